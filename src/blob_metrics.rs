@@ -3,16 +3,16 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use tympan_blobs::{Bucket, BucketCounts, Composite, CompositeCounts};
+use tympan_blobs::{BlobBucket, BucketCounts, CompositeBlobCounts, CompositeBlobStorage};
 
-use crate::places::Opened;
+use crate::blob_storage::HomeBlobStorage;
 
 /// A counter or gauge of buckets.
-type OfBucket = (&'static str, &'static str, &'static str, fn(&BucketCounts) -> u64);
+type BucketMetricSpec = (&'static str, &'static str, &'static str, fn(&BucketCounts) -> u64);
 /// A counter of composites.
-type OfComposite = (&'static str, &'static str, fn(&CompositeCounts) -> u64);
+type CompositeMetricSpec = (&'static str, &'static str, fn(&CompositeBlobCounts) -> u64);
 
-const BUCKETS: &[OfBucket] = &[
+const BUCKET_METRICS: &[BucketMetricSpec] = &[
     (
         "tympan_blob_cache_hits_total",
         "counter",
@@ -30,9 +30,11 @@ const BUCKETS: &[OfBucket] = &[
         "tympan_blob_uploads_waiting",
         "gauge",
         "Blobs that are acknowledged and not in the bucket yet; a steady rise means that it is too slow or away.",
-        |counts| counts.waiting,
+        |counts| counts.pending_uploads,
     ),
-    ("tympan_blob_uploads_waiting_bytes", "gauge", "Their bytes.", |counts| counts.waiting_bytes),
+    ("tympan_blob_uploads_waiting_bytes", "gauge", "Their bytes.", |counts| {
+        counts.pending_upload_bytes
+    }),
     ("tympan_blob_uploads_total", "counter", "Blobs that were uploaded.", |counts| counts.uploaded),
     (
         "tympan_blob_upload_failures_total",
@@ -42,38 +44,40 @@ const BUCKETS: &[OfBucket] = &[
     ),
 ];
 
-const COMPOSITES: &[OfComposite] = &[
+const COMPOSITE_METRICS: &[CompositeMetricSpec] = &[
     ("tympan_blob_origin_hits_total", "Blobs found where they were found before.", |counts| {
-        counts.hinted
+        counts.origin_hits
     }),
     (
         "tympan_blob_origin_misses_total",
         "Blobs that were elsewhere than before; a rise means that delegates change under the composite.",
-        |counts| counts.misled,
+        |counts| counts.stale_origins,
     ),
     (
         "tympan_blob_delegate_failures_total",
         "Failures of delegates; a rise means that a disk is not mounted or a server is away.",
-        |counts| counts.failures,
+        |counts| counts.delegate_failures,
     ),
 ];
 
 /// Returns what writes the counters of a home's places as Prometheus text.
-pub(crate) fn source(opened: &Opened) -> impl Fn(&str) -> String + Send + Sync + use<> {
+pub(crate) fn blob_metrics_source(
+    opened: &HomeBlobStorage,
+) -> impl Fn(&str) -> String + Send + Sync + use<> {
     let (buckets, composite) = (opened.buckets.clone(), opened.composite.clone());
-    move |role| text(role, &buckets, composite.as_ref())
+    move |role| format_blob_metrics(role, &buckets, composite.as_ref())
 }
 
-fn text(
+fn format_blob_metrics(
     role: &str,
-    buckets: &[(String, Arc<Bucket>)],
-    composite: Option<&Arc<Composite>>,
+    buckets: &[(String, Arc<BlobBucket>)],
+    composite: Option<&Arc<CompositeBlobStorage>>,
 ) -> String {
     let mut text = String::new();
     let counts: Vec<(&str, BucketCounts)> =
         buckets.iter().map(|(place, bucket)| (&**place, bucket.counts())).collect();
     // Writing to a string cannot fail.
-    for (name, kind, help, read) in BUCKETS.iter().filter(|_| !counts.is_empty()) {
+    for (name, kind, help, read) in BUCKET_METRICS.iter().filter(|_| !counts.is_empty()) {
         write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n").ok();
         for (place, counts) in &counts {
             let value = read(counts);
@@ -82,7 +86,7 @@ fn text(
     }
     if let Some(composite) = composite {
         let counts = composite.counts();
-        for (name, help, read) in COMPOSITES {
+        for (name, help, read) in COMPOSITE_METRICS {
             let value = read(&counts);
             write!(
                 text,

@@ -3,8 +3,8 @@
 //! Every section belongs to one part. Unknown keys are refused with their place and the nearest known key; durations
 //! and sizes are texts with units, never bare numbers.
 
+mod config_value;
 mod export;
-mod text;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,69 +13,71 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use tympan_content::VersionRetention;
-use tympan_content::query::Limits;
-use tympan_render::{FragmentOptions, Invalidation};
-use tympan_replicate::Keeping;
-use tympan_store::Retention;
+use tympan_content::query::QueryLimits;
+use tympan_render::{FragmentCacheOptions, FragmentInvalidationMode};
+use tympan_replicate::ActivationVersioning;
+use tympan_store::RevisionRetention;
 
-use crate::command::Fault;
-use crate::open_program::OPEN_PROGRAM;
+use crate::command::CommandFault;
+use crate::program_file::PROGRAM_FILE;
 
-pub(crate) use self::export::Export;
-pub(crate) use self::text::{ByteSize, Span, parse_size, parse_span, parse_toml};
+pub(crate) use self::config_value::{ConfigByteSize, Span, parse_size, parse_span, parse_toml};
+pub(crate) use self::export::ExportSection;
 
 /// The whole file. A missing file is an empty one.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Config {
-    pub(crate) listen: Listen,
-    pub(crate) admin: Admin,
-    pub(crate) login: Login,
-    pub(crate) work: Work,
-    pub(crate) store: Store,
-    pub(crate) database: Database,
-    pub(crate) blobs: crate::places::Blobs,
-    pub(crate) history: History,
-    pub(crate) collect: Collect,
-    pub(crate) versions: Versions,
-    pub(crate) query: Query,
-    pub(crate) search: Search,
-    pub(crate) jobs: Jobs,
-    pub(crate) maintenance: Maintenance,
-    pub(crate) backup: crate::backup::Backup,
-    pub(crate) assets: Assets,
-    pub(crate) dispatcher: tympan_dispatcher::Settings,
-    pub(crate) back_ends: BTreeMap<String, BackEnd>,
-    pub(crate) mounts: crate::mounts::Mounts,
-    pub(crate) publish: Publish,
-    pub(crate) ledger: Ledger,
-    pub(crate) fragments: Fragments,
+pub(crate) struct TympanConfig {
+    pub(crate) listen: ListenSection,
+    pub(crate) admin: AdminSection,
+    pub(crate) login: LoginSection,
+    pub(crate) work: WorkSection,
+    pub(crate) store: StoreSection,
+    pub(crate) database: DatabaseSection,
+    pub(crate) blobs: crate::blob_storage::BlobsSection,
+    pub(crate) history: HistorySection,
+    pub(crate) collect: CollectSection,
+    pub(crate) versions: VersionsSection,
+    pub(crate) query: QuerySection,
+    pub(crate) search: SearchSection,
+    pub(crate) jobs: JobsSection,
+    pub(crate) maintenance: MaintenanceSection,
+    pub(crate) backup: crate::scheduled_backup::BackupSection,
+    pub(crate) assets: AssetsSection,
+    pub(crate) dispatcher: tympan_dispatcher::DispatcherSettings,
+    pub(crate) back_ends: BTreeMap<String, BackendSection>,
+    pub(crate) mounts: crate::mount_config::MountsSection,
+    pub(crate) publish: PublishSection,
+    pub(crate) ledger: LedgerSection,
+    pub(crate) fragments: FragmentsSection,
     pub(crate) timing: Timing,
-    pub(crate) logs: Logs,
-    pub(crate) export: Export,
-    pub(crate) receive: Receive,
-    pub(crate) outgoing: Outgoing,
-    pub(crate) workflows: Workflows,
+    pub(crate) logs: LogsSection,
+    pub(crate) export: ExportSection,
+    pub(crate) receive: ReceiveSection,
+    pub(crate) outgoing: OutgoingSection,
+    pub(crate) workflows: WorkflowsSection,
 }
 
 /// Where models of workflows are.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Workflows {
+pub(crate) struct WorkflowsSection {
     /// Paths below which models are, and nowhere else; default `["/conf/global/settings/workflow/models",
     /// "/var/workflow/models", "/etc/workflow/models"]`. Whoever may write there decides what is done in the names of others.
     pub(crate) models: Option<Vec<String>>,
 }
 
-impl Workflows {
+impl WorkflowsSection {
     /// Returns where models are.
     ///
     /// # Errors
-    /// [`Fault::usage`] with the path that cannot hold any.
-    pub(crate) fn roots(&self) -> Result<tympan_jobs::workflow::ModelRoots, Fault> {
+    /// [`CommandFault::usage`] with the path that cannot hold any.
+    pub(crate) fn model_roots(
+        &self,
+    ) -> Result<tympan_jobs::workflow::WorkflowModelRoots, CommandFault> {
         let Some(models) = &self.models else { return Ok(Default::default()) };
-        tympan_jobs::workflow::ModelRoots::new(models).map_err(|error| {
-            Fault::usage(format!("tympan.toml: `models` of `[workflows]`: {error}"))
+        tympan_jobs::workflow::WorkflowModelRoots::new(models).map_err(|error| {
+            CommandFault::usage(format!("tympan.toml: `models` of `[workflows]`: {error}"))
         })
     }
 }
@@ -84,7 +86,7 @@ impl Workflows {
 /// whose hosts may be asked wherever their names led at first; what else may be behind them is listed here, too.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingSection {
     /// Hosts, such as `["api.example.com", "*.example.org", "hooks.example.net:8443"]`; default none. A host that is
     /// listed by its address, such as `"10.0.0.7:8080"`, may be asked although it is not public.
     pub(crate) hosts: Vec<String>,
@@ -93,17 +95,19 @@ pub(crate) struct Outgoing {
     pub(crate) networks: Vec<String>,
 }
 
-impl Outgoing {
+impl OutgoingSection {
     /// Returns the list.
     ///
     /// # Errors
     /// With the entry that is none.
-    pub(crate) fn listed(&self) -> Result<tympan_web::outgoing::Outgoing, String> {
+    pub(crate) fn to_outgoing(
+        &self,
+    ) -> Result<tympan_web::outgoing_policy::OutgoingPolicy, String> {
         let networks = self.networks.iter().map(|text| text.parse());
         let networks = networks
             .collect::<Result<_, _>>()
             .map_err(|error| format!("tympan.toml: `networks` of `[outgoing]`: {error}"))?;
-        tympan_web::outgoing::Outgoing::new(&self.hosts, networks)
+        tympan_web::outgoing_policy::OutgoingPolicy::new(&self.hosts, networks)
             .map_err(|error| format!("tympan.toml: `hosts` of `[outgoing]`: {error}"))
     }
 }
@@ -111,7 +115,7 @@ impl Outgoing {
 /// What an author takes from other instances.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Receive {
+pub(crate) struct ReceiveSection {
     /// Who knows the replication key may write at and below these paths, such as `["/content/dam/photos"]`; default
     /// nowhere. Name the subtree that another author holds and replicates to this one. A publisher takes everything.
     pub(crate) paths: Vec<String>,
@@ -120,7 +124,7 @@ pub(crate) struct Receive {
 /// A system whose JSON components show with `data`; the section is `[back_ends.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct BackEnd {
+pub(crate) struct BackendSection {
     /// The begin of all its addresses, such as `"http://10.0.0.5:8080/api"`. Nothing outside of it is asked.
     pub(crate) url: String,
     /// Requests that run at a time; default 16. Raise it if renders wait and the system can take more.
@@ -134,14 +138,14 @@ pub(crate) struct BackEnd {
     /// How long the system is left alone after five failures in a row; default 10 s.
     pub(crate) retry_after: Option<Span>,
     /// The largest answer; default 1 MiB.
-    pub(crate) max_answer: Option<ByteSize>,
+    pub(crate) max_answer: Option<ConfigByteSize>,
     /// Certificates in PEM, of which one must have signed that of an `https` address; default those of the system.
     pub(crate) tls_ca: Option<PathBuf>,
 }
 
-impl BackEnd {
+impl BackendSection {
     /// Makes a back end with the usual bounds.
-    pub(crate) fn at(url: String) -> Self {
+    pub(crate) fn with_url(url: String) -> Self {
         Self {
             url,
             connections: None,
@@ -155,18 +159,18 @@ impl BackEnd {
     }
 
     /// Returns the back end with its bounds.
-    pub(crate) fn bounds(&self) -> tympan_render::BackEnd {
-        let usual = tympan_render::BackEnd::at(&*self.url);
-        tympan_render::BackEnd {
-            connections: self.connections.unwrap_or(usual.connections),
+    pub(crate) fn to_backend_config(&self) -> tympan_render::BackendConfig {
+        let usual = tympan_render::BackendConfig::new(&*self.url);
+        tympan_render::BackendConfig {
+            max_connections: self.connections.unwrap_or(usual.max_connections),
             timeout: self.timeout.map_or(usual.timeout, |span| span.0),
             max_age: self.max_age.map_or(usual.max_age, |span| span.0),
             max_stale: self.max_stale.map_or(usual.max_stale, |span| span.0),
             retry_after: self.retry_after.map_or(usual.retry_after, |span| span.0),
-            max_bytes: self
-                .max_answer
-                .map_or(usual.max_bytes, |size| usize::try_from(size.0).unwrap_or(usize::MAX)),
-            url: usual.url,
+            max_response_bytes: self.max_answer.map_or(usual.max_response_bytes, |size| {
+                usize::try_from(size.0).unwrap_or(usize::MAX)
+            }),
+            base_url: usual.base_url,
         }
     }
 }
@@ -174,7 +178,7 @@ impl BackEnd {
 /// The main listener.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Listen {
+pub(crate) struct ListenSection {
     /// Where to listen; `--listen` goes first. Default 127.0.0.1:4502 for author, :4503 for publish.
     pub(crate) address: Option<SocketAddr>,
     /// Connections open at once; default 10,000. While fewer than one of 16 is free, answers close their connections, and
@@ -183,9 +187,9 @@ pub(crate) struct Listen {
     /// connections, with the process's limit of open files.
     pub(crate) max_connections: Option<usize>,
     /// Bytes of a request's head; default 64 KiB.
-    pub(crate) max_header: Option<ByteSize>,
+    pub(crate) max_header: Option<ConfigByteSize>,
     /// Bytes of a request's body; default 4 GiB on author, for uploads, and on publish, for replication.
-    pub(crate) max_body: Option<ByteSize>,
+    pub(crate) max_body: Option<ConfigByteSize>,
     /// Time for the next request's head on an open connection; default 60 s.
     pub(crate) header_timeout: Option<Span>,
     /// How long a request's body may leave off arriving; default 30 s. Raise it where uploads come over links that pause.
@@ -199,7 +203,7 @@ pub(crate) struct Listen {
 /// Logins: how long sessions live, and which proxies are believed where visitors come from.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Login {
+pub(crate) struct LoginSection {
     /// How long a session lives on without a request; default 2 h. No session lives longer than 12 h. Lower it where people
     /// share computers.
     pub(crate) idle: Option<Span>,
@@ -213,7 +217,7 @@ pub(crate) struct Login {
 /// The second listener, for health, metrics and login while the main one is saturated.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Admin {
+pub(crate) struct AdminSection {
     /// Where to listen; `--admin-listen` goes first. Default: no second listener.
     pub(crate) address: Option<SocketAddr>,
     /// Connections open at once; default 16.
@@ -223,7 +227,7 @@ pub(crate) struct Admin {
 /// How much an instance does at once.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Work {
+pub(crate) struct WorkSection {
     /// Requests that render or edit at once; default 128. Raise it where templates wait for slow back ends.
     pub(crate) permits: Option<usize>,
     /// Requests that wait for their turn, first come, first served; default 4,096. Further ones are answered 503 with
@@ -237,38 +241,42 @@ pub(crate) struct Work {
 pub(crate) struct Timing {
     /// Who gets the header `Server-Timing`: `"nobody"`, `"users"` who are logged in, `"everybody"`; default `"users"`. Let
     /// everybody have it where load is measured.
-    pub(crate) header: Option<Told>,
+    pub(crate) header: Option<TimingAudienceName>,
     /// Who gets a comment with the times of all components at the end of each page; default `"nobody"`. It names scripts
     /// and paths, so that everybody should have it on test systems only.
-    pub(crate) comment: Option<Told>,
+    pub(crate) comment: Option<TimingAudienceName>,
 }
 
 /// Some of those who ask.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Told {
+pub(crate) enum TimingAudienceName {
     Nobody,
     Users,
     Everybody,
 }
 
-impl Told {
-    fn audience(self) -> tympan_server::Told {
+impl TimingAudienceName {
+    fn to_server_audience(self) -> tympan_server::TimingAudience {
         match self {
-            Self::Nobody => tympan_server::Told::Nobody,
-            Self::Users => tympan_server::Told::Users,
-            Self::Everybody => tympan_server::Told::Everybody,
+            Self::Nobody => tympan_server::TimingAudience::Nobody,
+            Self::Users => tympan_server::TimingAudience::Users,
+            Self::Everybody => tympan_server::TimingAudience::Everybody,
         }
     }
 }
 
 impl Timing {
     /// Returns who is told.
-    pub(crate) fn telling(&self) -> tympan_server::Telling {
-        let default = tympan_server::Telling::default();
-        tympan_server::Telling {
-            header: self.header.map_or(default.header, Told::audience),
-            comment: self.comment.map_or(default.comment, Told::audience),
+    pub(crate) fn to_timing_disclosure(&self) -> tympan_server::TimingDisclosure {
+        let default = tympan_server::TimingDisclosure::default();
+        tympan_server::TimingDisclosure {
+            header_audience: self
+                .header
+                .map_or(default.header_audience, TimingAudienceName::to_server_audience),
+            comment_audience: self
+                .comment
+                .map_or(default.comment_audience, TimingAudienceName::to_server_audience),
         }
     }
 }
@@ -276,19 +284,19 @@ impl Timing {
 /// `request.log` and `access.log`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Logs {
+pub(crate) struct LogsSection {
     /// Files of earlier days that are kept of each log; default 14. Raise it where more has to be looked at later.
     pub(crate) keep: Option<usize>,
     /// The size at which a log goes on in a new file on the same day; default: any. Set it where disks are small.
-    pub(crate) max_size: Option<ByteSize>,
+    pub(crate) max_size: Option<ConfigByteSize>,
 }
 
-impl Logs {
+impl LogsSection {
     /// Returns when a new file is begun.
-    pub(crate) fn rotation(&self) -> tympan_web::log_file::Rotation {
-        let default = tympan_web::log_file::Rotation::default();
-        tympan_web::log_file::Rotation {
-            keep: self.keep.unwrap_or(default.keep),
+    pub(crate) fn rotation(&self) -> tympan_web::log_file::LogRotation {
+        let default = tympan_web::log_file::LogRotation::default();
+        tympan_web::log_file::LogRotation {
+            max_rotated_files: self.keep.unwrap_or(default.max_rotated_files),
             max_bytes: self.max_size.map(|size| size.0),
             ..default
         }
@@ -298,18 +306,18 @@ impl Logs {
 /// The chunk store.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Store {
+pub(crate) struct StoreSection {
     /// Memory for chunks; default 64 MiB.
-    pub(crate) cache: Option<ByteSize>,
+    pub(crate) cache: Option<ConfigByteSize>,
     /// Memory for blobs of up to 256 KiB that are asked for again and again, such as the pictures of much visited pages;
     /// default 64 MiB. Raise it on publishers without a dispatcher, 0 turns it off.
-    pub(crate) hot_blobs: Option<ByteSize>,
+    pub(crate) hot_blobs: Option<ConfigByteSize>,
 }
 
 /// The PostgreSQL database that instances share in place of packs of their own.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Database {
+pub(crate) struct DatabaseSection {
     /// `postgres://user:password@host:port/database?sslmode=…`; `--database` and `TYMPAN_DATABASE` go first. Default:
     /// none, and the repository lies in packs below the home.
     pub(crate) url: Option<String>,
@@ -329,7 +337,7 @@ pub(crate) struct Database {
     /// Default: what `sslmode` in the URL says, with the certificates of the system.
     pub(crate) tls_ca: Option<PathBuf>,
     /// How many bytes of chunks are kept at hand in a folder of this machine; default 1 GiB, `"0 B"` for none.
-    pub(crate) cache_size: Option<ByteSize>,
+    pub(crate) cache_size: Option<ConfigByteSize>,
     /// The folder for them; default `chunks` below the home.
     pub(crate) cache_dir: Option<PathBuf>,
 }
@@ -337,7 +345,7 @@ pub(crate) struct Database {
 /// What a publisher sends with the pages that it draws.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Publish {
+pub(crate) struct PublishSection {
     /// Headers of every HTML page, such as `Content-Security-Policy = "default-src 'self'; frame-ancestors 'self'"`; default
     /// none. Those that an answer has itself stay, such as the policy of an uploaded file. An author sends
     /// `frame-ancestors 'self'`, whatever stands here. Loosen the policy where pages use scripts, styles or pictures of
@@ -345,7 +353,7 @@ pub(crate) struct Publish {
     pub(crate) headers: BTreeMap<String, String>,
 }
 
-impl Publish {
+impl PublishSection {
     /// Returns the headers of pages.
     ///
     /// # Errors
@@ -360,7 +368,7 @@ impl Publish {
 /// What a publisher knows of the URLs that it drew.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Ledger {
+pub(crate) struct LedgerSection {
     /// URLs that are kept one by one; default 100,000, of about 1 KiB each. Raise it where
     /// `tympan_ledger_given_up_total` rises: what is given up is flushed by its folder.
     pub(crate) max_urls: Option<usize>,
@@ -372,15 +380,15 @@ pub(crate) struct Ledger {
 /// The drawings of components that a publisher keeps, as far as the components say so in `cache`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Fragments {
+pub(crate) struct FragmentsSection {
     /// Whether any are kept; default true.
     pub(crate) enabled: Option<bool>,
     /// What they may take together; default 64 MiB. Health names a larger one where it is too small.
-    pub(crate) max_bytes: Option<ByteSize>,
-    /// What is left of them when some had to go; default three quarters of `max_bytes`.
-    pub(crate) avg_bytes: Option<ByteSize>,
+    pub(crate) max_bytes: Option<ConfigByteSize>,
+    /// What is left of them when some had to go; default three quarters of `max_response_bytes`.
+    pub(crate) avg_bytes: Option<ConfigByteSize>,
     /// Larger ones are not kept; default 4 MiB.
-    pub(crate) max_entry_bytes: Option<ByteSize>,
+    pub(crate) max_entry_bytes: Option<ConfigByteSize>,
     /// Places of components that are known at once; default 50,000.
     pub(crate) max_keys: Option<usize>,
     /// What a change removes: `tags` what was drawn from it, `full` everything, `buckets` what lies in the same bucket.
@@ -402,25 +410,25 @@ pub(crate) enum FragmentInvalidation {
     Buckets,
 }
 
-impl Fragments {
+impl FragmentsSection {
     /// Returns the bounds, unless nothing is to be kept.
-    pub(crate) fn options(&self) -> Option<FragmentOptions> {
-        let default = FragmentOptions::default();
-        let bytes = |size: Option<ByteSize>, default: usize| {
+    pub(crate) fn fragment_options(&self) -> Option<FragmentCacheOptions> {
+        let default = FragmentCacheOptions::default();
+        let bytes = |size: Option<ConfigByteSize>, default: usize| {
             size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
         };
         let max_bytes = bytes(self.max_bytes, default.max_bytes);
         let clear_all = self.clear_all.clone().unwrap_or_else(|| vec!["/apps".to_owned()]);
-        self.enabled.unwrap_or(true).then(|| FragmentOptions {
+        self.enabled.unwrap_or(true).then(|| FragmentCacheOptions {
             max_bytes,
             avg_bytes: bytes(self.avg_bytes, max_bytes / 4 * 3),
             max_entry_bytes: bytes(self.max_entry_bytes, default.max_entry_bytes),
-            max_keys: self.max_keys.unwrap_or(default.max_keys),
+            max_components: self.max_keys.unwrap_or(default.max_components),
             invalidation: match self.invalidation {
-                FragmentInvalidation::Tags => Invalidation::Tags,
-                FragmentInvalidation::Full => Invalidation::Full,
+                FragmentInvalidation::Tags => FragmentInvalidationMode::Tags,
+                FragmentInvalidation::Full => FragmentInvalidationMode::Full,
                 FragmentInvalidation::Buckets => {
-                    Invalidation::Buckets(clear_all, self.buckets.clone())
+                    FragmentInvalidationMode::Buckets(clear_all, self.buckets.clone())
                 }
             },
         })
@@ -430,7 +438,7 @@ impl Fragments {
 /// What queries may use, and which are listed as slow.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Query {
+pub(crate) struct QuerySection {
     /// What a statement has to take to be listed by `tympan index slow`; default 100 ms. Those that no index served are
     /// listed always.
     pub(crate) slow: Option<Span>,
@@ -441,15 +449,15 @@ pub(crate) struct Query {
     /// Nodes and index entries that a query may look at; default: any number.
     pub(crate) max_rows_read: Option<u64>,
     /// What queries of users who are no administrators may use over HTTP, if that is less.
-    pub(crate) users: QueryOfUsers,
+    pub(crate) users: UserQuerySection,
     /// What queries of visitors without a login may use over HTTP, if that is less, and whether they are answered.
-    pub(crate) visitors: QueryOfVisitors,
+    pub(crate) visitors: VisitorQuerySection,
 }
 
 /// What queries of users who are no administrators may use over HTTP.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct QueryOfUsers {
+pub(crate) struct UserQuerySection {
     /// What a query may take; default 30 s. Lower it where many users have the right to ask.
     pub(crate) max_time: Option<Span>,
     /// Rows that a query may hold; default that of `[query]`.
@@ -461,7 +469,7 @@ pub(crate) struct QueryOfUsers {
 /// What queries of visitors without a login may use over HTTP.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct QueryOfVisitors {
+pub(crate) struct VisitorQuerySection {
     /// Whether a publisher answers them at all; default `false`. Switch it on where scripts of a site's pages ask
     /// `/bin/querybuilder.json` or `/api/v1/search`; pages that are drawn with queries need it not.
     pub(crate) open: bool,
@@ -473,21 +481,23 @@ pub(crate) struct QueryOfVisitors {
     pub(crate) max_rows_read: Option<u64>,
 }
 
-impl Query {
+impl QuerySection {
     /// Returns what queries over HTTP may use, by who asks.
     pub(crate) fn budgets(&self) -> tympan_server::QueryBudgets {
-        let (default, own) = (tympan_server::QueryBudgets::default(), self.limits());
+        let (default, own) = (tympan_server::QueryBudgets::default(), self.query_limits());
         let (users, visitors) = (&self.users, &self.visitors);
-        let limits =
-            |default: Limits, time: Option<Span>, held: Option<usize>, read: Option<u64>| Limits {
-                max_time: time.map_or(default.max_time, |span| span.0),
-                max_rows_in_memory: held.unwrap_or(default.max_rows_in_memory),
-                max_rows_read: read.unwrap_or(default.max_rows_read),
-                ..own.clone()
-            };
+        let limits = |default: QueryLimits,
+                      time: Option<Span>,
+                      held: Option<usize>,
+                      read: Option<u64>| QueryLimits {
+            max_time: time.map_or(default.max_time, |span| span.0),
+            max_rows_in_memory: held.unwrap_or(default.max_rows_in_memory),
+            max_rows_read: read.unwrap_or(default.max_rows_read),
+            ..own.clone()
+        };
         tympan_server::QueryBudgets {
             users: limits(
-                Limits { max_rows_in_memory: usize::MAX, ..default.users },
+                QueryLimits { max_rows_in_memory: usize::MAX, ..default.users },
                 users.max_time,
                 users.max_rows_in_memory,
                 users.max_rows_read,
@@ -498,16 +508,16 @@ impl Query {
                 visitors.max_rows_in_memory,
                 visitors.max_rows_read,
             ),
-            is_open_to_visitors: visitors.open,
+            allows_visitors: visitors.open,
             administrators: own.clone(),
         }
     }
 
     /// Returns the limits.
-    pub(crate) fn limits(&self) -> Limits {
-        let default = Limits::default();
-        Limits {
-            slow: self.slow.map_or(default.slow, |span| span.0),
+    pub(crate) fn query_limits(&self) -> QueryLimits {
+        let default = QueryLimits::default();
+        QueryLimits {
+            slow_threshold: self.slow.map_or(default.slow_threshold, |span| span.0),
             max_time: self.max_time.map_or(default.max_time, |span| span.0),
             max_rows_in_memory: self.max_rows_in_memory.unwrap_or(default.max_rows_in_memory),
             max_rows_read: self.max_rows_read.unwrap_or(default.max_rows_read),
@@ -519,7 +529,7 @@ impl Query {
 /// How long revisions are kept.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct History {
+pub(crate) struct HistorySection {
     /// How long every revision is kept; default 24 h.
     pub(crate) all: Option<Span>,
     /// For how many hours the last revision of each is kept; default 48.
@@ -533,15 +543,15 @@ pub(crate) struct History {
     pub(crate) leases: Vec<PathBuf>,
 }
 
-impl History {
+impl HistorySection {
     /// Returns the policy.
-    pub(crate) fn retention(&self) -> Retention {
-        let default = Retention::default();
-        Retention {
-            all: self.all.map_or(default.all, |span| span.0),
-            hourly: self.hourly.unwrap_or(default.hourly),
-            daily: self.daily.unwrap_or(default.daily),
-            weekly: self.weekly.unwrap_or(default.weekly),
+    pub(crate) fn retention(&self) -> RevisionRetention {
+        let default = RevisionRetention::default();
+        RevisionRetention {
+            full_period: self.all.map_or(default.full_period, |span| span.0),
+            hourly_count: self.hourly.unwrap_or(default.hourly_count),
+            daily_count: self.daily.unwrap_or(default.daily_count),
+            weekly_count: self.weekly.unwrap_or(default.weekly_count),
         }
     }
 }
@@ -550,7 +560,7 @@ impl History {
 /// kept.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Versions {
+pub(crate) struct VersionsSection {
     /// Versions of one node; default 50, 0 for any number. Raise it where editors look back further.
     pub(crate) max_count: Option<usize>,
     /// The age at which a version goes; default none. Set it where states must not be kept for long. The newest version
@@ -561,12 +571,12 @@ pub(crate) struct Versions {
     pub(crate) on_activation: Option<bool>,
 }
 
-impl Versions {
+impl VersionsSection {
     /// Returns whether what is activated is kept.
-    pub(crate) fn keeping(&self) -> Keeping {
+    pub(crate) fn version_keeping(&self) -> ActivationVersioning {
         match self.on_activation {
-            Some(false) => Keeping::Nothing,
-            _ => Keeping::Version,
+            Some(false) => ActivationVersioning::NoVersion,
+            _ => ActivationVersioning::CreateVersion,
         }
     }
 
@@ -585,17 +595,17 @@ impl Versions {
 /// When and how fast garbage is collected.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Collect {
+pub(crate) struct CollectSection {
     /// Time between collections of a running instance, whole seconds or milliseconds; default 6 h, `"0s"` for none.
     pub(crate) every: Option<Span>,
     /// Bytes read and written by a collection in a second; default 32 MiB. Lower it where commits feel collections.
-    pub(crate) rate: Option<ByteSize>,
+    pub(crate) rate: Option<ConfigByteSize>,
 }
 
 /// When what is outdated is taken away, beside garbage.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Maintenance {
+pub(crate) struct MaintenanceSection {
     /// When outdated versions are taken away, as a Quartz expression in UTC; default `"0 0 2 * * ?"`, at two every night.
     /// Move it to when the fewest people work.
     pub(crate) daily: Option<String>,
@@ -611,7 +621,7 @@ pub(crate) struct Maintenance {
 /// The full-text index.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Search {
+pub(crate) struct SearchSection {
     /// Threads that read documents while the index is built or many documents change; default 2, at least 2. Raise it
     /// where building takes long and processors idle.
     pub(crate) threads: Option<usize>,
@@ -620,17 +630,17 @@ pub(crate) struct Search {
     pub(crate) pdf: Option<bool>,
 }
 
-impl Search {
+impl SearchSection {
     /// Returns how the index works.
-    pub(crate) fn options(&self) -> tympan_search::Options {
-        let default = tympan_search::Options::default();
+    pub(crate) fn search_options(&self) -> tympan_search::SearchIndexOptions {
+        let default = tympan_search::SearchIndexOptions::default();
         let reader = || tympan_search::PdfReader {
-            program: OPEN_PROGRAM.into(),
-            arguments: vec![crate::args::READ_PDF.into()],
+            program: PROGRAM_FILE.into(),
+            arguments: vec![crate::args::READ_PDF_COMMAND.into()],
         };
-        tympan_search::Options {
+        tympan_search::SearchIndexOptions {
             threads: self.threads.unwrap_or(default.threads).clamp(2, 8),
-            pdf: self.pdf.unwrap_or(true).then(reader),
+            pdf_reader: self.pdf.unwrap_or(true).then(reader),
         }
     }
 }
@@ -638,7 +648,7 @@ impl Search {
 /// Stored work.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Jobs {
+pub(crate) struct JobsSection {
     /// Jobs that run at once, of all queues together; default 64. Lower it where memory is short.
     pub(crate) threads: Option<usize>,
     /// How long running jobs may go on when the instance stops; default 20 s. Raise it where jobs cannot be begun again
@@ -654,11 +664,11 @@ pub(crate) struct Jobs {
 /// Asset processing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Assets {
+pub(crate) struct AssetsSection {
     /// Memory for pictures of all processes at once, once for assets and once for URLs with sizes; default 1 GiB, which is
     /// also the most that one picture may take. Raise it for progressive JPEG of more than 150 million pixels, or where
     /// pictures of many megapixels wait for each other.
-    pub(crate) memory: Option<ByteSize>,
+    pub(crate) memory: Option<ConfigByteSize>,
     /// The most pixels of a picture, by its header; default 200 million.
     pub(crate) max_pixels: Option<u64>,
     /// How long one file may take; default 120 s.
@@ -675,11 +685,11 @@ pub(crate) struct Assets {
     pub(crate) url_widths: Option<Vec<u32>>,
 }
 
-impl Assets {
+impl AssetsSection {
     /// Returns what one file may cost.
-    pub(crate) fn limits(&self) -> tympan_jobs::asset::Limits {
-        let default = tympan_jobs::asset::Limits::default();
-        tympan_jobs::asset::Limits {
+    pub(crate) fn processing_limits(&self) -> tympan_jobs::asset::ProcessingLimits {
+        let default = tympan_jobs::asset::ProcessingLimits::default();
+        tympan_jobs::asset::ProcessingLimits {
             pixels: self.max_pixels.unwrap_or(default.pixels),
             memory: self.memory.map_or(default.memory, |memory| memory.0),
             seconds: self.timeout.map_or(default.seconds, |timeout| timeout.0.as_secs().max(1)),
@@ -688,12 +698,12 @@ impl Assets {
     }
 
     /// Returns which renditions an asset gets.
-    pub(crate) fn profile(&self) -> tympan_jobs::asset::Profile {
-        let default = tympan_jobs::asset::Profile::default();
-        tympan_jobs::asset::Profile {
+    pub(crate) fn rendition_profile(&self) -> tympan_jobs::asset::RenditionProfile {
+        let default = tympan_jobs::asset::RenditionProfile::default();
+        tympan_jobs::asset::RenditionProfile {
             web_quality: self.quality.unwrap_or(default.web_quality).clamp(1, 100),
-            widths: self.widths.clone(),
-            avif: self.avif,
+            responsive_widths: self.widths.clone(),
+            makes_avif: self.avif,
             ..default
         }
     }
@@ -702,23 +712,27 @@ impl Assets {
 /// Reads `tympan.toml` of a home.
 ///
 /// # Errors
-/// [`Fault::usage`] with `file:line:column` and, for an unknown key, the nearest known one.
-pub(crate) fn read(home: &Path) -> Result<Config, Fault> {
+/// [`CommandFault::usage`] with `file:line:column` and, for an unknown key, the nearest known one.
+pub(crate) fn read_home_config(home: &Path) -> Result<TympanConfig, CommandFault> {
     let file = home.join("tympan.toml");
     match std::fs::exists(&file) {
-        Ok(false) => Ok(Config::default()),
-        _ => read_file(&file),
+        Ok(false) => Ok(TympanConfig::default()),
+        _ => read_config_file(&file),
     }
 }
 
 /// Reads a file with the sections of `tympan.toml`.
 ///
 /// # Errors
-/// As [`read`], and if there is no such file.
-pub(crate) fn read_file(file: &Path) -> Result<Config, Fault> {
+/// As [`read_home_config`], and if there is no such file.
+pub(crate) fn read_config_file(file: &Path) -> Result<TympanConfig, CommandFault> {
     match std::fs::read_to_string(file) {
-        Ok(text) => parse_text(&file.display().to_string(), &text).map_err(Fault::usage),
-        Err(error) => Err(Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))),
+        Ok(text) => {
+            parse_config_text(&file.display().to_string(), &text).map_err(CommandFault::usage)
+        }
+        Err(error) => {
+            Err(CommandFault::cannot_run(format!("cannot read `{}`: {error}", file.display())))
+        }
     }
 }
 
@@ -726,7 +740,7 @@ pub(crate) fn read_file(file: &Path) -> Result<Config, Fault> {
 ///
 /// # Errors
 /// What is wrong, with the place in the text.
-pub(crate) fn parse_text(file: &str, text: &str) -> Result<Config, String> {
+pub(crate) fn parse_config_text(file: &str, text: &str) -> Result<TympanConfig, String> {
     parse_toml(file, text)
 }
 
@@ -735,7 +749,7 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> String {
-        parse_text("tympan.toml", text).unwrap_err()
+        parse_config_text("tympan.toml", text).unwrap_err()
     }
 
     #[test]

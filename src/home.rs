@@ -7,37 +7,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_blobs::HotBlobs;
+use tympan_blobs::CachedBlobStore;
 use tympan_content::Repository;
-use tympan_replicate::check_key;
-use tympan_store::disk::{Disk, DiskLock, FileDisk, LockError};
-use tympan_store::{CompositeStore, LocalStore, PostgresStore, State};
+use tympan_replicate::check_pair_key;
+use tympan_store::disk::{Disk, DiskLock, DiskLockError, FileDisk};
+use tympan_store::{LayeredStore, LocalStore, PostgresStore, StateDatabase};
 
-use crate::backend::{self, Backend};
-use crate::base;
-use crate::command::Fault;
-use crate::config::{self, Config};
-use crate::places::Opened;
+use crate::blob_storage::HomeBlobStorage;
+use crate::command::CommandFault;
+use crate::config::{self, TympanConfig};
+use crate::home_chunk_store::{self, HomeChunkStore};
+use crate::home_origin;
 
 /// The name of the user that the first start makes.
-pub(crate) const ADMIN: &str = "admin";
+pub(crate) const ADMIN_USER: &str = "admin";
 
 /// Memory for blobs that are often read unless configured.
-const HOT_BYTES: u64 = 64 << 20;
+const DEFAULT_HOT_BLOB_BYTES: u64 = 64 << 20;
 
 /// An opened home. No other process can open it meanwhile.
 pub(crate) struct Home {
     pub(crate) dir: PathBuf,
-    pub(crate) config: Config,
+    pub(crate) config: TympanConfig,
     /// The packs of this home, if the repository lies in them.
     pub(crate) local: Option<Arc<LocalStore>>,
     /// The database, if the repository lies in one.
     pub(crate) database: Option<Arc<PostgresStore>>,
     /// The packs together with the base that they lie over, if the home is a clone.
-    pub(crate) composite: Option<Arc<CompositeStore>>,
+    pub(crate) composite: Option<Arc<LayeredStore>>,
     pub(crate) repository: Repository,
     /// Where large blobs lie.
-    pub(crate) blobs: Opened,
+    pub(crate) blobs: HomeBlobStorage,
     /// Keeps other processes out where the packs do not.
     _lock: Option<DiskLock>,
 }
@@ -46,26 +46,29 @@ impl Home {
     /// Opens the stores of a home, which is made if it does not exist.
     ///
     /// # Errors
-    /// A [`Fault`] that says which process holds the home, or what is damaged.
-    pub(crate) fn open(dir: &Path) -> Result<Self, Fault> {
-        base::refuse_standby(dir)?;
-        let config = config::read(dir)?;
+    /// A [`CommandFault`] that says which process holds the home, or what is damaged.
+    pub(crate) fn open(dir: &Path) -> Result<Self, CommandFault> {
+        home_origin::refuse_standby(dir)?;
+        let config = config::read_home_config(dir)?;
         let failed = |error: &(dyn std::error::Error + 'static)| {
-            let advice = advice(error, dir);
-            let said = chain(error);
-            Fault::cannot_run(format!("cannot open the home `{}`: {said}{advice}", dir.display()))
+            let advice = damage_advice(error, dir);
+            let said = error_chain_text(error);
+            CommandFault::cannot_run(format!(
+                "cannot open the home `{}`: {said}{advice}",
+                dir.display()
+            ))
         };
-        create_closed(dir).map_err(|error| failed(&error))?;
-        close_folders(dir);
-        let backend = Backend::open(dir, &config)?;
+        create_private_dir(dir).map_err(|error| failed(&error))?;
+        restrict_private_folders(dir);
+        let backend = HomeChunkStore::open(dir, &config)?;
         let blobs = backend.open_blobs(dir, &config)?;
-        backend::note_blobs(dir, &config)?;
-        let Backend { chunks, local, database, base, lock } = backend;
+        home_chunk_store::record_blob_url(dir, &config)?;
+        let HomeChunkStore { chunks, local, database, overlay_base: base, lock } = backend;
         let composite = base.map(|(composite, _)| composite);
-        let hot = config.store.hot_blobs.map_or(HOT_BYTES, |size| size.0);
-        let store = Arc::new(HotBlobs::new(blobs.store.clone(), hot));
+        let hot = config.store.hot_blobs.map_or(DEFAULT_HOT_BLOB_BYTES, |size| size.0);
+        let store = Arc::new(CachedBlobStore::new(blobs.store.clone(), hot));
         // What all that follows content begins with.
-        chunks.history(base::MAIN, None, 1).map_err(|error| failed(&error))?;
+        chunks.ref_history(home_origin::MAIN_BRANCH, None, 1).map_err(|error| failed(&error))?;
         let repository = Repository::open(chunks, store).map_err(|error| failed(&error))?;
         let dir = dir.to_owned();
         Ok(Self { dir, config, local, database, composite, repository, blobs, _lock: lock })
@@ -74,8 +77,8 @@ impl Home {
     /// Opens the stores of a home that exists.
     ///
     /// # Errors
-    /// [`Fault::usage`] if there is no such home; otherwise as [`Home::open`].
-    pub(crate) fn open_existing(dir: &Path) -> Result<Self, Fault> {
+    /// [`CommandFault::usage`] if there is no such home; otherwise as [`Home::open`].
+    pub(crate) fn open_existing(dir: &Path) -> Result<Self, CommandFault> {
         require_home(dir)?;
         Self::open(dir)
     }
@@ -84,8 +87,8 @@ impl Home {
     ///
     /// # Errors
     /// If the database cannot be opened or migrated.
-    pub(crate) async fn open_state(&self) -> Result<State, Fault> {
-        open_state_of(&self.dir, &self.config).await
+    pub(crate) async fn open_state(&self) -> Result<StateDatabase, CommandFault> {
+        open_configured_state(&self.dir, &self.config).await
     }
 
     /// Makes the first user with a random password, unless there are users. The password goes to
@@ -93,9 +96,12 @@ impl Home {
     ///
     /// # Errors
     /// If the system gives no random bytes, or the file or content cannot be written.
-    pub(crate) fn create_admin(&self) -> Result<Option<String>, Fault> {
+    pub(crate) fn create_admin(&self) -> Result<Option<String>, CommandFault> {
         let failed = |error: &dyn std::error::Error| {
-            Fault::cannot_run(format!("cannot create the user `{ADMIN}`: {}", chain(error)))
+            CommandFault::cannot_run(format!(
+                "cannot create the user `{ADMIN_USER}`: {}",
+                error_chain_text(error)
+            ))
         };
         let users = tympan_content::NodePath::new("/home/users").map_err(|error| failed(&error))?;
         let snapshot = self.repository.snapshot().map_err(|error| failed(&error))?;
@@ -104,9 +110,9 @@ impl Home {
         }
         let password = random_text()?;
         // The file comes first: a user whose password nobody knows would be worse than a password without its user.
-        write_secret(&self.dir.join("initial-password"), &password)?;
+        write_secret_file(&self.dir.join("initial-password"), &password)?;
         let mut session = self.repository.session("system").map_err(|error| failed(&error))?;
-        tympan_server::create_user(&mut session, ADMIN, &password)
+        tympan_server::create_user(&mut session, ADMIN_USER, &password)
             .map_err(|error| failed(&error))?;
         create_content_roots(&mut session).map_err(|error| failed(&error))?;
         session
@@ -130,7 +136,7 @@ fn create_content_roots(session: &mut tympan_content::Session) -> tympan_content
 }
 
 /// Says what helps against damage to the repository of a home; nothing against anything else.
-fn advice(error: &(dyn std::error::Error + 'static), dir: &Path) -> String {
+fn damage_advice(error: &(dyn std::error::Error + 'static), dir: &Path) -> String {
     use tympan_store::Error as StoreError;
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     let is_damage = causes.any(|cause| {
@@ -139,7 +145,7 @@ fn advice(error: &(dyn std::error::Error + 'static), dir: &Path) -> String {
             Some(
                 StoreError::ChunkDamaged { .. }
                     | StoreError::ChunkMissing { .. }
-                    | StoreError::ChunkKind { .. }
+                    | StoreError::ChunkKindMismatch { .. }
                     | StoreError::FileMalformed { .. }
             )
         )
@@ -157,10 +163,10 @@ fn advice(error: &(dyn std::error::Error + 'static), dir: &Path) -> String {
 /// Refuses a directory that is no home, or whose repository is gone.
 ///
 /// # Errors
-/// [`Fault::usage`], which says so.
-pub(crate) fn require_home(dir: &Path) -> Result<(), Fault> {
+/// [`CommandFault::usage`], which says so.
+pub(crate) fn require_home(dir: &Path) -> Result<(), CommandFault> {
     let Ok(store) = fs::read_dir(dir.join("store")) else {
-        return Err(Fault::usage(format!(
+        return Err(CommandFault::usage(format!(
             "`{}` is no home of an instance: it has no folder `store`",
             dir.display()
         )));
@@ -168,10 +174,12 @@ pub(crate) fn require_home(dir: &Path) -> Result<(), Fault> {
     // To open an empty store is to make a new one, which would pass for what was there.
     let is_store = |name: &str| name.starts_with("pack-") || name.starts_with("live-");
     let mut names = store.flatten().map(|entry| entry.file_name());
-    if names.any(|name| name == backend::MARK || name.to_str().is_some_and(is_store)) {
+    if names.any(|name| {
+        name == home_chunk_store::DATABASE_MARK_FILE || name.to_str().is_some_and(is_store)
+    }) {
         return Ok(());
     }
-    Err(Fault::usage(format!(
+    Err(CommandFault::usage(format!(
         "the folder `store` of `{}` holds no repository; if it did, see whether its disk is mounted, or restore the \
          folder from a backup",
         dir.display()
@@ -182,15 +190,19 @@ pub(crate) fn require_home(dir: &Path) -> Result<(), Fault> {
 ///
 /// # Errors
 /// If the home's folder cannot be read.
-pub(crate) fn is_held(dir: &Path) -> Result<bool, Fault> {
+pub(crate) fn is_home_locked(dir: &Path) -> Result<bool, CommandFault> {
     let failed = |error: &dyn std::error::Error| {
-        Fault::cannot_run(format!("cannot open the home `{}`: {}", dir.display(), chain(error)))
+        CommandFault::cannot_run(format!(
+            "cannot open the home `{}`: {}",
+            dir.display(),
+            error_chain_text(error)
+        ))
     };
     let disk = FileDisk::open(dir.join("store")).map_err(|error| failed(&error))?;
-    match disk.lock() {
+    match disk.lock_folder() {
         Ok(_given_back) => Ok(false),
-        Err(LockError::Held { .. }) => Ok(true),
-        Err(LockError::Io(error)) => Err(failed(&error)),
+        Err(DiskLockError::AlreadyLocked { .. }) => Ok(true),
+        Err(DiskLockError::Io(error)) => Err(failed(&error)),
     }
 }
 
@@ -198,27 +210,37 @@ pub(crate) fn is_held(dir: &Path) -> Result<bool, Fault> {
 ///
 /// # Errors
 /// If the database cannot be opened or migrated.
-pub(crate) async fn open_state(dir: &Path) -> Result<State, Fault> {
-    open_state_of(dir, &config::read(dir)?).await
+pub(crate) async fn open_state(dir: &Path) -> Result<StateDatabase, CommandFault> {
+    open_configured_state(dir, &config::read_home_config(dir)?).await
 }
 
 /// Opens the state database: the file of the home, or a schema beside that of the repository where that lies in a
 /// database, so that all instances on it share jobs and logins.
-async fn open_state_of(dir: &Path, config: &Config) -> Result<State, Fault> {
+async fn open_configured_state(
+    dir: &Path,
+    config: &TympanConfig,
+) -> Result<StateDatabase, CommandFault> {
     let file = dir.join("state.db");
-    let shared = backend::state_database(config);
+    let shared = home_chunk_store::state_database_location(config);
     let failed = |error: tympan_store::Error| match &shared {
-        Some(_) => Fault::cannot_run(format!("cannot open the state database: {}", chain(&error))),
-        None => Fault::cannot_run(format!("cannot open `{}`: {}", file.display(), chain(&error))),
+        Some(_) => CommandFault::cannot_run(format!(
+            "cannot open the state database: {}",
+            error_chain_text(&error)
+        )),
+        None => CommandFault::cannot_run(format!(
+            "cannot open `{}`: {}",
+            file.display(),
+            error_chain_text(&error)
+        )),
     };
     let state = match &shared {
-        Some((url, schema)) => State::connect(url, schema).await.map_err(failed)?,
-        None => State::open(&file).await.map_err(failed)?,
+        Some((url, schema)) => StateDatabase::connect(url, schema).await.map_err(failed)?,
+        None => StateDatabase::open(&file).await.map_err(failed)?,
     };
-    state.migrate("jobs", tympan_jobs::MIGRATIONS).await.map_err(failed)?;
-    state.migrate("mounts", tympan_jobs::mount::MOUNT_MIGRATIONS).await.map_err(failed)?;
-    state.migrate("server", tympan_server::MIGRATIONS).await.map_err(failed)?;
-    state.migrate("render", tympan_render::ledger::MIGRATIONS).await.map_err(failed)?;
+    state.migrate_tables("jobs", tympan_jobs::JOB_MIGRATIONS).await.map_err(failed)?;
+    state.migrate_tables("mounts", tympan_jobs::mount::MOUNT_MIGRATIONS).await.map_err(failed)?;
+    state.migrate_tables("server", tympan_server::SERVER_MIGRATIONS).await.map_err(failed)?;
+    state.migrate_tables("render", tympan_render::ledger::MIGRATIONS).await.map_err(failed)?;
     Ok(state)
 }
 
@@ -226,34 +248,36 @@ async fn open_state_of(dir: &Path, config: &Config) -> Result<State, Fault> {
 ///
 /// # Errors
 /// If it can be neither read nor made.
-pub(crate) fn replication_key(dir: &Path) -> Result<String, Fault> {
+pub(crate) fn read_or_create_replication_key(dir: &Path) -> Result<String, CommandFault> {
     let file = dir.join("replication.key");
     match fs::read_to_string(&file) {
         Ok(key) if !key.trim().is_empty() => {
             let key = key.trim().to_owned();
-            check_key(&key)
-                .map_err(|reason| Fault::usage(format!("`{}`: {reason}", file.display())))?;
+            check_pair_key(&key)
+                .map_err(|reason| CommandFault::usage(format!("`{}`: {reason}", file.display())))?;
             Ok(key)
         }
-        Ok(_) => Err(Fault::usage(format!(
+        Ok(_) => Err(CommandFault::usage(format!(
             "`{}` is empty; delete it to have a new key made",
             file.display()
         ))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let key = random_text()?;
-            write_secret(&file, &key)?;
+            write_secret_file(&file, &key)?;
             Ok(key)
         }
-        Err(error) => Err(Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))),
+        Err(error) => {
+            Err(CommandFault::cannot_run(format!("cannot read `{}`: {error}", file.display())))
+        }
     }
 }
 
 /// The folders of a home that others on the machine have no business in.
-const CLOSED_FOLDERS: [&str; 7] = ["blobs", "ledger", "logs", "pairs", "search", "spool", "store"];
+const PRIVATE_FOLDERS: [&str; 7] = ["blobs", "ledger", "logs", "pairs", "search", "spool", "store"];
 
 /// Creates a folder that its owner alone may look into, whatever the process's mask of modes. One that exists stays as it is:
 /// somebody may have opened it to a web server that serves an export below it.
-pub(crate) fn create_closed(dir: &Path) -> std::io::Result<()> {
+pub(crate) fn create_private_dir(dir: &Path) -> std::io::Result<()> {
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent)?;
     }
@@ -266,8 +290,8 @@ pub(crate) fn create_closed(dir: &Path) -> std::io::Result<()> {
 }
 
 /// Closes the folders that an earlier version left open to everybody. What is open to a group only is so on purpose.
-fn close_folders(home: &Path) {
-    for folder in CLOSED_FOLDERS.map(|name| home.join(name)) {
+fn restrict_private_folders(home: &Path) {
+    for folder in PRIVATE_FOLDERS.map(|name| home.join(name)) {
         // A link leads to a place that somebody else manages.
         let Ok(metadata) = fs::symlink_metadata(&folder) else { continue };
         if !metadata.is_dir() || metadata.permissions().mode() & 0o007 == 0 {
@@ -280,16 +304,16 @@ fn close_folders(home: &Path) {
 }
 
 /// Writes a file of a home, which only its owner may read.
-pub(crate) fn write_closed(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write_private_file(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).open(file)?.write_all(bytes)
 }
 
 /// Writes a file that only its owner may read.
-pub(crate) fn write_secret(file: &Path, secret: &str) -> Result<(), Fault> {
+pub(crate) fn write_secret_file(file: &Path, secret: &str) -> Result<(), CommandFault> {
     let write = || -> std::io::Result<()> {
         if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            create_closed(folder)?;
+            create_private_dir(folder)?;
         }
         let mut out = fs::OpenOptions::new()
             .write(true)
@@ -300,16 +324,18 @@ pub(crate) fn write_secret(file: &Path, secret: &str) -> Result<(), Fault> {
         writeln!(out, "{secret}")?;
         out.sync_all()
     };
-    write()
-        .map_err(|error| Fault::cannot_run(format!("cannot write `{}`: {error}", file.display())))
+    write().map_err(|error| {
+        CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
+    })
 }
 
 /// Returns a random text of 32 letters and digits that are hard to confuse.
-pub(crate) fn random_text() -> Result<String, Fault> {
+pub(crate) fn random_text() -> Result<String, CommandFault> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Fault::cannot_run(format!("the system gives no random bytes: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(|error| {
+        CommandFault::cannot_run(format!("the system gives no random bytes: {error}"))
+    })?;
     Ok(bytes
         .iter()
         .filter_map(|byte| LETTERS.get(usize::from(byte % 32)))
@@ -318,7 +344,7 @@ pub(crate) fn random_text() -> Result<String, Fault> {
 }
 
 /// Joins an error's message with those of its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn error_chain_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

@@ -1,24 +1,24 @@
 //! The `tympan` command: runs a content website end to end.
 
 mod args;
-mod backend;
-mod backup;
-mod base;
 mod blob_metrics;
-mod blobs;
-mod clock;
-mod collection;
+mod blob_sharing;
+mod blob_storage;
+mod cluster_facts;
 mod command;
+mod component_backend;
 mod config;
-mod data;
+mod garbage_collection;
 mod home;
+mod home_chunk_store;
+mod home_origin;
 mod ledger;
 mod maintenance;
-mod mounts;
-mod open_program;
-mod places;
-mod shared;
+mod mount_config;
+mod program_file;
+mod scheduled_backup;
 mod site;
+mod trusted_clock;
 
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
@@ -30,18 +30,20 @@ use std::sync::Arc;
 use clap::Parser;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
-use crate::args::Arguments;
-use crate::command::Fault;
+use crate::args::TympanArgs;
+use crate::command::CommandFault;
 
 fn main() -> ExitCode {
     // It is started for pictures that somebody waits for, and logs nothing.
-    let is_painter = std::env::args_os().nth(1).is_some_and(|name| name == args::DRAW_PICTURES);
+    let is_painter =
+        std::env::args_os().nth(1).is_some_and(|name| name == args::RENDER_IMAGES_COMMAND);
     let done = if is_painter {
-        command::picture::draw_pictures()
+        command::rendition_process::run_rendition_process()
     } else {
         let line = std::env::args_os().collect();
-        let arguments = Arguments::parse_from(args::obnam::in_order::<Arguments>(line));
-        start_log(arguments.log_file()).and_then(|()| command::run(arguments))
+        let arguments =
+            TympanArgs::parse_from(args::obnam::normalize_obnam_line::<TympanArgs>(line));
+        start_logging(arguments.log_file()).and_then(|()| command::run_command(arguments))
     };
     match done {
         Ok(code) => code,
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
 ///
 /// # Errors
 /// If the file cannot be written.
-fn start_log(file: Option<&Path>) -> Result<(), Fault> {
+fn start_logging(file: Option<&Path>) -> Result<(), CommandFault> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TYMPAN_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,sqlx=warn"));
     let is_terminal = file.is_none() && std::io::stderr().is_terminal();
@@ -66,7 +68,7 @@ fn start_log(file: Option<&Path>) -> Result<(), Fault> {
         Some(file) => {
             let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
             let opened = opened.map_err(|error| {
-                Fault::usage(format!("cannot write the log `{}`: {error}", file.display()))
+                CommandFault::usage(format!("cannot write the log `{}`: {error}", file.display()))
             })?;
             BoxMakeWriter::new(Arc::new(opened))
         }

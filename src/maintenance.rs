@@ -10,7 +10,7 @@
 //! Invariants
 //! * One task runs at a time, in one of the processes on a database.
 //! * A task that fails says why in the list of jobs; the next time comes all the same.
-//! * What is removed for its age is judged by a clock that is trusted (`clock`).
+//! * What is removed for its age is judged by a clock that is trusted (`trusted_clock`).
 //! * A task that is stopped, or killed, leaves everything whole, and begins anew.
 
 use std::ops::ControlFlow;
@@ -19,36 +19,40 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
-use tympan_blobs::collect::SweepMode;
-use tympan_content::{Purged, Repository};
-use tympan_jobs::workflow::Workflows;
-use tympan_jobs::{Handler, Job, JobContext, MAINTENANCE_TOPIC, NewJob, Outcome, Queues, Worker};
-use tympan_store::Collected;
+use tympan_blobs::garbage_collection::SweepMode;
+use tympan_content::{Repository, VersionPurgeReport};
+use tympan_jobs::workflow::WorkflowEngine;
+use tympan_jobs::{
+    Job, JobContext, JobHandler, JobOutcome, JobQueues, JobWorker, MAINTENANCE_TOPIC, NewJob,
+};
+use tympan_store::GarbageCollectionReport;
 
-use crate::blobs::{Marked, Sharing};
-use crate::clock::trusted_now;
-use crate::collection::{self, BYTES_PER_SECOND, EVERY, Pacer, collect_paced};
-use crate::command::Fault;
-use crate::config::Config;
-use crate::home::{Home, chain};
+use crate::blob_sharing::{BlobMarkOutcome, BlobSharing};
+use crate::command::CommandFault;
+use crate::config::TympanConfig;
+use crate::garbage_collection::{
+    self, COLLECTION_INTERVAL, CollectionPacer, DEFAULT_BYTES_PER_SECOND, collect_paced,
+};
+use crate::home::{Home, error_chain_text};
+use crate::trusted_clock::trusted_now;
 
-const BLOBS: &str = "0 30 3 * * ?";
-const DAILY: &str = "0 0 2 * * ?";
-const WEEKLY: &str = "0 0 1 ? * SAT";
+const BLOBS_SCHEDULE: &str = "0 30 3 * * ?";
+const DAILY_SCHEDULE: &str = "0 0 2 * * ?";
+const WEEKLY_SCHEDULE: &str = "0 0 1 ? * SAT";
 
 /// One of the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Task {
+enum MaintenanceTask {
     Garbage,
     Blobs,
     Versions,
     Workflows,
 }
 
-impl Task {
+impl MaintenanceTask {
     const ALL: [Self; 4] = [Self::Garbage, Self::Blobs, Self::Versions, Self::Workflows];
 
-    fn schedule(self) -> &'static str {
+    fn default_schedule(self) -> &'static str {
         match self {
             Self::Garbage => "maintenance/garbage",
             Self::Blobs => "maintenance/blobs",
@@ -68,19 +72,19 @@ impl Task {
     }
 
     /// Returns when it runs by itself; nothing if never.
-    fn rule(self, config: &Config) -> Option<String> {
+    fn schedule_rule(self, config: &TympanConfig) -> Option<String> {
         let section = &config.maintenance;
         let or = |rule: &Option<String>, default: &str| {
             Some(rule.clone().unwrap_or_else(|| default.to_owned()))
         };
         match self {
             Self::Garbage => {
-                let every = config.collect.every.map_or(EVERY, |span| span.0);
+                let every = config.collect.every.map_or(COLLECTION_INTERVAL, |span| span.0);
                 (!every.is_zero()).then(|| format!("every {}ms", every.as_millis().max(1)))
             }
-            Self::Blobs => or(&section.blobs, BLOBS),
-            Self::Versions => or(&section.daily, DAILY),
-            Self::Workflows => section.workflows.and_then(|_| or(&section.weekly, WEEKLY)),
+            Self::Blobs => or(&section.blobs, BLOBS_SCHEDULE),
+            Self::Versions => or(&section.daily, DAILY_SCHEDULE),
+            Self::Workflows => section.workflows.and_then(|_| or(&section.weekly, WEEKLY_SCHEDULE)),
         }
     }
 }
@@ -89,92 +93,104 @@ impl Task {
 ///
 /// # Errors
 /// With the key if a rule of the configuration is none; if the state database fails.
-pub(crate) async fn register(worker: &Worker, home: &Home) -> Result<(), Fault> {
+pub(crate) async fn register_maintenance(
+    worker: &JobWorker,
+    home: &Home,
+) -> Result<(), CommandFault> {
     let (repository, config) = (&home.repository, &home.config);
     let queues = worker.queues();
-    for task in Task::ALL {
-        worker.register(Arc::new(Run {
+    for task in MaintenanceTask::ALL {
+        worker.register_handler(Arc::new(MaintenanceJob {
             task,
             topic: task.topic(),
             repository: repository.clone(),
             queues: queues.clone(),
             dir: home.dir.clone(),
-            sharing: Sharing::of(home),
+            sharing: BlobSharing::of_home(home),
             config: config.clone(),
             runtime: Handle::current(),
         }));
         // What a clone has read of its base is worth keeping, and nothing of its own refers to it.
-        let rule = task.rule(config).filter(|_| task != Task::Blobs || home.composite.is_none());
+        let rule = task
+            .schedule_rule(config)
+            .filter(|_| task != MaintenanceTask::Blobs || home.composite.is_none());
         let done = match rule {
             Some(rule) => {
                 let job = NewJob::new(task.topic(), serde_json::json!({}));
-                queues.schedule(task.schedule(), &rule, &job, SystemTime::now()).await
+                queues.add_schedule(task.default_schedule(), &rule, &job, SystemTime::now()).await
             }
-            None => queues.unschedule(task.schedule()).await.map(|_| ()),
+            None => queues.remove_schedule(task.default_schedule()).await.map(|_| ()),
         };
         done.map_err(|error| match error {
-            tympan_jobs::Error::Schedule { .. } => {
-                Fault::usage(format!("tympan.toml: [maintenance]: {}", chain(&error)))
-            }
-            error => Fault::cannot_run(chain(&error)),
+            tympan_jobs::Error::InvalidSchedule { .. } => CommandFault::usage(format!(
+                "tympan.toml: [maintenance]: {}",
+                error_chain_text(&error)
+            )),
+            error => CommandFault::cannot_run(error_chain_text(&error)),
         })?;
     }
     Ok(())
 }
 
 /// Carries out one task.
-struct Run {
-    task: Task,
+struct MaintenanceJob {
+    task: MaintenanceTask,
     topic: String,
     dir: PathBuf,
     repository: Repository,
-    queues: Queues,
-    sharing: Sharing,
-    config: Config,
+    queues: JobQueues,
+    sharing: BlobSharing,
+    config: TympanConfig,
     runtime: Handle,
 }
 
-impl Handler for Run {
+impl JobHandler for MaintenanceJob {
     fn topic(&self) -> &str {
         &self.topic
     }
 
-    fn run(&self, _job: &Job, context: &JobContext) -> Outcome {
+    fn run(&self, _job: &Job, context: &JobContext) -> JobOutcome {
         let done = match self.task {
-            Task::Garbage => self.collect(context),
-            Task::Blobs => self.sweep_blobs(context),
-            Task::Versions => self.purge_versions(),
-            Task::Workflows => self.purge_workflows(),
+            MaintenanceTask::Garbage => self.collect_garbage(context),
+            MaintenanceTask::Blobs => self.sweep_blobs(context),
+            MaintenanceTask::Versions => self.purge_versions(),
+            MaintenanceTask::Workflows => self.purge_workflows(),
         };
         match done {
-            Ok(()) if context.cancelled() => Outcome::Cancelled,
-            Ok(()) => Outcome::Done,
+            Ok(()) if context.is_cancelled() => JobOutcome::Cancelled,
+            Ok(()) => JobOutcome::Done,
             Err(reason) => {
                 tracing::error!(reason, topic = self.topic, "maintenance failed");
-                Outcome::Failed { reason }
+                JobOutcome::Failed { reason }
             }
         }
     }
 }
 
-impl Run {
+impl MaintenanceJob {
     /// Returns the time by which things are removed for their age.
     fn trusted_now(&self) -> SystemTime {
         trusted_now(&self.dir, &**self.repository.chunks(), SystemTime::now())
     }
 
-    fn collect(&self, context: &JobContext) -> Result<(), String> {
-        let options = self.runtime.block_on(collection::options(
+    fn collect_garbage(&self, context: &JobContext) -> Result<(), String> {
+        let options = self.runtime.block_on(garbage_collection::collect_options(
             &self.config,
             &self.queues,
             self.trusted_now(),
         ));
         let options = options.map_err(|fault| fault.message().to_owned())?;
-        let rate = self.config.collect.rate.map_or(BYTES_PER_SECOND, |rate| rate.0.max(1));
-        let is_stopped = || context.cancelled();
+        let rate = self.config.collect.rate.map_or(DEFAULT_BYTES_PER_SECOND, |rate| rate.0.max(1));
+        let is_stopped = || context.is_cancelled();
         match collect_paced(&**self.repository.chunks(), &options, rate, &is_stopped) {
             Ok(done) => {
-                let Collected { generation, freed_bytes, moved_bytes, live_bytes, .. } = done;
+                let GarbageCollectionReport {
+                    generation,
+                    freed_bytes,
+                    moved_bytes,
+                    live_bytes,
+                    ..
+                } = done;
                 tracing::info!(
                     generation,
                     freed_bytes,
@@ -182,39 +198,43 @@ impl Run {
                     live_bytes,
                     "garbage collected"
                 );
-                context.progress(1, 1, &format!("{freed_bytes} bytes freed"));
+                context.report_progress(1, 1, &format!("{freed_bytes} bytes freed"));
                 Ok(())
             }
-            Err(tympan_store::Error::Collecting) => {
+            Err(tympan_store::Error::CollectionRunning) => {
                 tracing::debug!("another process collects garbage");
                 Ok(())
             }
-            Err(error) => Err(chain(&error)),
+            Err(error) => Err(error_chain_text(&error)),
         }
     }
 
     fn sweep_blobs(&self, context: &JobContext) -> Result<(), String> {
-        let rate = self.config.collect.rate.map_or(BYTES_PER_SECOND, |rate| rate.0.max(1));
+        let rate = self.config.collect.rate.map_or(DEFAULT_BYTES_PER_SECOND, |rate| rate.0.max(1));
         let go_on = || {
-            if context.cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if context.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let mut pace = Pacer::at(rate);
-        let marked = self.sharing.mark(&**self.repository.chunks(), &mut |progress| {
-            pace.wait(progress);
+        let mut pace = CollectionPacer::with_rate(rate);
+        let marked = self.sharing.mark_needed_blobs(&**self.repository.chunks(), &mut |progress| {
+            pace.throttle(progress);
             go_on()
         });
-        let failed = |fault: Fault| fault.message().to_owned();
-        let Some(Marked { count, untold }) = marked.map_err(failed)? else { return Ok(()) };
+        let failed = |fault: CommandFault| fault.message().to_owned();
+        let Some(BlobMarkOutcome { blob_count: count, unreachable_owners: untold }) =
+            marked.map_err(failed)?
+        else {
+            return Ok(());
+        };
         let options = self.sharing.sweep_options(SweepMode::Remove, self.trusted_now());
         let options = options.map_err(failed)?;
         for (role, swept) in self.sharing.sweep(&options, &mut &go_on).map_err(failed)? {
-            if swept.others_until.is_some() {
+            if swept.occupied_until.is_some() {
                 tracing::info!(role, needed = count, "another process sweeps the blobs");
                 continue;
             }
-            let (discarded, purged) = (swept.discarded.blobs, swept.purged.blobs);
-            if !swept.waits_for.is_empty() {
-                tracing::warn!(role, waits_for = ?swept.waits_for, "no blobs go before all have said what they need");
+            let (discarded, purged) = (swept.discarded.blob_count, swept.purged.blob_count);
+            if !swept.unmarked_members.is_empty() {
+                tracing::warn!(role, waits_for = ?swept.unmarked_members, "no blobs go before all have said what they need");
             }
             tracing::info!(role, needed = count, discarded, purged, "blobs swept");
         }
@@ -223,8 +243,10 @@ impl Run {
     }
 
     fn purge_versions(&self) -> Result<(), String> {
-        let purged = collection::purge(&self.repository, &self.config, self.trusted_now());
-        let Purged { versions, removed } = purged.map_err(|error| chain(&error))?;
+        let purged =
+            garbage_collection::purge_versions(&self.repository, &self.config, self.trusted_now());
+        let VersionPurgeReport { version_count: versions, removed_count: removed } =
+            purged.map_err(|error| error_chain_text(&error))?;
         if removed > 0 {
             tracing::info!(versions, removed, "outdated versions taken away");
         }
@@ -234,9 +256,9 @@ impl Run {
     fn purge_workflows(&self) -> Result<(), String> {
         let age = self.config.maintenance.workflows.map_or(Duration::MAX, |span| span.0);
         let Some(before) = self.trusted_now().checked_sub(age) else { return Ok(()) };
-        let purging = Workflows::new(self.queues.clone());
-        let removed = self.runtime.block_on(purging.purge(before, None));
-        let removed = removed.map_err(|error| chain(&error))?;
+        let purging = WorkflowEngine::new(self.queues.clone());
+        let removed = self.runtime.block_on(purging.purge_ended(before, None));
+        let removed = removed.map_err(|error| error_chain_text(&error))?;
         if removed > 0 {
             tracing::info!(removed, "ended workflows taken away");
         }

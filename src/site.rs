@@ -8,36 +8,38 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use serde::Deserialize;
-use tympan_content::package::{Limits, Package};
-use tympan_content::{Depth, NodePath, Property, Repository, Session, Subtree, Value, ValueType};
-use tympan_replicate::{Action, Wish, mark};
+use tympan_content::package::{ContentPackage, PackageLimits};
+use tympan_content::{
+    NodePath, Property, Repository, Session, Subtree, SubtreeScope, Value, ValueType,
+};
+use tympan_replicate::{ReplicationAction, ReplicationRequest, mark_replicated};
 
-use crate::command::Fault;
-use crate::config::{Publish, parse_toml};
-use crate::home::chain;
+use crate::command::CommandFault;
+use crate::config::{PublishSection, parse_toml};
+use crate::home::error_chain_text;
 
 #[path = "site_archive.rs"]
 pub(crate) mod archive;
 mod bench;
 
 /// The sample site as a content package.
-const SAMPLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/site.zip"));
+const SAMPLE_PACKAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/site.zip"));
 const SAMPLE_DESCRIPTION: &str = include_str!("../site/site.toml");
 /// What the bench pages are made from.
-const BENCH: &str = include_str!("../site/bench/bench.json");
+const BENCH_SPEC: &str = include_str!("../site/bench/bench.json");
 
 /// Where the instances of a site find each other.
-pub(crate) struct Neighbors {
+pub(crate) struct SiteNeighbors {
     /// The publisher's URL, for the author's agent.
-    pub(crate) publish: String,
+    pub(crate) publish_url: String,
     /// The dispatcher's URL, for the publisher's agent.
-    pub(crate) dispatcher: String,
+    pub(crate) dispatcher_url: String,
 }
 
 /// `site.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Description {
+struct SiteDescription {
     /// A short name.
     #[expect(dead_code, reason = "read to be checked")]
     name: String,
@@ -59,21 +61,21 @@ struct Description {
 ///
 /// # Errors
 /// With `file:line:column` if it is malformed.
-pub(crate) fn home_page(site: Option<&Path>) -> Result<Option<String>, Fault> {
-    Ok(describe(site)?.home)
+pub(crate) fn home_page_path(site: Option<&Path>) -> Result<Option<String>, CommandFault> {
+    Ok(read_description(site)?.home)
 }
 
 /// Returns the text of a new `tympan.toml` for a publisher of the site; nothing for a site that names no headers.
 ///
 /// # Errors
 /// With `file:line:column` if its `site.toml` is malformed, and for headers that cannot be sent.
-pub(crate) fn publisher_config(site: Option<&Path>) -> Result<Option<String>, Fault> {
-    let headers = describe(site)?.headers;
+pub(crate) fn publisher_config(site: Option<&Path>) -> Result<Option<String>, CommandFault> {
+    let headers = read_description(site)?.headers;
     if headers.is_empty() {
         return Ok(None);
     }
-    let publish = Publish { headers };
-    publish.page_headers().map_err(Fault::usage)?;
+    let publish = PublishSection { headers };
+    publish.page_headers().map_err(CommandFault::usage)?;
     // Texts of JSON are texts of TOML.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let lines = publish.headers.iter();
@@ -86,37 +88,42 @@ pub(crate) fn publisher_config(site: Option<&Path>) -> Result<Option<String>, Fa
 }
 
 /// Reads a `site.toml`, or the sample's.
-fn describe(site: Option<&Path>) -> Result<Description, Fault> {
+fn read_description(site: Option<&Path>) -> Result<SiteDescription, CommandFault> {
     let (text, file) = match site {
         Some(dir) => {
             let file = dir.join("site.toml");
             let text = std::fs::read_to_string(&file).map_err(|error| {
-                Fault::usage(format!("cannot read `{}`: {error}", file.display()))
+                CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
             })?;
             (text, file.display().to_string())
         }
         None => (SAMPLE_DESCRIPTION.to_owned(), "site.toml".to_owned()),
     };
-    parse_toml::<Description>(&file, &text).map_err(Fault::usage)
+    parse_toml::<SiteDescription>(&file, &text).map_err(CommandFault::usage)
 }
 
 /// Reads a site folder, or the sample, as a package.
 ///
 /// # Errors
 /// With `file:line: message` if the site is malformed.
-pub(crate) fn read(site: Option<&Path>) -> Result<Package<Cursor<Vec<u8>>>, Fault> {
+pub(crate) fn read_site_package(
+    site: Option<&Path>,
+) -> Result<ContentPackage<Cursor<Vec<u8>>>, CommandFault> {
     let (bytes, name) = match site {
         Some(dir) => {
-            let read = archive::build(dir);
+            let read = archive::build_site_package(dir);
             let bytes = read.map_err(|error| {
-                Fault::cannot_run(format!("cannot read the site `{}`: {error}", dir.display()))
+                CommandFault::cannot_run(format!(
+                    "cannot read the site `{}`: {error}",
+                    dir.display()
+                ))
             })?;
             (bytes, dir.display().to_string())
         }
-        None => (SAMPLE.to_vec(), "site".to_owned()),
+        None => (SAMPLE_PACKAGE.to_vec(), "site".to_owned()),
     };
-    Package::read(Cursor::new(bytes), &name, &Limits::default())
-        .map_err(|error| Fault::usage(chain(&error)))
+    ContentPackage::read(Cursor::new(bytes), &name, &PackageLimits::default())
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
 /// Imports a site into an empty repository, with agents and the stamps of a published site, in one commit and the
@@ -124,21 +131,21 @@ pub(crate) fn read(site: Option<&Path>) -> Result<Package<Cursor<Vec<u8>>>, Faul
 ///
 /// # Errors
 /// If the site is malformed or content refuses it.
-pub(crate) fn import(
+pub(crate) fn import_site(
     repository: &Repository,
-    package: &mut Package<Cursor<Vec<u8>>>,
-    neighbors: &Neighbors,
+    package: &mut ContentPackage<Cursor<Vec<u8>>>,
+    neighbors: &SiteNeighbors,
     home: Option<&str>,
     progress: &mut dyn FnMut(usize, usize),
-) -> Result<(), Fault> {
+) -> Result<(), CommandFault> {
     let failed = |error: tympan_content::Error| {
-        Fault::cannot_run(format!("cannot import the site: {}", chain(&error)))
+        CommandFault::cannot_run(format!("cannot import the site: {}", error_chain_text(&error)))
     };
     let mut session = repository.session("system").map_err(failed)?;
     package
-        .install(&mut session, &mut |step| progress(step.done, step.total))
-        .map_err(|error| Fault::usage(chain(&error)))?;
-    bench::import(&mut session, BENCH)?;
+        .install(&mut session, &mut |step| progress(step.done_nodes, step.total_nodes))
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
+    bench::import_bench_pages(&mut session, BENCH_SPEC)?;
     put_agents(&mut session, neighbors).map_err(failed)?;
     put_indexes(&mut session).map_err(failed)?;
     if let Some(home) = home {
@@ -153,9 +160,14 @@ pub(crate) fn import(
     let now = SystemTime::now();
     session.commit("import the site", now).map_err(failed)?;
     let path = NodePath::new("/content").map_err(failed)?;
-    let wish =
-        Wish { action: Action::Activate, path, depth: Depth::Subtree, user: "system".to_owned() };
-    mark(repository, &[wish], now).map_err(|error| Fault::cannot_run(chain(&error)))?;
+    let wish = ReplicationRequest {
+        action: ReplicationAction::Activate,
+        path,
+        depth: SubtreeScope::Subtree,
+        user: "system".to_owned(),
+    };
+    mark_replicated(repository, &[wish], now)
+        .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
     Ok(())
 }
 
@@ -163,7 +175,7 @@ pub(crate) fn import(
 pub(crate) fn put_indexes(session: &mut Session) -> tympan_content::Result<()> {
     let folder = NodePath::new("/oak:index")?;
     if session.node(&folder)?.is_none() {
-        session.put(&folder, Subtree::new("oak:index", "nt:unstructured"))?;
+        session.put_node(&folder, Subtree::new("oak:index", "nt:unstructured"))?;
     }
     for (name, property) in [("slingVanityPath", "sling:vanityPath"), ("slingAlias", "sling:alias")]
     {
@@ -173,15 +185,15 @@ pub(crate) fn put_indexes(session: &mut Session) -> tympan_content::Result<()> {
         }
         let names = Property::List(ValueType::String, vec![Value::String(property.to_owned())]);
         let index = Subtree::new(name, "oak:QueryIndexDefinition")
-            .with("type", "property")
-            .with("propertyNames", names);
-        session.put(&path, index)?;
+            .with_property("type", "property")
+            .with_property("propertyNames", names);
+        session.put_node(&path, index)?;
     }
     Ok(())
 }
 
 /// Puts the agents below `/etc/replication`: the author's to publish, the publisher's to the dispatcher.
-fn put_agents(session: &mut Session, neighbors: &Neighbors) -> tympan_content::Result<()> {
+fn put_agents(session: &mut Session, neighbors: &SiteNeighbors) -> tympan_content::Result<()> {
     for (folder, kind) in [("/etc", "sling:Folder"), ("/etc/replication", "sling:Folder")] {
         let folder = NodePath::new(folder)?;
         if session.node(&folder)?.is_none() {
@@ -190,14 +202,14 @@ fn put_agents(session: &mut Session, neighbors: &Neighbors) -> tympan_content::R
     }
     let agent = |name: &str, title: &str, kind: &str, target: String| {
         let content = Subtree::new("jcr:content", "nt:unstructured")
-            .with("jcr:title", title)
-            .with("enabled", Value::Boolean(true))
-            .with("serializationType", kind)
-            .with("transportUri", Property::text(target));
+            .with_property("jcr:title", title)
+            .with_property("enabled", Value::Boolean(true))
+            .with_property("serializationType", kind)
+            .with_property("transportUri", Property::text(target));
         Subtree::new(name, "cq:Page").with_child(content)
     };
-    let receive = format!("{}{}", neighbors.publish, tympan_replicate::RECEIVE_PATH);
-    let flush = format!("{}{}", neighbors.dispatcher, tympan_web::flush_message::FLUSH_PATH);
+    let receive = format!("{}{}", neighbors.publish_url, tympan_replicate::RECEIVE_PATH);
+    let flush = format!("{}{}", neighbors.dispatcher_url, tympan_web::flush_message::FLUSH_PATH);
     let author = Subtree::new("agents.author", "sling:OrderedFolder")
         .with_child(agent("publish", "Publish", "tympan", receive));
     let publish = Subtree::new("agents.publish", "sling:OrderedFolder").with_child(agent(
@@ -206,6 +218,6 @@ fn put_agents(session: &mut Session, neighbors: &Neighbors) -> tympan_content::R
         "flush_refetch",
         flush,
     ));
-    session.put(&NodePath::new("/etc/replication/agents.author")?, author)?;
-    session.put(&NodePath::new("/etc/replication/agents.publish")?, publish)
+    session.put_node(&NodePath::new("/etc/replication/agents.author")?, author)?;
+    session.put_node(&NodePath::new("/etc/replication/agents.publish")?, publish)
 }

@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 
 /// Folders of a site that hold content, by the name of the top-level node that they become.
-const ROOTS: [&str; 4] = ["apps", "content", "conf", "etc.clientlibs"];
+const CONTENT_ROOTS: [&str; 4] = ["apps", "content", "conf", "etc.clientlibs"];
 /// Folders whose children are roots of the filter themselves, as other sites have their own beside them.
-const SHARED: [&str; 3] = ["content/dam", "content/_cq_tags", "apps"];
+const SHARED_FOLDERS: [&str; 3] = ["content/dam", "content/_cq_tags", "apps"];
 
 /// Packs a site folder into a package with one filter root for each folder that belongs to the site.
 ///
 /// # Errors
 /// If a file cannot be read.
-pub(crate) fn build(site: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn build_site_package(site: &Path) -> io::Result<Vec<u8>> {
     let mut files = Vec::new();
     let mut roots = BTreeSet::new();
-    for root in ROOTS {
+    for root in CONTENT_ROOTS {
         let folder = site.join(root);
         if folder.is_dir() {
-            collect(&folder, &mut files)?;
-            find_roots(site, &folder, &mut roots)?;
+            list_files(&folder, &mut files)?;
+            find_filter_roots(site, &folder, &mut roots)?;
         }
     }
     files.sort();
@@ -51,11 +51,11 @@ pub(crate) fn build(site: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Lists the files below a folder.
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+fn list_files(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            collect(&path, files)?;
+            list_files(&path, files)?;
         } else {
             files.push(path);
         }
@@ -64,15 +64,15 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
 }
 
 /// Finds the filter roots: the children of the top-level folders, and of the folders that sites share.
-fn find_roots(site: &Path, folder: &Path, roots: &mut BTreeSet<String>) -> io::Result<()> {
+fn find_filter_roots(site: &Path, folder: &Path, roots: &mut BTreeSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if !path.is_dir() {
             continue;
         }
         let name = path.strip_prefix(site).unwrap_or(&path).to_string_lossy().into_owned();
-        if SHARED.contains(&name.as_str()) {
-            find_roots(site, &path, roots)?;
+        if SHARED_FOLDERS.contains(&name.as_str()) {
+            find_filter_roots(site, &path, roots)?;
         } else {
             roots.insert(format!("/{name}"));
         }

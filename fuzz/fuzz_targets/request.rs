@@ -15,7 +15,8 @@ fuzz_target!(|input: &[u8]| {
     let mut word = || words.next().unwrap_or_default();
     let (method, target) = (word(), word());
     let version = if word() == b"2" { Version::HTTP_2 } else { Version::HTTP_11 };
-    let Ok(request) = Request::builder().method(method).uri(target).version(version).body(()) else {
+    let Ok(request) = Request::builder().method(method).uri(target).version(version).body(())
+    else {
         return;
     };
     let mut head = request.into_parts().0;

@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-use super::Remote;
+use super::RemoteInstanceArgs;
 
 /// What `tympan activate` is told.
 #[derive(Debug, Args)]
-pub(crate) struct Activate {
+pub(crate) struct ActivateArgs {
     /// The pages, assets, tags or folders.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<String>,
@@ -20,15 +20,15 @@ pub(crate) struct Activate {
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) remote: RemoteInstanceArgs,
 }
 
 /// What `tympan deactivate` is told.
 #[derive(Debug, Args)]
-pub(crate) struct Deactivate {
+pub(crate) struct DeactivateArgs {
     /// The pages, assets, tags or folders.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<String>,
     #[command(flatten)]
-    pub(crate) remote: Remote,
+    pub(crate) remote: RemoteInstanceArgs,
 }

@@ -2,15 +2,15 @@
 
 use clap::Subcommand;
 
-use super::Remote;
+use super::RemoteInstanceArgs;
 
 /// What `tympan assets` does.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Assets {
+pub(crate) enum AssetsCommand {
     /// Places with files that are kept as assets.
     Mount {
         #[command(subcommand)]
-        mount: Mount,
+        mount: AssetMountCommand,
     },
     /// Makes assets of the files of a place; asked for again, goes on where it was.
     #[command(
@@ -29,7 +29,7 @@ pub(crate) enum Assets {
         #[arg(long)]
         no_wait: bool,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Lists assets whose files have the same bytes.
     #[command(
@@ -43,7 +43,7 @@ pub(crate) enum Assets {
         #[arg(long, default_value_t = 1000)]
         limit: u32,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Lists where an asset is used.
     #[command(
@@ -53,7 +53,7 @@ pub(crate) enum Assets {
         /// The asset.
         path: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Switches on or off that edited metadata is written into the files.
     #[command(
@@ -61,27 +61,27 @@ pub(crate) enum Assets {
     )]
     WriteBack {
         /// Whether it is on.
-        switch: Switch,
+        switch: OnOffSwitch,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
 }
 
 /// On or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Switch {
+pub(crate) enum OnOffSwitch {
     On,
     Off,
 }
 
 /// What `tympan assets mount` does.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Mount {
+pub(crate) enum AssetMountCommand {
     /// Lists the mounts with what their last passes did.
     #[command(
         after_help = "Example: tympan assets mount list --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
-    List(Remote),
+    List(RemoteInstanceArgs),
     /// Shows a mount, with the files that its last pass left out.
     #[command(
         after_help = "Example: tympan assets mount status press --url http://127.0.0.1:4502 --token \"$TOKEN\""
@@ -90,7 +90,7 @@ pub(crate) enum Mount {
         /// The mount.
         name: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Begins a pass now, also of a mount that is paused.
     #[command(
@@ -103,7 +103,7 @@ pub(crate) enum Mount {
         #[arg(long)]
         accept_removals: bool,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Ends the present pass after its batch, and begins no other.
     #[command(
@@ -113,7 +113,7 @@ pub(crate) enum Mount {
         /// The mount.
         name: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Lets passes begin again, the first at once.
     #[command(
@@ -123,6 +123,6 @@ pub(crate) enum Mount {
         /// The mount.
         name: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
 }

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::exclude::{ExcludeArguments, SourceListArguments};
-use super::vault::{PlaceArguments, rate, size};
+use super::exclude::{ExcludeArgs, SourceListArgs};
+use super::vault::{VaultLocationArgs, parse_rate_arg, parse_size_arg};
 
 #[derive(Debug, Args)]
-pub(crate) struct BackupArguments {
+pub(crate) struct BackupArgs {
     /// Writes the log to the end of this file, in place of standard error.
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) log: Option<PathBuf>,
     #[command(subcommand)]
-    pub(crate) command: Backup,
+    pub(crate) command: BackupCommand,
 }
 
 /// Which vault, and how it opens.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct VaultArguments {
+pub(crate) struct VaultArgs {
     /// The vault, of the format of restic's repositories: a folder, `sftp://USER@HOST:PORT/PATH`, `sftp:USER@HOST:PATH`,
     /// `s3:HOST/BUCKET/PREFIX`, or `rest:https://USER@HOST:PORT/PATH`.
     #[arg(
@@ -47,12 +47,12 @@ pub(crate) struct VaultArguments {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) place: PlaceArguments,
+    pub(crate) place: VaultLocationArgs,
 }
 
 /// Whose snapshots are meant.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct ClientArguments {
+pub(crate) struct SnapshotClientArgs {
     /// Only snapshots of the client with this name, in place of this host's; may stand several times.
     #[arg(long, value_name = "NAME", visible_alias = "client-name", env = "TYMPAN_CLIENT_NAME")]
     pub(crate) host: Vec<String>,
@@ -63,7 +63,7 @@ pub(crate) struct ClientArguments {
 
 /// How somebody looks who writes nothing.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub(crate) struct ReadArguments {
+pub(crate) struct VaultReadArgs {
     /// Takes no lock: for a vault that cannot be written, such as one on a medium that is mounted read-only. A prune meanwhile
     /// may take away what is being read.
     #[arg(long)]
@@ -82,36 +82,36 @@ pub(crate) enum CompressionLevel {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Backup {
+pub(crate) enum BackupCommand {
     /// Makes a vault.
     #[command(after_help = "Example: tympan backup init -r /backup/site --password-file secret")]
-    Init(VaultArguments),
+    Init(VaultArgs),
     /// Saves folders, and repositories of homes, whose instances may run.
     #[command(
         after_help = "Example: tympan backup save -r /backup/site repo:/srv/author /etc/tympan"
     )]
-    Save(Save),
+    Save(BackupSaveArgs),
     /// Lists the snapshots of this client.
     #[command(after_help = "Example: tympan backup list -r /backup/site --all-clients")]
     List {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        clients: ClientArguments,
+        clients: SnapshotClientArgs,
     },
     /// Lists the clients that share a vault: how many snapshots each has, and when it made the last.
     #[command(after_help = "Example: tympan backup clients -r /backup/site")]
-    Clients(VaultArguments),
+    Clients(VaultArgs),
     /// Lists the saves of this user from this machine: when, of what kind, how long, how much.
     #[command(after_help = "Example: tympan backup runs -r /backup/site")]
-    Runs(VaultArguments),
+    Runs(VaultArgs),
     /// Lists what a snapshot holds.
     #[command(after_help = "Example: tympan backup ls -r /backup/site latest /etc")]
     Ls {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        clients: ClientArguments,
+        clients: SnapshotClientArgs,
         /// The snapshot: `latest`, the newest one of this client, or the first digits of its id.
         snapshot: String,
         /// Only what is below this path.
@@ -122,9 +122,9 @@ pub(crate) enum Backup {
     #[command(after_help = "Example: tympan backup find -r /backup/site '*.toml'")]
     Find {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        clients: ClientArguments,
+        clients: SnapshotClientArgs,
         /// The name; `*` and `?` stand for letters.
         pattern: String,
     },
@@ -132,9 +132,9 @@ pub(crate) enum Backup {
     #[command(after_help = "Example: tympan backup diff -r /backup/site 3f2a latest")]
     Diff {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        clients: ClientArguments,
+        clients: SnapshotClientArgs,
         /// The earlier one.
         old: String,
         /// The later one.
@@ -144,9 +144,9 @@ pub(crate) enum Backup {
     #[command(after_help = "Example: tympan backup dump -r /backup/site latest /etc/fstab")]
     Dump {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        clients: ClientArguments,
+        clients: SnapshotClientArgs,
         /// The snapshot.
         snapshot: String,
         /// The file.
@@ -156,18 +156,18 @@ pub(crate) enum Backup {
     #[command(
         after_help = "Example: tympan backup restore -r /backup/site latest --home /srv/author2"
     )]
-    Restore(Restore),
+    Restore(BackupRestoreArgs),
     /// Compares a snapshot with what is there now: files byte by byte, a repository by its root.
     #[command(after_help = "Example: tympan backup verify -r /backup/site latest")]
     Verify {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        clients: ClientArguments,
+        clients: SnapshotClientArgs,
         #[command(flatten)]
-        reading: ReadArguments,
+        reading: VaultReadArgs,
         #[command(flatten)]
-        instance: InstanceArguments,
+        instance: RepositoryInstanceArgs,
         /// The snapshot.
         #[arg(default_value = "latest")]
         snapshot: String,
@@ -176,22 +176,22 @@ pub(crate) enum Backup {
     #[command(
         after_help = "Example: tympan backup forget -r /backup/site --keep 7d,4w,12m --prune"
     )]
-    Forget(Forget),
+    Forget(ForgetSnapshotsArgs),
     /// Removes what no snapshot refers to.
     #[command(after_help = "Example: tympan backup prune -r /backup/site")]
     Prune {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        grace: Grace,
+        grace: PruneGraceArgs,
     },
     /// Checks the vault.
     #[command(after_help = "Example: tympan backup check -r /backup/site --read-data")]
     Check {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        reading: ReadArguments,
+        reading: VaultReadArgs,
         /// Reads all packs, to the last byte.
         #[arg(long)]
         read_data: bool,
@@ -204,7 +204,7 @@ pub(crate) enum Backup {
     #[command(after_help = "Example: tympan backup repair -r /backup/site --read-data")]
     Repair {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         /// Reads all packs, to the last byte. Without it, those that the index does not list, or whose length is wrong.
         #[arg(long)]
         read_data: bool,
@@ -213,56 +213,56 @@ pub(crate) enum Backup {
     #[command(
         after_help = "Example: tympan backup copy -r /second/site --from-vault /backup/site --from-password-file secret"
     )]
-    Copy(CopySnapshots),
+    Copy(CopySnapshotsArgs),
     /// Changes the words that snapshots have.
     #[command(
         after_help = "Example: tympan backup tag -r /backup/site --add before-relaunch latest"
     )]
-    Tag(Tag),
+    Tag(TagSnapshotsArgs),
     /// Looks after the vault's passwords.
     #[command(
         after_help = "Example: tympan backup key -r /backup/site add --new-password-file second"
     )]
     Key {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(subcommand)]
-        command: Key,
+        command: VaultKeyCommand,
     },
     /// Removes the locks of processes that are gone.
     #[command(after_help = "Example: tympan backup unlock -r /backup/site")]
     Unlock {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         /// All locks, also of processes that may live.
         #[arg(long)]
         remove_all: bool,
     },
     /// Says what the next save, and a first one, would take in time and room.
     #[command(after_help = "Example: tympan backup estimate -r /backup/site repo:/srv/author /etc")]
-    Estimate(Save),
+    Estimate(BackupSaveArgs),
     /// Counts what snapshots would restore, and what they take.
     #[command(after_help = "Example: tympan backup stats -r /backup/site latest")]
     Stats {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        clients: ClientArguments,
+        clients: SnapshotClientArgs,
         /// Only these snapshots.
         snapshots: Vec<String>,
     },
     /// Searches settings that make saves of these sources into this vault fast, by saves into a vault beside it.
     #[command(after_help = "Example: tympan backup tune -r sftp://backup@host/site /srv/files")]
-    Tune(Tune),
+    Tune(BackupTuneArgs),
     /// Shows the snapshots as folders that can only be read, until Ctrl-C or `umount`.
     #[command(after_help = "Example: tympan backup mount -r /backup/site /mnt/backup")]
     Mount {
         #[command(flatten)]
-        vault: VaultArguments,
+        vault: VaultArgs,
         #[command(flatten)]
-        clients: ClientArguments,
+        clients: SnapshotClientArgs,
         #[command(flatten)]
-        reading: ReadArguments,
+        reading: VaultReadArgs,
         /// An empty folder.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
@@ -272,7 +272,7 @@ pub(crate) enum Backup {
     },
 }
 
-impl Backup {
+impl BackupCommand {
     /// Tells whether programs read what is printed.
     pub(crate) fn is_json(&self) -> bool {
         match self {
@@ -301,15 +301,15 @@ impl Backup {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Tune {
+pub(crate) struct BackupTuneArgs {
     #[command(flatten)]
-    pub(crate) vault: VaultArguments,
+    pub(crate) vault: VaultArgs,
     /// What is saved: folders, or `repo:HOME`.
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<String>,
     /// What is measured: a first save, one that finds nothing changed, or one that reads everything again.
     #[arg(long, value_enum, default_value = "full")]
-    pub(crate) scenario: Scenario,
+    pub(crate) scenario: BackupTuneScenario,
     /// Keeps nothing of what was found.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -317,7 +317,7 @@ pub(crate) struct Tune {
 
 /// What trials measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Scenario {
+pub(crate) enum BackupTuneScenario {
     /// A first save.
     Full,
     /// One that finds nothing changed.
@@ -327,9 +327,9 @@ pub(crate) enum Scenario {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Save {
+pub(crate) struct BackupSaveArgs {
     #[command(flatten)]
-    pub(crate) vault: VaultArguments,
+    pub(crate) vault: VaultArgs,
     /// Folders and files; `repo:HOME` for the repository of a home; the URL of a running instance for its repository.
     #[arg(
         value_name = "SOURCE",
@@ -341,9 +341,9 @@ pub(crate) struct Save {
     #[arg(long, value_name = "DIR|FILE.zip", conflicts_with_all = ["exclude", "iexclude", "exclude_file", "iexclude_file", "exclude_regex", "tag", "beside"])]
     pub(crate) to: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) excludes: ExcludeArguments,
+    pub(crate) excludes: ExcludeArgs,
     #[command(flatten)]
-    pub(crate) source_lists: SourceListArguments,
+    pub(crate) source_lists: SourceListArgs,
     /// Writes nothing; says what would be stored.
     #[arg(short = 'n', long, alias = "pretend", conflicts_with = "to")]
     pub(crate) dry_run: bool,
@@ -377,14 +377,14 @@ pub(crate) struct Save {
     #[arg(long)]
     pub(crate) with_base: bool,
     #[command(flatten)]
-    pub(crate) instance: InstanceArguments,
+    pub(crate) instance: RepositoryInstanceArgs,
     #[command(flatten)]
-    pub(crate) tuning: Tuning,
+    pub(crate) tuning: SaveTuningArgs,
 }
 
 /// What a running instance is asked with for its repository.
 #[derive(Debug, Args)]
-pub(crate) struct InstanceArguments {
+pub(crate) struct RepositoryInstanceArgs {
     /// For a URL: a file with the key that `tympan pair --purpose clone` made in its home.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
@@ -398,9 +398,9 @@ pub(crate) struct InstanceArguments {
 
 /// How much of the machine, and of the way to the vault, a save takes.
 #[derive(Debug, Args)]
-pub(crate) struct Tuning {
+pub(crate) struct SaveTuningArgs {
     /// How much may wait to be written or be on its way, in finished packs; packs are no larger than this.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_arg)]
     pub(crate) upload_queue: Option<u64>,
     /// The same in Obnam's nodes of 256 KiB.
     #[arg(long, value_name = "NODES", conflicts_with = "upload_queue")]
@@ -412,7 +412,7 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
     pub(crate) delay_ms: u64,
     /// Reads the sources no faster: `20 MiB` in a second; a number alone is in KiB.
-    #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "to")]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate_arg, conflicts_with = "to")]
     pub(crate) limit_read: Option<NonZeroU64>,
     /// Reads so many times in a second at most: a file or a piece of a long one, or some chunks of a repository together.
     #[arg(long, value_name = "COUNT", conflicts_with = "to")]
@@ -421,7 +421,7 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "HOME")]
     pub(crate) beside: Option<PathBuf>,
     /// By when a save that gives way to visitors has to be through: `2h`.
-    #[arg(long, value_name = "TIME", value_parser = span, requires = "beside")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_arg, requires = "beside")]
     pub(crate) finish_within: Option<Duration>,
     /// Says nothing unless something is wrong.
     #[arg(long, conflicts_with = "verbose")]
@@ -432,13 +432,13 @@ pub(crate) struct Tuning {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Restore {
+pub(crate) struct BackupRestoreArgs {
     #[command(flatten)]
-    pub(crate) vault: OptionalVault,
+    pub(crate) vault: OptionalVaultArgs,
     #[command(flatten)]
-    pub(crate) reading: ReadArguments,
+    pub(crate) reading: VaultReadArgs,
     #[command(flatten)]
-    pub(crate) clients: ClientArguments,
+    pub(crate) clients: SnapshotClientArgs,
     /// The snapshot: `latest`, the newest one of this client, or the first digits of its id.
     #[arg(default_value = "latest")]
     pub(crate) snapshot: String,
@@ -500,7 +500,7 @@ pub(crate) struct Restore {
 
 /// A vault that is not needed for everything.
 #[derive(Debug, Args)]
-pub(crate) struct OptionalVault {
+pub(crate) struct OptionalVaultArgs {
     /// The vault.
     #[arg(
         short = 'r',
@@ -525,16 +525,16 @@ pub(crate) struct OptionalVault {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) place: PlaceArguments,
+    pub(crate) place: VaultLocationArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CopySnapshots {
+pub(crate) struct CopySnapshotsArgs {
     /// The vault that they are copied to.
     #[command(flatten)]
-    pub(crate) vault: VaultArguments,
+    pub(crate) vault: VaultArgs,
     #[command(flatten)]
-    pub(crate) clients: ClientArguments,
+    pub(crate) clients: SnapshotClientArgs,
     /// The vault that they are copied from.
     #[arg(
         long,
@@ -556,11 +556,11 @@ pub(crate) struct CopySnapshots {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Tag {
+pub(crate) struct TagSnapshotsArgs {
     #[command(flatten)]
-    pub(crate) vault: VaultArguments,
+    pub(crate) vault: VaultArgs,
     #[command(flatten)]
-    pub(crate) clients: ClientArguments,
+    pub(crate) clients: SnapshotClientArgs,
     /// Only these snapshots: `latest`, or the first digits of their ids; otherwise all of this client.
     pub(crate) snapshots: Vec<String>,
     /// Gives them these words in place of those that they have.
@@ -580,11 +580,11 @@ pub(crate) struct Tag {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Forget {
+pub(crate) struct ForgetSnapshotsArgs {
     #[command(flatten)]
-    pub(crate) vault: VaultArguments,
+    pub(crate) vault: VaultArgs,
     #[command(flatten)]
-    pub(crate) clients: ClientArguments,
+    pub(crate) clients: SnapshotClientArgs,
     /// Snapshots to remove, by the first digits of their ids.
     pub(crate) snapshots: Vec<String>,
     /// Keeps the last of so many hours, days, weeks, months and years in which there was one: `24h,7d,4w,12m,3y`. Counts
@@ -606,40 +606,40 @@ pub(crate) struct Forget {
     #[arg(long)]
     pub(crate) prune: bool,
     #[command(flatten)]
-    pub(crate) grace: Grace,
+    pub(crate) grace: PruneGraceArgs,
 }
 
 /// How long what nobody needs stays.
 #[derive(Debug, Args)]
-pub(crate) struct Grace {
+pub(crate) struct PruneGraceArgs {
     /// Packs that nobody needs are marked, and removed by a prune so much later (`90min`, `23h`). `0s` removes at once,
     /// which is safe where all who save into the vault take locks, as Tympan and restic do.
-    #[arg(long, value_name = "TIME", default_value = "23h", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "23h", value_parser = parse_duration_arg)]
     pub(crate) grace: Duration,
 }
 
-fn span(text: &str) -> Result<Duration, String> {
+fn parse_duration_arg(text: &str) -> Result<Duration, String> {
     let unknown = || format!("`{text}` is no time; write `90min`, `23h` or `0s`");
     crate::config::parse_span(text).ok_or_else(unknown)
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Key {
+pub(crate) enum VaultKeyCommand {
     /// Lists the keys.
     List,
     /// Adds a password.
-    Add(NewPassword),
+    Add(NewPasswordArgs),
     /// Removes a key.
     Remove {
         /// The first digits of its id.
         key: String,
     },
     /// Replaces the password that the vault was opened with.
-    Passwd(NewPassword),
+    Passwd(NewPasswordArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct NewPassword {
+pub(crate) struct NewPasswordArgs {
     /// A file whose first line is the new password.
     #[arg(long, value_name = "FILE")]
     pub(crate) new_password_file: PathBuf,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
-pub(crate) struct BlobsArguments {
+pub(crate) struct BlobsArgs {
     /// The PostgreSQL database that the repository lies in, in place of the home's packs.
     #[arg(
         long,
@@ -16,11 +16,11 @@ pub(crate) struct BlobsArguments {
     )]
     pub(crate) database: Option<String>,
     #[command(subcommand)]
-    pub(crate) command: Blobs,
+    pub(crate) command: BlobsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Blobs {
+pub(crate) enum BlobsCommand {
     /// Looks for every blob that content refers to, and names the nodes whose blobs are missing.
     #[command(after_help = "Example: tympan blobs check --home /srv/author")]
     Check {
@@ -103,7 +103,7 @@ pub(crate) enum Blobs {
         home: PathBuf,
     },
     /// Copies the blobs that nodes refer to into the store of another home or instance, which lacks them.
-    Promote(Promotion),
+    Promote(PromoteBlobsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -111,7 +111,7 @@ pub(crate) enum Blobs {
     after_help = "Examples: tympan blobs promote /content/dam/new --to /srv/author --home /srv/staging
           tympan blobs promote /content/dam/new --to https://author.example.org --key replication.key --home /srv/staging"
 )]
-pub(crate) struct Promotion {
+pub(crate) struct PromoteBlobsArgs {
     /// The nodes, with everything below them.
     #[arg(required = true)]
     pub(crate) paths: Vec<String>,

@@ -6,7 +6,7 @@ use clap::Args;
 
 /// What stays out of a backup.
 #[derive(Debug, Default, Args)]
-pub(crate) struct ExcludeArguments {
+pub(crate) struct ExcludeArgs {
     /// Leaves out what fits: `*.tmp`, `/srv/*/cache`. `*` stands for anything within a name, `**` for any names, `?` for a
     /// character, `[a-z]` for one of some and `[^a-z]` for one of the others; `\` takes the meaning from what follows; `!`
     /// before a pattern takes back what those before it leave out.
@@ -31,7 +31,7 @@ pub(crate) struct ExcludeArguments {
     #[arg(long)]
     pub(crate) exclude_caches: bool,
     /// Leaves out files with more bytes than this: `20M`, `1 GiB`.
-    #[arg(long, value_name = "SIZE", value_parser = file_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_file_size_arg)]
     pub(crate) exclude_larger_than: Option<u64>,
     /// Stays on the file systems of the sources.
     #[arg(short = 'x', long)]
@@ -40,7 +40,7 @@ pub(crate) struct ExcludeArguments {
 
 /// Sources that no argument names.
 #[derive(Debug, Default, Args)]
-pub(crate) struct SourceListArguments {
+pub(crate) struct SourceListArgs {
     /// Reads sources from the lines of a file, or of standard input for `-`; `*`, `?` and `[…]` stand for names that are
     /// there, and `#` begins a comment.
     #[arg(long, value_name = "FILE")]
@@ -60,7 +60,7 @@ pub(crate) struct SourceListArguments {
 }
 
 /// Reads a size as restic writes it, `20M`, or as everywhere here, `20 MiB`.
-fn file_size(text: &str) -> Result<u64, String> {
+fn parse_file_size_arg(text: &str) -> Result<u64, String> {
     let trimmed = text.trim();
     let (digits, unit) = trimmed
         .split_at(trimmed.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(trimmed.len()));
@@ -93,10 +93,10 @@ mod tests {
             ("3 MiB", 3 << 20),
             ("1G", 1 << 30),
         ] {
-            assert_eq!(file_size(text), Ok(bytes), "{text}");
+            assert_eq!(parse_file_size_arg(text), Ok(bytes), "{text}");
         }
         for text in ["", "k", "1X", "-1", "99999999999999T"] {
-            assert!(file_size(text).is_err(), "{text}");
+            assert!(parse_file_size_arg(text).is_err(), "{text}");
         }
     }
 }

@@ -2,25 +2,25 @@
 
 use clap::Subcommand;
 
-use super::Remote;
+use super::RemoteInstanceArgs;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Jobs {
+pub(crate) enum JobsCommand {
     /// Lists the topics that were seen, each with its queue and what became of its jobs.
     #[command(
         after_help = "Example: tympan jobs topics --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
-    Topics(Remote),
+    Topics(RemoteInstanceArgs),
     /// Lists the queues with how they are configured and how they do.
     #[command(
         after_help = "Example: tympan jobs queues --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
-    Queues(Remote),
+    Queues(RemoteInstanceArgs),
     /// Lists the models of workflows; exits with 1 if one names what is not known here, and so starts nothing.
     #[command(
         after_help = "Example: tympan jobs models --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
-    Models(Remote),
+    Models(RemoteInstanceArgs),
     /// Lists jobs, oldest first.
     #[command(
         after_help = "Example: tympan jobs list --state given_up --url http://127.0.0.1:4502 --token \"$TOKEN\""
@@ -39,7 +39,7 @@ pub(crate) enum Jobs {
         #[arg(long, default_value_t = 100)]
         limit: u32,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Makes a queue for topics; the queue that took them so far no longer does.
     #[command(
@@ -55,7 +55,7 @@ pub(crate) enum Jobs {
         #[arg(long, value_name = "NAME=VALUE")]
         set: Vec<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Changes properties of a queue; it works by them at once.
     #[command(
@@ -68,7 +68,7 @@ pub(crate) enum Jobs {
         #[arg(required = true, value_name = "NAME=VALUE")]
         properties: Vec<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Keeps jobs of a queue from being begun; those that run go on.
     #[command(
@@ -81,7 +81,7 @@ pub(crate) enum Jobs {
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Lets jobs of a queue be begun again.
     #[command(
@@ -91,13 +91,13 @@ pub(crate) enum Jobs {
         /// The queue's name.
         queue: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Shows what runs by itself, and when next.
     #[command(
         after_help = "Example: tympan jobs schedules --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
-    Schedules(Remote),
+    Schedules(RemoteInstanceArgs),
     /// Runs now what is scheduled, such as a task of maintenance.
     #[command(
         after_help = "Example: tympan jobs run maintenance/garbage --url http://127.0.0.1:4502 --token \"$TOKEN\""
@@ -106,7 +106,7 @@ pub(crate) enum Jobs {
         /// The schedule's name.
         schedule: String,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
     /// Lets a job run again now, or all of a queue that were given up.
     #[command(
@@ -120,6 +120,6 @@ pub(crate) enum Jobs {
         #[arg(long, value_name = "NAME", conflicts_with = "id")]
         queue: Option<String>,
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteInstanceArgs,
     },
 }

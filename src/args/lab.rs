@@ -4,124 +4,124 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::lab_fleet::{Agent, Agents, Emit};
+use super::lab_fleet::{LabAgentArgs, LabAgentsArgs, LabEmitArgs};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Lab {
+pub(crate) enum LabCommand {
     /// Puts one or more URLs under load: users who wait for answers, or a rate.
     #[command(
         after_help = "Example: tympan lab get http://127.0.0.1:8080/content/site/en.html -c 20 -z 30s\n         \
                       tympan lab get http://127.0.0.1:8080/content/site/en.html --rate 500 -z 30s --goals goals.toml"
     )]
-    Get(Get),
+    Get(LabGetArgs),
     /// Does what ApacheBench does, with its options and its text.
     #[command(after_help = "Example: tympan lab ab -c 60 -n 1000 http://127.0.0.1:8080/index.html")]
-    Ab(Ab),
+    Ab(LabAbArgs),
     /// Runs a plan of JMeter with JMeter's options.
     #[command(
         after_help = "Example: tympan lab jmeter -n -t plan.jmx -Jthreads=100 -l results.jtl"
     )]
-    Jmeter(Jmeter),
+    Jmeter(LabJmeterArgs),
     /// Runs a plan.
     #[command(after_help = "Example: tympan lab run plan.jmx -Jthreads=100 --report report.html")]
-    Run(Run),
+    Run(LabRunArgs),
     /// Sends its portion of a load that `run` or `get` divides with `--agents`.
     #[command(
         after_help = "Example: TYMPAN_LAB_TOKEN=... tympan lab agent controller.example.com:7410"
     )]
-    Agent(Agent),
+    Agent(LabAgentArgs),
     /// Says what of plans cannot be run, as `file:line:column: message`, without sending anything.
     #[command(after_help = "Example: tympan lab check plans/*.jmx")]
-    Check(Check),
+    Check(LabCheckArgs),
     /// Makes a report from a result file (.jtl), JMeter's own too, or one of several runs.
     #[command(after_help = "Example: tympan lab report results.jtl -o report.html\n         \
                       tympan lab report runs/ -o all.html\n         \
                       tympan lab report runs/run-1700000000 runs/run-1700000600 -o both.html\n         \
                       tympan lab report results.jtl --request-log publish/logs/request.log -o report.html")]
-    Report(ReportArguments),
+    Report(LabReportArgs),
     /// Judges the latency of pages, one request at a time: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
     #[command(
         after_help = "Example: tympan lab slo http://127.0.0.1:4503/content/site/en.html --samples 200"
     )]
-    Slo(super::lab_pages::Slo),
+    Slo(super::lab_pages::LabSloArgs),
     /// Reads a request.log: the slowest requests, times per type, requests at a time.
     #[command(alias = "rlog", after_help = "Example: tympan lab log -n 20 logs/request.log")]
-    Log(Log),
+    Log(LabLogArgs),
     /// Tells what share of the requests a cache answered, from logs.
     #[command(
         name = "cache-ratio",
         after_help = "Example: tympan lab cache-ratio --access a.log --request publish/request.log"
     )]
-    CacheRatio(CacheRatio),
+    CacheRatio(LabCacheRatioArgs),
     /// Turns users and their pace into arrivals per second and requests at a time.
     #[command(after_help = "Example: tympan lab users --users 1000 --every 2s --resp 150ms")]
-    Users(Users),
+    Users(LabUsersArgs),
     /// Turns a day's assets into megabytes per second, on average and in the busy time.
     #[command(
         name = "upload-goal",
         after_help = "Example: tympan lab upload-goal --assets 500 --size 12 --renditions 4 --window 8h --skew 80/20"
     )]
-    UploadGoal(UploadGoal),
+    UploadGoal(LabUploadGoalArgs),
     #[command(flatten)]
-    Proof(super::lab_proof::Proof),
+    Proof(super::lab_analysis::LabAnalysisCommand),
     /// Looks for the load at which a target breaks, in steps, and what breaks first.
     #[command(
         after_help = "Example: tympan lab breakpoint plan.toml --from 10 --step x1.5 --dwell 30s"
     )]
-    Breakpoint(super::lab_phases::Breakpoint),
+    Breakpoint(super::lab_phases::LabBreakpointArgs),
     /// Keeps a load up for long, and tells whether the target gets worse meanwhile.
     #[command(after_help = "Example: tympan lab endure plan.toml --rate 20/s --for 8h --pid 4711")]
-    Endure(super::lab_phases::Endure),
+    Endure(super::lab_phases::LabEndureArgs),
     /// Tries the average, the peak and the launch, side by side against the same goals.
     #[command(
         after_help = "Example: tympan lab golive plan.toml --peak-from access.log --factor 3 --hold 30m --soft 10%"
     )]
-    Golive(super::lab_phases::Golive),
+    Golive(super::lab_phases::LabGoliveArgs),
     /// Sends healthy traffic alone, and then the same with errors beside it.
     #[command(
         after_help = "Example: tympan lab errors plan.toml --errors errors.toml --rate 50/s --for 5m\n         \
                       tympan lab errors http://127.0.0.1:8080/content/site/en.html --rate 50/s --for 1m --outage 'crm down=systemctl stop crm' --restore 'systemctl start crm'"
     )]
-    Errors(super::lab_phases::Errors),
+    Errors(super::lab_phases::LabErrorsArgs),
     /// Tries single components, each alone, at their average and their peak.
     #[command(
         after_help = "Example: tympan lab component http://127.0.0.1:4503/content/site/en/_jcr_content/nav.html --avg 20/s --peak 80/s"
     )]
-    Component(super::lab_phases::Component),
+    Component(super::lab_phases::LabComponentArgs),
     /// Fetches pages with everything that they make a browser fetch, and tells what each request takes.
     #[command(
         after_help = "Example: tympan lab page http://127.0.0.1:8080/content/site/en.html --visits 5"
     )]
-    Page(super::lab_pages::Page),
+    Page(super::lab_pages::LabPageArgs),
     /// Tells what each component of a page takes, as the server knows it.
     #[command(
         after_help = "Example: tympan lab components http://127.0.0.1:4503/content/site/en.html --login admin:..."
     )]
-    Components(super::lab_pages::Components),
+    Components(super::lab_pages::LabComponentsArgs),
     /// Uploads pictures at the rate of a working day's peak, and tells whether an author keeps up.
     #[command(
         after_help = "Example: tympan lab upload http://127.0.0.1:4502/content/dam/lab --assets 500/day --size 12 --renditions 4 --for 5m"
     )]
-    Upload(super::lab_phases::Upload),
+    Upload(super::lab_phases::LabUploadArgs),
     /// Loads an author with the tests, weights and modes of Tough Day.
     #[command(
         after_help = "Example: tympan lab tough toughday --author http://127.0.0.1:4502 --publish http://127.0.0.1:4503 --concurrency 20 --duration 10m\n         \
                       tympan lab tough toughday.yaml --author http://127.0.0.1:4502 --dry-run"
     )]
-    Tough(super::lab_author::Tough),
+    Tough(super::lab_author::LabToughArgs),
     /// Tells what backups cost the work on an author, and the work the backups: transactions lost, megabytes per second.
     #[command(
         name = "backup-impact",
         after_help = "Example: tympan lab backup-impact --author http://127.0.0.1:4502 --delay 0,1,10 --bytes '\"data_added\":([0-9]+)' -- tympan backup save repo:author -r vault --delay-ms {delay} --json"
     )]
-    BackupImpact(super::lab_author::BackupImpact),
+    BackupImpact(super::lab_author::LabBackupImpactArgs),
     /// Any other word.
     #[command(external_subcommand)]
     Other(Vec<String>),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Output {
+pub(crate) struct LabOutputArgs {
     /// Goals that the run must meet.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) goals: Option<PathBuf>,
@@ -141,7 +141,7 @@ pub(crate) struct Output {
 
 /// What of a plan may be left out.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Allowed {
+pub(crate) struct IgnoredElementArgs {
     /// Leaves out elements of this class where they cannot be run, with what stands below them, as if they were disabled;
     /// for plans of JMeter, such as `JDBCSampler`. May be repeated.
     #[arg(long = "allow-ignore", value_name = "CLASS", value_delimiter = ',')]
@@ -150,7 +150,7 @@ pub(crate) struct Allowed {
 
 /// Logs to which a target writes what goes wrong.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Logs {
+pub(crate) struct WatchedLogArgs {
     /// Fails on new lines of errors in this log; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub(crate) watch_log: Vec<PathBuf>,
@@ -161,19 +161,19 @@ pub(crate) struct Logs {
 
 /// What comes of a command that takes no plan.
 #[derive(Debug, Args)]
-pub(crate) struct Kept {
+pub(crate) struct PlanlessRunArgs {
     #[command(flatten)]
-    pub(crate) logs: Logs,
+    pub(crate) logs: WatchedLogArgs,
     /// Keeps arguments, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: LabOutputArgs,
 }
 
 /// How assets of a working day are spread over it.
 #[derive(Debug, Args)]
-pub(crate) struct Window {
+pub(crate) struct WorkingDayArgs {
     /// Megabytes of an asset's renditions.
     #[arg(long, default_value = "0")]
     pub(crate) renditions: String,
@@ -186,7 +186,7 @@ pub(crate) struct Window {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Arrivals {
+pub(crate) enum ArrivalDistribution {
     /// At equal distances.
     Uniform,
     /// Independently, as visitors come.
@@ -194,7 +194,7 @@ pub(crate) enum Arrivals {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Get {
+pub(crate) struct LabGetArgs {
     /// What is asked, in turn: addresses, or files with one in each line.
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
@@ -212,7 +212,7 @@ pub(crate) struct Get {
     pub(crate) rate: Option<f64>,
     /// How arrivals follow each other.
     #[arg(long, value_enum, default_value = "uniform")]
-    pub(crate) arrivals: Arrivals,
+    pub(crate) arrivals: ArrivalDistribution,
     /// Most users at a time with a rate.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) max_users: usize,
@@ -263,18 +263,18 @@ pub(crate) struct Get {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
     #[command(flatten)]
-    pub(crate) logs: Logs,
+    pub(crate) logs: WatchedLogArgs,
     #[command(flatten)]
-    pub(crate) kept: KeptRun,
+    pub(crate) kept: RunFolderArgs,
     #[command(flatten)]
-    pub(crate) agents: Agents,
+    pub(crate) agents: LabAgentsArgs,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: LabOutputArgs,
 }
 
-impl Get {
+impl LabGetArgs {
     /// Returns the method that is sent.
-    pub(crate) fn method(&self) -> String {
+    pub(crate) fn http_method(&self) -> String {
         let usual = if self.body.is_some() { "POST" } else { "GET" };
         self.method.as_deref().unwrap_or(usual).to_uppercase()
     }
@@ -282,7 +282,7 @@ impl Get {
 
 /// What is looked at beside a load.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedProcessArgs {
     /// A process of this machine to watch beside the load: processors, memory, files, threads.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
@@ -294,16 +294,16 @@ pub(crate) struct Watched {
 
 /// What is kept of a run.
 #[derive(Debug, Args)]
-pub(crate) struct KeptRun {
+pub(crate) struct RunFolderArgs {
     /// Keeps arguments, plan, histograms, seconds, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) watched: Watched,
+    pub(crate) watched: WatchedProcessArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Ab {
+pub(crate) struct LabAbArgs {
     /// Requests in all.
     #[arg(short = 'n')]
     pub(crate) requests: Option<u64>,
@@ -413,14 +413,14 @@ pub(crate) struct Ab {
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
     #[command(flatten)]
-    pub(crate) logs: Logs,
+    pub(crate) logs: WatchedLogArgs,
     /// What is asked.
     #[arg(required_unless_present = "is_version")]
     pub(crate) url: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Jmeter {
+pub(crate) struct LabJmeterArgs {
     /// Without a window; accepted for JMeter's sake.
     #[arg(short = 'n', long = "nongui")]
     pub(crate) without_window: bool,
@@ -482,13 +482,13 @@ pub(crate) struct Jmeter {
     #[arg(short = 'o', long = "reportoutputfolder")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) allowed: Allowed,
+    pub(crate) allowed: IgnoredElementArgs,
     #[command(flatten)]
-    pub(crate) logs: Logs,
+    pub(crate) logs: WatchedLogArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct LabRunArgs {
     /// The plan: .toml or .jmx.
     pub(crate) plan: PathBuf,
     /// Another target than the plan's own, `http://host:port`; for plans in TOML.
@@ -526,7 +526,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) without_listeners: bool,
     #[command(flatten)]
-    pub(crate) allowed: Allowed,
+    pub(crate) allowed: IgnoredElementArgs,
     /// Threads; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
@@ -537,24 +537,24 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) trace: usize,
     #[command(flatten)]
-    pub(crate) logs: Logs,
+    pub(crate) logs: WatchedLogArgs,
     #[command(flatten)]
-    pub(crate) kept: KeptRun,
+    pub(crate) kept: RunFolderArgs,
     #[command(flatten)]
-    pub(crate) agents: Agents,
+    pub(crate) agents: LabAgentsArgs,
     #[command(flatten)]
-    pub(crate) emit: Emit,
+    pub(crate) emit: LabEmitArgs,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: LabOutputArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub(crate) struct LabCheckArgs {
     /// The plans.
     #[arg(required = true)]
     pub(crate) plans: Vec<PathBuf>,
     #[command(flatten)]
-    pub(crate) allowed: Allowed,
+    pub(crate) allowed: IgnoredElementArgs,
     /// Also tells what the plans are made of.
     #[arg(long)]
     pub(crate) explain: bool,
@@ -564,7 +564,7 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ReportArguments {
+pub(crate) struct LabReportArgs {
     /// A result file; or runs, which are laid over each other: folders that `--keep` made, folders of such folders,
     /// summaries of `--json`, result files.
     #[arg(
@@ -584,11 +584,11 @@ pub(crate) struct ReportArguments {
     #[arg(long, value_name = "FILE", value_delimiter = ',', conflicts_with = "project")]
     pub(crate) request_log: Vec<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: LabOutputArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Log {
+pub(crate) struct LabLogArgs {
     /// Lines at most.
     #[arg(short = 'n', value_name = "RESULTS")]
     pub(crate) most_results: Option<usize>,
@@ -609,7 +609,7 @@ pub(crate) struct Log {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CacheRatio {
+pub(crate) struct LabCacheRatioArgs {
     /// access.log of a dispatcher; may be repeated, or hold several with commas.
     #[arg(long, value_delimiter = ',')]
     pub(crate) access: Vec<PathBuf>,
@@ -625,7 +625,7 @@ pub(crate) struct CacheRatio {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Users {
+pub(crate) struct LabUsersArgs {
     /// How many.
     #[arg(long)]
     pub(crate) users: u64,
@@ -638,7 +638,7 @@ pub(crate) struct Users {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct UploadGoal {
+pub(crate) struct LabUploadGoalArgs {
     /// Assets per window; `500/day` reads as 500.
     #[arg(long)]
     pub(crate) assets: String,
@@ -646,5 +646,5 @@ pub(crate) struct UploadGoal {
     #[arg(long)]
     pub(crate) size: String,
     #[command(flatten)]
-    pub(crate) spread: Window,
+    pub(crate) spread: WorkingDayArgs,
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::{Kept, Watched};
+use super::lab::{PlanlessRunArgs, WatchedProcessArgs};
 
 #[derive(Debug, Args)]
-pub(crate) struct Tough {
+pub(crate) struct LabToughArgs {
     /// A predefined suite (toughday, get_tests, authoring, tree_authoring, publish; several with commas), or a
     /// configuration of Tough Day (.yaml).
     #[arg(value_name = "SUITE|FILE", default_value = "toughday")]
@@ -49,13 +49,13 @@ pub(crate) struct Tough {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
-    pub(crate) watched: Watched,
+    pub(crate) watched: WatchedProcessArgs,
     #[command(flatten)]
-    pub(crate) kept: Kept,
+    pub(crate) kept: PlanlessRunArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BackupImpact {
+pub(crate) struct LabBackupImpactArgs {
     /// The author that works while backups run.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4502")]
     pub(crate) author: String,
@@ -93,7 +93,7 @@ pub(crate) struct BackupImpact {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     #[command(flatten)]
-    pub(crate) kept: Kept,
+    pub(crate) kept: PlanlessRunArgs,
     /// The backup: a program and its arguments.
     #[arg(last = true, required = true)]
     pub(crate) program: Vec<String>,

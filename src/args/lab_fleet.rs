@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Data {
+pub(crate) enum AgentDataDivision {
     /// Each row of the plan's data goes to one agent.
     Share,
     /// Every agent uses all rows, as JMeter's remote engines do.
@@ -14,13 +14,13 @@ pub(crate) enum Data {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Engine {
+pub(crate) enum ManifestEngine {
     /// Kubernetes.
     K8s,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Agents {
+pub(crate) struct LabAgentsArgs {
     /// Divides the load among agents: that many processes on this machine, or hosts that `ssh` reaches; with --listen,
     /// that many agents which dial in.
     #[arg(long, value_name = "N|HOST,HOST")]
@@ -33,7 +33,7 @@ pub(crate) struct Agents {
     pub(crate) token_file: Option<PathBuf>,
     /// What agents use of the rows of data files.
     #[arg(long, value_enum, default_value = "share")]
-    pub(crate) data: Data,
+    pub(crate) data: AgentDataDivision,
     /// How long all agents together may take until they are ready: one minute unless given, and 10 minutes in a manifest,
     /// since a node may have to be added and an image to be pulled first.
     #[arg(long, value_name = "TIME", requires = "agents")]
@@ -47,10 +47,10 @@ pub(crate) struct Agents {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Emit {
+pub(crate) struct LabEmitArgs {
     /// Prints a manifest that runs the load with `--agents N`, instead of running it.
     #[arg(long, value_enum, requires = "agents")]
-    pub(crate) emit: Option<Engine>,
+    pub(crate) emit: Option<ManifestEngine>,
     /// The image of the manifest, with the program as its entry point.
     #[arg(long, default_value = "tympan:latest", requires = "emit")]
     pub(crate) image: String,
@@ -58,7 +58,7 @@ pub(crate) struct Emit {
 
 /// Sends its portion of a load that `tympan lab run|get --agents` divides.
 #[derive(Debug, Args)]
-pub(crate) struct Agent {
+pub(crate) struct LabAgentArgs {
     /// The controller's address, `host:port`.
     #[arg(env = "TYMPAN_LAB_CONTROLLER", required_unless_present = "stdio")]
     pub(crate) controller: Option<String>,

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::Kept;
+use super::lab::PlanlessRunArgs;
 
 /// Who asks.
 #[derive(Debug, Args)]
-pub(crate) struct Asker {
+pub(crate) struct RequestIdentityArgs {
     /// A header, `Name: value`; may be repeated.
     #[arg(short = 'H', long = "header")]
     pub(crate) headers: Vec<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Asker {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Page {
+pub(crate) struct LabPageArgs {
     /// The pages.
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
@@ -29,26 +29,26 @@ pub(crate) struct Page {
     #[arg(long)]
     pub(crate) warm: bool,
     #[command(flatten)]
-    pub(crate) asker: Asker,
+    pub(crate) asker: RequestIdentityArgs,
     #[command(flatten)]
-    pub(crate) kept: Kept,
+    pub(crate) kept: PlanlessRunArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Components {
+pub(crate) struct LabComponentsArgs {
     /// The page.
     pub(crate) url: String,
     /// How often it is asked for; the middle of the times counts.
     #[arg(long, default_value_t = 5)]
     pub(crate) samples: usize,
     #[command(flatten)]
-    pub(crate) asker: Asker,
+    pub(crate) asker: RequestIdentityArgs,
     #[command(flatten)]
-    pub(crate) kept: Kept,
+    pub(crate) kept: PlanlessRunArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Slo {
+pub(crate) struct LabSloArgs {
     /// The pages, asked in turn.
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
@@ -56,7 +56,7 @@ pub(crate) struct Slo {
     #[arg(long, default_value_t = 100)]
     pub(crate) samples: u64,
     #[command(flatten)]
-    pub(crate) asker: Asker,
+    pub(crate) asker: RequestIdentityArgs,
     /// Added to every address so that the server draws the page; `_flex=nocache` with a login.
     #[arg(long, value_name = "QUERY")]
     pub(crate) bypass: Option<String>,
@@ -76,5 +76,5 @@ pub(crate) struct Slo {
     #[arg(long, requires = "watch")]
     pub(crate) rounds: Option<u64>,
     #[command(flatten)]
-    pub(crate) kept: Kept,
+    pub(crate) kept: PlanlessRunArgs,
 }

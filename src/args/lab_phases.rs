@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::{Allowed, Kept, Logs, Output, Watched, Window};
+use super::lab::{
+    IgnoredElementArgs, LabOutputArgs, PlanlessRunArgs, WatchedLogArgs, WatchedProcessArgs,
+    WorkingDayArgs,
+};
 
 /// A plan, and how to run it.
 #[derive(Debug, Args)]
-pub(crate) struct Subject {
+pub(crate) struct PhasePlanArgs {
     /// A plan (.toml, .jmx) or the address of a page.
     #[arg(value_name = "PLAN|URL")]
     pub(crate) plan: String,
@@ -19,9 +22,9 @@ pub(crate) struct Subject {
     #[arg(short = 'J', long = "property")]
     pub(crate) properties: Vec<String>,
     #[command(flatten)]
-    pub(crate) allowed: Allowed,
+    pub(crate) allowed: IgnoredElementArgs,
     #[command(flatten)]
-    pub(crate) watched: Watched,
+    pub(crate) watched: WatchedProcessArgs,
     /// Threads that send; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
@@ -32,14 +35,14 @@ pub(crate) struct Subject {
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) logs: Logs,
+    pub(crate) logs: WatchedLogArgs,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: LabOutputArgs,
 }
 
 /// One load.
 #[derive(Debug, Args)]
-pub(crate) struct Load {
+pub(crate) struct PhaseLoadArgs {
     /// Visits per second, such as `50/s` or `30/min`.
     #[arg(long, conflicts_with = "users")]
     pub(crate) rate: Option<String>,
@@ -52,9 +55,9 @@ pub(crate) struct Load {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Breakpoint {
+pub(crate) struct LabBreakpointArgs {
     #[command(flatten)]
-    pub(crate) subject: Subject,
+    pub(crate) subject: PhasePlanArgs,
     /// The first step: visits per second, or users with --users.
     #[arg(long, default_value_t = 10.0)]
     pub(crate) from: f64,
@@ -85,11 +88,11 @@ pub(crate) struct Breakpoint {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Endure {
+pub(crate) struct LabEndureArgs {
     #[command(flatten)]
-    pub(crate) subject: Subject,
+    pub(crate) subject: PhasePlanArgs,
     #[command(flatten)]
-    pub(crate) load: Load,
+    pub(crate) load: PhaseLoadArgs,
     /// What is left out at the beginning; a tenth of the time, at most 5 minutes, unless given.
     #[arg(long, value_name = "TIME")]
     pub(crate) warm_up: Option<String>,
@@ -99,9 +102,9 @@ pub(crate) struct Endure {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Golive {
+pub(crate) struct LabGoliveArgs {
     #[command(flatten)]
-    pub(crate) subject: Subject,
+    pub(crate) subject: PhasePlanArgs,
     /// Visits per second on average.
     #[arg(long, required_unless_present = "peak_from")]
     pub(crate) avg: Option<String>,
@@ -123,11 +126,11 @@ pub(crate) struct Golive {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Errors {
+pub(crate) struct LabErrorsArgs {
     #[command(flatten)]
-    pub(crate) subject: Subject,
+    pub(crate) subject: PhasePlanArgs,
     #[command(flatten)]
-    pub(crate) load: Load,
+    pub(crate) load: PhaseLoadArgs,
     /// A plan of errors; without it the usual mistakes are sent to the target.
     #[arg(long, value_name = "PLAN.toml")]
     pub(crate) errors: Option<PathBuf>,
@@ -171,7 +174,7 @@ pub(crate) struct Errors {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Component {
+pub(crate) struct LabComponentArgs {
     /// Addresses that draw one component each, such as `http://host/content/site/en/_jcr_content/nav.html`; with --all, a
     /// page.
     #[arg(required = true)]
@@ -183,7 +186,7 @@ pub(crate) struct Component {
     #[arg(long, default_value_t = 20)]
     pub(crate) samples: usize,
     #[command(flatten)]
-    pub(crate) asker: super::lab_pages::Asker,
+    pub(crate) asker: super::lab_pages::RequestIdentityArgs,
     /// Transactions per second on average.
     #[arg(long, required_unless_present = "all")]
     pub(crate) avg: Option<String>,
@@ -194,16 +197,16 @@ pub(crate) struct Component {
     #[arg(long, default_value = "30s", value_name = "TIME")]
     pub(crate) hold: String,
     #[command(flatten)]
-    pub(crate) watched: Watched,
+    pub(crate) watched: WatchedProcessArgs,
     /// Threads that send; one per processor unless given.
     #[arg(long, default_value_t = 0)]
     pub(crate) workers: usize,
     #[command(flatten)]
-    pub(crate) kept: Kept,
+    pub(crate) kept: PlanlessRunArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Upload {
+pub(crate) struct LabUploadArgs {
     /// The folder of assets, such as `http://127.0.0.1:4502/content/dam/lab`.
     pub(crate) folder: String,
     /// The goal as a file in TOML: `assets`, `size`, `renditions`, `window`, `skew`, as `tympan lab upload-goal` takes them.
@@ -216,7 +219,7 @@ pub(crate) struct Upload {
     #[arg(long)]
     pub(crate) size: Option<String>,
     #[command(flatten)]
-    pub(crate) spread: Window,
+    pub(crate) spread: WorkingDayArgs,
     /// How long the peak is held.
     #[arg(long = "for", value_name = "TIME", default_value = "5m")]
     pub(crate) lasts: String,
@@ -233,9 +236,9 @@ pub(crate) struct Upload {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
-    pub(crate) asker: super::lab_pages::Asker,
+    pub(crate) asker: super::lab_pages::RequestIdentityArgs,
     #[command(flatten)]
-    pub(crate) watched: Watched,
+    pub(crate) watched: WatchedProcessArgs,
     #[command(flatten)]
-    pub(crate) kept: Kept,
+    pub(crate) kept: PlanlessRunArgs,
 }

@@ -7,18 +7,18 @@ mod blobs;
 pub(crate) mod exclude;
 mod jobs;
 pub(crate) mod lab;
+pub(crate) mod lab_analysis;
 pub(crate) mod lab_author;
 pub(crate) mod lab_fleet;
 pub(crate) mod lab_pages;
 pub(crate) mod lab_phases;
-pub(crate) mod lab_proof;
 pub(crate) mod obnam;
 mod package;
 mod pair;
 #[cfg(test)]
-mod printed;
+mod printed_commands;
 mod repo;
-mod serve;
+mod server;
 mod user;
 pub(crate) mod vault;
 
@@ -26,112 +26,117 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use activation::{Activate, Deactivate};
-pub(crate) use assets::{Assets, Mount, Switch};
-pub(crate) use blobs::{Blobs, BlobsArguments, Promotion};
-pub(crate) use jobs::Jobs;
-pub(crate) use package::{Index, Package};
-pub(crate) use pair::{PairArguments, PairPurpose};
-pub(crate) use repo::{Branch, Clone, MergeBranch, Prefer, Repo, RepoArguments, RestorePath};
-pub(crate) use serve::{Demo, Dispatcher, DispatcherCommand, Export, ExportMode, Instance};
-pub(crate) use user::{Group, TokenScope, User};
+pub(crate) use activation::{ActivateArgs, DeactivateArgs};
+pub(crate) use assets::{AssetMountCommand, AssetsCommand, OnOffSwitch};
+pub(crate) use blobs::{BlobsArgs, BlobsCommand, PromoteBlobsArgs};
+pub(crate) use jobs::JobsCommand;
+pub(crate) use package::{IndexCommand, PackageCommand};
+pub(crate) use pair::{PairArgs, PairPurpose};
+pub(crate) use repo::{
+    MergeBranchArgs, PreferredMergeSide, RepoArgs, RepoBranchCommand, RepoCloneArgs, RepoCommand,
+    RestorePathArgs,
+};
+pub(crate) use server::{
+    DemoArgs, DispatcherArgs, DispatcherCommand, ExportArgs, ExportMode, InstanceArgs,
+};
+pub(crate) use user::{TokenScope, UserCommand, UserGroupCommand};
 
 /// Runs a content website end to end: author, publish, dispatcher.
 #[derive(Debug, Parser)]
 #[command(name = "tympan", version, max_term_width = 100, after_help = "Example: tympan demo")]
-pub(crate) struct Arguments {
+pub(crate) struct TympanArgs {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: TympanCommand,
 }
 
-impl Arguments {
+impl TympanArgs {
     /// Returns the file that the log goes to, if the command names one.
     pub(crate) fn log_file(&self) -> Option<&Path> {
         match &self.command {
-            Command::Backup(backup) => backup.log.as_deref(),
+            TympanCommand::Backup(backup) => backup.log.as_deref(),
             _ => None,
         }
     }
 }
 
 /// The command that reads PDF for another process of this program.
-pub(crate) const READ_PDF: &str = "read-pdf";
+pub(crate) const READ_PDF_COMMAND: &str = "read-pdf";
 /// The command that draws pictures for another process of this program.
-pub(crate) const DRAW_PICTURES: &str = "draw-pictures";
+pub(crate) const RENDER_IMAGES_COMMAND: &str = "draw-pictures";
 /// The command that runs another program with bounds.
-pub(crate) const RUN_TOOL: &str = "run-tool";
+pub(crate) const RUN_TOOL_COMMAND: &str = "run-tool";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum TympanCommand {
     /// Runs author, publish and dispatcher in one process, with a sample site.
-    Demo(Demo),
+    Demo(DemoArgs),
     /// Runs an author instance.
-    Author(Instance),
+    Author(InstanceArgs),
     /// Runs a publish instance.
-    Publish(Instance),
+    Publish(InstanceArgs),
     /// Runs, checks or explains a dispatcher.
     #[command(args_conflicts_with_subcommands = true)]
-    Dispatcher(Dispatcher),
+    Dispatcher(DispatcherArgs),
     /// Begins and checks the folder of a site.
     #[command(subcommand)]
-    Site(Site),
+    Site(SiteCommand),
     /// Installs and builds content packages.
     #[command(subcommand)]
-    Package(Package),
+    Package(PackageCommand),
     /// Looks after indexes and tells how queries are run.
     #[command(subcommand)]
-    Index(Index),
+    Index(IndexCommand),
     /// Writes the pages of a site as files that any web server serves.
-    Export(Export),
+    Export(ExportArgs),
     /// Looks after a repository.
-    Repo(RepoArguments),
+    Repo(RepoArgs),
     /// Looks after the large blobs of a home, which it may share with others.
-    Blobs(BlobsArguments),
+    Blobs(BlobsArgs),
     /// Saves folders and repositories in a vault, and restores them.
-    Backup(backup::BackupArguments),
+    Backup(backup::BackupArgs),
     /// Makes, accepts, lists and removes the credentials that two instances have with each other.
-    Pair(PairArguments),
+    Pair(PairArgs),
     /// Looks after users and their tokens.
     #[command(subcommand)]
-    User(User),
+    User(UserCommand),
     /// Looks after the queues of a running instance.
     #[command(subcommand)]
-    Jobs(Jobs),
+    Jobs(JobsCommand),
     /// Shows pages and assets of a running author to visitors, with what they refer to where wanted.
     #[command(
         after_help = "Example: tympan activate /content/site/en --deep --companions --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
-    Activate(Activate),
+    Activate(ActivateArgs),
     /// Takes pages and assets, and all below them, away from visitors.
     #[command(
         after_help = "Example: tympan deactivate /content/site/en/old --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
-    Deactivate(Deactivate),
+    Deactivate(DeactivateArgs),
     /// Looks after mounts, imports and duplicates of assets of a running author.
     #[command(subcommand)]
-    Assets(Assets),
+    Assets(AssetsCommand),
     /// Puts a site under load and judges what comes back: URLs, plans of JMeter, logs, reports.
     #[command(subcommand)]
-    Lab(lab::Lab),
+    Lab(lab::LabCommand),
     /// Tells the health of a running instance, with reasons.
     #[command(after_help = "Example: tympan status --url http://127.0.0.1:4502")]
-    Status(Remote),
+    Status(RemoteInstanceArgs),
     /// Reads a PDF from standard input and writes its text; the full-text index starts it.
-    #[command(name = READ_PDF, hide = true)]
+    #[command(name = READ_PDF_COMMAND, hide = true)]
     ReadPdf,
     /// Draws the pictures that arrive on standard input, a socket; asset processing starts it.
-    #[command(name = DRAW_PICTURES, hide = true)]
+    #[command(name = RENDER_IMAGES_COMMAND, hide = true)]
     DrawPictures,
     /// Runs a program with bounds on memory and time; asset processing starts it.
-    #[command(name = RUN_TOOL, hide = true)]
-    RunTool(RunTool),
+    #[command(name = RUN_TOOL_COMMAND, hide = true)]
+    RunTool(RunToolArgs),
     /// Draws the standard renditions of a file; measurements use it.
     #[command(name = "draw-file", hide = true)]
-    DrawFile(DrawFile),
+    DrawFile(RenderFileArgs),
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Site {
+pub(crate) enum SiteCommand {
     /// Writes a small site that runs, to begin with.
     #[command(after_help = "Example: tympan site new ./shop && tympan demo --site ./shop")]
     New {
@@ -150,7 +155,7 @@ pub(crate) enum Site {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct RunTool {
+pub(crate) struct RunToolArgs {
     /// Bytes of memory.
     pub(crate) memory: u64,
     /// Seconds of processor time.
@@ -165,7 +170,7 @@ pub(crate) struct RunTool {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct DrawFile {
+pub(crate) struct RenderFileArgs {
     /// The file.
     pub(crate) file: PathBuf,
     /// The folder that gets `web.jpg`, `319.png`, `140.png` and `48.png`.
@@ -177,7 +182,7 @@ pub(crate) struct DrawFile {
 
 /// A home, or a running instance.
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct HomeOrInstanceArgs {
     /// The home; its instance must not run.
     #[arg(long, value_name = "DIR", required_unless_present = "url", conflicts_with = "url")]
     pub(crate) home: Option<PathBuf>,
@@ -193,7 +198,7 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteInstanceArgs {
     /// The instance.
     #[arg(long, value_name = "URL")]
     pub(crate) url: String,

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use clap::{CommandFactory, Parser};
 
 /// Obnam's words, and what they are here.
-const WORDS: [(&str, &[&str]); 6] = [
+const OBNAM_COMMANDS: [(&str, &[&str]); 6] = [
     ("backup", &["save"]),
     ("generations", &["list"]),
     ("genids", &["list"]),
@@ -20,11 +20,11 @@ const WORDS: [(&str, &[&str]); 6] = [
 ];
 
 /// Puts a command line into the order that is parsed.
-pub(crate) fn in_order<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
+pub(crate) fn normalize_obnam_line<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
     let is_ours = line.get(1).is_some_and(|word| word == "backup");
     let begins_otherwise = line.get(2).and_then(|word| word.to_str()).is_some_and(|word| {
-        let is_of_obnam = WORDS.iter().any(|(theirs, _)| word == *theirs);
-        is_of_obnam || (is_option(word) && !is_help(word))
+        let is_of_obnam = OBNAM_COMMANDS.iter().any(|(theirs, _)| word == *theirs);
+        is_of_obnam || (is_option_word(word) && !is_help_word(word))
     });
     if !is_ours || !begins_otherwise {
         return line;
@@ -34,14 +34,14 @@ pub(crate) fn in_order<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
     let mut options: Vec<OsString> = Vec::new();
     while let Some(word) = words.next() {
         let text = word.to_string_lossy();
-        if !is_option(&text) {
+        if !is_option_word(&text) {
             let mut ordered: Vec<OsString> = line.iter().take(2).cloned().collect();
-            ordered.extend(ours(word));
+            ordered.extend(translate_obnam_command(word));
             if text == "backup" {
-                options.iter_mut().for_each(|option| *option = with_regex(option));
+                options.iter_mut().for_each(|option| *option = rename_regex_option(option));
             }
-            ordered.extend(fitting(&text, options));
-            ordered.extend(fitting(&text, words.cloned().collect()));
+            ordered.extend(fit_options_to_command(&text, options));
+            ordered.extend(fit_options_to_command(&text, words.cloned().collect()));
             return ordered;
         }
         options.push(word.clone());
@@ -54,12 +54,12 @@ pub(crate) fn in_order<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Obnam's option that names a client.
-const CLIENT: &str = "--client-name";
+const OBNAM_CLIENT_OPTION: &str = "--client-name";
 /// Options of Obnam's that let nothing be changed.
-const PRETEND: [&str; 3] = ["--pretend", "--no-act", "--dry-run"];
+const OBNAM_DRY_RUN_OPTIONS: [&str; 3] = ["--pretend", "--no-act", "--dry-run"];
 
 /// Lets options fit a word: those that Obnam takes everywhere are left out where they say nothing.
-fn fitting(word: &str, options: Vec<OsString>) -> Vec<OsString> {
+fn fit_options_to_command(word: &str, options: Vec<OsString>) -> Vec<OsString> {
     let is_of_all = matches!(word, "fsck" | "force-lock" | "list-keys");
     let mut left = Vec::with_capacity(options.len());
     let mut options = options.into_iter();
@@ -70,11 +70,13 @@ fn fitting(word: &str, options: Vec<OsString>) -> Vec<OsString> {
             left.push(option);
             left.extend(options);
             break;
-        } else if is_of_all && text == CLIENT {
+        } else if is_of_all && text == OBNAM_CLIENT_OPTION {
             options.next();
-        } else if is_of_all && text.strip_prefix(CLIENT).is_some_and(|rest| rest.starts_with('=')) {
+        } else if is_of_all
+            && text.strip_prefix(OBNAM_CLIENT_OPTION).is_some_and(|rest| rest.starts_with('='))
+        {
             // The whole vault is meant.
-        } else if PRETEND.contains(&&*text) {
+        } else if OBNAM_DRY_RUN_OPTIONS.contains(&&*text) {
             // A check changes nothing in any case.
             left.extend((word != "fsck").then(|| OsString::from("--dry-run")));
         } else {
@@ -85,7 +87,7 @@ fn fitting(word: &str, options: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Names the option for regular expressions in place of Obnam's.
-fn with_regex(option: &OsStr) -> OsString {
+fn rename_regex_option(option: &OsStr) -> OsString {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     match option.as_bytes().strip_prefix(b"--exclude") {
         Some(rest) if rest.is_empty() || rest.starts_with(b"=") => {
@@ -95,16 +97,16 @@ fn with_regex(option: &OsStr) -> OsString {
     }
 }
 
-fn is_option(word: &str) -> bool {
+fn is_option_word(word: &str) -> bool {
     word.len() > 1 && word.starts_with('-') && word != "--"
 }
 
-fn is_help(word: &str) -> bool {
+fn is_help_word(word: &str) -> bool {
     matches!(word, "-h" | "--help")
 }
 
-fn ours(word: &OsStr) -> Vec<OsString> {
-    let known = WORDS.iter().find(|(theirs, _)| word == *theirs);
+fn translate_obnam_command(word: &OsStr) -> Vec<OsString> {
+    let known = OBNAM_COMMANDS.iter().find(|(theirs, _)| word == *theirs);
     known.map_or_else(
         || vec![word.to_owned()],
         |(_, words)| words.iter().map(OsString::from).collect(),
@@ -131,11 +133,11 @@ fn valued_options<A: CommandFactory>() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Arguments;
+    use crate::args::TympanArgs;
 
     fn check(given: &str, expected: &str) {
         let line = given.split(' ').map(OsString::from).collect();
-        let ordered: Vec<String> = in_order::<Arguments>(line)
+        let ordered: Vec<String> = normalize_obnam_line::<TympanArgs>(line)
             .iter()
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
@@ -228,9 +230,9 @@ mod tests {
                     _ => OsString::from_vec(vec![b'-', 0xff, 0x80]),
                 });
             }
-            let ordered = in_order::<Arguments>(line.clone());
+            let ordered = normalize_obnam_line::<TympanArgs>(line.clone());
             moved += usize::from(ordered != line);
-            assert_eq!(in_order::<Arguments>(ordered.clone()), ordered, "{line:?}");
+            assert_eq!(normalize_obnam_line::<TympanArgs>(ordered.clone()), ordered, "{line:?}");
             // Only the word that says what to do may have become another, or two.
             let mut left = ordered;
             let renamed: Vec<&OsString> = line
@@ -244,7 +246,8 @@ mod tests {
                 })
                 .collect();
             assert!(renamed.len() <= 1, "{line:?} loses {renamed:?}");
-            let expected = renamed.first().map_or_else(Vec::new, |word| ours(word));
+            let expected =
+                renamed.first().map_or_else(Vec::new, |word| translate_obnam_command(word));
             assert_eq!(left, expected, "{line:?}");
         }
         assert!(moved > 20, "{moved} lines were put into order");

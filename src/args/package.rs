@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::Place;
+use super::HomeOrInstanceArgs;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Package {
+pub(crate) enum PackageCommand {
     /// Installs a content package in one commit, with those that it needs and those within it.
     #[command(after_help = "Example: tympan package install wknd.zip --home /srv/author")]
     Install {
@@ -22,7 +22,7 @@ pub(crate) enum Package {
         #[arg(long, value_name = "RULE", default_value = "refuse")]
         identifiers: String,
         #[command(flatten)]
-        place: Place,
+        place: HomeOrInstanceArgs,
     },
     /// Tells what installing a package would change, node by node; changes nothing.
     #[command(after_help = "Example: tympan package diff wknd.zip --home /srv/author")]
@@ -31,7 +31,7 @@ pub(crate) enum Package {
         #[arg(value_name = "FILE.zip")]
         file: PathBuf,
         #[command(flatten)]
-        place: Place,
+        place: HomeOrInstanceArgs,
     },
     /// Takes back what the installation of a package did, but for what something else changed since.
     #[command(
@@ -44,13 +44,13 @@ pub(crate) enum Package {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        place: Place,
+        place: HomeOrInstanceArgs,
     },
     /// Lists the packages that are stored, and which are installed.
     #[command(after_help = "Example: tympan package list --home /srv/author")]
     List {
         #[command(flatten)]
-        place: Place,
+        place: HomeOrInstanceArgs,
     },
     /// Builds a package of the content that a filter names.
     #[command(
@@ -67,19 +67,19 @@ pub(crate) enum Package {
         #[arg(long, value_name = "GROUP:NAME:VERSION")]
         id: Option<String>,
         #[command(flatten)]
-        place: Place,
+        place: HomeOrInstanceArgs,
     },
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Index {
+pub(crate) enum IndexCommand {
     /// Lists the property indexes and what they can do now.
     #[command(
         after_help = "Example: tympan index status --url http://127.0.0.1:4502 --token \"$TOKEN\""
     )]
     Status {
         #[command(flatten)]
-        place: Place,
+        place: HomeOrInstanceArgs,
     },
     /// Builds an index anew, or all of them; queries do without it until it is built.
     #[command(after_help = "Example: tympan index rebuild cqTags --home /srv/author")]
@@ -87,7 +87,7 @@ pub(crate) enum Index {
         /// The name of its definition.
         name: Option<String>,
         #[command(flatten)]
-        place: Place,
+        place: HomeOrInstanceArgs,
     },
     /// Tells which index a query uses, what it reads of it, and why.
     #[command(
@@ -103,7 +103,7 @@ pub(crate) enum Index {
         #[arg(long)]
         analyze: bool,
         #[command(flatten)]
-        place: Place,
+        place: HomeOrInstanceArgs,
     },
     /// Lists the statements that were slow or that no index served, with their plan and who asked.
     #[command(
@@ -111,6 +111,6 @@ pub(crate) enum Index {
     )]
     Slow {
         #[command(flatten)]
-        place: Place,
+        place: HomeOrInstanceArgs,
     },
 }

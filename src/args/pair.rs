@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
           tympan pair publish1 --home /srv/author --remove
           tympan pair --home /srv/author"
 )]
-pub(crate) struct PairArguments {
+pub(crate) struct PairArgs {
     /// What both sides call it. A sender's agent has this name. Without a name, lists the pairs of the home.
     #[arg(value_name = "NAME", conflicts_with = "accept")]
     pub(crate) name: Option<String>,

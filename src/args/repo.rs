@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
-pub(crate) struct RepoArguments {
+pub(crate) struct RepoArgs {
     /// The PostgreSQL database that the repository lies in, in place of the home's packs.
     #[arg(
         long,
@@ -16,11 +16,11 @@ pub(crate) struct RepoArguments {
     )]
     pub(crate) database: Option<String>,
     #[command(subcommand)]
-    pub(crate) command: Repo,
+    pub(crate) command: RepoCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Repo {
+pub(crate) enum RepoCommand {
     /// Re-hashes everything, walks every ref, and says what is damaged, which paths that affects and what a repair
     /// would do.
     #[command(after_help = "Example: tympan repo check --home /srv/author --repair")]
@@ -37,7 +37,7 @@ pub(crate) enum Repo {
         json: bool,
     },
     /// Makes a staging home in constant time, a full copy, or a standby.
-    Clone(Clone),
+    Clone(RepoCloneArgs),
     /// Lets a standby take over: it becomes a home of its own.
     #[command(after_help = "Example: tympan repo promote --home /mnt/standby")]
     Promote {
@@ -104,10 +104,10 @@ pub(crate) enum Repo {
         branch: String,
     },
     /// Brings a node back as it was, with everything below it, as a new revision.
-    RestorePath(RestorePath),
+    RestorePath(RestorePathArgs),
     /// Looks after branches.
     #[command(subcommand)]
-    Branch(Branch),
+    Branch(RepoBranchCommand),
     /// Counts what is stored.
     #[command(after_help = "Example: tympan repo stats --home /srv/author")]
     Stats {
@@ -123,7 +123,7 @@ pub(crate) enum Repo {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples: tympan repo clone --from /srv/author --to /srv/staging
           tympan repo clone --from http://127.0.0.1:4502 --key standby.key --to /mnt/standby --follow")]
-pub(crate) struct Clone {
+pub(crate) struct RepoCloneArgs {
     /// The home to clone, whose instance may run; or the URL of a running instance.
     #[arg(long, value_name = "URL|DIR")]
     pub(crate) from: String,
@@ -159,7 +159,7 @@ pub(crate) struct Clone {
     after_help = "Examples: tympan repo restore-path /content/site/news --at 2026-03-01T09:00 --home /srv/author
           tympan repo restore-path /content/site/news --version 1.4 --to /content/site/old-news --home /srv/author"
 )]
-pub(crate) struct RestorePath {
+pub(crate) struct RestorePathArgs {
     /// The node; it need not exist any more.
     pub(crate) path: String,
     /// The time at which it was right: ISO 8601, UTC without an offset.
@@ -190,7 +190,7 @@ pub(crate) struct RestorePath {
 
 /// Whose side counts where both changed the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Prefer {
+pub(crate) enum PreferredMergeSide {
     /// What is being merged.
     Mine,
     /// The branch that it is merged into.
@@ -200,7 +200,7 @@ pub(crate) enum Prefer {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples: tympan repo branch merge launch --dry-run --home /srv/author
           tympan repo branch merge launch --only /content/site/news --theirs /content/site/news/one --home /srv/author")]
-pub(crate) struct MergeBranch {
+pub(crate) struct MergeBranchArgs {
     /// Its name.
     pub(crate) name: String,
     /// The branch that it is merged into.
@@ -211,7 +211,7 @@ pub(crate) struct MergeBranch {
     pub(crate) only: Vec<String>,
     /// Whose side counts where both changed the same; without it, conflicts are listed and nothing is merged.
     #[arg(long, value_name = "SIDE")]
-    pub(crate) prefer: Option<Prefer>,
+    pub(crate) prefer: Option<PreferredMergeSide>,
     /// In conflicts at this node and below it, the merged branch counts; may be repeated.
     #[arg(long, value_name = "PATH")]
     pub(crate) mine: Vec<String>,
@@ -230,7 +230,7 @@ pub(crate) struct MergeBranch {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Branch {
+pub(crate) enum RepoBranchCommand {
     /// Lists all branches with their roots.
     #[command(after_help = "Example: tympan repo branch list --home /srv/author")]
     List {
@@ -293,5 +293,5 @@ pub(crate) enum Branch {
         json: bool,
     },
     /// Merges what a branch has changed since it was made or last merged, or a part of that.
-    Merge(MergeBranch),
+    Merge(MergeBranchArgs),
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum User {
+pub(crate) enum UserCommand {
     /// Adds a user; the password comes from standard input.
     #[command(
         after_help = "Example: echo \"$PASSWORD\" | tympan user add ann --group content-authors --home /srv/author"
@@ -111,7 +111,7 @@ pub(crate) enum User {
     },
     /// Makes, changes and lists groups.
     #[command(subcommand)]
-    Group(Group),
+    Group(UserGroupCommand),
     /// Tells what a user may do at a path, and which entry of which policy says so.
     #[command(
         after_help = "Example: tympan user why ann /content/site/en --privilege jcr:write --home /srv/author"
@@ -134,7 +134,7 @@ pub(crate) enum User {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Group {
+pub(crate) enum UserGroupCommand {
     /// Makes a group.
     #[command(after_help = "Example: tympan user group create translators --home /srv/author")]
     Create {

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 /// How the place of a vault is reached and used.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct PlaceArguments {
+pub(crate) struct VaultLocationArgs {
     /// Calls to another machine that are on their way at once; packs that are written at once.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) connections: Option<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct PlaceArguments {
     pub(crate) ssh_known_hosts: Option<PathBuf>,
     /// What to do about a host that nothing is known of; one that shows another key than before is always refused.
     #[arg(long, value_enum, value_name = "WHAT", default_value = "yes")]
-    pub(crate) ssh_host_keys_check: HostKeysCheck,
+    pub(crate) ssh_host_keys_check: HostKeyCheckMode,
     /// For `rest:`: a file whose first line is the password of the user that the address, or TYMPAN_REST_USER, names. Without
     /// it, TYMPAN_REST_PASSWORD has the password.
     #[arg(long, value_name = "FILE")]
@@ -28,33 +28,33 @@ pub(crate) struct PlaceArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) vault_ca: Option<PathBuf>,
     /// Uploads no faster: `2 MiB` in a second; a number alone is in KiB, as for restic.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate_arg)]
     pub(crate) limit_upload: Option<NonZeroU64>,
     /// Downloads no faster, in the same units.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate_arg)]
     pub(crate) limit_download: Option<NonZeroU64>,
     /// Removes and replaces nothing in the vault but locks.
     #[arg(long, env = "TYMPAN_VAULT_APPEND_ONLY")]
     pub(crate) append_only: bool,
     /// How much of a vault on another machine is kept here, so that it need not be fetched again: index, snapshots and
     /// folders, sealed as there. `0` keeps nothing; usually 1 GiB, or what `tune` has found.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_arg)]
     pub(crate) tree_cache: Option<u64>,
 }
 
 /// How much of a vault on another machine is kept here unless something else is said.
-const TREE_CACHE: u64 = 1 << 30;
+const DEFAULT_TREE_CACHE_BYTES: u64 = 1 << 30;
 
-impl PlaceArguments {
+impl VaultLocationArgs {
     /// Returns how much of a vault on another machine is kept here.
-    pub(crate) fn tree_cache(&self) -> u64 {
-        self.tree_cache.unwrap_or(TREE_CACHE)
+    pub(crate) fn tree_cache_bytes(&self) -> u64 {
+        self.tree_cache.unwrap_or(DEFAULT_TREE_CACHE_BYTES)
     }
 }
 
 /// What to do about hosts that nothing is known of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum HostKeysCheck {
+pub(crate) enum HostKeyCheckMode {
     /// They are refused.
     #[default]
     Yes,
@@ -63,7 +63,7 @@ pub(crate) enum HostKeysCheck {
 }
 
 /// Reads a rate in bytes, or in KiB if it is a number alone.
-pub(super) fn rate(text: &str) -> Result<NonZeroU64, String> {
+pub(super) fn parse_rate_arg(text: &str) -> Result<NonZeroU64, String> {
     let bytes = match text.trim().parse::<u64>() {
         Ok(kib) => kib.checked_mul(1024),
         Err(_) => crate::config::parse_size(text.trim_end_matches("/s")),
@@ -73,7 +73,7 @@ pub(super) fn rate(text: &str) -> Result<NonZeroU64, String> {
 }
 
 /// Reads a size, or `0`.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size_arg(text: &str) -> Result<u64, String> {
     let bytes = if text.trim() == "0" { Some(0) } else { crate::config::parse_size(text) };
     bytes.ok_or_else(|| format!("`{text}` is no size; write `64 MiB`"))
 }

@@ -6,14 +6,14 @@ use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use crate::args::{Activate, Deactivate, Remote};
-use crate::command::remote::{ask, ask_json, list, part, text};
-use crate::command::{CHECK_FAILED, Fault, Outcome};
+use crate::args::{ActivateArgs, DeactivateArgs, RemoteInstanceArgs};
+use crate::command::remote_instance::{json_list, json_member, json_text, send_form, send_json};
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
 /// Runs `tympan activate`.
-pub(crate) fn activate(wanted: &Activate) -> Outcome {
-    let Activate { paths, deep, companions, dry_run, remote } = wanted;
+pub(crate) fn run_activate(wanted: &ActivateArgs) -> CommandOutcome {
+    let ActivateArgs { paths, deep, companions, dry_run, remote } = wanted;
     if *dry_run {
         return list_companions(paths, *deep, remote);
     }
@@ -23,55 +23,59 @@ pub(crate) fn activate(wanted: &Activate) -> Outcome {
         "deep": deep,
         "companions": companions,
     });
-    replicate(&body, "activated", remote)
+    send_replication_request(&body, "activated", remote)
 }
 
 /// Runs `tympan deactivate`.
-pub(crate) fn deactivate(wanted: &Deactivate) -> Outcome {
+pub(crate) fn run_deactivate(wanted: &DeactivateArgs) -> CommandOutcome {
     let body = json!({ "action": "deactivate", "paths": wanted.paths });
-    replicate(&body, "deactivated", &wanted.remote)
+    send_replication_request(&body, "deactivated", &wanted.remote)
 }
 
 /// Sends a wish; exits with 1 if something that was to go along could not.
-fn replicate(body: &Value, word: &str, remote: &Remote) -> Outcome {
-    let answer = ask_json(remote, Method::POST, "/api/v1/replication", body)?;
+fn send_replication_request(
+    body: &Value,
+    word: &str,
+    remote: &RemoteInstanceArgs,
+) -> CommandOutcome {
+    let answer = send_json(remote, Method::POST, "/api/v1/replication", body)?;
     if remote.json {
         say!("{answer}");
     } else {
-        for path in list(&answer, "paths").filter_map(Value::as_str) {
+        for path in json_list(&answer, "paths").filter_map(Value::as_str) {
             say!("{word} {path}");
         }
-        for path in list(&answer, "left").filter_map(Value::as_str) {
+        for path in json_list(&answer, "left").filter_map(Value::as_str) {
             say!("left {path}: you may not activate it");
         }
     }
-    let is_whole = list(&answer, "left").next().is_none();
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    let is_whole = json_list(&answer, "left").next().is_none();
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
 /// Lists what would go along.
-fn list_companions(paths: &[String], is_deep: bool, remote: &Remote) -> Outcome {
+fn list_companions(paths: &[String], is_deep: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
     let mut answers = Vec::new();
     for path in paths {
         let encoded = utf8_percent_encode(path, NON_ALPHANUMERIC);
         let query = format!("/api/v1/replication/companions?path={encoded}&deep={is_deep}");
-        let answer: Result<Value, Fault> = ask(remote, Method::GET, &query, "");
+        let answer: Result<Value, CommandFault> = send_form(remote, Method::GET, &query, "");
         answers.push((path, answer?));
     }
     for (path, answer) in &answers {
         if remote.json {
-            say!("{}", json!({ "path": path, "companions": part(answer, "companions") }));
+            say!("{}", json!({ "path": path, "companions": json_member(answer, "companions") }));
             continue;
         }
         say!("{path}");
-        for companion in list(answer, "companions") {
-            let is_ticked = *part(companion, "ticked") == Value::Bool(true);
+        for companion in json_list(answer, "companions") {
+            let is_ticked = *json_member(companion, "ticked") == Value::Bool(true);
             say!(
                 "  {} {} {}, {}",
                 if is_ticked { "along" } else { "stays" },
-                text(companion, "kind"),
-                text(companion, "path"),
-                text(companion, "status")
+                json_text(companion, "kind"),
+                json_text(companion, "path"),
+                json_text(companion, "status")
             );
         }
     }

@@ -8,55 +8,60 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::args::{Assets, Mount, Remote, Switch};
-use crate::command::remote::{ask, list, part, text};
-use crate::command::{CHECK_FAILED, Fault, Outcome};
+use crate::args::{AssetMountCommand, AssetsCommand, OnOffSwitch, RemoteInstanceArgs};
+use crate::command::remote_instance::{json_list, json_member, json_text, send_form};
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
 /// How often an import is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+const IMPORT_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs the command.
-pub(crate) fn run(assets: &Assets) -> Outcome {
+pub(crate) fn run_assets_command(assets: &AssetsCommand) -> CommandOutcome {
     match assets {
-        Assets::Mount { mount } => run_mount(mount),
-        Assets::Import { source, target, dry_run, no_wait, remote } => {
+        AssetsCommand::Mount { mount } => run_asset_mount_command(mount),
+        AssetsCommand::Import { source, target, dry_run, no_wait, remote } => {
             let dry = if *dry_run { "true" } else { "false" };
-            let query =
-                query(&[("source", source.as_str()), ("target", target.as_str()), ("dryRun", dry)]);
-            let begun = ask(remote, Method::POST, &format!("/api/v1/assets/imports?{query}"), "")?;
-            import(&begun, *no_wait, remote)
+            let query = encode_query(&[
+                ("source", source.as_str()),
+                ("target", target.as_str()),
+                ("dryRun", dry),
+            ]);
+            let begun =
+                send_form(remote, Method::POST, &format!("/api/v1/assets/imports?{query}"), "")?;
+            follow_import(&begun, *no_wait, remote)
         }
-        Assets::Duplicates { path, limit, remote } => {
+        AssetsCommand::Duplicates { path, limit, remote } => {
             let limit = limit.to_string();
-            let query = query(&[("path", path.as_str()), ("limit", limit.as_str())]);
-            duplicates(
-                &ask(remote, Method::GET, &format!("/api/v1/assets/duplicates?{query}"), "")?,
+            let query = encode_query(&[("path", path.as_str()), ("limit", limit.as_str())]);
+            print_duplicates(
+                &send_form(remote, Method::GET, &format!("/api/v1/assets/duplicates?{query}"), "")?,
                 remote,
             )
         }
-        Assets::References { path, remote } => {
-            let query = query(&[("path", path.as_str())]);
-            let answer = ask(remote, Method::GET, &format!("/api/v1/references?{query}"), "")?;
-            show(remote, &answer, || {
-                for user in list(&answer, "usedBy") {
-                    say!("{} {}", text(user, "path"), text(user, "property"));
+        AssetsCommand::References { path, remote } => {
+            let query = encode_query(&[("path", path.as_str())]);
+            let answer =
+                send_form(remote, Method::GET, &format!("/api/v1/references?{query}"), "")?;
+            print_response(remote, &answer, || {
+                for user in json_list(&answer, "usedBy") {
+                    say!("{} {}", json_text(user, "path"), json_text(user, "property"));
                 }
             })
         }
-        Assets::WriteBack { switch, remote } => {
-            let enabled = if *switch == Switch::On { "true" } else { "false" };
+        AssetsCommand::WriteBack { switch, remote } => {
+            let enabled = if *switch == OnOffSwitch::On { "true" } else { "false" };
             let path = format!("/api/v1/assets/write-back?enabled={enabled}");
-            let answer = ask(remote, Method::POST, &path, "")?;
-            show(remote, &answer, || match switch {
-                Switch::On => say!("edited metadata is written into files"),
-                Switch::Off => say!("files stay as they are"),
+            let answer = send_form(remote, Method::POST, &path, "")?;
+            print_response(remote, &answer, || match switch {
+                OnOffSwitch::On => say!("edited metadata is written into files"),
+                OnOffSwitch::Off => say!("files stay as they are"),
             })
         }
     }
 }
 
-fn query(fields: &[(&str, &str)]) -> String {
+fn encode_query(fields: &[(&str, &str)]) -> String {
     let pair = |(name, value): &(&str, &str)| {
         format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC))
     };
@@ -64,7 +69,11 @@ fn query(fields: &[(&str, &str)]) -> String {
 }
 
 /// Shows an answer as it is, or in words.
-fn show(remote: &Remote, answer: &Value, words: impl FnOnce()) -> Outcome {
+fn print_response(
+    remote: &RemoteInstanceArgs,
+    answer: &Value,
+    words: impl FnOnce(),
+) -> CommandOutcome {
     if remote.json {
         say!("{answer}");
     } else {
@@ -73,161 +82,166 @@ fn show(remote: &Remote, answer: &Value, words: impl FnOnce()) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_mount(mount: &Mount) -> Outcome {
-    let post = |action: &str, fields: &[(&str, &str)], remote: &Remote| {
-        let path = format!("/api/v1/assets/mounts/{action}?{}", query(fields));
-        ask(remote, Method::POST, &path, "")
+fn run_asset_mount_command(mount: &AssetMountCommand) -> CommandOutcome {
+    let post = |action: &str, fields: &[(&str, &str)], remote: &RemoteInstanceArgs| {
+        let path = format!("/api/v1/assets/mounts/{action}?{}", encode_query(fields));
+        send_form(remote, Method::POST, &path, "")
     };
     match mount {
-        Mount::List(remote) => mounts(None, remote),
-        Mount::Status { name, remote } => mounts(Some(name.as_str()), remote),
-        Mount::Run { name, accept_removals, remote } => {
+        AssetMountCommand::List(remote) => list_mounts(None, remote),
+        AssetMountCommand::Status { name, remote } => list_mounts(Some(name.as_str()), remote),
+        AssetMountCommand::Run { name, accept_removals, remote } => {
             let accepts = if *accept_removals { "true" } else { "false" };
             let answer =
                 post("run", &[("name", name.as_str()), ("acceptRemovals", accepts)], remote)?;
-            show(remote, &answer, || say!("a pass of the mount `{name}` begins"))
+            print_response(remote, &answer, || say!("a pass of the mount `{name}` begins"))
         }
-        Mount::Pause { name, remote } => {
+        AssetMountCommand::Pause { name, remote } => {
             let answer = post("pause", &[("name", name.as_str())], remote)?;
-            show(remote, &answer, || say!("the mount `{name}` is paused"))
+            print_response(remote, &answer, || say!("the mount `{name}` is paused"))
         }
-        Mount::Resume { name, remote } => {
+        AssetMountCommand::Resume { name, remote } => {
             let answer = post("resume", &[("name", name.as_str())], remote)?;
-            show(remote, &answer, || say!("the mount `{name}` goes on"))
+            print_response(remote, &answer, || say!("the mount `{name}` goes on"))
         }
     }
 }
 
-fn mounts(name: Option<&str>, remote: &Remote) -> Outcome {
-    let answer = ask(remote, Method::GET, "/api/v1/assets/mounts", "")?;
-    let is_meant = |mount: &&Value| name.is_none_or(|name| text(mount, "name") == name);
+fn list_mounts(name: Option<&str>, remote: &RemoteInstanceArgs) -> CommandOutcome {
+    let answer = send_form(remote, Method::GET, "/api/v1/assets/mounts", "")?;
+    let is_meant = |mount: &&Value| name.is_none_or(|name| json_text(mount, "name") == name);
     if let Some(name) = name
-        && !list(&answer, "mounts").any(|mount| text(mount, "name") == name)
+        && !json_list(&answer, "mounts").any(|mount| json_text(mount, "name") == name)
     {
-        return Err(Fault::usage(format!("there is no mount `{name}`")));
+        return Err(CommandFault::usage(format!("there is no mount `{name}`")));
     }
-    show(remote, &answer, || {
-        for mount in list(&answer, "mounts").filter(is_meant) {
-            let is_paused = *part(mount, "paused") == Value::Bool(true);
+    print_response(remote, &answer, || {
+        for mount in json_list(&answer, "mounts").filter(is_meant) {
+            let is_paused = *json_member(mount, "paused") == Value::Bool(true);
             say!(
                 "{}: {} as {}, every {} s{}",
-                text(mount, "name"),
-                text(mount, "source"),
-                text(mount, "target"),
-                part(mount, "period"),
+                json_text(mount, "name"),
+                json_text(mount, "source"),
+                json_text(mount, "target"),
+                json_member(mount, "period"),
                 if is_paused { ", paused" } else { "" }
             );
-            say!("  {} files", part(mount, "files"));
-            say_job(part(mount, "job"));
-            say_last(part(mount, "last"), name.is_some());
+            say!("  {} files", json_member(mount, "files"));
+            print_job(json_member(mount, "job"));
+            print_last_pass(json_member(mount, "last"), name.is_some());
         }
-        for fault in list(&answer, "faults") {
-            say!("{}: {}", text(fault, "path"), text(fault, "message"));
+        for fault in json_list(&answer, "faults") {
+            say!("{}: {}", json_text(fault, "path"), json_text(fault, "message"));
         }
     })
 }
 
-fn say_job(job: &Value) {
-    match text(job, "state") {
+fn print_job(job: &Value) {
+    match json_text(job, "state") {
         "" => {}
         "ACTIVE" => {
-            say!("  {}: {} of {}", text(job, "message"), part(job, "done"), part(job, "total"))
+            say!(
+                "  {}: {} of {}",
+                json_text(job, "message"),
+                json_member(job, "done"),
+                json_member(job, "total")
+            )
         }
         _ => say!("  a pass waits for its turn"),
     }
 }
 
 /// Says what a pass did; with the files that it left out, if asked to.
-fn say_last(last: &Value, is_whole: bool) {
+fn print_last_pass(last: &Value, is_whole: bool) {
     if last.is_null() {
         return;
     }
     say!(
         "  {}: {} added, {} changed, {} moved, {} removed, {} unchanged, {} left out",
-        text(last, "ended"),
-        part(last, "added"),
-        part(last, "changed"),
-        part(last, "moved"),
-        part(last, "removed"),
-        part(last, "unchanged"),
-        part(last, "skipped")
+        json_text(last, "ended"),
+        json_member(last, "added"),
+        json_member(last, "changed"),
+        json_member(last, "moved"),
+        json_member(last, "removed"),
+        json_member(last, "unchanged"),
+        json_member(last, "skipped")
     );
-    if let Some(failure) = part(last, "failure").as_str() {
+    if let Some(failure) = json_member(last, "failure").as_str() {
         say!("  {failure}");
     }
-    if part(last, "settling").as_u64() > Some(0) {
+    if json_member(last, "settling").as_u64() > Some(0) {
         say!(
             "  {} files were just being written; the next pass takes them",
-            part(last, "settling")
+            json_member(last, "settling")
         );
     }
-    if part(last, "heldBack").as_u64() > Some(0) {
+    if json_member(last, "heldBack").as_u64() > Some(0) {
         say!(
             "  {} files are gone and their assets stay: if that is right, run the mount with `--accept-removals`",
-            part(last, "heldBack")
+            json_member(last, "heldBack")
         );
     }
-    for file in list(last, "skippedFiles").filter(|_| is_whole) {
-        say!("  {}: {}", text(file, "path"), text(file, "reason"));
+    for file in json_list(last, "skippedFiles").filter(|_| is_whole) {
+        say!("  {}: {}", json_text(file, "path"), json_text(file, "reason"));
     }
 }
 
 /// Shows an import until it ends.
-fn import(begun: &Value, is_leaving: bool, remote: &Remote) -> Outcome {
-    let name = text(begun, "name").to_owned();
+fn follow_import(begun: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
+    let name = json_text(begun, "name").to_owned();
     if is_leaving {
-        return show(remote, begun, || say!("{name} begins"));
+        return print_response(remote, begun, || say!("{name} begins"));
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {per_sec}, {eta} left");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let status = loop {
-        let path = format!("/api/v1/assets/imports?{}", query(&[("name", name.as_str())]));
-        let status = ask(remote, Method::GET, &path, "")?;
-        let job = part(&status, "job");
-        let state = text(job, "state");
+        let path = format!("/api/v1/assets/imports?{}", encode_query(&[("name", name.as_str())]));
+        let status = send_form(remote, Method::GET, &path, "")?;
+        let job = json_member(&status, "job");
+        let state = json_text(job, "state");
         if !matches!(state, "QUEUED" | "ACTIVE" | "DELAYED" | "HELD") {
             break status;
         }
-        bar.set_length(part(job, "total").as_u64().unwrap_or_default());
-        bar.set_position(part(job, "done").as_u64().unwrap_or_default());
-        bar.set_message(text(job, "message").to_owned());
-        std::thread::sleep(LOOK);
+        bar.set_length(json_member(job, "total").as_u64().unwrap_or_default());
+        bar.set_position(json_member(job, "done").as_u64().unwrap_or_default());
+        bar.set_message(json_text(job, "message").to_owned());
+        std::thread::sleep(IMPORT_POLL_INTERVAL);
     };
     bar.finish_and_clear();
-    if let Some(error) = part(part(&status, "job"), "lastError").as_str() {
-        return Err(Fault::cannot_run(format!("{name}: {error}")));
+    if let Some(error) = json_member(json_member(&status, "job"), "lastError").as_str() {
+        return Err(CommandFault::cannot_run(format!("{name}: {error}")));
     }
-    let last = part(&status, "last");
-    let is_dry = *part(last, "dryRun") == Value::Bool(true);
-    show(remote, &status, || {
+    let last = json_member(&status, "last");
+    let is_dry = *json_member(last, "dryRun") == Value::Bool(true);
+    print_response(remote, &status, || {
         let verb = if is_dry { "would be imported" } else { "imported" };
         say!(
             "{} files {verb}, {} were there, {} left out, {} bytes read",
-            part(last, "added"),
-            part(last, "unchanged"),
-            part(last, "skipped"),
-            part(last, "bytes")
+            json_member(last, "added"),
+            json_member(last, "unchanged"),
+            json_member(last, "skipped"),
+            json_member(last, "bytes")
         );
-        for file in list(last, "skippedFiles") {
-            say!("{}: {}", text(file, "path"), text(file, "reason"));
+        for file in json_list(last, "skippedFiles") {
+            say!("{}: {}", json_text(file, "path"), json_text(file, "reason"));
         }
     })?;
-    Ok(match part(last, "skipped").as_u64() {
+    Ok(match json_member(last, "skipped").as_u64() {
         Some(0) => ExitCode::SUCCESS,
-        _ => ExitCode::from(CHECK_FAILED),
+        _ => ExitCode::from(CHECK_FAILED_EXIT_CODE),
     })
 }
 
-fn duplicates(answer: &Value, remote: &Remote) -> Outcome {
-    show(remote, answer, || {
-        for group in list(answer, "groups") {
-            say!("{} bytes each:", part(group, "bytes"));
-            for path in list(group, "paths").filter_map(Value::as_str) {
+fn print_duplicates(answer: &Value, remote: &RemoteInstanceArgs) -> CommandOutcome {
+    print_response(remote, answer, || {
+        for group in json_list(answer, "groups") {
+            say!("{} bytes each:", json_member(group, "bytes"));
+            for path in json_list(group, "paths").filter_map(Value::as_str) {
                 say!("  {path}");
             }
         }
-        if *part(answer, "more") == Value::Bool(true) {
+        if *json_member(answer, "more") == Value::Bool(true) {
             say!("there are more; raise `--limit`");
         }
     })

@@ -4,54 +4,54 @@
 //! password, 130 interrupted; 2 used wrongly.
 
 mod copy;
+mod document_view;
 mod estimate;
-mod give_way;
-mod home_files;
-mod keep;
-mod look;
+mod home_file;
+mod inspection;
+mod interrupt_signal;
 mod mount;
-mod open;
-mod place;
-mod read_only;
+mod read_only_base;
+mod repository_source;
 mod restore;
+mod retention;
 mod save;
-mod selection;
-mod settings;
-mod signals;
-mod source;
-mod transfer;
+mod save_throttle;
+mod snapshot_transfer;
+mod source_selection;
 mod tune;
-mod view;
+mod tuned_settings;
+mod vault_location;
+mod vault_session;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tympan_backup::{Error, Id, Progress, Unlock, Who};
+use tympan_backup::{BackupProgress, Error, UnlockScope, VaultObjectId, VaultUser};
 
-pub(crate) use self::give_way::{Before, GivingWay, Yielded};
-pub(crate) use self::home_files::{StateDatabase, read as read_home_files};
-use self::open::Opened;
-pub(crate) use self::open::Password;
-pub(crate) use self::place::{backend_at, keep_here};
-pub(crate) use self::settings::Settings;
-pub(crate) use self::source::{BesideInstance, LeftBelow, new_spool};
-pub(crate) use self::view::ContentView;
-use super::{Fault, Outcome};
-use crate::args::backup::{Backup, Key, NewPassword, VaultArguments};
-use crate::home::chain;
+pub(crate) use self::document_view::ContentDocumentView;
+pub(crate) use self::home_file::{StateDatabaseInclusion, read_home_files};
+pub(crate) use self::repository_source::{LiveHomeContent, SeparatelySavedBase, new_spool_dir};
+pub(crate) use self::save_throttle::{BaselineSource, ThrottleReport, ThrottledSave};
+pub(crate) use self::tuned_settings::TunedSaveSettings;
+pub(crate) use self::vault_location::{enable_vault_cache, vault_backend_at};
+pub(crate) use self::vault_session::VaultPassword;
+use self::vault_session::VaultSession;
+use super::{CommandFault, CommandOutcome};
+use crate::args::backup::{BackupCommand, NewPasswordArgs, VaultArgs, VaultKeyCommand};
+use crate::home::error_chain_text;
 use crate::say;
 
 /// Some of what was asked for is not in the snapshot, or not restored.
-const INCOMPLETE: u8 = 3;
+const INCOMPLETE_EXIT_CODE: u8 = 3;
 
 /// Runs the command.
-pub(crate) fn run(command: &Backup) -> Outcome {
-    let done = run_command(command);
+pub(crate) fn run_backup_command(command: &BackupCommand) -> CommandOutcome {
+    let done = dispatch_backup_command(command);
     match done {
         Err(fault) if command.is_json() => {
-            tell_failure(&fault);
+            print_failure(&fault);
             Ok(fault.exit_code())
         }
         done => done,
@@ -59,7 +59,7 @@ pub(crate) fn run(command: &Backup) -> Outcome {
 }
 
 /// Says in restic's words why a command failed.
-fn tell_failure(fault: &Fault) {
+fn print_failure(fault: &CommandFault) {
     use std::io::Write as _;
     let said = json!({
         "message_type": "exit_error", "code": fault.code(), "message": fault.message(),
@@ -68,51 +68,59 @@ fn tell_failure(fault: &Fault) {
     writeln!(std::io::stderr(), "{said}").ok();
 }
 
-fn run_command(command: &Backup) -> Outcome {
+fn dispatch_backup_command(command: &BackupCommand) -> CommandOutcome {
     match command {
-        Backup::Init(arguments) => init(arguments),
-        Backup::Save(arguments) => save::run(arguments),
-        Backup::List { vault, clients } => look::list(vault, clients),
-        Backup::Clients(arguments) => look::clients(arguments),
-        Backup::Runs(arguments) => save::runs(arguments),
-        Backup::Ls { vault, clients, snapshot, path } => look::ls((vault, clients), snapshot, path),
-        Backup::Find { vault, clients, pattern } => look::find((vault, clients), pattern),
-        Backup::Diff { vault, clients, old, new } => look::diff((vault, clients), old, new),
-        Backup::Dump { vault, clients, snapshot, path } => {
-            look::dump((vault, clients), snapshot, path)
+        BackupCommand::Init(arguments) => init_vault(arguments),
+        BackupCommand::Save(arguments) => save::run_save(arguments),
+        BackupCommand::List { vault, clients } => inspection::list_snapshots(vault, clients),
+        BackupCommand::Clients(arguments) => inspection::list_clients(arguments),
+        BackupCommand::Runs(arguments) => save::list_runs(arguments),
+        BackupCommand::Ls { vault, clients, snapshot, path } => {
+            inspection::list_snapshot_path((vault, clients), snapshot, path)
         }
-        Backup::Restore(arguments) => restore::run(arguments),
-        Backup::Verify { vault, clients, reading, instance, snapshot } => {
-            restore::verify((vault, clients, *reading), (snapshot, instance))
+        BackupCommand::Find { vault, clients, pattern } => {
+            inspection::find_names((vault, clients), pattern)
         }
-        Backup::Forget(arguments) => keep::forget(arguments),
-        Backup::Copy(arguments) => transfer::copy(arguments),
-        Backup::Tag(arguments) => transfer::tag(arguments),
-        Backup::Prune { vault, grace } => keep::prune(vault, grace.grace),
-        Backup::Check { vault, reading, read_data, read_data_subset } => {
-            keep::check((vault, *reading), *read_data, read_data_subset.as_deref())
+        BackupCommand::Diff { vault, clients, old, new } => {
+            inspection::diff_snapshots((vault, clients), old, new)
         }
-        Backup::Repair { vault, read_data } => keep::repair(vault, *read_data),
-        Backup::Key { vault, command } => key(vault, command),
-        Backup::Unlock { vault, remove_all } => unlock(vault, *remove_all),
-        Backup::Estimate(arguments) => estimate::run(arguments),
-        Backup::Stats { vault, clients, snapshots } => look::stats((vault, clients), snapshots),
-        Backup::Tune(arguments) => tune::run(arguments),
-        Backup::Mount { vault, clients, reading, dir, allow_other } => {
-            mount::run((vault, clients, *reading), dir, *allow_other)
+        BackupCommand::Dump { vault, clients, snapshot, path } => {
+            inspection::dump_file((vault, clients), snapshot, path)
+        }
+        BackupCommand::Restore(arguments) => restore::run_restore(arguments),
+        BackupCommand::Verify { vault, clients, reading, instance, snapshot } => {
+            restore::run_verify((vault, clients, *reading), (snapshot, instance))
+        }
+        BackupCommand::Forget(arguments) => retention::forget_snapshots(arguments),
+        BackupCommand::Copy(arguments) => snapshot_transfer::copy_snapshots(arguments),
+        BackupCommand::Tag(arguments) => snapshot_transfer::tag_snapshots(arguments),
+        BackupCommand::Prune { vault, grace } => retention::prune_vault(vault, grace.grace),
+        BackupCommand::Check { vault, reading, read_data, read_data_subset } => {
+            retention::check_vault((vault, *reading), *read_data, read_data_subset.as_deref())
+        }
+        BackupCommand::Repair { vault, read_data } => retention::repair_vault(vault, *read_data),
+        BackupCommand::Key { vault, command } => run_key_command(vault, command),
+        BackupCommand::Unlock { vault, remove_all } => unlock_vault(vault, *remove_all),
+        BackupCommand::Estimate(arguments) => estimate::run_save_estimate(arguments),
+        BackupCommand::Stats { vault, clients, snapshots } => {
+            inspection::print_snapshot_stats((vault, clients), snapshots)
+        }
+        BackupCommand::Tune(arguments) => tune::run_tune(arguments),
+        BackupCommand::Mount { vault, clients, reading, dir, allow_other } => {
+            mount::run_mount((vault, clients, *reading), dir, *allow_other)
         }
     }
 }
 
 /// Turns an error into what the command ends with.
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
-fn failed(error: Error) -> Fault {
+fn backup_fault(error: Error) -> CommandFault {
     let code = match error {
         Error::NoVault { .. } => 10,
         Error::Locked { .. } => 11,
         Error::WrongPassword => 12,
-        Error::Interrupted => signals::INTERRUPTED,
-        Error::Refused(_)
+        Error::Interrupted => interrupt_signal::INTERRUPTED_EXIT_CODE,
+        Error::InvalidRequest(_)
         | Error::VaultExists { .. }
         | Error::SnapshotMissing { .. }
         | Error::ClientMissing { .. }
@@ -120,11 +128,11 @@ fn failed(error: Error) -> Fault {
         | Error::PathMissing { .. } => 2,
         _ => 1,
     };
-    Fault::with_code(chain(&error), code)
+    CommandFault::with_code(error_chain_text(&error), code)
 }
 
-fn init(arguments: &VaultArguments) -> Outcome {
-    let vault = open::init(arguments)?;
+fn init_vault(arguments: &VaultArgs) -> CommandOutcome {
+    let vault = vault_session::init_vault(arguments)?;
     if arguments.json {
         say!("{}", json!({ "message_type": "initialized", "id": vault.id() }));
     } else {
@@ -136,14 +144,15 @@ fn init(arguments: &VaultArguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn key(arguments: &VaultArguments, command: &Key) -> Outcome {
-    let mut vault = open::open_alone(arguments)?;
-    let (who, now) = (Who::this_process(), open::now());
-    let password = |new: &NewPassword| open::password_of_file(&new.new_password_file);
-    let cost = tympan_backup::KeyCost::default();
+fn run_key_command(arguments: &VaultArgs, command: &VaultKeyCommand) -> CommandOutcome {
+    let mut vault = vault_session::open_vault_exclusively(arguments)?;
+    let (who, now) = (VaultUser::this_process(), vault_session::current_timestamp());
+    let password =
+        |new: &NewPasswordArgs| vault_session::read_password_file(&new.new_password_file);
+    let cost = tympan_backup::KeyDerivationCost::default();
     match command {
-        Key::List => {
-            for key in vault.keys().map_err(failed)? {
+        VaultKeyCommand::List => {
+            for key in vault.keys().map_err(backup_fault)? {
                 if arguments.json {
                     say!("{}", serde_json::to_string(&key).unwrap_or_default());
                     continue;
@@ -152,24 +161,25 @@ fn key(arguments: &VaultArguments, command: &Key) -> Outcome {
                 say!("{mark}{} {}@{} {}", key.id.short(), key.user, key.host, key.created);
             }
         }
-        Key::Add(new) => {
-            let id = vault.add_key(&password(new)?, cost, (&who, now)).map_err(failed)?;
-            tell_key(arguments, ("key_added", "added the key"), &id);
+        VaultKeyCommand::Add(new) => {
+            let id = vault.add_key(&password(new)?, cost, (&who, now)).map_err(backup_fault)?;
+            print_key_change(arguments, ("key_added", "added the key"), &id);
         }
-        Key::Remove { key } => {
-            let id = vault.remove_key(key).map_err(failed)?;
-            tell_key(arguments, ("key_removed", "removed the key"), &id);
+        VaultKeyCommand::Remove { key } => {
+            let id = vault.remove_key(key).map_err(backup_fault)?;
+            print_key_change(arguments, ("key_removed", "removed the key"), &id);
         }
-        Key::Passwd(new) => {
-            let id = vault.change_password(&password(new)?, cost, (&who, now)).map_err(failed)?;
+        VaultKeyCommand::Passwd(new) => {
+            let id =
+                vault.change_password(&password(new)?, cost, (&who, now)).map_err(backup_fault)?;
             let words = "the vault opens with the new password, by the key";
-            tell_key(arguments, ("password_changed", words), &id);
+            print_key_change(arguments, ("password_changed", words), &id);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell_key(arguments: &VaultArguments, (done, words): (&str, &str), id: &Id) {
+fn print_key_change(arguments: &VaultArgs, (done, words): (&str, &str), id: &VaultObjectId) {
     if arguments.json {
         say!("{}", json!({ "message_type": done, "id": id.to_string() }));
     } else {
@@ -177,10 +187,10 @@ fn tell_key(arguments: &VaultArguments, (done, words): (&str, &str), id: &Id) {
     }
 }
 
-fn unlock(arguments: &VaultArguments, remove_all: bool) -> Outcome {
-    let Opened { vault, who, .. } = open::open(arguments)?;
-    let which = if remove_all { Unlock::All } else { Unlock::Stale };
-    let removed = vault.unlock(&who, which).map_err(failed)?;
+fn unlock_vault(arguments: &VaultArgs, remove_all: bool) -> CommandOutcome {
+    let VaultSession { vault, user: who, .. } = vault_session::open_vault(arguments)?;
+    let which = if remove_all { UnlockScope::All } else { UnlockScope::Stale };
+    let removed = vault.unlock(&who, which).map_err(backup_fault)?;
     if arguments.json {
         say!("{}", json!({ "message_type": "unlocked", "removed_locks": removed }));
     } else {
@@ -190,36 +200,36 @@ fn unlock(arguments: &VaultArguments, remove_all: bool) -> Outcome {
 }
 
 /// Shows how far a run is, on a terminal or to a program, and stops it when a signal asks for that.
-struct Watch {
-    done: std::sync::mpsc::Sender<()>,
+struct ProgressDisplay {
+    done_sender: std::sync::mpsc::Sender<()>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Watch {
-    fn begin(progress: &Arc<Progress>, is_json: bool) -> Self {
-        let mut watch = Self::silent(progress);
+impl ProgressDisplay {
+    fn start(progress: &Arc<BackupProgress>, is_json: bool) -> Self {
+        let mut watch = Self::start_silent(progress);
         let (done, ended) = std::sync::mpsc::channel();
         let shown = progress.clone();
-        watch.done = done;
-        let show = if is_json { show_status } else { show };
+        watch.done_sender = done;
+        let show = if is_json { print_status_lines } else { show_progress };
         watch.thread = Some(std::thread::spawn(move || show(&shown, &ended)));
         watch
     }
 
     /// Shows nothing.
-    fn silent(progress: &Arc<Progress>) -> Self {
-        if let Err(fault) = signals::stop_when_asked(progress) {
+    fn start_silent(progress: &Arc<BackupProgress>) -> Self {
+        if let Err(fault) = interrupt_signal::stop_on_interrupt(progress) {
             tracing::warn!(reason = fault.message(), "signals end the process where it is");
         }
         let (done, _) = std::sync::mpsc::channel();
-        Self { done, thread: None }
+        Self { done_sender: done, thread: None }
     }
 }
 
-impl Drop for Watch {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         // The thread may have ended by itself.
-        self.done.send(()).ok();
+        self.done_sender.send(()).ok();
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
@@ -227,21 +237,21 @@ impl Drop for Watch {
 }
 
 /// How often a line tells how far a run is, where there is no terminal for a bar.
-const LINE: Duration = Duration::from_secs(60);
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often a program is told how far a run is.
-const STATUS: Duration = Duration::from_secs(1);
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A line of JSON now and then, in restic's words.
-fn show_status(progress: &Progress, ended: &std::sync::mpsc::Receiver<()>) {
+fn print_status_lines(progress: &BackupProgress, ended: &std::sync::mpsc::Receiver<()>) {
     let begin = Instant::now();
-    while ended.recv_timeout(STATUS) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-        say!("{}", status(progress, begin.elapsed()));
+    while ended.recv_timeout(STATUS_INTERVAL) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        say!("{}", status_json(progress, begin.elapsed()));
     }
 }
 
 /// Says how far a run is; of how much, where that is known.
-fn status(progress: &Progress, elapsed: Duration) -> Value {
+fn status_json(progress: &BackupProgress, elapsed: Duration) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
     let (items, bytes) = (progress.items.load(Relaxed), progress.bytes.load(Relaxed));
     let (all, all_bytes) =
@@ -270,14 +280,14 @@ fn seconds_left((items, all): (u64, u64), elapsed: Duration) -> Option<u64> {
 
 /// A bar with rate and time left where it is known how much there is, else a count with a rate; plain lines without a
 /// terminal.
-fn show(progress: &Progress, ended: &std::sync::mpsc::Receiver<()>) {
+fn show_progress(progress: &BackupProgress, ended: &std::sync::mpsc::Receiver<()>) {
     let bar = indicatif::ProgressBar::new_spinner();
     let begin = Instant::now();
-    let pause = if bar.is_hidden() { LINE } else { Duration::from_millis(250) };
+    let pause = if bar.is_hidden() { LINE_INTERVAL } else { Duration::from_millis(250) };
     while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-        let text = how_far(progress, begin.elapsed());
+        let text = progress_text(progress, begin.elapsed());
         if bar.is_hidden() {
-            tell_how_far(&text);
+            print_progress_line(&text);
             continue;
         }
         bar.set_message(text);
@@ -287,11 +297,11 @@ fn show(progress: &Progress, ended: &std::sync::mpsc::Receiver<()>) {
 }
 
 #[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
-fn tell_how_far(text: &str) {
+fn print_progress_line(text: &str) {
     eprintln!("tympan: {text}");
 }
 
-fn how_far(progress: &Progress, elapsed: Duration) -> String {
+fn progress_text(progress: &BackupProgress, elapsed: Duration) -> String {
     use std::sync::atomic::Ordering::Relaxed;
     let (items, bytes) = (progress.items.load(Relaxed), progress.bytes.load(Relaxed));
     let expected = progress.expected_items.load(Relaxed);
@@ -310,15 +320,15 @@ mod tests {
 
     #[test]
     fn how_far_a_run_is_and_how_long_it_takes() {
-        let progress = Progress::default();
-        let told = |seconds| how_far(&progress, Duration::from_secs(seconds));
+        let progress = BackupProgress::default();
+        let told = |seconds| progress_text(&progress, Duration::from_secs(seconds));
         assert_eq!(told(0), "0, 0 B, 0 B/s");
         progress.items.store(50, Relaxed);
         progress.bytes.store(20 << 10, Relaxed);
         assert_eq!(told(10), "50, 20.00 KiB, 2.00 KiB/s");
         progress.expected_items.store(200, Relaxed);
         assert_eq!(told(10), "50 of 200, 30 s left, 20.00 KiB, 2.00 KiB/s");
-        let status = |seconds| status(&progress, Duration::from_secs(seconds));
+        let status = |seconds| status_json(&progress, Duration::from_secs(seconds));
         progress.expected_bytes.store(80 << 10, Relaxed);
         assert_eq!(
             status(10),

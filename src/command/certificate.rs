@@ -6,36 +6,39 @@
 use std::path::{Path, PathBuf};
 
 use tokio::sync::watch;
-use tympan_web::listen::Front;
-use tympan_web::tls::{Identity, Offering, Tls};
+use tympan_web::listen::ListenerOptions;
+use tympan_web::tls::{TlsIdentity, TlsServer, TlsServerSettings};
 
-use crate::command::Fault;
-use crate::command::file_watch::{FileWatch, PERIOD};
-use crate::config::Config;
-use crate::home::chain;
+use crate::command::CommandFault;
+use crate::command::file_watch::{FileWatch, POLL_INTERVAL};
+use crate::config::TympanConfig;
+use crate::home::error_chain_text;
 
 /// What a listener shows, and where it comes from.
 #[derive(Debug, Clone)]
-pub(super) struct Certificate {
-    tls: Tls,
-    chain: PathBuf,
-    key: PathBuf,
+pub(super) struct ListenerCertificate {
+    tls: TlsServer,
+    chain_file: PathBuf,
+    key_file: PathBuf,
 }
 
-impl Certificate {
+impl ListenerCertificate {
     /// Returns the certificate of a listener that speaks TLS.
-    pub(super) fn of(front: &Front, config: &Config) -> Option<Self> {
+    pub(super) fn from_listener(front: &ListenerOptions, config: &TympanConfig) -> Option<Self> {
         let section = &config.listen;
         let (chain, key) = (section.tls_certificate.clone()?, section.tls_key.clone()?);
-        Some(Self { tls: front.tls.clone()?, chain, key })
+        Some(Self { tls: front.tls.clone()?, chain_file: chain, key_file: key })
     }
 
     /// Reads the files again, for those who connect from now on.
-    pub(super) fn renew(&self) {
-        let file = self.chain.display();
-        let renewed = identity(&self.chain, &self.key).and_then(|own| {
-            let offering = Offering { identities: vec![own], ..Offering::default() };
-            self.tls.replace(&offering).map_err(|error| Fault::usage(chain(&error)))
+    pub(super) fn reload(&self) {
+        let file = self.chain_file.display();
+        let renewed = read_identity(&self.chain_file, &self.key_file).and_then(|own| {
+            let offering =
+                TlsServerSettings { identities: vec![own], ..TlsServerSettings::default() };
+            self.tls
+                .replace(&offering)
+                .map_err(|error| CommandFault::usage(error_chain_text(&error)))
         });
         match renewed {
             Ok(()) => tracing::info!(%file, "the certificate was read again"),
@@ -46,17 +49,17 @@ impl Certificate {
     }
 
     /// Reads the files again whenever they changed, until `stopped` turns true.
-    pub(super) async fn follow(self, mut stopped: watch::Receiver<bool>) {
-        let mut watch = FileWatch::new(vec![self.chain.clone(), self.key.clone()]);
+    pub(super) async fn reload_on_change(self, mut stopped: watch::Receiver<bool>) {
+        let mut watch = FileWatch::new(vec![self.chain_file.clone(), self.key_file.clone()]);
         loop {
             tokio::select! {
                 // Also when whoever could say so is gone.
                 _ = stopped.wait_for(|stopped| *stopped) => return,
-                () = tokio::time::sleep(PERIOD) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
             if watch.has_changed() {
-                watch.note_seen();
-                self.renew();
+                watch.accept_current();
+                self.reload();
             }
         }
     }
@@ -66,21 +69,22 @@ impl Certificate {
 ///
 /// # Errors
 /// If a file cannot be read, or one does not fit the other.
-fn identity(certificate: &Path, key: &Path) -> Result<Identity, Fault> {
+fn read_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, CommandFault> {
     let read = |file: &Path| {
-        std::fs::read(file)
-            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))
+        std::fs::read(file).map_err(|error| {
+            CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+        })
     };
-    Identity::from_pem(&read(certificate)?, &read(key)?)
-        .map_err(|error| Fault::usage(chain(&error)))
+    TlsIdentity::from_pem(&read(certificate)?, &read(key)?)
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
 /// Returns TLS with the certificate in these files.
 ///
 /// # Errors
 /// If a file cannot be read, or one does not fit the other.
-pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<Tls, Fault> {
-    let identities = vec![identity(certificate, key)?];
-    Tls::new(&Offering { identities, ..Offering::default() })
-        .map_err(|error| Fault::usage(chain(&error)))
+pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<TlsServer, CommandFault> {
+    let identities = vec![read_identity(certificate, key)?];
+    TlsServer::new(&TlsServerSettings { identities, ..TlsServerSettings::default() })
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }

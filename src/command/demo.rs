@@ -9,55 +9,61 @@ use std::time::SystemTime;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tympan_server::Role;
+use tympan_server::InstanceRole;
 
-use crate::args::Demo;
+use crate::args::DemoArgs;
 use crate::command::demo_portal::{BookingSystem, USERS_FILE, create_customers};
-use crate::command::dispatcher::{self as dispatching, CONFIG_FILE};
-use crate::command::instance::{Plan, Running, Signals, close, start};
-use crate::command::{Fault, Outcome, runtime};
-use crate::home::{ADMIN, Home, create_closed, replication_key, write_closed, write_secret};
+use crate::command::dispatcher::{self as dispatching, DISPATCHER_CONFIG_FILE};
+use crate::command::instance::{
+    InstancePlan, ProcessSignals, RunningInstance, close_home, start_instance,
+};
+use crate::command::{CommandFault, CommandOutcome, create_runtime};
+use crate::home::{
+    ADMIN_USER, Home, create_private_dir, read_or_create_replication_key, write_private_file,
+    write_secret_file,
+};
 use crate::say;
-use crate::site::{self, Neighbors};
+use crate::site::{self, SiteNeighbors};
 
 /// Threads for rendering and editing in both instances together, and for files.
-const BLOCKING_THREADS: usize = 512;
+const MAX_BLOCKING_THREADS: usize = 512;
 
 /// The file in the author's home with a link that logs in once, where no terminal shows it.
-const LINK_FILE: &str = "login-link";
+const LOGIN_LINK_FILE: &str = "login-link";
 
 /// Runs until a signal.
-pub(crate) fn run(arguments: &Demo) -> Outcome {
-    check_addresses(arguments)?;
-    replication_key(&arguments.home)?;
+pub(crate) fn run_demo(arguments: &DemoArgs) -> CommandOutcome {
+    check_addresses_free(arguments)?;
+    read_or_create_replication_key(&arguments.home)?;
     write_publisher_config(arguments)?;
     let mut author = Home::open(&arguments.home.join("author"))?;
     let mut publish = Home::open(&arguments.home.join("publish"))?;
     let is_first_start = !has_content(&author)?;
     if is_first_start || !has_content(&publish)? {
-        fill(arguments, &[&author, &publish])?;
+        import_site_if_empty(arguments, &[&author, &publish])?;
     }
     let password = author.create_admin()?;
     let config = write_dispatcher_config(arguments)?;
     // Other sites have their own back ends.
-    let is_sample = site::home_page(arguments.site.as_deref())? == site::home_page(None)?;
+    let is_sample = site::home_page_path(arguments.site.as_deref())? == site::home_page_path(None)?;
     let booking = match is_sample {
         false => None,
         true => {
             publish.create_admin()?;
             create_customers(&publish, &arguments.home)?;
-            Some(BookingSystem::open(&mut [&mut author, &mut publish])?)
+            Some(BookingSystem::bind(&mut [&mut author, &mut publish])?)
         }
     };
-    let greeting = Greeting { password, booking };
-    runtime(BLOCKING_THREADS)?.block_on(serve(arguments, &author, &publish, &config, greeting))?;
-    close(&author)?;
-    close(&publish)?;
+    let greeting = DemoStartupInfo { password, booking_system: booking };
+    create_runtime(MAX_BLOCKING_THREADS)?
+        .block_on(serve_demo(arguments, &author, &publish, &config, greeting))?;
+    close_home(&author)?;
+    close_home(&publish)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Finds out that an address is taken before an import makes people wait.
-fn check_addresses(arguments: &Demo) -> Result<(), Fault> {
+fn check_addresses_free(arguments: &DemoArgs) -> Result<(), CommandFault> {
     let roles = [
         ("author", arguments.author),
         ("publish", arguments.publish),
@@ -65,43 +71,45 @@ fn check_addresses(arguments: &Demo) -> Result<(), Fault> {
     ];
     for (role, address) in roles {
         let taken = |error: &dyn std::error::Error| {
-            Fault::cannot_run(format!("{role}: {}", crate::home::chain(error)))
+            CommandFault::cannot_run(format!("{role}: {}", crate::home::error_chain_text(error)))
         };
         drop(
-            tympan_web::listen::bind(address, tympan_web::listen::Reuse::Exclusive)
+            tympan_web::listen::bind_listener(address, tympan_web::listen::PortReuse::Exclusive)
                 .map_err(|error| taken(&error))?,
         );
     }
     Ok(())
 }
 
-fn has_content(home: &Home) -> Result<bool, Fault> {
-    let fault = |error: tympan_content::Error| Fault::cannot_run(crate::home::chain(&error));
+fn has_content(home: &Home) -> Result<bool, CommandFault> {
+    let fault = |error: tympan_content::Error| {
+        CommandFault::cannot_run(crate::home::error_chain_text(&error))
+    };
     let snapshot = home.repository.snapshot().map_err(fault)?;
     let path = tympan_content::NodePath::new("/content").map_err(fault)?;
     Ok(snapshot.node(&path).map_err(fault)?.is_some())
 }
 
 /// Imports the site into homes that hold none.
-fn fill(arguments: &Demo, homes: &[&Home]) -> Result<(), Fault> {
-    let neighbors = Neighbors {
-        publish: format!("http://{}", arguments.publish),
-        dispatcher: format!("http://{}", arguments.dispatcher),
+fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), CommandFault> {
+    let neighbors = SiteNeighbors {
+        publish_url: format!("http://{}", arguments.publish),
+        dispatcher_url: format!("http://{}", arguments.dispatcher),
     };
-    let home_page = site::home_page(arguments.site.as_deref())?;
+    let home_page = site::home_page_path(arguments.site.as_deref())?;
     for home in homes {
         if has_content(home)? {
             continue;
         }
-        let mut package = site::read(arguments.site.as_deref())?;
+        let mut package = site::read_site_package(arguments.site.as_deref())?;
         let name = home
             .dir
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        let bar = ProgressBar::new(1).with_style(progress_style());
+        let bar = ProgressBar::new(1).with_style(install_progress_style());
         bar.set_message(format!("importing the site into {name}"));
-        site::import(
+        site::import_site(
             &home.repository,
             &mut package,
             &neighbors,
@@ -118,31 +126,31 @@ fn fill(arguments: &Demo, homes: &[&Home]) -> Result<(), Fault> {
 }
 
 /// How an installation's progress is drawn.
-pub(super) fn progress_style() -> ProgressStyle {
+pub(super) fn install_progress_style() -> ProgressStyle {
     let template = "{msg} {wide_bar} {pos}/{len} nodes, {per_sec}, {eta} left";
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// Writes the configuration of a publisher that is about to be made, if its site names headers of its pages.
-fn write_publisher_config(arguments: &Demo) -> Result<(), Fault> {
+fn write_publisher_config(arguments: &DemoArgs) -> Result<(), CommandFault> {
     let home = arguments.home.join("publish");
     let is_new = std::fs::read_dir(&home).map_or(true, |mut entries| entries.next().is_none());
     let Some(text) = site::publisher_config(arguments.site.as_deref())?.filter(|_| is_new) else {
         return Ok(());
     };
     let file = home.join("tympan.toml");
-    create_closed(&home)
-        .and_then(|()| write_closed(&file, text.as_bytes()))
-        .map_err(|error| Fault::cannot_run(format!("cannot write `{}`: {error}", file.display())))
+    create_private_dir(&home).and_then(|()| write_private_file(&file, text.as_bytes())).map_err(
+        |error| CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display())),
+    )
 }
 
 /// Writes the dispatcher's configuration and cache folder, unless someone wrote a configuration already.
-fn write_dispatcher_config(arguments: &Demo) -> Result<PathBuf, Fault> {
+fn write_dispatcher_config(arguments: &DemoArgs) -> Result<PathBuf, CommandFault> {
     let home = arguments.home.join("dispatcher");
     let cache = home.join("cache");
-    let file = home.join(CONFIG_FILE);
+    let file = home.join(DISPATCHER_CONFIG_FILE);
     let failed = |error: std::io::Error| {
-        Fault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
+        CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
     };
     std::fs::create_dir_all(&cache).map_err(failed)?;
     let cache = cache.canonicalize().map_err(failed)?;
@@ -161,42 +169,44 @@ fn demo_config(publish: SocketAddr, docroot: &Path) -> String {
 }
 
 /// Returns what an instance of the demo is started with.
-fn plan<'a>(arguments: &Demo, role: Role, home: &'a Home) -> Plan<'a> {
+fn instance_plan<'a>(arguments: &DemoArgs, role: InstanceRole, home: &'a Home) -> InstancePlan<'a> {
     // Any free port of this machine, so that a second demo needs no more addresses than its own.
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Plan {
+    InstancePlan {
         role,
         home,
         listen: match role {
-            Role::Author => arguments.author,
-            Role::Publish => arguments.publish,
+            InstanceRole::Author => arguments.author,
+            InstanceRole::Publish => arguments.publish,
         },
         admin_listen: Some(home.config.admin.address.unwrap_or(loopback)),
         key_dir: arguments.home.clone(),
         site: arguments.site.clone(),
-        is_assets: false,
+        is_asset_worker: false,
     }
 }
 
 /// What only this run knows.
-struct Greeting {
+struct DemoStartupInfo {
     /// The password of the first user, if it was made now.
     password: Option<String>,
     /// What the portal of the sample site asks.
-    booking: Option<BookingSystem>,
+    booking_system: Option<BookingSystem>,
 }
 
-async fn serve(
-    arguments: &Demo,
+async fn serve_demo(
+    arguments: &DemoArgs,
     author: &Home,
     publish: &Home,
     config: &Path,
-    Greeting { password, booking }: Greeting,
-) -> Result<(), Fault> {
-    let mut signals = Signals::listen()?.with_hangup()?;
-    let mut publish_running = start(&plan(arguments, Role::Publish, publish)).await?;
-    let mut author_running = start(&plan(arguments, Role::Author, author)).await?;
-    let dispatcher = dispatching::open(
+    DemoStartupInfo { password, booking_system: booking }: DemoStartupInfo,
+) -> Result<(), CommandFault> {
+    let mut signals = ProcessSignals::listen()?.with_hangup()?;
+    let mut publish_running =
+        start_instance(&instance_plan(arguments, InstanceRole::Publish, publish)).await?;
+    let mut author_running =
+        start_instance(&instance_plan(arguments, InstanceRole::Author, author)).await?;
+    let dispatcher = dispatching::open_embedded_dispatcher(
         config,
         arguments.dispatcher,
         Some(&arguments.home.join("dispatcher/logs")),
@@ -213,35 +223,35 @@ async fn serve(
     }
     tasks.spawn(dispatcher.serve(stopped));
     let running = (&author_running, &publish_running);
-    greet(running, &visitors, (password, portal), &author.dir).await?;
-    let reopeners = (author_running.reopener(), publish_running.reopener());
+    print_greeting(running, &visitors, (password, portal), &author.dir).await?;
+    let reopeners = (author_running.reload_callback(), publish_running.reload_callback());
     let reopen = || {
         reopeners.0();
         reopeners.1();
     };
     let fault = tokio::select! {
-        () = signals.wait_or(reopen) => None,
-        fault = author_running.failed() => Some(fault),
-        fault = publish_running.failed() => Some(fault),
+        () = signals.wait_for_end_or_hangup(reopen) => None,
+        fault = author_running.wait_for_failure() => Some(fault),
+        fault = publish_running.wait_for_failure() => Some(fault),
         Some(ended) = tasks.join_next() => ended.ok().and_then(Result::err),
     };
     stop.send_replace(true);
     while tasks.join_next().await.is_some() {}
-    author_running.stop().await;
-    publish_running.stop().await;
+    author_running.shut_down().await;
+    publish_running.shut_down().await;
     fault.map_or(Ok(()), Err)
 }
 
 /// Says where everything is.
-async fn greet(
-    (author, publish): (&Running, &Running),
+async fn print_greeting(
+    (author, publish): (&RunningInstance, &RunningInstance),
     visitors: &str,
     (password, portal): (Option<String>, Option<PathBuf>),
     author_home: &Path,
-) -> Result<(), Fault> {
-    let link = author.logins.create_link(ADMIN, SystemTime::now()).await;
-    let link =
-        link.map_err(|error| Fault::cannot_run(format!("cannot make a login link: {error}")))?;
+) -> Result<(), CommandFault> {
+    let link = author.logins.create_login_link(ADMIN_USER, SystemTime::now()).await;
+    let link = link
+        .map_err(|error| CommandFault::cannot_run(format!("cannot make a login link: {error}")))?;
     say!("visitors    {visitors}/");
     if let Some(users) = portal {
         say!("portal      {visitors}/portal.html, names and passwords in {}", users.display());
@@ -258,16 +268,16 @@ async fn greet(
     let is_terminal = std::io::stdout().is_terminal();
     match password {
         Some(password) if is_terminal => say!(
-            "user        {ADMIN}, password {password} (also in author/initial-password: change it)"
+            "user        {ADMIN_USER}, password {password} (also in author/initial-password: change it)"
         ),
-        Some(_) => say!("user        {ADMIN}, password in author/initial-password: change it"),
+        Some(_) => say!("user        {ADMIN_USER}, password in author/initial-password: change it"),
         None => {}
     }
     if is_terminal {
         say!("log in      {link} (works once)");
     } else {
-        write_secret(&author_home.join(LINK_FILE), &link)?;
-        say!("log in      with the link in author/{LINK_FILE} (works once)");
+        write_secret_file(&author_home.join(LOGIN_LINK_FILE), &link)?;
+        say!("log in      with the link in author/{LOGIN_LINK_FILE} (works once)");
     }
     say!("stop with Ctrl-C");
     say!("ready");

@@ -1,8 +1,8 @@
 //! `tympan dispatcher`: run, check, explain.
 
+mod config_watcher;
 mod export;
-mod sockets;
-mod watch;
+mod socket_handover;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,33 +11,37 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, Method};
 use tokio::sync::watch::{Receiver, channel};
-use tympan_dispatcher::any::{Diagnostic, Severity, Sources, parse_file};
-use tympan_dispatcher::config::{Config, Loaded};
-use tympan_dispatcher::log::Log;
-use tympan_dispatcher::{
-    CertificateSettings, Dispatcher, FlushKeys, FrontSettings, HttpsRedirectSettings, Question,
-    Runtime, Settings, Side,
+use tympan_dispatcher::any_syntax::{
+    ConfigDiagnostic, ConfigSources, DiagnosticSeverity, parse_file,
 };
-use tympan_replicate::{Pairs, Purpose};
-use tympan_web::listen::{Front, Limits, Reuse, bind};
+use tympan_dispatcher::config::{DispatcherConfig, LoadedConfig};
+use tympan_dispatcher::log::DispatcherLog;
+use tympan_dispatcher::{
+    CertificateSettings, ComparedConfig, Dispatcher, DispatcherRuntime, DispatcherSettings,
+    ExplainedRequest, FlushKeys, FrontSettings, HttpsRedirectSettings,
+};
+use tympan_replicate::{HomePairs, PairKeyPurpose};
+use tympan_web::listen::{ListenerLimits, ListenerOptions, PortReuse, bind_listener};
 use tympan_web::log_file::LogFile;
-use tympan_web::tls::{Identity, Trust};
+use tympan_web::tls::{TlsIdentity, TlsTrust};
 
 use crate::args;
 use crate::args::DispatcherCommand;
-use crate::command::instance::{Signals, main_front};
-use crate::command::{CHECK_FAILED, Fault, Outcome, pair, runtime};
-use crate::home::{chain, create_closed};
+use crate::command::instance::{ProcessSignals, main_front};
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, create_runtime, pair};
+use crate::home::{create_private_dir, error_chain_text};
 use crate::say;
 
 /// The configuration's name in a home.
-pub(crate) const CONFIG_FILE: &str = "dispatcher.any";
+pub(crate) const DISPATCHER_CONFIG_FILE: &str = "dispatcher.any";
 
 /// Runs the command.
-pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
+pub(crate) fn run_dispatcher_command(arguments: args::DispatcherArgs) -> CommandOutcome {
     match arguments.command {
-        Some(DispatcherCommand::Convert { files, root }) => convert(&files, root.as_deref()),
-        Some(DispatcherCommand::Check { file, root, json }) => check(&file, root, json),
+        Some(DispatcherCommand::Convert { files, root }) => {
+            convert_configs(&files, root.as_deref())
+        }
+        Some(DispatcherCommand::Check { file, root, json }) => check_config(&file, root, json),
         Some(DispatcherCommand::Diff {
             old,
             new,
@@ -49,7 +53,7 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
         }) => {
             let new_settings = new_settings.or_else(|| old_settings.clone());
             let urls = urls.map(|file| read_urls(&file)).transpose()?.unwrap_or_default();
-            diff([(&old, old_settings), (&new, new_settings)], (&urls, root), json)
+            diff_configs([(&old, old_settings), (&new, new_settings)], (&urls, root), json)
         }
         Some(DispatcherCommand::Export {
             file,
@@ -62,87 +66,101 @@ pub(crate) fn run(arguments: args::Dispatcher) -> Outcome {
             root,
             json,
         }) => {
-            let config = load_to_ask(&file, &sources(root))?.config;
-            let what = export::What { farm: farm.as_deref(), has_stale: all, is_bare: bare, time };
-            export::run(&config, &what, (tar.as_deref(), folder.as_deref()), json)
+            let config = load_for_query(&file, &environment_sources(root))?.config;
+            let what = export::CacheExportOptions {
+                farm: farm.as_deref(),
+                includes_stale: all,
+                is_bodies_only: bare,
+                time,
+            };
+            export::run_cache_export(&config, &what, (tar.as_deref(), folder.as_deref()), json)
         }
         Some(DispatcherCommand::Explain { file, url, root, settings, method, header, json }) => {
-            let config = load_to_ask(&file, &sources(root))?.config;
+            let config = load_for_query(&file, &environment_sources(root))?.config;
             let settings = match settings {
-                Some(file) => crate::config::read_file(&file)?.dispatcher,
-                None => Settings::default(),
+                Some(file) => crate::config::read_config_file(&file)?.dispatcher,
+                None => DispatcherSettings::default(),
             };
-            explain((&config, &settings), &url, (&method, &header), json)
+            explain_request((&config, &settings), &url, (&method, &header), json)
         }
         None => {
             let (config, home) = match (arguments.config, arguments.home) {
                 (Some(file), _) => (file, None),
-                (None, Some(home)) => (home.join(CONFIG_FILE), Some(home)),
+                (None, Some(home)) => (home.join(DISPATCHER_CONFIG_FILE), Some(home)),
                 (None, None) => {
-                    return Err(Fault::usage(
+                    return Err(CommandFault::usage(
                         "say which configuration: --config FILE.any or --home DIR",
                     ));
                 }
             };
             let in_home = || home.as_ref().map(|home| home.join("tympan.toml"));
             let settings = match arguments.settings {
-                Some(file) => SettingsFile::Needed(file),
-                None => in_home().map_or(SettingsFile::None, SettingsFile::found_at),
+                Some(file) => DispatcherSettingsFile::Required(file),
+                None => in_home().map_or(
+                    DispatcherSettingsFile::NotConfigured,
+                    DispatcherSettingsFile::at_default_path,
+                ),
             };
-            let files = Files { config, settings };
+            let files = DispatcherConfigFiles { config, settings };
             let in_home = |name| home.as_ref().map(|home| home.join(name));
-            let place = Place {
-                listen: arguments.listen,
-                logs: in_home("logs"),
-                pairs: in_home(pair::FOLDER),
-                hand_over: arguments.hand_over.or_else(|| in_home("dispatcher.sock")),
+            let place = DispatcherPlacement {
+                listen_address: arguments.listen,
+                log_dir: in_home("logs"),
+                pairs_dir: in_home(pair::PAIRS_FOLDER),
+                handover_socket: arguments.hand_over.or_else(|| in_home("dispatcher.sock")),
             };
-            run_until_signal(&files, &place)
+            serve_until_signal(&files, &place)
         }
     }
 }
 
 /// Takes the environment's variables for `${NAME}` in configurations.
-fn sources(root: Option<PathBuf>) -> Sources {
-    Sources { environment: std::env::vars().collect(), root }
+fn environment_sources(root: Option<PathBuf>) -> ConfigSources {
+    ConfigSources { environment: std::env::vars().collect(), root }
 }
 
 /// What a dispatcher is configured by.
 #[derive(Debug, Clone)]
-struct Files {
+struct DispatcherConfigFiles {
     config: PathBuf,
-    settings: SettingsFile,
+    settings: DispatcherSettingsFile,
 }
 
 /// A file with the section `[dispatcher]`.
 #[derive(Debug, Clone)]
-enum SettingsFile {
-    None,
+enum DispatcherSettingsFile {
+    NotConfigured,
     /// Without it there would be other rules than those that were meant.
-    Needed(PathBuf),
+    Required(PathBuf),
     /// It was not there at the start, and counts once it is.
-    Awaited(PathBuf),
+    Optional(PathBuf),
 }
 
-impl SettingsFile {
+impl DispatcherSettingsFile {
     /// Takes the file at a usual place.
-    fn found_at(file: PathBuf) -> Self {
-        if file.exists() { Self::Needed(file) } else { Self::Awaited(file) }
+    fn at_default_path(file: PathBuf) -> Self {
+        if file.exists() { Self::Required(file) } else { Self::Optional(file) }
     }
 }
 
-impl Files {
+impl DispatcherConfigFiles {
     /// Reads both files, and returns all files that they consist of.
-    fn read(&self) -> Result<(Loaded, crate::config::Config, Vec<PathBuf>), Fault> {
-        let loaded = load(&self.config, &sources(None))?;
+    fn read_all(
+        &self,
+    ) -> Result<(LoadedConfig, crate::config::TympanConfig, Vec<PathBuf>), CommandFault> {
+        let loaded = load_for_serving(&self.config, &environment_sources(None))?;
         let mut all = loaded.files.clone();
         let rest = match &self.settings {
-            SettingsFile::Needed(file) | SettingsFile::Awaited(file) => {
+            DispatcherSettingsFile::Required(file) | DispatcherSettingsFile::Optional(file) => {
                 all.push(file.clone());
-                let is_there = matches!(self.settings, SettingsFile::Needed(_)) || file.exists();
-                is_there.then(|| crate::config::read_file(file)).transpose()?.unwrap_or_default()
+                let is_there =
+                    matches!(self.settings, DispatcherSettingsFile::Required(_)) || file.exists();
+                is_there
+                    .then(|| crate::config::read_config_file(file))
+                    .transpose()?
+                    .unwrap_or_default()
             }
-            SettingsFile::None => crate::config::Config::default(),
+            DispatcherSettingsFile::NotConfigured => crate::config::TympanConfig::default(),
         };
         all.extend(front_settings(&rest).files().map(Path::to_owned));
         all.extend(rest.dispatcher.renders.files().map(Path::to_owned));
@@ -152,16 +170,16 @@ impl Files {
 
 /// Where a dispatcher listens, logs, and hands over to its successor.
 #[derive(Debug)]
-struct Place {
-    listen: SocketAddr,
-    logs: Option<PathBuf>,
+struct DispatcherPlacement {
+    listen_address: SocketAddr,
+    log_dir: Option<PathBuf>,
     /// The folder with the pairs that may flush.
-    pairs: Option<PathBuf>,
-    hand_over: Option<PathBuf>,
+    pairs_dir: Option<PathBuf>,
+    handover_socket: Option<PathBuf>,
 }
 
 /// Returns what stands in `[dispatcher.front]`, with the certificate of `[listen]` before the others.
-fn front_settings(rest: &crate::config::Config) -> FrontSettings {
+fn front_settings(rest: &crate::config::TympanConfig) -> FrontSettings {
     let mut settings = rest.dispatcher.front.clone();
     if let (Some(chain), Some(key)) = (&rest.listen.tls_certificate, &rest.listen.tls_key) {
         let own = CertificateSettings { chain: chain.clone(), key: key.clone() };
@@ -174,8 +192,8 @@ fn front_settings(rest: &crate::config::Config) -> FrontSettings {
 ///
 /// # Errors
 /// With all findings if any forbids to serve.
-fn load(file: &Path, sources: &Sources) -> Result<Loaded, Fault> {
-    let loaded = load_to_ask(file, sources)?;
+fn load_for_serving(file: &Path, sources: &ConfigSources) -> Result<LoadedConfig, CommandFault> {
+    let loaded = load_for_query(file, sources)?;
     for finding in &loaded.diagnostics {
         tracing::warn!(reason = %finding, "dispatcher configuration");
     }
@@ -183,17 +201,17 @@ fn load(file: &Path, sources: &Sources) -> Result<Loaded, Fault> {
 }
 
 /// Reads a configuration to answer a question about it: its warnings belong to whoever checks or serves it.
-fn load_to_ask(file: &Path, sources: &Sources) -> Result<Loaded, Fault> {
-    let loaded = Config::load(file, sources);
+fn load_for_query(file: &Path, sources: &ConfigSources) -> Result<LoadedConfig, CommandFault> {
+    let loaded = DispatcherConfig::load(file, sources);
     if loaded.has_errors() {
         let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
-        return Err(Fault::usage(findings.join("\n")));
+        return Err(CommandFault::usage(findings.join("\n")));
     }
     Ok(loaded)
 }
 
 /// A dispatcher beside other roles in one process, with its sockets.
-pub(crate) struct Opened {
+pub(crate) struct EmbeddedDispatcher {
     /// Where visitors come.
     pub(crate) address: SocketAddr,
     /// Where it is watched, if it is.
@@ -202,9 +220,9 @@ pub(crate) struct Opened {
     listener: std::net::TcpListener,
     admin: Option<std::net::TcpListener>,
     https_redirect: Option<(HttpsRedirectSettings, std::net::TcpListener)>,
-    front: Front,
-    files: Files,
-    all: Vec<PathBuf>,
+    front: ListenerOptions,
+    files: DispatcherConfigFiles,
+    watched_files: Vec<PathBuf>,
 }
 
 /// Opens a dispatcher and its sockets, with the `tympan.toml` that stands beside its configuration. With a folder for logs it
@@ -212,26 +230,27 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 /// With the role and address if a socket is taken, or with the configuration's findings.
-pub(crate) fn open(
+pub(crate) fn open_embedded_dispatcher(
     config: &Path,
     listen: SocketAddr,
     logs: Option<&Path>,
-) -> Result<Opened, Fault> {
-    let settings = SettingsFile::found_at(config.with_file_name("tympan.toml"));
-    let files = Files { config: config.to_owned(), settings };
-    let (loaded, rest, all) = files.read()?;
-    let front = front_of(&rest)?;
+) -> Result<EmbeddedDispatcher, CommandFault> {
+    let settings = DispatcherSettingsFile::at_default_path(config.with_file_name("tympan.toml"));
+    let files = DispatcherConfigFiles { config: config.to_owned(), settings };
+    let (loaded, rest, all) = files.read_all()?;
+    let front = front_from_config(&rest)?;
     let bound = |address| {
-        bind(address, Reuse::Exclusive)
-            .map_err(|error| Fault::cannot_run(format!("dispatcher: {}", chain(&error))))
+        bind_listener(address, PortReuse::Exclusive).map_err(|error| {
+            CommandFault::cannot_run(format!("dispatcher: {}", error_chain_text(&error)))
+        })
     };
     let listener = bound(listen)?;
     let admin = rest.dispatcher.admin.address.map(bound).transpose()?;
-    let pairs = config.with_file_name(pair::FOLDER);
+    let pairs = config.with_file_name(pair::PAIRS_FOLDER);
     let redirecting = rest.dispatcher.https_redirect.clone();
     let https_redirect = redirecting.address.map(bound).transpose()?;
-    let dispatcher = open_with(loaded.config, &rest.dispatcher, (logs, Some(&pairs)))?;
-    Ok(Opened {
+    let dispatcher = open_dispatcher(loaded.config, &rest.dispatcher, (logs, Some(&pairs)))?;
+    Ok(EmbeddedDispatcher {
         address: listener.local_addr().unwrap_or(listen),
         admin_address: admin.as_ref().and_then(|admin| admin.local_addr().ok()),
         dispatcher,
@@ -240,11 +259,11 @@ pub(crate) fn open(
         https_redirect: https_redirect.map(|listener| (redirecting, listener)),
         front,
         files,
-        all,
+        watched_files: all,
     })
 }
 
-impl Opened {
+impl EmbeddedDispatcher {
     /// Returns `http` or `https`.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.front.tls.is_some() { "https" } else { "http" }
@@ -254,8 +273,17 @@ impl Opened {
     ///
     /// # Errors
     /// If the socket fails.
-    pub(crate) async fn serve(self, stopped: Receiver<bool>) -> Result<(), Fault> {
-        let Self { dispatcher, listener, admin, https_redirect, front, files, all, .. } = self;
+    pub(crate) async fn serve(self, stopped: Receiver<bool>) -> Result<(), CommandFault> {
+        let Self {
+            dispatcher,
+            listener,
+            admin,
+            https_redirect,
+            front,
+            files,
+            watched_files: all,
+            ..
+        } = self;
         if let Some(admin) = admin {
             tokio::spawn(serve_admin(dispatcher.clone(), admin, stopped.clone()));
         }
@@ -263,47 +291,56 @@ impl Opened {
             tokio::spawn(redirect_to_https(dispatcher.clone(), https_redirect, stopped.clone()));
         }
         let served = (dispatcher.clone(), front.clone());
-        let following = tokio::spawn(watch::Watcher::of_files().run(files, all, served));
-        let outcome = serve_by(dispatcher, listener, front, stopped).await;
+        let following = tokio::spawn(
+            config_watcher::ConfigReloadWatcher::without_hangup().run(files, all, served),
+        );
+        let outcome = serve_front(dispatcher, listener, front, stopped).await;
         following.abort();
         outcome
     }
 }
 
-fn open_with(
-    config: Config,
-    settings: &Settings,
+fn open_dispatcher(
+    config: DispatcherConfig,
+    settings: &DispatcherSettings,
     (logs, pairs): (Option<&Path>, Option<&Path>),
-) -> Result<Dispatcher, Fault> {
+) -> Result<Dispatcher, CommandFault> {
     let flush_keys = pairs.map_or_else(FlushKeys::default, flush_keys);
-    let trust = trust(&config, settings)?;
-    let runtime = Runtime { trust, flush_keys, ..runtime_with(logs)? };
+    let trust = render_trust(&config, settings)?;
+    let runtime = DispatcherRuntime { trust, flush_keys, ..runtime_with_logs(logs)? };
     Dispatcher::with_settings(config, settings, runtime)
-        .map_err(|error| Fault::usage(chain(&error)))
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
 /// Returns whom renders are believed to be signed by, if any speaks TLS.
-fn trust(config: &Config, settings: &Settings) -> Result<Option<Trust>, Fault> {
+fn render_trust(
+    config: &DispatcherConfig,
+    settings: &DispatcherSettings,
+) -> Result<Option<TlsTrust>, CommandFault> {
     let mut asked = config.farms.iter().flat_map(|farm| {
-        let shadow = farm.shadow.iter().flat_map(|(_, renders)| renders);
+        let shadow = farm.shadow_renders.iter().flat_map(|(_, renders)| renders);
         farm.renders.iter().chain(&farm.siblings).chain(shadow)
     });
     let is_secure = asked.any(|one| one.is_secure);
-    let failed = |error: tympan_web::Error| Fault::usage(chain(&error));
+    let failed = |error: tympan_web::Error| CommandFault::usage(error_chain_text(&error));
     let read = |file: &Path| {
-        std::fs::read(file)
-            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))
+        std::fs::read(file).map_err(|error| {
+            CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+        })
     };
     let trust = match (&settings.renders.roots, &settings.renders.certificate) {
         (Some(roots), Some(own)) => {
-            let own = Identity::from_pem(&read(&own.chain)?, &read(&own.key)?).map_err(failed)?;
-            Trust::with_identity(&read(roots)?, &own)
+            let own =
+                TlsIdentity::from_pem(&read(&own.chain)?, &read(&own.key)?).map_err(failed)?;
+            TlsTrust::with_identity(&read(roots)?, &own)
         }
-        (Some(roots), None) => Trust::from_pem(&read(roots)?),
+        (Some(roots), None) => TlsTrust::from_pem(&read(roots)?),
         (None, Some(_)) => {
-            return Err(Fault::usage("`certificate` in `[dispatcher.renders]` needs `roots`"));
+            return Err(CommandFault::usage(
+                "`certificate` in `[dispatcher.renders]` needs `roots`",
+            ));
         }
-        (None, None) if is_secure => Trust::system(),
+        (None, None) if is_secure => TlsTrust::system_roots(),
         (None, None) => return Ok(None),
     };
     trust.map(Some).map_err(failed)
@@ -311,68 +348,71 @@ fn trust(config: &Config, settings: &Settings) -> Result<Option<Trust>, Fault> {
 
 /// Lets whoever shows the key of a pair for flushing flush.
 fn flush_keys(pairs: &Path) -> FlushKeys {
-    let pairs = Pairs::at(pairs.to_owned());
-    FlushKeys::new(move |key| pairs.admit(key, Purpose::Flush))
+    let pairs = HomePairs::in_dir(pairs.to_owned());
+    FlushKeys::new(move |key| pairs.check_key_for(key, PairKeyPurpose::Flush))
 }
 
 /// Opens the logs of a dispatcher.
-fn runtime_with(logs: Option<&Path>) -> Result<Runtime, Fault> {
-    let Some(logs) = logs else { return Ok(Runtime::default()) };
-    let failed = |error: &dyn std::error::Error| Fault::cannot_run(chain(error));
-    create_closed(logs).map_err(|error| failed(&error))?;
+fn runtime_with_logs(logs: Option<&Path>) -> Result<DispatcherRuntime, CommandFault> {
+    let Some(logs) = logs else { return Ok(DispatcherRuntime::default()) };
+    let failed = |error: &dyn std::error::Error| CommandFault::cannot_run(error_chain_text(error));
+    create_private_dir(logs).map_err(|error| failed(&error))?;
     let log = LogFile::open(&logs.join("dispatcher.log")).map_err(|error| failed(&error))?;
     let access_log = LogFile::open(&logs.join("access.log")).map_err(|error| failed(&error))?;
-    Ok(Runtime {
-        log: Log { file: Some(log), ..Log::default() },
+    Ok(DispatcherRuntime {
+        log: DispatcherLog { file: Some(log), ..DispatcherLog::default() },
         access_log: Some(access_log),
-        ..Runtime::default()
+        ..DispatcherRuntime::default()
     })
 }
 
-async fn serve_by(
+async fn serve_front(
     dispatcher: Dispatcher,
     listener: std::net::TcpListener,
-    front: Front,
+    front: ListenerOptions,
     mut stopped: Receiver<bool>,
-) -> Result<(), Fault> {
+) -> Result<(), CommandFault> {
     let until = async move {
         // The sender lives as long as the process serves.
         stopped.wait_for(|stopped| *stopped).await.ok();
     };
     let served = dispatcher.serve(listener, front, until).await;
-    served.map_err(|error| Fault::cannot_run(chain(&error)))
+    served.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
 }
 
-fn run_until_signal(files: &Files, place: &Place) -> Outcome {
-    runtime(256)?.block_on(async {
-        let mut signals = Signals::listen()?;
-        let reload = watch::Watcher::listen()?;
-        let (loaded, rest, all) = files.read()?;
-        let front = front_of(&rest)?;
+fn serve_until_signal(
+    files: &DispatcherConfigFiles,
+    place: &DispatcherPlacement,
+) -> CommandOutcome {
+    create_runtime(256)?.block_on(async {
+        let mut signals = ProcessSignals::listen()?;
+        let reload = config_watcher::ConfigReloadWatcher::listen_for_hangup()?;
+        let (loaded, rest, all) = files.read_all()?;
+        let front = front_from_config(&rest)?;
         let redirecting = rest.dispatcher.https_redirect.clone();
-        let others = sockets::Others {
+        let others = socket_handover::ExtraListenAddresses {
             admin: rest.dispatcher.admin.address,
             https_redirect: redirecting.address,
         };
-        let sockets = sockets::Sockets::find(place, others)?;
-        let dispatcher = open_with(
+        let sockets = socket_handover::DispatcherSockets::prepare(place, others)?;
+        let dispatcher = open_dispatcher(
             loaded.config,
             &rest.dispatcher,
-            (place.logs.as_deref(), place.pairs.as_deref()),
+            (place.log_dir.as_deref(), place.pairs_dir.as_deref()),
         )?;
         // Only now, as whoever serves until here has to go on if something above fails.
-        let sockets = sockets.take().await?;
-        let address = sockets.visitors.local_addr().unwrap_or(place.listen);
+        let sockets = sockets.acquire().await?;
+        let address = sockets.visitors.local_addr().unwrap_or(place.listen_address);
         let (stop, stopped) = channel(false);
         if let Some(listener) = sockets.admin {
             let address =
-                listener.local_addr().map_err(|error| Fault::cannot_run(error.to_string()))?;
+                listener.local_addr().map_err(|error| CommandFault::cannot_run(error.to_string()))?;
             tokio::spawn(serve_admin(dispatcher.clone(), listener, stopped.clone()));
             say!("dispatcher is watched on http://{address}");
         }
         if let Some(listener) = sockets.https_redirect {
             let address =
-                listener.local_addr().map_err(|error| Fault::cannot_run(error.to_string()))?;
+                listener.local_addr().map_err(|error| CommandFault::cannot_run(error.to_string()))?;
             let redirecting = (redirecting, listener);
             tokio::spawn(redirect_to_https(dispatcher.clone(), redirecting, stopped.clone()));
             say!("dispatcher redirects http://{address} to https");
@@ -380,10 +420,10 @@ fn run_until_signal(files: &Files, place: &Place) -> Outcome {
         tokio::spawn(reload.run(files.clone(), all, (dispatcher.clone(), front.clone())));
         let scheme = if front.tls.is_some() { "https" } else { "http" };
         let drain = front.drain.clone();
-        let served = tokio::spawn(serve_by(dispatcher.clone(), sockets.visitors, front, stopped));
+        let served = tokio::spawn(serve_front(dispatcher.clone(), sockets.visitors, front, stopped));
         say!("dispatcher listens on {scheme}://{address}");
         say!("ready");
-        let relieved = sockets.offer.map(|offer| offer.wait(dispatcher, drain, stop.clone()));
+        let relieved = sockets.offer.map(|offer| offer.hand_over(dispatcher, drain, stop.clone()));
         let relieved = async {
             match relieved {
                 Some(relieved) => relieved.await,
@@ -392,10 +432,10 @@ fn run_until_signal(files: &Files, place: &Place) -> Outcome {
         };
         tokio::pin!(served);
         tokio::select! {
-            ended = &mut served => ended.map_err(|error| Fault::cannot_run(chain(&error)))??,
-            () = async { tokio::select! { () = signals.wait() => {}, () = relieved => {} } } => {
+            ended = &mut served => ended.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))??,
+            () = async { tokio::select! { () = signals.wait_for_end() => {}, () = relieved => {} } } => {
                 stop.send_replace(true);
-                served.await.map_err(|error| Fault::cannot_run(chain(&error)))??;
+                served.await.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))??;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -403,9 +443,11 @@ fn run_until_signal(files: &Files, place: &Place) -> Outcome {
 }
 
 /// Returns how visitors are served.
-fn front_of(rest: &crate::config::Config) -> Result<Front, Fault> {
-    let front = main_front(rest, Limits::default().body_bytes)?;
-    front_settings(rest).complete(front).map_err(|error| Fault::usage(chain(&error)))
+fn front_from_config(rest: &crate::config::TympanConfig) -> Result<ListenerOptions, CommandFault> {
+    let front = main_front(rest, ListenerLimits::default().max_body_bytes)?;
+    front_settings(rest)
+        .apply_to(front)
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))
 }
 
 /// Serves those who watch the dispatcher until `stopped` turns true.
@@ -417,15 +459,15 @@ async fn serve_admin(
     let until = async move {
         stopped.wait_for(|stopped| *stopped).await.ok();
     };
-    let limits = Limits {
+    let limits = ListenerLimits {
         max_connections: 64,
-        header_bytes: 16 * 1024,
-        body_bytes: 64 * 1024,
+        max_header_bytes: 16 * 1024,
+        max_body_bytes: 64 * 1024,
         drain_timeout: Duration::from_secs(1),
-        ..Limits::default()
+        ..ListenerLimits::default()
     };
     if let Err(error) = dispatcher.serve_admin(listener, limits.into(), until).await {
-        tracing::error!(reason = %chain(&error), "the dispatcher can no longer be watched");
+        tracing::error!(reason = %error_chain_text(&error), "the dispatcher can no longer be watched");
     }
 }
 
@@ -438,48 +480,49 @@ async fn redirect_to_https(
     let until = async move {
         stopped.wait_for(|stopped| *stopped).await.ok();
     };
-    let limits = Limits {
-        header_bytes: 16 * 1024,
+    let limits = ListenerLimits {
+        max_header_bytes: 16 * 1024,
         drain_timeout: Duration::from_secs(1),
-        ..Limits::default()
+        ..ListenerLimits::default()
     };
     let served = dispatcher.serve_https_redirect(settings, listener, limits.into(), until).await;
     if let Err(error) = served {
-        tracing::error!(reason = %chain(&error), "visitors without TLS are no longer redirected");
+        tracing::error!(reason = %error_chain_text(&error), "visitors without TLS are no longer redirected");
     }
 }
 
-fn convert(files: &[PathBuf], root: Option<&Path>) -> Outcome {
+fn convert_configs(files: &[PathBuf], root: Option<&Path>) -> CommandOutcome {
     let mut texts = Vec::new();
     for file in files {
-        let bytes = std::fs::read(file)
-            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+        let bytes = std::fs::read(file).map_err(|error| {
+            CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+        })?;
         texts.push((file.as_path(), String::from_utf8_lossy(&bytes).into_owned()));
     }
     let texts: Vec<(&Path, &str)> =
         texts.iter().map(|(file, text)| (*file, text.as_str())).collect();
-    let converted = tympan_dispatcher::convert(&texts, root);
+    let converted = tympan_dispatcher::convert_httpd_config(&texts, root);
     say!("{}", converted.toml.trim_end());
-    print_to_stderr(&converted.diagnostics);
-    Ok(outcome_of(&converted.diagnostics))
+    print_diagnostics(&converted.diagnostics);
+    Ok(diagnostics_exit_code(&converted.diagnostics))
 }
 
 #[expect(clippy::print_stderr, reason = "standard output holds the converted text")]
-fn print_to_stderr(findings: &[Diagnostic]) {
+fn print_diagnostics(findings: &[ConfigDiagnostic]) {
     for finding in findings {
         eprintln!("{finding}");
     }
 }
 
 /// A check fails on errors, not on warnings.
-fn outcome_of(findings: &[Diagnostic]) -> ExitCode {
-    let has_error = findings.iter().any(|finding| finding.severity == Severity::Error);
-    if has_error { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS }
+fn diagnostics_exit_code(findings: &[ConfigDiagnostic]) -> ExitCode {
+    let has_error = findings.iter().any(|finding| finding.severity == DiagnosticSeverity::Error);
+    if has_error { ExitCode::from(CHECK_FAILED_EXIT_CODE) } else { ExitCode::SUCCESS }
 }
 
-fn check(file: &Path, root: Option<PathBuf>, json: bool) -> Outcome {
-    let loaded = Config::load_to_check(file, &sources(root));
-    let findings = tympan_dispatcher::check(&loaded);
+fn check_config(file: &Path, root: Option<PathBuf>, json: bool) -> CommandOutcome {
+    let loaded = DispatcherConfig::load_to_check(file, &environment_sources(root));
+    let findings = tympan_dispatcher::check_config(&loaded);
     if json {
         let list: Vec<_> =
             findings.iter().map(|finding| serde_json::json!(finding.to_string())).collect();
@@ -487,36 +530,41 @@ fn check(file: &Path, root: Option<PathBuf>, json: bool) -> Outcome {
     } else {
         findings.iter().for_each(|finding| say!("{finding}"));
     }
-    Ok(outcome_of(&findings))
+    Ok(diagnostics_exit_code(&findings))
 }
 
 /// Reads the URLs of a list or an access log.
-fn read_urls(file: &Path) -> Result<Vec<String>, Fault> {
-    let bytes = std::fs::read(file)
-        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+fn read_urls(file: &Path) -> Result<Vec<String>, CommandFault> {
+    let bytes = std::fs::read(file).map_err(|error| {
+        CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+    })?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.lines().flat_map(tympan_dispatcher::urls_of_line).collect())
 }
 
-fn diff(
+fn diff_configs(
     sides: [(&Path, Option<PathBuf>); 2],
     (urls, root): (&[String], Option<PathBuf>),
     json: bool,
-) -> Outcome {
-    let sources = sources(root);
+) -> CommandOutcome {
+    let sources = environment_sources(root);
     let read = |(file, settings): (&Path, Option<PathBuf>)| {
-        let config = load_to_ask(file, &sources)?.config;
+        let config = load_for_query(file, &sources)?.config;
         let settings = match settings {
-            Some(file) => crate::config::read_file(&file)?.dispatcher,
-            None => Settings::default(),
+            Some(file) => crate::config::read_config_file(&file)?.dispatcher,
+            None => DispatcherSettings::default(),
         };
-        Ok::<_, Fault>((parse_file(file, &sources).block, config, settings))
+        Ok::<_, CommandFault>((parse_file(file, &sources).block, config, settings))
     };
     let [old, new] = sides;
     let (old, new) = (read(old)?, read(new)?);
-    let [old, new] = [&old, &new].map(|(tree, config, settings)| Side { tree, config, settings });
-    let comparison =
-        tympan_dispatcher::compare(old, new, urls).map_err(|fault| Fault::usage(chain(&fault)))?;
+    let [old, new] = [&old, &new].map(|(tree, config, settings)| ComparedConfig {
+        syntax_tree: tree,
+        config,
+        settings,
+    });
+    let comparison = tympan_dispatcher::compare_configs(old, new, urls)
+        .map_err(|fault| CommandFault::usage(error_chain_text(&fault)))?;
     if json {
         say!("{}", serde_json::to_value(&comparison).unwrap_or_default());
     } else {
@@ -529,27 +577,29 @@ fn diff(
         );
     }
     let is_same = comparison.requests.is_empty();
-    Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
-fn explain(
-    (config, settings): (&Config, &Settings),
+fn explain_request(
+    (config, settings): (&DispatcherConfig, &DispatcherSettings),
     url: &str,
     (method, headers): (&str, &[String]),
     json: bool,
-) -> Outcome {
+) -> CommandOutcome {
     let method: Method =
-        method.parse().map_err(|_| Fault::usage(format!("`{method}` is no method")))?;
+        method.parse().map_err(|_| CommandFault::usage(format!("`{method}` is no method")))?;
     let mut sent = HeaderMap::new();
     for header in headers {
-        let malformed = || Fault::usage(format!("`{header}` is no header; write 'Name: value'"));
+        let malformed =
+            || CommandFault::usage(format!("`{header}` is no header; write 'Name: value'"));
         let (name, value) = header.split_once(':').ok_or_else(malformed)?;
         let name: HeaderName = name.trim().parse().map_err(|_| malformed())?;
         sent.append(name, value.trim().parse().map_err(|_| malformed())?);
     }
-    let question = Question { method: &method, url, headers: &sent, now: SystemTime::now() };
-    let explanation = tympan_dispatcher::explain(config, settings, &question)
-        .map_err(|fault| Fault::usage(chain(&fault)))?;
+    let question =
+        ExplainedRequest { method: &method, url, headers: &sent, now: SystemTime::now() };
+    let explanation = tympan_dispatcher::explain_request(config, settings, &question)
+        .map_err(|fault| CommandFault::usage(error_chain_text(&fault)))?;
     if json {
         say!("{}", serde_json::to_value(&explanation).unwrap_or_default());
     } else {

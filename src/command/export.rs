@@ -8,147 +8,163 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tympan_content::Repository;
 use tympan_content::query::QueryEngine;
-use tympan_render::export::{Begin, Effect, Error, Exporter, Finding, Listed, Press, Report};
-use tympan_render::{ImageKey, Mode, Renderer};
-use tympan_search::Index;
-use tympan_server::{ExportPictures, Instance, Role};
+use tympan_render::export::{
+    ExportEnvironment, ExportError, ExportFinding, ExportListEntry, ExportReport, ExportWriteMode,
+    FullExportStart, StaticExporter,
+};
+use tympan_render::{ImageSigningKey, RenderMode, Renderer};
+use tympan_search::SearchIndex;
+use tympan_server::{ExportImageRenderer, Instance, InstanceRole};
 
-use crate::args::{Export, ExportMode};
-use crate::command::backup::BesideInstance;
-use crate::command::instance::{Plan, close, image_options, plain_renderer};
-use crate::command::picture::Urgency;
-use crate::command::{CHECK_FAILED, Fault, Outcome, runtime};
-use crate::config::{self, Config};
-use crate::home::{Home, chain, is_held, replication_key, require_home};
+use crate::args::{ExportArgs, ExportMode};
+use crate::command::backup::LiveHomeContent;
+use crate::command::instance::{InstancePlan, close_home, create_plain_renderer, image_options};
+use crate::command::rendition_process::RenderUrgency;
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, create_runtime};
+use crate::config::{self, TympanConfig};
+use crate::home::{
+    Home, error_chain_text, is_home_locked, read_or_create_replication_key, require_home,
+};
 use crate::say;
 
 /// Threads for data of back ends.
-const BLOCKING_THREADS: usize = 16;
+const MAX_BLOCKING_THREADS: usize = 16;
 
 /// Lets a publisher export to the folder of its configuration; tells whether there is one.
 ///
 /// # Errors
 /// If the folder cannot be used.
-pub(super) fn start(plan: &Plan<'_>, instance: &Instance) -> Result<bool, Fault> {
+pub(super) fn start_export(
+    plan: &InstancePlan<'_>,
+    instance: &Instance,
+) -> Result<bool, CommandFault> {
     let config = &plan.home.config;
-    let Some(dir) = config.export.dir.as_deref().filter(|_| plan.role == Role::Publish) else {
+    let Some(dir) = config.export.dir.as_deref().filter(|_| plan.role == InstanceRole::Publish)
+    else {
         return Ok(false);
     };
     let dir = plan.home.dir.join(dir);
-    let exporter = Exporter::open(config.export.options(&dir));
-    let exporter = exporter.map_err(|error| Fault::cannot_run(chain(&error)))?;
-    let pictures = ExportPictures::new(
+    let exporter = StaticExporter::open(config.export.export_options(&dir));
+    let exporter = exporter.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
+    let pictures = ExportImageRenderer::new(
         plan.home.repository.clone(),
-        image_options(config, Urgency::Later, None),
-        &replication_key(&plan.key_dir)?,
+        image_options(config, RenderUrgency::Background, None),
+        &read_or_create_replication_key(&plan.key_dir)?,
     );
-    instance.export_with(Arc::new(exporter), pictures);
+    instance.set_exporter(Arc::new(exporter), pictures);
     Ok(true)
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Export) -> Outcome {
+pub(crate) fn run_export(arguments: &ExportArgs) -> CommandOutcome {
     require_home(&arguments.home)?;
-    let runtime = runtime(BLOCKING_THREADS)?;
+    let runtime = create_runtime(MAX_BLOCKING_THREADS)?;
     // Data of back ends is asked for on the runtime.
     let _guard = runtime.enter();
-    if is_held(&arguments.home)? {
-        return run_beside(arguments);
+    if is_home_locked(&arguments.home)? {
+        return run_export_beside_instance(arguments);
     }
     let home = Home::open_existing(&arguments.home)?;
-    let search = Index::open(
+    let search = SearchIndex::open(
         home.repository.clone(),
         &home.dir.join("search"),
-        home.config.search.options(),
+        home.config.search.search_options(),
     );
-    let search = Arc::new(search.map_err(|error| Fault::cannot_run(chain(&error)))?);
-    let studio = Studio::open(&home.repository, (&home.dir, &home.config), Some(&search));
-    let done = studio.and_then(|studio| studio.export(arguments));
+    let search =
+        Arc::new(search.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?);
+    let studio = ExportSession::open(&home.repository, (&home.dir, &home.config), Some(&search));
+    let done = studio.and_then(|studio| studio.run_export(arguments));
     search.close();
-    close(&home)?;
+    close_home(&home)?;
     done
 }
 
 /// Exports beside the instance that has the home open, without its full-text index.
-fn run_beside(arguments: &Export) -> Outcome {
-    let config = config::read(&arguments.home)?;
-    let beside = BesideInstance::open(&arguments.home)?;
-    Studio::open(&beside.repository, (&arguments.home, &config), None)?.export(arguments)
+fn run_export_beside_instance(arguments: &ExportArgs) -> CommandOutcome {
+    let config = config::read_home_config(&arguments.home)?;
+    let beside = LiveHomeContent::open(&arguments.home)?;
+    ExportSession::open(&beside.repository, (&arguments.home, &config), None)?.run_export(arguments)
 }
 
 /// What an export of this command draws with.
-struct Studio<'a> {
+struct ExportSession<'a> {
     repository: &'a Repository,
-    config: &'a Config,
+    config: &'a TympanConfig,
     renderer: Renderer,
-    pictures: ExportPictures,
+    images: ExportImageRenderer,
 }
 
-impl<'a> Studio<'a> {
+impl<'a> ExportSession<'a> {
     fn open(
         repository: &'a Repository,
-        (dir, config): (&Path, &'a Config),
-        search: Option<&Arc<Index>>,
-    ) -> Result<Self, Fault> {
-        let key = replication_key(dir)?;
-        let engine = Arc::new(QueryEngine::new(config.query.limits()));
+        (dir, config): (&Path, &'a TympanConfig),
+        search: Option<&Arc<SearchIndex>>,
+    ) -> Result<Self, CommandFault> {
+        let key = read_or_create_replication_key(dir)?;
+        let engine = Arc::new(QueryEngine::new(config.query.query_limits()));
         if let Some(search) = search {
-            engine.use_full_text(search.clone());
+            engine.set_full_text_index(search.clone());
         }
-        let renderer = plain_renderer(repository, (Mode::Publish, None), config)?
-            .with_queries(engine)
-            .with_image_key(ImageKey::of_secret(&key));
-        let images = image_options(config, Urgency::Later, None);
-        let pictures = ExportPictures::new(repository.clone(), images, &key);
-        Ok(Self { repository, config, renderer, pictures })
+        let renderer = create_plain_renderer(repository, (RenderMode::Publish, None), config)?
+            .with_query_engine(engine)
+            .with_image_key(ImageSigningKey::from_secret(&key));
+        let images = image_options(config, RenderUrgency::Background, None);
+        let pictures = ExportImageRenderer::new(repository.clone(), images, &key);
+        Ok(Self { repository, config, renderer, images: pictures })
     }
 
-    fn press(&self) -> Press<'_> {
-        Press { repository: self.repository, renderer: &self.renderer, pictures: &self.pictures }
+    fn environment(&self) -> ExportEnvironment<'_> {
+        ExportEnvironment {
+            repository: self.repository,
+            renderer: &self.renderer,
+            images: &self.images,
+        }
     }
 
-    fn export(&self, arguments: &Export) -> Outcome {
-        let options = self.config.export.options(&arguments.out);
-        let exporter = Exporter::open(options).map_err(fault_of)?;
+    fn run_export(&self, arguments: &ExportArgs) -> CommandOutcome {
+        let options = self.config.export.export_options(&arguments.out);
+        let exporter = StaticExporter::open(options).map_err(export_fault)?;
         if arguments.list {
-            return self.list(&exporter, arguments.json);
+            return self.list_exports(&exporter, arguments.json);
         }
-        let bar = ProgressBar::new(1).with_style(progress_style());
+        let bar = ProgressBar::new(1).with_style(export_progress_style());
         let progress = |done: usize, known: usize| {
             bar.set_length(known as u64);
             bar.set_position(done as u64);
         };
-        let effect = if arguments.dry_run { Effect::Nothing } else { Effect::Write };
-        let begin = if arguments.resume { Begin::Resume } else { Begin::Anew };
+        let effect =
+            if arguments.dry_run { ExportWriteMode::DryRun } else { ExportWriteMode::WriteFiles };
+        let begin =
+            if arguments.resume { FullExportStart::Resume } else { FullExportStart::FromScratch };
         let done = match arguments.mode {
-            ExportMode::Full => exporter.full(self.press(), (begin, effect), &progress),
-            ExportMode::Changed => exporter.changed(self.press(), effect, &progress),
+            ExportMode::Full => exporter.export_all(self.environment(), (begin, effect), &progress),
+            ExportMode::Changed => exporter.export_changes(self.environment(), effect, &progress),
         };
         bar.finish_and_clear();
-        let report = done.map_err(fault_of)?;
-        tell(arguments, &report, &exporter);
-        Ok(match report.failures() {
+        let report = done.map_err(export_fault)?;
+        print_export_report(arguments, &report, &exporter);
+        Ok(match report.failure_count() {
             0 => ExitCode::SUCCESS,
-            _ => ExitCode::from(CHECK_FAILED),
+            _ => ExitCode::from(CHECK_FAILED_EXIT_CODE),
         })
     }
 
-    fn list(&self, exporter: &Exporter, json: bool) -> Outcome {
+    fn list_exports(&self, exporter: &StaticExporter, json: bool) -> CommandOutcome {
         let (mut listed, mut count, mut left_out) = (Vec::new(), 0_usize, 0_usize);
-        let mut hear = |one: Listed| {
+        let mut hear = |one: ExportListEntry| {
             match &one.file {
                 Ok(_) => count += 1,
                 Err(_) => left_out += 1,
             }
             match json {
-                true => listed.push(as_json(&one)),
+                true => listed.push(listed_json(&one)),
                 false => match one.file {
                     Ok(file) => say!("{} -> {file}", one.address),
                     Err(reason) => say!("{} not exported: {reason}", one.address),
                 },
             }
         };
-        exporter.list(self.press(), &mut hear).map_err(fault_of)?;
+        exporter.list_addresses(self.environment(), &mut hear).map_err(export_fault)?;
         match json {
             true => say!("{}", json!({ "addresses": listed })),
             false => say!("{count} exported, {left_out} not, and what exported pages link to"),
@@ -157,14 +173,14 @@ impl<'a> Studio<'a> {
     }
 }
 
-fn fault_of(error: Error) -> Fault {
+fn export_fault(error: ExportError) -> CommandFault {
     match error {
-        Error::NotBegun { .. } => Fault::usage(error.to_string()),
-        error => Fault::cannot_run(chain(&error)),
+        ExportError::NoUnfinishedRun { .. } => CommandFault::usage(error.to_string()),
+        error => CommandFault::cannot_run(error_chain_text(&error)),
     }
 }
 
-fn as_json(one: &Listed) -> Value {
+fn listed_json(one: &ExportListEntry) -> Value {
     let address = one.address.to_string();
     match &one.file {
         Ok(file) => json!({ "address": address, "file": file }),
@@ -172,16 +188,16 @@ fn as_json(one: &Listed) -> Value {
     }
 }
 
-fn tell(arguments: &Export, report: &Report, exporter: &Exporter) {
-    let served: PathBuf = exporter.served();
+fn print_export_report(arguments: &ExportArgs, report: &ExportReport, exporter: &StaticExporter) {
+    let served: PathBuf = exporter.served_dir();
     if arguments.json {
-        let kind = |finding: &Finding| match finding {
-            Finding::Failed { .. } => "failed",
-            Finding::Broken { .. } => "broken",
-            Finding::Changing { .. } => "changing",
-            Finding::Active { .. } => "active",
-            Finding::Personal { .. } => "personal",
-            Finding::Endless { .. } => "endless",
+        let kind = |finding: &ExportFinding| match finding {
+            ExportFinding::Failed { .. } => "failed",
+            ExportFinding::BrokenLink { .. } => "broken",
+            ExportFinding::Volatile { .. } => "changing",
+            ExportFinding::ActiveContent { .. } => "active",
+            ExportFinding::Personalized { .. } => "personal",
+            ExportFinding::TooManyAddresses { .. } => "endless",
             _ => "case",
         };
         let findings: Vec<Value> = report
@@ -192,14 +208,14 @@ fn tell(arguments: &Export, report: &Report, exporter: &Exporter) {
         say!(
             "{}",
             json!({
-                "drawn": report.drawn,
+                "drawn": report.rendered,
                 "written": report.written,
                 "unchanged": report.unchanged,
                 "removed": report.removed,
                 "resumed": report.resumed,
                 "bytes": report.bytes,
-                "left_out": report.left_out,
-                "failed": report.failures(),
+                "left_out": report.not_exported,
+                "failed": report.failure_count(),
                 "findings": findings,
                 "served": served,
             })
@@ -210,10 +226,18 @@ fn tell(arguments: &Export, report: &Report, exporter: &Exporter) {
         let word = if finding.is_failure() { "failed" } else { "note" };
         say!("{word}: {finding}");
     }
-    if report.more_findings > 0 {
-        say!("and {} more", report.more_findings);
+    if report.dropped_findings > 0 {
+        say!("and {} more", report.dropped_findings);
     }
-    let Report { drawn, written, unchanged, removed, resumed, left_out, .. } = report;
+    let ExportReport {
+        rendered: drawn,
+        written,
+        unchanged,
+        removed,
+        resumed,
+        not_exported: left_out,
+        ..
+    } = report;
     if arguments.dry_run {
         say!(
             "{drawn} files would be made, {removed} taken away, {left_out} addresses are not exported"
@@ -230,7 +254,7 @@ fn tell(arguments: &Export, report: &Report, exporter: &Exporter) {
              tympan.toml"
         );
     }
-    match report.failures() {
+    match report.failure_count() {
         0 if arguments.dry_run => {}
         0 => say!("a web server may serve {}", served.display()),
         count => say!(
@@ -239,7 +263,7 @@ fn tell(arguments: &Export, report: &Report, exporter: &Exporter) {
     }
 }
 
-fn progress_style() -> ProgressStyle {
+fn export_progress_style() -> ProgressStyle {
     let template = "exporting {wide_bar} {pos}/{len} files, {per_sec}, {eta} left";
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

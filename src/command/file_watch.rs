@@ -8,48 +8,49 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often files are compared; a look costs a few microseconds a file.
-pub(super) const PERIOD: Duration = Duration::from_secs(2);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What tells whether files changed: identity, length and time of each.
-type Fingerprint = Vec<Option<(u64, u64, i64, i64)>>;
+type FileFingerprints = Vec<Option<(u64, u64, i64, i64)>>;
 
 /// Files that are looked at now and then.
 #[derive(Debug)]
 pub(super) struct FileWatch {
     files: Vec<PathBuf>,
-    seen: Fingerprint,
-    unsettled: Option<Fingerprint>,
+    last_fingerprints: FileFingerprints,
+    unsettled_fingerprints: Option<FileFingerprints>,
 }
 
 impl FileWatch {
     /// Begins with the files as they are.
     pub(super) fn new(files: Vec<PathBuf>) -> Self {
-        let seen = fingerprint(&files);
-        Self { files, seen, unsettled: None }
+        let seen = read_fingerprints(&files);
+        Self { files, last_fingerprints: seen, unsettled_fingerprints: None }
     }
 
     /// Looks at the files; tells whether they differ from those that were seen, and did so at the last look already.
     pub(super) fn has_changed(&mut self) -> bool {
-        let now = fingerprint(&self.files);
-        now != self.seen && self.unsettled.replace(now.clone()).as_ref() == Some(&now)
+        let now = read_fingerprints(&self.files);
+        now != self.last_fingerprints
+            && self.unsettled_fingerprints.replace(now.clone()).as_ref() == Some(&now)
     }
 
     /// Takes the files as they are for those that were seen.
-    pub(super) fn note_seen(&mut self) {
-        self.seen = fingerprint(&self.files);
-        self.unsettled = None;
+    pub(super) fn accept_current(&mut self) {
+        self.last_fingerprints = read_fingerprints(&self.files);
+        self.unsettled_fingerprints = None;
     }
 
     /// Looks at other files from now on, if they are others.
-    pub(super) fn follow(&mut self, files: Vec<PathBuf>) {
+    pub(super) fn watch_files(&mut self, files: Vec<PathBuf>) {
         if files != self.files {
             self.files = files;
-            self.note_seen();
+            self.accept_current();
         }
     }
 }
 
-fn fingerprint(files: &[PathBuf]) -> Fingerprint {
+fn read_fingerprints(files: &[PathBuf]) -> FileFingerprints {
     let one = |file: &PathBuf| {
         let metadata = std::fs::metadata(file).ok()?;
         Some((metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
@@ -73,12 +74,12 @@ mod tests {
         std::fs::write(&one, "123").unwrap();
         assert!(!watch.has_changed());
         assert!(watch.has_changed());
-        watch.note_seen();
+        watch.accept_current();
         assert!(!watch.has_changed() && !watch.has_changed());
         // A file that comes or goes is a change as well.
         std::fs::write(&other, "1").unwrap();
         assert!(!watch.has_changed() && watch.has_changed());
-        watch.follow(vec![one]);
+        watch.watch_files(vec![one]);
         std::fs::remove_file(&other).unwrap();
         assert!(!watch.has_changed() && !watch.has_changed());
     }

@@ -7,79 +7,85 @@ use std::time::SystemTime;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use tympan_content::query::{BuilderQuery, Query, QueryEngine, Request, parse_sql2, parse_xpath};
-use tympan_content::{Date, IndexState, IndexStatus};
+use tympan_content::query::{
+    BuilderQuery, ContentQuery, QueryEngine, QueryRequest, parse_sql2, parse_xpath,
+};
+use tympan_content::{IndexState, IndexStatus, JcrDate};
 
-use crate::args::{Index, Place, Remote};
-use crate::command::instance::close;
-use crate::command::remote::{ask, list, part, text};
-use crate::command::{Fault, Outcome};
-use crate::home::{Home, chain};
+use crate::args::{HomeOrInstanceArgs, IndexCommand, RemoteInstanceArgs};
+use crate::command::instance::close_home;
+use crate::command::remote_instance::{json_list, json_member, json_text, send_form};
+use crate::command::{CommandFault, CommandOutcome};
+use crate::home::{Home, error_chain_text};
 use crate::say;
 
 /// Runs the command.
-pub(crate) fn run(index: &Index) -> Outcome {
+pub(crate) fn run_index_command(index: &IndexCommand) -> CommandOutcome {
     match index {
-        Index::Status { place } => status(place),
-        Index::Rebuild { name, place } => rebuild(name.as_deref(), place),
-        Index::Explain { query, language, analyze, place } => {
-            explain(query, language, *analyze, place)
+        IndexCommand::Status { place } => print_index_status(place),
+        IndexCommand::Rebuild { name, place } => rebuild_indexes(name.as_deref(), place),
+        IndexCommand::Explain { query, language, analyze, place } => {
+            explain_query(query, language, *analyze, place)
         }
-        Index::Slow { place } => slow(place),
+        IndexCommand::Slow { place } => print_slow_queries(place),
     }
 }
 
 /// Returns the instance that the arguments name, if they name one.
-fn remote(place: &Place) -> Option<Remote> {
+fn remote_instance(place: &HomeOrInstanceArgs) -> Option<RemoteInstanceArgs> {
     let (url, token) = (place.url.clone()?, place.token.clone());
-    Some(Remote { url, token, json: place.json })
+    Some(RemoteInstanceArgs { url, token, json: place.json })
 }
 
-fn open(place: &Place) -> Result<Home, Fault> {
+fn open_index_home(place: &HomeOrInstanceArgs) -> Result<Home, CommandFault> {
     let home = place.home.as_deref().unwrap_or(Path::new("."));
     Home::open_existing(home)
 }
 
-fn failed(error: &tympan_content::Error) -> Fault {
-    Fault::cannot_run(chain(error))
+fn index_fault(error: &tympan_content::Error) -> CommandFault {
+    CommandFault::cannot_run(error_chain_text(error))
 }
 
-fn status(place: &Place) -> Outcome {
-    let answer = match remote(place) {
-        Some(remote) => ask(&remote, Method::GET, "/api/v1/indexes", "")?,
+fn print_index_status(place: &HomeOrInstanceArgs) -> CommandOutcome {
+    let answer = match remote_instance(place) {
+        Some(remote) => send_form(&remote, Method::GET, "/api/v1/indexes", "")?,
         None => {
-            let home = open(place)?;
-            let statuses = home.repository.index_statuses().map_err(|error| failed(&error))?;
-            close(&home)?;
-            json!({ "indexes": statuses.iter().map(as_json).collect::<Vec<_>>() })
+            let home = open_index_home(place)?;
+            let statuses = home.repository.index_statuses().map_err(|error| index_fault(&error))?;
+            close_home(&home)?;
+            json!({ "indexes": statuses.iter().map(index_status_json).collect::<Vec<_>>() })
         }
     };
     if place.json {
         say!("{answer}");
         return Ok(ExitCode::SUCCESS);
     }
-    for index in list(&answer, "indexes") {
-        let detail = part(index, "detail");
-        let detail = match text(index, "state") {
-            "ready" => format!("{} entries", part(detail, "entries")),
+    for index in json_list(&answer, "indexes") {
+        let detail = json_member(index, "detail");
+        let detail = match json_text(index, "state") {
+            "ready" => format!("{} entries", json_member(detail, "entries")),
             "building" => {
-                format!("{} of {} documents", part(detail, "done"), part(detail, "total"))
+                format!(
+                    "{} of {} documents",
+                    json_member(detail, "done"),
+                    json_member(detail, "total")
+                )
             }
-            "failed" => text(detail, "reason").to_owned(),
+            "failed" => json_text(detail, "reason").to_owned(),
             _ => String::new(),
         };
         let (name, property, state) =
-            (text(index, "name"), text(index, "property"), text(index, "state"));
+            (json_text(index, "name"), json_text(index, "property"), json_text(index, "state"));
         say!("{name} [{property}] {state} {detail}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(status: &IndexStatus) -> Value {
+fn index_status_json(status: &IndexStatus) -> Value {
     let (state, detail) = match &status.state {
         IndexState::Ready { entries } => ("ready", json!({ "entries": entries })),
         IndexState::Waiting => ("waiting", json!({})),
-        IndexState::Building { done, total } => {
+        IndexState::Building { documents_done: done, documents_total: total } => {
             ("building", json!({ "done": done, "total": total }))
         }
         IndexState::Failed { reason } => ("failed", json!({ "reason": reason })),
@@ -87,111 +93,116 @@ fn as_json(status: &IndexStatus) -> Value {
     json!({ "name": status.name, "property": status.property, "state": state, "detail": detail })
 }
 
-fn rebuild(name: Option<&str>, place: &Place) -> Outcome {
-    if let Some(remote) = remote(place) {
+fn rebuild_indexes(name: Option<&str>, place: &HomeOrInstanceArgs) -> CommandOutcome {
+    if let Some(remote) = remote_instance(place) {
         let path = match name {
-            Some(name) => format!("/api/v1/indexes/rebuild?name={}", encoded(name)),
+            Some(name) => format!("/api/v1/indexes/rebuild?name={}", percent_encode(name)),
             None => "/api/v1/indexes/rebuild".to_owned(),
         };
-        let answer = ask(&remote, Method::POST, &path, "")?;
-        if *part(&answer, "dropped") == json!(0) {
-            return Err(none_of_that_name(name));
+        let answer = send_form(&remote, Method::POST, &path, "")?;
+        if *json_member(&answer, "dropped") == json!(0) {
+            return Err(unknown_index_fault(name));
         }
-        say!("{} maps are being built anew", part(&answer, "dropped"));
+        say!("{} maps are being built anew", json_member(&answer, "dropped"));
         return Ok(ExitCode::SUCCESS);
     }
-    let home = open(place)?;
-    let dropped = home.repository.drop_indexes(name).map_err(|error| failed(&error))?;
-    let built = home.repository.build_indexes().map_err(|error| failed(&error))?;
-    close(&home)?;
+    let home = open_index_home(place)?;
+    let dropped = home.repository.drop_indexes(name).map_err(|error| index_fault(&error))?;
+    let built = home.repository.build_indexes().map_err(|error| index_fault(&error))?;
+    close_home(&home)?;
     if dropped == 0 {
-        return Err(none_of_that_name(name));
+        return Err(unknown_index_fault(name));
     }
     say!("{built} maps built");
     Ok(ExitCode::SUCCESS)
 }
 
-fn none_of_that_name(name: Option<&str>) -> Fault {
-    Fault::usage(format!(
+fn unknown_index_fault(name: Option<&str>) -> CommandFault {
+    CommandFault::usage(format!(
         "there is no index `{}`; `tympan index status` lists them",
         name.unwrap_or_default()
     ))
 }
 
-fn explain(query: &str, language: &str, analyze: bool, place: &Place) -> Outcome {
-    let answer = match remote(place) {
+fn explain_query(
+    query: &str,
+    language: &str,
+    analyze: bool,
+    place: &HomeOrInstanceArgs,
+) -> CommandOutcome {
+    let answer = match remote_instance(place) {
         Some(remote) => {
             let mode = if analyze { "analyze" } else { "plan" };
-            let statement = encoded(query);
+            let statement = percent_encode(query);
             let path =
                 format!("/api/v1/query?language={language}&explain={mode}&statement={statement}");
-            ask(&remote, Method::GET, &path, "")?
+            send_form(&remote, Method::GET, &path, "")?
         }
         None => {
-            let query = parse(query, language)?;
-            let home = open(place)?;
-            let snapshot = home.repository.snapshot().map_err(|error| failed(&error))?;
+            let query = parse_query(query, language)?;
+            let home = open_index_home(place)?;
+            let snapshot = home.repository.snapshot().map_err(|error| index_fault(&error))?;
             let engine = QueryEngine::default();
             let explanation = engine
-                .explain(&snapshot, &Request::new(query), analyze)
-                .map_err(|error| failed(&error))?;
+                .explain(&snapshot, &QueryRequest::new(query), analyze)
+                .map_err(|error| index_fault(&error))?;
             let mut answer = serde_json::to_value(&explanation).unwrap_or_default();
             if let Some(answer) = answer.as_object_mut() {
                 answer.insert("text".to_owned(), explanation.to_string().into());
             }
             drop(snapshot);
-            close(&home)?;
+            close_home(&home)?;
             answer
         }
     };
     if place.json {
         say!("{answer}");
     } else {
-        say!("{}", text(&answer, "text").trim_end());
+        say!("{}", json_text(&answer, "text").trim_end());
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Reads a query; a map of predicates is written as parameters of a URL.
-fn parse(query: &str, language: &str) -> Result<Query, Fault> {
+fn parse_query(query: &str, language: &str) -> Result<ContentQuery, CommandFault> {
     let parsed = match language {
         "xpath" => parse_xpath(query),
         "querybuilder" => {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             let map = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-            let now = Date::from_system_time(SystemTime::now());
+            let now = JcrDate::from_system_time(SystemTime::now());
             BuilderQuery::parse(&map, now).map(|built| built.query)
         }
         _ => parse_sql2(query),
     };
-    parsed.map_err(|error| Fault::usage(format!("the query is not valid at {error}")))
+    parsed.map_err(|error| CommandFault::usage(format!("the query is not valid at {error}")))
 }
 
-fn slow(place: &Place) -> Outcome {
-    let Some(remote) = remote(place) else {
-        return Err(Fault::usage(
+fn print_slow_queries(place: &HomeOrInstanceArgs) -> CommandOutcome {
+    let Some(remote) = remote_instance(place) else {
+        return Err(CommandFault::usage(
             "slow statements are kept in memory by the running instance; ask it with --url",
         ));
     };
-    let answer = ask(&remote, Method::GET, "/api/v1/query/slow", "")?;
+    let answer = send_form(&remote, Method::GET, "/api/v1/query/slow", "")?;
     if place.json {
         say!("{answer}");
         return Ok(ExitCode::SUCCESS);
     }
-    for one in list(&answer, "statements") {
+    for one in json_list(&answer, "statements") {
         say!(
             "{} times, {:.1} ms in all, {:.1} ms at most, by {}, asked by {}: {}",
-            part(one, "count"),
-            part(one, "total_ms").as_f64().unwrap_or(0.0),
-            part(one, "max_ms").as_f64().unwrap_or(0.0),
-            text(one, "plan"),
-            text(one, "component"),
-            text(one, "statement")
+            json_member(one, "count"),
+            json_member(one, "total_ms").as_f64().unwrap_or(0.0),
+            json_member(one, "max_ms").as_f64().unwrap_or(0.0),
+            json_text(one, "plan"),
+            json_text(one, "component"),
+            json_text(one, "statement")
         );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

@@ -12,54 +12,63 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tympan_content::{NodePath, Repository};
-use tympan_jobs::asset::{AssetCounters, AssetFollower, AssetHandler, Assets, WriteBackProcess};
-use tympan_jobs::mount::Mounts;
-use tympan_jobs::workflow::{Launcher, Steps, WorkflowHandler, Workflows};
-use tympan_jobs::{Configurator, Queues, RemovalClock, TopicPattern, Worker, WorkerOptions};
-use tympan_render::{DirSource, FragmentCache, Mode, Options, Renderer, RepositorySource};
-use tympan_replicate::{Pairs, Replicator, Times, TimesHandler};
-use tympan_search::Index;
-use tympan_server::{
-    ImageOptions, Instance, InstanceOptions, InstanceShortcut, Logins, PoolState, Role,
-    admin_router, router,
+use tympan_jobs::asset::{
+    AssetCounters, AssetFollower, AssetHandler, AssetProcessor, WriteBackProcess,
 };
-use tympan_store::{PostgresStore, State};
-use tympan_web::listen::{Counters, Front, Limits, Overflow, Reuse, bind, serve};
-use tympan_web::network::{Network, NotANetwork};
+use tympan_jobs::mount::MountService;
+use tympan_jobs::workflow::{StepRegistry, WorkflowEngine, WorkflowHandler, WorkflowLauncher};
+use tympan_jobs::{
+    JobQueues, JobWorker, JobWorkerOptions, OsgiConfigWatcher, RemovalClock, TopicPattern,
+};
+use tympan_render::{
+    DirScriptSource, FragmentCache, RenderMode, RenderOptions, Renderer, RepositoryScriptSource,
+};
+use tympan_replicate::{HomePairs, OnOffTimeFollower, OnOffTimeHandler, Replicator};
+use tympan_search::SearchIndex;
+use tympan_server::{
+    ImageOptions, Instance, InstanceOptions, InstanceRole, InstanceShortcut, Logins, PoolState,
+    admin_router, main_router,
+};
+use tympan_store::{PostgresStore, StateDatabase};
+use tympan_web::ip_network::{InvalidNetwork, IpNetwork};
+use tympan_web::listen::{
+    ListenerCounters, ListenerLimits, ListenerOptions, OverflowPolicy, PortReuse, bind_listener,
+    serve_listener,
+};
 
 use crate::args;
-use crate::backup;
-use crate::base;
 use crate::blob_metrics;
-use crate::blobs::Sharing;
-use crate::clock;
-use crate::command::certificate::{Certificate, read_tls};
-use crate::command::picture::{self, Urgency};
-use crate::command::{Fault, Outcome, most_open_files, runtime};
-use crate::config::Config;
-use crate::data;
-use crate::home::{Home, chain, random_text, replication_key};
-use crate::ledger::Reached;
+use crate::blob_sharing::BlobSharing;
+use crate::cluster_facts;
+use crate::command::certificate::{ListenerCertificate, read_tls};
+use crate::command::rendition_process::{self, RenderUrgency};
+use crate::command::{CommandFault, CommandOutcome, create_runtime, open_file_limit};
+use crate::component_backend;
+use crate::config::TympanConfig;
+use crate::home::{Home, error_chain_text, random_text, read_or_create_replication_key};
+use crate::home_origin;
+use crate::ledger::ReachedUrlLookup;
 use crate::maintenance;
 use crate::say;
-use crate::shared;
+use crate::scheduled_backup;
+use crate::trusted_clock;
 
 /// How many requests render or edit at once unless configured.
-const WORK_PERMITS: usize = 128;
+const DEFAULT_WORK_PERMITS: usize = 128;
 /// How many wait unless configured: at a few milliseconds for a page, those behind them would wait for seconds.
-const WORK_WAITING: usize = 4096;
+const DEFAULT_WORK_QUEUE_LENGTH: usize = 4096;
 /// How long the body of a request may leave off arriving unless configured.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+const DEFAULT_BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Uploads and replication may be as large as this unless configured.
-const BODY_BYTES: u64 = 4 << 30;
+const DEFAULT_MAX_BODY_BYTES: u64 = 4 << 30;
 
 /// Pictures, files and little pages that are remembered; each is estimated at 400 bytes, without its own. The ledger knows
 /// 100,000 addresses.
-const REMEMBERED_ANSWERS: usize = 65_536;
+const DEFAULT_LEDGER_RESPONSES: usize = 65_536;
 
 /// What an instance is started with.
-pub(crate) struct Plan<'a> {
-    pub(crate) role: Role,
+pub(crate) struct InstancePlan<'a> {
+    pub(crate) role: InstanceRole,
     pub(crate) home: &'a Home,
     pub(crate) listen: SocketAddr,
     pub(crate) admin_listen: Option<SocketAddr>,
@@ -68,26 +77,26 @@ pub(crate) struct Plan<'a> {
     /// A site folder whose scripts are read live.
     pub(crate) site: Option<PathBuf>,
     /// Whether it takes the heavy work on assets, and nothing else.
-    pub(crate) is_assets: bool,
+    pub(crate) is_asset_worker: bool,
 }
 
 /// A running instance.
-pub(crate) struct Running {
-    pub(crate) state: State,
+pub(crate) struct RunningInstance {
+    pub(crate) state: StateDatabase,
     pub(crate) logins: Logins,
     pub(crate) address: SocketAddr,
     /// Where the admin listener answers, if there is one.
     pub(crate) admin_address: Option<SocketAddr>,
-    certificate: Option<Certificate>,
-    search: Arc<Index>,
+    certificate: Option<ListenerCertificate>,
+    search: Arc<SearchIndex>,
     instance: Arc<Instance>,
     stop: watch::Sender<bool>,
-    tasks: JoinSet<Result<(), Fault>>,
+    tasks: JoinSet<Result<(), CommandFault>>,
 }
 
-impl Running {
+impl RunningInstance {
     /// Lets open requests and jobs end, then closes the state database.
-    pub(crate) async fn stop(mut self) {
+    pub(crate) async fn shut_down(mut self) {
         self.instance.stop();
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
@@ -98,12 +107,12 @@ impl Running {
     }
 
     /// Returns what opens the logs anew, and reads the certificate again.
-    pub(crate) fn reopener(&self) -> impl Fn() + use<> {
+    pub(crate) fn reload_callback(&self) -> impl Fn() + use<> {
         let (instance, certificate) = (self.instance.clone(), self.certificate.clone());
         move || {
             instance.reopen_logs();
             if let Some(certificate) = &certificate {
-                certificate.renew();
+                certificate.reload();
             }
         }
     }
@@ -114,7 +123,7 @@ impl Running {
     }
 
     /// Returns when a listener fails, which none does in a healthy process.
-    pub(crate) async fn failed(&mut self) -> Fault {
+    pub(crate) async fn wait_for_failure(&mut self) -> CommandFault {
         loop {
             match self.tasks.join_next().await {
                 Some(Ok(Err(fault))) => return fault,
@@ -129,45 +138,48 @@ impl Running {
 ///
 /// # Errors
 /// With the role and the address if a socket is taken.
-pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
+pub(crate) async fn start_instance(
+    plan: &InstancePlan<'_>,
+) -> Result<RunningInstance, CommandFault> {
     let role = plan.role;
     let bound = |address| {
-        bind(address, Reuse::Exclusive)
-            .map_err(|error| Fault::cannot_run(format!("{}: {}", role.name(), chain(&error))))
+        bind_listener(address, PortReuse::Exclusive).map_err(|error| {
+            CommandFault::cannot_run(format!("{}: {}", role.name(), error_chain_text(&error)))
+        })
     };
     let listener = bound(plan.listen)?;
     let address = listener.local_addr().unwrap_or(plan.listen);
     let admin_listener = plan.admin_listen.map(bound).transpose()?;
     let admin_address = admin_listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let config = &plan.home.config;
-    let mut front = main_front(config, BODY_BYTES)?;
-    front.limits.overflow = Overflow::Refuse;
-    let certificate = Certificate::of(&front, config);
+    let mut front = main_front(config, DEFAULT_MAX_BODY_BYTES)?;
+    front.limits.overflow = OverflowPolicy::Refuse;
+    let certificate = ListenerCertificate::from_listener(&front, config);
     // Before another repository could take for garbage what came with the home.
-    let sharing = Sharing::of(plan.home);
+    let sharing = BlobSharing::of_home(plan.home);
     sharing.register()?;
     let state = plan.home.open_state().await?;
     let repository = plan.home.repository.clone();
-    let queues = Queues::new(state.pool().clone());
-    let failed = |error: &dyn std::error::Error| Fault::cannot_run(chain(error));
+    let queues = JobQueues::new(state.pool().clone());
+    let failed = |error: &dyn std::error::Error| CommandFault::cannot_run(error_chain_text(error));
     if !state.is_shared() {
         // Nobody else holds what an earlier run of this process left.
-        queues.release_all().await.map_err(|error| failed(&error))?;
+        queues.release_all_claims().await.map_err(|error| failed(&error))?;
     }
-    let (configurator, mounts) = jobs(plan, &queues, state.is_shared())?;
-    if plan.is_assets {
-        let facts = &configurator.worker().options().facts;
-        shared::require_same_blobs(plan.home, facts, &queues).await?;
+    let (configurator, mounts) = create_job_configurator(plan, &queues, state.is_shared())?;
+    if plan.is_asset_worker {
+        let facts = &configurator.worker().options().shared_facts;
+        cluster_facts::require_same_blob_folder(plan.home, facts, &queues).await?;
     }
-    let key = replication_key(&plan.key_dir)?;
+    let key = read_or_create_replication_key(&plan.key_dir)?;
     // Instances on one database speak to others as one.
     let key = match state.is_shared() {
-        true => tympan_server::shared_secret(state.pool(), "replication.key", &key)
+        true => tympan_server::ensure_shared_secret(state.pool(), "replication.key", &key)
             .await
             .map_err(|error| failed(&error))?,
         false => key,
     };
-    let pairs = Pairs::at(plan.key_dir.join(super::pair::FOLDER));
+    let pairs = HomePairs::in_dir(plan.key_dir.join(super::pair::PAIRS_FOLDER));
     let replicator = Replicator::new(
         role.name(),
         repository.clone(),
@@ -175,35 +187,40 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         key.clone(),
         pairs.clone(),
     );
-    let models = plan.home.config.workflows.roots()?;
-    let workflows = Workflows::new(queues.clone()).with_models(models);
-    replicator.configure_as(configurator.worker().clone());
-    register_steps(plan, &workflows, configurator.worker(), &replicator)?;
-    if !plan.is_assets {
-        maintenance::register(configurator.worker(), plan.home).await?;
+    let models = plan.home.config.workflows.model_roots()?;
+    let workflows = WorkflowEngine::new(queues.clone()).with_model_roots(models);
+    replicator.use_worker_config(configurator.worker().clone());
+    register_workflow_steps(plan, &workflows, configurator.worker(), &replicator)?;
+    if !plan.is_asset_worker {
+        maintenance::register_maintenance(configurator.worker(), plan.home).await?;
     }
     let mut logins = Logins::new(state.pool().clone(), repository.clone())
         .with_trusted_proxies(&trusted_proxies(config)?);
     if let Some(idle) = config.login.idle {
-        logins = logins.with_session_idle(idle.0);
+        logins = logins.with_session_idle_timeout(idle.0);
     }
-    let now = look_at_clock(plan.home.dir.clone(), repository.clone()).await;
-    logins.tidy(now).await.map_err(|error| failed(&error))?;
-    let search =
-        Index::open(repository.clone(), &plan.home.dir.join("search"), config.search.options());
+    let now = check_clock(plan.home.dir.clone(), repository.clone()).await;
+    logins.remove_stale_tokens(now).await.map_err(|error| failed(&error))?;
+    let search = SearchIndex::open(
+        repository.clone(),
+        &plan.home.dir.join("search"),
+        config.search.search_options(),
+    );
     let search = Arc::new(search.map_err(|error| failed(&error))?);
-    let site_state = crate::ledger::state_of(plan.site.as_deref())?;
+    let site_state = crate::ledger::site_files_state(plan.site.as_deref())?;
     let ledger = match role {
-        Role::Publish => Some(crate::ledger::open(plan.home, &state, (&key, site_state)).await?),
-        Role::Author => None,
+        InstanceRole::Publish => {
+            Some(crate::ledger::open_home_ledger(plan.home, &state, (&key, site_state)).await?)
+        }
+        InstanceRole::Author => None,
     };
     let site_key = key.clone();
     let options = InstanceOptions {
         role,
-        ledger: ledger.clone(),
+        dependency_ledger: ledger.clone(),
         surrogate_key: crate::ledger::surrogate_key(config)?,
-        page_headers: config.publish.page_headers().map_err(Fault::cannot_run)?,
-        renderer: renderer(plan, config)?,
+        page_headers: config.publish.page_headers().map_err(CommandFault::cannot_run)?,
+        renderer: create_renderer(plan, config)?,
         repository,
         queues: queues.clone(),
         configurator: configurator.clone(),
@@ -211,58 +228,59 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
         search: search.clone(),
         logins: logins.clone(),
         replication_key: key,
-        pairs,
-        spool: plan.home.dir.join("spool"),
-        logs: plan.home.dir.join("logs"),
-        work_permits: config.work.permits.unwrap_or(WORK_PERMITS),
-        work_waiting: config.work.max_waiting.unwrap_or(WORK_WAITING),
-        telling: config.timing.telling(),
+        home_pairs: pairs,
+        spool_folder: plan.home.dir.join("spool"),
+        log_folder: plan.home.dir.join("logs"),
+        work_permits: config.work.permits.unwrap_or(DEFAULT_WORK_PERMITS),
+        max_waiting_work: config.work.max_waiting.unwrap_or(DEFAULT_WORK_QUEUE_LENGTH),
+        timing_disclosure: config.timing.to_timing_disclosure(),
         rotation: config.logs.rotation(),
-        body_timeout: config.listen.body_timeout.map_or(BODY_TIMEOUT, |timeout| timeout.0),
+        body_timeout: config.listen.body_timeout.map_or(DEFAULT_BODY_TIMEOUT, |timeout| timeout.0),
         query_budgets: config.query.budgets(),
-        keeping: config.versions.keeping(),
+        activation_versioning: config.versions.version_keeping(),
     };
     let instance = Instance::open(options, SystemTime::now()).map_err(|error| failed(&error))?;
     if let Some(mounts) = &mounts {
-        instance.synchronize_with(mounts.clone());
+        instance.set_mounts(mounts.clone());
     }
-    instance.receive_below(received_paths(config)?);
+    instance.set_received_paths(received_paths(config)?);
     // A database may have to be asked for the newest root, and scripts of a folder change by themselves.
     if plan.home.local.is_some() && plan.site.is_none() {
-        instance.remember_answers(REMEMBERED_ANSWERS);
+        instance.enable_hot_responses(DEFAULT_LEDGER_RESPONSES);
     }
     if let Some(ledger) = &ledger {
-        replicator.ask(Arc::new(Reached::new(ledger.clone(), &instance)));
-        replicator.set_publisher(&crate::ledger::short_name(plan.home)?);
-        let all = ledger.publishers().await.map_err(|error| failed(&error))?;
-        let all: Vec<String> = all.iter().map(|name| crate::ledger::short(name)).collect();
-        replicator.divide_place(&all).await.map_err(|error| failed(&error))?;
+        replicator.set_url_resolver(Arc::new(ReachedUrlLookup::new(ledger.clone(), &instance)));
+        replicator.set_publisher(&crate::ledger::publisher_short_name(plan.home)?);
+        let all = ledger.publisher_names().await.map_err(|error| failed(&error))?;
+        let all: Vec<String> =
+            all.iter().map(|name| crate::ledger::shorten_ledger_name(name)).collect();
+        replicator.split_shared_follower(&all).await.map_err(|error| failed(&error))?;
     }
-    draw_pictures(plan, &instance, configurator.worker());
-    watch_pools(&instance, (&state, plan.home.database.as_ref()), &front);
-    probe_dependencies(plan, &instance);
-    instance.watch_metrics(blob_metrics::source(&plan.home.blobs));
-    instance.watch_metrics(connection_metrics(Arc::clone(&front.counters)));
-    instance.keep_guest_notes(sharing.guest_notes());
-    let exports = super::export::start(plan, &instance)?;
-    if !plan.is_assets {
-        backup::register(configurator.worker(), plan.home, &instance).await?;
+    register_image_rendering(plan, &instance, configurator.worker());
+    register_pool_metrics(&instance, (&state, plan.home.database.as_ref()), &front);
+    add_dependency_probes(plan, &instance);
+    instance.add_metrics_source(blob_metrics::blob_metrics_source(&plan.home.blobs));
+    instance.add_metrics_source(connection_metrics_source(Arc::clone(&front.counters)));
+    instance.set_guest_notes(sharing.guest_note_sources());
+    let exports = super::export::start_export(plan, &instance)?;
+    if !plan.is_asset_worker {
+        scheduled_backup::register_save_job(configurator.worker(), plan.home, &instance).await?;
     }
-    if role == Role::Publish {
+    if role == InstanceRole::Publish {
         // What a crash kept from being flushed is flushed now.
-        replicator.follow(SystemTime::now()).await.map_err(|error| failed(&error))?;
+        replicator.flush_changes(SystemTime::now()).await.map_err(|error| failed(&error))?;
     }
-    if role == Role::Publish {
+    if role == InstanceRole::Publish {
         front.shortcut = Some(Arc::new(InstanceShortcut::new(instance.clone())));
     }
     let (stop, stopped) = watch::channel(false);
-    instance.watch_health("blobs", sharing.register_far(&stopped));
+    instance.add_health_check("blobs", sharing.register_remotely(&stopped));
     let mut tasks = JoinSet::new();
-    tasks.spawn(listen(listener, router(instance.clone()), front, stopped.clone()));
+    tasks.spawn(serve_listener(listener, main_router(instance.clone()), front, stopped.clone()));
     if let Some(certificate) = certificate.clone() {
         let stopped = stopped.clone();
         tasks.spawn(async move {
-            certificate.follow(stopped).await;
+            certificate.reload_on_change(stopped).await;
             Ok(())
         });
     }
@@ -275,24 +293,24 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     }
     if let Some(listener) = admin_listener {
         let router = admin_router(instance.clone());
-        tasks.spawn(listen(listener, router, admin_front(config), stopped.clone()));
+        tasks.spawn(serve_listener(listener, main_router, admin_front(config), stopped.clone()));
     }
     if let Some(composite) = plan.home.composite.clone() {
         let stopped = stopped.clone();
         let watched = composite.clone();
-        instance.watch_health("base", move || watched.fault());
+        instance.add_health_check("base", move || watched.current_fault());
         tasks.spawn(async move {
-            base::keep_lease(composite, stopped).await;
+            home_origin::renew_lease_until_stopped(composite, stopped).await;
             Ok(())
         });
     }
-    work_off((configurator, mounts), plan, &replicator, (&mut tasks, &stopped));
+    start_job_processing((configurator, mounts), plan, &replicator, (&mut tasks, &stopped));
     tasks.spawn({
         let (home, tidied, stopped) = (plan.home.dir.clone(), logins.clone(), stopped.clone());
         watch_clock((home, plan.home.repository.clone()), tidied, stopped)
     });
-    if role == Role::Publish {
-        let following = replicator.clone().keep_following(stopped.clone());
+    if role == InstanceRole::Publish {
+        let following = replicator.clone().run_flush_loop(stopped.clone());
         tasks.spawn(async move {
             following.await;
             Ok(())
@@ -314,11 +332,11 @@ pub(crate) async fn start(plan: &Plan<'_>) -> Result<Running, Fault> {
     }
     if let Some(ledger) = ledger {
         tasks.spawn(async move {
-            ledger.run(stopped).await;
+            ledger.run_maintenance(stopped).await;
             Ok(())
         });
     }
-    Ok(Running {
+    Ok(RunningInstance {
         state,
         logins,
         address,
@@ -336,42 +354,48 @@ async fn watch_clock(
     (home, repository): (PathBuf, Repository),
     logins: Logins,
     mut stopped: watch::Receiver<bool>,
-) -> Result<(), Fault> {
+) -> Result<(), CommandFault> {
     loop {
         tokio::select! {
             // Also when whoever could say so is gone.
             _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
-            () = tokio::time::sleep(clock::LOOK_EVERY) => {}
+            () = tokio::time::sleep(trusted_clock::CLOCK_CHECK_INTERVAL) => {}
         }
-        let now = look_at_clock(home.clone(), repository.clone()).await;
-        if let Err(error) = logins.tidy(now).await {
-            tracing::warn!(reason = chain(&error), "logins that ended are not removed now");
+        let now = check_clock(home.clone(), repository.clone()).await;
+        if let Err(error) = logins.remove_stale_tokens(now).await {
+            tracing::warn!(
+                reason = error_chain_text(&error),
+                "logins that ended are not removed now"
+            );
         }
     }
 }
 
 /// Returns the time by which things are removed for their age.
-async fn look_at_clock(home: PathBuf, repository: Repository) -> SystemTime {
-    let look = move || clock::trusted_now(&home, &**repository.chunks(), SystemTime::now());
+async fn check_clock(home: PathBuf, repository: Repository) -> SystemTime {
+    let look = move || trusted_clock::trusted_now(&home, &**repository.chunks(), SystemTime::now());
     // Without an answer nothing is old enough.
     tokio::task::spawn_blocking(look).await.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// Returns the proxies that are believed where clients come from.
-fn trusted_proxies(config: &Config) -> Result<Vec<Network>, Fault> {
+fn trusted_proxies(config: &TympanConfig) -> Result<Vec<IpNetwork>, CommandFault> {
     let parse = |text: &String| {
-        text.parse().map_err(|error: NotANetwork| {
-            Fault::usage(format!("tympan.toml: [login]: trusted_proxies: {error}"))
+        text.parse().map_err(|error: InvalidNetwork| {
+            CommandFault::usage(format!("tympan.toml: [login]: trusted_proxies: {error}"))
         })
     };
     config.login.trusted_proxies.iter().map(parse).collect()
 }
 
 /// Returns what an author takes from other instances.
-fn received_paths(config: &Config) -> Result<Vec<NodePath>, Fault> {
+fn received_paths(config: &TympanConfig) -> Result<Vec<NodePath>, CommandFault> {
     let parse = |path: &String| {
         NodePath::new(path).map_err(|error| {
-            Fault::usage(format!("tympan.toml: [receive]: paths: {}", chain(&error)))
+            CommandFault::usage(format!(
+                "tympan.toml: [receive]: paths: {}",
+                error_chain_text(&error)
+            ))
         })
     };
     config.receive.paths.iter().map(parse).collect()
@@ -379,15 +403,15 @@ fn received_paths(config: &Config) -> Result<Vec<NodePath>, Fault> {
 
 /// Lets `/health` ask what the instance cannot answer without: the database and the buckets; and whether its packs can still
 /// be written.
-fn probe_dependencies(plan: &Plan<'_>, instance: &Instance) {
+fn add_dependency_probes(plan: &InstancePlan<'_>, instance: &Instance) {
     if let Some(database) = plan.home.database.clone() {
-        instance.probe_dependency("database", move || {
-            database.ping().map_err(|error| chain(&error))?;
-            poisoned(database.poisoned())
+        instance.add_dependency_probe("database", move || {
+            database.ping().map_err(|error| error_chain_text(&error))?;
+            store_write_result(database.write_failure())
         });
     }
     if let Some(local) = plan.home.local.clone() {
-        instance.probe_dependency("packs", move || poisoned(local.poisoned()));
+        instance.add_dependency_probe("packs", move || store_write_result(local.write_failure()));
     }
     let blobs = &plan.home.blobs;
     let buckets: Vec<_> = blobs
@@ -401,14 +425,14 @@ fn probe_dependencies(plan: &Plan<'_>, instance: &Instance) {
     if buckets.is_empty() {
         return;
     }
-    instance.probe_dependency("bucket", move || {
+    instance.add_dependency_probe("bucket", move || {
         for (role, bucket, is_written) in &buckets {
-            match bucket.ping() {
+            match bucket.can_read_notes() {
                 Ok(false) if *is_written => {
                     return Err(format!("`{role}` refuses the credentials of this instance"));
                 }
                 Ok(_) => {}
-                Err(error) => return Err(format!("`{role}`: {}", chain(&error))),
+                Err(error) => return Err(format!("`{role}`: {}", error_chain_text(&error))),
             }
         }
         Ok(())
@@ -416,33 +440,33 @@ fn probe_dependencies(plan: &Plan<'_>, instance: &Instance) {
 }
 
 /// Says that a store accepts no more writes, if so.
-fn poisoned(reason: Option<&str>) -> Result<(), String> {
+fn store_write_result(reason: Option<&str>) -> Result<(), String> {
     reason.map_or(Ok(()), |reason| Err(format!("nothing more is stored: {reason}; start anew")))
 }
 
 /// Shows connections of clients, to the state database and to the repository's in `/metrics`.
-fn watch_pools(
+fn register_pool_metrics(
     instance: &Instance,
-    (state, database): (&State, Option<&Arc<PostgresStore>>),
-    front: &Front,
+    (state, database): (&StateDatabase, Option<&Arc<PostgresStore>>),
+    front: &ListenerOptions,
 ) {
     if let Some(database) = database.cloned() {
-        instance.watch_pools(move || {
+        instance.add_pool_source(move || {
             let counters = database.counters();
             vec![PoolState {
                 name: "store".to_owned(),
-                in_use: counters.in_use,
-                idle: counters.idle,
-                limit: counters.limit,
-                waiting: counters.waiting,
-                timeouts: counters.busy,
+                in_use: counters.connections_in_use,
+                idle: counters.idle_connections,
+                limit: counters.connection_limit,
+                waiting: counters.waiting_calls,
+                timeouts: counters.busy_rejections,
                 refused: 0,
             }]
         });
     }
     let (pool, counters) = (state.pool().clone(), Arc::clone(&front.counters));
     let most = front.limits.max_connections as u64;
-    instance.watch_pools(move || {
+    instance.add_pool_source(move || {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let open = read(&counters.open);
         let connections = PoolState {
@@ -451,7 +475,7 @@ fn watch_pools(
             idle: 0,
             limit: most,
             waiting: read(&counters.waiting),
-            timeouts: read(&counters.late),
+            timeouts: read(&counters.wait_timed_out),
             refused: read(&counters.refused),
         };
         let (size, idle) = (u64::from(pool.size()), pool.num_idle() as u64);
@@ -467,9 +491,9 @@ fn watch_pools(
 }
 
 /// What tells that more clients keep connections than there are places, as name, meaning and count.
-type OfConnections = (&'static str, &'static str, fn(&Counters) -> &AtomicU64);
+type ConnectionMetricSpec = (&'static str, &'static str, fn(&ListenerCounters) -> &AtomicU64);
 
-const CONNECTIONS: [OfConnections; 3] = [
+const CONNECTION_METRICS: [ConnectionMetricSpec; 3] = [
     (
         "tympan_connections_saturated_total",
         "Connections that came while all places were taken; raise max_connections if it repeats.",
@@ -483,155 +507,167 @@ const CONNECTIONS: [OfConnections; 3] = [
     (
         "tympan_connections_released_total",
         "Connections closed with an answer, as hardly any place was free; raise max_connections.",
-        |counters| &counters.released,
+        |counters| &counters.closed_when_scarce,
     ),
 ];
 
 /// Returns what writes the counters of the main listener as Prometheus text.
-fn connection_metrics(counters: Arc<Counters>) -> impl Fn(&str) -> String + Send + Sync {
+fn connection_metrics_source(
+    counters: Arc<ListenerCounters>,
+) -> impl Fn(&str) -> String + Send + Sync {
     move |role| {
-        let line = |(name, help, read): &OfConnections| {
+        let line = |(name, help, read): &ConnectionMetricSpec| {
             let value = read(&counters).load(Ordering::Relaxed);
             format!(
                 "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{role=\"{role}\"}} {value}\n"
             )
         };
-        CONNECTIONS.iter().map(line).collect()
+        CONNECTION_METRICS.iter().map(line).collect()
     }
 }
 
 /// Lets an instance draw pictures, and an author's worker process assets.
-fn draw_pictures(plan: &Plan<'_>, instance: &Instance, worker: &Worker) {
+fn register_image_rendering(plan: &InstancePlan<'_>, instance: &Instance, worker: &JobWorker) {
     let config = &plan.home.config;
-    let limits = config.assets.limits();
+    let limits = config.assets.processing_limits();
     let mut counters = None;
-    if plan.role == Role::Author {
-        let studio = picture::studio(config, Urgency::Later);
+    if plan.role == InstanceRole::Author {
+        let studio = rendition_process::create_process_pool(config, RenderUrgency::Background);
         let repository = plan.home.repository.clone();
-        let assets = Assets::new(repository, studio, config.assets.profile(), limits);
+        let assets =
+            AssetProcessor::new(repository, studio, config.assets.rendition_profile(), limits);
         let handler = AssetHandler::new(assets);
         counters = Some(handler.counters());
-        worker.register(Arc::new(handler));
+        worker.register_handler(Arc::new(handler));
     }
-    instance.draw_with(image_options(config, Urgency::Now, counters));
+    instance.set_image_options(image_options(config, RenderUrgency::Interactive, counters));
 }
 
 /// Returns what pictures are drawn with.
 pub(super) fn image_options(
-    config: &Config,
-    urgency: Urgency,
+    config: &TympanConfig,
+    urgency: RenderUrgency,
     counters: Option<Arc<AssetCounters>>,
 ) -> ImageOptions {
     ImageOptions {
-        studio: picture::studio(config, urgency),
-        limits: config.assets.limits(),
+        rendition_pool: rendition_process::create_process_pool(config, urgency),
+        limits: config.assets.processing_limits(),
         widths: config.assets.url_widths.clone(),
-        parallel: picture::cores(),
-        assets: counters,
+        max_parallel_renders: rendition_process::core_count(),
+        asset_counters: counters,
     }
 }
 
 /// Makes what works off the queues, with the configurations that content holds; and the mounts of an author.
-fn jobs(
-    plan: &Plan<'_>,
-    queues: &Queues,
+fn create_job_configurator(
+    plan: &InstancePlan<'_>,
+    queues: &JobQueues,
     is_shared: bool,
-) -> Result<(Configurator, Option<Mounts>), Fault> {
+) -> Result<(OsgiConfigWatcher, Option<MountService>), CommandFault> {
     let section = &plan.home.config.jobs;
-    let role = if plan.is_assets { ASSETS } else { plan.role.name() };
+    let role = if plan.is_asset_worker { ASSET_WORKER_ROLE } else { plan.role.name() };
     let name = format!("{role}-{}", random_text()?.get(..12).unwrap_or_default());
-    let mut options = WorkerOptions::new(role, name);
+    let mut options = JobWorkerOptions::new(role, name);
     if let Some(threads) = section.threads {
         options.threads = threads;
     }
     if let Some(drain) = section.drain {
-        options.drain = drain.0;
+        options.drain_timeout = drain.0;
     }
     if let Some(lease) = section.lease {
         options.lease = lease.0;
     }
     let home = plan.home.dir.clone();
-    options.removal_clock = RemovalClock::new(move |now| clock::noted_now(&home, now));
-    if plan.is_assets {
-        options.takes = ASSET_TOPICS.iter().map(|topic| TopicPattern::of_queue(topic)).collect();
-        options.is_reserving = true;
+    options.removal_clock =
+        RemovalClock::new(move |now| trusted_clock::recorded_trusted_now(&home, now));
+    if plan.is_asset_worker {
+        options.accepted_topics =
+            ASSET_TOPICS.iter().map(|topic| TopicPattern::parse_queue_pattern(topic)).collect();
+        options.reserves_topics = true;
     }
     let settings = match plan.role {
-        Role::Author => {
-            Some(plan.home.config.mounts.settings(&plan.home.dir, &plan.home.config.outgoing)?)
-        }
-        Role::Publish => None,
+        InstanceRole::Author => Some(
+            plan.home.config.mounts.mount_settings(&plan.home.dir, &plan.home.config.outgoing)?,
+        ),
+        InstanceRole::Publish => None,
     };
-    if is_shared && plan.role == Role::Author {
-        options.facts = shared::facts(plan.home, settings.as_ref())?;
+    if is_shared && plan.role == InstanceRole::Author {
+        options.shared_facts = cluster_facts::cluster_facts(plan.home, settings.as_ref())?;
     }
-    let worker = Worker::new(queues.clone(), options);
+    let worker = JobWorker::new(queues.clone(), options);
     let runtime = tokio::runtime::Handle::current();
     let mut mounts = None;
     if let Some(settings) = settings {
-        let made = Mounts::new(plan.home.repository.clone(), queues.clone(), runtime, settings);
-        made.handlers().into_iter().for_each(|handler| worker.register(handler));
+        let made =
+            MountService::new(plan.home.repository.clone(), queues.clone(), runtime, settings);
+        made.handlers().into_iter().for_each(|handler| worker.register_handler(handler));
         mounts = Some(made);
     }
     let mut modes = vec![plan.role.name()];
     modes.extend(section.run_modes.iter().map(String::as_str));
-    let configurator = Configurator::new(worker, plan.home.repository.clone(), &modes);
-    configurator.refresh().map_err(|error| Fault::cannot_run(chain(&error)))?;
+    let configurator = OsgiConfigWatcher::new(worker, plan.home.repository.clone(), &modes);
+    configurator
+        .refresh_configs()
+        .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
     if let Some(mounts) = &mounts {
-        mounts.load(&configurator.configs());
+        mounts.load_configs(&configurator.configs());
     }
     Ok((configurator, mounts))
 }
 
 /// Lets steps of workflows be carried out: those that come with the engine, and on authors those that replicate.
-fn register_steps(
-    plan: &Plan<'_>,
-    workflows: &Workflows,
-    worker: &Worker,
+fn register_workflow_steps(
+    plan: &InstancePlan<'_>,
+    workflows: &WorkflowEngine,
+    worker: &JobWorker,
     replicator: &Replicator,
-) -> Result<(), Fault> {
+) -> Result<(), CommandFault> {
     let runtime = tokio::runtime::Handle::current();
-    let studio = picture::studio(&plan.home.config, Urgency::Later);
-    let write_back = WriteBackProcess::new(plan.home.repository.clone()).with_studio(studio);
-    let mut steps = Steps::standard(&plan.home.repository).process(Arc::new(write_back));
-    let outgoing = plan.home.config.outgoing.listed().map_err(Fault::usage)?;
-    steps = steps.asking(&outgoing);
-    if plan.role == Role::Author {
-        let keeping = plan.home.config.versions.keeping();
-        for process in tympan_replicate::processes(replicator, keeping, &runtime) {
-            steps = steps.process(process);
+    let studio =
+        rendition_process::create_process_pool(&plan.home.config, RenderUrgency::Background);
+    let write_back =
+        WriteBackProcess::new(plan.home.repository.clone()).with_rendition_pool(studio);
+    let mut steps =
+        StepRegistry::standard(&plan.home.repository).with_process(Arc::new(write_back));
+    let outgoing = plan.home.config.outgoing.to_outgoing().map_err(CommandFault::usage)?;
+    steps = steps.with_external_hosts(&outgoing);
+    if plan.role == InstanceRole::Author {
+        let keeping = plan.home.config.versions.version_keeping();
+        for process in tympan_replicate::replication_processes(replicator, keeping, &runtime) {
+            steps = steps.with_process(process);
         }
     }
-    for handler in WorkflowHandler::of(workflows, &runtime, steps) {
-        worker.register(handler);
+    for handler in WorkflowHandler::for_registry(workflows, &runtime, steps) {
+        worker.register_handler(handler);
     }
-    if plan.role == Role::Author {
-        let keeping = plan.home.config.versions.keeping();
-        let handler = TimesHandler::new(replicator.clone(), keeping, runtime);
-        worker.register(Arc::new(handler));
+    if plan.role == InstanceRole::Author {
+        let keeping = plan.home.config.versions.version_keeping();
+        let handler = OnOffTimeHandler::new(replicator.clone(), keeping, runtime);
+        worker.register_handler(Arc::new(handler));
     }
     Ok(())
 }
 
 /// Starts what follows content and works off the queues.
-fn work_off(
-    (configurator, mounts): (Configurator, Option<Mounts>),
-    plan: &Plan<'_>,
+fn start_job_processing(
+    (configurator, mounts): (OsgiConfigWatcher, Option<MountService>),
+    plan: &InstancePlan<'_>,
     replicator: &Replicator,
-    (tasks, stopped): (&mut JoinSet<Result<(), Fault>>, &watch::Receiver<bool>),
+    (tasks, stopped): (&mut JoinSet<Result<(), CommandFault>>, &watch::Receiver<bool>),
 ) {
-    if plan.role == Role::Author && !plan.is_assets {
-        let following = launcher(&configurator, plan, replicator.queues()).run(stopped.clone());
+    if plan.role == InstanceRole::Author && !plan.is_asset_worker {
+        let following =
+            create_launcher(&configurator, plan, replicator.queues()).run(stopped.clone());
         tasks.spawn(async move {
             following.await;
             Ok(())
         });
-        let following = Times::new(replicator.clone()).run(stopped.clone());
+        let following = OnOffTimeFollower::new(replicator.clone()).run(stopped.clone());
         tasks.spawn(async move {
             following.await;
             Ok(())
         });
-        let following = replicator.clone().keep_withdrawing(stopped.clone());
+        let following = replicator.clone().run_withdrawal_loop(stopped.clone());
         tasks.spawn(async move {
             following.await;
             Ok(())
@@ -644,7 +680,7 @@ fn work_off(
         });
     }
     if let Some(mounts) = mounts {
-        let following = mounts.run(configurator.clone(), !plan.is_assets, stopped.clone());
+        let following = mounts.run(configurator.clone(), !plan.is_asset_worker, stopped.clone());
         tasks.spawn(async move {
             following.await;
             Ok(())
@@ -663,14 +699,18 @@ fn work_off(
 }
 
 /// Makes what starts the workflows of launchers.
-fn launcher(configurator: &Configurator, plan: &Plan<'_>, queues: &Queues) -> Launcher {
-    let workflows = Workflows::new(queues.clone());
+fn create_launcher(
+    configurator: &OsgiConfigWatcher,
+    plan: &InstancePlan<'_>,
+    queues: &JobQueues,
+) -> WorkflowLauncher {
+    let workflows = WorkflowEngine::new(queues.clone());
     let modes: Vec<&str> = configurator.run_modes().collect();
-    Launcher::new(workflows, plan.home.repository.clone(), &modes)
+    WorkflowLauncher::new(workflows, plan.home.repository.clone(), &modes)
 }
 
 /// The role of a process that takes the heavy work on assets.
-const ASSETS: &str = "assets";
+const ASSET_WORKER_ROLE: &str = "assets";
 /// The topics that such a process takes, and that others leave to it.
 const ASSET_TOPICS: &[&str] = &[
     "dam/*",
@@ -682,43 +722,49 @@ const ASSET_TOPICS: &[&str] = &[
     "com/adobe/granite/workflow/transient/job/var/workflow/models/dam/*",
 ];
 
-async fn listen(
+async fn serve_listener(
     listener: std::net::TcpListener,
     router: axum::Router,
-    front: Front,
+    front: ListenerOptions,
     mut stopped: watch::Receiver<bool>,
-) -> Result<(), Fault> {
+) -> Result<(), CommandFault> {
     let until = async move {
         // The sender lives as long as the process serves.
         stopped.wait_for(|stopped| *stopped).await.ok();
     };
-    serve(listener, router, front, until).await.map_err(|error| Fault::cannot_run(chain(&error)))
+    serve_listener(listener, main_router, front, until)
+        .await
+        .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
 }
 
-fn renderer(plan: &Plan<'_>, config: &Config) -> Result<Renderer, Fault> {
-    let mode = if plan.role == Role::Author { Mode::Author } else { Mode::Publish };
-    plain_renderer(&plan.home.repository, (mode, plan.site.as_deref()), config)
+fn create_renderer(
+    plan: &InstancePlan<'_>,
+    config: &TympanConfig,
+) -> Result<Renderer, CommandFault> {
+    let mode =
+        if plan.role == InstanceRole::Author { RenderMode::Author } else { RenderMode::Publish };
+    create_plain_renderer(&plan.home.repository, (mode, plan.site.as_deref()), config)
 }
 
 /// Makes a renderer with what the configuration gives templates.
-pub(super) fn plain_renderer(
+pub(super) fn create_plain_renderer(
     repository: &Repository,
-    (mode, site): (Mode, Option<&Path>),
-    config: &Config,
-) -> Result<Renderer, Fault> {
-    let options = Options { mode, ..Options::default() };
+    (mode, site): (RenderMode, Option<&Path>),
+    config: &TympanConfig,
+) -> Result<Renderer, CommandFault> {
+    let options = RenderOptions { mode, ..RenderOptions::default() };
     let renderer = match site {
         Some(site) => {
-            let below = RepositorySource::new(repository.clone());
-            Renderer::with_scripts(Box::new(DirSource::new(site.to_owned(), below)), options)
+            let below = RepositoryScriptSource::new(repository.clone());
+            Renderer::with_scripts(Box::new(DirScriptSource::new(site.to_owned(), below)), options)
         }
         None => Renderer::new(repository, options),
     };
-    let renderer = match data::back_ends(&config.back_ends, &config.outgoing)? {
-        Some(back_ends) => renderer.with_back_ends(back_ends),
+    let renderer = match component_backend::create_backends(&config.back_ends, &config.outgoing)? {
+        Some(back_ends) => renderer.with_backends(back_ends),
         None => renderer,
     };
-    Ok(match config.fragments.options().filter(|_| mode == Mode::Publish) {
+    Ok(match config.fragments.fragment_options().filter(|_| mode == RenderMode::Publish) {
         Some(options) => renderer.with_fragments(FragmentCache::new(options)),
         None => renderer,
     })
@@ -726,8 +772,8 @@ pub(super) fn plain_renderer(
 
 /// Returns how many connections are served at once where so many files may be open, and says so if that is fewer than wanted:
 /// idle ones make room for others then, which the kernel would refuse otherwise.
-fn within_open_files(wanted: usize, files: Option<u64>) -> usize {
-    let most = files.map_or(wanted, Limits::connections_within);
+fn limit_by_open_files(wanted: usize, files: Option<u64>) -> usize {
+    let most = files.map_or(wanted, ListenerLimits::max_connections_for_files);
     if most < wanted {
         tracing::warn!(
             wanted,
@@ -739,22 +785,25 @@ fn within_open_files(wanted: usize, files: Option<u64>) -> usize {
     wanted.min(most)
 }
 
-/// Returns how the main listener serves; a request's body may be as large as `body_bytes` unless configured.
+/// Returns how the main listener serves; a request's body may be as large as `max_body_bytes` unless configured.
 ///
 /// # Errors
 /// If a certificate or key cannot be read.
-pub(crate) fn main_front(config: &Config, body_bytes: u64) -> Result<Front, Fault> {
+pub(crate) fn main_front(
+    config: &TympanConfig,
+    body_bytes: u64,
+) -> Result<ListenerOptions, CommandFault> {
     let section = &config.listen;
-    let mut limits = Limits { body_bytes, ..Limits::default() };
+    let mut limits = ListenerLimits { max_body_bytes: body_bytes, ..ListenerLimits::default() };
     if let Some(max) = section.max_connections {
         limits.max_connections = max;
     }
-    limits.max_connections = within_open_files(limits.max_connections, most_open_files());
+    limits.max_connections = limit_by_open_files(limits.max_connections, open_file_limit());
     if let Some(max) = section.max_header {
-        limits.header_bytes = usize::try_from(max.0).unwrap_or(usize::MAX);
+        limits.max_header_bytes = usize::try_from(max.0).unwrap_or(usize::MAX);
     }
     if let Some(max) = section.max_body {
-        limits.body_bytes = max.0;
+        limits.max_body_bytes = max.0;
     }
     if let Some(timeout) = section.header_timeout {
         limits.header_timeout = timeout.0;
@@ -762,33 +811,44 @@ pub(crate) fn main_front(config: &Config, body_bytes: u64) -> Result<Front, Faul
     let tls = match (&section.tls_certificate, &section.tls_key) {
         (Some(certificate), Some(key)) => Some(read_tls(certificate, key)?),
         (None, None) => None,
-        _ => return Err(Fault::usage("tympan.toml: `tls_certificate` and `tls_key` go together")),
+        _ => {
+            return Err(CommandFault::usage(
+                "tympan.toml: `tls_certificate` and `tls_key` go together",
+            ));
+        }
     };
-    Ok(Front { limits, tls, ..Front::default() })
+    Ok(ListenerOptions { limits, tls, ..ListenerOptions::default() })
 }
 
-fn admin_front(config: &Config) -> Front {
+fn admin_front(config: &TympanConfig) -> ListenerOptions {
     let max_connections = config.admin.max_connections.unwrap_or(16);
-    Limits { max_connections, header_bytes: 16 * 1024, body_bytes: 64 * 1024, ..Limits::default() }
-        .into()
+    ListenerLimits {
+        max_connections,
+        max_header_bytes: 16 * 1024,
+        max_body_bytes: 64 * 1024,
+        ..ListenerLimits::default()
+    }
+    .into()
 }
 
 /// Runs an instance until a signal.
-pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
-    crate::backend::choose_database(arguments.database.as_deref());
-    crate::backend::choose_blobs(arguments.blobs.as_deref());
-    crate::backend::serve();
-    if arguments.role.is_some() && crate::backend::has_database(&arguments.home)? {
-        shared::require_blobs(&arguments.home)?;
+pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -> CommandOutcome {
+    crate::home_chunk_store::set_database_url_override(arguments.database.as_deref());
+    crate::home_chunk_store::set_blob_url_override(arguments.blobs.as_deref());
+    crate::home_chunk_store::mark_instance_process();
+    if arguments.role.is_some()
+        && crate::home_chunk_store::has_database_configured(&arguments.home)?
+    {
+        cluster_facts::require_own_blob_folder(&arguments.home)?;
     }
     let home = Home::open(&arguments.home)?;
     if arguments.role.is_some() && home.local.is_some() {
-        return Err(Fault::usage(
+        return Err(CommandFault::usage(
             "`--role assets` shares its queues with another process: name their database by `--database`",
         ));
     }
     if let Some(password) = home.create_admin()? {
-        let (admin, file) = (crate::home::ADMIN, arguments.home.join("initial-password"));
+        let (admin, file) = (crate::home::ADMIN_USER, arguments.home.join("initial-password"));
         let file = file.display();
         // What is printed elsewhere ends in logs, which others read.
         match std::io::stdout().is_terminal() {
@@ -798,64 +858,67 @@ pub(crate) fn run(role: Role, arguments: &args::Instance) -> Outcome {
             false => say!("the password of user `{admin}` stands in `{file}`: change it"),
         }
     }
-    let port = if role == Role::Author { 4502 } else { 4503 };
+    let port = if role == InstanceRole::Author { 4502 } else { 4503 };
     let default = SocketAddr::from(([127, 0, 0, 1], port));
-    let plan = Plan {
+    let plan = InstancePlan {
         role,
         listen: arguments.listen.or(home.config.listen.address).unwrap_or(default),
         admin_listen: arguments.admin_listen.or(home.config.admin.address),
         key_dir: home.dir.clone(),
         site: None,
-        is_assets: arguments.role.is_some(),
+        is_asset_worker: arguments.role.is_some(),
         home: &home,
     };
-    let permits = home.config.work.permits.unwrap_or(WORK_PERMITS);
-    runtime(permits + 64)?.block_on(async {
-        let mut signals = Signals::listen()?.with_hangup()?;
-        let mut running = start(&plan).await?;
+    let permits = home.config.work.permits.unwrap_or(DEFAULT_WORK_PERMITS);
+    create_runtime(permits + 64)?.block_on(async {
+        let mut signals = ProcessSignals::listen()?.with_hangup()?;
+        let mut running = start_instance(&plan).await?;
         say!("{} listens on {}://{}", role.name(), running.scheme(), running.address);
         say!("ready");
-        let reopen = running.reopener();
+        let reopen = running.reload_callback();
         tokio::select! {
-            fault = running.failed() => return Err(fault),
-            () = signals.wait_or(reopen) => {}
+            fault = running.wait_for_failure() => return Err(fault),
+            () = signals.wait_for_end_or_hangup(reopen) => {}
         }
-        running.stop().await;
+        running.shut_down().await;
         Ok(())
     })?;
-    close(&home)?;
+    close_home(&home)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Seals what is written, so that the next start need not scan.
-pub(crate) fn close(home: &Home) -> Result<(), Fault> {
+pub(crate) fn close_home(home: &Home) -> Result<(), CommandFault> {
     match &home.local {
-        Some(local) => local.close().map_err(|error| Fault::cannot_run(chain(&error))),
+        Some(local) => {
+            local.close().map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
+        }
         None => Ok(()),
     }
 }
 
 /// Ctrl-C, requests to terminate and to open logs anew, heard from the moment this is made: nothing is announced as ready before.
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Option<Signal>,
+pub(crate) struct ProcessSignals {
+    interrupt_signal: Signal,
+    terminate_signal: Signal,
+    hangup_signal: Option<Signal>,
 }
 
-impl Signals {
+impl ProcessSignals {
     /// Begins to listen.
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn listen() -> Result<Self, Fault> {
+    pub(crate) fn listen() -> Result<Self, CommandFault> {
         let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Fault::cannot_run(format!("cannot listen for signals: {error}")))
+            signal(kind).map_err(|error| {
+                CommandFault::cannot_run(format!("cannot listen for signals: {error}"))
+            })
         };
         Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: None,
+            interrupt_signal: listen(SignalKind::interrupt())?,
+            terminate_signal: listen(SignalKind::terminate())?,
+            hangup_signal: None,
         })
     }
 
@@ -863,20 +926,25 @@ impl Signals {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn with_hangup(self) -> Result<Self, Fault> {
-        let hangup = signal(SignalKind::hangup())
-            .map_err(|error| Fault::cannot_run(format!("cannot listen for signals: {error}")))?;
-        Ok(Self { hangup: Some(hangup), ..self })
+    pub(crate) fn with_hangup(self) -> Result<Self, CommandFault> {
+        let hangup = signal(SignalKind::hangup()).map_err(|error| {
+            CommandFault::cannot_run(format!("cannot listen for signals: {error}"))
+        })?;
+        Ok(Self { hangup_signal: Some(hangup), ..self })
     }
 
     /// Waits until the process is to end.
-    pub(crate) async fn wait(&mut self) {
-        self.wait_or(|| {}).await;
+    pub(crate) async fn wait_for_end(&mut self) {
+        self.wait_for_end_or_hangup(|| {}).await;
     }
 
     /// Waits until the process is to end; `reopen` opens its logs anew, whenever that is asked for (SIGHUP).
-    pub(crate) async fn wait_or(&mut self, reopen: impl Fn()) {
-        let Self { interrupt, terminate, hangup } = self;
+    pub(crate) async fn wait_for_end_or_hangup(&mut self, reopen: impl Fn()) {
+        let Self {
+            interrupt_signal: interrupt,
+            terminate_signal: terminate,
+            hangup_signal: hangup,
+        } = self;
         loop {
             let hung_up = async {
                 match hangup {

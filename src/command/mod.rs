@@ -18,31 +18,32 @@ mod lab;
 mod package;
 mod package_remote;
 pub(crate) mod pair;
-pub(crate) mod picture;
-mod remote;
+mod remote_instance;
+pub(crate) mod rendition_process;
 mod repo;
 mod site;
 mod user;
 
 pub(crate) use backup::{
-    Before, ContentView, GivingWay, LeftBelow, Password, Settings, StateDatabase, Yielded,
-    backend_at, keep_here, new_spool, read_home_files,
+    BaselineSource, ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion,
+    ThrottleReport, ThrottledSave, TunedSaveSettings, VaultPassword, enable_vault_cache,
+    new_spool_dir, read_home_files, vault_backend_at,
 };
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use crate::args::{Arguments, Command};
-use crate::backend;
+use crate::args::{TympanArgs, TympanCommand};
+use crate::home_chunk_store;
 
 /// Why a command ended without doing what it should.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct CommandFault {
     message: String,
     code: u8,
 }
 
-impl Fault {
+impl CommandFault {
     /// The arguments, or a file that they name, are refused.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: 2 }
@@ -78,54 +79,58 @@ impl Fault {
     }
 }
 
-pub(crate) type Outcome = Result<ExitCode, Fault>;
+pub(crate) type CommandOutcome = Result<ExitCode, CommandFault>;
 
 /// The exit code of a check that found something.
-pub(crate) const CHECK_FAILED: u8 = 1;
+pub(crate) const CHECK_FAILED_EXIT_CODE: u8 = 1;
 
 /// Runs a command to its end.
 ///
 /// # Errors
-/// The [`Fault`] to print.
-pub(crate) fn run(arguments: Arguments) -> Outcome {
+/// The [`CommandFault`] to print.
+pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
     match arguments.command {
-        Command::Demo(demo) => demo::run(&demo),
-        Command::Author(instance) => instance::run(tympan_server::Role::Author, &instance),
-        Command::Publish(instance) => instance::run(tympan_server::Role::Publish, &instance),
-        Command::Dispatcher(arguments) => dispatcher::run(arguments),
-        Command::Site(site) => site::run(&site),
-        Command::Package(package) => {
-            backend::choose_database_of_environment();
-            package::run(&package)
+        TympanCommand::Demo(demo) => demo::run_demo(&demo),
+        TympanCommand::Author(instance) => {
+            instance::run_instance(tympan_server::InstanceRole::Author, &instance)
         }
-        Command::Index(index) => {
-            backend::choose_database_of_environment();
-            index::run(&index)
+        TympanCommand::Publish(instance) => {
+            instance::run_instance(tympan_server::InstanceRole::Publish, &instance)
         }
-        Command::Export(arguments) => {
-            backend::choose_database_of_environment();
-            export::run(&arguments)
+        TympanCommand::Dispatcher(arguments) => dispatcher::run_dispatcher_command(arguments),
+        TympanCommand::Site(site) => site::run_site_command(&site),
+        TympanCommand::Package(package) => {
+            home_chunk_store::set_database_from_environment();
+            package::run_package_command(&package)
         }
-        Command::Repo(repo) => repo::run(&repo),
-        Command::Blobs(arguments) => blobs::run(&arguments),
-        Command::Backup(arguments) => backup::run(&arguments.command),
-        Command::Pair(arguments) => pair::run(&arguments),
-        Command::User(user) => {
-            backend::choose_database_of_environment();
-            user::run(&user)
+        TympanCommand::Index(index) => {
+            home_chunk_store::set_database_from_environment();
+            index::run_index_command(&index)
         }
-        Command::Jobs(jobs) => jobs::run(&jobs),
-        Command::Activate(wanted) => activation::activate(&wanted),
-        Command::Deactivate(wanted) => activation::deactivate(&wanted),
-        Command::Assets(assets) => assets::run(&assets),
-        Command::Lab(lab) => lab::run(lab),
-        Command::Status(remote) => remote::status(&remote),
-        Command::DrawPictures => picture::draw_pictures(),
-        Command::RunTool(tool) => picture::run_tool(&tool),
-        Command::DrawFile(arguments) => picture::draw_file(&arguments),
-        Command::ReadPdf => match tympan_search::read_pdf() {
+        TympanCommand::Export(arguments) => {
+            home_chunk_store::set_database_from_environment();
+            export::run_export(&arguments)
+        }
+        TympanCommand::Repo(repo) => repo::run_repo_command(&repo),
+        TympanCommand::Blobs(arguments) => blobs::run_blobs_command(&arguments),
+        TympanCommand::Backup(arguments) => backup::run_backup_command(&arguments.command),
+        TympanCommand::Pair(arguments) => pair::run_pair_command(&arguments),
+        TympanCommand::User(user) => {
+            home_chunk_store::set_database_from_environment();
+            user::run_user_command(&user)
+        }
+        TympanCommand::Jobs(jobs) => jobs::run_jobs_command(&jobs),
+        TympanCommand::Activate(wanted) => activation::run_activate(&wanted),
+        TympanCommand::Deactivate(wanted) => activation::run_deactivate(&wanted),
+        TympanCommand::Assets(assets) => assets::run_assets_command(&assets),
+        TympanCommand::Lab(lab) => lab::run_lab_command(lab),
+        TympanCommand::Status(remote) => remote_instance::print_instance_status(&remote),
+        TympanCommand::DrawPictures => rendition_process::run_rendition_process(),
+        TympanCommand::RunTool(tool) => rendition_process::run_bounded_tool(&tool),
+        TympanCommand::DrawFile(arguments) => rendition_process::render_file(&arguments),
+        TympanCommand::ReadPdf => match tympan_search::read_pdf() {
             Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(error) => Err(Fault::cannot_run(format!("cannot read PDF: {error}"))),
+            Err(error) => Err(CommandFault::cannot_run(format!("cannot read PDF: {error}"))),
         },
     }
 }
@@ -134,18 +139,20 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
 ///
 /// # Errors
 /// If the system gives no threads.
-pub(crate) fn runtime(blocking_threads: usize) -> Result<tokio::runtime::Runtime, Fault> {
-    raise_open_files();
+pub(crate) fn create_runtime(
+    blocking_threads: usize,
+) -> Result<tokio::runtime::Runtime, CommandFault> {
+    raise_open_file_limit();
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(blocking_threads)
         .build()
-        .map_err(|error| Fault::cannot_run(format!("cannot start the runtime: {error}")))
+        .map_err(|error| CommandFault::cannot_run(format!("cannot start the runtime: {error}")))
 }
 
 /// Lets this process have as many connections and files open as the system allows it: shells and service managers often
 /// begin with 1,024, which a crowd exceeds.
-fn raise_open_files() {
+fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Without it, connections beyond the limit wait in the kernel.
@@ -153,7 +160,7 @@ fn raise_open_files() {
 }
 
 /// Returns how many files this process may have open, which asked for as many as it can get; nothing if there is no bound.
-pub(crate) fn most_open_files() -> Option<u64> {
+pub(crate) fn open_file_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 

@@ -10,63 +10,69 @@ use std::time::SystemTime;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::Value;
-use tympan_content::package::build::{Manifest, write};
+use tympan_content::package::build::{PackageManifest, write_package};
 use tympan_content::package::{
-    DependencyRule, Filter, IdentifierRule, InstallOptions, InstallReport, Installation, Limits,
-    Package as ContentPackage, PackageId, Progress, Stamp, StoredPackage,
+    AuditStamp, ContentPackage, DependencyRule, IdentifierRule, InstallOptions, InstallProgress,
+    InstallReport, PackageFilter, PackageId, PackageInstallation, PackageLimits, StoredPackage,
 };
 use tympan_content::{Repository, Snapshot};
 
-use crate::args::{Package, Place};
-use crate::command::demo::progress_style;
-use crate::command::instance::close;
-use crate::command::package_remote::Instance;
-use crate::command::{Fault, Outcome};
-use crate::home::{ADMIN, Home, chain};
+use crate::args::{HomeOrInstanceArgs, PackageCommand};
+use crate::command::demo::install_progress_style;
+use crate::command::instance::close_home;
+use crate::command::package_remote::RemotePackageClient;
+use crate::command::{CommandFault, CommandOutcome};
+use crate::home::{ADMIN_USER, Home, error_chain_text};
 use crate::say;
 
 /// Runs the command.
-pub(crate) fn run(package: &Package) -> Outcome {
+pub(crate) fn run_package_command(package: &PackageCommand) -> CommandOutcome {
     match package {
-        Package::Install { package, dependencies, identifiers, place } => {
-            let identifiers = IdentifierRule::find(identifiers).ok_or_else(|| {
-                Fault::usage(format!("`{identifiers}` is not one of refuse, new, replace"))
+        PackageCommand::Install { package, dependencies, identifiers, place } => {
+            let identifiers = IdentifierRule::from_name(identifiers).ok_or_else(|| {
+                CommandFault::usage(format!("`{identifiers}` is not one of refuse, new, replace"))
             })?;
-            let dependencies = DependencyRule::find(dependencies).ok_or_else(|| {
+            let dependencies = DependencyRule::from_name(dependencies).ok_or_else(|| {
                 let known = "best_effort, required, strict, ignore";
-                Fault::usage(format!("`{dependencies}` is not one of {known}"))
+                CommandFault::usage(format!("`{dependencies}` is not one of {known}"))
             })?;
-            let options = InstallOptions { identifiers, dependencies, ..InstallOptions::default() };
-            install(package, &options, place)
+            let options = InstallOptions {
+                identifier_rule: identifiers,
+                dependency_rule: dependencies,
+                ..InstallOptions::default()
+            };
+            install_package(package, &options, place)
         }
-        Package::Diff { file, place } => diff(file, place),
-        Package::Uninstall { id, force, place } => uninstall(id, *force, place),
-        Package::List { place } => list(place),
-        Package::Build { filter, output, id, place } => build(filter, output, id.as_deref(), place),
+        PackageCommand::Diff { file, place } => diff_package(file, place),
+        PackageCommand::Uninstall { id, force, place } => uninstall_package(id, *force, place),
+        PackageCommand::List { place } => list_packages(place),
+        PackageCommand::Build { filter, output, id, place } => {
+            build_package(filter, output, id.as_deref(), place)
+        }
     }
 }
 
-fn failed(error: &tympan_content::Error) -> Fault {
-    Fault::cannot_run(chain(error))
+fn content_fault(error: &tympan_content::Error) -> CommandFault {
+    CommandFault::cannot_run(error_chain_text(error))
 }
 
 /// Sorts what went wrong: a package that is refused, or anything else.
-fn refused(error: tympan_content::Error) -> Fault {
-    use tympan_content::Error::{Constraint, NodeMissing, Package, Refused};
+fn refusal_fault(error: tympan_content::Error) -> CommandFault {
+    use tympan_content::Error::{ConstraintViolations, InvalidEdit, InvalidPackage, NodeMissing};
     match error {
-        Package { .. } | NodeMissing(_) | Constraint(_) | Refused { .. } => {
-            Fault::usage(chain(&error))
+        InvalidPackage { .. } | NodeMissing(_) | ConstraintViolations(_) | InvalidEdit { .. } => {
+            CommandFault::usage(error_chain_text(&error))
         }
-        other => failed(&other),
+        other => content_fault(&other),
     }
 }
 
-fn stamp() -> Stamp {
-    Stamp { user: ADMIN.to_owned(), at: SystemTime::now() }
+fn install_stamp() -> AuditStamp {
+    AuditStamp { user: ADMIN_USER.to_owned(), time: SystemTime::now() }
 }
 
 /// Tells the result, as text or as JSON.
-fn tell<T: Serialize + Display>(value: &T, place: &Place) {
+fn print_result<T: Serialize + Display>(value: &T, place: &HomeOrInstanceArgs) {
     if place.json {
         say!("{}", serde_json::to_value(value).unwrap_or_default());
     } else {
@@ -74,103 +80,112 @@ fn tell<T: Serialize + Display>(value: &T, place: &Place) {
     }
 }
 
-fn install(package: &str, options: &InstallOptions, place: &Place) -> Outcome {
+fn install_package(
+    package: &str,
+    options: &InstallOptions,
+    place: &HomeOrInstanceArgs,
+) -> CommandOutcome {
     let file = Path::new(package);
     let is_id = !file.exists() && package.contains(':');
-    if let Some(instance) = Instance::of(place) {
+    if let Some(instance) = RemotePackageClient::from_args(place) {
         let answer = if is_id {
             instance.install(package, options)?
         } else {
             instance.install_file(file, options)?
         };
-        instance.tell(&answer);
+        instance.print_response(&answer);
         return Ok(ExitCode::SUCCESS);
     }
-    let bar = ProgressBar::new(1).with_style(progress_style()).with_message("installing");
-    let mut progress = |step: Progress<'_>| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
+    let bar = ProgressBar::new(1).with_style(install_progress_style()).with_message("installing");
+    let mut progress = |step: InstallProgress<'_>| {
+        bar.set_length(step.total_nodes as u64);
+        bar.set_position(step.done_nodes as u64);
     };
-    let home_dir = home_of(place)?;
+    let home_dir = require_home_dir(place)?;
     let (home, report) = if is_id {
         let home = Home::open_existing(home_dir)?;
-        let stored = find(&home.repository, package)?;
-        let mut session = home.repository.session(ADMIN).map_err(|error| failed(&error))?;
-        let how = Installation { options, stamp: &stamp(), progress: &mut progress };
+        let stored = find_package(&home.repository, package)?;
+        let mut session =
+            home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
+        let how =
+            PackageInstallation { options, stamp: &install_stamp(), on_progress: &mut progress };
         let report = session.install_package(&stored.path, how);
         (home, report)
     } else {
-        install_file(file, home_dir, options, &mut progress)?
+        install_package_file(file, home_dir, options, &mut progress)?
     };
-    let report = report.map_err(refused)?;
+    let report = report.map_err(refusal_fault)?;
     bar.finish_and_clear();
-    close(&home)?;
-    tell(&report, place);
+    close_home(&home)?;
+    print_result(&report, place);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Installs a package file; it is read whole and checked before the home is touched.
-fn install_file(
+fn install_package_file(
     file: &Path,
     home: &Path,
     options: &InstallOptions,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<(Home, tympan_content::Result<InstallReport>), Fault> {
-    let mut package = ContentPackage::open(file, &Limits::default())
-        .map_err(|error| Fault::usage(chain(&error)))?;
-    let mut bytes = File::open(file)
-        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
+    progress: &mut dyn FnMut(InstallProgress<'_>),
+) -> Result<(Home, tympan_content::Result<InstallReport>), CommandFault> {
+    let mut package = ContentPackage::open(file, &PackageLimits::default())
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
+    let mut bytes = File::open(file).map_err(|error| {
+        CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+    })?;
     let home = Home::open(home)?;
-    let mut session = home.repository.session(ADMIN).map_err(|error| failed(&error))?;
-    let how = Installation { options, stamp: &stamp(), progress };
-    let report = session.install_file(&mut package, &mut bytes, how);
+    let mut session = home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
+    let how = PackageInstallation { options, stamp: &install_stamp(), on_progress: progress };
+    let report = session.install_package_file(&mut package, &mut bytes, how);
     drop(session);
     Ok((home, report))
 }
 
-fn diff(file: &Path, place: &Place) -> Outcome {
-    if let Some(instance) = Instance::of(place) {
+fn diff_package(file: &Path, place: &HomeOrInstanceArgs) -> CommandOutcome {
+    if let Some(instance) = RemotePackageClient::from_args(place) {
         let answer = instance.diff(file)?;
-        instance.tell(&answer);
+        instance.print_response(&answer);
         return Ok(ExitCode::SUCCESS);
     }
-    let mut package = ContentPackage::open(file, &Limits::default())
-        .map_err(|error| Fault::usage(chain(&error)))?;
-    let home = Home::open_existing(home_of(place)?)?;
-    let mut session = home.repository.session(ADMIN).map_err(|error| failed(&error))?;
+    let mut package = ContentPackage::open(file, &PackageLimits::default())
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
+    let home = Home::open_existing(require_home_dir(place)?)?;
+    let mut session = home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
     let (difference, _) =
-        session.try_package(&mut package, &InstallOptions::default()).map_err(refused)?;
+        session.preview_package(&mut package, &InstallOptions::default()).map_err(refusal_fault)?;
     drop(session);
-    close(&home)?;
-    tell(&difference, place);
+    close_home(&home)?;
+    print_result(&difference, place);
     Ok(ExitCode::SUCCESS)
 }
 
-fn uninstall(id: &str, force: bool, place: &Place) -> Outcome {
-    if let Some(instance) = Instance::of(place) {
+fn uninstall_package(id: &str, force: bool, place: &HomeOrInstanceArgs) -> CommandOutcome {
+    if let Some(instance) = RemotePackageClient::from_args(place) {
         let answer = instance.uninstall(id, force)?;
-        instance.tell(&answer);
+        instance.print_response(&answer);
         return Ok(ExitCode::SUCCESS);
     }
-    let home = Home::open_existing(home_of(place)?)?;
-    let stored = find(&home.repository, id)?;
-    let mut session = home.repository.session(ADMIN).map_err(|error| failed(&error))?;
+    let home = Home::open_existing(require_home_dir(place)?)?;
+    let stored = find_package(&home.repository, id)?;
+    let mut session = home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
     let rule = if force { DependencyRule::Ignore } else { DependencyRule::Required };
-    let done = session.uninstall_package(&stored.path, rule, &stamp()).map_err(refused)?;
+    let done =
+        session.uninstall_package(&stored.path, rule, &install_stamp()).map_err(refusal_fault)?;
     drop(session);
-    close(&home)?;
-    tell(&done, place);
+    close_home(&home)?;
+    print_result(&done, place);
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(place: &Place) -> Outcome {
-    let packages = match Instance::of(place) {
+fn list_packages(place: &HomeOrInstanceArgs) -> CommandOutcome {
+    let packages = match RemotePackageClient::from_args(place) {
         Some(instance) => instance.list()?,
         None => {
-            let home = Home::open_existing(home_of(place)?)?;
-            let packages =
-                snapshot_of(&home.repository)?.packages().map_err(|error| failed(&error))?;
-            close(&home)?;
+            let home = Home::open_existing(require_home_dir(place)?)?;
+            let packages = latest_snapshot(&home.repository)?
+                .stored_packages()
+                .map_err(|error| content_fault(&error))?;
+            close_home(&home)?;
             serde_json::to_value(packages).unwrap_or_default()
         }
     };
@@ -195,30 +210,36 @@ fn list(place: &Place) -> Outcome {
 }
 
 /// Writes a package beside its place and moves it there when it is complete.
-fn build(filter_file: &Path, output: &Path, id: Option<&str>, place: &Place) -> Outcome {
+fn build_package(
+    filter_file: &Path,
+    output: &Path,
+    id: Option<&str>,
+    place: &HomeOrInstanceArgs,
+) -> CommandOutcome {
     let text = std::fs::read(filter_file).map_err(|error| {
-        Fault::usage(format!("cannot read `{}`: {error}", filter_file.display()))
+        CommandFault::usage(format!("cannot read `{}`: {error}", filter_file.display()))
     })?;
-    let filter = Filter::parse(&filter_file.display().to_string(), &text)
-        .map_err(|error| Fault::usage(chain(&error)))?;
+    let filter = PackageFilter::parse(&filter_file.display().to_string(), &text)
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
     let name =
         output.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let id = id.map_or(PackageId { name, ..PackageId::default() }, PackageId::parse);
     let written = |error: std::io::Error| {
-        Fault::cannot_run(format!("cannot write `{}`: {error}", output.display()))
+        CommandFault::cannot_run(format!("cannot write `{}`: {error}", output.display()))
     };
     let folder =
         output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(written)?;
-    let said = if let Some(instance) = Instance::of(place) {
+    let said = if let Some(instance) = RemotePackageClient::from_args(place) {
         instance.build(&id, text, file.as_file_mut())?
     } else {
-        let home = Home::open_existing(home_of(place)?)?;
-        let snapshot = snapshot_of(&home.repository)?;
-        let manifest = Manifest::of(&snapshot, id, filter).map_err(|error| failed(&error))?;
-        let report = write(&file, &manifest, &snapshot).map_err(refused)?;
+        let home = Home::open_existing(require_home_dir(place)?)?;
+        let snapshot = latest_snapshot(&home.repository)?;
+        let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)
+            .map_err(|error| content_fault(&error))?;
+        let report = write_package(&file, &manifest, &snapshot).map_err(refusal_fault)?;
         drop(snapshot);
-        close(&home)?;
+        close_home(&home)?;
         if place.json {
             serde_json::to_value(report).unwrap_or_default().to_string()
         } else {
@@ -231,22 +252,22 @@ fn build(filter_file: &Path, output: &Path, id: Option<&str>, place: &Place) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn home_of(place: &Place) -> Result<&PathBuf, Fault> {
+fn require_home_dir(place: &HomeOrInstanceArgs) -> Result<&PathBuf, CommandFault> {
     place
         .home
         .as_ref()
-        .ok_or_else(|| Fault::usage("name a home with --home, or an instance with --url"))
+        .ok_or_else(|| CommandFault::usage("name a home with --home, or an instance with --url"))
 }
 
-fn snapshot_of(repository: &Repository) -> Result<Snapshot, Fault> {
-    repository.snapshot().map_err(|error| failed(&error))
+fn latest_snapshot(repository: &Repository) -> Result<Snapshot, CommandFault> {
+    repository.snapshot().map_err(|error| content_fault(&error))
 }
 
-fn find(repository: &Repository, id: &str) -> Result<StoredPackage, Fault> {
-    let found = snapshot_of(repository)?
-        .find_package(&PackageId::parse(id))
-        .map_err(|error| failed(&error))?;
+fn find_package(repository: &Repository, id: &str) -> Result<StoredPackage, CommandFault> {
+    let found = latest_snapshot(repository)?
+        .find_stored_package(&PackageId::parse(id))
+        .map_err(|error| content_fault(&error))?;
     found.ok_or_else(|| {
-        Fault::usage(format!("there is no package `{id}`; `tympan package list` names them"))
+        CommandFault::usage(format!("there is no package `{id}`; `tympan package list` names them"))
     })
 }

@@ -12,47 +12,47 @@ use http_body_util::{BodyExt, Full};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tympan_content::package::{InstallOptions, PackageId};
-use tympan_web::client::{Client, Options};
-use tympan_web::limit::limited;
-use tympan_web::read_body::from_reader;
+use tympan_web::body_limit::limit_body;
+use tympan_web::client::{ClientOptions, HttpClient};
+use tympan_web::reader_body::body_from_reader;
 
-use crate::args::Place;
-use crate::command::{Fault, runtime};
-use crate::home::chain;
+use crate::args::HomeOrInstanceArgs;
+use crate::command::{CommandFault, create_runtime};
+use crate::home::error_chain_text;
 use crate::say;
 
 /// No answer but a package is longer.
-const MAX_ANSWER: u64 = 64 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: u64 = 64 * 1024 * 1024;
 /// No package that is built is longer.
-const MAX_PACKAGE: u64 = 64 * 1024 * 1024 * 1024;
+const MAX_PACKAGE_BYTES: u64 = 64 * 1024 * 1024 * 1024;
 /// How long an answer that has begun may leave off arriving.
-pub(crate) const STALL: Duration = Duration::from_secs(60);
+pub(crate) const RESPONSE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+type PackageRequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// What a request sends.
-enum Payload<'a> {
-    Nothing,
+enum PackageRequestPayload<'a> {
+    Empty,
     Bytes(Vec<u8>),
     File(&'a Path),
 }
 
 /// A running instance.
-pub(crate) struct Instance<'a> {
+pub(crate) struct RemotePackageClient<'a> {
     url: &'a str,
     token: Option<&'a str>,
     is_json: bool,
 }
 
-impl<'a> Instance<'a> {
+impl<'a> RemotePackageClient<'a> {
     /// Returns the instance that the arguments name, if they name one.
-    pub(crate) fn of(place: &'a Place) -> Option<Self> {
+    pub(crate) fn from_args(place: &'a HomeOrInstanceArgs) -> Option<Self> {
         let url = place.url.as_deref()?.trim_end_matches('/');
         Some(Self { url, token: place.token.as_deref(), is_json: place.json })
     }
 
     /// Prints an answer: its `text`, or all of it.
-    pub(crate) fn tell(&self, answer: &Value) {
+    pub(crate) fn print_response(&self, answer: &Value) {
         match answer.get("text").and_then(Value::as_str) {
             Some(text) if !self.is_json => say!("{}", text.trim_end()),
             _ => say!("{}", answer.get("report").unwrap_or(answer)),
@@ -63,27 +63,33 @@ impl<'a> Instance<'a> {
         &self,
         file: &Path,
         options: &InstallOptions,
-    ) -> Result<Value, Fault> {
-        let path = format!("/api/v1/packages?install=true&replace=true{}", query(options));
-        self.ask(Method::POST, &path, Payload::File(file))
+    ) -> Result<Value, CommandFault> {
+        let path = format!("/api/v1/packages?install=true&replace=true{}", install_query(options));
+        self.request_json(Method::POST, &path, PackageRequestPayload::File(file))
     }
 
-    pub(crate) fn install(&self, id: &str, options: &InstallOptions) -> Result<Value, Fault> {
-        let path = format!("/api/v1/packages/install?id={}{}", encoded(id), query(options));
-        self.ask(Method::POST, &path, Payload::Nothing)
+    pub(crate) fn install(
+        &self,
+        id: &str,
+        options: &InstallOptions,
+    ) -> Result<Value, CommandFault> {
+        let path =
+            format!("/api/v1/packages/install?id={}{}", percent_encode(id), install_query(options));
+        self.request_json(Method::POST, &path, PackageRequestPayload::Empty)
     }
 
-    pub(crate) fn diff(&self, file: &Path) -> Result<Value, Fault> {
-        self.ask(Method::POST, "/api/v1/packages/diff", Payload::File(file))
+    pub(crate) fn diff(&self, file: &Path) -> Result<Value, CommandFault> {
+        self.request_json(Method::POST, "/api/v1/packages/diff", PackageRequestPayload::File(file))
     }
 
-    pub(crate) fn uninstall(&self, id: &str, force: bool) -> Result<Value, Fault> {
-        let path = format!("/api/v1/packages/uninstall?id={}&force={force}", encoded(id));
-        self.ask(Method::POST, &path, Payload::Nothing)
+    pub(crate) fn uninstall(&self, id: &str, force: bool) -> Result<Value, CommandFault> {
+        let path = format!("/api/v1/packages/uninstall?id={}&force={force}", percent_encode(id));
+        self.request_json(Method::POST, &path, PackageRequestPayload::Empty)
     }
 
-    pub(crate) fn list(&self) -> Result<Value, Fault> {
-        let answer = self.ask(Method::GET, "/api/v1/packages", Payload::Nothing)?;
+    pub(crate) fn list(&self) -> Result<Value, CommandFault> {
+        let answer =
+            self.request_json(Method::GET, "/api/v1/packages", PackageRequestPayload::Empty)?;
         Ok(answer.get("packages").cloned().unwrap_or_default())
     }
 
@@ -93,20 +99,23 @@ impl<'a> Instance<'a> {
         id: &PackageId,
         filter: Vec<u8>,
         out: &mut File,
-    ) -> Result<String, Fault> {
-        let path = format!("/api/v1/packages/build?id={}", encoded(&id.to_string()));
-        runtime(4)?.block_on(async {
-            let response = self.send(Method::POST, &path, Payload::Bytes(filter)).await?;
-            let mut body = limited(response.into_body(), MAX_PACKAGE).stalling_at_most(STALL);
+    ) -> Result<String, CommandFault> {
+        let path = format!("/api/v1/packages/build?id={}", percent_encode(&id.to_string()));
+        create_runtime(4)?.block_on(async {
+            let response = self
+                .send_request(Method::POST, &path, PackageRequestPayload::Bytes(filter))
+                .await?;
+            let mut body = limit_body(response.into_body(), MAX_PACKAGE_BYTES)
+                .with_idle_timeout(RESPONSE_IDLE_TIMEOUT);
             let mut length = 0;
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|error| {
-                    Fault::cannot_run(format!("the package broke off: {error}"))
+                    CommandFault::cannot_run(format!("the package broke off: {error}"))
                 })?;
                 if let Ok(data) = frame.into_data() {
                     length += data.len();
                     out.write_all(&data).map_err(|error| {
-                        Fault::cannot_run(format!("cannot write the package: {error}"))
+                        CommandFault::cannot_run(format!("cannot write the package: {error}"))
                     })?;
                 }
             }
@@ -114,20 +123,25 @@ impl<'a> Instance<'a> {
         })
     }
 
-    fn ask(&self, method: Method, path: &str, payload: Payload<'_>) -> Result<Value, Fault> {
-        runtime(4)?.block_on(async {
-            let response = self.send(method, path, payload).await?;
-            read_json(response).await
+    fn request_json(
+        &self,
+        method: Method,
+        path: &str,
+        payload: PackageRequestPayload<'_>,
+    ) -> Result<Value, CommandFault> {
+        create_runtime(4)?.block_on(async {
+            let response = self.send_request(method, path, payload).await?;
+            read_json_body(response).await
         })
     }
 
     /// Sends a request; answers that are no success are faults with the instance's own words.
-    async fn send(
+    async fn send_request(
         &self,
         method: Method,
         path: &str,
-        payload: Payload<'_>,
-    ) -> Result<Response<Body>, Fault> {
+        payload: PackageRequestPayload<'_>,
+    ) -> Result<Response<PackageRequestBody>, CommandFault> {
         let uri = format!("{}{path}", self.url);
         let mut request = Request::builder()
             .method(method)
@@ -138,60 +152,65 @@ impl<'a> Instance<'a> {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = request
-            .body(body_of(payload)?)
-            .map_err(|error| Fault::usage(format!("`{uri}` is no URL: {error}")))?;
+            .body(body_of_payload(payload)?)
+            .map_err(|error| CommandFault::usage(format!("`{uri}` is no URL: {error}")))?;
         // Installing takes as long as it takes.
-        let client = Client::new(Options { response_timeout: None, ..Options::default() });
-        let response =
-            client.send(request).await.map_err(|error| Fault::cannot_run(chain(&error)))?;
+        let client =
+            HttpClient::new(ClientOptions { response_timeout: None, ..ClientOptions::default() });
+        let response = client
+            .send(request)
+            .await
+            .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
         let response = response.map(|body| body.map_err(std::io::Error::other).boxed_unsync());
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        let answer = read_json(response).await.unwrap_or_default();
+        let answer = read_json_body(response).await.unwrap_or_default();
         let message = answer.get("detail").or_else(|| answer.get("error"));
         let message = message.and_then(Value::as_str).unwrap_or_default();
         let message = format!("{uri} answered {status}: {message}");
         Err(if status.is_client_error() {
-            Fault::usage(message)
+            CommandFault::usage(message)
         } else {
-            Fault::cannot_run(message)
+            CommandFault::cannot_run(message)
         })
     }
 }
 
-async fn read_json(response: Response<Body>) -> Result<Value, Fault> {
-    let body = limited(response.into_body(), MAX_ANSWER).stalling_at_most(STALL);
+async fn read_json_body(response: Response<PackageRequestBody>) -> Result<Value, CommandFault> {
+    let body = limit_body(response.into_body(), MAX_RESPONSE_BYTES)
+        .with_idle_timeout(RESPONSE_IDLE_TIMEOUT);
     let body = body.collect().await;
     let body = body
-        .map_err(|error| Fault::cannot_run(format!("the answer broke off: {error}")))?
+        .map_err(|error| CommandFault::cannot_run(format!("the answer broke off: {error}")))?
         .to_bytes();
     serde_json::from_slice(&body)
-        .map_err(|error| Fault::cannot_run(format!("the answer is no JSON: {error}")))
+        .map_err(|error| CommandFault::cannot_run(format!("the answer is no JSON: {error}")))
 }
 
-fn body_of(payload: Payload<'_>) -> Result<Body, Fault> {
+fn body_of_payload(payload: PackageRequestPayload<'_>) -> Result<PackageRequestBody, CommandFault> {
     let whole = |bytes: Vec<u8>| Full::new(Bytes::from(bytes)).map_err(|never| match never {});
     Ok(match payload {
-        Payload::Nothing => whole(Vec::new()).boxed_unsync(),
-        Payload::Bytes(bytes) => whole(bytes).boxed_unsync(),
-        Payload::File(file) => {
+        PackageRequestPayload::Empty => whole(Vec::new()).boxed_unsync(),
+        PackageRequestPayload::Bytes(bytes) => whole(bytes).boxed_unsync(),
+        PackageRequestPayload::File(file) => {
             let failed = |error: std::io::Error| {
-                Fault::usage(format!("cannot read `{}`: {error}", file.display()))
+                CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
             };
             let opened = File::open(file).map_err(failed)?;
             let length = opened.metadata().map_err(failed)?.len();
-            BodyExt::boxed_unsync(from_reader(opened, length))
+            BodyExt::boxed_unsync(body_from_reader(opened, length))
         }
     })
 }
 
-fn query(options: &InstallOptions) -> String {
-    let (identifiers, dependencies) = (options.identifiers.name(), options.dependencies.name());
+fn install_query(options: &InstallOptions) -> String {
+    let (identifiers, dependencies) =
+        (options.identifier_rule.name(), options.dependency_rule.name());
     format!("&dependencies={dependencies}&identifiers={identifiers}")
 }
 
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

@@ -6,26 +6,26 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tympan_content::{Node, NodePath, Repository, Snapshot};
-use tympan_render::{Policy, ScriptSet, check};
+use tympan_render::{ContainerPolicy, ScriptSet, check};
 
-use super::{CHECK_FAILED, Fault, Outcome};
-use crate::args::Site;
-use crate::home::chain;
+use super::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
+use crate::args::SiteCommand;
+use crate::home::error_chain_text;
 use crate::say;
-use crate::site::{home_page, publisher_config, read};
+use crate::site::{home_page_path, publisher_config, read_site_package};
 
 /// The folders of a site that hold templates.
 const SCRIPT_FOLDERS: [&str; 2] = ["apps", "libs"];
 
 /// Types that draw no page of their own: dialogs and what the editor shows.
-const FOREIGN_TYPES: [&str; 5] = ["cq/", "granite/", "dam/", "wcm/", "sling/"];
+const NON_PAGE_TYPES: [&str; 5] = ["cq/", "granite/", "dam/", "wcm/", "sling/"];
 
 /// The files of a new site: path and text, in which `SITE` stands for its name and `TITLE` for what people call it.
-const NEW: [(&str, &str); 15] = [
+const NEW_SITE_FILES: [(&str, &str); 15] = [
     ("site.toml", include_str!("../site_new/site.toml")),
     ("goals.toml", include_str!("../../site/goals.toml")),
-    ("apps/SITE/.content.xml", FOLDER),
-    ("apps/SITE/components/.content.xml", FOLDER),
+    ("apps/SITE/.content.xml", FOLDER_XML),
+    ("apps/SITE/components/.content.xml", FOLDER_XML),
     ("apps/SITE/components/page/.content.xml", include_str!("../site_new/page.xml")),
     ("apps/SITE/components/page/page.html.j2", include_str!("../site_new/page.html.j2")),
     (
@@ -48,24 +48,27 @@ const NEW: [(&str, &str); 15] = [
     ("etc.clientlibs/SITE/site.css", include_str!("../site_new/site.css")),
 ];
 
-const FOLDER: &str = include_str!("../site_new/folder.xml");
+const FOLDER_XML: &str = include_str!("../site_new/folder.xml");
 
 /// Runs the command.
 ///
 /// # Errors
 /// If the folder cannot be read or written.
-pub(crate) fn run(site: &Site) -> Outcome {
+pub(crate) fn run_site_command(site: &SiteCommand) -> CommandOutcome {
     match site {
-        Site::New { dir } => begin(dir),
-        Site::Check { dir, json } => tell(&findings(dir)?, *json),
+        SiteCommand::New { dir } => create_site(dir),
+        SiteCommand::Check { dir, json } => print_findings(&check_site(dir)?, *json),
     }
 }
 
 /// Writes a new site.
-fn begin(dir: &Path) -> Outcome {
+fn create_site(dir: &Path) -> CommandOutcome {
     let is_taken = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
     if is_taken || dir.is_file() {
-        return Err(Fault::usage(format!("`{}` is there already and not empty", dir.display())));
+        return Err(CommandFault::usage(format!(
+            "`{}` is there already and not empty",
+            dir.display()
+        )));
     }
     let folder = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_lowercase();
     let is_name = !folder.is_empty()
@@ -73,7 +76,7 @@ fn begin(dir: &Path) -> Outcome {
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     if !is_name {
-        return Err(Fault::usage(format!(
+        return Err(CommandFault::usage(format!(
             "the last name of `{}` becomes that of the site; use letters, digits and `-` only",
             dir.display()
         )));
@@ -81,13 +84,13 @@ fn begin(dir: &Path) -> Outcome {
     let mut letters = folder.chars();
     let title: String =
         letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
-    for (path, text) in NEW {
+    for (path, text) in NEW_SITE_FILES {
         let file = dir.join(path.replace("SITE", &folder));
         let text = text.replace("SITE", &folder).replace("TITLE", &title);
         let written =
             file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&file, text));
         written.map_err(|error| {
-            Fault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
+            CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
         })?;
     }
     say!("{}: a site of two pages; `tympan demo --site {}` runs it", dir.display(), dir.display());
@@ -96,7 +99,7 @@ fn begin(dir: &Path) -> Outcome {
 
 /// Something wrong with a site.
 #[derive(Debug, serde::Serialize)]
-struct Finding {
+struct SiteFinding {
     file: String,
     line: usize,
     column: usize,
@@ -105,10 +108,10 @@ struct Finding {
 }
 
 /// Prints findings.
-fn tell(findings: &[Finding], is_json: bool) -> Outcome {
+fn print_findings(findings: &[SiteFinding], is_json: bool) -> CommandOutcome {
     if is_json {
         let text = serde_json::to_string_pretty(findings)
-            .map_err(|error| Fault::cannot_run(format!("cannot write JSON: {error}")))?;
+            .map_err(|error| CommandFault::cannot_run(format!("cannot write JSON: {error}")))?;
         say!("{text}");
     } else {
         for one in findings {
@@ -119,26 +122,26 @@ fn tell(findings: &[Finding], is_json: bool) -> Outcome {
         say!("{errors} errors, {} warnings", findings.len() - errors);
     }
     let is_sound = findings.iter().all(|one| one.warning);
-    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
 /// Finds everything that is wrong.
-fn findings(dir: &Path) -> Result<Vec<Finding>, Fault> {
+fn check_site(dir: &Path) -> Result<Vec<SiteFinding>, CommandFault> {
     if !dir.is_dir() {
-        return Err(Fault::usage(format!("`{}` is no folder", dir.display())));
+        return Err(CommandFault::usage(format!("`{}` is no folder", dir.display())));
     }
     let mut found = Vec::new();
-    let described = home_page(Some(dir)).and_then(|_| publisher_config(Some(dir)));
+    let described = home_page_path(Some(dir)).and_then(|_| publisher_config(Some(dir)));
     if let Err(fault) = described {
-        found.push(read_place(fault.message(), &dir.join("site.toml")));
+        found.push(parse_located_message(fault.message(), &dir.join("site.toml")));
     }
     let mut set = ScriptSet::default();
     for folder in SCRIPT_FOLDERS {
-        collect(&dir.join(folder), &format!("/{folder}"), &mut set)?;
+        collect_scripts(&dir.join(folder), &format!("/{folder}"), &mut set)?;
     }
-    for one in check(&set) {
+    for one in check_scripts(&set) {
         let file = dir.join(one.script.trim_start_matches('/'));
-        found.push(Finding {
+        found.push(SiteFinding {
             file: file.display().to_string(),
             line: one.line,
             column: one.column,
@@ -146,18 +149,18 @@ fn findings(dir: &Path) -> Result<Vec<Finding>, Fault> {
             warning: one.is_warning,
         });
     }
-    match install(dir) {
+    match install_in_memory(dir) {
         Ok(snapshot) => {
             found.extend(missing_components(dir, &snapshot, &set));
-            found.extend(unwanted_children(dir, &snapshot));
+            found.extend(disallowed_children(dir, &snapshot));
         }
-        Err(fault) => found.push(read_place(fault.message(), dir)),
+        Err(fault) => found.push(parse_located_message(fault.message(), dir)),
     }
     Ok(found)
 }
 
 /// Takes `file:line:column` off a message that begins with it.
-fn read_place(message: &str, file: &Path) -> Finding {
+fn parse_located_message(message: &str, file: &Path) -> SiteFinding {
     let mut parts = message.splitn(4, ':');
     let place = (|| {
         let file = parts.next()?.to_owned();
@@ -167,11 +170,15 @@ fn read_place(message: &str, file: &Path) -> Finding {
     })();
     let (file, line, column, message) =
         place.unwrap_or_else(|| (file.display().to_string(), 1, 1, message.to_owned()));
-    Finding { file, line, column, message, warning: false }
+    SiteFinding { file, line, column, message, warning: false }
 }
 
 /// Reads the templates below a folder.
-fn collect(folder: &Path, node_path: &str, set: &mut ScriptSet) -> Result<(), Fault> {
+fn collect_scripts(
+    folder: &Path,
+    node_path: &str,
+    set: &mut ScriptSet,
+) -> Result<(), CommandFault> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Ok(());
     };
@@ -179,10 +186,10 @@ fn collect(folder: &Path, node_path: &str, set: &mut ScriptSet) -> Result<(), Fa
         let (file, name) = (entry.path(), entry.file_name());
         let node_path = format!("{node_path}/{}", name.to_string_lossy());
         if file.is_dir() {
-            collect(&file, &node_path, set)?;
+            collect_scripts(&file, &node_path, set)?;
         } else if file.extension().is_some_and(|extension| extension == "j2") {
             let bytes = fs::read(&file).map_err(|error| {
-                Fault::cannot_run(format!("cannot read `{}`: {error}", file.display()))
+                CommandFault::cannot_run(format!("cannot read `{}`: {error}", file.display()))
             })?;
             set.scripts.insert(node_path, String::from_utf8_lossy(&bytes).into_owned());
         }
@@ -191,18 +198,20 @@ fn collect(folder: &Path, node_path: &str, set: &mut ScriptSet) -> Result<(), Fa
 }
 
 /// Installs the site into a repository in memory, as an instance would.
-fn install(dir: &Path) -> Result<Snapshot, Fault> {
-    let failed = |error: tympan_content::Error| Fault::usage(chain(&error));
-    let repository = Repository::memory().map_err(failed)?;
-    let mut package = read(Some(dir))?;
+fn install_in_memory(dir: &Path) -> Result<Snapshot, CommandFault> {
+    let failed = |error: tympan_content::Error| CommandFault::usage(error_chain_text(&error));
+    let repository = Repository::in_memory().map_err(failed)?;
+    let mut package = read_site_package(Some(dir))?;
     let mut session = repository.session("system").map_err(failed)?;
-    package.install(&mut session, &mut |_| {}).map_err(|error| Fault::usage(chain(&error)))?;
+    package
+        .install(&mut session, &mut |_| {})
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
     session.commit("check the site", std::time::SystemTime::now()).map_err(failed)?;
     repository.snapshot().map_err(failed)
 }
 
 /// Finds nodes of content that no component draws.
-fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<Finding> {
+fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<SiteFinding> {
     let mut wanted: BTreeMap<String, NodePath> = BTreeMap::new();
     let root = NodePath::new("/content").ok().and_then(|path| snapshot.node(&path).ok()?);
     if let Some(root) = root {
@@ -217,37 +226,44 @@ fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<F
             node.is_some() || drawn.contains(path.as_str())
         })
     };
-    let is_own = |kind: &str| !FOREIGN_TYPES.iter().any(|foreign| kind.starts_with(foreign));
+    let is_own = |kind: &str| !NON_PAGE_TYPES.iter().any(|foreign| kind.starts_with(foreign));
     wanted
         .into_iter()
         .filter(|(kind, _)| !kind.contains(':') && is_own(kind) && !exists(kind))
         .map(|(kind, path)| {
-            let (file, line) = place_of(dir, &path, &kind);
+            let (file, line) = type_location(dir, &path, &kind);
             let message =
                 format!("`{path}` is of the type `{kind}`, and no component below `apps` draws it");
-            Finding { file: file.display().to_string(), line, column: 1, message, warning: false }
+            SiteFinding {
+                file: file.display().to_string(),
+                line,
+                column: 1,
+                message,
+                warning: false,
+            }
         })
         .collect()
 }
 
 /// Finds components that the ones around them do not allow.
-fn unwanted_children(dir: &Path, snapshot: &Snapshot) -> Vec<Finding> {
+fn disallowed_children(dir: &Path, snapshot: &Snapshot) -> Vec<SiteFinding> {
     let root = NodePath::new("/content").ok().and_then(|path| snapshot.node(&path).ok()?);
     let mut found = Vec::new();
     if let Some(root) = root {
-        judge_children(dir, &root, &mut found);
+        check_children(dir, &root, &mut found);
     }
     found
 }
 
-fn judge_children(dir: &Path, node: &Node, found: &mut Vec<Finding>) {
+fn check_children(dir: &Path, node: &Node, found: &mut Vec<SiteFinding>) {
     // Where an editable template lists nothing, nothing can be added, and what lies there is no mistake.
-    let policy = Policy::of(node).ok().flatten().filter(Policy::is_written);
+    let policy =
+        ContainerPolicy::of_container(node).ok().flatten().filter(ContainerPolicy::is_explicit);
     for child in node.children().unwrap_or_default() {
         if let (Some(policy), Some(kind)) = (&policy, child.resource_type())
             && !policy.allows(node.snapshot(), &kind).unwrap_or(true)
         {
-            let (file, line) = place_of(dir, child.path(), &kind);
+            let (file, line) = type_location(dir, child.path(), &kind);
             let entries: Vec<&str> = policy.entries().collect();
             let message = format!(
                 "`{}` is of the type `{kind}`, which may not lie here: `{}` allows {}",
@@ -256,9 +272,9 @@ fn judge_children(dir: &Path, node: &Node, found: &mut Vec<Finding>) {
                 entries.join(", ")
             );
             let file = file.display().to_string();
-            found.push(Finding { file, line, column: 1, message, warning: false });
+            found.push(SiteFinding { file, line, column: 1, message, warning: false });
         }
-        judge_children(dir, &child, found);
+        check_children(dir, &child, found);
     }
 }
 
@@ -274,10 +290,11 @@ fn collect_types(node: &Node, wanted: &mut BTreeMap<String, NodePath>) {
 }
 
 /// Finds the file and line in which a node's type stands.
-fn place_of(dir: &Path, path: &NodePath, kind: &str) -> (PathBuf, usize) {
+fn type_location(dir: &Path, path: &NodePath, kind: &str) -> (PathBuf, usize) {
     let mut next = Some(path.clone());
     while let Some(path) = next {
-        let folder = dir.join(tympan_render::url::mangle(path.as_str()).trim_start_matches('/'));
+        let folder =
+            dir.join(tympan_render::url::mangle_namespaces(path.as_str()).trim_start_matches('/'));
         let file = folder.join(".content.xml");
         if let Ok(text) = fs::read_to_string(&file) {
             let line = text.lines().position(|line| line.contains(kind)).map_or(1, |at| at + 1);

@@ -6,20 +6,22 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use tympan_content::{Cause, Date, NodePath, Privileges, Reason, Session};
+use tympan_content::{
+    JcrDate, NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Session,
+};
 use tympan_server::{
-    AccountMark, Logins, Owner, TokenScope, TokenTerms, check_new_password, create_user,
+    AccountMark, LoginTokenScope, Logins, TokenOwner, TokenTerms, check_new_password, create_user,
     set_password,
 };
 
-use crate::args::{self, Group, User};
-use crate::command::instance::close;
-use crate::command::{Fault, Outcome, runtime};
-use crate::home::{Home, chain, open_state};
+use crate::args::{self, UserCommand, UserGroupCommand};
+use crate::command::instance::close_home;
+use crate::command::{CommandFault, CommandOutcome, create_runtime};
+use crate::home::{Home, error_chain_text, open_state};
 use crate::say;
 
-/// What `why` tells about unless asked for something else.
-const ASKED: [&str; 10] = [
+/// What `explain_privileges` tells about unless asked for something else.
+const DEFAULT_PRIVILEGES: [&str; 10] = [
     "rep:readNodes",
     "rep:readProperties",
     "rep:addProperties",
@@ -33,54 +35,65 @@ const ASKED: [&str; 10] = [
 ];
 
 /// Runs the command.
-pub(crate) fn run(user: &User) -> Outcome {
+pub(crate) fn run_user_command(user: &UserCommand) -> CommandOutcome {
     match user {
-        User::Add { name, group, home } => {
+        UserCommand::Add { name, group, home } => {
             let password = read_password(name)?;
-            change(home, |session| {
+            edit_accounts(home, |session| {
                 create_user(session, name, &password)?;
                 group.iter().try_for_each(|group| session.add_member(group, name))
             })?;
             // A user of this name that is gone may have left some.
-            end_all(name, home).map(|_| ExitCode::SUCCESS)
+            revoke_sessions_and_tokens(name, home).map(|_| ExitCode::SUCCESS)
         }
-        User::Passwd { name, home } => {
+        UserCommand::Passwd { name, home } => {
             let password = read_password(name)?;
-            change(home, |session| set_password(session, name, &password))?;
-            revoke_all(name, home)
+            edit_accounts(home, |session| set_password(session, name, &password))?;
+            run_revoke_all(name, home)
         }
-        User::Disable { name, reason, home } => {
-            change(home, |session| session.set_disabled(name, Some(reason)))?;
-            revoke_all(name, home)
+        UserCommand::Disable { name, reason, home } => {
+            edit_accounts(home, |session| session.set_disabled(name, Some(reason)))?;
+            run_revoke_all(name, home)
         }
-        User::Enable { name, home } => change(home, |session| session.set_disabled(name, None)),
-        User::Delete { name, home } => {
-            change(home, |session| session.remove_account(name))?;
-            revoke_all(name, home)
+        UserCommand::Enable { name, home } => {
+            edit_accounts(home, |session| session.set_disabled(name, None))
         }
-        User::Token { name, expires, scope, home } => token(name, terms(expires, *scope)?, home),
-        User::Tokens { name, home, json } => tokens(name.as_deref(), home, *json),
-        User::Revoke { id, home } => revoke(id, home),
-        User::List { home, json } => list(home, *json),
-        User::Group(group) => run_group(group),
-        User::Why { name, path, privilege, home, json } => why(home, name, path, privilege, *json),
+        UserCommand::Delete { name, home } => {
+            edit_accounts(home, |session| session.remove_account(name))?;
+            run_revoke_all(name, home)
+        }
+        UserCommand::Token { name, expires, scope, home } => {
+            create_token(name, token_terms(expires, *scope)?, home)
+        }
+        UserCommand::Tokens { name, home, json } => list_tokens(name.as_deref(), home, *json),
+        UserCommand::Revoke { id, home } => revoke_token(id, home),
+        UserCommand::List { home, json } => list_users(home, *json),
+        UserCommand::Group(group) => run_group_command(group),
+        UserCommand::Why { name, path, privilege, home, json } => {
+            explain_privileges(home, name, path, privilege, *json)
+        }
     }
 }
 
-fn run_group(group: &Group) -> Outcome {
+fn run_group_command(group: &UserGroupCommand) -> CommandOutcome {
     match group {
-        Group::Create { group, home } => change(home, |session| session.add_group(group)),
-        Group::Delete { group, home } => change(home, |session| session.remove_account(group)),
-        Group::Add { group, member, home } => {
-            change(home, |session| session.add_member(group, member))
+        UserGroupCommand::Create { group, home } => {
+            edit_accounts(home, |session| session.add_group(group))
         }
-        Group::Remove { group, member, home } => {
-            change(home, |session| session.remove_member(group, member))
+        UserGroupCommand::Delete { group, home } => {
+            edit_accounts(home, |session| session.remove_account(group))
         }
-        Group::List { home, json } => {
+        UserGroupCommand::Add { group, member, home } => {
+            edit_accounts(home, |session| session.add_member(group, member))
+        }
+        UserGroupCommand::Remove { group, member, home } => {
+            edit_accounts(home, |session| session.remove_member(group, member))
+        }
+        UserGroupCommand::List { home, json } => {
             let home = Home::open_existing(home)?;
             let groups = home.repository.groups();
-            let groups = groups.map_err(|error| Fault::cannot_run(chain(&error)))?;
+            let groups =
+                groups.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
             print_names(&groups, *json);
             Ok(ExitCode::SUCCESS)
         }
@@ -88,95 +101,102 @@ fn run_group(group: &Group) -> Outcome {
 }
 
 /// Reads the password from standard input.
-fn read_password(user: &str) -> Result<String, Fault> {
+fn read_password(user: &str) -> Result<String, CommandFault> {
     let mut password = String::new();
     let read = std::io::stdin().lock().read_line(&mut password);
     read.map_err(|error| {
-        Fault::cannot_run(format!("cannot read the password from standard input: {error}"))
+        CommandFault::cannot_run(format!("cannot read the password from standard input: {error}"))
     })?;
     let password = password.trim_end_matches(['\r', '\n']);
-    check_new_password(user, password)
-        .map_err(|reason| Fault::usage(format!("the password on standard input {reason}")))?;
+    check_new_password(user, password).map_err(|reason| {
+        CommandFault::usage(format!("the password on standard input {reason}"))
+    })?;
     Ok(password.to_owned())
 }
 
 /// Changes users and groups of a home, which has its initial ones from then on.
-fn change(home: &Path, edit: impl FnOnce(&mut Session) -> tympan_content::Result<()>) -> Outcome {
+fn edit_accounts(
+    home: &Path,
+    edit: impl FnOnce(&mut Session) -> tympan_content::Result<()>,
+) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let failed = |error: tympan_content::Error| match error {
         tympan_content::Error::NodeMissing(path) if path.as_str().starts_with("/home/") => {
-            Fault::usage(format!("there is no user or group `{}`", path.name()))
+            CommandFault::usage(format!("there is no user or group `{}`", path.name()))
         }
-        error => Fault::usage(chain(&error)),
+        error => CommandFault::usage(error_chain_text(&error)),
     };
     let now = SystemTime::now();
     home.repository.install_initial_policies(now).map_err(failed)?;
     let mut session = home.repository.session("admin").map_err(failed)?;
     edit(&mut session).map_err(failed)?;
     session.commit("change users", now).map_err(failed)?;
-    close(&home)?;
+    close_home(&home)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Does something with the state database, which a running instance shares.
-fn with_state<T>(
+fn with_state_database<T>(
     home: &Path,
-    work: impl AsyncFnOnce(&tympan_store::State) -> std::io::Result<T>,
-) -> Result<T, Fault> {
-    let is_shared = crate::backend::state_database(&crate::config::read(home)?).is_some();
+    work: impl AsyncFnOnce(&tympan_store::StateDatabase) -> std::io::Result<T>,
+) -> Result<T, CommandFault> {
+    let is_shared =
+        crate::home_chunk_store::state_database_location(&crate::config::read_home_config(home)?)
+            .is_some();
     if !is_shared && !home.join("state.db").exists() {
-        return Err(Fault::usage(format!(
+        return Err(CommandFault::usage(format!(
             "`{}` is no home of an instance that ran",
             home.display()
         )));
     }
-    runtime(8)?.block_on(async {
+    create_runtime(8)?.block_on(async {
         let state = open_state(home).await?;
         let done = work(&state).await;
         state.close().await;
-        done.map_err(|error| Fault::cannot_run(format!("the state database fails: {error}")))
+        done.map_err(|error| CommandFault::cannot_run(format!("the state database fails: {error}")))
     })
 }
 
 /// Ends the sessions and tokens of a user, and says how many.
-fn revoke_all(name: &str, home: &Path) -> Outcome {
-    let count = end_all(name, home)?;
+fn run_revoke_all(name: &str, home: &Path) -> CommandOutcome {
+    let count = revoke_sessions_and_tokens(name, home)?;
     say!("{count} sessions and tokens of `{name}` ended");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Ends the sessions and tokens of a user.
-fn end_all(name: &str, home: &Path) -> Result<u64, Fault> {
-    runtime(8)?.block_on(async {
+fn revoke_sessions_and_tokens(name: &str, home: &Path) -> Result<u64, CommandFault> {
+    create_runtime(8)?.block_on(async {
         let state = open_state(home).await?;
-        let failed =
-            |error: std::io::Error| Fault::cannot_run(format!("cannot revoke tokens: {error}"));
-        let count = Logins::revoke(state.pool(), name).await.map_err(failed)?;
+        let failed = |error: std::io::Error| {
+            CommandFault::cannot_run(format!("cannot revoke tokens: {error}"))
+        };
+        let count = Logins::revoke_user_tokens(state.pool(), name).await.map_err(failed)?;
         state.close().await;
         Ok(count)
     })
 }
 
 /// Reads the end and the scope of a new token.
-fn terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, Fault> {
-    let life = (expires != "never").then(|| read_life(expires)).transpose()?;
+fn token_terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, CommandFault> {
+    let life = (expires != "never").then(|| parse_token_duration(expires)).transpose()?;
     let scope = match scope {
-        args::TokenScope::All => TokenScope::All,
-        args::TokenScope::Read => TokenScope::Read,
-        args::TokenScope::Monitor => TokenScope::Monitor,
+        args::TokenScope::All => LoginTokenScope::All,
+        args::TokenScope::Read => LoginTokenScope::Read,
+        args::TokenScope::Monitor => LoginTokenScope::Monitor,
     };
-    Ok(TokenTerms { life, scope })
+    Ok(TokenTerms { lifetime: life, scope })
 }
 
 /// Makes a token.
-fn token(name: &str, terms: TokenTerms, home: &Path) -> Outcome {
+fn create_token(name: &str, terms: TokenTerms, home: &Path) -> CommandOutcome {
     // Of a home that an instance has open, only the logins can be read: the token is bound when it is first used.
     let account = match Home::open_existing(home) {
-        Ok(home) => Some(account_of(&home, name)?),
+        Ok(home) => Some(account_mark(&home, name)?),
         Err(_) => None,
     };
-    let token = with_state(home, async |state| {
-        let owner = Owner { user: name, account: account.as_ref() };
+    let token = with_state_database(home, async |state| {
+        let owner = TokenOwner { user: name, account: account.as_ref() };
         Logins::issue_token(state.pool(), owner, SystemTime::now(), terms).await
     })?;
     say!("{token}");
@@ -184,24 +204,24 @@ fn token(name: &str, terms: TokenTerms, home: &Path) -> Outcome {
 }
 
 /// Returns what tells the account of a user who may log in, which gets an identifier if it has none.
-fn account_of(home: &Home, name: &str) -> Result<AccountMark, Fault> {
-    let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
+fn account_mark(home: &Home, name: &str) -> Result<AccountMark, CommandFault> {
+    let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
     let repository = &home.repository;
     let nobody = || {
         let message = format!(
             "there is no user `{name}` who may log in; `tympan user list` shows who there is"
         );
-        Fault::usage(message)
+        CommandFault::usage(message)
     };
     let mark = AccountMark::of_user(repository, name, SystemTime::now()).map_err(failed)?;
     let mark = mark.ok_or_else(nobody)?;
-    close(home)?;
+    close_home(home)?;
     Ok(mark)
 }
 
 /// Reads `90d`, `12h`, `30m` or `45s`.
-fn read_life(text: &str) -> Result<Duration, Fault> {
-    let wrong = || Fault::usage(format!("`{text}` is no time; say it like `12h` or `90d`"));
+fn parse_token_duration(text: &str) -> Result<Duration, CommandFault> {
+    let wrong = || CommandFault::usage(format!("`{text}` is no time; say it like `12h` or `90d`"));
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds = match unit {
         's' => 1,
@@ -216,13 +236,13 @@ fn read_life(text: &str) -> Result<Duration, Fault> {
     Ok(Duration::from_secs(total.ok_or_else(wrong)?))
 }
 
-fn tokens(name: Option<&str>, home: &Path, json: bool) -> Outcome {
-    let tokens = with_state(home, async |state| {
-        Logins::tokens(state.pool(), name, SystemTime::now()).await
+fn list_tokens(name: Option<&str>, home: &Path, json: bool) -> CommandOutcome {
+    let tokens = with_state_database(home, async |state| {
+        Logins::list_tokens(state.pool(), name, SystemTime::now()).await
     })?;
     let date = |seconds: i64| {
         let since = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-        Date::from_system_time(SystemTime::UNIX_EPOCH + since).to_string()
+        JcrDate::from_system_time(SystemTime::UNIX_EPOCH + since).to_string()
     };
     if json {
         say!("{}", json!(tokens));
@@ -241,17 +261,21 @@ fn tokens(name: Option<&str>, home: &Path, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn revoke(id: &str, home: &Path) -> Outcome {
-    let is_done = with_state(home, async |state| Logins::revoke_token(state.pool(), id).await)?;
+fn revoke_token(id: &str, home: &Path) -> CommandOutcome {
+    let is_done =
+        with_state_database(home, async |state| Logins::revoke_token(state.pool(), id).await)?;
     if is_done {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Fault::usage(format!("there is no token `{id}`; `tympan user tokens` lists them")))
+    Err(CommandFault::usage(format!("there is no token `{id}`; `tympan user tokens` lists them")))
 }
 
-fn list(home: &Path, json: bool) -> Outcome {
+fn list_users(home: &Path, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
-    let users = home.repository.users().map_err(|error| Fault::cannot_run(chain(&error)))?;
+    let users = home
+        .repository
+        .users()
+        .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
     if json {
         let names: Vec<&str> = users.iter().map(|(name, _)| &**name).collect();
         say!("{}", json!(names));
@@ -272,26 +296,35 @@ fn print_names(names: &[String], json: bool) {
 }
 
 /// Tells what a user may do at a path, and why.
-fn why(home: &Path, name: &str, path: &str, asked: &[String], json: bool) -> Outcome {
-    let failed = |error: tympan_content::Error| Fault::usage(chain(&error));
+fn explain_privileges(
+    home: &Path,
+    name: &str,
+    path: &str,
+    asked: &[String],
+    json: bool,
+) -> CommandOutcome {
+    let failed = |error: tympan_content::Error| CommandFault::usage(error_chain_text(&error));
     let path = NodePath::new(path).map_err(failed)?;
     let home = Home::open_existing(home)?;
     let repository = &home.repository;
     let is_known = name == "anonymous"
         || repository.users().map_err(failed)?.iter().any(|(user, _)| user == name);
     if !is_known {
-        return Err(Fault::usage(format!("there is no user `{name}`")));
+        return Err(CommandFault::usage(format!("there is no user `{name}`")));
     }
     let viewer = repository.viewer(Some(name)).map_err(failed)?;
-    let names: Vec<&str> =
-        if asked.is_empty() { ASKED.to_vec() } else { asked.iter().map(String::as_str).collect() };
+    let names: Vec<&str> = if asked.is_empty() {
+        DEFAULT_PRIVILEGES.to_vec()
+    } else {
+        asked.iter().map(String::as_str).collect()
+    };
     let mut wanted = Privileges::NONE;
     for name in names {
-        let unknown = || Fault::usage(format!("there is no privilege `{name}`"));
+        let unknown = || CommandFault::usage(format!("there is no privilege `{name}`"));
         wanted = wanted | Privileges::find(name).ok_or_else(unknown)?;
     }
-    let reasons = repository.explain(&viewer, &path, wanted).map_err(failed)?;
-    let groups = repository.groups_of(&viewer).map_err(failed)?;
+    let reasons = repository.explain_privileges(&viewer, &path, wanted).map_err(failed)?;
+    let groups = repository.groups_of_viewer(&viewer).map_err(failed)?;
     if json {
         let reasons: Vec<Value> = reasons.iter().map(reason_json).collect();
         say!(
@@ -305,21 +338,21 @@ fn why(home: &Path, name: &str, path: &str, asked: &[String], json: bool) -> Out
     Ok(ExitCode::SUCCESS)
 }
 
-fn reason_text(reason: &Reason) -> String {
+fn reason_text(reason: &PrivilegeExplanation) -> String {
     let word = if reason.is_granted { "yes" } else { "no " };
     let cause = match &reason.cause {
-        Cause::Administrator => "no policy binds administrators".to_owned(),
-        Cause::Nothing => "no entry grants it".to_owned(),
-        Cause::ClosedGroup(node) => {
+        PrivilegeCause::Administrator => "no policy binds administrators".to_owned(),
+        PrivilegeCause::Default => "no entry grants it".to_owned(),
+        PrivilegeCause::ClosedGroup(node) => {
             let node = node.as_ref().map_or("/", |node| node.as_str());
             format!("the closed user group at {node} leaves the user out")
         }
-        Cause::Entry(entry) => {
+        PrivilegeCause::Entry(entry) => {
             let verb = if reason.is_granted { "grants it to" } else { "denies it to" };
-            let through = if entry.through.is_empty() {
+            let through = if entry.group_chain.is_empty() {
                 String::new()
             } else {
-                format!(" (through {})", entry.through.join(", "))
+                format!(" (through {})", entry.group_chain.join(", "))
             };
             let restrictions = if entry.restrictions.is_empty() {
                 String::new()
@@ -328,27 +361,27 @@ fn reason_text(reason: &Reason) -> String {
             };
             format!(
                 "{} entry {} (`{}`) {verb} {}{through}{restrictions}",
-                entry.policy, entry.number, entry.name, entry.principal
+                entry.policy_path, entry.entry_number, entry.entry_name, entry.principal
             )
         }
     };
     format!("{word} {:<32} {cause}", reason.privilege)
 }
 
-fn reason_json(reason: &Reason) -> Value {
+fn reason_json(reason: &PrivilegeExplanation) -> Value {
     let cause = match &reason.cause {
-        Cause::Administrator => json!({ "kind": "administrator" }),
-        Cause::Nothing => json!({ "kind": "nothing" }),
-        Cause::ClosedGroup(node) => {
+        PrivilegeCause::Administrator => json!({ "kind": "administrator" }),
+        PrivilegeCause::Default => json!({ "kind": "nothing" }),
+        PrivilegeCause::ClosedGroup(node) => {
             json!({ "kind": "closedGroup", "node": node.as_ref().map(NodePath::as_str) })
         }
-        Cause::Entry(entry) => json!({
+        PrivilegeCause::Entry(entry) => json!({
             "kind": "entry",
-            "policy": entry.policy.as_str(),
-            "number": entry.number,
-            "name": entry.name,
+            "policy": entry.policy_path.as_str(),
+            "number": entry.entry_number,
+            "name": entry.entry_name,
             "principal": entry.principal,
-            "through": entry.through,
+            "through": entry.group_chain,
             "restrictions": entry.restrictions,
         }),
     };

@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use tympan_render::export::{ExportOptions, ExportRule, Handler};
+use tympan_render::export::{ExportOptions, ExportRule, StaticExportHandler};
 
 /// Pages as files for a web server: what `tympan export` does, and with `dir` a running publisher.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Export {
+pub(crate) struct ExportSection {
     /// The folder that a running publisher exports to; default none, and it does not. The web server serves `current` in it.
     pub(crate) dir: Option<PathBuf>,
     /// When it makes files: `"on-demand"` when `/handle404` asks for one, `"on-demand-subtree"` the same, and a change takes
     /// away all pages in its folder, `"after-publish"` when a change concerns them. Default `"on-demand"`.
-    pub(crate) handler: Option<ExportHandler>,
+    pub(crate) handler: Option<ExportTrigger>,
     /// Where the site begins in content; default `["/content"]`.
     pub(crate) roots: Option<Vec<String>>,
     /// Whether a resource is exported about which content says nothing by a property `export`; default false, as in OpenCms.
@@ -37,7 +37,7 @@ pub(crate) struct Export {
     pub(crate) host: Option<String>,
     /// Parts of the site with a folder and a prefix of their own (`[[export.rule]]`), for several sites in one export; of
     /// several that fit a resource the first counts.
-    pub(crate) rule: Vec<ReadRule>,
+    pub(crate) rule: Vec<ParsedExportRule>,
     /// Whole exports before the present one that are kept; default 0.
     pub(crate) backups: Option<usize>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Export {
 /// A part of a site with a folder and a prefix of its own. The names of OpenCms's `rfs-rule` are understood, too.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RuleText {
+struct ExportRuleText {
     /// A regular expression that fits the whole path of a resource, such as `"/content/de(/.*)?"`.
     source: String,
     /// What stands before the file in its URL: a path, or a server such as `"http://de.example.org"`; default nothing.
@@ -62,14 +62,14 @@ struct RuleText {
 /// A rule whose expression and folder are sound.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "RuleText")]
-pub(crate) struct ReadRule(ExportRule);
+pub(crate) struct ParsedExportRule(ExportRule);
 
-impl TryFrom<RuleText> for ReadRule {
+impl TryFrom<ExportRuleText> for ParsedExportRule {
     type Error = String;
 
-    fn try_from(text: RuleText) -> Result<Self, String> {
+    fn try_from(text: ExportRuleText) -> Result<Self, String> {
         let mut rule = ExportRule::new(&text.source, &text.prefix, &text.folder)?;
-        rule.is_relative = text.relative_links;
+        rule.has_relative_links = text.relative_links;
         Ok(Self(rule))
     }
 }
@@ -77,39 +77,39 @@ impl TryFrom<RuleText> for ReadRule {
 /// When files are made.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ExportHandler {
+pub(crate) enum ExportTrigger {
     OnDemand,
     OnDemandSubtree,
     AfterPublish,
 }
 
-impl Export {
+impl ExportSection {
     /// Returns the options for a folder.
-    pub(crate) fn options(&self, dir: &Path) -> ExportOptions {
-        let usual = ExportOptions::at(dir);
+    pub(crate) fn export_options(&self, dir: &Path) -> ExportOptions {
+        let usual = ExportOptions::new(dir);
         let prefix = |text: &Option<String>| {
             text.as_deref().unwrap_or_default().trim_end_matches('/').to_owned()
         };
         ExportOptions {
             handler: match self.handler {
-                None | Some(ExportHandler::OnDemand) => Handler::OnDemand,
-                Some(ExportHandler::OnDemandSubtree) => Handler::OnDemandSubtree,
-                Some(ExportHandler::AfterPublish) => Handler::AfterPublish,
+                None | Some(ExportTrigger::OnDemand) => StaticExportHandler::OnDemand,
+                Some(ExportTrigger::OnDemandSubtree) => StaticExportHandler::OnDemandSubtree,
+                Some(ExportTrigger::AfterPublish) => StaticExportHandler::AfterPublish,
             },
-            roots: self.roots.clone().unwrap_or(usual.roots),
-            default: self.default.unwrap_or(usual.default),
+            content_roots: self.roots.clone().unwrap_or(usual.content_roots),
+            is_exported_by_default: self.default.unwrap_or(usual.is_exported_by_default),
             suffixes: match &self.suffixes {
                 Some(suffixes) => suffixes.iter().map(|one| one.to_ascii_lowercase()).collect(),
                 None => usual.suffixes,
             },
             prefix: prefix(&self.prefix),
             dynamic_prefix: prefix(&self.dynamic_prefix),
-            is_relative: self.relative_links.unwrap_or(usual.is_relative),
-            server: prefix(&self.server),
-            secure_server: prefix(&self.secure_server),
+            has_relative_links: self.relative_links.unwrap_or(usual.has_relative_links),
+            server_url: prefix(&self.server),
+            secure_server_url: prefix(&self.secure_server),
             host: self.host.clone().unwrap_or_default(),
             rules: self.rule.iter().map(|rule| rule.0.clone()).collect(),
-            backups: self.backups.unwrap_or(usual.backups),
+            max_backup_trees: self.backups.unwrap_or(usual.max_backup_trees),
             dir: usual.dir,
         }
     }

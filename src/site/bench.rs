@@ -4,13 +4,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tympan_content::{NodePath, PRIMARY_TYPE, Property, Session, Subtree};
 
-use crate::command::Fault;
-use crate::home::chain;
+use crate::command::CommandFault;
+use crate::home::error_chain_text;
 
 /// `site/bench/bench.json`; `README.md` beside it explains the fields.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Bench {
+struct BenchSiteSpec {
     root: String,
     folders: usize,
     pages: usize,
@@ -23,12 +23,12 @@ struct Bench {
 ///
 /// # Errors
 /// If the description is malformed or content refuses the pages.
-pub(crate) fn import(session: &mut Session, json: &str) -> Result<(), Fault> {
+pub(crate) fn import_bench_pages(session: &mut Session, json: &str) -> Result<(), CommandFault> {
     let malformed = |error: serde_json::Error| {
-        Fault::usage(format!("bench.json:{}:{}: {error}", error.line(), error.column()))
+        CommandFault::usage(format!("bench.json:{}:{}: {error}", error.line(), error.column()))
     };
-    let bench: Bench = serde_json::from_str(json).map_err(malformed)?;
-    let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
+    let bench: BenchSiteSpec = serde_json::from_str(json).map_err(malformed)?;
+    let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
     let root = NodePath::new(&bench.root).map_err(failed)?;
     if session.node(&root).map_err(failed)?.is_none() {
         session.add_node(&root, "sling:Folder").map_err(failed)?;
@@ -37,24 +37,24 @@ pub(crate) fn import(session: &mut Session, json: &str) -> Result<(), Fault> {
     }
     for folder in 0..bench.folders {
         let name = format!("f{folder}");
-        let mut tree = node(&name, &bench.folder, folder);
+        let mut tree = bench_node(&name, &bench.folder, folder);
         for number in folder * bench.pages..(folder + 1) * bench.pages {
             let template = bench.page.get(number % bench.page.len().max(1));
-            let template =
-                template.ok_or_else(|| Fault::usage("bench.json: `page` holds no template"))?;
-            tree.children.push(node(&format!("p{number}"), template, number));
+            let template = template
+                .ok_or_else(|| CommandFault::usage("bench.json: `page` holds no template"))?;
+            tree.children.push(bench_node(&format!("p{number}"), template, number));
         }
-        session.put(&root.child(&name).map_err(failed)?, tree).map_err(failed)?;
+        session.put_node(&root.child(&name).map_err(failed)?, tree).map_err(failed)?;
     }
     Ok(())
 }
 
 /// Makes a node of a template in Sling's import form: objects are children, texts are properties.
-fn node(name: &str, template: &Map<String, Value>, number: usize) -> Subtree {
+fn bench_node(name: &str, template: &Map<String, Value>, number: usize) -> Subtree {
     let mut node = Subtree { name: name.to_owned(), ..Subtree::default() };
     for (name, value) in template {
         match value {
-            Value::Object(child) => node.put_child(self::node(name, child, number)),
+            Value::Object(child) => node.put_child(self::bench_node(name, child, number)),
             value => {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 let text = text.replace("{n}", &number.to_string());

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::asset_kills::{Instance, kills, next, three_on_one_database};
 use crate::program::{ask, basic, post};
@@ -33,10 +33,10 @@ struct Asked {
 type Seen = Arc<Mutex<BTreeMap<String, Asked>>>;
 
 /// Starts the other system.
-fn elsewhere() -> (Origin, Seen) {
+fn elsewhere() -> (OriginServer, Seen) {
     let seen = Seen::default();
     let counted = seen.clone();
-    let origin = Origin::start(move |request| {
+    let origin = OriginServer::start(move |request| {
         let key = request.header("idempotency-key").unwrap_or_default().to_owned();
         let count = |act: &dyn Fn(&mut Asked)| {
             act(counted.lock().unwrap().entry(key.clone()).or_default());
@@ -49,7 +49,7 @@ fn elsewhere() -> (Origin, Seen) {
         // The work itself.
         std::thread::sleep(WORK);
         count(&|one| one.now -= 1);
-        Answer::status(204)
+        OriginResponse::with_status(204)
     });
     (origin, seen)
 }
@@ -82,7 +82,7 @@ impl Farm {
         serde_json::from_slice(&answer.body).unwrap()
     }
 
-    fn make_models(&self, other: &Origin) {
+    fn make_models(&self, other: &OriginServer) {
         let mut form = String::from("jcr:content/model/title=ask");
         for (name, kind) in [("s", "START"), ("p", "EXTERNAL_PROCESS"), ("e", "END")] {
             let node = format!("jcr:content/model/nodes/{name}");

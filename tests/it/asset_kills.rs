@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tympan_testkit::postgres::PostgresServer;
+use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::pictures::{bitmap, upload};
 use crate::program::{Running, ask, basic, free_address, post};
@@ -45,7 +45,7 @@ pub(crate) struct Instance {
 
 /// Starts two authors and a process for assets on one database and one folder of blobs.
 pub(crate) fn three_on_one_database(dir: &Path, schema: &str) -> [Instance; 3] {
-    let url = PostgresServer::shared().url();
+    let url = PostgresServer::shared_server().url();
     // Steps of workflows ask the test's own origin.
     let outgoing = "[outgoing]\nhosts = [\"127.0.0.1\"]\n";
     let homes = ["first", "second", "assets"].map(|name| dir.join(name));
@@ -309,7 +309,7 @@ fn kills_of_a_process_for_assets_lose_no_asset() {
     // Both have one folder of blobs.
     std::fs::create_dir_all(author.join("blobs")).unwrap();
     std::os::unix::fs::symlink(author.join("blobs"), assets.join("blobs")).unwrap();
-    let url = PostgresServer::shared().url();
+    let url = PostgresServer::shared_server().url();
     let first = Instance::start(&author, &["--database", &url]);
     let second = Instance::start(&assets, &["--database", &url, "--role", "assets"]);
     torture(Farm::new(vec![first, second], 1), &quiet, kills(4), 0x5eed_0ff1);

@@ -17,7 +17,7 @@ fn text(path: &Path) -> &str {
 /// Tells whether the newest snapshot holds a large blob, which is a file named by its hash there.
 fn holds(bench: &Bench, bytes: &[u8]) -> bool {
     let name: String =
-        BlobId::of(bytes).digest().iter().map(|byte| format!("{byte:02x}")).collect();
+        BlobId::hash_of(bytes).digest().iter().map(|byte| format!("{byte:02x}")).collect();
     let listed = bench.ok("ls", &["latest"]);
     listed.iter().any(|node| node["path"].as_str().is_some_and(|path| path.ends_with(&name)))
 }

@@ -11,8 +11,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tympan_testkit::far::FarLink;
-use tympan_testkit::sshd::Sshd;
+use tympan_testkit::delay_proxy::DelayProxy;
+use tympan_testkit::ssh_server::SshServer;
 
 use crate::program::tympan;
 
@@ -66,7 +66,9 @@ fn all_combinations_of_the_guide_save_the_same() {
     let (home, there) = (path("home/.ssh"), path("vault"));
     fs::create_dir_all(&home).unwrap();
     fs::create_dir_all(&there).unwrap();
-    let Some(sshd) = Sshd::start(&path("ssh"), &format!("-d {}", there.display())) else { return };
+    let Some(sshd) = SshServer::start(&path("ssh"), &format!("-d {}", there.display())) else {
+        return;
+    };
     fs::copy(sshd.user_key(), home.join("id_ed25519")).unwrap();
     for number in 0..count {
         let folder = path("source").join(format!("{:03}", number % 97));
@@ -96,13 +98,13 @@ fn all_combinations_of_the_guide_save_the_same() {
 
     let ms = Duration::from_millis;
     let links = [
-        ("1 ms, 3 MB/s", FarLink::narrow(sshd.addr(), ms(1), 3_000_000)),
-        ("20 ms", FarLink::start(sshd.addr(), ms(20))),
+        ("1 ms, 3 MB/s", DelayProxy::start_with_bandwidth(sshd.addr(), ms(1), 3_000_000)),
+        ("20 ms", DelayProxy::start(sshd.addr(), ms(20))),
     ];
     println!("{count} files; each run saves one that has changed");
     println!("{:<44} {:>15} {:>14} {:>5}", "conditions", "seconds", "peak, MiB", "runs");
     for (name, link) in &links {
-        let known = fs::read_to_string(sshd.known_at(link.addr())).unwrap();
+        let known = fs::read_to_string(sshd.write_known_hosts(link.addr())).unwrap();
         fs::write(home.join("known_hosts"), known).unwrap();
         let vault = format!("sftp://{}@{}/~/repo", sshd.user(), link.addr());
         let mut table: Vec<((u64, u64), Runs)> = Vec::new();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use tympan_testkit::sshd::Sshd;
+use tympan_testkit::ssh_server::SshServer;
 
 use crate::program::tympan;
 
@@ -31,7 +31,7 @@ fn noise(length: usize, seed: &mut u64) -> Vec<u8> {
 /// A home of a user with the key of a host, the host itself, and a folder to save.
 struct Bench {
     dir: tempfile::TempDir,
-    sshd: Option<Sshd>,
+    sshd: Option<SshServer>,
     vault: String,
 }
 
@@ -50,9 +50,9 @@ impl Bench {
         let [home, there] = ["home/.ssh", "vault"].map(|name| bench.path(name));
         fs::create_dir_all(&home).unwrap();
         fs::create_dir_all(&there).unwrap();
-        let sshd = Sshd::start(&bench.path("ssh"), &format!("-d {}", there.display()))?;
+        let sshd = SshServer::start(&bench.path("ssh"), &format!("-d {}", there.display()))?;
         fs::copy(sshd.user_key(), home.join("id_ed25519")).unwrap();
-        fs::copy(sshd.known_at(sshd.addr()), home.join("known_hosts")).unwrap();
+        fs::copy(sshd.write_known_hosts(sshd.addr()), home.join("known_hosts")).unwrap();
         let vault = format!("sftp://{}@{}/~/repo", sshd.user(), sshd.addr());
         Some(Self { vault, sshd: Some(sshd), ..bench })
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tympan_testkit::bucket_server::{BucketServer, Fault, faulty_proxy};
+use tympan_testkit::bucket_server::{BucketServer, ProxyFault, start_faulty_proxy};
 
 use crate::program::{Running, ask, basic, free_address, post, run_ok, tympan};
 
@@ -238,17 +238,17 @@ fn only_the_bucket(author: &mut Author) {
 /// The author is killed, and its bucket answers with faults.
 fn survives_faults(staging: u8) {
     let is_honest = Arc::new(AtomicBool::new(false));
-    let Some(server) = BucketServer::moto(&tools()) else { return };
+    let Some(server) = BucketServer::start_moto(&tools()) else { return };
     let honest = is_honest.clone();
-    let proxy = faulty_proxy(server.addr(), move |number, _| {
+    let proxy = start_faulty_proxy(server.addr(), move |number, _| {
         if honest.load(Ordering::SeqCst) {
-            return Fault::Pass;
+            return ProxyFault::Forward;
         }
         match number % 12 {
-            3 => Fault::Status(500),
-            7 => Fault::Unheard,
-            11 => Fault::Refused,
-            _ => Fault::Pass,
+            3 => ProxyFault::Status(500),
+            7 => ProxyFault::DropResponse,
+            11 => ProxyFault::RefuseConnection,
+            _ => ProxyFault::Forward,
         }
     });
     let dir = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn staged_uploads_survive_kills() {
 /// The bucket's server is killed, and every third time the author with it.
 fn survives_kills_of_the_server(staging: u8) {
     let dir = tempfile::tempdir().unwrap();
-    let Some(mut server) = BucketServer::gateway(&tools(), &dir.path().join("bucket")) else {
+    let Some(mut server) = BucketServer::start_gateway(&tools(), &dir.path().join("bucket")) else {
         return;
     };
     let home = dir.path().join("author");
@@ -301,7 +301,7 @@ fn survives_kills_of_the_server(staging: u8) {
             if is_both {
                 kill(pid);
             }
-            server.start_again();
+            server.restart();
         });
         acknowledged.extend(taken);
         if is_both {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::program::{Running, free_address, get};
 
@@ -47,7 +47,7 @@ impl Tally {
     }
 }
 
-fn write_config(dir: &Path, origin: &Origin, clients: u64) {
+fn write_config(dir: &Path, origin: &OriginServer, clients: u64) {
     let config = format!(
         "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /clientheaders {{ \"*\" }}\n\
          /renders {{ /r0 {{ /hostname \"127.0.0.1\" /port \"{}\" }} }}\n\
@@ -233,9 +233,9 @@ fn overflows() -> u64 {
 fn visitors_are_served_among_slow_and_hostile_ones() {
     let (clients, seconds) = (number("TYMPAN_CLIENTS", 400), number("TYMPAN_SECONDS", 8));
     let dir = tempfile::tempdir().unwrap();
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/large.html" => Answer::html(vec![b'l'; LARGE_BYTES]),
-        _ => Answer::html(vec![b'p'; PAGE_BYTES]),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/large.html" => OriginResponse::html(vec![b'l'; LARGE_BYTES]),
+        _ => OriginResponse::html(vec![b'p'; PAGE_BYTES]),
     });
     write_config(dir.path(), &origin, clients);
     let addr = free_address();
@@ -301,7 +301,7 @@ fn visitors_are_served_among_slow_and_hostile_ones() {
 fn idle_visitors_leave_for_others_where_few_files_may_be_open() {
     const FILES: u64 = 220;
     let dir = tempfile::tempdir().unwrap();
-    let origin = Origin::always(Answer::html("<p>page</p>"));
+    let origin = OriginServer::start_constant(OriginResponse::html("<p>page</p>"));
     write_config(dir.path(), &origin, 10_000);
     let address = free_address();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();

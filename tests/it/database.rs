@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tympan_testkit::postgres::PostgresServer;
+use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::program::{Running, basic, free_address, post, run, run_ok, tympan};
 

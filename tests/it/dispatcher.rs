@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tympan_testkit::origin::{Answer, Origin};
-use tympan_testkit::secure::{Authority, Door};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
+use tympan_testkit::tls_proxy::{CertificateAuthority, TlsProxy};
 
 use crate::program::{Demo, Running, free_address, get, run_ok, tympan};
 
@@ -84,7 +84,7 @@ fn wait(mut holds: impl FnMut() -> bool, what: impl Fn() -> String) {
 }
 
 /// Writes a configuration that allows paths below `allowed`.
-fn write_config(dir: &Path, origin: &Origin, allowed: &str) {
+fn write_config(dir: &Path, origin: &OriginServer, allowed: &str) {
     let docroot = dir.join("docroot");
     std::fs::create_dir_all(&docroot).unwrap();
     let text = format!(
@@ -101,7 +101,7 @@ fn write_config(dir: &Path, origin: &Origin, allowed: &str) {
 
 fn status(addr: SocketAddr, path: &str) -> u16 {
     let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-    let answer = tympan_testkit::origin::exchange(addr, request.as_bytes());
+    let answer = tympan_testkit::origin_server::exchange_bytes(addr, request.as_bytes());
     let answer = String::from_utf8_lossy(&answer);
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
@@ -109,7 +109,7 @@ fn status(addr: SocketAddr, path: &str) -> u16 {
 #[test]
 fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     write_config(dir.path(), &origin, "/a*");
     let addr = free_address();
     let process = Process::start(dir.path(), addr, &[]);
@@ -140,7 +140,7 @@ fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
 #[test]
 fn settings_that_come_after_the_start_count() {
     let dir = tempfile::tempdir().unwrap();
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     write_config(dir.path(), &origin, "/a*");
     let addr = free_address();
     let process = Process::run(addr, &["--home", dir.path().to_str().unwrap()]);
@@ -156,8 +156,9 @@ fn settings_that_come_after_the_start_count() {
 #[test]
 fn a_render_over_tls_comes_with_a_changed_configuration_and_so_do_its_roots() {
     let dir = tempfile::tempdir().unwrap();
-    let (origin, authority) = (Origin::always(Answer::html("page")), Authority::new());
-    let door = Door::before(origin.addr(), &authority, "127.0.0.1");
+    let (origin, authority) =
+        (OriginServer::start_constant(OriginResponse::html("page")), CertificateAuthority::new());
+    let door = TlsProxy::start(origin.addr(), &authority, "127.0.0.1");
     write_config(dir.path(), &origin, "/*");
     let (settings, roots) = (dir.path().join("tympan.toml"), dir.path().join("ca.pem"));
     std::fs::write(&settings, "").unwrap();
@@ -173,8 +174,8 @@ fn a_render_over_tls_comes_with_a_changed_configuration_and_so_do_its_roots() {
     process.signal(Signal::HUP);
     // With a query, so that no page is kept.
     let ask = || status(addr, "/a.html?x");
-    wait(|| ask() == 200 && door.entered() > 0, || "the render over TLS".to_owned());
-    std::fs::write(&roots, Authority::new().pem()).unwrap();
+    wait(|| ask() == 200 && door.request_count() > 0, || "the render over TLS".to_owned());
+    std::fs::write(&roots, CertificateAuthority::new().pem()).unwrap();
     wait(|| ask() == 502, || "other roots to count without a signal".to_owned());
     std::fs::write(&roots, authority.pem()).unwrap();
     wait(|| ask() == 200, || "the first roots to count again".to_owned());
@@ -183,11 +184,11 @@ fn a_render_over_tls_comes_with_a_changed_configuration_and_so_do_its_roots() {
 #[test]
 fn a_publisher_shows_a_changed_certificate_and_visitors_without_tls_are_redirected() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, second) = (Authority::new(), Authority::new());
+    let (first, second) = (CertificateAuthority::new(), CertificateAuthority::new());
     let home = dir.path().join("publish");
     let (chain, key) = (dir.path().join("chain.pem"), dir.path().join("key.pem"));
-    let show = |authority: &Authority| {
-        let (certificate, secret) = authority.identity("127.0.0.1");
+    let show = |authority: &CertificateAuthority| {
+        let (certificate, secret) = authority.issue_identity("127.0.0.1");
         std::fs::write(&chain, certificate).unwrap();
         std::fs::write(&key, secret).unwrap();
     };
@@ -229,7 +230,7 @@ fn a_publisher_shows_a_changed_certificate_and_visitors_without_tls_are_redirect
     show(&second);
     wait(|| ask() == 502, || "another certificate to be shown".to_owned());
     // One that does not fit its key never takes the place of one that works.
-    std::fs::write(&key, first.identity("127.0.0.1").1).unwrap();
+    std::fs::write(&key, first.issue_identity("127.0.0.1").1).unwrap();
     std::fs::write(&roots, second.pem()).unwrap();
     wait(|| ask() == 404, || "the second certificate to be trusted".to_owned());
 }
@@ -297,7 +298,7 @@ fn read_answer(reader: &mut BufReader<TcpStream>) -> std::io::Result<bool> {
 #[test]
 fn a_process_is_replaced_without_a_failed_request() {
     let dir = tempfile::tempdir().unwrap();
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     write_config(dir.path(), &origin, "/*");
     let addr = free_address();
     let path = dir.path().join("hand.sock");
@@ -330,7 +331,7 @@ fn a_process_is_replaced_without_a_failed_request() {
 #[test]
 fn a_successor_that_cannot_start_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     write_config(dir.path(), &origin, "/*");
     let addr = free_address();
     let path = dir.path().join("hand.sock");
@@ -354,7 +355,7 @@ fn a_successor_that_cannot_start_changes_nothing() {
 #[test]
 fn the_second_listener_is_a_process_s_too() {
     let dir = tempfile::tempdir().unwrap();
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     write_config(dir.path(), &origin, "/*");
     let (addr, admin) = (free_address(), free_address());
     let settings = dir.path().join("tympan.toml");
@@ -362,7 +363,7 @@ fn the_second_listener_is_a_process_s_too() {
     let process = Process::start(dir.path(), addr, &["--settings", settings.to_str().unwrap()]);
     assert!(process.says(&format!("dispatcher is watched on http://{admin}\n")));
     let request = format!("GET /health HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
-    let answer = tympan_testkit::origin::exchange(admin, request.as_bytes());
+    let answer = tympan_testkit::origin_server::exchange_bytes(admin, request.as_bytes());
     assert!(String::from_utf8_lossy(&answer).ends_with("ok\n"));
 }
 
@@ -494,7 +495,7 @@ fn a_changed_configuration_is_compared_before_it_serves() {
 /// Asks with headers and returns the status and the body.
 fn ask(addr: SocketAddr, line: &str, headers: &str) -> (u16, String) {
     let request = format!("{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{headers}\r\n");
-    let answer = tympan_testkit::origin::exchange(addr, request.as_bytes());
+    let answer = tympan_testkit::origin_server::exchange_bytes(addr, request.as_bytes());
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
     let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
@@ -504,8 +505,8 @@ fn ask(addr: SocketAddr, line: &str, headers: &str) -> (u16, String) {
 #[test]
 fn three_dispatchers_agree_over_kills() {
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |_| {
-        Answer::html(format!("version {}", count.fetch_add(1, Ordering::SeqCst)))
+    let origin = OriginServer::start(move |_| {
+        OriginResponse::html(format!("version {}", count.fetch_add(1, Ordering::SeqCst)))
     });
     let addresses = [free_address(), free_address(), free_address()];
     let folders = addresses.map(|_| tempfile::tempdir().unwrap());

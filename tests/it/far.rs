@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use tympan_testkit::far::FarLink;
+use tympan_testkit::delay_proxy::DelayProxy;
 
 use crate::program::{Answer, Running, ask, basic, free_address, post, run_ok, tympan};
 
@@ -112,7 +112,7 @@ fn a_far_author_gets_any_number_of_nodes_in_as_many_round_trips() {
         &home(dir.path(), "main", &format!("[receive]\npaths = [\"{PHOTOS}\"]\n")),
     );
     let own = Instance::start("author", &home(dir.path(), "photos", ""));
-    let link = FarLink::start(far.address, Duration::from_millis(150));
+    let link = DelayProxy::start(far.address, Duration::from_millis(150));
     own.add_agent("main", link.addr());
     let mut seed = 0;
     let mut cost = |folder: &str, count: usize| {
@@ -120,14 +120,14 @@ fn a_far_author_gets_any_number_of_nodes_in_as_many_round_trips() {
             seed += 1;
             own.upload(&format!("{PHOTOS}/{folder}"), &format!("{number}.bin"), &bytes(seed));
         }
-        let before = link.round_trips();
+        let before = link.sequential_round_trips();
         own.activate(&format!("{PHOTOS}/{folder}"));
         let last = format!("{PHOTOS}/{folder}/{}.bin", count - 1);
         far.wait_for(&last);
         assert_eq!(far.get(&last, "admin", &far.password).body, bytes(seed));
         // The last answer is on its way yet, and would count for what comes next.
         own.wait_until_sent();
-        link.round_trips() - before
+        link.sequential_round_trips() - before
     };
     // The first one makes the folders above, too.
     cost("first", 2);

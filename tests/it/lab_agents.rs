@@ -4,12 +4,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use tympan_testkit::origin::{Answer, Gate, Origin};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer};
 
 use crate::program::{run_ok, tympan};
 
 /// Returns a plan whose threads log in with a row of `users.csv` each time.
-fn plan(origin: &Origin, threads: usize, loops: &str) -> String {
+fn plan(origin: &OriginServer, threads: usize, loops: &str) -> String {
     format!(
         r#"<?xml version="1.0" encoding="UTF-8"?>
 <jmeterTestPlan version="1.2" properties="5.0" jmeter="5.6.3"><hashTree>
@@ -55,7 +55,7 @@ fn stand_in(folder: &Path) -> PathBuf {
 
 #[test]
 fn four_agent_processes_use_each_user_once() {
-    let origin = Origin::start(|_| Answer::html("hello"));
+    let origin = OriginServer::start(|_| OriginResponse::html("hello"));
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), &plan(&origin, 40, "-1"), 2000);
     let rows = folder.path().join("rows.jtl");
@@ -68,7 +68,7 @@ fn four_agent_processes_use_each_user_once() {
     // On a busy machine the generator may say of itself that it was saturated; nothing may be lost.
     assert!(matches!(output.status.code(), Some(0 | 3)), "{output:?}");
     assert!(!told.contains("INCOMPLETE"), "{told}");
-    let mut seen: Vec<String> = origin.seen().iter().map(|seen| seen.target.clone()).collect();
+    let mut seen: Vec<String> = origin.requests().iter().map(|seen| seen.target.clone()).collect();
     seen.sort();
     let wanted: Vec<String> = (0..2000).map(|user| format!("/login?user=user{user:05}")).collect();
     assert_eq!(seen, wanted);
@@ -80,7 +80,7 @@ fn four_agent_processes_use_each_user_once() {
 
 /// Runs a plan in TOML with 1003 users and the given load on four agents; every user must come once.
 fn each_user_comes_once(load: &str) {
-    let origin = Origin::start(|_| Answer::html("hello"));
+    let origin = OriginServer::start(|_| OriginResponse::html("hello"));
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("data")).unwrap();
     let users: String = (0..1003).map(|user| format!("user{user:05},s{user}\n")).collect();
@@ -110,7 +110,7 @@ path = "/login?user=${{user}}"
     // On a busy machine the generator may say of itself that it was saturated; nothing may be lost.
     assert!(matches!(output.status.code(), Some(0 | 3)), "{output:?}");
     assert!(!told.contains("INCOMPLETE"), "{told}");
-    let mut seen: Vec<usize> = origin.seen().iter().map(|seen| row_of(&seen.target)).collect();
+    let mut seen: Vec<usize> = origin.requests().iter().map(|seen| row_of(&seen.target)).collect();
     seen.sort_unstable();
     assert_eq!(seen, (0..1003).collect::<Vec<_>>());
 }
@@ -125,14 +125,14 @@ fn four_agent_processes_divide_the_rows_of_a_plan_in_toml() {
 
 #[test]
 fn an_agent_that_dies_is_told_and_the_verdict_says_so() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let held = gate.clone();
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         // The third agent gets no answer to its later requests, so that it is at work when it dies.
         if row_of(&seen.target) % 4 == 2 && row_of(&seen.target) > 40 {
-            held.pass();
+            held.wait_open();
         }
-        Answer::html("hello")
+        OriginResponse::html("hello")
     });
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), &plan(&origin, 4, "100"), 1000);
@@ -142,7 +142,7 @@ fn an_agent_that_dies_is_told_and_the_verdict_says_so() {
         .args(["lab", "run", path.to_str().unwrap(), "--agents", "a,b,c,d", "--workers", "1"])
         .args(["--agent-program", env!("CARGO_BIN_EXE_tympan"), "--ssh", ssh.to_str().unwrap()]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    origin.wait_for(20);
+    origin.wait_for_requests(20);
     let pid = std::fs::read_to_string(folder.path().join("c.pid")).unwrap();
     let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -153,7 +153,7 @@ fn an_agent_that_dies_is_told_and_the_verdict_says_so() {
     assert!(told.contains("agent 3 (c) is lost"), "{told}");
     assert!(told.contains("INCOMPLETE: agent 3 (c) was lost after"), "{told}");
     // The others send what is theirs, no more and no less.
-    let seen = origin.seen();
+    let seen = origin.requests();
     let of = |agent: usize| seen.iter().filter(|seen| row_of(&seen.target) % 4 == agent).count();
     assert_eq!([of(0), of(1), of(3)], [100; 3]);
     assert!(of(2) < 100);
@@ -161,7 +161,7 @@ fn an_agent_that_dies_is_told_and_the_verdict_says_so() {
 
 #[test]
 fn a_manifest_is_printed_and_nothing_is_sent() {
-    let origin = Origin::start(|_| Answer::html("hello"));
+    let origin = OriginServer::start(|_| OriginResponse::html("hello"));
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), &plan(&origin, 4, "1"), 4);
     let path = path.to_str().unwrap();
@@ -187,7 +187,7 @@ fn a_manifest_is_printed_and_nothing_is_sent() {
     ] {
         assert!(told.contains(wanted), "{wanted}\n{told}");
     }
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
     let told =
         run_ok(&["lab", "run", path, "--agents", "2", "--emit", "k8s", "--agent-wait", "25m"]);
     assert!(told.contains("\"--agent-wait\", \"1500s\""), "{told}");

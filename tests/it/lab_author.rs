@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::program::{Demo, get, tympan};
 
@@ -187,7 +187,7 @@ fn what_cannot_be_loaded_is_refused_before_anything_is_sent() {
 fn plans_change_their_form_and_runs_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    let origin = Origin::always(Answer::html("x"));
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let plan = format!(
         "name = \"p\"\ntarget = \"http://{}\"\n[load]\nusers = 2\nvisits = 3\n[[scenario]]\nname = \"s\"\n[[scenario.step]]\npath = \"/a\"\n",
         origin.addr()
@@ -201,7 +201,7 @@ fn plans_change_their_form_and_runs_are_kept() {
         "nothing is replaced unasked"
     );
     assert_eq!(lab(path, "a:b", &["jmeter", "-n", "-t", "plan.jmx"]).code, Some(0));
-    assert_eq!(origin.requests(), 6);
+    assert_eq!(origin.request_count(), 6);
     let told = lab(path, "a:b", &["convert", "plan.jmx", "-o", "again.toml"]);
     assert_eq!(told.code, Some(0), "{}{}", told.text, told.errors);
     let told = lab(
@@ -210,7 +210,7 @@ fn plans_change_their_form_and_runs_are_kept() {
         &["run", "again.toml", "--keep", "runs", "--pid", &std::process::id().to_string()],
     );
     assert_eq!(told.code, Some(0), "{}{}", told.text, told.errors);
-    assert_eq!(origin.requests(), 12);
+    assert_eq!(origin.request_count(), 12);
     let run = std::fs::read_dir(path.join("runs")).unwrap().next().unwrap().unwrap().path();
     let hist = std::fs::read_to_string(run.join("hist.hlog")).unwrap();
     assert!(
@@ -246,11 +246,11 @@ fn plans_change_their_form_and_runs_are_kept() {
 fn a_kept_plan_holds_no_secret_and_runs_again_when_it_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         let sent = String::from_utf8_lossy(&seen.body).into_owned();
         let is_known = seen.header("authorization") == Some("Bearer s3cr3t-one")
             && sent == "user=ann&password=s3cr3t-two";
-        Answer::status(if is_known { 200 } else { 401 })
+        OriginResponse::with_status(if is_known { 200 } else { 401 })
     });
     let port = origin.addr().port();
     let toml = format!(
@@ -271,11 +271,11 @@ fn a_kept_plan_holds_no_secret_and_runs_again_when_it_is_given() {
         }
         let kept = run.join(name);
         let kept = kept.to_str().unwrap();
-        let before = origin.requests();
+        let before = origin.request_count();
         let refused = lab(path, "a:b", &["run", kept]);
         assert_eq!(refused.code, Some(2), "{}", refused.errors);
         assert!(refused.errors.contains("-Jkept.password=..."), "{}", refused.errors);
-        assert_eq!(origin.requests(), before, "nothing is sent without the secrets");
+        assert_eq!(origin.request_count(), before, "nothing is sent without the secrets");
         let again = lab(
             path,
             "a:b",

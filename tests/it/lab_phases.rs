@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tympan_testkit::origin::{Answer, Origin, dead_addr};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, refusing_addr};
 
 use crate::program::{run, tympan};
 
@@ -15,12 +15,14 @@ fn plan(folder: &Path, name: &str, more: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn site() -> Origin {
-    Origin::start(|seen| match seen.target.split('?').next().unwrap() {
-        "/page.html" => Answer::html("<img src=/gone.png>").header("Server-Timing", "render;dur=9"),
-        "/alone.html" => Answer::html("x"),
-        "/content/dam/lab" => Answer::status(403),
-        _ => Answer::status(404),
+fn site() -> OriginServer {
+    OriginServer::start(|seen| match seen.target.split('?').next().unwrap() {
+        "/page.html" => {
+            OriginResponse::html("<img src=/gone.png>").with_header("Server-Timing", "render;dur=9")
+        }
+        "/alone.html" => OriginResponse::html("x"),
+        "/content/dam/lab" => OriginResponse::with_status(403),
+        _ => OriginResponse::with_status(404),
     })
 }
 
@@ -48,12 +50,12 @@ fn plans_in_toml_are_checked_and_run() {
         "bad.toml:10:1: unknown key `expct` in `step`; did you mean `expect`?",
     );
     check(&["run", &bad, "--target", &target], 2, "nothing was run");
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
     check(&["run", &good, "--target", &target], 0, "requests 2 in");
-    assert_eq!(origin.requests_for("/page.html"), 2);
+    assert_eq!(origin.request_count_for("/page.html"), 2);
     check(&["run", &good, "--target", &target, "--rate", "10/s", "--for", "500ms"], 0, "service ");
     check(&["run", &strict, "--target", &target], 1, "MISSED visit");
-    check(&["run", &good, "--target", &format!("http://{}", dead_addr())], 3, "2 errors");
+    check(&["run", &good, "--target", &format!("http://{}", refusing_addr())], 3, "2 errors");
     check(&["run", &good, "--target", "http://a/b"], 2, "without a path");
 }
 
@@ -84,7 +86,7 @@ fn tests_of_phases_end_with_their_codes_and_keep_their_runs() {
         serde_json::from_str::<serde_json::Value>(&read("summary.json")).unwrap()["steps"]
             .is_array()
     );
-    let dead = format!("http://{}/", dead_addr());
+    let dead = format!("http://{}/", refusing_addr());
     check(&[&["breakpoint", &dead][..], &steps[..]].concat(), 3, "the target never answered");
     check(&["golive", &url], 2, "--avg");
     check(&["golive", &url, "--avg", "5/s", "--peak", "x"], 2, "is no rate");
@@ -125,9 +127,9 @@ fn tests_of_phases_end_with_their_codes_and_keep_their_runs() {
 fn the_tested_process_is_drawn_by_its_number_or_its_metrics() {
     let dir = tempfile::tempdir().unwrap();
     let metrics = "process_cpu_seconds_total 1\nprocess_threads 4\ntympan_pool_in_use{pool=\"work\"} 3\ntympan_pool_limit{pool=\"work\"} 4\n";
-    let origin = Origin::start(move |seen| match seen.target.as_str() {
-        "/metrics" => Answer::status(200).body(metrics),
-        _ => Answer::html("x"),
+    let origin = OriginServer::start(move |seen| match seen.target.as_str() {
+        "/metrics" => OriginResponse::with_status(200).with_body(metrics),
+        _ => OriginResponse::html("x"),
     });
     let url = format!("http://{}/", origin.addr());
     let file = dir.path().join("r.html");
@@ -216,7 +218,7 @@ fn pages_and_the_latency_goal_have_their_codes() {
         .unwrap();
     assert!(!String::from_utf8_lossy(&output.stdout).contains("secret"));
     assert_eq!(
-        origin.seen().last().unwrap().header("authorization"),
+        origin.requests().last().unwrap().header("authorization"),
         Some("Basic YWRtaW46c2VjcmV0")
     );
 }
@@ -231,12 +233,12 @@ fn told(words: &[&str], code: i32) -> serde_json::Value {
 }
 
 /// A site that refuses what is too large and what does not exist.
-fn sturdy() -> Origin {
-    Origin::start(|seen| match seen.target.split('?').next().unwrap() {
-        "/page.html" => Answer::html("orders"),
-        "/full" => Answer::status(if seen.body.len() > 1 << 20 { 413 } else { 204 }),
-        "/taken" => Answer::status(201),
-        _ => Answer::status(404),
+fn sturdy() -> OriginServer {
+    OriginServer::start(|seen| match seen.target.split('?').next().unwrap() {
+        "/page.html" => OriginResponse::html("orders"),
+        "/full" => OriginResponse::with_status(if seen.body.len() > 1 << 20 { 413 } else { 204 }),
+        "/taken" => OriginResponse::with_status(201),
+        _ => OriginResponse::with_status(404),
     })
 }
 
@@ -256,7 +258,7 @@ fn errors_bring_uploads_and_slow_clients_if_they_are_asked_for() {
     assert!(of(&json)["statuses"]["413"].as_u64() > Some(0), "{json}");
     assert!(json["slow"].is_null(), "{json}");
     let sizes: Vec<usize> = {
-        let seen = origin.seen();
+        let seen = origin.requests();
         seen.iter().filter(|seen| seen.target == "/full").map(|seen| seen.body.len()).collect()
     };
     assert!(!sizes.is_empty() && sizes.iter().all(|size| *size == 2 << 20), "{sizes:?}");
@@ -280,10 +282,10 @@ fn a_back_end_is_taken_away_by_a_command_and_brought_back() {
     let dir = tempfile::tempdir().unwrap();
     let away = dir.path().join("away");
     let switch = away.clone();
-    let origin = Origin::start(move |seen| match seen.target.split('?').next().unwrap() {
-        "/page.html" if switch.exists() => Answer::html("sorry"),
-        "/page.html" => Answer::html("orders"),
-        _ => Answer::status(404),
+    let origin = OriginServer::start(move |seen| match seen.target.split('?').next().unwrap() {
+        "/page.html" if switch.exists() => OriginResponse::html("sorry"),
+        "/page.html" => OriginResponse::html("orders"),
+        _ => OriginResponse::with_status(404),
     });
     let url = format!("http://{}/page.html", origin.addr());
     let base = ["errors", &url, "--rate", "20/s", "--for", "500ms", "--within", "60s"];
@@ -309,10 +311,10 @@ fn a_back_end_is_taken_away_by_a_command_and_brought_back() {
 #[test]
 fn authors_are_watched_beside_what_loads_them() {
     let metrics = "process_cpu_seconds_total 1\nprocess_threads 4\n";
-    let origin = Origin::start(move |seen| match seen.target.as_str() {
-        "/metrics" => Answer::status(200).body(metrics),
-        "/content/dam/lab" => Answer::status(201),
-        _ => Answer::html("x"),
+    let origin = OriginServer::start(move |seen| match seen.target.as_str() {
+        "/metrics" => OriginResponse::with_status(200).with_body(metrics),
+        "/content/dam/lab" => OriginResponse::with_status(201),
+        _ => OriginResponse::html("x"),
     });
     let author = format!("http://{}", origin.addr());
     let dam = format!("{author}/content/dam/lab");
@@ -400,7 +402,7 @@ fn what_measures_nothing_says_so_in_place_of_a_figure() {
     let dam = ["upload", "http://127.0.0.1:9/content/dam/x", "--size", "1", "--assets", "many"];
     check(&dam, 2, "`many` is no number");
     let journal = dir.path().join("j.jsonl");
-    let dead = format!("http://{}/", dead_addr());
+    let dead = format!("http://{}/", refusing_addr());
     let words = ["journal", "add", "--journal", journal.to_str().unwrap(), "x", "--", "get", &dead];
     let text = check(&words, 3, "no step is added: 1 x connection refused");
     assert!(!text.contains('{') && !journal.exists(), "{text}");

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::Output;
 
 use serde_json::Value;
-use tympan_testkit::origin::{Answer, Origin, dead_addr};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, refusing_addr};
 
 use crate::program::tympan;
 
@@ -36,13 +36,13 @@ fn verify_tells_same_from_changed_from_unanswered() {
     let path = folder.path();
     std::fs::write(path.join("pages.txt"), "/a.html\n").unwrap();
     std::fs::write(path.join("error.log"), "*ERROR* old\n").unwrap();
-    let before = Origin::always(Answer::html("one"));
+    let before = OriginServer::start_constant(OriginResponse::html("one"));
     let log = path.join("error.log");
-    let after = Origin::start(move |_| {
+    let after = OriginServer::start(move |_| {
         std::fs::write(&log, "*ERROR* old\n*ERROR* new\n").unwrap();
-        Answer::html("two")
+        OriginResponse::html("two")
     });
-    let url = |origin: &Origin| format!("http://{}", origin.addr());
+    let url = |origin: &OriginServer| format!("http://{}", origin.addr());
     let verify = |after: &str, more: &[&str]| {
         let before = url(&before);
         let mut words = vec!["verify", "pages.txt", "--before", &before, "--after", after];
@@ -54,7 +54,7 @@ fn verify_tells_same_from_changed_from_unanswered() {
     assert_eq!(changed.code, Some(1));
     assert_eq!(changed.json()["changes"][0]["diff"], "- one\n+ two");
     assert_eq!(changed.json()["errors_logged"][0]["line"], "*ERROR* new");
-    assert_eq!(verify(&format!("http://{}", dead_addr()), &[]).code, Some(3));
+    assert_eq!(verify(&format!("http://{}", refusing_addr()), &[]).code, Some(3));
     assert_eq!(verify("nonsense", &[]).code, Some(2));
     let unread = verify(&url(&before), &["--watch-log", "error.lgo"]);
     assert_eq!(unread.code, Some(3), "{}", unread.text);
@@ -111,13 +111,13 @@ fn every_load_fails_on_what_is_logged_as_an_error_meanwhile() {
     std::fs::write(path.join("quiet.log"), "*ERROR* old\n").unwrap();
     std::fs::write(path.join("loud.log"), "*ERROR* old\n").unwrap();
     let log = path.join("loud.log");
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let mut file = std::fs::File::options().append(true).open(&log).unwrap();
         file.write_all(b"*INFO* ERRORS are not meant\n*ERROR* [x] new\n").unwrap();
         // The usual mistakes of `errors` are answered as they should be.
         match seen.target.as_str() {
-            "/a.html" => Answer::html("x"),
-            _ => Answer::status(404),
+            "/a.html" => OriginResponse::html("x"),
+            _ => OriginResponse::with_status(404),
         }
     });
     let site = format!("http://{}", origin.addr());
@@ -164,9 +164,9 @@ fn ab_takes_all_options_of_its_manual() {
     let path = folder.path();
     std::fs::write(path.join("body.txt"), "ABC").unwrap();
     let count = std::sync::atomic::AtomicUsize::new(0);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let turn = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        Answer::html("x".repeat(1 + turn % 2)).header("Server", "test/1")
+        OriginResponse::html("x".repeat(1 + turn % 2)).with_header("Server", "test/1")
     });
     let page = format!("http://{}/p", origin.addr());
     let proxy = origin.addr().to_string();
@@ -210,7 +210,7 @@ fn ab_takes_all_options_of_its_manual() {
         let told = lab(path, &[&["ab"][..], options, &[page.as_str()]].concat());
         assert_eq!(told.code, Some(0), "{options:?}\n{}{}", told.text, told.errors);
         assert!(told.text.contains(text), "{options:?}: {text}\n{}", told.text);
-        let seen = origin.seen();
+        let seen = origin.requests();
         let last = seen.last().unwrap();
         let body = String::from_utf8_lossy(&last.body);
         let headers: Vec<String> = last
@@ -244,13 +244,13 @@ fn ab_takes_all_options_of_its_manual() {
         (&["-o", &page], "unexpected argument"),
         (&[], "required"),
     ];
-    let before = origin.requests();
+    let before = origin.request_count();
     for (words, why) in refused {
         let told = lab(path, &[&["ab"][..], words].concat());
         assert_eq!(told.code, Some(2), "{words:?}\n{}{}", told.text, told.errors);
         assert!(told.errors.contains(why), "{words:?}: {why}\n{}", told.errors);
     }
-    assert_eq!(origin.requests(), before);
+    assert_eq!(origin.request_count(), before);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_check_names_the_subset_of_each_plan_and_leaves_out_what_it_may() {
     let refused = lab(path, &["run", "odd.jmx"]);
     assert_eq!(refused.code, Some(2));
     assert!(refused.errors.contains("--allow-ignore JDBCSampler"), "{}", refused.errors);
-    let origin = Origin::always(Answer::html("x"));
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let port = format!("-Jport={}", origin.addr().port());
     for agents in [&[][..], &["--agents", "2"]] {
         let words = ["run", "odd.jmx", &port, "--allow-ignore", "JDBCSampler"];
@@ -288,7 +288,7 @@ fn a_check_names_the_subset_of_each_plan_and_leaves_out_what_it_may() {
         assert_eq!(run.code, Some(0), "{}{}", run.text, run.errors);
         assert!(run.text.contains("LEFT OUT odd.jmx:"), "{}", run.text);
     }
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 /// A line of one round is not told again in the next, and still fails the whole.
@@ -299,11 +299,11 @@ fn a_latency_goal_that_is_watched_tells_new_lines_once() {
     let log = path.join("error.log");
     std::fs::write(&log, "").unwrap();
     let count = std::sync::atomic::AtomicUsize::new(0);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         if count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
             std::fs::write(&log, "*ERROR* only once\n").unwrap();
         }
-        Answer::html("x")
+        OriginResponse::html("x")
     });
     let page = format!("http://{}/", origin.addr());
     let words = ["slo", &page, "--samples", "1", "--watch", "--rounds", "2"];
@@ -363,7 +363,7 @@ fn series_are_compared_if_there_are_enough_runs() {
 #[test]
 fn a_journal_compares_only_what_asked_for_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    let origin = Origin::always(Answer::html("hello"));
+    let origin = OriginServer::start_constant(OriginResponse::html("hello"));
     let url = format!("http://{}/", origin.addr());
     let add = |what: &str, count: &str| {
         lab(folder.path(), &["journal", "add", what, "--", "get", &url, "-n", count])
@@ -387,7 +387,7 @@ fn a_journal_compares_only_what_asked_for_the_same() {
         .code,
         Some(2)
     );
-    let lost = format!("http://{}/", dead_addr());
+    let lost = format!("http://{}/", refusing_addr());
     assert_eq!(lab(folder.path(), &["journal", "add", "x", "--", "get", &lost]).code, Some(3));
     let shown = lab(folder.path(), &["journal", "show", "--json"]).json();
     assert_eq!(shown["steps"].as_array().unwrap().len(), 3, "what was not measured is no step");
@@ -396,7 +396,7 @@ fn a_journal_compares_only_what_asked_for_the_same() {
 #[test]
 fn a_journal_keeps_no_secret() {
     let folder = tempfile::tempdir().unwrap();
-    let origin = Origin::always(Answer::html("hello"));
+    let origin = OriginServer::start_constant(OriginResponse::html("hello"));
     let address = origin.addr().to_string();
     let url = format!("http://u5er:pa55@{address}/a?access_token=t0ken&page=2");
     let words = ["-H", "Authorization: Bearer be4rer", "-H", "Accept-Language: de", "-n", "2"];
@@ -420,7 +420,10 @@ fn a_journal_keeps_no_secret() {
 #[test]
 fn a_journal_tells_other_plans_loads_and_targets() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (Origin::always(Answer::html("hello")), Origin::always(Answer::html("hello")));
+    let (one, two) = (
+        OriginServer::start_constant(OriginResponse::html("hello")),
+        OriginServer::start_constant(OriginResponse::html("hello")),
+    );
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let plan = |path: &str| {
         let text = format!(
@@ -466,9 +469,9 @@ fn a_journal_tells_other_plans_loads_and_targets() {
 #[test]
 fn sites_are_walked_through_profiled_and_replayed() {
     let folder = tempfile::tempdir().unwrap();
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/a.html" => Answer::html("<a href='b.html?x=1'>b</a>"),
-        _ => Answer::html("x"),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/a.html" => OriginResponse::html("<a href='b.html?x=1'>b</a>"),
+        _ => OriginResponse::html("x"),
     });
     let site = format!("http://{}", origin.addr());
     let walked = lab(folder.path(), &["cacheability", &format!("{site}/a.html"), "--json"]);
@@ -490,11 +493,11 @@ fn sites_are_walked_through_profiled_and_replayed() {
     ];
     assert_eq!(lab(folder.path(), &words).code, Some(0));
     assert_eq!(lab(folder.path(), &["check", "plan.toml"]).code, Some(0));
-    let before = origin.requests();
+    let before = origin.request_count();
     let replayed =
         lab(folder.path(), &["replay", "access.log", "--target", &site, "--speed", "9x", "--json"]);
     assert_eq!(replayed.json()["total"]["samples"], 3, "{}", replayed.errors);
-    assert_eq!(origin.requests(), before + 3);
+    assert_eq!(origin.request_count(), before + 3);
     std::fs::write(folder.path().join("no.log"), "nonsense\n").unwrap();
     assert_eq!(lab(folder.path(), &["profile", "no.log"]).code, Some(2));
 }

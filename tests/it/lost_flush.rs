@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use tympan_testkit::origin::{Answer, Origin, PATIENCE, Seen};
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer, WAIT_TIMEOUT};
 
 use crate::program::{Demo, ask, get};
 
@@ -17,24 +17,24 @@ const NEXT: &str = "/content/wayfare/en/about";
 fn wait(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "waited in vain for {what}");
         std::thread::yield_now();
     }
 }
 
 /// Tells whether a flush is about the page that is changed last.
-fn is_next(flush: &Seen) -> bool {
+fn is_next(flush: &OriginRequest) -> bool {
     let body = String::from_utf8_lossy(&flush.body);
     flush.header("cq-handle").is_some_and(|handle| handle.starts_with(NEXT))
         || body.lines().any(|line| line.starts_with(NEXT))
 }
 
 /// Starts a proxy in front of a dispatcher that swallows flushes while it is told to.
-fn proxy(dispatcher: std::net::SocketAddr, is_lossy: &Arc<AtomicBool>) -> Origin {
+fn proxy(dispatcher: std::net::SocketAddr, is_lossy: &Arc<AtomicBool>) -> OriginServer {
     let is_lossy = Arc::clone(is_lossy);
-    Origin::start(move |seen| {
+    OriginServer::start(move |seen| {
         if is_lossy.load(Ordering::SeqCst) && !is_next(seen) {
-            return Answer::html("<H1>OK</H1>\r\n");
+            return OriginResponse::html("<H1>OK</H1>\r\n");
         }
         let own = ["host", "connection", "content-length", "transfer-encoding"];
         let headers: Vec<(&str, String)> = seen
@@ -44,14 +44,14 @@ fn proxy(dispatcher: std::net::SocketAddr, is_lossy: &Arc<AtomicBool>) -> Origin
             .map(|(name, value)| (name.as_str(), value.clone()))
             .collect();
         match ask(dispatcher, &seen.method, &seen.target, &headers, &seen.body) {
-            Ok(answer) => Answer::status(answer.status).body(answer.body),
-            Err(_gone) => Answer::status(502),
+            Ok(answer) => OriginResponse::with_status(answer.status).with_body(answer.body),
+            Err(_gone) => OriginResponse::with_status(502),
         }
     })
 }
 
 /// Returns run and count of a flush.
-fn order(flush: &Seen) -> (String, u64) {
+fn order(flush: &OriginRequest) -> (String, u64) {
     let order = flush.header("x-tympan-order").expect("flushes are numbered");
     let mut words = order.rsplitn(3, ' ');
     let (count, run) = (words.next().unwrap(), words.next().unwrap());
@@ -71,7 +71,7 @@ fn a_lost_flush_is_missed_by_the_next_one_and_healed() {
     );
     assert_eq!(demo.post(&format!("{agent}/jcr:content"), &settings).status, 200);
     assert_eq!(demo.post(agent, ":operation=activate").status, 200);
-    wait("the publisher to use the proxy", || proxy.requests() > 0);
+    wait("the publisher to use the proxy", || proxy.request_count() > 0);
     let (lost, next) = (format!("{LOST}.html"), format!("{NEXT}.html"));
     let shows = |address, url: &str, text: &str| {
         let answer = get(address, url);
@@ -90,7 +90,7 @@ fn a_lost_flush_is_missed_by_the_next_one_and_healed() {
     }
     // A page that was not cached shows a change before its flush has come.
     let has_come = |page: &str| {
-        let seen = proxy.seen();
+        let seen = proxy.requests();
         seen.iter().any(|flush| flush.header("cq-handle") == Some(page))
     };
     wait("both flushes to come", || has_come(LOST) && has_come(NEXT));
@@ -101,16 +101,16 @@ fn a_lost_flush_is_missed_by_the_next_one_and_healed() {
     });
 
     is_lossy.store(true, Ordering::SeqCst);
-    let before = proxy.requests();
+    let before = proxy.request_count();
     change(LOST, "Zebra-two");
-    wait("the flush to be lost", || proxy.requests() > before);
+    wait("the flush to be lost", || proxy.request_count() > before);
     wait("the publisher to show the change", || shows(demo.publish, &lost, "Zebra-two"));
     assert!(shows(demo.dispatcher, &lost, "Zebra-one"), "nobody told the dispatcher");
 
     change(NEXT, "Ibis-two");
     wait("visitors to see what was lost", || shows(demo.dispatcher, &lost, "Zebra-two"));
     wait("visitors to see what came next", || shows(demo.dispatcher, &next, "Ibis-two"));
-    let seen = proxy.seen();
+    let seen = proxy.requests();
     let passed = (before..seen.len()).find(|at| is_next(&seen[*at])).unwrap();
     assert!(passed > before);
     let orders: Vec<_> = seen[before - 1..=passed].iter().map(order).collect();

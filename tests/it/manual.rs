@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
-use tympan_testkit::manual::{FencedBlock, fenced_blocks, pages};
+use tympan_testkit::manual::{FencedBlock, parse_fenced_blocks, read_manual_pages};
 
 use crate::program::{Demo, run_ok, tympan};
 
@@ -172,10 +172,10 @@ fn commands_of_the_manual_work_as_printed() {
     let plan = std::fs::read_to_string(project.join("tests/manual.toml")).unwrap();
     let plan: ManualPlan = toml::from_str(&plan).unwrap();
     let mut blocks: BTreeMap<String, Vec<(usize, String)>> = BTreeMap::new();
-    for page in pages(project) {
-        let scripts = fenced_blocks(&page.text);
+    for page in read_manual_pages(project) {
+        let scripts = parse_fenced_blocks(&page.text);
         let scripts = scripts.iter().filter_map(|block| Some((block.line, script_of(block)?)));
-        blocks.entry(page.name).or_default().extend(scripts);
+        blocks.entry(page.path).or_default().extend(scripts);
     }
     blocks.retain(|_, scripts| !scripts.is_empty());
     let dir = tempfile::tempdir().unwrap();

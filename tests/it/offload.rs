@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tympan_testkit::bucket_server::BucketServer;
-use tympan_testkit::postgres::PostgresServer;
+use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::pictures::{bitmap, upload};
 use crate::program::{Running, ask, basic, free_address, post, run, run_ok};
@@ -20,7 +20,7 @@ const TOPIC: &str =
 
 fn start(home: &Path, address: SocketAddr, more: &[&str]) -> Running {
     let (home, address) = (configured(home, ("offload", "10s"), ""), address.to_string());
-    let url = PostgresServer::shared().url();
+    let url = PostgresServer::shared_server().url();
     let mut arguments = vec!["author", "--home", &home, "--listen", &address, "--database", &url];
     arguments.extend(more);
     Running::start(&arguments)
@@ -169,9 +169,10 @@ fn finished_by(address: SocketAddr, password: &str) -> u64 {
 #[test]
 fn an_assets_process_shares_blobs_in_a_bucket() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let Some(bucket) = BucketServer::moto(target.parent().unwrap()) else { return };
+    let Some(bucket) = BucketServer::start_moto(target.parent().unwrap()) else { return };
     let dir = tempfile::tempdir().unwrap();
-    let (url, settings) = (PostgresServer::shared().url(), bucket.settings(bucket.addr()));
+    let (url, settings) =
+        (PostgresServer::shared_server().url(), bucket.client_settings(bucket.addr()));
     let variables: Vec<(&str, &str)> =
         settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let start = |name: &str, address: SocketAddr, more: &[&str]| {
@@ -220,7 +221,7 @@ fn an_assets_process_shares_blobs_in_a_bucket() {
 }
 
 fn token(home: &Path) -> String {
-    let url = PostgresServer::shared().url();
+    let url = PostgresServer::shared_server().url();
     let made = crate::program::tympan()
         .args(["user", "token", "admin", "--home", home.to_str().unwrap()])
         .env("TYMPAN_DATABASE", url)
@@ -242,7 +243,7 @@ fn a_process_for_assets_needs_a_database_to_share() {
 #[test]
 fn a_process_for_assets_needs_the_blobs_of_the_author() {
     let dir = tempfile::tempdir().unwrap();
-    let url = PostgresServer::shared().url();
+    let url = PostgresServer::shared_server().url();
     let author_home = dir.path().join("author");
     let home = configured(&author_home, ("offload_blobs", "60s"), "");
     let address = free_address();

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tympan_testkit::legacy::Legacy;
-use tympan_testkit::origin::dead_addr;
+use tympan_testkit::legacy_system::LegacySystem;
+use tympan_testkit::origin_server::refusing_addr;
 
 use crate::program::{Answer, Demo, ask, get};
 
@@ -170,7 +170,7 @@ fn a_dead_back_end_leaves_the_pages_decorated() {
     let dir = tempfile::tempdir().unwrap();
     let publish = dir.path().join("publish");
     std::fs::create_dir_all(&publish).unwrap();
-    let config = format!("[back_ends.portal]\nurl = \"http://{}\"\n", dead_addr());
+    let config = format!("[back_ends.portal]\nurl = \"http://{}\"\n", refusing_addr());
     std::fs::write(publish.join("tympan.toml"), config).unwrap();
     let demo = Demo::start(dir.path());
     let (name, password) = customers(dir.path()).remove(0);
@@ -193,7 +193,7 @@ fn a_slow_back_end_is_asked_once_for_a_crowd() {
     let dir = tempfile::tempdir().unwrap();
     let publish = dir.path().join("publish");
     std::fs::create_dir_all(&publish).unwrap();
-    let legacy = Legacy::start(
+    let legacy = LegacySystem::start(
         std::time::Duration::from_millis(300),
         "{\"name\": \"Anna\", \"since\": 1970, \"orders\": [], \"draft\": {}, \"step\": 1, \"start\": \"sea\"}",
     );
@@ -219,8 +219,12 @@ fn a_slow_back_end_is_asked_once_for_a_crowd() {
         let page = one.join().unwrap();
         assert!(page.text().contains("customer since 1970"), "{}", page.text());
     }
-    assert_eq!(legacy.most_at_once(), 1, "one address is asked by one request at a time");
-    assert!(legacy.requests() <= 16);
+    assert_eq!(
+        legacy.max_concurrent_requests(),
+        1,
+        "one address is asked by one request at a time"
+    );
+    assert!(legacy.request_count() <= 16);
 }
 
 #[test]

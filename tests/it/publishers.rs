@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tympan_testkit::postgres::PostgresServer;
+use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::program::{Running, ask, free_address, post};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::program::{Demo, get};
 
@@ -269,7 +269,7 @@ fn activating_keeps_a_version_unless_it_is_turned_off() {
 fn a_precise_agent_names_every_url_that_shows_a_change_and_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let demo = Demo::start(dir.path());
-    let cache = Origin::always(Answer::status(200));
+    let cache = OriginServer::start_constant(OriginResponse::with_status(200));
     let agent = "/etc/replication/agents.publish/flush";
     let settings =
         format!("./serializationType=precise&./transportUri=http://{}/flush", cache.addr());
@@ -278,7 +278,7 @@ fn a_precise_agent_names_every_url_that_shows_a_change_and_no_other() {
     let flush_of = |path: &str, after: usize| {
         let started = Instant::now();
         loop {
-            let seen = cache.seen();
+            let seen = cache.requests();
             let found = seen.iter().skip(after).find(|one| one.header("cq-handle") == Some(path));
             if let Some(found) = found {
                 return found.clone();
@@ -305,7 +305,7 @@ fn a_precise_agent_names_every_url_that_shows_a_change_and_no_other() {
         .map(|name| format!("/content/wayfare/en{name}.html"));
     let draw = || urls.clone().map(|url| get(demo.publish, &url).text());
     let before = draw();
-    let after = cache.requests();
+    let after = cache.request_count();
     activate("Another-title");
     let flush = flush_of(PAGE, after);
     let after = draw();

@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value as Json, json};
 use std::time::SystemTime;
-use tympan_content::package::{Limits, Package};
+use tympan_content::package::{ContentPackage, PackageLimits};
 use tympan_content::{Node, NodePath, Property, Repository, Value};
-use tympan_render::{Body, Mode, Options, Outcome, RenderRequest, Renderer};
+use tympan_render::{
+    RenderMode, RenderOptions, RenderOutcome, RenderRequest, RenderResponseBody, Renderer,
+};
 
 use crate::program::fixtures;
 
@@ -15,7 +17,7 @@ fn expected_value(value: &Value) -> Json {
         Value::Double(number) => json!(number),
         Value::Boolean(truth) => json!(truth),
         Value::Date(date) => {
-            let zoned = date.zoned().unwrap();
+            let zoned = date.to_zoned().unwrap();
             json!(zoned.strftime("%a %b %d %Y %H:%M:%S GMT%z").to_string())
         }
         value => json!(value.to_text()),
@@ -48,20 +50,24 @@ fn compare(node: &Node, object: &Map<String, Json>, faults: &mut Vec<String>) {
 #[test]
 fn every_node_of_the_real_packages_reads_back_as_json() {
     let Some(packages) = fixtures("packages") else { return };
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     for name in [
         "core.wcm.components.examples.ui.content-2.26.0.zip",
         "core.wcm.components.content-2.29.0.zip",
         "wknd.ui.content.sample.zip",
         "wknd.ui.content.zip",
     ] {
-        let mut package = Package::open(&packages.join(name), &Limits::default()).unwrap();
+        let mut package =
+            ContentPackage::open(&packages.join(name), &PackageLimits::default()).unwrap();
         let mut session = repository.session("admin").unwrap();
         package.install(&mut session, &mut |_| {}).unwrap();
         session.commit(name, SystemTime::UNIX_EPOCH).unwrap();
     }
     let snapshot = repository.snapshot().unwrap();
-    let renderer = Renderer::new(&repository, Options { mode: Mode::Author, ..Options::default() });
+    let renderer = Renderer::new(
+        &repository,
+        RenderOptions { mode: RenderMode::Author, ..RenderOptions::default() },
+    );
     let mut waiting = vec![NodePath::root()];
     let (mut nodes, mut values, mut faults) = (0, 0, Vec::new());
     while let Some(path) = waiting.pop() {
@@ -73,8 +79,10 @@ fn every_node_of_the_real_packages_reads_back_as_json() {
         }
         let encoded = percent_encoding::utf8_percent_encode(path.as_str(), PATH).to_string();
         let drawn = renderer.render(&snapshot, &RenderRequest::get(&format!("{encoded}.1.json")));
-        let Body::Bytes(bytes) = &drawn.body else { panic!("{path}: {:?}", drawn.outcome) };
-        if drawn.outcome != Outcome::Ok {
+        let RenderResponseBody::Bytes(bytes) = &drawn.body else {
+            panic!("{path}: {:?}", drawn.outcome)
+        };
+        if drawn.outcome != RenderOutcome::Ok {
             faults.push(format!("{path}: {:?}", drawn.outcome));
             continue;
         }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tympan_testkit::origin::PATIENCE;
+use tympan_testkit::origin_server::WAIT_TIMEOUT;
 
 use crate::program::{Demo, ask, free_address, get};
 
@@ -51,7 +51,7 @@ impl Varnish {
         while ask(address, "GET", "/", &[], b"").is_err() {
             let errors = || std::fs::read_to_string(folder.join("errors")).unwrap();
             assert!(varnish.child.try_wait().unwrap().is_none(), "{}", errors());
-            assert!(begun.elapsed() < PATIENCE, "it never answers: {}", errors());
+            assert!(begun.elapsed() < WAIT_TIMEOUT, "it never answers: {}", errors());
             std::thread::yield_now();
         }
         Some(varnish)
@@ -88,7 +88,7 @@ fn a_change_drops_what_shows_it_and_nothing_else() {
             if draws() == before {
                 return before;
             }
-            assert!(begun.elapsed() < PATIENCE, "Varnish keeps nothing: {:?}", visit());
+            assert!(begun.elapsed() < WAIT_TIMEOUT, "Varnish keeps nothing: {:?}", visit());
         }
     };
     let first = settle();
@@ -104,7 +104,7 @@ fn a_change_drops_what_shows_it_and_nothing_else() {
         assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
         let begun = Instant::now();
         while !get(varnish.address, &url).text().contains(title) {
-            assert!(begun.elapsed() < PATIENCE, "Varnish never shows {title}");
+            assert!(begun.elapsed() < WAIT_TIMEOUT, "Varnish never shows {title}");
             std::thread::yield_now();
         }
     };
@@ -112,7 +112,7 @@ fn a_change_drops_what_shows_it_and_nothing_else() {
     show("Heron-one");
     let begun = Instant::now();
     while settle()[1] == first[1] {
-        assert!(begun.elapsed() < PATIENCE, "nothing dropped all");
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "nothing dropped all");
     }
     let before = settle();
     show("Heron-two");

@@ -56,7 +56,8 @@ impl Kept {
             reference: "main",
             path: "/tympan/bench",
             view: None,
-            below: None, files: &[],
+            below: None,
+            files: &[],
         };
         let saved = save_repository(&session, source, &SaveOptions::new(self.who.clone(), now()?))?;
         drop(lock);

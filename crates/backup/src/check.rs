@@ -7,32 +7,32 @@ use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 
-use crate::backend::FileKind;
-use crate::error::{Error, Result, is_lost};
-use crate::id::Id;
-use crate::look::walk_trees;
-use crate::save::Progress;
-use crate::seal::OVERHEAD;
+use crate::backend::VaultFileKind;
+use crate::error::{Error, Result, is_data_lost};
+use crate::inspection::walk_trees;
+use crate::object_id::VaultObjectId;
+use crate::save::BackupProgress;
 use crate::vault::Vault;
-use crate::vault::index::{BlobKind, Index, StoredIndex, StoredPack};
-use crate::vault::node::{Node, NodeKind};
-use crate::vault::write::parse_header;
+use crate::vault::index::{PackBlobKind, StoredIndex, StoredPack, VaultIndex};
+use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
+use crate::vault::pack_writer::parse_pack_header;
+use crate::vault_key::SEAL_OVERHEAD_BYTES;
 
 /// How deep to look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Depth {
+pub enum CheckDepth {
     /// Snapshots, folders and the index; packs by their lengths.
     #[default]
     Structure,
     /// All packs too, to the last byte.
     Data,
     /// One part of the packs, of so many: `(1, 7)` on Monday, `(2, 7)` on Tuesday.
-    Part(u8, u8),
+    Subset(u8, u8),
 }
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
-pub struct CheckReport {
+pub struct VaultCheckReport {
     /// Snapshots that were looked at.
     pub snapshots: usize,
     /// Packs that an index lists.
@@ -40,7 +40,7 @@ pub struct CheckReport {
     /// Packs that were read.
     pub packs_read: usize,
     /// Packs that no index lists: what a run left that did not end. They do no harm; a prune removes them.
-    pub unlisted_packs: usize,
+    pub unindexed_packs: usize,
     /// Packs that a prune has marked, and a later one removes.
     pub marked_packs: usize,
     /// What is wrong.
@@ -51,25 +51,29 @@ pub struct CheckReport {
 ///
 /// # Errors
 /// If the place cannot be read at all; damage is in the report.
-pub fn check(vault: &Vault, depth: Depth, progress: &Progress) -> Result<CheckReport> {
-    let mut report = CheckReport::default();
-    let (index, stored, marked) = load(vault, &mut report)?;
+pub fn check_vault(
+    vault: &Vault,
+    depth: CheckDepth,
+    progress: &BackupProgress,
+) -> Result<VaultCheckReport> {
+    let mut report = VaultCheckReport::default();
+    let (index, stored, marked) = load_readable_index(vault, &mut report)?;
     report.packs = stored.len();
     check_packs(vault, (&stored, &marked), &mut report)?;
     check_snapshots(vault, &index, &mut report)?;
-    let part = |id: &Id| match depth {
-        Depth::Structure => false,
-        Depth::Data => true,
-        Depth::Part(number, of) => {
+    let part = |id: &VaultObjectId| match depth {
+        CheckDepth::Structure => false,
+        CheckDepth::Data => true,
+        CheckDepth::Subset(number, of) => {
             id.as_bytes().first().is_some_and(|byte| byte % of.max(1) + 1 == number)
         }
     };
     let wanted: Vec<&StoredPack> = stored.iter().filter(|pack| part(&pack.id)).collect();
     progress.expected_items.store(wanted.len() as u64, std::sync::atomic::Ordering::Relaxed);
     let faults = wanted.par_iter().map(|pack| {
-        progress.go_on()?;
-        let faults = read_pack(vault, pack)?;
-        progress.add(1, 0);
+        progress.check_running()?;
+        let faults = check_pack_content(vault, pack)?;
+        progress.add_done(1, 0);
         Ok(faults)
     });
     report.packs_read = wanted.len();
@@ -79,11 +83,14 @@ pub fn check(vault: &Vault, depth: Depth, progress: &Progress) -> Result<CheckRe
 }
 
 /// Loads all index files that can be read: what they list, and which packs are marked.
-fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPack>, HashSet<Id>)> {
-    let (mut index, mut stored) = (Index::default(), HashMap::new());
+fn load_readable_index(
+    vault: &Vault,
+    report: &mut VaultCheckReport,
+) -> Result<(VaultIndex, Vec<StoredPack>, HashSet<VaultObjectId>)> {
+    let (mut index, mut stored) = (VaultIndex::default(), HashMap::new());
     let mut marked = HashSet::new();
-    for (id, _) in vault.list(FileKind::Index)? {
-        match vault.read_json::<StoredIndex>(FileKind::Index, &id) {
+    for (id, _) in vault.list_files(VaultFileKind::Index)? {
+        match vault.read_json::<StoredIndex>(VaultFileKind::Index, &id) {
             Ok(file) => {
                 for pack in file.packs {
                     index.add(&pack);
@@ -91,7 +98,7 @@ fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPac
                 }
                 marked.extend(file.packs_to_delete.iter().map(|pack| pack.id));
             }
-            Err(error) if error.is_loss() => report.faults.push(crate::chain(&error)),
+            Err(error) if error.is_loss() => report.faults.push(crate::join_error_causes(&error)),
             Err(error) => return Err(error),
         }
     }
@@ -100,21 +107,22 @@ fn load(vault: &Vault, report: &mut CheckReport) -> Result<(Index, Vec<StoredPac
 }
 
 /// Returns the length that a pack has with what an index says of it.
-pub(crate) fn length_of_pack(pack: &StoredPack) -> u64 {
+pub(crate) fn pack_length(pack: &StoredPack) -> u64 {
     let blobs: u64 = pack.blobs.iter().map(|blob| u64::from(blob.length)).sum();
     let entries =
         pack.blobs.iter().map(|blob| if blob.uncompressed_length.is_some() { 41 } else { 37 });
-    blobs + entries.sum::<u64>() + OVERHEAD as u64 + 4
+    blobs + entries.sum::<u64>() + SEAL_OVERHEAD_BYTES as u64 + 4
 }
 
 fn check_packs(
     vault: &Vault,
-    (stored, marked): (&[StoredPack], &HashSet<Id>),
-    report: &mut CheckReport,
+    (stored, marked): (&[StoredPack], &HashSet<VaultObjectId>),
+    report: &mut VaultCheckReport,
 ) -> Result<()> {
-    let there: HashMap<Id, u64> = vault.list(FileKind::Pack)?.into_iter().collect();
+    let there: HashMap<VaultObjectId, u64> =
+        vault.list_files(VaultFileKind::Pack)?.into_iter().collect();
     for pack in stored {
-        let expected = length_of_pack(pack);
+        let expected = pack_length(pack);
         match there.get(&pack.id) {
             None => report.faults.push(format!("the pack `{}` is listed and not there", pack.id)),
             Some(length) if *length != expected => report
@@ -123,30 +131,31 @@ fn check_packs(
             Some(_) => {}
         }
     }
-    let listed: HashSet<&Id> = stored.iter().map(|pack| &pack.id).collect();
+    let listed: HashSet<&VaultObjectId> = stored.iter().map(|pack| &pack.id).collect();
     let unlisted = there.keys().filter(|id| !listed.contains(id));
-    let (marked, unlisted): (Vec<&Id>, Vec<&Id>) = unlisted.partition(|id| marked.contains(id));
-    (report.marked_packs, report.unlisted_packs) = (marked.len(), unlisted.len());
+    let (marked, unlisted): (Vec<&VaultObjectId>, Vec<&VaultObjectId>) =
+        unlisted.partition(|id| marked.contains(id));
+    (report.marked_packs, report.unindexed_packs) = (marked.len(), unlisted.len());
     Ok(())
 }
 
-fn check_snapshots(vault: &Vault, index: &Index, report: &mut CheckReport) -> Result<()> {
+fn check_snapshots(vault: &Vault, index: &VaultIndex, report: &mut VaultCheckReport) -> Result<()> {
     let mut roots = Vec::new();
-    for (id, _) in vault.list(FileKind::Snapshot)? {
+    for (id, _) in vault.list_files(VaultFileKind::Snapshot)? {
         report.snapshots += 1;
-        match vault.read_json::<crate::Snapshot>(FileKind::Snapshot, &id) {
+        match vault.read_json::<crate::VaultSnapshot>(VaultFileKind::Snapshot, &id) {
             Ok(snapshot) => roots.push(snapshot.tree),
-            Err(error) if error.is_loss() => report.faults.push(crate::chain(&error)),
+            Err(error) if error.is_loss() => report.faults.push(crate::join_error_causes(&error)),
             Err(error) => return Err(error),
         }
     }
     walk_trees((vault, index), &roots, &mut |id, tree| {
         match tree {
             Ok(tree) => {
-                let faults = tree.nodes.iter().filter_map(|node| fault_of(index, node));
+                let faults = tree.nodes.iter().filter_map(|node| find_node_fault(index, node));
                 report.faults.extend(faults.map(|fault| format!("in the folder `{id}`: {fault}")));
             }
-            Err(error) if error.is_loss() => report.faults.push(crate::chain(&error)),
+            Err(error) if error.is_loss() => report.faults.push(crate::join_error_causes(&error)),
             Err(error) => return Err(error),
         }
         Ok(())
@@ -154,34 +163,36 @@ fn check_snapshots(vault: &Vault, index: &Index, report: &mut CheckReport) -> Re
 }
 
 /// Tells what is wrong with a node.
-fn fault_of(index: &Index, node: &Node) -> Option<String> {
+fn find_node_fault(index: &VaultIndex, node: &SnapshotNode) -> Option<String> {
     let name = node.text_name();
-    if node.kind == NodeKind::Dir && node.subtree.is_none() {
+    if node.kind == SnapshotNodeKind::Dir && node.subtree.is_none() {
         return Some(format!("`{name}` is a folder without a list of what is in it"));
     }
     let mut length = 0;
     for id in node.content.iter().flatten() {
-        match index.plain_length(BlobKind::Data, id) {
+        match index.plain_length(PackBlobKind::Data, id) {
             Some(piece) => length += piece,
             None => return Some(format!("the piece `{id}` of `{name}` is in no index")),
         }
     }
-    (node.kind == NodeKind::File && length != node.size)
+    (node.kind == SnapshotNodeKind::File && length != node.size)
         .then(|| format!("`{name}` has {} bytes, and its pieces have {length}", node.size))
 }
 
 /// Reads a pack to its last byte; returns what is wrong.
-fn read_pack(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
+fn check_pack_content(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
     let fault = |text: &str| Ok(vec![format!("the pack `{}`: {text}", pack.id)]);
-    let bytes = match vault.backend().read(FileKind::Pack, &pack.id) {
+    let bytes = match vault.backend().read(VaultFileKind::Pack, &pack.id) {
         Ok(bytes) => bytes,
-        Err(error) if is_lost(&error) => return fault(&error.to_string()),
-        Err(error) => return Err(Error::backend("read", FileKind::Pack, &pack.id)(error)),
+        Err(error) if is_data_lost(&error) => return fault(&error.to_string()),
+        Err(error) => return Err(Error::backend("read", VaultFileKind::Pack, &pack.id)(error)),
     };
-    if Id::of(&bytes) != pack.id {
+    if VaultObjectId::of(&bytes) != pack.id {
         return fault("its bytes do not have the hash that it is named by");
     }
-    let Some(header) = vault.pack_header(&bytes) else { return fault("its header is damaged") };
+    let Some(header) = vault.open_pack_header(&bytes) else {
+        return fault("its header is damaged");
+    };
     let facts =
         |blob: &crate::vault::index::StoredBlob| (blob.id, blob.kind, blob.offset, blob.length);
     let mut listed: Vec<_> = pack.blobs.iter().map(facts).collect();
@@ -193,7 +204,7 @@ fn read_pack(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
     for blob in &header {
         let (begin, end) = (blob.offset as usize, blob.offset as usize + blob.length as usize);
         let sealed = bytes.get(begin..end).unwrap_or_default().to_vec();
-        if let Err(error) = vault.open_stored(blob, sealed) {
+        if let Err(error) = vault.open_stored_blob(blob, sealed) {
             faults.push(format!("the pack `{}`: {error}", pack.id));
         }
     }
@@ -202,10 +213,13 @@ fn read_pack(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
 
 impl Vault {
     /// Reads the header at the end of a pack; nothing if it is damaged.
-    pub(crate) fn pack_header(&self, bytes: &[u8]) -> Option<Vec<crate::vault::index::StoredBlob>> {
+    pub(crate) fn open_pack_header(
+        &self,
+        bytes: &[u8],
+    ) -> Option<Vec<crate::vault::index::StoredBlob>> {
         let (_, header) = split_pack(bytes)?;
-        let header = self.open_sealed(header.to_vec())?;
-        parse_header(&header)
+        let header = self.open_sealed_bytes(header.to_vec())?;
+        parse_pack_header(&header)
     }
 }
 

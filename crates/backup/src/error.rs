@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use crate::backend::FileKind;
-use crate::id::Id;
+use crate::backend::VaultFileKind;
+use crate::object_id::VaultObjectId;
 
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Tells whether the bytes that were asked for are not there, or not to be read from the medium: nothing that passes.
-pub(crate) fn is_lost(error: &io::Error) -> bool {
+pub(crate) fn is_data_lost(error: &io::Error) -> bool {
     let is_of_medium = || {
         let of_medium = [Errno::IO, Errno::BADMSG, Errno::UCLEAN];
         Errno::from_io_error(error).is_some_and(|errno| of_medium.contains(&errno))
@@ -28,7 +28,7 @@ pub(crate) fn is_lost(error: &io::Error) -> bool {
 
 /// Tells whether the same call may succeed a moment later: a connection that broke, a server that is busy or does not
 /// answer.
-pub(crate) fn is_passing(error: &io::Error) -> bool {
+pub(crate) fn is_transient_io(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::TimedOut
@@ -69,7 +69,7 @@ pub enum Error {
     #[error(
         "the vault has format version {version}; versions 1 and 2 can be read, and 2 be written"
     )]
-    Version {
+    UnknownVersion {
         /// The version of the format.
         version: u32,
     },
@@ -110,19 +110,19 @@ pub enum Error {
     #[error("the {kind} `{id}` of the vault is damaged: {fault}")]
     Damaged {
         /// The kind of file.
-        kind: FileKind,
+        kind: VaultFileKind,
         /// Its name.
-        id: Id,
+        id: VaultObjectId,
         /// What is wrong.
         fault: String,
     },
     /// A piece of a file, or a folder, is not in the vault, or damaged.
     #[error("the {what} `{id}` cannot be read from the vault: {fault}")]
-    Blob {
+    UnreadableBlob {
         /// What it is part of.
         what: &'static str,
         /// The piece.
-        id: Id,
+        id: VaultObjectId,
         /// What is wrong.
         fault: String,
     },
@@ -193,13 +193,13 @@ pub enum Error {
     },
     /// A request that cannot be carried out as it stands.
     #[error("{0}")]
-    Refused(String),
+    InvalidRequest(String),
     /// The repository keeps the root no more that was being read.
     #[error(
         "`{repository}` no longer keeps the state that was being read, as this run could not renew its lease for too \
          long: run it again"
     )]
-    RootLost {
+    RootExpired {
         /// The repository, by its folder or URL.
         repository: String,
     },
@@ -229,18 +229,18 @@ impl Error {
     /// Makes the error of a backend call.
     pub(crate) fn backend(
         action: &'static str,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
     ) -> impl FnOnce(io::Error) -> Self {
         let what = match kind {
-            FileKind::Config => "the file `config`".to_owned(),
+            VaultFileKind::Config => "the file `config`".to_owned(),
             _ => format!("the {kind} `{id}`"),
         };
         move |source| Self::Backend { action, what, source }
     }
 
     /// Makes the error of a file of the vault that is not what it should be.
-    pub(crate) fn damaged(kind: FileKind, id: &Id, fault: &impl ToString) -> Self {
+    pub(crate) fn damaged(kind: VaultFileKind, id: &VaultObjectId, fault: &impl ToString) -> Self {
         Self::Damaged { kind, id: *id, fault: fault.to_string() }
     }
 
@@ -248,8 +248,8 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Locked { .. } | Self::RootLost { .. } => true,
-            Self::Backend { source, .. } => is_passing(source),
+            Self::Locked { .. } | Self::RootExpired { .. } => true,
+            Self::Backend { source, .. } => is_transient_io(source),
             Self::Store(error) => error.is_transient(),
             Self::Blobs(error) => error.is_transient(),
             _ => false,
@@ -260,30 +260,32 @@ impl Error {
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
-            Self::Backend { source, .. } => is_lost(source) && source.kind() != ErrorKind::NotFound,
+            Self::Backend { source, .. } => {
+                is_data_lost(source) && source.kind() != ErrorKind::NotFound
+            }
             _ => false,
         }
     }
 
     /// Tells whether a source is what failed: others can still be saved into the vault.
     #[must_use]
-    pub fn is_of_source(&self) -> bool {
+    pub fn is_source_error(&self) -> bool {
         matches!(
             self,
             Self::Source { .. }
                 | Self::Store(_)
                 | Self::Blobs(_)
                 | Self::Document { .. }
-                | Self::RootLost { .. }
-                | Self::Refused(_)
+                | Self::RootExpired { .. }
+                | Self::InvalidRequest(_)
         )
     }
 
     /// Tells whether something of the vault is lost, rather than out of reach: what else is there can still be had.
     pub(crate) fn is_loss(&self) -> bool {
         match self {
-            Self::Blob { .. } | Self::Damaged { .. } => true,
-            Self::Backend { source, .. } => is_lost(source),
+            Self::UnreadableBlob { .. } | Self::Damaged { .. } => true,
+            Self::Backend { source, .. } => is_data_lost(source),
             _ => false,
         }
     }

@@ -5,65 +5,65 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use tympan_blobs::MemoryBlobs;
+use tympan_blobs::MemoryBlobStore;
 use tympan_store::LocalStore;
 
 use crate::backend::rest::parse_list;
 use crate::backend::sftp::known_hosts;
-use crate::backend::{RestAddress, S3Address, SftpAddress, without_secrets};
+use crate::backend::{RestAddress, S3Address, SftpAddress, redact_address};
 use crate::check::split_pack;
-use crate::compress::{Compression, compress, decompress, decompress_unknown};
-use crate::cut::{MAX_PIECE, MIN_PIECE};
-use crate::forget::{Keep, choose};
-use crate::id::Id;
-use crate::runs::Run;
-use crate::save::Progress;
-use crate::source::below::StoreReference;
-use crate::source::exclude::Excludes;
+use crate::compression::{CompressionMode, compress, decompress, decompress_unsized};
+use crate::object_id::VaultObjectId;
+use crate::piece_splitter::{MAX_PIECE_BYTES, MIN_PIECE_BYTES};
+use crate::retention::{RetentionPolicy, apply_retention};
+use crate::run_log::BackupRunRecord;
+use crate::save::BackupProgress;
+use crate::source::base_store::BaseStoreReference;
+use crate::source::exclude::ExcludeRules;
+use crate::source::folder_table::FolderTable;
 use crate::source::import::import_files;
-use crate::source::repository::FACTS;
-use crate::source::table::FolderTable;
-use crate::vault::index::{BlobKind, Index, StoredIndex};
-use crate::vault::key::{KeyFile, derive};
+use crate::source::repository::METADATA_FILE_NAME;
+use crate::vault::index::{PackBlobKind, StoredIndex, VaultIndex};
+use crate::vault::key::{VaultKeyFile, derive_key};
 use crate::vault::lock::StoredLock;
-use crate::vault::node::Tree;
-use crate::vault::snapshot::Snapshot;
-use crate::vault::write::parse_header;
-use crate::vault::{Config, Who, unpacked};
+use crate::vault::node::SnapshotTree;
+use crate::vault::pack_writer::parse_pack_header;
+use crate::vault::snapshot::VaultSnapshot;
+use crate::vault::{VaultConfig, VaultUser, unpack_file};
 
 /// No more than this is made of an input.
-const MAX_BYTES: usize = 16 << 20;
+const MAX_DECODED_BYTES: usize = 16 << 20;
 /// Deriving a key may take so many rounds, lest an input takes minutes.
-const MAX_ROUNDS: u64 = 1 << 8;
+const MAX_SCRYPT_ROUNDS: u64 = 1 << 8;
 
 /// Decodes a folder: its names stay in it, and it is encoded as it was decoded.
 pub fn tree(json: &[u8]) {
-    let Ok(tree) = Tree::parse(json) else { return };
+    let Ok(tree) = SnapshotTree::parse(json) else { return };
     for node in &tree.nodes {
         let name = node.name.as_slice();
         assert!(!name.is_empty() && name != b"." && name != b"..");
         assert!(!name.contains(&b'/') && !name.contains(&0));
-        let (found, mode) = (tree.find(name), crate::restore::mode_of(node));
+        let (found, mode) = (tree.find(name), crate::restore::to_system_mode(node));
         assert!(found.is_some() && mode.bits() <= 0o7777);
     }
-    assert_eq!(Tree::parse(&tree.to_bytes()).ok(), Some(tree));
+    assert_eq!(SnapshotTree::parse(&tree.to_bytes()).ok(), Some(tree));
 }
 
 /// Decodes an index file, and looks up what it lists.
 pub fn index(json: &[u8]) {
     let Ok(file) = serde_json::from_slice::<StoredIndex>(json) else { return };
-    let mut index = Index::default();
+    let mut index = VaultIndex::default();
     file.packs.iter().for_each(|pack| index.add(pack));
     for blob in file.packs.iter().flat_map(|pack| &pack.blobs) {
         let place = index.find(blob.kind, &blob.id);
         assert!(place.is_some() && index.plain_length(blob.kind, &blob.id).is_some());
-        place.map(|place| index.pack(place));
+        place.map(|place| index.pack_id(place));
     }
-    for kind in [BlobKind::Data, BlobKind::Tree] {
+    for kind in [PackBlobKind::Data, PackBlobKind::Tree] {
         index.totals(kind);
     }
     for pack in &file.packs {
-        crate::check::length_of_pack(pack);
+        crate::check::pack_length(pack);
     }
     let again = serde_json::to_vec(&file).unwrap_or_default();
     assert!(serde_json::from_slice::<StoredIndex>(&again).is_ok());
@@ -73,58 +73,61 @@ pub fn index(json: &[u8]) {
 pub fn file(input: &[u8]) {
     let Some((kind, json)) = input.split_first() else { return };
     match kind {
-        b'c' => config(json),
-        b'k' => key(json),
-        b's' => snapshot(json),
+        b'c' => decode_config(json),
+        b'k' => decode_key(json),
+        b's' => decode_snapshot(json),
         b'l' => {
             let Ok(lock) = serde_json::from_slice::<StoredLock>(json) else { return };
-            lock.is_stale(&Who::this_process(), Timestamp::UNIX_EPOCH);
+            lock.is_stale(&VaultUser::this_process(), Timestamp::UNIX_EPOCH);
         }
         b'r' => drop(parse_list(json)),
         b'b' => {
-            let Ok(reference) = StoreReference::parse(json) else { return };
-            assert_eq!(StoreReference::parse(&reference.to_json()).ok(), Some(reference));
+            let Ok(reference) = BaseStoreReference::parse(json) else { return };
+            assert_eq!(BaseStoreReference::parse(&reference.to_json()).ok(), Some(reference));
         }
-        b'j' => drop(serde_json::from_slice::<Run>(json)),
+        b'j' => drop(serde_json::from_slice::<BackupRunRecord>(json)),
         _ => {}
     }
 }
 
-fn config(json: &[u8]) {
-    let Ok(cutter) = Config::parse(json).and_then(|config| config.cutter()) else { return };
-    let bytes: Vec<u8> = json.iter().copied().cycle().take(MIN_PIECE + 4096).collect();
-    let length = cutter.first(&bytes);
-    assert!((MIN_PIECE..=MAX_PIECE).contains(&length) || length == bytes.len());
+fn decode_config(json: &[u8]) {
+    let Ok(cutter) = VaultConfig::parse(json).and_then(|config| config.piece_splitter()) else {
+        return;
+    };
+    let bytes: Vec<u8> = json.iter().copied().cycle().take(MIN_PIECE_BYTES + 4096).collect();
+    let length = cutter.first_piece_length(&bytes);
+    assert!((MIN_PIECE_BYTES..=MAX_PIECE_BYTES).contains(&length) || length == bytes.len());
 }
 
-fn key(json: &[u8]) {
-    let Ok(file) = serde_json::from_slice::<KeyFile>(json) else { return };
-    let Ok((parameters, salt, sealed)) = file.parts() else { return };
+fn decode_key(json: &[u8]) {
+    let Ok(file) = serde_json::from_slice::<VaultKeyFile>(json) else { return };
+    let Ok((parameters, salt, sealed)) = file.decode_parts() else { return };
     let (rounds, r, p) = parameters;
     let work = rounds.saturating_mul(r.into()).saturating_mul(p.into());
-    let key = if work <= MAX_ROUNDS { derive(b"password", &salt, parameters) } else { None };
+    let key =
+        if work <= MAX_SCRYPT_ROUNDS { derive_key(b"password", &salt, parameters) } else { None };
     if let Some(plain) = key.and_then(|key| key.open(sealed)) {
-        let _parsed = crate::seal::Key::parse(&plain);
+        let _parsed = crate::vault_key::VaultKey::parse(&plain);
     }
     // What the sealed bytes would say.
-    let _parsed = crate::seal::Key::parse(json);
+    let _parsed = crate::vault_key::VaultKey::parse(json);
 }
 
-fn snapshot(json: &[u8]) {
-    let Ok(snapshot) = serde_json::from_slice::<Snapshot>(json) else { return };
-    let keep = Keep::parse("1h,1d,1w,1m,1y").unwrap_or_default();
-    let chosen = choose(std::slice::from_ref(&snapshot), &keep);
+fn decode_snapshot(json: &[u8]) {
+    let Ok(snapshot) = serde_json::from_slice::<VaultSnapshot>(json) else { return };
+    let keep = RetentionPolicy::parse("1h,1d,1w,1m,1y").unwrap_or_default();
+    let chosen = apply_retention(std::slice::from_ref(&snapshot), &keep);
     assert_eq!(chosen.len(), 1);
     let _asked = (snapshot.is_incomplete(), snapshot.repository_root());
     let again = serde_json::to_vec(&snapshot).unwrap_or_default();
-    assert!(serde_json::from_slice::<Snapshot>(&again).is_ok());
+    assert!(serde_json::from_slice::<VaultSnapshot>(&again).is_ok());
 }
 
 /// Splits a pack and decodes its header: what is listed lies one behind the other.
 pub fn pack(bytes: &[u8]) {
     let Some((blobs, header)) = split_pack(bytes) else { return };
     assert_eq!(blobs.len() + header.len() + 4, bytes.len());
-    let Some(listed) = parse_header(header) else { return };
+    let Some(listed) = parse_pack_header(header) else { return };
     let mut end = 0;
     for blob in listed {
         assert_eq!(blob.offset, end);
@@ -135,16 +138,16 @@ pub fn pack(bytes: &[u8]) {
 /// Decompresses: a blob to the length that the first four bytes tell, and a file to any; what it is was no longer than allowed.
 pub fn packed(input: &[u8]) {
     let Some((raw, packed)) = input.split_first_chunk::<4>() else { return };
-    let limit = (u32::from_le_bytes(*raw) as usize).min(MAX_BYTES);
+    let limit = (u32::from_le_bytes(*raw) as usize).min(MAX_DECODED_BYTES);
     if let Some(plain) = decompress(packed, limit) {
         assert!(plain.len() <= limit);
-        let again = compress(&plain, Compression::Fastest).unwrap_or_default();
+        let again = compress(&plain, CompressionMode::Fastest).unwrap_or_default();
         assert_eq!(decompress(&again, plain.len()), Some(plain));
     }
-    if let Some(plain) = decompress_unknown(packed, limit) {
+    if let Some(plain) = decompress_unsized(packed, limit) {
         assert!(plain.len() <= limit);
     }
-    if let Ok(plain) = unpacked(packed.to_vec(), limit) {
+    if let Ok(plain) = unpack_file(packed.to_vec(), limit) {
         assert!(plain.len() <= limit.max(packed.len()));
     }
 }
@@ -152,25 +155,27 @@ pub fn packed(input: &[u8]) {
 /// Decodes the table of a source's folders, of the names, the tree and the index file that the seeds have; and that of an
 /// index, in which is found what it lists.
 pub fn table(plain: &[u8]) {
-    let (names, id) = ([1; 32], Id::from_bytes([2; 32]));
-    crate::vault::look_into_index_table(plain);
-    let Some(table) = FolderTable::parse(plain, (&names, &id, &[Id::from_bytes([3; 32])])) else {
+    let (names, id) = ([1; 32], VaultObjectId::from_bytes([2; 32]));
+    crate::vault::decode_index_table(plain);
+    let Some(table) =
+        FolderTable::parse(plain, (&names, &id, &[VaultObjectId::from_bytes([3; 32])]))
+    else {
         return;
     };
-    table.tree(Path::new("/srv"));
-    table.find(Path::new("/srv"), &[0; 32]);
+    table.find_tree(Path::new("/srv"));
+    table.find_unchanged_tree(Path::new("/srv"), &[0; 32]);
 }
 
 /// Reads what people write: patterns and paths, rules, addresses of vaults, known hosts. Secrets of addresses are not shown.
 pub fn words(text: &str) {
     let mut lines = text.lines();
     let (first, path) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    if let Ok(excludes) = Excludes::new(vec![first.to_owned(), path.to_owned()]) {
+    if let Ok(excludes) = ExcludeRules::new(vec![first.to_owned(), path.to_owned()]) {
         std::hint::black_box(excludes.contains(Path::new(path)));
     }
-    drop(Keep::parse(first));
-    let shown = without_secrets(first);
-    assert_eq!(without_secrets(&shown), shown, "what is shown has no secret");
+    drop(RetentionPolicy::parse(first));
+    let shown = redact_address(first);
+    assert_eq!(redact_address(&shown), shown, "what is shown has no secret");
     if let Some(Ok(address)) = SftpAddress::parse(first) {
         assert!(!address.host.is_empty() && !address.path.is_empty());
     }
@@ -178,15 +183,15 @@ pub fn words(text: &str) {
     if let Some(Ok(address)) = RestAddress::parse(first) {
         assert!(address.url.ends_with('/'));
     }
-    let name = known_hosts::name_of("host", 22);
-    known_hosts::look_up(text, &name, ("ssh-ed25519", "AAAA"));
-    known_hosts::kinds(text, &name);
+    let name = known_hosts::known_host_name("host", 22);
+    known_hosts::look_up_host_key(text, &name, ("ssh-ed25519", "AAAA"));
+    known_hosts::known_key_kinds(text, &name);
 }
 
 /// Imports files of a repository's snapshot: each is a length in two bytes, and frames.
 pub fn frames(mut input: &[u8]) {
-    let Ok(store) = LocalStore::memory() else { return };
-    let blobs = MemoryBlobs::default();
+    let Ok(store) = LocalStore::open_in_memory() else { return };
+    let blobs = MemoryBlobStore::default();
     let mut files = Vec::new();
     while let Some((length, rest)) = input.split_first_chunk::<2>() {
         let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
@@ -197,8 +202,9 @@ pub fn frames(mut input: &[u8]) {
     let root = "00".repeat(32);
     let facts = format!("{{\"format\":1,\"ref\":\"main\",\"root\":\"{root}\"}}");
     // Nothing has this root: whatever the frames hold, no ref is made.
-    let imported = import_files((&store, &blobs), facts.as_bytes(), &files, &Progress::default());
-    assert!(imported.is_err(), "{FACTS} names a root that nobody has");
+    let imported =
+        import_files((&store, &blobs), facts.as_bytes(), &files, &BackupProgress::default());
+    assert!(imported.is_err(), "{METADATA_FILE_NAME} names a root that nobody has");
 }
 
 #[cfg(test)]

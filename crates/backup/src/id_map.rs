@@ -9,24 +9,24 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A map by ids.
-pub(crate) type IdMap<K, V> = HashMap<K, V, IdState>;
+pub(crate) type IdMap<K, V> = HashMap<K, V, IdHasherBuilder>;
 
 /// An odd number without a pattern: the golden ratio's.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The key of a map.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct IdState(u64);
+pub(crate) struct IdHasherBuilder(u64);
 
-impl Default for IdState {
+impl Default for IdHasherBuilder {
     fn default() -> Self {
         static NEXT: LazyLock<AtomicU64> =
             LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(0_u8)));
-        Self(NEXT.fetch_add(SPREAD, Ordering::Relaxed))
+        Self(NEXT.fetch_add(HASH_MULTIPLIER, Ordering::Relaxed))
     }
 }
 
-impl BuildHasher for IdState {
+impl BuildHasher for IdHasherBuilder {
     type Hasher = IdHasher;
 
     fn build_hasher(&self) -> IdHasher {
@@ -47,7 +47,7 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, head: u64) {
-        let product = u128::from(self.0 ^ head) * u128::from(SPREAD);
+        let product = u128::from(self.0 ^ head) * u128::from(HASH_MULTIPLIER);
         self.0 = (product as u64) ^ (product >> 64) as u64;
     }
 
@@ -61,13 +61,13 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::Id;
+    use crate::VaultObjectId;
 
     #[test]
     fn ids_fall_apart_by_both_ends_of_their_hash() {
-        let state = IdState::default();
-        let other = IdState::default();
-        let id = |number: u32| Id::of(&number.to_le_bytes());
+        let state = IdHasherBuilder::default();
+        let other = IdHasherBuilder::default();
+        let id = |number: u32| VaultObjectId::of(&number.to_le_bytes());
         // A table goes by the low bits and by the high ones.
         for bits in [|hash: u64| hash & 0xffff, |hash: u64| hash >> 48] {
             let places: HashSet<u64> =
@@ -80,8 +80,9 @@ mod tests {
 
     #[test]
     fn what_is_put_into_a_map_is_found() {
-        let id = |number: u32| Id::of(&number.to_le_bytes());
-        let map: IdMap<Id, u32> = (0..1_000).map(|number| (id(number), number)).collect();
+        let id = |number: u32| VaultObjectId::of(&number.to_le_bytes());
+        let map: IdMap<VaultObjectId, u32> =
+            (0..1_000).map(|number| (id(number), number)).collect();
         assert!((0..1_000).all(|number| map.get(&id(number)) == Some(&number)));
         assert!((1_000..2_000).all(|number| !map.contains_key(&id(number))));
     }

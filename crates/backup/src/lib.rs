@@ -12,84 +12,95 @@
 
 mod backend;
 mod check;
-mod compress;
+mod compression;
 mod copy;
-mod cut;
-mod deep;
+mod deep_stack;
 mod error;
-mod forget;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(test)]
-mod hostile;
-mod id;
+mod hostile_vault_tests;
 mod id_map;
-mod look;
+mod inspection;
 mod mount;
-mod pace;
+mod object_id;
+mod piece_splitter;
 mod prune;
+mod rate_limit;
 mod removal;
 mod repair;
 mod restore;
 mod retag;
+mod retention;
 #[cfg(test)]
-mod rewritten;
-mod runs;
+mod rewritten_snapshot_tests;
+mod run_log;
 mod save;
-mod seal;
 mod selection;
 mod source;
 mod stats;
 mod throttle;
 mod vault;
+mod vault_key;
 mod verify;
 
 pub use backend::{
-    AppendOnly, Around, Backend, FileKind, FolderDisk, Limits, LocalBackend, PacedBackend,
+    AppendOnlyBackend, BackendWrapper, LocalBackend, NativeFileSystem, RateLimitedBackend,
     RestAddress, RestBackend, RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend,
-    SftpOptions, Staged, SystemDisk, UnknownHost, without_secrets,
+    SftpOptions, StagedFile, TransferLimits, UnknownHostPolicy, VaultBackend, VaultFileKind,
+    VaultFileSystem, redact_address,
 };
-pub use check::{CheckReport, Depth, check};
-pub use compress::Compression;
-pub use copy::{Copied, CopyDepth, CopyTarget, copy_repository};
+pub use check::{CheckDepth, VaultCheckReport, check_vault};
+pub use compression::CompressionMode;
+pub use copy::{CopyDepth, CopyReport, CopyTarget, copy_repository};
 pub use error::{Error, Result};
-pub use forget::{Keep, Reason, choose};
-pub use id::Id;
-pub use look::{Change, Difference, diff, dump, find_path, walk};
-pub use mount::{Mounted, Onlookers, Unmounted, mount};
-pub use pace::Rate;
-pub use prune::{PruneOptions, Pruned, prune};
-pub use repair::{Repaired, repair};
-pub use restore::{Existing, RestoreOptions, Restored, restore};
+pub use inspection::{
+    SnapshotChange, SnapshotDifference, diff_trees, find_path, walk_tree, write_file_content,
+};
+pub use mount::{MountAccess, UnmountOutcome, VaultMount, mount_vault};
+pub use object_id::VaultObjectId;
+pub use prune::{PruneOptions, PruneReport, prune_snapshots};
+pub use rate_limit::RateLimit;
+pub use repair::{RepairReport, repair_vault};
+pub use restore::{ExistingFilePolicy, RestoreOptions, RestoreReport, restore_snapshot};
 pub use retag::{TagChange, change_tags, copy_snapshot};
-pub use runs::{Run, RunKind, RunLog};
-pub use save::{Fault, Parent, Progress, ReadLimits, SaveOptions, Saved, Session};
-pub use selection::Selection;
-pub use source::below::{Below, LeftOut, StoreReference, folder_stands_on, stands_on};
-pub use source::directory::{absolute, save_directories, source_path};
-pub use source::estimate::{Estimate, estimate_full};
-pub use source::exclude::{Excludes, FolderMark};
+pub use retention::{RetentionPolicy, RetentionReason, apply_retention};
+pub use run_log::{BackupRunKind, BackupRunLog, BackupRunRecord};
+pub use save::{
+    BackupFault, BackupProgress, ParentSelection, SaveOptions, SaveSession, SaveSummary,
+    SourceReadLimits,
+};
+pub use selection::RestoreSelection;
+pub use source::base_store::{
+    BaseStoreReference, OmittedCounts, SeparateBase, find_folder_base, find_snapshot_base,
+};
+pub use source::directory::{absolute_path, save_directories, source_path};
+pub use source::document_view::{
+    DocumentChange, DocumentView, RenderedContent, RenderedFile, RootDocuments,
+};
+pub use source::estimate::{SaveEstimate, estimate_full_save};
+pub use source::exclude::{ExcludeRules, FolderMark};
 pub use source::glob::expand_glob;
 pub use source::import::{
-    ImportOptions, Imported, Missing, home_files, import_folder, import_snapshot,
+    ImportOptions, ImportReport, MissingContentPolicy, import_folder, import_snapshot,
+    read_home_files,
 };
-pub use source::live::LiveStore;
-pub use source::repository::{HomeFile, RepositorySource, save_repository};
+pub use source::live_store::LiveStore;
+pub use source::repository::{BackupRepositorySource, HomeFile, save_repository};
 pub use source::stream::save_stream;
-pub use source::view::{DocumentChange, Documents, DrawnContent, DrawnFile, View};
-pub use stats::{Stats, stats};
-pub use throttle::{Controller, Served, Throttle};
-pub use vault::index::Index;
-pub use vault::lock::{Lock, LockMode, Unlock};
-pub use vault::node::{Attribute, Node, NodeKind, Time, Tree};
-pub use vault::snapshot::{Clients, Snapshot, is_for_programs};
-pub use vault::write::Written;
-pub use vault::{KeyCost, KeyFacts, Opening, Tuning, Vault, Who};
-pub use verify::verify;
+pub use stats::{VaultStats, compute_vault_stats};
+pub use throttle::{RunThrottle, ServedInterval, ThrottleController};
+pub use vault::index::VaultIndex;
+pub use vault::lock::{UnlockScope, VaultLock, VaultLockMode};
+pub use vault::node::{ExtendedAttribute, NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
+pub use vault::pack_writer::WriteTotals;
+pub use vault::snapshot::{ClientFilter, VaultSnapshot, is_internal_tag};
+pub use vault::{KeyDerivationCost, KeyMetadata, Vault, VaultOpening, VaultUser, WriterTuning};
+pub use verify::verify_snapshot;
 
 /// Joins an error's message with those of its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn join_error_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

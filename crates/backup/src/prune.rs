@@ -20,29 +20,31 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::warn;
 
-use crate::backend::FileKind;
+use crate::backend::VaultFileKind;
 use crate::error::{Error, Result};
-use crate::id::Id;
-use crate::look::walk_trees;
-use crate::save::Progress;
+use crate::inspection::walk_trees;
+use crate::object_id::VaultObjectId;
+use crate::save::BackupProgress;
 use crate::vault::Vault;
-use crate::vault::index::{BlobKind, Index, MarkedPack, StoredBlob, StoredIndex, StoredPack};
-use crate::vault::lock::Lock;
-use crate::vault::write::{Listed, Writer};
+use crate::vault::index::{
+    MarkedPack, PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex,
+};
+use crate::vault::lock::VaultLock;
+use crate::vault::pack_writer::{PackWriter, WrittenIndexFiles};
 
 /// A vault may hold one part of so many that nobody needs, before packs are rewritten.
-const UNUSED_PART: u64 = 20;
-const INDEX_BLOBS: usize = 50_000;
+const MAX_UNUSED_DIVISOR: u64 = 20;
+const MAX_INDEX_BLOBS: usize = 50_000;
 /// Packs that are removed between two looks at the lock.
-const REMOVED_AT_ONCE: usize = 64;
+const REMOVAL_BATCH_SIZE: usize = 64;
 
 /// How to prune.
 #[derive(Clone, Debug)]
 pub struct PruneOptions {
     /// Snapshots that are removed first, if what is left can be pruned; they may be damaged.
-    pub forget: Vec<Id>,
+    pub snapshots_to_remove: Vec<VaultObjectId>,
     /// How long a pack stays after it was marked; zero removes at once what nobody needs.
-    pub grace: Duration,
+    pub grace_period: Duration,
     /// The time now, with which packs are marked.
     pub now: Timestamp,
     /// The time by which a grace is over: that of a clock of which it is known that it has not jumped ahead, and never later
@@ -52,7 +54,7 @@ pub struct PruneOptions {
 
 /// What a prune did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct PruneReport {
     /// Packs that were removed.
     pub removed_packs: usize,
     /// Packs of which a part was written anew.
@@ -70,17 +72,17 @@ pub struct Pruned {
 }
 
 /// A pack, and which of its blobs are needed from it.
-struct Judged {
+struct PackUsage {
     pack: StoredPack,
-    kept: Vec<StoredBlob>,
-    unused: u64,
+    needed_blobs: Vec<StoredBlob>,
+    unused_bytes: u64,
 }
 
 /// What the index says after a prune, or a repair.
 #[derive(Default)]
-pub(crate) struct Next {
+pub(crate) struct ReplacementIndex {
     pub(crate) packs: Vec<StoredPack>,
-    pub(crate) marks: Vec<MarkedPack>,
+    pub(crate) marked_packs: Vec<MarkedPack>,
 }
 
 /// Removes snapshots, marks what no other refers to, and removes what was marked long enough ago. `lock` is exclusive.
@@ -88,57 +90,60 @@ pub(crate) struct Next {
 /// # Errors
 /// [`Error::DamagedVault`] if something is lacking that is needed: then nothing is changed. A failed read or write; nothing
 /// that is needed is gone then.
-pub fn prune(
+pub fn prune_snapshots(
     vault: &Arc<Vault>,
-    lock: &Lock,
+    lock: &VaultLock,
     options: &PruneOptions,
-    progress: &Progress,
-) -> Result<Pruned> {
+    progress: &BackupProgress,
+) -> Result<PruneReport> {
     // Nobody else writes now. What cannot be removed is left to the next prune.
     if let Err(error) = vault.backend().remove_leftovers(options.trusted_now.into()) {
         warn!(%error, "what an earlier run left in the vault could not be removed");
     }
-    let (mut index, marked) = Index::load_with_marks(vault).map_err(as_damaged_vault)?;
+    let (mut index, marked) = VaultIndex::load_with_marks(vault).map_err(as_damaged_vault)?;
     for pack in &marked {
         index.add(&StoredPack { id: pack.id, blobs: pack.blobs.clone() });
     }
-    let mut needed = needed(vault, &index, &options.forget)?;
-    let there: HashMap<Id, u64> = vault.list(FileKind::Pack)?.into_iter().collect();
-    let mut judged = judge(vault, &index, &mut needed)?;
-    let (recovered, marked) = recover(marked, &mut needed);
-    let mut pruned = Pruned { recovered_packs: recovered.len(), ..Pruned::default() };
+    let mut needed = find_needed_blobs(vault, &index, &options.snapshots_to_remove)?;
+    let there: HashMap<VaultObjectId, u64> =
+        vault.list_files(VaultFileKind::Pack)?.into_iter().collect();
+    let mut judged = compute_pack_usage(vault, &index, &mut needed)?;
+    let (recovered, marked) = recover_marked_packs(marked, &mut needed);
+    let mut pruned = PruneReport { recovered_packs: recovered.len(), ..PruneReport::default() };
     judged.extend(recovered);
-    let is_lost = |one: &&Judged| !one.kept.is_empty() && !there.contains_key(&one.pack.id);
+    let is_lost =
+        |one: &&PackUsage| !one.needed_blobs.is_empty() && !there.contains_key(&one.pack.id);
     if let Some(lost) = judged.iter().find(is_lost) {
         let fault = format!("the pack `{}` is needed and not there", lost.pack.id);
         return Err(Error::DamagedVault { fault });
     }
-    for id in &options.forget {
-        lock.confirm()?;
-        vault.forget(id)?;
+    for id in &options.snapshots_to_remove {
+        lock.check_held()?;
+        vault.remove_snapshot(id)?;
     }
-    let mut unlisted: HashSet<Id> = there.keys().copied().collect();
+    let mut unlisted: HashSet<VaultObjectId> = there.keys().copied().collect();
     for id in judged.iter().map(|one| &one.pack.id).chain(marked.iter().map(|pack| &pack.id)) {
         unlisted.remove(id);
     }
 
-    let (gone, kept): (Vec<Judged>, Vec<Judged>) =
-        judged.into_iter().partition(|one| one.kept.is_empty());
-    let (whole, partly): (Vec<Judged>, Vec<Judged>) =
-        kept.into_iter().partition(|one| one.unused == 0);
-    let (rewritten, left) = worth_rewriting(&whole, partly);
+    let (gone, kept): (Vec<PackUsage>, Vec<PackUsage>) =
+        judged.into_iter().partition(|one| one.needed_blobs.is_empty());
+    let (whole, partly): (Vec<PackUsage>, Vec<PackUsage>) =
+        kept.into_iter().partition(|one| one.unused_bytes == 0);
+    let (rewritten, left) = choose_packs_to_rewrite(&whole, partly);
     pruned.rewritten_packs = rewritten.len();
-    pruned.unused_bytes = left.iter().map(|one| one.unused).sum();
+    pruned.unused_bytes = left.iter().map(|one| one.unused_bytes).sum();
 
     let time = options.now.to_string();
-    let mark = |id: Id, blobs: Vec<StoredBlob>| {
+    let mark = |id: VaultObjectId, blobs: Vec<StoredBlob>| {
         let size = there.get(&id).and_then(|length| u32::try_from(*length).ok());
         MarkedPack { id, blobs, time: Some(time.clone()), size }
     };
-    let obsolete: HashSet<Id> = gone.iter().chain(&rewritten).map(|one| one.pack.id).collect();
+    let obsolete: HashSet<VaultObjectId> =
+        gone.iter().chain(&rewritten).map(|one| one.pack.id).collect();
     let before = marked.iter().filter(|pack| marked_at(pack, options.now).is_some()).count();
     let mut marks: Vec<MarkedPack> =
-        marked.into_iter().map(|pack| with_time(pack, options.now)).collect();
+        marked.into_iter().map(|pack| with_valid_time(pack, options.now)).collect();
     for one in gone.iter().chain(&rewritten) {
         marks.push(mark(one.pack.id, one.pack.blobs.clone()));
     }
@@ -146,7 +151,7 @@ pub fn prune(
     let is_new = marks.len() > before || !obsolete.is_empty() || pruned.recovered_packs > 0;
     marks.retain(|pack| there.contains_key(&pack.id));
     let (expired, marks): (Vec<MarkedPack>, Vec<MarkedPack>) =
-        marks.into_iter().partition(|pack| is_over(pack, options));
+        marks.into_iter().partition(|pack| is_grace_over(pack, options));
     pruned.marked_packs = marks.len();
     pruned.marked_bytes = marks.iter().filter_map(|pack| there.get(&pack.id)).sum();
     if !is_new && marks.len() == before {
@@ -154,11 +159,11 @@ pub fn prune(
     }
 
     let packs = whole.into_iter().chain(left).map(|one| one.pack).collect();
-    let mut next = Next { packs, marks };
-    let (written, listed) = rewrite(vault, lock, &rewritten, progress)?;
+    let mut next = ReplacementIndex { packs, marked_packs: marks };
+    let (written, listed) = rewrite_packs(vault, lock, &rewritten, progress)?;
     next.packs.extend(listed.packs);
     replace_index(vault, lock, index.files().iter().chain(&listed.files), next)?;
-    let expired: Vec<Id> = expired.iter().map(|pack| pack.id).collect();
+    let expired: Vec<VaultObjectId> = expired.iter().map(|pack| pack.id).collect();
     remove_packs((vault, lock), &expired, (&there, progress), &mut pruned)?;
     pruned.freed_bytes = pruned.freed_bytes.saturating_sub(written);
     Ok(pruned)
@@ -167,28 +172,32 @@ pub fn prune(
 /// Tells that a damaged file of the vault is why nothing is removed.
 fn as_damaged_vault(error: Error) -> Error {
     match error {
-        error if error.is_loss() => Error::DamagedVault { fault: crate::chain(&error) },
+        error if error.is_loss() => Error::DamagedVault { fault: crate::join_error_causes(&error) },
         error => error,
     }
 }
 
 /// Finds all that snapshots refer to, but for those that are to be removed.
-fn needed(vault: &Vault, index: &Index, forget: &[Id]) -> Result<HashSet<(BlobKind, Id)>> {
-    let mut listed = vault.list(FileKind::Snapshot)?;
+fn find_needed_blobs(
+    vault: &Vault,
+    index: &VaultIndex,
+    forget: &[VaultObjectId],
+) -> Result<HashSet<(PackBlobKind, VaultObjectId)>> {
+    let mut listed = vault.list_files(VaultFileKind::Snapshot)?;
     listed.retain(|(id, _)| !forget.contains(id));
-    let snapshots = vault.snapshots_of(&listed).map_err(as_damaged_vault)?;
+    let snapshots = vault.read_listed_snapshots(&listed).map_err(as_damaged_vault)?;
     // Nobody else forgets any now. One that is listed and cannot be found is a place that fails, and what it needs, too.
-    let there: HashSet<Id> = snapshots.iter().map(|snapshot| snapshot.id).collect();
+    let there: HashSet<VaultObjectId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
     if let Some((id, _)) = listed.iter().find(|(id, _)| !there.contains(id)) {
         let fault = format!("the snapshot `{id}` is listed and not there");
         return Err(Error::DamagedVault { fault });
     }
-    let roots: Vec<Id> = snapshots.iter().map(|snapshot| snapshot.tree).collect();
+    let roots: Vec<VaultObjectId> = snapshots.iter().map(|snapshot| snapshot.tree).collect();
     let mut needed = HashSet::new();
     walk_trees((vault, index), &roots, &mut |id, tree| {
-        needed.insert((BlobKind::Tree, *id));
+        needed.insert((PackBlobKind::Tree, *id));
         for node in tree.map_err(as_damaged_vault)?.nodes {
-            needed.extend(node.content.into_iter().flatten().map(|id| (BlobKind::Data, id)));
+            needed.extend(node.content.into_iter().flatten().map(|id| (PackBlobKind::Data, id)));
         }
         Ok(())
     })?;
@@ -201,42 +210,42 @@ fn needed(vault: &Vault, index: &Index, forget: &[Id]) -> Result<HashSet<(BlobKi
 }
 
 /// Tells for each pack what is needed from it; what several packs hold is needed from one of them, and is not in
-/// `needed` any more.
-fn judge(
+/// `find_needed_blobs` any more.
+fn compute_pack_usage(
     vault: &Vault,
-    index: &Index,
-    needed: &mut HashSet<(BlobKind, Id)>,
-) -> Result<Vec<Judged>> {
+    index: &VaultIndex,
+    needed: &mut HashSet<(PackBlobKind, VaultObjectId)>,
+) -> Result<Vec<PackUsage>> {
     let mut judged = Vec::new();
     let mut seen = HashSet::new();
     for file in index.files() {
-        for pack in vault.read_json::<StoredIndex>(FileKind::Index, file)?.packs {
+        for pack in vault.read_json::<StoredIndex>(VaultFileKind::Index, file)?.packs {
             if seen.insert(pack.id) {
-                judged.push(judge_pack(pack, needed));
+                judged.push(pack_usage(pack, needed));
             }
         }
     }
     Ok(judged)
 }
 
-fn judge_pack(pack: StoredPack, needed: &mut HashSet<(BlobKind, Id)>) -> Judged {
+fn pack_usage(pack: StoredPack, needed: &mut HashSet<(PackBlobKind, VaultObjectId)>) -> PackUsage {
     let (kept, unused): (Vec<StoredBlob>, Vec<StoredBlob>) =
         pack.blobs.iter().cloned().partition(|blob| needed.remove(&(blob.kind, blob.id)));
     let unused = unused.iter().map(|blob| u64::from(blob.length)).sum();
-    Judged { pack, kept, unused }
+    PackUsage { pack, needed_blobs: kept, unused_bytes: unused }
 }
 
 /// Takes the mark from packs that are needed after all.
-fn recover(
+fn recover_marked_packs(
     marked: Vec<MarkedPack>,
-    needed: &mut HashSet<(BlobKind, Id)>,
-) -> (Vec<Judged>, Vec<MarkedPack>) {
+    needed: &mut HashSet<(PackBlobKind, VaultObjectId)>,
+) -> (Vec<PackUsage>, Vec<MarkedPack>) {
     let mut recovered = Vec::new();
     let mut left = Vec::new();
     for pack in marked {
         let stored = StoredPack { id: pack.id, blobs: pack.blobs.clone() };
-        let judged = judge_pack(stored, needed);
-        if judged.kept.is_empty() {
+        let judged = pack_usage(stored, needed);
+        if judged.needed_blobs.is_empty() {
             left.push(pack);
         } else {
             recovered.push(judged);
@@ -252,34 +261,38 @@ fn marked_at(pack: &MarkedPack, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Gives a mark without a time, or with one that lies ahead, the present one: it must neither go at once nor stay forever.
-fn with_time(pack: MarkedPack, now: Timestamp) -> MarkedPack {
+fn with_valid_time(pack: MarkedPack, now: Timestamp) -> MarkedPack {
     match marked_at(&pack, now) {
         Some(_) => pack,
         None => MarkedPack { time: Some(now.to_string()), ..pack },
     }
 }
 
-fn is_over(pack: &MarkedPack, options: &PruneOptions) -> bool {
-    if options.grace.is_zero() {
+fn is_grace_over(pack: &MarkedPack, options: &PruneOptions) -> bool {
+    if options.grace_period.is_zero() {
         return true;
     }
     // A mark that the trusted clock has not come to is young.
     marked_at(pack, options.trusted_now).is_some_and(|time| {
-        options.trusted_now.duration_since(time).unsigned_abs() >= options.grace
+        options.trusted_now.duration_since(time).unsigned_abs() >= options.grace_period
     })
 }
 
 /// Chooses the packs to rewrite: those with the most unused bytes, until little enough is left.
-fn worth_rewriting(whole: &[Judged], mut partly: Vec<Judged>) -> (Vec<Judged>, Vec<Judged>) {
-    let used = |one: &Judged| one.kept.iter().map(|blob| u64::from(blob.length)).sum::<u64>();
+fn choose_packs_to_rewrite(
+    whole: &[PackUsage],
+    mut partly: Vec<PackUsage>,
+) -> (Vec<PackUsage>, Vec<PackUsage>) {
+    let used =
+        |one: &PackUsage| one.needed_blobs.iter().map(|blob| u64::from(blob.length)).sum::<u64>();
     let needed: u64 = whole.iter().chain(&partly).map(used).sum();
-    partly.sort_by_key(|one| std::cmp::Reverse(one.unused));
-    let mut unused: u64 = partly.iter().map(|one| one.unused).sum();
+    partly.sort_by_key(|one| std::cmp::Reverse(one.unused_bytes));
+    let mut unused: u64 = partly.iter().map(|one| one.unused_bytes).sum();
     let mut left = Vec::new();
     let mut rewritten = Vec::new();
     for one in partly {
-        if unused > needed / UNUSED_PART {
-            unused -= one.unused;
+        if unused > needed / MAX_UNUSED_DIVISOR {
+            unused -= one.unused_bytes;
             rewritten.push(one);
         } else {
             left.push(one);
@@ -289,29 +302,29 @@ fn worth_rewriting(whole: &[Judged], mut partly: Vec<Judged>) -> (Vec<Judged>, V
 }
 
 /// Writes what is kept of some packs into new ones; returns their bytes, and what they hold.
-fn rewrite(
+fn rewrite_packs(
     vault: &Arc<Vault>,
-    lock: &Lock,
-    packs: &[Judged],
-    progress: &Progress,
-) -> Result<(u64, Listed)> {
-    let writer = Writer::new(vault, &Arc::default(), lock).telling_packs();
+    lock: &VaultLock,
+    packs: &[PackUsage],
+    progress: &BackupProgress,
+) -> Result<(u64, WrittenIndexFiles)> {
+    let writer = PackWriter::new(vault, &Arc::default(), lock).with_pack_collection();
     for one in packs {
-        progress.go_on()?;
+        progress.check_running()?;
         let id = &one.pack.id;
-        let bytes = vault.backend().read(FileKind::Pack, id).map_err(Error::backend(
+        let bytes = vault.backend().read(VaultFileKind::Pack, id).map_err(Error::backend(
             "read",
-            FileKind::Pack,
+            VaultFileKind::Pack,
             id,
         ))?;
-        for blob in &one.kept {
+        for blob in &one.needed_blobs {
             let (begin, end) = (blob.offset as usize, blob.offset as usize + blob.length as usize);
             let sealed = bytes.get(begin..end).unwrap_or_default();
             // Damage must not be carried into a pack whose hash is right.
-            vault.open_stored(blob, sealed.to_vec())?;
-            writer.append((blob.kind, blob.id), sealed, blob.uncompressed_length)?;
+            vault.open_stored_blob(blob, sealed.to_vec())?;
+            writer.append_sealed((blob.kind, blob.id), sealed, blob.uncompressed_length)?;
         }
-        progress.add(1, bytes.len() as u64);
+        progress.add_done(1, bytes.len() as u64);
     }
     let (written, listed) = writer.finish(lock)?;
     Ok((written.stored_bytes, listed))
@@ -320,42 +333,42 @@ fn rewrite(
 /// Writes the new index, then removes the files of the one before.
 pub(crate) fn replace_index<'a>(
     vault: &Vault,
-    lock: &Lock,
-    old: impl Iterator<Item = &'a Id>,
-    next: Next,
+    lock: &VaultLock,
+    old: impl Iterator<Item = &'a VaultObjectId>,
+    next: ReplacementIndex,
 ) -> Result<()> {
     let mut kept = HashSet::new();
-    let mut file = StoredIndex { packs: Vec::new(), packs_to_delete: next.marks };
+    let mut file = StoredIndex { packs: Vec::new(), packs_to_delete: next.marked_packs };
     let mut blobs: usize = file.packs_to_delete.iter().map(|pack| pack.blobs.len()).sum();
     for pack in next.packs {
         blobs += pack.blobs.len();
         file.packs.push(pack);
-        if blobs >= INDEX_BLOBS {
-            kept.insert(vault.write_json(FileKind::Index, &std::mem::take(&mut file))?);
+        if blobs >= MAX_INDEX_BLOBS {
+            kept.insert(vault.write_json(VaultFileKind::Index, &std::mem::take(&mut file))?);
             blobs = 0;
         }
     }
     if !file.packs.is_empty() || !file.packs_to_delete.is_empty() {
-        kept.insert(vault.write_json(FileKind::Index, &file)?);
+        kept.insert(vault.write_json(VaultFileKind::Index, &file)?);
     }
-    lock.confirm()?;
+    lock.check_held()?;
     for id in old.filter(|id| !kept.contains(id)) {
-        vault.remove(FileKind::Index, id)?;
+        vault.remove_file(VaultFileKind::Index, id)?;
     }
     Ok(())
 }
 
 fn remove_packs(
-    (vault, lock): (&Vault, &Lock),
-    packs: &[Id],
-    (there, progress): (&HashMap<Id, u64>, &Progress),
-    pruned: &mut Pruned,
+    (vault, lock): (&Vault, &VaultLock),
+    packs: &[VaultObjectId],
+    (there, progress): (&HashMap<VaultObjectId, u64>, &BackupProgress),
+    pruned: &mut PruneReport,
 ) -> Result<()> {
-    for some in packs.chunks(REMOVED_AT_ONCE) {
-        lock.confirm()?;
+    for some in packs.chunks(REMOVAL_BATCH_SIZE) {
+        lock.check_held()?;
         for id in some {
-            progress.go_on()?;
-            vault.remove(FileKind::Pack, id)?;
+            progress.check_running()?;
+            vault.remove_file(VaultFileKind::Pack, id)?;
             pruned.removed_packs += 1;
             pruned.freed_bytes += there.get(id).copied().unwrap_or(0);
         }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 ///
 /// # Errors
 /// The first thing that cannot be removed.
-pub(crate) fn remove(
+pub(crate) fn remove_recursively(
     folder: BorrowedFd<'_>,
     name: &[u8],
     (path, is_selected): (&Path, &dyn Fn(&Path) -> bool),
@@ -33,9 +33,9 @@ pub(crate) fn remove(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(folder, name, flags, Mode::empty())?;
     let mut removed = 0;
-    for below in names_in(opened.as_fd())? {
+    for below in list_names(opened.as_fd())? {
         let path = path.join(OsStr::from_bytes(&below));
-        removed += remove(opened.as_fd(), &below, (&path, is_selected))?;
+        removed += remove_recursively(opened.as_fd(), &below, (&path, is_selected))?;
     }
     match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
         Ok(()) => Ok(removed + 1),
@@ -46,7 +46,7 @@ pub(crate) fn remove(
 }
 
 /// Lists the names in an open folder.
-pub(crate) fn names_in(folder: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
+pub(crate) fn list_names(folder: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         let name = entry?.file_name().to_bytes().to_vec();

@@ -7,16 +7,16 @@ use std::collections::HashSet;
 
 use rayon::prelude::*;
 
-use crate::backend::FileKind;
+use crate::backend::VaultFileKind;
 use crate::error::Result;
-use crate::id::Id;
-use crate::look::walk_trees;
-use crate::save::Session;
+use crate::inspection::walk_trees;
+use crate::object_id::VaultObjectId;
+use crate::save::SaveSession;
 use crate::vault::Vault;
-use crate::vault::index::{BlobKind, Index};
-use crate::vault::lock::Lock;
-use crate::vault::snapshot::{INCOMPLETE, Snapshot, is_for_programs};
-use crate::vault::write::{Writer, Written};
+use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::lock::VaultLock;
+use crate::vault::pack_writer::{PackWriter, WriteTotals};
+use crate::vault::snapshot::{INCOMPLETE_TAG, VaultSnapshot, is_internal_tag};
 
 /// How the tags of snapshots change. Those that programs go by always stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,8 @@ pub enum TagChange {
 impl TagChange {
     /// Returns the tags after the change.
     fn apply(&self, tags: &[String]) -> Vec<String> {
-        let is_fixed = |tag: &String| is_for_programs(tag) || tag == INCOMPLETE || tag == "tympan";
+        let is_fixed =
+            |tag: &String| is_internal_tag(tag) || tag == INCOMPLETE_TAG || tag == "tympan";
         let (fixed, mut free): (Vec<String>, Vec<String>) =
             tags.iter().cloned().partition(is_fixed);
         match self {
@@ -56,23 +57,23 @@ impl TagChange {
 /// A failed write or removal. The old snapshot goes after the new one is there.
 pub fn change_tags(
     vault: &Vault,
-    lock: &Lock,
-    snapshot: &Snapshot,
+    lock: &VaultLock,
+    snapshot: &VaultSnapshot,
     change: &TagChange,
-) -> Result<Option<Id>> {
+) -> Result<Option<VaultObjectId>> {
     let tags = change.apply(snapshot.tags());
     if tags == snapshot.tags() {
         return Ok(None);
     }
-    lock.confirm()?;
-    let changed = Snapshot {
+    lock.check_held()?;
+    let changed = VaultSnapshot {
         original: snapshot.original.or(Some(snapshot.id)),
         tags: (!tags.is_empty()).then_some(tags),
         ..snapshot.clone()
     };
-    let id = vault.write_json(FileKind::Snapshot, &changed)?;
-    lock.confirm()?;
-    vault.forget(&snapshot.id)?;
+    let id = vault.write_json(VaultFileKind::Snapshot, &changed)?;
+    lock.check_held()?;
+    vault.remove_snapshot(&snapshot.id)?;
     Ok(Some(id))
 }
 
@@ -82,38 +83,38 @@ pub fn change_tags(
 /// # Errors
 /// What cannot be read from the one vault, or written to the other. Nothing refers to what was written by then.
 pub fn copy_snapshot(
-    (from, from_index): (&Vault, &Index),
-    snapshot: &Snapshot,
-    session: &Session<'_>,
-) -> Result<Option<(Id, Written)>> {
+    (from, from_index): (&Vault, &VaultIndex),
+    snapshot: &VaultSnapshot,
+    session: &SaveSession<'_>,
+) -> Result<Option<(VaultObjectId, WriteTotals)>> {
     let original = snapshot.original.unwrap_or(snapshot.id);
-    let is_copy = |one: &Snapshot| {
+    let is_copy = |one: &VaultSnapshot| {
         one.original == Some(original) && one.tree == snapshot.tree && one.tags() == snapshot.tags()
     };
-    if session.vault.snapshots()?.iter().any(|one| one.id == snapshot.id || is_copy(one)) {
+    if session.vault.read_snapshots()?.iter().any(|one| one.id == snapshot.id || is_copy(one)) {
         return Ok(None);
     }
-    let writer = Writer::new(session.vault, session.index, session.lock);
-    let copy = |kind: BlobKind, id: &Id| {
+    let writer = PackWriter::new(session.vault, session.index, session.lock);
+    let copy = |kind: PackBlobKind, id: &VaultObjectId| {
         if !writer.contains(kind, id) {
-            session.progress.go_on()?;
+            session.progress.check_running()?;
             let bytes = from.read_blob(from_index, kind, id)?;
-            writer.add(kind, &bytes)?;
-            session.progress.add(1, bytes.len() as u64);
+            writer.add_blob(kind, &bytes)?;
+            session.progress.add_done(1, bytes.len() as u64);
         }
         Ok(())
     };
     walk_trees((from, from_index), &[snapshot.tree], &mut |id, tree| {
-        let pieces: Vec<Id> =
+        let pieces: Vec<VaultObjectId> =
             tree?.nodes.into_iter().flat_map(|node| node.content.unwrap_or_default()).collect();
-        pieces.par_iter().try_for_each(|id| copy(BlobKind::Data, id))?;
-        copy(BlobKind::Tree, id)
+        pieces.par_iter().try_for_each(|id| copy(PackBlobKind::Data, id))?;
+        copy(PackBlobKind::Tree, id)
     })?;
     let (written, _) = writer.finish(session.lock)?;
-    session.lock.confirm()?;
+    session.lock.check_held()?;
     // What it was compared with is not in that vault.
-    let copied = Snapshot { original: Some(original), parent: None, ..snapshot.clone() };
-    let id = session.vault.write_json(FileKind::Snapshot, &copied)?;
+    let copied = VaultSnapshot { original: Some(original), parent: None, ..snapshot.clone() };
+    let id = session.vault.write_json(VaultFileKind::Snapshot, &copied)?;
     Ok(Some((id, written)))
 }
 

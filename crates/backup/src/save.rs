@@ -9,29 +9,29 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tracing::warn;
-use tympan_store::Retention;
+use tympan_store::RevisionRetention;
 
-use crate::backend::FileKind;
+use crate::backend::VaultFileKind;
 use crate::error::{Error, Result};
-use crate::id::Id;
-use crate::pace::{Pace, Rate};
-use crate::source::below::LeftOut;
-use crate::source::exclude::Excludes;
-use crate::throttle::{Throttle, Working};
-use crate::vault::index::Index;
-use crate::vault::lock::Lock;
-use crate::vault::node::Tree;
-use crate::vault::snapshot::Snapshot;
-use crate::vault::tree_text::TreeText;
-use crate::vault::write::{Writer, Written};
-use crate::vault::{Vault, Who, index::BlobKind};
+use crate::object_id::VaultObjectId;
+use crate::rate_limit::{RateLimit, RatePacer};
+use crate::source::base_store::OmittedCounts;
+use crate::source::exclude::ExcludeRules;
+use crate::throttle::{RunThrottle, WorkGuard};
+use crate::vault::index::VaultIndex;
+use crate::vault::lock::VaultLock;
+use crate::vault::node::SnapshotTree;
+use crate::vault::pack_writer::{PackWriter, WriteTotals};
+use crate::vault::snapshot::VaultSnapshot;
+use crate::vault::tree_text::SnapshotTreeText;
+use crate::vault::{Vault, VaultUser, index::PackBlobKind};
 
 /// Which snapshot a save is compared with.
 #[derive(Clone, Debug, Default)]
-pub enum Parent {
+pub enum ParentSelection {
     /// The last one of the same host and paths.
     #[default]
-    Latest,
+    LatestMatching,
     /// None: everything is read.
     Nothing,
 }
@@ -40,59 +40,59 @@ pub enum Parent {
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
     /// Who saves.
-    pub who: Who,
+    pub user: VaultUser,
     /// When.
-    pub now: Timestamp,
+    pub started_at: Timestamp,
     /// What stays out.
-    pub excludes: Excludes,
+    pub excludes: ExcludeRules,
     /// Words for the snapshot.
     pub tags: Vec<String>,
     /// What it is compared with.
-    pub parent: Parent,
+    pub parent: ParentSelection,
     /// Where tables of sources are kept, which spare reading what did not change; they may be thrown away at any time.
-    pub tables: Option<PathBuf>,
+    pub table_dir: Option<PathBuf>,
     /// Chunks of one level of a repository that are read anew and in memory at once, about.
-    pub at_once: usize,
+    pub chunk_batch_size: usize,
     /// Which earlier revisions of a repository's ref are saved with it; none without.
-    pub history: Option<Retention>,
+    pub revision_retention: Option<RevisionRetention>,
 }
 
-/// What [`SaveOptions::at_once`] is unless somebody asks for something else.
-const AT_ONCE: usize = 4096;
+/// What [`SaveOptions::chunk_batch_size`] is unless somebody asks for something else.
+const DEFAULT_CHUNK_BATCH_SIZE: usize = 4096;
 
 impl SaveOptions {
     /// Returns options that leave nothing out.
     #[must_use]
-    pub fn new(who: Who, now: Timestamp) -> Self {
-        let (excludes, parent) = (Excludes::default(), Parent::default());
+    pub fn new(who: VaultUser, now: Timestamp) -> Self {
+        let (excludes, parent) = (ExcludeRules::default(), ParentSelection::default());
         Self {
-            who,
-            now,
+            user: who,
+            started_at: now,
             excludes,
             tags: Vec::new(),
             parent,
-            tables: None,
-            at_once: AT_ONCE,
-            history: None,
+            table_dir: None,
+            chunk_batch_size: DEFAULT_CHUNK_BATCH_SIZE,
+            revision_retention: None,
         }
     }
 }
 
 /// How much of a source may be read in a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadLimits {
+pub struct SourceReadLimits {
     /// Bytes.
-    pub bytes: Option<Rate>,
+    pub bytes: Option<RateLimit>,
     /// Reads, each of a file, a piece of a long one, or some chunks together.
-    pub calls: Option<Rate>,
+    pub calls: Option<RateLimit>,
 }
 
 /// A stop is soon seen: nobody sleeps for longer at once.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// How far a run is; another thread may look, and stop it.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct BackupProgress {
     /// Files and other things that are done.
     pub items: AtomicU64,
     /// Those among them that had to be read.
@@ -107,70 +107,70 @@ pub struct Progress {
     pub expected_items: AtomicU64,
     /// Bytes that are expected, if that is known.
     pub expected_bytes: AtomicU64,
-    stop: AtomicBool,
-    throttle: OnceLock<Arc<Throttle>>,
+    is_stopped: AtomicBool,
+    throttle: OnceLock<Arc<RunThrottle>>,
     /// When the source may be read next: by bytes, and by calls.
-    paces: OnceLock<[Option<Mutex<Pace>>; 2]>,
+    read_pacers: OnceLock<[Option<Mutex<RatePacer>>; 2]>,
 }
 
-impl Progress {
+impl BackupProgress {
     /// Asks the run to stop soon.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+    pub fn request_stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Brakes the run from now on; once for each run.
-    pub fn brake_with(&self, throttle: Arc<Throttle>) {
+    pub fn set_throttle(&self, throttle: Arc<RunThrottle>) {
         // A second one would be another person's: the first stays.
         self.throttle.set(throttle).ok();
     }
 
     /// Bounds how fast the source is read from now on; once for each run.
-    pub fn limit_reading(&self, limits: ReadLimits) {
-        let pace = |rate: Option<Rate>| rate.map(|rate| Mutex::new(Pace::new(rate)));
-        // As in `brake_with`.
-        self.paces.set([pace(limits.bytes), pace(limits.calls)]).ok();
+    pub fn set_read_limits(&self, limits: SourceReadLimits) {
+        let pace = |rate: Option<RateLimit>| rate.map(|rate| Mutex::new(RatePacer::new(rate)));
+        // As in `set_throttle`.
+        self.read_pacers.set([pace(limits.bytes), pace(limits.calls)]).ok();
     }
 
     /// Notes that some bytes of the source were read by one call; waits until they may have been, or the run is to stop.
-    pub(crate) fn has_read(&self, bytes: u64) {
+    pub(crate) fn record_read(&self, bytes: u64) {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.reads.fetch_add(1, Ordering::Relaxed);
-        if let Some(until) = self.take_turn(bytes, Instant::now()) {
+        if let Some(until) = self.reserve_read(bytes, Instant::now()) {
             while let Some(left) = until.checked_duration_since(Instant::now())
-                && !self.stop.load(Ordering::Relaxed)
+                && !self.is_stopped.load(Ordering::Relaxed)
             {
-                std::thread::sleep(left.min(LONGEST_SLEEP));
+                std::thread::sleep(left.min(MAX_SLEEP));
             }
         }
     }
 
     /// Takes the time that a call for some bytes uses; returns when the limits allow to go on.
-    fn take_turn(&self, bytes: u64, now: Instant) -> Option<Instant> {
-        let [by_bytes, by_calls] = self.paces.get()?;
-        let take = |pace: &Option<Mutex<Pace>>, amount| {
+    fn reserve_read(&self, bytes: u64, now: Instant) -> Option<Instant> {
+        let [by_bytes, by_calls] = self.read_pacers.get()?;
+        let take = |pace: &Option<Mutex<RatePacer>>, amount| {
             let mut pace = pace.as_ref()?.lock();
-            pace.take(amount, now);
-            pace.free_at
+            pace.reserve(amount, now);
+            pace.available_at
         };
         take(by_bytes, bytes).max(take(by_calls, 1)).filter(|at| *at > now)
     }
 
     /// Fails if the run was asked to stop; waits if it is braked.
-    pub(crate) fn go_on(&self) -> Result<()> {
+    pub(crate) fn check_running(&self) -> Result<()> {
         if let Some(throttle) = self.throttle.get() {
-            throttle.pause(&self.stop);
+            throttle.pause_if_due(&self.is_stopped);
         }
-        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+        if self.is_stopped.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// As [`Progress::go_on`], at the begin of some work: until more begins after it, this thread only waits.
-    pub(crate) fn begin(&self) -> Result<Working> {
-        self.go_on()?;
-        Ok(Working)
+    /// As [`BackupProgress::check_running`], at the begin of some work: until more begins after it, this thread only waits.
+    pub(crate) fn begin_work(&self) -> Result<WorkGuard> {
+        self.check_running()?;
+        Ok(WorkGuard)
     }
 
-    pub(crate) fn add(&self, items: u64, bytes: u64) {
+    pub(crate) fn add_done(&self, items: u64, bytes: u64) {
         self.items.fetch_add(items, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -178,14 +178,14 @@ impl Progress {
 
 /// Something that could not be saved, restored or found right, while the rest could.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct BackupFault {
     /// What it is about.
     pub path: PathBuf,
     /// What is wrong.
     pub message: String,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for BackupFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.message)
     }
@@ -193,16 +193,16 @@ impl std::fmt::Display for Fault {
 
 /// Faults from many threads.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Mutex<Vec<Fault>>);
+pub(crate) struct FaultCollector(Mutex<Vec<BackupFault>>);
 
-impl Faults {
+impl FaultCollector {
     pub(crate) fn add(&self, path: impl Into<PathBuf>, message: &impl ToString) {
-        let fault = Fault { path: path.into(), message: message.to_string() };
+        let fault = BackupFault { path: path.into(), message: message.to_string() };
         warn!(file = %fault.path.display(), reason = fault.message, "passed over");
         self.0.lock().push(fault);
     }
 
-    pub(crate) fn into_sorted(self) -> Vec<Fault> {
+    pub(crate) fn into_sorted(self) -> Vec<BackupFault> {
         let mut faults = self.0.into_inner();
         faults.sort_by(|left, right| left.path.cmp(&right.path));
         faults
@@ -211,82 +211,89 @@ impl Faults {
 
 /// What came of a save.
 #[derive(Clone, Debug)]
-pub struct Saved {
+pub struct SaveSummary {
     /// The snapshot.
-    pub snapshot: Snapshot,
+    pub snapshot: VaultSnapshot,
     /// What the vault lacked.
-    pub written: Written,
+    pub written: WriteTotals,
     /// What is not in the snapshot although it was asked for; the snapshot is incomplete if there is any.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<BackupFault>,
     /// What is left to the owner of what the source stands on.
-    pub left_out: LeftOut,
+    pub omitted: OmittedCounts,
 }
 
 /// Snapshots that were made before a save.
 #[derive(Debug, Default)]
-pub(crate) struct Earlier {
+pub(crate) struct EarlierSnapshots {
     /// Those of the same host and paths, oldest first.
-    pub(crate) alike: Vec<Snapshot>,
+    pub(crate) comparable: Vec<VaultSnapshot>,
     /// Those that any in the vault was made of, whether they are still there or not.
-    pub(crate) originals: HashSet<Id>,
+    pub(crate) originals: HashSet<VaultObjectId>,
 }
 
 /// A vault that a save has opened for writing.
-pub struct Session<'a> {
+pub struct SaveSession<'a> {
     pub(crate) vault: &'a Arc<Vault>,
-    pub(crate) index: &'a Arc<Index>,
-    pub(crate) lock: &'a Lock,
-    pub(crate) progress: &'a Progress,
+    pub(crate) index: &'a Arc<VaultIndex>,
+    pub(crate) lock: &'a VaultLock,
+    pub(crate) progress: &'a BackupProgress,
 }
 
-impl std::fmt::Debug for Session<'_> {
+impl std::fmt::Debug for SaveSession<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").finish_non_exhaustive()
     }
 }
 
-impl<'a> Session<'a> {
+impl<'a> SaveSession<'a> {
     /// Puts together what a save needs. The index was loaded after the lock was taken.
     #[must_use]
     pub const fn new(
-        (vault, index): (&'a Arc<Vault>, &'a Arc<Index>),
-        lock: &'a Lock,
-        progress: &'a Progress,
+        (vault, index): (&'a Arc<Vault>, &'a Arc<VaultIndex>),
+        lock: &'a VaultLock,
+        progress: &'a BackupProgress,
     ) -> Self {
         Self { vault, index, lock, progress }
     }
 
     /// Lists the snapshots that a save of these paths may be compared with.
-    pub(crate) fn earlier(&self, options: &SaveOptions, paths: &[String]) -> Result<Earlier> {
-        if let Parent::Nothing = options.parent {
-            return Ok(Earlier::default());
+    pub(crate) fn list_earlier_snapshots(
+        &self,
+        options: &SaveOptions,
+        paths: &[String],
+    ) -> Result<EarlierSnapshots> {
+        if let ParentSelection::Nothing = options.parent {
+            return Ok(EarlierSnapshots::default());
         }
-        let mut alike = self.vault.usable_of(&self.lock.list_snapshots()?)?;
+        let mut alike = self.vault.read_listed_usable(&self.lock.list_snapshots()?)?;
         let originals = alike.iter().filter_map(|one| one.original).collect();
-        alike.retain(|one| one.hostname == options.who.host && one.paths == paths);
-        Ok(Earlier { alike, originals })
+        alike.retain(|one| one.hostname == options.user.host && one.paths == paths);
+        Ok(EarlierSnapshots { comparable: alike, originals })
     }
 
     /// Reads a folder of the parent; nothing if it cannot be read, which costs only time.
-    pub(crate) fn old_tree(&self, id: Option<&Id>) -> Option<Tree> {
-        found(self.vault.read_tree(self.index, id?))
+    pub(crate) fn read_previous_tree(&self, id: Option<&VaultObjectId>) -> Option<SnapshotTree> {
+        readable_or_none(self.vault.read_tree(self.index, id?))
     }
 
-    /// As [`Session::old_tree`], of a folder in which little is looked at.
-    pub(crate) fn old_text(&self, id: Option<&Id>) -> Option<TreeText> {
-        found(self.vault.read_tree_text(self.index, id?))
+    /// As [`SaveSession::read_previous_tree`], of a folder in which little is looked at.
+    pub(crate) fn read_previous_tree_text(
+        &self,
+        id: Option<&VaultObjectId>,
+    ) -> Option<SnapshotTreeText> {
+        readable_or_none(self.vault.read_tree_text(self.index, id?))
     }
 
     /// Writes what is left, and then the snapshot; returns the index files that were added, too.
-    pub(crate) fn finish(
+    pub(crate) fn finish_snapshot(
         &self,
-        writer: Writer,
-        tree: Id,
-        (options, paths, parent): (&SaveOptions, Vec<String>, Option<Snapshot>),
-    ) -> Result<(Snapshot, Written, Vec<Id>)> {
-        self.progress.go_on()?;
-        let SaveOptions { who, now, excludes, tags, .. } = options;
-        let mut snapshot = Snapshot {
+        writer: PackWriter,
+        tree: VaultObjectId,
+        (options, paths, parent): (&SaveOptions, Vec<String>, Option<VaultSnapshot>),
+    ) -> Result<(VaultSnapshot, WriteTotals, Vec<VaultObjectId>)> {
+        self.progress.check_running()?;
+        let SaveOptions { user: who, started_at: now, excludes, tags, .. } = options;
+        let mut snapshot = VaultSnapshot {
             time: now.to_string(),
             parent: parent.map(|parent| parent.id),
             original: None,
@@ -299,13 +306,13 @@ impl<'a> Session<'a> {
             excludes: excludes.patterns().to_vec(),
             tags: (!tags.is_empty()).then(|| tags.clone()),
             program_version: concat!("tympan ", env!("CARGO_PKG_VERSION")).to_owned(),
-            id: Id::default(),
+            id: VaultObjectId::default(),
         };
-        let sealed = self.vault.seal_json(FileKind::Snapshot, &snapshot)?;
-        let also = Some((FileKind::Snapshot, sealed));
+        let sealed = self.vault.seal_json(VaultFileKind::Snapshot, &snapshot)?;
+        let also = Some((VaultFileKind::Snapshot, sealed));
         let (written, listed, staged) = writer.finish_with(self.lock, also)?;
         if let Some(staged) = staged {
-            self.vault.reveal(&staged)?;
+            self.vault.reveal_file(&staged)?;
             snapshot.id = staged.id();
         }
         Ok((snapshot, written, listed.files))
@@ -313,7 +320,7 @@ impl<'a> Session<'a> {
 }
 
 /// Returns a folder of the parent; nothing if it cannot be read.
-fn found<T>(read: Result<T>) -> Option<T> {
+fn readable_or_none<T>(read: Result<T>) -> Option<T> {
     read.inspect_err(|error| {
         warn!(%error, "a folder of the parent cannot be read; its files are read anew");
     })
@@ -324,16 +331,24 @@ impl Vault {
     /// Reads a folder.
     ///
     /// # Errors
-    /// [`Error::Blob`] if it is not there or damaged; [`Error::Backend`] if the place cannot be read now.
-    pub fn read_tree(&self, index: &Index, id: &Id) -> Result<Tree> {
-        let bytes = self.read_blob(index, BlobKind::Tree, id)?;
-        Tree::parse(&bytes).map_err(|fault| Error::Blob { what: "folder", id: *id, fault })
+    /// [`Error::UnreadableBlob`] if it is not there or damaged; [`Error::VaultBackend`] if the place cannot be read now.
+    pub fn read_tree(&self, index: &VaultIndex, id: &VaultObjectId) -> Result<SnapshotTree> {
+        let bytes = self.read_blob(index, PackBlobKind::Tree, id)?;
+        SnapshotTree::parse(&bytes).map_err(|fault| Error::UnreadableBlob {
+            what: "folder",
+            id: *id,
+            fault,
+        })
     }
 
     /// Reads a folder as its text.
-    fn read_tree_text(&self, index: &Index, id: &Id) -> Result<TreeText> {
-        let bytes = self.read_blob(index, BlobKind::Tree, id)?;
-        TreeText::parse(bytes).map_err(|fault| Error::Blob { what: "folder", id: *id, fault })
+    fn read_tree_text(&self, index: &VaultIndex, id: &VaultObjectId) -> Result<SnapshotTreeText> {
+        let bytes = self.read_blob(index, PackBlobKind::Tree, id)?;
+        SnapshotTreeText::parse(bytes).map_err(|fault| Error::UnreadableBlob {
+            what: "folder",
+            id: *id,
+            fault,
+        })
     }
 }
 
@@ -345,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_source_is_read_no_faster_than_both_limits_allow() {
-        let rate = |number| NonZeroU64::new(number).map(Rate);
+        let rate = |number| NonZeroU64::new(number).map(RateLimit);
         let begin = Instant::now();
         for (bytes, calls, least_ms) in [
             (rate(1_000), None, 10_000),
@@ -353,25 +368,28 @@ mod tests {
             (rate(1_000), rate(5), 10_000),
             (rate(1 << 40), rate(5), 800),
         ] {
-            let progress = Progress::default();
-            progress.limit_reading(ReadLimits { bytes, calls });
+            let progress = BackupProgress::default();
+            progress.set_read_limits(SourceReadLimits { bytes, calls });
             let mut now = begin;
             for _ in 0..4 {
-                now = progress.take_turn(2_500, now).unwrap_or(now);
+                now = progress.reserve_read(2_500, now).unwrap_or(now);
             }
             let expected = begin + Duration::from_millis(least_ms);
             assert_eq!(now, expected, "{bytes:?} {calls:?}");
         }
-        assert_eq!(Progress::default().take_turn(1 << 40, begin), None);
+        assert_eq!(BackupProgress::default().reserve_read(1 << 40, begin), None);
     }
 
     /// An hour is due; a run that is to stop waits for none of it.
     #[test]
     fn who_is_to_stop_does_not_wait_for_a_limit() {
-        let progress = Progress::default();
-        progress.limit_reading(ReadLimits { bytes: NonZeroU64::new(1).map(Rate), calls: None });
-        progress.stop();
-        progress.has_read(3_600);
+        let progress = BackupProgress::default();
+        progress.set_read_limits(SourceReadLimits {
+            bytes: NonZeroU64::new(1).map(RateLimit),
+            calls: None,
+        });
+        progress.request_stop();
+        progress.record_read(3_600);
         assert_eq!(progress.read_bytes.load(Ordering::Relaxed), 3_600);
         assert_eq!(progress.reads.load(Ordering::Relaxed), 1);
     }

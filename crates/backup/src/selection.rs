@@ -5,41 +5,41 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::source::exclude::Excludes;
+use crate::source::exclude::ExcludeRules;
 use crate::vault::Vault;
-use crate::vault::index::Index;
-use crate::vault::node::Node;
+use crate::vault::index::VaultIndex;
+use crate::vault::node::SnapshotNode;
 
 /// What of a snapshot is restored. Patterns are about paths as the snapshot has them.
 #[derive(Clone, Debug, Default)]
-pub enum Selection {
+pub enum RestoreSelection {
     /// All of it.
     #[default]
     Everything,
     /// What fits, with the folders above it.
-    Only(Excludes),
+    Matching(ExcludeRules),
     /// What does not fit.
-    AllBut(Excludes),
+    NotMatching(ExcludeRules),
 }
 
 /// A selection that is applied to what is restored.
 #[derive(Debug)]
 pub(crate) struct AppliedSelection<'a> {
-    selection: &'a Selection,
+    selection: &'a RestoreSelection,
     /// Folders with something below them that is selected.
-    above: HashSet<PathBuf>,
+    ancestor_folders: HashSet<PathBuf>,
 }
 
 impl<'a> AppliedSelection<'a> {
     /// Applies a selection to a node, which stands at a path of its snapshot. What cannot be read selects nothing; whoever
     /// restores it tells that.
-    pub(crate) fn of(
-        selection: &'a Selection,
-        (vault, index): (&Vault, &Index),
-        (node, path): (&Node, &Path),
+    pub(crate) fn apply(
+        selection: &'a RestoreSelection,
+        (vault, index): (&Vault, &VaultIndex),
+        (node, path): (&SnapshotNode, &Path),
     ) -> Self {
         let mut above = HashSet::new();
-        if let Selection::Only(patterns) = selection {
+        if let RestoreSelection::Matching(patterns) = selection {
             let mut open = vec![(path.to_owned(), node.subtree)];
             while let Some((path, subtree)) = open.pop() {
                 let tree = subtree.and_then(|tree| vault.read_tree(index, &tree).ok());
@@ -53,20 +53,20 @@ impl<'a> AppliedSelection<'a> {
                 }
             }
         }
-        Self { selection, above }
+        Self { selection, ancestor_folders: above }
     }
 
     /// Tells whether something is restored, or removed where the snapshot does not have it.
     pub(crate) fn contains(&self, path: &Path) -> bool {
         match self.selection {
-            Selection::Everything => true,
-            Selection::Only(patterns) => patterns.contains(path),
-            Selection::AllBut(patterns) => !patterns.contains(path),
+            RestoreSelection::Everything => true,
+            RestoreSelection::Matching(patterns) => patterns.contains(path),
+            RestoreSelection::NotMatching(patterns) => !patterns.contains(path),
         }
     }
 
     /// As [`AppliedSelection::contains`], or whether something below it is restored.
-    pub(crate) fn reaches(&self, path: &Path) -> bool {
-        self.contains(path) || self.above.contains(path)
+    pub(crate) fn contains_or_leads_to(&self, path: &Path) -> bool {
+        self.contains(path) || self.ancestor_folders.contains(path)
     }
 }

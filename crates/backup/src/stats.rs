@@ -4,17 +4,17 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::backend::FileKind;
-use crate::deep;
+use crate::backend::VaultFileKind;
+use crate::deep_stack;
 use crate::error::Result;
-use crate::id::Id;
+use crate::object_id::VaultObjectId;
 use crate::vault::Vault;
-use crate::vault::index::{BlobKind, Index};
-use crate::vault::snapshot::Snapshot;
+use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::snapshot::VaultSnapshot;
 
 /// What a vault holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Stats {
+pub struct VaultStats {
     /// Snapshots that were counted.
     pub snapshots: u64,
     /// Files, folders and other things that they would restore, each snapshot for itself.
@@ -35,60 +35,69 @@ pub struct Stats {
     pub pack_bytes: u64,
 }
 
-impl Stats {
+impl VaultStats {
     /// Returns how many plain bytes a stored one stands for.
     #[must_use]
-    pub fn compression(&self) -> f64 {
+    pub fn compression_ratio(&self) -> f64 {
         self.plain_bytes as f64 / self.stored_bytes.max(1) as f64
     }
 }
 
 /// Items and bytes below a folder.
-type Below = (u64, u64);
+type FolderTotals = (u64, u64);
 
 /// Counts what snapshots hold, and what the vault does. A folder that several snapshots share is read once.
 ///
 /// # Errors
 /// A folder that cannot be read, or a place that cannot be listed.
-pub fn stats((vault, index): (&Vault, &Index), snapshots: &[Snapshot]) -> Result<Stats> {
-    let packs = vault.list(FileKind::Pack)?;
-    let mut stats = Stats {
+pub fn compute_vault_stats(
+    (vault, index): (&Vault, &VaultIndex),
+    snapshots: &[VaultSnapshot],
+) -> Result<VaultStats> {
+    let packs = vault.list_files(VaultFileKind::Pack)?;
+    let mut stats = VaultStats {
         packs: packs.len() as u64,
         pack_bytes: packs.iter().map(|(_, length)| length).sum(),
-        ..Stats::default()
+        ..VaultStats::default()
     };
-    for kind in [BlobKind::Data, BlobKind::Tree] {
+    for kind in [PackBlobKind::Data, PackBlobKind::Tree] {
         let (count, plain, stored) = index.totals(kind);
-        stats.plain_bytes += plain;
-        stats.stored_bytes += stored;
-        *if kind == BlobKind::Data { &mut stats.pieces } else { &mut stats.folders } += count;
+        compute_vault_stats.plain_bytes += plain;
+        compute_vault_stats.stored_bytes += stored;
+        *if kind == PackBlobKind::Data {
+            &mut compute_vault_stats.pieces
+        } else {
+            &mut compute_vault_stats.folders
+        } += count;
     }
     let mut known = HashMap::new();
     for snapshot in snapshots {
-        let (items, bytes) = deep::run(|| below((vault, index), &snapshot.tree, 0, &mut known))?;
-        stats.snapshots += 1;
-        stats.items += items;
-        stats.restored_bytes += bytes;
+        let (items, bytes) = deep_stack::run_on_deep_stack(|| {
+            count_folder((vault, index), &snapshot.tree, 0, &mut known)
+        })?;
+        compute_vault_stats.snapshots += 1;
+        compute_vault_stats.items += items;
+        compute_vault_stats.restored_bytes += bytes;
     }
-    Ok(stats)
+    Ok(compute_vault_stats)
 }
 
-fn below(
-    (vault, index): (&Vault, &Index),
-    tree: &Id,
+fn count_folder(
+    (vault, index): (&Vault, &VaultIndex),
+    tree: &VaultObjectId,
     depth: usize,
-    known: &mut HashMap<Id, Below>,
-) -> Result<Below> {
+    known: &mut HashMap<VaultObjectId, FolderTotals>,
+) -> Result<FolderTotals> {
     if let Some(below) = known.get(tree) {
         return Ok(*below);
     }
-    deep::bound(depth, tree)?;
+    deep_stack::check_folder_depth(depth, tree)?;
     let (mut items, mut bytes) = (0, 0);
     for node in vault.read_tree(index, tree)?.nodes {
         items += 1;
         bytes += node.size;
         if let Some(inner) = &node.subtree {
-            let (more, size) = below((vault, index), inner, depth + 1, known)?;
+            let (more, size) = count_folder((vault, index), inner, depth + 1, known)?;
             items += more;
             bytes += size;
         }

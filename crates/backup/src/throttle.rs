@@ -1,7 +1,7 @@
 //! The brake on a run beside a site that serves: how much of its time the run may work, by how long the site's answers
 //! take meanwhile.
 //!
-//! In: what the site served in each short span. Out: a share of time between [`LEAST`] and 1, which each thread of the run
+//! In: what the site served in each short span. Out: a share of time between [`MIN_SHARE`] and 1, which each thread of the run
 //! keeps to by pausing; and how many answers fewer than usual the site gave in total.
 //!
 //! The share is halved when clearly more answers than a twentieth take well longer than the 95th percentile of the time
@@ -17,226 +17,245 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A run gets at least this share of its time, so that it ends.
-const LEAST: f64 = 0.05;
+const MIN_SHARE: f64 = 0.05;
 /// What is added to the share in a span that is quiet.
-const STEP: f64 = 0.1;
+const SHARE_STEP: f64 = 0.1;
 /// Response times may rise to so many times what they were.
-const TOLERANCE: f64 = 1.2;
+const RESPONSE_TIME_TOLERANCE: f64 = 1.2;
 /// Smaller differences are not told from noise: logs count whole milliseconds.
-const SLACK: Duration = Duration::from_millis(2);
+const RESPONSE_TIME_SLACK: Duration = Duration::from_millis(2);
 /// Fewer answers say nothing about a percentile.
-const FEW: usize = 5;
+const MIN_PERCENTILE_SAMPLES: usize = 5;
 /// So many answers are judged as soon as they are there, and beside a run that holds still, they tell how long answers take
 /// without it.
-const ENOUGH: usize = 20;
+const FULL_WINDOW_SAMPLES: usize = 20;
 /// Fewer answers are judged after so long, and not together with later ones.
-const LONGEST_WINDOW: Duration = Duration::from_secs(10);
+const MAX_WINDOW: Duration = Duration::from_secs(10);
 /// A pause is slept in pieces of this length, so that a stop is soon seen.
-const PIECE: Duration = Duration::from_millis(100);
+const MAX_PAUSE_SLEEP: Duration = Duration::from_millis(100);
 /// A thread that was away for longer was not working for the run.
-const LONGEST_WORK: Duration = Duration::from_secs(1);
-const WHOLE: f64 = 1_000_000.0;
+const MAX_CREDITED_WORK: Duration = Duration::from_secs(1);
+const SHARE_SCALE: f64 = 1_000_000.0;
 
 /// What a site served in a span of time.
 #[derive(Clone, Debug, Default)]
-pub struct Served {
+pub struct ServedInterval {
     /// How long it is.
-    pub span: Duration,
+    pub duration: Duration,
     /// The response times of the answers in it.
-    pub times: Vec<Duration>,
+    pub response_times: Vec<Duration>,
 }
 
-impl Served {
+impl ServedInterval {
     /// Returns the 95th percentile; nothing if there are too few answers.
     #[must_use]
     pub fn p95(&self) -> Option<Duration> {
-        let mut times = self.times.clone();
+        let mut times = self.response_times.clone();
         times.sort();
         let at = (times.len() * 95).div_ceil(100).saturating_sub(1);
-        (times.len() >= FEW).then(|| times.get(at).copied()).flatten()
+        (times.len() >= MIN_PERCENTILE_SAMPLES).then(|| times.get(at).copied()).flatten()
     }
 
     fn add(&mut self, other: &Self) {
-        self.span += other.span;
-        self.times.extend(&other.times);
+        self.duration += other.duration;
+        self.response_times.extend(&other.response_times);
     }
 
     /// Returns the answers in a second.
-    fn rate(&self) -> f64 {
-        self.times.len() as f64 / self.span.as_secs_f64().max(1e-9)
+    fn responses_per_second(&self) -> f64 {
+        self.response_times.len() as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 }
 
 /// Decides about the share.
 #[derive(Debug)]
-pub struct Controller {
-    baseline: Served,
+pub struct ThrottleController {
+    baseline: ServedInterval,
     /// What was served while the run held still.
-    quiet: Served,
+    idle_baseline: ServedInterval,
     /// What was served since it was judged last.
-    window: Served,
+    window: ServedInterval,
     deadline: Option<Duration>,
     share: f64,
-    lost: f64,
+    lost_responses: f64,
     /// Time that the run worked, in shares of the spans.
-    worked: f64,
+    work_time: f64,
 }
 
-impl Controller {
+impl ThrottleController {
     /// Begins with what the site served before the run. `deadline` is how long the run may take.
     #[must_use]
-    pub fn new(baseline: Served, deadline: Option<Duration>) -> Self {
-        let (quiet, window) = (Served::default(), Served::default());
-        Self { baseline, quiet, window, deadline, share: 1.0, lost: 0.0, worked: 0.0 }
+    pub fn new(baseline: ServedInterval, deadline: Option<Duration>) -> Self {
+        let (quiet, window) = (ServedInterval::default(), ServedInterval::default());
+        Self {
+            baseline,
+            idle_baseline: quiet,
+            window,
+            deadline,
+            share: 1.0,
+            lost_responses: 0.0,
+            work_time: 0.0,
+        }
     }
 
     /// Takes what was served in the span that has passed, since the run has been going for `elapsed` and has done `part`
     /// of its work, if that is known. Returns the share for the next span.
-    pub fn observe(&mut self, served: &Served, elapsed: Duration, part: Option<f64>) -> f64 {
-        let missing = (self.baseline.rate() - served.rate()) * served.span.as_secs_f64();
+    pub fn observe(
+        &mut self,
+        served: &ServedInterval,
+        elapsed: Duration,
+        part: Option<f64>,
+    ) -> f64 {
+        let missing = (self.baseline.responses_per_second() - served.responses_per_second())
+            * served.duration.as_secs_f64();
         // What came later than usual makes up for what was missing before.
-        self.lost = (self.lost + missing).max(0.0);
-        self.worked += self.share * served.span.as_secs_f64();
-        let floor = self.floor(elapsed, part);
+        self.lost_responses = (self.lost_responses + missing).max(0.0);
+        self.work_time += self.share * served.duration.as_secs_f64();
+        let floor = self.min_share(elapsed, part);
         let share = match self.baseline.p95() {
-            Some(p95) => self.judge(served, p95),
-            None => self.learn(served, floor),
+            Some(p95) => self.adjust_share(served, p95),
+            None => self.learn_idle_baseline(served, floor),
         };
         self.share = share.clamp(floor, 1.0);
         self.share
     }
 
     /// Compares answers with what was usual, as soon as there are enough of them.
-    fn judge(&mut self, served: &Served, usual: Duration) -> f64 {
+    fn adjust_share(&mut self, served: &ServedInterval, usual: Duration) -> f64 {
         self.window.add(served);
-        let count = self.window.times.len();
+        let count = self.window.response_times.len();
         if count == 0 {
-            self.window = Served::default();
-            return self.share + STEP;
+            self.window = ServedInterval::default();
+            return self.share + SHARE_STEP;
         }
-        if count < ENOUGH && self.window.span < LONGEST_WINDOW {
+        if count < FULL_WINDOW_SAMPLES && self.window.duration < MAX_WINDOW {
             return self.share;
         }
         let window = std::mem::take(&mut self.window);
-        if count < FEW {
+        if count < MIN_PERCENTILE_SAMPLES {
             return self.share;
         }
-        let bound = usual.mul_f64(TOLERANCE).max(usual.saturating_add(SLACK));
-        let over = window.times.iter().filter(|time| **time > bound).count();
-        if over as f64 > most_by_chance(count) { self.share / 2.0 } else { self.share + STEP }
+        let bound =
+            usual.mul_f64(RESPONSE_TIME_TOLERANCE).max(usual.saturating_add(RESPONSE_TIME_SLACK));
+        let over = window.response_times.iter().filter(|time| **time > bound).count();
+        if over as f64 > max_random_exceedances(count) {
+            self.share / 2.0
+        } else {
+            self.share + SHARE_STEP
+        }
     }
 
     /// Finds out how long answers take beside a run that holds as still as it may.
-    fn learn(&mut self, served: &Served, floor: f64) -> f64 {
+    fn learn_idle_baseline(&mut self, served: &ServedInterval, floor: f64) -> f64 {
         if self.share <= floor {
-            self.quiet.add(served);
+            self.idle_baseline.add(served);
         }
-        if self.quiet.times.len() >= ENOUGH {
-            self.baseline = std::mem::take(&mut self.quiet);
+        if self.idle_baseline.response_times.len() >= FULL_WINDOW_SAMPLES {
+            self.baseline = std::mem::take(&mut self.idle_baseline);
         }
-        if served.times.is_empty() { self.share + STEP } else { LEAST }
+        if served.response_times.is_empty() { self.share + SHARE_STEP } else { MIN_SHARE }
     }
 
     /// Returns the share below which the run would miss its deadline.
-    fn floor(&self, elapsed: Duration, part: Option<f64>) -> f64 {
-        let Some(deadline) = self.deadline else { return LEAST };
+    fn min_share(&self, elapsed: Duration, part: Option<f64>) -> f64 {
+        let Some(deadline) = self.deadline else { return MIN_SHARE };
         let left = deadline.saturating_sub(elapsed).as_secs_f64();
         let by_time = elapsed.as_secs_f64() / deadline.as_secs_f64().max(1e-9);
         let floor = match part.filter(|part| *part > 0.0 && *part < 1.0) {
             // As much work as was done for each part so far is to be done for what is left.
-            Some(part) => self.worked / part * (1.0 - part) / left.max(1e-9),
+            Some(part) => self.work_time / part * (1.0 - part) / left.max(1e-9),
             // Nobody knows how much is left.
             None => by_time,
         };
-        floor.clamp(LEAST, 1.0)
+        floor.clamp(MIN_SHARE, 1.0)
     }
 
     /// Returns how many answers fewer the site gave than at the rate before the run.
     #[must_use]
-    pub const fn transactions_lost(&self) -> f64 {
-        self.lost
+    pub const fn lost_transactions(&self) -> f64 {
+        self.lost_responses
     }
 
     /// Returns what the site served before the run.
     #[must_use]
-    pub const fn baseline(&self) -> &Served {
+    pub const fn baseline(&self) -> &ServedInterval {
         &self.baseline
     }
 }
 
 /// The share that threads keep to.
 #[derive(Debug)]
-pub struct Throttle {
+pub struct RunThrottle {
     share: AtomicU32,
     paused_nanos: AtomicU64,
 }
 
-impl Default for Throttle {
+impl Default for RunThrottle {
     fn default() -> Self {
-        Self { share: AtomicU32::new(WHOLE as u32), paused_nanos: AtomicU64::new(0) }
+        Self { share: AtomicU32::new(SHARE_SCALE as u32), paused_nanos: AtomicU64::new(0) }
     }
 }
 
 /// What a thread has worked since its last pause.
 #[derive(Clone, Copy, Debug)]
-struct Work {
+struct ThreadWorkTime {
     /// Before it waited for others, and all together.
-    done: Duration,
+    accumulated: Duration,
     /// When it began what it is at, or ended its last pause.
-    since: Option<Instant>,
+    started_at: Option<Instant>,
 }
 
-impl Work {
-    const NONE: Self = Self { done: Duration::ZERO, since: None };
+impl ThreadWorkTime {
+    const NONE: Self = Self { accumulated: Duration::ZERO, started_at: None };
 
     /// Returns how long it has worked.
-    fn until(self, now: Instant) -> Duration {
-        self.done + self.since.map_or(Duration::ZERO, |since| now - since)
+    fn elapsed_until(self, now: Instant) -> Duration {
+        self.accumulated + self.started_at.map_or(Duration::ZERO, |since| now - since)
     }
 
     /// Goes on, if it does not already.
     fn resumed(self, now: Instant) -> Self {
-        Self { since: self.since.or(Some(now)), ..self }
+        Self { started_at: self.started_at.or(Some(now)), ..self }
     }
 
     /// Stops: from now on, the thread only waits.
     fn stopped(self, now: Instant) -> Self {
-        Self { done: self.until(now), since: None }
+        Self { accumulated: self.elapsed_until(now), started_at: None }
     }
 }
 
 thread_local! {
-    static WORK: Cell<Work> = const { Cell::new(Work::NONE) };
+    static WORK: Cell<ThreadWorkTime> = const { Cell::new(ThreadWorkTime::NONE) };
 }
 
 /// Some work of a thread: what passes between its end and the begin of more is none.
 #[derive(Debug)]
-pub(crate) struct Working;
+pub(crate) struct WorkGuard;
 
-impl Drop for Working {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         WORK.set(WORK.get().stopped(Instant::now()));
     }
 }
 
-impl Throttle {
+impl RunThrottle {
     /// Sets the share.
     pub fn set_share(&self, share: f64) {
         // Between 0 and a million: it fits.
-        self.share.store((share.clamp(LEAST, 1.0) * WHOLE) as u32, Ordering::Relaxed);
+        self.share.store((share.clamp(MIN_SHARE, 1.0) * SHARE_SCALE) as u32, Ordering::Relaxed);
     }
 
     /// Returns how long threads have paused, all together.
     #[must_use]
-    pub fn paused(&self) -> Duration {
+    pub fn total_pause(&self) -> Duration {
         Duration::from_nanos(self.paused_nanos.load(Ordering::Relaxed))
     }
 
     /// Pauses this thread for as long as its work since the last pause asks for, or until the run is asked to stop.
-    pub(crate) fn pause(&self, stop: &AtomicBool) {
-        let share = f64::from(self.share.load(Ordering::Relaxed)) / WHOLE;
+    pub(crate) fn pause_if_due(&self, stop: &AtomicBool) {
+        let share = f64::from(self.share.load(Ordering::Relaxed)) / SHARE_SCALE;
         let now = Instant::now();
-        let pause = pause_for(WORK.get().until(now).min(LONGEST_WORK), share);
+        let pause = pause_duration(WORK.get().elapsed_until(now).min(MAX_CREDITED_WORK), share);
         // Pauses shorter than what a clock tells are put off.
         if share < 1.0 && pause < Duration::from_millis(1) {
             WORK.set(WORK.get().resumed(now));
@@ -245,36 +264,39 @@ impl Throttle {
         while let Some(left) = pause.checked_sub(now.elapsed()).filter(|left| !left.is_zero())
             && !stop.load(Ordering::Relaxed)
         {
-            std::thread::sleep(left.min(PIECE));
+            std::thread::sleep(left.min(MAX_PAUSE_SLEEP));
         }
         // At full share there is none, whatever the clock says.
         let slept = if pause.is_zero() { pause } else { now.elapsed() };
         let nanos = u64::try_from(slept.as_nanos()).unwrap_or(u64::MAX);
         self.paused_nanos.fetch_add(nanos, Ordering::Relaxed);
-        WORK.set(Work::NONE.resumed(Instant::now()));
+        WORK.set(ThreadWorkTime::NONE.resumed(Instant::now()));
     }
 }
 
 /// Returns how many of so many answers may lie above a 95th percentile by chance: a twentieth, and twice the deviation.
-fn most_by_chance(count: usize) -> f64 {
+fn max_random_exceedances(count: usize) -> f64 {
     let count = count as f64;
     count * 0.05 + 2.0 * (count * 0.05 * 0.95).sqrt()
 }
 
-fn pause_for(worked: Duration, share: f64) -> Duration {
-    worked.mul_f64((1.0 - share).max(0.0) / share.max(LEAST))
+fn pause_duration(worked: Duration, share: f64) -> Duration {
+    worked.mul_f64((1.0 - share).max(0.0) / share.max(MIN_SHARE))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn served(count: usize, ms: u64) -> Served {
-        Served { span: Duration::from_secs(1), times: vec![Duration::from_millis(ms); count] }
+    fn served(count: usize, ms: u64) -> ServedInterval {
+        ServedInterval {
+            duration: Duration::from_secs(1),
+            response_times: vec![Duration::from_millis(ms); count],
+        }
     }
 
-    fn controller(deadline: Option<u64>) -> Controller {
-        Controller::new(served(100, 20), deadline.map(Duration::from_secs))
+    fn controller(deadline: Option<u64>) -> ThrottleController {
+        ThrottleController::new(served(100, 20), deadline.map(Duration::from_secs))
     }
 
     #[test]
@@ -294,10 +316,13 @@ mod tests {
         let mut run = controller(None);
         assert_eq!(run.observe(&served(0, 0), Duration::ZERO, None), 1.0);
         // Few answers say nothing, however slow.
-        assert_eq!(run.observe(&served(FEW - 1, 900), Duration::ZERO, None), 1.0);
-        let mut idle = Controller::new(Served::default(), None);
+        assert_eq!(
+            run.observe(&served(MIN_PERCENTILE_SAMPLES - 1, 900), Duration::ZERO, None),
+            1.0
+        );
+        let mut idle = ThrottleController::new(ServedInterval::default(), None);
         assert_eq!(idle.observe(&served(0, 0), Duration::ZERO, None), 1.0);
-        assert_eq!(idle.transactions_lost(), 0.0);
+        assert_eq!(idle.lost_transactions(), 0.0);
     }
 
     /// A site where a visitor or two come in a second is watched for longer, and not overlooked.
@@ -329,11 +354,11 @@ mod tests {
         };
         // Twelve of these make a normal deviation.
         let mut time = || ((0..12).map(|_| uniform()).sum::<f64>() - 6.0).mul_add(0.5, -3.0).exp();
-        let mut served = |count: usize, factor: f64| Served {
-            span: Duration::from_secs(1),
-            times: (0..count).map(|_| Duration::from_secs_f64(time() * factor)).collect(),
+        let mut served = |count: usize, factor: f64| ServedInterval {
+            duration: Duration::from_secs(1),
+            response_times: (0..count).map(|_| Duration::from_secs_f64(time() * factor)).collect(),
         };
-        let mut run = Controller::new(served(1_500, 1.0), None);
+        let mut run = ThrottleController::new(served(1_500, 1.0), None);
         let spans = 1_000_u32;
         let shares = (0..spans)
             .map(|_| run.observe(&served(a_second, factor), Duration::ZERO, None))
@@ -354,18 +379,18 @@ mod tests {
     /// Nobody came before the run: it holds still when they come, learns what is usual, and then gives way to them.
     #[test]
     fn what_is_usual_is_learned_from_pauses() {
-        let mut run = Controller::new(Served::default(), None);
+        let mut run = ThrottleController::new(ServedInterval::default(), None);
         let mut observe = |count, ms| run.observe(&served(count, ms), Duration::ZERO, None);
         assert_eq!(observe(0, 0), 1.0);
         // Answers beside a run at full share tell nothing about those without one.
-        assert_eq!(observe(100, 90), LEAST);
-        assert_eq!(observe(15, 20), LEAST);
-        assert_eq!(observe(0, 0), LEAST + STEP);
-        assert_eq!(observe(100, 60), LEAST);
-        assert_eq!(observe(15, 20), LEAST);
+        assert_eq!(observe(100, 90), MIN_SHARE);
+        assert_eq!(observe(15, 20), MIN_SHARE);
+        assert_eq!(observe(0, 0), MIN_SHARE + SHARE_STEP);
+        assert_eq!(observe(100, 60), MIN_SHARE);
+        assert_eq!(observe(15, 20), MIN_SHARE);
         // Known by now: 20 ms are fine, and 30 are not.
         let quiet = observe(100, 20);
-        assert!(quiet > LEAST, "{quiet}");
+        assert!(quiet > MIN_SHARE, "{quiet}");
         assert!(observe(100, 30) < quiet);
         assert_eq!(run.baseline().p95(), Some(Duration::from_millis(20)));
     }
@@ -394,61 +419,61 @@ mod tests {
         let mut run = controller(None);
         for (count, lost) in [(60, 40.0), (100, 40.0), (130, 10.0), (200, 0.0), (90, 10.0)] {
             run.observe(&served(count, 20), Duration::ZERO, None);
-            assert!((run.transactions_lost() - lost).abs() < 1e-6, "{count}");
+            assert!((run.lost_transactions() - lost).abs() < 1e-6, "{count}");
         }
     }
 
     #[test]
     fn pauses_follow_the_share() {
         let work = Duration::from_millis(100);
-        assert_eq!(pause_for(work, 1.0), Duration::ZERO);
-        assert_eq!(pause_for(work, 0.5), work);
-        assert_eq!(pause_for(work, 0.25), work * 3);
-        let throttle = Throttle::default();
-        throttle.pause(&AtomicBool::new(false));
-        assert_eq!(throttle.paused(), Duration::ZERO);
+        assert_eq!(pause_duration(work, 1.0), Duration::ZERO);
+        assert_eq!(pause_duration(work, 0.5), work);
+        assert_eq!(pause_duration(work, 0.25), work * 3);
+        let throttle = RunThrottle::default();
+        throttle.pause_if_due(&AtomicBool::new(false));
+        assert_eq!(throttle.total_pause(), Duration::ZERO);
     }
 
     #[test]
     fn waiting_for_others_is_no_work() {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
-        let work = Work::NONE.resumed(at(0)).stopped(at(30));
-        assert_eq!(work.until(at(900)), Duration::from_millis(30));
+        let work = ThreadWorkTime::NONE.resumed(at(0)).stopped(at(30));
+        assert_eq!(work.elapsed_until(at(900)), Duration::from_millis(30));
         let work = work.resumed(at(900)).resumed(at(910));
-        assert_eq!(work.until(at(920)), Duration::from_millis(50));
-        assert_eq!(work.stopped(at(930)).stopped(at(999)).done, Duration::from_millis(60));
+        assert_eq!(work.elapsed_until(at(920)), Duration::from_millis(50));
+        assert_eq!(work.stopped(at(930)).stopped(at(999)).accumulated, Duration::from_millis(60));
     }
 
     /// Nineteen seconds are due; a run that is to stop waits for none of them.
     #[test]
     fn a_pause_ends_with_the_run() {
-        let throttle = Throttle::default();
-        throttle.set_share(LEAST);
-        WORK.set(Work { done: LONGEST_WORK, since: None });
-        throttle.pause(&AtomicBool::new(true));
-        assert!(throttle.paused() < LONGEST_WORK * 19, "{:?}", throttle.paused());
-        assert_eq!(WORK.get().done, Duration::ZERO);
+        let throttle = RunThrottle::default();
+        throttle.set_share(MIN_SHARE);
+        WORK.set(ThreadWorkTime { accumulated: MAX_CREDITED_WORK, started_at: None });
+        throttle.pause_if_due(&AtomicBool::new(true));
+        assert!(throttle.total_pause() < MAX_CREDITED_WORK * 19, "{:?}", throttle.total_pause());
+        assert_eq!(WORK.get().accumulated, Duration::ZERO);
     }
 
     /// What passes between two works of a thread does not count, and after a pause nothing is done yet.
     #[test]
     fn a_thread_counts_what_it_works() {
-        let throttle = Throttle::default();
-        throttle.pause(&AtomicBool::new(false));
-        assert!(WORK.get().since.is_some());
-        drop(Working);
-        assert_eq!(WORK.get().since, None);
+        let throttle = RunThrottle::default();
+        throttle.pause_if_due(&AtomicBool::new(false));
+        assert!(WORK.get().started_at.is_some());
+        drop(WorkGuard);
+        assert_eq!(WORK.get().started_at, None);
         // A pause begins anew, with nothing done.
-        throttle.pause(&AtomicBool::new(false));
-        assert_eq!(WORK.get().done, Duration::ZERO);
-        assert!(WORK.get().since.is_some());
+        throttle.pause_if_due(&AtomicBool::new(false));
+        assert_eq!(WORK.get().accumulated, Duration::ZERO);
+        assert!(WORK.get().started_at.is_some());
     }
 
     #[test]
     fn the_percentile_is_that_of_the_slow_ones() {
         let times = (1..=100).rev().map(Duration::from_millis).collect();
-        let served = Served { span: Duration::from_secs(1), times };
+        let served = ServedInterval { duration: Duration::from_secs(1), response_times: times };
         assert_eq!(served.p95(), Some(Duration::from_millis(95)));
     }
 }

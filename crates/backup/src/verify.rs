@@ -4,47 +4,47 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use crate::Id;
+use crate::VaultObjectId;
 use crate::error::{Error, Result};
-use crate::look::walk;
-use crate::save::{Fault, Progress};
+use crate::inspection::walk_tree;
+use crate::save::{BackupFault, BackupProgress};
 use crate::vault::Vault;
-use crate::vault::index::{BlobKind, Index};
-use crate::vault::node::{Node, NodeKind};
-use crate::vault::snapshot::Snapshot;
+use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
+use crate::vault::snapshot::VaultSnapshot;
 
 /// Tells how the files that a snapshot holds differ from those that are at their paths now. Files that came later are
 /// not told.
 ///
 /// # Errors
 /// If the vault cannot be read, or the run was asked to stop.
-pub fn verify(
-    (vault, index): (&Vault, &Index),
-    snapshot: &Snapshot,
-    progress: &Progress,
-) -> Result<Vec<Fault>> {
+pub fn verify_snapshot(
+    (vault, index): (&Vault, &VaultIndex),
+    snapshot: &VaultSnapshot,
+    progress: &BackupProgress,
+) -> Result<Vec<BackupFault>> {
     let mut faults = Vec::new();
-    walk((vault, index), &snapshot.tree, Path::new("/"), &mut |path, node| {
-        progress.go_on()?;
-        progress.add(1, node.size);
-        if let Some(message) = difference(index, path, node)? {
-            faults.push(Fault { path: path.to_owned(), message });
+    walk_tree((vault, index), &snapshot.tree, Path::new("/"), &mut |path, node| {
+        progress.check_running()?;
+        progress.add_done(1, node.size);
+        if let Some(message) = find_difference(index, path, node)? {
+            faults.push(BackupFault { path: path.to_owned(), message });
         }
         Ok(())
     })?;
     Ok(faults)
 }
 
-fn difference(index: &Index, path: &Path, node: &Node) -> Result<Option<String>> {
+fn find_difference(index: &VaultIndex, path: &Path, node: &SnapshotNode) -> Result<Option<String>> {
     let Ok(facts) = fs::symlink_metadata(path) else {
         return Ok(Some("it is not there any more".to_owned()));
     };
     let told = |text: &str| Ok(Some(text.to_owned()));
     match node.kind {
-        NodeKind::File if !facts.is_file() => told("it is no file any more"),
-        NodeKind::File if facts.len() != node.size => told("its length differs"),
-        NodeKind::File => same_content(index, path, node),
-        NodeKind::Symlink => {
+        SnapshotNodeKind::File if !facts.is_file() => told("it is no file any more"),
+        SnapshotNodeKind::File if facts.len() != node.size => told("its length differs"),
+        SnapshotNodeKind::File => compare_content(index, path, node),
+        SnapshotNodeKind::Symlink => {
             use std::os::unix::ffi::OsStrExt;
             let target = fs::read_link(path);
             if target.is_ok_and(|target| target.as_os_str().as_bytes() == node.target()) {
@@ -56,22 +56,20 @@ fn difference(index: &Index, path: &Path, node: &Node) -> Result<Option<String>>
     }
 }
 
-fn same_content(index: &Index, path: &Path, node: &Node) -> Result<Option<String>> {
+fn compare_content(index: &VaultIndex, path: &Path, node: &SnapshotNode) -> Result<Option<String>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) => return Ok(Some(error.to_string())),
     };
     for id in node.content.iter().flatten() {
-        let length = index.plain_length(BlobKind::Data, id).ok_or_else(|| Error::Blob {
-            what: "piece",
-            id: *id,
-            fault: "no index lists it".to_owned(),
+        let length = index.plain_length(PackBlobKind::Data, id).ok_or_else(|| {
+            Error::UnreadableBlob { what: "piece", id: *id, fault: "no index lists it".to_owned() }
         })?;
         let mut bytes = Vec::new();
         if let Err(error) = (&mut file).take(length).read_to_end(&mut bytes) {
             return Ok(Some(error.to_string()));
         }
-        if Id::of(&bytes) != *id {
+        if VaultObjectId::of(&bytes) != *id {
             return Ok(Some("its content differs".to_owned()));
         }
     }

@@ -18,7 +18,7 @@ pub enum Error {
     #[error(
         "the bytes are those of `{actual}`, not of `{expected}` as their sender says; send them again"
     )]
-    Mismatch {
+    IdMismatch {
         /// What the sender named.
         expected: BlobId,
         /// What came.
@@ -68,7 +68,7 @@ pub enum Error {
     #[error(
         "no blob store of the composite is writable: all of {roles} are read-only; configure one without `readOnly`"
     )]
-    NothingWritable {
+    NoWritableDelegate {
         /// The roles of its delegates.
         roles: String,
     },
@@ -82,7 +82,7 @@ pub enum Error {
     #[error(
         "`{name}` is no name of a note: it takes 1 to 100 letters, digits, `-`, `_` and `.`, with a letter first"
     )]
-    NoteName {
+    InvalidNoteName {
         /// The name.
         name: String,
     },
@@ -98,7 +98,7 @@ pub enum Error {
     },
     /// A URL or setting of a bucket makes no sense.
     #[error("cannot use `{url}` as a bucket: {reason}")]
-    Address {
+    InvalidAddress {
         /// The URL.
         url: String,
         /// What is wrong.
@@ -106,7 +106,7 @@ pub enum Error {
     },
     /// The stored bytes are not those that the id names.
     #[error("the blob `{id}` in `{place}` has the bytes of `{actual}`; restore it from a backup")]
-    Altered {
+    ContentMismatch {
         /// The blob.
         id: BlobId,
         /// What its bytes are.
@@ -126,13 +126,13 @@ pub enum Error {
     },
     /// Another process uses the local folder of a bucket.
     #[error("another process uses `{}`; give each its own folder", dir.display())]
-    CacheHeld {
+    CacheLocked {
         /// The folder.
         dir: PathBuf,
     },
     /// Blobs wait to be uploaded, and at least one failed.
     #[error("{count} blobs in `{}` are not uploaded yet: {reason}", dir.display())]
-    Waiting {
+    UploadsPending {
         /// The local folder of the bucket.
         dir: PathBuf,
         /// How many there are.
@@ -142,7 +142,7 @@ pub enum Error {
     },
     /// The place is being closed.
     #[error("`{place}` is being closed")]
-    Ended {
+    StorageClosed {
         /// The place.
         place: String,
     },
@@ -151,13 +151,13 @@ pub enum Error {
         "the note `{name}` beside the blobs cannot be understood, so that nothing can be removed; see who wrote it, or \
          take its repository out with `tympan blobs forget`"
     )]
-    NoteMalformed {
+    MalformedNote {
         /// The note.
         name: String,
     },
     /// A guest wrote a note that is none of its own, or makes no sense.
     #[error("the note `{name}` is refused: {reason}")]
-    NoteRefused {
+    RefusedNote {
         /// The note.
         name: String,
         /// What is wrong.
@@ -181,10 +181,10 @@ impl Error {
 
     /// Tells whether it is a store of someone else that cannot be had: not now, or no more.
     #[must_use]
-    pub fn is_of_base(&self) -> bool {
+    pub fn is_base_unavailable(&self) -> bool {
         match self {
-            Self::Delegate { source, .. } => source.is_of_base(),
-            Self::Store(error) => error.is_of_base(),
+            Self::Delegate { source, .. } => source.is_base_unavailable(),
+            Self::Store(error) => error.is_base_error(),
             _ => false,
         }
     }
@@ -199,21 +199,21 @@ impl Error {
                 **source,
                 object_store::Error::Generic { .. } | object_store::Error::JoinError { .. }
             ),
-            Self::Lost { .. } | Self::Waiting { .. } => true,
+            Self::Lost { .. } | Self::UploadsPending { .. } => true,
             Self::Source(_)
-            | Self::Mismatch { .. }
+            | Self::IdMismatch { .. }
             | Self::Disk { .. }
             | Self::Damaged { .. }
             | Self::HashMismatch { .. }
-            | Self::NothingWritable { .. }
+            | Self::NoWritableDelegate { .. }
             | Self::Unlistable { .. }
-            | Self::NoteName { .. }
-            | Self::NoteMalformed { .. }
-            | Self::NoteRefused { .. }
-            | Self::Address { .. }
-            | Self::Altered { .. }
-            | Self::CacheHeld { .. }
-            | Self::Ended { .. } => false,
+            | Self::InvalidNoteName { .. }
+            | Self::MalformedNote { .. }
+            | Self::RefusedNote { .. }
+            | Self::InvalidAddress { .. }
+            | Self::ContentMismatch { .. }
+            | Self::CacheLocked { .. }
+            | Self::StorageClosed { .. } => false,
         }
     }
 }

@@ -10,31 +10,31 @@
 //!
 //! Not here: who refers to a blob (`content` knows), and media types.
 
-mod blob;
+mod blob_file;
+mod blob_folder;
+mod blob_store;
 mod bucket;
-pub mod collect;
-mod composite;
+mod cached_store;
+mod composite_storage;
 mod error;
-mod files;
-mod folder;
-mod hot;
-mod local;
-mod memory;
-mod place;
-mod read_folder;
-mod verified;
+pub mod garbage_collection;
+mod local_store;
+mod memory_store;
+mod read_only_folder;
+mod storage;
+mod verified_files;
 
-pub use blob::{BlobContent, BlobStore, id_of};
+pub use blob_folder::BlobFolder;
+pub use blob_store::{BlobContent, BlobStore, compute_blob_id};
 pub use bucket::{
-    Bucket, BucketCounts, BucketOptions, Objects, StagedBlobs, parse_connection_string,
+    BlobBucket, BucketCounts, BucketOptions, ObjectBucket, StagedBlobs, parse_connection_string,
     parse_profile,
 };
-pub use composite::{Composite, CompositeCounts, Delegate};
+pub use cached_store::CachedBlobStore;
+pub use composite_storage::{BlobDelegate, CompositeBlobCounts, CompositeBlobStorage};
 pub use error::{Error, Result};
-pub use folder::Folder;
-pub use hot::HotBlobs;
-pub use local::{LocalBlobs, SMALL_BYTES};
-pub use memory::MemoryBlobs;
-pub use place::{Listed, Origin, ReadBlobs, WriteBlobs};
-pub use read_folder::FolderBlobs;
+pub use local_store::{LocalBlobStore, SMALL_BLOB_BYTES};
+pub use memory_store::MemoryBlobStore;
+pub use read_only_folder::ReadOnlyBlobFolder;
+pub use storage::{DelegateIndex, ListedBlob, ReadBlobs, WriteBlobs};
 pub use tympan_store::BlobId;

@@ -5,41 +5,49 @@
 
 use std::sync::Arc;
 
-use tympan_store::{ChunkId, Revision, Root};
+use tympan_store::{ChunkId, Revision, StoreRoot};
 
-use crate::repository::{CONTENT, Shared};
-use crate::snapshot::View;
-use crate::{ChangedBy, Conflict, Property, Result, Snapshot, Subtree};
+use crate::repository::{CONTENT_MAP, RepositoryState};
+use crate::snapshot::SnapshotView;
+use crate::{ChangeAttribution, MergeConflict, Property, Result, Snapshot, Subtree};
 
 /// Revisions that are looked at.
-const MAX_REVISIONS: usize = 1_000;
+const MAX_SEARCHED_REVISIONS: usize = 1_000;
 /// Revisions that are read together.
-const PAGE: usize = 100;
+const REVISION_PAGE_SIZE: usize = 100;
 /// Conflicts that are explained; a list of more is read for its length.
-const MAX_EXPLAINED: usize = 50;
+const MAX_EXPLAINED_CONFLICTS: usize = 50;
 
 /// Adds to each conflict who made it what it is now on the branch, since the state `base`.
-pub(crate) fn explain(shared: &Arc<Shared>, base: ChunkId, conflicts: &mut [Conflict]) {
-    let explained = conflicts.len().min(MAX_EXPLAINED);
+pub(crate) fn attribute_conflicts(
+    shared: &Arc<RepositoryState>,
+    base: ChunkId,
+    conflicts: &mut [MergeConflict],
+) {
+    let explained = conflicts.len().min(MAX_EXPLAINED_CONFLICTS);
     let conflicts = conflicts.get_mut(..explained).unwrap_or_default();
-    if let Err(error) = search(shared, base, conflicts) {
+    if let Err(error) = search_history(shared, base, conflicts) {
         tracing::warn!(reason = %error, "the history does not say who made a conflict");
     }
 }
 
-fn search(shared: &Arc<Shared>, base: ChunkId, conflicts: &mut [Conflict]) -> Result<()> {
-    let mut open: Vec<&mut Conflict> = conflicts.iter_mut().collect();
+fn search_history(
+    shared: &Arc<RepositoryState>,
+    base: ChunkId,
+    conflicts: &mut [MergeConflict],
+) -> Result<()> {
+    let mut open: Vec<&mut MergeConflict> = conflicts.iter_mut().collect();
     let mut newer: Option<Revision> = None;
     let mut before = None;
-    for _ in 0..MAX_REVISIONS.div_ceil(PAGE) {
-        let page = shared.chunks.history(&shared.branch, before, PAGE)?;
+    for _ in 0..MAX_SEARCHED_REVISIONS.div_ceil(REVISION_PAGE_SIZE) {
+        let page = shared.chunks.ref_history(&shared.branch, before, REVISION_PAGE_SIZE)?;
         let Some(last) = page.last() else { return Ok(()) };
         before = Some(last.sequence);
         for revision in page {
-            if let (Some(newer), Some(older)) = (&newer, revision.update.new) {
-                compare(shared, older, newer, &mut open)?;
+            if let (Some(newer), Some(older)) = (&newer, revision.update.new_root) {
+                attribute_revision(shared, older, newer, &mut open)?;
             }
-            if open.is_empty() || revision.update.new == Some(base) {
+            if open.is_empty() || revision.update.new_root == Some(base) {
                 return Ok(());
             }
             newer = Some(revision);
@@ -49,32 +57,33 @@ fn search(shared: &Arc<Shared>, base: ChunkId, conflicts: &mut [Conflict]) -> Re
 }
 
 /// Settles the conflicts about what one revision changed.
-fn compare(
-    shared: &Arc<Shared>,
+fn attribute_revision(
+    shared: &Arc<RepositoryState>,
     older: ChunkId,
     newer: &Revision,
-    open: &mut Vec<&mut Conflict>,
+    open: &mut Vec<&mut MergeConflict>,
 ) -> Result<()> {
-    let Some(root) = newer.update.new else { return Ok(()) };
-    let (left, right) = (state(shared, older)?, state(shared, root)?);
-    if left.0.content == right.0.content {
+    let Some(root) = newer.update.new_root else { return Ok(()) };
+    let (left, right) = (open_snapshot(shared, older)?, open_snapshot(shared, root)?);
+    if left.0.content_map == right.0.content_map {
         return Ok(());
     }
     // Otherwise revisions between the two are no longer known, and any of them may have made the change.
-    let is_next = newer.update.expected == Some(older);
+    let is_next = newer.update.expected_root == Some(older);
     let mut failure = None;
     open.retain_mut(|conflict| {
-        let is_same = match (value_at(&left, conflict), value_at(&right, conflict)) {
-            (Ok(left), Ok(right)) => left == right,
-            (Err(error), _) | (_, Err(error)) => {
-                failure = Some(error);
-                true
-            }
-        };
+        let is_same =
+            match (value_at_conflict(&left, conflict), value_at_conflict(&right, conflict)) {
+                (Ok(left), Ok(right)) => left == right,
+                (Err(error), _) | (_, Err(error)) => {
+                    failure = Some(error);
+                    true
+                }
+            };
         if !is_same && is_next {
-            conflict.changed = Some(ChangedBy {
+            conflict.last_change = Some(ChangeAttribution {
                 user: newer.update.author.clone(),
-                at: newer.update.at,
+                time: newer.update.updated_at,
                 revision: newer.sequence,
                 message: Some(newer.update.message.clone()),
             });
@@ -84,23 +93,23 @@ fn compare(
     failure.map_or(Ok(()), Err)
 }
 
-fn state(shared: &Arc<Shared>, root: ChunkId) -> Result<Snapshot> {
-    let pin = shared.chunks.pin(root);
-    let content = Root::read(shared.reads(), &root)?.map(CONTENT);
-    Ok(Snapshot(Arc::new(View::pinned(shared.clone(), pin, content)), None))
+fn open_snapshot(shared: &Arc<RepositoryState>, root: ChunkId) -> Result<Snapshot> {
+    let pin = shared.chunks.pin_root(root);
+    let content = StoreRoot::read(shared.chunk_reader(), &root)?.map(CONTENT_MAP);
+    Ok(Snapshot(Arc::new(SnapshotView::pinned(shared.clone(), pin, content)), None))
 }
 
 /// What a state has where a conflict is.
 #[derive(PartialEq)]
-enum Found {
+enum ConflictValue {
     Property(Option<Property>),
     Node(Option<Subtree>),
 }
 
-fn value_at(snapshot: &Snapshot, conflict: &Conflict) -> Result<Found> {
+fn value_at_conflict(snapshot: &Snapshot, conflict: &MergeConflict) -> Result<ConflictValue> {
     let node = snapshot.node(&conflict.their_path())?;
     Ok(match &conflict.property {
-        Some(name) => Found::Property(node.and_then(|node| node.property(name))),
-        None => Found::Node(node.map(|node| node.read_own()).transpose()?),
+        Some(name) => ConflictValue::Property(node.and_then(|node| node.property(name))),
+        None => ConflictValue::Node(node.map(|node| node.read_own_subtree()).transpose()?),
     })
 }

@@ -7,21 +7,21 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use tympan_store::{Batch, ChunkId, Map, Pin, RefUpdate, Revision, Root};
+use tympan_store::{ChunkBatch, ChunkId, RefUpdate, Revision, RootPin, SortedMap, StoreRoot};
 
-use crate::commit::{self, Change};
-use crate::repository::MAIN;
-use crate::snapshot::Overlay;
-use crate::version::{VERSIONS, VersionEdits};
-use crate::withdrawal::{self, ACTIVATED, WITHDRAWALS};
-use crate::{Error, MergeChoice, Repository, Result, keys, package};
+use crate::commit::{self, CommitDetails};
+use crate::repository::MAIN_BRANCH;
+use crate::snapshot::RecordEdits;
+use crate::version::{VERSIONS_MAP, VersionEdits};
+use crate::withdrawal::{self, ACTIVATED_MAP, WITHDRAWALS_MAP};
+use crate::{Error, MergeOptions, Repository, Result, package, record_key};
 
-pub(crate) const BASE: &str = "base/";
-const MAX_NAME_BYTES: usize = 200;
+pub(crate) const BASE_REF_PREFIX: &str = "base/";
+const MAX_BRANCH_NAME_BYTES: usize = 200;
 
 /// A branch as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Branch {
+pub struct BranchState {
     /// Its name.
     pub name: String,
     /// Its newest state.
@@ -32,13 +32,13 @@ pub struct Branch {
 
 /// Who changes a branch, why, and when.
 #[derive(Debug, Clone, Copy)]
-pub struct Revising<'a> {
+pub struct RevisionDetails<'a> {
     /// The user.
     pub user: &'a str,
     /// What the history says about it.
     pub message: &'a str,
     /// The time.
-    pub at: SystemTime,
+    pub time: SystemTime,
 }
 
 impl Repository {
@@ -52,16 +52,16 @@ impl Repository {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn branches(&self) -> Result<Vec<Branch>> {
-        let refs: BTreeMap<String, ChunkId> = self.0.chunks.refs()?.into_iter().collect();
-        let names = refs
-            .iter()
-            .filter(|(name, _)| !name.starts_with(BASE) && !name.starts_with(package::REPLACED));
+    pub fn branches(&self) -> Result<Vec<BranchState>> {
+        let refs: BTreeMap<String, ChunkId> = self.0.chunks.list_refs()?.into_iter().collect();
+        let names = refs.iter().filter(|(name, _)| {
+            !name.starts_with(BASE_REF_PREFIX) && !name.starts_with(package::REPLACED_REF_PREFIX)
+        });
         Ok(names
-            .map(|(name, root)| Branch {
+            .map(|(name, root)| BranchState {
                 name: name.clone(),
                 root: *root,
-                base: refs.get(&base_of(name, MAIN)).copied(),
+                base: refs.get(&base_ref_name(name, MAIN_BRANCH)).copied(),
             })
             .collect())
     }
@@ -70,21 +70,26 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::Branch`] if there is none of that name.
-    pub fn on_branch(&self, name: &str) -> Result<Self> {
+    pub fn open_branch(&self, name: &str) -> Result<Self> {
         if name == self.0.branch {
             return Ok(self.clone());
         }
-        self.root_of(name)?;
+        self.branch_root(name)?;
         let shared = &self.0;
-        Self::on(shared.chunks.clone(), shared.blobs.clone(), shared.bodies.clone(), name)
+        Self::open_stores_on_branch(
+            shared.chunks.clone(),
+            shared.blobs.clone(),
+            shared.cache.clone(),
+            name,
+        )
     }
 
     /// Makes a branch that begins as this one is now. The cost does not depend on the content.
     ///
     /// # Errors
     /// [`Error::Branch`] if the name is taken or cannot be one.
-    pub fn create_branch(&self, name: &str, revising: Revising<'_>) -> Result<ChunkId> {
-        self.begin_branch(name, &self.0.chunks.pin(self.head()?), revising)
+    pub fn create_branch(&self, name: &str, revising: RevisionDetails<'_>) -> Result<ChunkId> {
+        self.create_pinned_branch(name, &self.0.chunks.pin_root(self.head_root()?), revising)
     }
 
     /// Makes a branch that begins at a state of any branch's history.
@@ -95,21 +100,26 @@ impl Repository {
         &self,
         name: &str,
         root: ChunkId,
-        revising: Revising<'_>,
+        revising: RevisionDetails<'_>,
     ) -> Result<ChunkId> {
-        let pin = self.pin_known(root)?;
+        let pin = self.pin_historic_root(root)?;
         self.snapshot_at(root)?;
-        self.begin_branch(name, &pin, revising)
+        self.create_pinned_branch(name, &pin, revising)
     }
 
-    fn begin_branch(&self, name: &str, pin: &Pin, revising: Revising<'_>) -> Result<ChunkId> {
-        check_name(name)?;
+    fn create_pinned_branch(
+        &self,
+        name: &str,
+        pin: &RootPin,
+        revising: RevisionDetails<'_>,
+    ) -> Result<ChunkId> {
+        check_branch_name(name)?;
         if self.0.chunks.read_ref(name)?.is_some() {
-            return Err(refused(name, "it exists already"));
+            return Err(branch_error(name, "it exists already"));
         }
         let root = pin.root();
-        let base = base_of(name, MAIN);
-        self.move_refs([(name, None, Some(root)), (&base, None, Some(root))], revising)?;
+        let base = base_ref_name(name, MAIN_BRANCH);
+        self.commit_ref_moves([(name, None, Some(root)), (&base, None, Some(root))], revising)?;
         Ok(root)
     }
 
@@ -117,12 +127,12 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::Branch`] if there is none of that name, or it is `main`.
-    pub fn delete_branch(&self, name: &str, revising: Revising<'_>) -> Result<()> {
-        let root = self.own_root_of(name)?;
-        let mut batch = Batch::new();
-        add_moves(&mut batch, [(name, Some(root), None)], revising);
-        for (base, from) in self.bases_with(name)? {
-            add_moves(&mut batch, [(&base, Some(from), None)], revising);
+    pub fn delete_branch(&self, name: &str, revising: RevisionDetails<'_>) -> Result<()> {
+        let root = self.own_branch_root(name)?;
+        let mut batch = ChunkBatch::new();
+        stage_ref_moves(&mut batch, [(name, Some(root), None)], revising);
+        for (base, from) in self.base_refs_of(name)? {
+            stage_ref_moves(&mut batch, [(&base, Some(from), None)], revising);
         }
         Ok(self.0.chunks.commit(batch)?)
     }
@@ -131,30 +141,34 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::Branch`] if there is none of that name, it is `main`, or the new name is taken or cannot be one.
-    pub fn rename_branch(&self, from: &str, to: &str, revising: Revising<'_>) -> Result<()> {
-        check_name(to)?;
-        let root = self.own_root_of(from)?;
+    pub fn rename_branch(&self, from: &str, to: &str, revising: RevisionDetails<'_>) -> Result<()> {
+        check_branch_name(to)?;
+        let root = self.own_branch_root(from)?;
         if self.0.chunks.read_ref(to)?.is_some() {
-            return Err(refused(to, "it exists already"));
+            return Err(branch_error(to, "it exists already"));
         }
-        let mut batch = Batch::new();
-        add_moves(&mut batch, [(from, Some(root), None), (to, None, Some(root))], revising);
-        for (base, at) in self.bases_with(from)? {
-            let (own, into) = parts_of(&base);
+        let mut batch = ChunkBatch::new();
+        stage_ref_moves(&mut batch, [(from, Some(root), None), (to, None, Some(root))], revising);
+        for (base, at) in self.base_refs_of(from)? {
+            let (own, into) = base_ref_branches(&base);
             let name = |name| if name == from { to } else { name };
-            let renamed = base_of(name(own), name(into));
-            add_moves(&mut batch, [(&base, Some(at), None), (&renamed, None, Some(at))], revising);
+            let renamed = base_ref_name(name(own), name(into));
+            stage_ref_moves(
+                &mut batch,
+                [(&base, Some(at), None), (&renamed, None, Some(at))],
+                revising,
+            );
         }
         Ok(self.0.chunks.commit(batch)?)
     }
 
     /// Returns the refs that say from where changes count, of a branch and of others that were merged into it.
-    fn bases_with(&self, name: &str) -> Result<Vec<(String, ChunkId)>> {
-        let refs = self.0.chunks.refs()?.into_iter();
+    fn base_refs_of(&self, name: &str) -> Result<Vec<(String, ChunkId)>> {
+        let refs = self.0.chunks.list_refs()?.into_iter();
         Ok(refs
             .filter(|(base, _)| {
-                let (own, into) = parts_of(base);
-                base.starts_with(BASE) && (own == name || into == name)
+                let (own, into) = base_ref_branches(base);
+                base.starts_with(BASE_REF_PREFIX) && (own == name || into == name)
             })
             .collect())
     }
@@ -165,9 +179,9 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::Conflicts`] with everything that both sides changed differently; nothing is merged then.
-    pub fn merge_branch(&self, name: &str, revising: Revising<'_>) -> Result<ChunkId> {
-        let merged = self.merge_part(name, &MergeChoice::default(), revising)?;
-        Ok(merged.root.unwrap_or(self.head()?))
+    pub fn merge_branch(&self, name: &str, revising: RevisionDetails<'_>) -> Result<ChunkId> {
+        let merged = self.merge_branch_part(name, &MergeOptions::default(), revising)?;
+        Ok(merged.root.unwrap_or(self.head_root()?))
     }
 
     /// Takes the branch back to an earlier state, as a new revision. Versions that were kept since stay, and so does what is
@@ -175,71 +189,80 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::Branch`] if the state is in no branch's history any more.
-    pub fn revert_to(&self, root: ChunkId, revising: Revising<'_>) -> Result<()> {
-        let _pin = self.pin_known(root)?;
+    pub fn revert_to_root(&self, root: ChunkId, revising: RevisionDetails<'_>) -> Result<()> {
+        let _pin = self.pin_historic_root(root)?;
         let target = self.snapshot_at(root)?;
         let head = self.snapshot()?;
         let from = head.root_id();
-        let reads = self.0.reads();
-        let before = Root::read(reads, &from)?;
-        let mut batch = Batch::new();
-        let mut maps = Root::read(reads, &root)?.maps;
-        if self.branch() == MAIN {
+        let reads = self.0.chunk_reader();
+        let before = StoreRoot::read(reads, &from)?;
+        let mut batch = ChunkBatch::new();
+        let mut maps = StoreRoot::read(reads, &root)?.maps;
+        if self.branch() == MAIN_BRANCH {
             // What visitors have does not go back with the content.
-            let mut edits = Overlay::new();
-            for change in head.diff(&target) {
+            let mut edits = RecordEdits::new();
+            for change in head.changed_documents(&target) {
                 let change = change?;
-                edits.insert(keys::key_of(&change.path)?, change.into_after());
+                edits.insert(record_key::record_key(&change.path)?, change.into_record_after());
             }
-            let Revising { user, message, at } = revising;
+            let RevisionDetails { user, message, time: at } = revising;
             let versions = &VersionEdits::new();
-            let change = Change { user, message, at, versions, moves: &[], replication: None };
-            let moves = withdrawal::moves(&head.0, &edits, &change)?;
-            let stamped = withdrawal::with_own_stamps(&head.0, &edits)?;
-            if let Some(edited) = commit::edited_maps(&target.0, &stamped, versions, &mut batch)? {
+            let change = CommitDetails {
+                user,
+                message,
+                time: at,
+                version_edits: versions,
+                moves: &[],
+                replication: None,
+            };
+            let moves = withdrawal::document_moves(&head.0, &edits, &change)?;
+            let stamped = withdrawal::records_with_own_stamps(&head.0, &edits)?;
+            if let Some(edited) =
+                commit::stage_edited_maps(&target.0, &stamped, versions, &mut batch)?
+            {
                 maps = edited;
             }
             edits.extend(stamped);
-            for name in [WITHDRAWALS, ACTIVATED] {
+            for name in [WITHDRAWALS_MAP, ACTIVATED_MAP] {
                 match before.map(name) {
-                    Map::EMPTY => maps.remove(name),
+                    SortedMap::EMPTY_MAP => maps.remove(name),
                     map => maps.insert(name.to_owned(), map),
                 };
             }
-            let withdrawals = withdrawal::edits(&head.0, &edits, &change, &moves)?;
-            withdrawal::write(&mut maps, &withdrawals, reads, &mut batch)?;
+            let withdrawals = withdrawal::visitor_edits(&head.0, &edits, &change, &moves)?;
+            withdrawal::write_visitor_edits(&mut maps, &withdrawals, reads, &mut batch)?;
         }
-        if self.branch() != MAIN {
-            maps.remove(WITHDRAWALS);
-            maps.remove(ACTIVATED);
+        if self.branch() != MAIN_BRANCH {
+            maps.remove(WITHDRAWALS_MAP);
+            maps.remove(ACTIVATED_MAP);
         }
-        let kept = before.map(VERSIONS);
-        if maps.get(VERSIONS).copied().unwrap_or_default() != kept {
-            maps.insert(VERSIONS.to_owned(), kept);
+        let kept = before.map(VERSIONS_MAP);
+        if maps.get(VERSIONS_MAP).copied().unwrap_or_default() != kept {
+            maps.insert(VERSIONS_MAP.to_owned(), kept);
         }
-        if maps == Root::read(reads, &root)?.maps {
-            return self.move_refs([(self.branch(), Some(from), Some(root))], revising);
+        if maps == StoreRoot::read(reads, &root)?.maps {
+            return self.commit_ref_moves([(self.branch(), Some(from), Some(root))], revising);
         }
-        let new = Root { maps }.write(&mut batch)?;
-        add_moves(&mut batch, [(self.branch(), Some(from), Some(new))], revising);
+        let new = StoreRoot { maps }.write(&mut batch)?;
+        stage_ref_moves(&mut batch, [(self.branch(), Some(from), Some(new))], revising);
         Ok(self.0.chunks.commit(batch)?)
     }
 
     /// Pins a state that is in some branch's history.
-    fn pin_known(&self, root: ChunkId) -> Result<Pin> {
+    fn pin_historic_root(&self, root: ChunkId) -> Result<RootPin> {
         // Pinned first: a collection that comes after this keeps the state, and what one before it let go of is no
         // longer in the history.
-        let pin = self.0.chunks.pin(root);
+        let pin = self.0.chunks.pin_root(root);
         let mut is_known = false;
         for branch in self.branches()? {
-            let history = self.0.chunks.history(&branch.name, None, usize::MAX)?;
+            let history = self.0.chunks.ref_history(&branch.name, None, usize::MAX)?;
             is_known |= branch.root == root;
-            is_known |= history.iter().any(|one| one.update.new == Some(root));
+            is_known |= history.iter().any(|one| one.update.new_root == Some(root));
         }
         if is_known {
             Ok(pin)
         } else {
-            Err(refused(&self.0.branch, "this state is not in its history"))
+            Err(branch_error(&self.0.branch, "this state is not in its history"))
         }
     }
 
@@ -248,47 +271,47 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn revisions(&self, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
-        Ok(self.0.chunks.history(&self.0.branch, before, limit)?)
+        Ok(self.0.chunks.ref_history(&self.0.branch, before, limit)?)
     }
 
-    fn root_of(&self, name: &str) -> Result<ChunkId> {
-        let root = self.0.chunks.read_ref(name)?.filter(|_| !name.starts_with(BASE));
-        root.ok_or_else(|| refused(name, "there is none of this name"))
+    fn branch_root(&self, name: &str) -> Result<ChunkId> {
+        let root = self.0.chunks.read_ref(name)?.filter(|_| !name.starts_with(BASE_REF_PREFIX));
+        root.ok_or_else(|| branch_error(name, "there is none of this name"))
     }
 
-    pub(crate) fn own_root_of(&self, name: &str) -> Result<ChunkId> {
-        if name == MAIN {
-            return Err(refused(name, "it is the one that all others come from"));
+    pub(crate) fn own_branch_root(&self, name: &str) -> Result<ChunkId> {
+        if name == MAIN_BRANCH {
+            return Err(branch_error(name, "it is the one that all others come from"));
         }
-        self.root_of(name)
+        self.branch_root(name)
     }
 
-    fn move_refs<const N: usize>(
+    fn commit_ref_moves<const N: usize>(
         &self,
         moves: [(&str, Option<ChunkId>, Option<ChunkId>); N],
-        revising: Revising<'_>,
+        revising: RevisionDetails<'_>,
     ) -> Result<()> {
-        let mut batch = Batch::new();
-        add_moves(&mut batch, moves, revising);
+        let mut batch = ChunkBatch::new();
+        stage_ref_moves(&mut batch, moves, revising);
         Ok(self.0.chunks.commit(batch)?)
     }
 }
 
 /// Stages moves of refs, but for those that stay where they are.
-pub(crate) fn add_moves<const N: usize>(
-    batch: &mut Batch,
+pub(crate) fn stage_ref_moves<const N: usize>(
+    batch: &mut ChunkBatch,
     moves: [(&str, Option<ChunkId>, Option<ChunkId>); N],
-    revising: Revising<'_>,
+    revising: RevisionDetails<'_>,
 ) {
     for (name, expected, new) in moves {
         if expected == new {
             continue;
         }
-        batch.move_ref(RefUpdate {
+        batch.add_ref_update(RefUpdate {
             name: name.to_owned(),
-            expected,
-            new,
-            at: revising.at,
+            expected_root: expected,
+            new_root: new,
+            updated_at: revising.time,
             author: revising.user.to_owned(),
             message: revising.message.to_owned(),
         });
@@ -296,38 +319,45 @@ pub(crate) fn add_moves<const N: usize>(
 }
 
 /// Returns the name of the ref that says from where a branch's own changes count when it is merged into another one.
-pub(crate) fn base_of(name: &str, into: &str) -> String {
+pub(crate) fn base_ref_name(name: &str, into: &str) -> String {
     // No branch's name holds `@`.
-    if into == MAIN { format!("{BASE}{name}") } else { format!("{BASE}{name}@{into}") }
+    if into == MAIN_BRANCH {
+        format!("{BASE_REF_PREFIX}{name}")
+    } else {
+        format!("{BASE_REF_PREFIX}{name}@{into}")
+    }
 }
 
 /// Returns the two branches that such a ref is about.
-fn parts_of(base: &str) -> (&str, &str) {
-    let names = base.strip_prefix(BASE).unwrap_or(base);
-    names.split_once('@').unwrap_or((names, MAIN))
+fn base_ref_branches(base: &str) -> (&str, &str) {
+    let names = base.strip_prefix(BASE_REF_PREFIX).unwrap_or(base);
+    names.split_once('@').unwrap_or((names, MAIN_BRANCH))
 }
 
-fn check_name(name: &str) -> Result<()> {
+fn check_branch_name(name: &str) -> Result<()> {
     let is_plain =
         |character: char| character.is_ascii_alphanumeric() || "-_./".contains(character);
-    if name.is_empty() || name.len() > MAX_NAME_BYTES {
-        return Err(refused(name, "a name has 1 to 200 letters"));
+    if name.is_empty() || name.len() > MAX_BRANCH_NAME_BYTES {
+        return Err(branch_error(name, "a name has 1 to 200 letters"));
     }
-    if name.starts_with(BASE) || name.starts_with('/') || name.starts_with('-') {
-        return Err(refused(name, "a name begins with neither `base/` nor `/` nor `-`"));
+    if name.starts_with(BASE_REF_PREFIX) || name.starts_with('/') || name.starts_with('-') {
+        return Err(branch_error(name, "a name begins with neither `base/` nor `/` nor `-`"));
     }
-    if name.starts_with(package::REPLACED) {
-        return Err(refused(
+    if name.starts_with(package::REPLACED_REF_PREFIX) {
+        return Err(branch_error(
             name,
             "names that begin with `package/` are kept for installed packages",
         ));
     }
     if !name.chars().all(is_plain) {
-        return Err(refused(name, "a name has letters, digits and `-_./` in it, nothing else"));
+        return Err(branch_error(
+            name,
+            "a name has letters, digits and `-_./` in it, nothing else",
+        ));
     }
     Ok(())
 }
 
-pub(crate) fn refused(name: &str, reason: &'static str) -> Error {
-    Error::Branch { name: name.to_owned(), reason }
+pub(crate) fn branch_error(name: &str, reason: &'static str) -> Error {
+    Error::InvalidBranch { name: name.to_owned(), reason }
 }

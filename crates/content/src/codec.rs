@@ -3,7 +3,7 @@
 //! Reading never panics: every function gives nothing where bytes are missing or make no sense.
 
 /// Appends a number, 7 bits a byte, low bits first.
-pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn write_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
@@ -12,59 +12,59 @@ pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Appends a signed number so that small ones of either sign are short.
-pub(crate) fn put_signed(out: &mut Vec<u8>, number: i64) {
-    put_number(out, ((number << 1) ^ (number >> 63)).cast_unsigned());
+pub(crate) fn write_signed_varint(out: &mut Vec<u8>, number: i64) {
+    write_varint(out, ((number << 1) ^ (number >> 63)).cast_unsigned());
 }
 
 /// Appends bytes with their length in front.
-pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_number(out, bytes.len() as u64);
+pub(crate) fn write_length_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
+    write_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// A place in stored bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cursor<'a> {
+pub(crate) struct ByteCursor<'a> {
     bytes: &'a [u8],
-    at: usize,
+    offset: usize,
 }
 
-impl<'a> Cursor<'a> {
-    /// Stands at offset `at`.
+impl<'a> ByteCursor<'a> {
+    /// Stands at offset `offset`.
     #[inline]
     pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at }
+        Self { bytes, offset: at }
     }
 
     /// Returns the offset from the start of the bytes.
-    pub(crate) fn at(&self) -> usize {
-        self.at
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
     }
 
     /// Tells whether nothing follows.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.at >= self.bytes.len()
+        self.offset >= self.bytes.len()
     }
 
     /// Reads a byte.
     #[inline]
-    pub(crate) fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
+    pub(crate) fn read_byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.offset)?;
+        self.offset += 1;
         Some(byte)
     }
 
     /// Reads a number.
     #[inline]
-    pub(crate) fn number(&mut self) -> Option<u64> {
+    pub(crate) fn read_varint(&mut self) -> Option<u64> {
         // Nearly every number is small.
-        if let Some(byte) = self.bytes.get(self.at).filter(|byte| **byte < 0x80) {
-            self.at += 1;
+        if let Some(byte) = self.bytes.get(self.offset).filter(|byte| **byte < 0x80) {
+            self.offset += 1;
             return Some(u64::from(*byte));
         }
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
+            let byte = self.read_byte()?;
             number |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Some(number);
@@ -75,36 +75,36 @@ impl<'a> Cursor<'a> {
 
     /// Reads a number that counts or measures something in memory.
     #[inline]
-    pub(crate) fn length(&mut self) -> Option<usize> {
-        self.number()?.try_into().ok()
+    pub(crate) fn read_length(&mut self) -> Option<usize> {
+        self.read_varint()?.try_into().ok()
     }
 
     /// Reads a signed number.
-    pub(crate) fn signed(&mut self) -> Option<i64> {
-        let number = self.number()?;
+    pub(crate) fn read_signed_varint(&mut self) -> Option<i64> {
+        let number = self.read_varint()?;
         Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
     }
 
-    /// Reads `length` bytes.
+    /// Reads `read_length` bytes.
     #[inline]
-    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let end = self.at.checked_add(length)?;
-        let bytes = self.bytes.get(self.at..end)?;
-        self.at = end;
+    pub(crate) fn read_exact_bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let end = self.offset.checked_add(length)?;
+        let bytes = self.bytes.get(self.offset..end)?;
+        self.offset = end;
         Some(bytes)
     }
 
     /// Reads bytes with their length in front.
     #[inline]
-    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
-        let length = self.length()?;
-        self.take(length)
+    pub(crate) fn read_prefixed_bytes(&mut self) -> Option<&'a [u8]> {
+        let length = self.read_length()?;
+        self.read_exact_bytes(length)
     }
 
     /// Reads a text with its length in front.
     #[inline]
-    pub(crate) fn text(&mut self) -> Option<&'a str> {
-        std::str::from_utf8(self.bytes()?).ok()
+    pub(crate) fn read_prefixed_text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.read_prefixed_bytes()?).ok()
     }
 }
 
@@ -117,13 +117,13 @@ mod tests {
         let mut out = Vec::new();
         let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
         let signed = [0, -1, 1, i64::MIN, i64::MAX, -300];
-        numbers.iter().for_each(|number| put_number(&mut out, *number));
-        signed.iter().for_each(|number| put_signed(&mut out, *number));
-        let mut cursor = Cursor::new(&out, 0);
-        numbers.iter().for_each(|number| assert_eq!(cursor.number(), Some(*number)));
-        signed.iter().for_each(|number| assert_eq!(cursor.signed(), Some(*number)));
-        assert!(cursor.is_at_end() && cursor.number().is_none());
-        assert_eq!(Cursor::new(&[0xff; 11], 0).number(), None);
-        assert_eq!(Cursor::new(&[5, 1], 0).bytes(), None);
+        numbers.iter().for_each(|number| write_varint(&mut out, *number));
+        signed.iter().for_each(|number| write_signed_varint(&mut out, *number));
+        let mut cursor = ByteCursor::new(&out, 0);
+        numbers.iter().for_each(|number| assert_eq!(cursor.read_varint(), Some(*number)));
+        signed.iter().for_each(|number| assert_eq!(cursor.read_signed_varint(), Some(*number)));
+        assert!(cursor.is_at_end() && cursor.read_varint().is_none());
+        assert_eq!(ByteCursor::new(&[0xff; 11], 0).read_varint(), None);
+        assert_eq!(ByteCursor::new(&[5, 1], 0).read_prefixed_bytes(), None);
     }
 }

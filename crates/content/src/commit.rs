@@ -13,98 +13,101 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{Batch, ChunkId, Map, ReadChunks, RefUpdate, Root, Value as Stored};
+use tympan_store::{
+    ChunkBatch, ChunkId, MapValue as Stored, ReadChunks, RefUpdate, SortedMap, StoreRoot,
+};
 
-use crate::blame::explain;
-use crate::counter::{add_increments, take_increments};
-use crate::index::{IndexEdits, Maps};
-use crate::merge::Clashes;
-use crate::property_index::{self, DEFINITIONS, Definitions};
-use crate::rebase::merge_onto;
-use crate::record::Record;
-use crate::repository::{CONTENT, Shared};
-use crate::snapshot::{Overlay, View};
-use crate::types::SYSTEM;
-use crate::version::{self, VERSIONS, VersionEdits};
-use crate::withdrawal::{self, ReplicationNotes, VisitorEdits};
+use crate::blame::attribute_conflicts;
+use crate::counter::{apply_increments, extract_increments};
+use crate::index::{IndexEdits, IndexMapSelection};
+use crate::node_merge::MergeConflicts;
+use crate::node_type::SYSTEM_PATH;
+use crate::property_index::{self, DEFINITIONS_PATH, IndexDefinitions};
+use crate::rebase::merge_record_edits;
+use crate::record::ContentRecord;
+use crate::repository::{CONTENT_MAP, RepositoryState};
+use crate::snapshot::{RecordEdits, SnapshotView};
+use crate::version::{self, VERSIONS_MAP, VersionEdits};
+use crate::withdrawal::{self, ReplicationChanges, VisitorEdits};
 use crate::{
-    ChangeKind, Conflict, Error, MergeChoice, NodePath, Result, Side, Snapshot, keys, types,
+    ChangeKind, Error, MergeConflict, MergeOptions, MergeSide, NodePath, Result, Snapshot,
+    node_type, record_key,
 };
 
 /// Who commits what, when.
 #[derive(Debug)]
-pub(crate) struct Change<'a> {
+pub(crate) struct CommitDetails<'a> {
     pub(crate) user: &'a str,
     pub(crate) message: &'a str,
-    pub(crate) at: SystemTime,
+    pub(crate) time: SystemTime,
     /// What the map of versions gets.
-    pub(crate) versions: &'a VersionEdits,
+    pub(crate) version_edits: &'a VersionEdits,
     /// What was moved from where to where, in order.
     pub(crate) moves: &'a [(NodePath, NodePath)],
     /// For a commit by which replication notes what it does: what that is.
-    pub(crate) replication: Option<&'a ReplicationNotes>,
+    pub(crate) replication: Option<&'a ReplicationChanges>,
 }
 
 /// Whether edits must obey the rules of node types, names and references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Checks {
+pub(crate) enum CommitChecks {
     /// They do, and what the repository sets itself is set.
     All,
     /// They do; they come from a package, which says what its nodes hold.
-    Installed,
+    Package,
     /// They came from another instance, which judged them, and are stored as they are.
-    None,
+    Unchecked,
     /// The same, for an author that replicates what it received further on: what its visitors have is its own affair.
-    Received,
+    UncheckedRelay,
 }
 
 /// What a commit with decisions has done.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct CommitOutcome {
     pub(crate) root: ChunkId,
     pub(crate) changes: Vec<(NodePath, ChangeKind)>,
-    pub(crate) decided: Vec<(Conflict, Side)>,
+    pub(crate) resolved_conflicts: Vec<(MergeConflict, MergeSide)>,
 }
 
 /// What must hold for the state that a commit is written over, whatever others commit before.
-pub(crate) struct Conditions<'a> {
+pub(crate) struct CommitConditions<'a> {
     /// The keys of documents that must be as they are in the state that the session began with.
-    pub(crate) guarded: &'a BTreeSet<Vec<u8>>,
+    pub(crate) guarded_keys: &'a BTreeSet<Vec<u8>>,
     /// Refuses what the policies of that state forbid.
-    pub(crate) permit: &'a dyn Fn(&View) -> Result<()>,
+    pub(crate) check_permissions: &'a dyn Fn(&SnapshotView) -> Result<()>,
 }
 
 /// Commits edits that were made over `base`, together with what other sessions commit at the moment.
 ///
 /// # Errors
-/// [`Error::Conflicts`] with every clash and who made it, [`Error::Stale`] for a guarded document, what `permit` says;
+/// [`Error::Conflicts`] with every clash and who made it, [`Error::DocumentChanged`] for a guarded document, what `check_permissions` says;
 /// nothing is written then.
-pub(crate) fn commit(
+pub(crate) fn commit_edits(
     base: &Snapshot,
-    edits: &Overlay,
-    conditions: &Conditions<'_>,
-    change: &Change<'_>,
-    checks: Checks,
+    edits: &RecordEdits,
+    conditions: &CommitConditions<'_>,
+    change: &CommitDetails<'_>,
+    checks: CommitChecks,
 ) -> Result<ChunkId> {
-    let taken = take_increments(edits)?;
+    let taken = extract_increments(edits)?;
     let (edits, increments) = match &taken {
         Some((edits, increments)) => (edits, increments.as_slice()),
         None => (edits, [].as_slice()),
     };
-    let choice = MergeChoice::default();
-    stage(base, change, checks, &|_| Ok(()), |head| {
-        (conditions.permit)(head)?;
-        if head.root == base.0.root && increments.is_empty() {
+    let choice = MergeOptions::default();
+    stage_commit(base, change, checks, &|_| Ok(()), |head| {
+        (conditions.check_permissions)(head)?;
+        if head.root_id == base.0.root_id && increments.is_empty() {
             return Ok((Cow::Borrowed(edits), ()));
         }
-        check_guarded(&base.0, conditions.guarded, head)?;
-        let mut clashes = Clashes::new(&choice);
-        let mut merged = match head.root == base.0.root {
+        check_guarded_documents(&base.0, conditions.guarded_keys, head)?;
+        let mut clashes = MergeConflicts::new(&choice);
+        let mut merged = match head.root_id == base.0.root_id {
             true => edits.clone(),
-            false => merge_onto(&base.0, edits, head, &mut clashes)?,
+            false => merge_record_edits(&base.0, edits, head, &mut clashes)?,
         };
-        add_increments(&mut merged, increments, head, &mut clashes)?;
-        settled(clashes)?;
+        apply_increments(&mut merged, increments, head, &mut clashes)?;
+        resolved_conflicts(clashes)?;
         Ok((Cow::Owned(merged), ()))
     })
     .map(|(root, ())| root)
@@ -114,80 +117,95 @@ pub(crate) fn commit(
 ///
 /// # Errors
 /// [`Error::Conflicts`] with every clash that is not decided, and who made it; nothing is written then.
-pub(crate) fn commit_decided(
+pub(crate) fn commit_merge(
     base: &Snapshot,
-    edits: &Overlay,
-    change: &Change<'_>,
-    choice: &MergeChoice,
-    also: &dyn Fn(&mut Batch) -> Result<()>,
-) -> Result<Done> {
+    edits: &RecordEdits,
+    change: &CommitDetails<'_>,
+    choice: &MergeOptions,
+    also: &dyn Fn(&mut ChunkBatch) -> Result<()>,
+) -> Result<CommitOutcome> {
     // What a branch holds was completed when it was committed there.
-    let done = stage(base, change, Checks::Installed, also, |head| {
-        let (merged, clashes) = merge_decided(&base.0, edits, head, choice)?;
-        let changes = changes_of(&merged, head)?;
-        Ok((Cow::Owned(merged), (changes, settled(clashes)?)))
+    let done = stage_commit(base, change, CommitChecks::Package, also, |head| {
+        let (merged, clashes) = merge_branch_edits(&base.0, edits, head, choice)?;
+        let changes = document_changes(&merged, head)?;
+        Ok((Cow::Owned(merged), (changes, resolved_conflicts(clashes)?)))
     });
-    done.map(|(root, (changes, decided))| Done { root, changes, decided })
+    done.map(|(root, (changes, decided))| CommitOutcome {
+        root,
+        changes,
+        resolved_conflicts: decided,
+    })
 }
 
 /// Merges what a branch has changed since `base` onto a state.
-pub(crate) fn merge_decided<'a>(
-    base: &View,
-    edits: &Overlay,
-    head: &View,
-    choice: &'a MergeChoice,
-) -> Result<(Overlay, Clashes<'a>)> {
-    let mut clashes = Clashes::new(choice);
-    let merged = merge_onto(base, edits, head, &mut clashes)?;
+pub(crate) fn merge_branch_edits<'a>(
+    base: &SnapshotView,
+    edits: &RecordEdits,
+    head: &SnapshotView,
+    choice: &'a MergeOptions,
+) -> Result<(RecordEdits, MergeConflicts<'a>)> {
+    let mut clashes = MergeConflicts::new(choice);
+    let merged = merge_record_edits(base, edits, head, &mut clashes)?;
     Ok((merged, clashes))
 }
 
 /// Returns what edits change in a state.
-pub(crate) fn changes_of(edits: &Overlay, head: &View) -> Result<Vec<(NodePath, ChangeKind)>> {
+pub(crate) fn document_changes(
+    edits: &RecordEdits,
+    head: &SnapshotView,
+) -> Result<Vec<(NodePath, ChangeKind)>> {
     let mut changes = Vec::new();
     for (key, record) in edits {
-        let old = head.content.get(head.shared.reads(), key)?;
-        let new = record.as_ref().map(|record| record.encode(&mut Batch::new())).transpose()?;
-        if let Some(kind) = ChangeKind::of(old.is_some(), new.is_some())
+        let old = head.content_map.get(head.repository_state.chunk_reader(), key)?;
+        let new =
+            record.as_ref().map(|record| record.encode(&mut ChunkBatch::new())).transpose()?;
+        if let Some(kind) = ChangeKind::from_presence(old.is_some(), new.is_some())
             && old != new
         {
-            changes.push((keys::path_of(key)?, kind));
+            changes.push((record_key::record_path(key)?, kind));
         }
     }
     Ok(changes)
 }
 
-/// Stages what `merge` makes for the newest state, and what is added to it, in one group with what other sessions commit
+/// Stages what `node_merge` makes for the newest state, and what is added to it, in one group with what other sessions commit
 /// at the moment.
-fn stage<'a, T>(
+fn stage_commit<'a, T>(
     base: &Snapshot,
-    change: &Change<'_>,
-    checks: Checks,
-    also: &dyn Fn(&mut Batch) -> Result<()>,
-    mut merge: impl FnMut(&View) -> Result<(Cow<'a, Overlay>, T)>,
+    change: &CommitDetails<'_>,
+    checks: CommitChecks,
+    also: &dyn Fn(&mut ChunkBatch) -> Result<()>,
+    mut merge: impl FnMut(&SnapshotView) -> Result<(Cow<'a, RecordEdits>, T)>,
 ) -> Result<(ChunkId, T)> {
-    let commits = base.0.shared.commits.as_ref().ok_or(Error::NotContent(base.0.root))?;
-    let done = commits.committer.commit(|head| {
-        let head = open_head(&commits.staged, head)?;
+    let commits = base
+        .0
+        .repository_state
+        .session_committer
+        .as_ref()
+        .ok_or(Error::MissingContentMap(base.0.root_id))?;
+    let done = commits.committer.commit_change(|head| {
+        let head = open_staged_head(&commits.staged_state, head)?;
         let (mut edits, more) = merge(&head)?;
-        let versions = version::merge_onto(&base.0, change.versions, &head)?;
-        let change = &Change { versions: &versions, ..*change };
+        let versions = version::merge_version_edits(&base.0, change.version_edits, &head)?;
+        let change = &CommitDetails { version_edits: &versions, ..*change };
         let (mut batch, root) = match checks {
-            Checks::None => write(&head, &edits, change, &VisitorEdits::default())?,
+            CommitChecks::Unchecked => {
+                stage_edits(&head, &edits, change, &VisitorEdits::default())?
+            }
             _ => {
-                let moves = withdrawal::moves(&head, &edits, change)?;
+                let moves = withdrawal::document_moves(&head, &edits, change)?;
                 if change.replication.is_none() {
-                    let stamped = withdrawal::with_own_stamps(&head, &edits)?;
+                    let stamped = withdrawal::records_with_own_stamps(&head, &edits)?;
                     if !stamped.is_empty() {
                         edits.to_mut().extend(stamped);
                     }
                 }
                 let edits = match checks {
-                    Checks::Received => Cow::Borrowed(&*edits),
-                    _ => types::check(&head, &edits, change, checks)?,
+                    CommitChecks::UncheckedRelay => Cow::Borrowed(&*edits),
+                    _ => node_type::validate_edits(&head, &edits, change, checks)?,
                 };
-                let withdrawals = withdrawal::edits(&head, &edits, change, &moves)?;
-                write(&head, &edits, change, &withdrawals)?
+                let withdrawals = withdrawal::visitor_edits(&head, &edits, change, &moves)?;
+                stage_edits(&head, &edits, change, &withdrawals)?
             }
         };
         also(&mut batch)?;
@@ -195,7 +213,7 @@ fn stage<'a, T>(
     });
     done.map_err(|error| match error {
         Error::Conflicts(mut conflicts) => {
-            explain(&base.0.shared, base.0.root, &mut conflicts);
+            attribute_conflicts(&base.0.repository_state, base.0.root_id, &mut conflicts);
             Error::Conflicts(conflicts)
         }
         error => error,
@@ -206,54 +224,65 @@ fn stage<'a, T>(
 ///
 /// # Errors
 /// [`Error::Conflicts`] if any was not.
-fn settled(clashes: Clashes<'_>) -> Result<Vec<(Conflict, Side)>> {
-    if clashes.open.is_empty() { Ok(clashes.decided) } else { Err(Error::Conflicts(clashes.open)) }
+fn resolved_conflicts(clashes: MergeConflicts<'_>) -> Result<Vec<(MergeConflict, MergeSide)>> {
+    if clashes.unresolved.is_empty() {
+        Ok(clashes.resolved)
+    } else {
+        Err(Error::Conflicts(clashes.unresolved))
+    }
 }
 
 /// Refuses the commit if somebody else changed a document that was to stay as it was.
-fn check_guarded(base: &View, guarded: &BTreeSet<Vec<u8>>, head: &View) -> Result<()> {
+fn check_guarded_documents(
+    base: &SnapshotView,
+    guarded: &BTreeSet<Vec<u8>>,
+    head: &SnapshotView,
+) -> Result<()> {
     for key in guarded {
-        let before = base.content.get(base.shared.reads(), key)?;
-        if before != head.content.get(head.shared.reads(), key)? {
-            return Err(Error::Stale(keys::path_of(key)?));
+        let before = base.content_map.get(base.repository_state.chunk_reader(), key)?;
+        if before != head.content_map.get(head.repository_state.chunk_reader(), key)? {
+            return Err(Error::DocumentChanged(record_key::record_path(key)?));
         }
     }
     Ok(())
 }
 
 /// Opens the state that the branch will name when everything staged is written.
-pub(crate) fn open_head(staged: &Arc<Shared>, root: Option<ChunkId>) -> Result<View> {
-    let root = root.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
-    let maps = Root::read(staged.reads(), &root)?.maps;
-    let content = maps.get(CONTENT).copied().ok_or(Error::NotContent(root))?;
-    Ok(View::new(staged.clone(), root, content))
+pub(crate) fn open_staged_head(
+    staged: &Arc<RepositoryState>,
+    root: Option<ChunkId>,
+) -> Result<SnapshotView> {
+    let root = root.ok_or(Error::MissingContentMap(ChunkId::from_bytes([0; 32])))?;
+    let maps = StoreRoot::read(staged.chunk_reader(), &root)?.maps;
+    let content = maps.get(CONTENT_MAP).copied().ok_or(Error::MissingContentMap(root))?;
+    Ok(SnapshotView::new(staged.clone(), root, content))
 }
 
 /// Stages edits onto a state with the move of the ref from it; nothing, and the old root, if they change nothing.
-fn write(
-    head: &View,
-    edits: &Overlay,
-    change: &Change<'_>,
+fn stage_edits(
+    head: &SnapshotView,
+    edits: &RecordEdits,
+    change: &CommitDetails<'_>,
     withdrawals: &VisitorEdits,
-) -> Result<(Batch, ChunkId)> {
-    let mut batch = Batch::new();
-    let maps = edited_maps(head, edits, change.versions, &mut batch)?;
-    let reads = head.shared.reads();
+) -> Result<(ChunkBatch, ChunkId)> {
+    let mut batch = ChunkBatch::new();
+    let maps = stage_edited_maps(head, edits, change.version_edits, &mut batch)?;
+    let reads = head.repository_state.chunk_reader();
     let before = match &maps {
         Some(maps) => maps.clone(),
-        None => Root::read(reads, &head.root)?.maps,
+        None => StoreRoot::read(reads, &head.root_id)?.maps,
     };
     let mut after = before.clone();
-    withdrawal::write(&mut after, withdrawals, reads, &mut batch)?;
+    withdrawal::write_visitor_edits(&mut after, withdrawals, reads, &mut batch)?;
     if maps.is_none() && after == before {
-        return Ok((Batch::new(), head.root));
+        return Ok((ChunkBatch::new(), head.root_id));
     }
-    let new = Root { maps: after }.write(&mut batch)?;
-    batch.move_ref(RefUpdate {
-        name: head.shared.branch.clone(),
-        expected: Some(head.root),
-        new: Some(new),
-        at: change.at,
+    let new = StoreRoot { maps: after }.write(&mut batch)?;
+    batch.add_ref_update(RefUpdate {
+        name: head.repository_state.branch.clone(),
+        expected_root: Some(head.root_id),
+        new_root: Some(new),
+        updated_at: change.time,
         author: change.user.to_owned(),
         message: change.message.to_owned(),
     });
@@ -261,59 +290,59 @@ fn write(
 }
 
 /// Stages the state that edits make of another, with its index maps; nothing if they change nothing.
-pub(crate) fn write_root(
-    head: &View,
-    edits: &Overlay,
+pub(crate) fn stage_root(
+    head: &SnapshotView,
+    edits: &RecordEdits,
     versions: &VersionEdits,
-    batch: &mut Batch,
+    batch: &mut ChunkBatch,
 ) -> Result<Option<ChunkId>> {
-    let maps = edited_maps(head, edits, versions, batch)?;
-    Ok(maps.map(|maps| Root { maps }.write(batch)).transpose()?)
+    let maps = stage_edited_maps(head, edits, versions, batch)?;
+    Ok(maps.map(|maps| StoreRoot { maps }.write(batch)).transpose()?)
 }
 
 /// Stages the maps that edits make of those of another state; nothing if they change nothing.
-pub(crate) fn edited_maps(
-    head: &View,
-    edits: &Overlay,
+pub(crate) fn stage_edited_maps(
+    head: &SnapshotView,
+    edits: &RecordEdits,
     versions: &VersionEdits,
-    batch: &mut Batch,
-) -> Result<Option<BTreeMap<String, Map>>> {
-    let shared = &head.shared;
+    batch: &mut ChunkBatch,
+) -> Result<Option<BTreeMap<String, SortedMap>>> {
+    let shared = &head.repository_state;
     let mut writes = BTreeMap::new();
-    let before = Definitions::cached(head)?;
-    let after = definitions_after(head, edits, &before)?;
-    let mut indexes = IndexEdits::new(Maps::All, after.clone());
+    let before = IndexDefinitions::read_cached(head)?;
+    let after = index_definitions_after(head, edits, &before)?;
+    let mut indexes = IndexEdits::new(IndexMapSelection::All, after.clone());
     for (key, record) in edits {
-        let path = keys::path_of(key)?;
-        let old = head.content.get(shared.reads(), key)?;
+        let path = record_key::record_path(key)?;
+        let old = head.content_map.get(shared.chunk_reader(), key)?;
         let new = record.as_ref().map(|record| record.encode(batch)).transpose()?;
         if old == new {
             continue;
         }
-        note_change(head, &path, old.as_ref(), record.as_deref(), &mut indexes)?;
+        record_index_change(head, &path, old.as_ref(), record.as_deref(), &mut indexes)?;
         writes.insert(key.clone(), new);
     }
-    let mut maps = Root::read(shared.reads(), &head.root)?.maps;
-    let versions = write_versions(&maps, versions, shared.reads(), batch)?;
-    if writes.is_empty() && maps.get(VERSIONS).copied().unwrap_or_default() == versions {
+    let mut maps = StoreRoot::read(shared.chunk_reader(), &head.root_id)?.maps;
+    let versions = stage_version_edits(&maps, versions, shared.chunk_reader(), batch)?;
+    if writes.is_empty() && maps.get(VERSIONS_MAP).copied().unwrap_or_default() == versions {
         return Ok(None);
     }
-    maps.insert(VERSIONS.to_owned(), versions);
-    let content = head.content.edit(shared.reads(), batch, writes)?;
-    maps.insert(CONTENT.to_owned(), content);
-    property_index::drop_stale(&mut maps, &before, &after);
-    indexes.apply(&mut maps, shared.reads(), batch)?;
+    maps.insert(VERSIONS_MAP.to_owned(), versions);
+    let content = head.content_map.edit(shared.chunk_reader(), batch, writes)?;
+    maps.insert(CONTENT_MAP.to_owned(), content);
+    property_index::drop_stale_maps(&mut maps, &before, &after);
+    indexes.apply(&mut maps, shared.chunk_reader(), batch)?;
     Ok(Some(maps))
 }
 
 /// Applies edits to the map of versions.
-fn write_versions(
-    maps: &BTreeMap<String, Map>,
+fn stage_version_edits(
+    maps: &BTreeMap<String, SortedMap>,
     edits: &VersionEdits,
     reads: &dyn ReadChunks,
-    batch: &mut Batch,
-) -> Result<Map> {
-    let map = maps.get(VERSIONS).copied().unwrap_or_default();
+    batch: &mut ChunkBatch,
+) -> Result<SortedMap> {
+    let map = maps.get(VERSIONS_MAP).copied().unwrap_or_default();
     let mut writes = BTreeMap::new();
     for (key, slot) in edits {
         let stored = slot.as_ref().map(|slot| slot.encode(batch)).transpose()?;
@@ -323,42 +352,47 @@ fn write_versions(
 }
 
 /// Returns the property indexes that edits lead to.
-fn definitions_after(
-    head: &View,
-    edits: &Overlay,
-    before: &Arc<Definitions>,
-) -> Result<Arc<Definitions>> {
-    let folder = NodePath::new(DEFINITIONS)?;
-    let below = keys::below(&folder)?;
-    let folder = keys::key_of(&folder)?;
-    let system = NodePath::new(SYSTEM)?;
-    let (types, below_system) = (keys::key_of(&system)?, keys::below(&system)?);
-    let has_types = before.has_types();
+fn index_definitions_after(
+    head: &SnapshotView,
+    edits: &RecordEdits,
+    before: &Arc<IndexDefinitions>,
+) -> Result<Arc<IndexDefinitions>> {
+    let folder = NodePath::new(DEFINITIONS_PATH)?;
+    let below = record_key::descendant_key_range(&folder)?;
+    let folder = record_key::record_key(&folder)?;
+    let system = NodePath::new(SYSTEM_PATH)?;
+    let (types, below_system) =
+        (record_key::record_key(&system)?, record_key::descendant_key_range(&system)?);
+    let has_types = before.has_type_restrictions();
     let is_about = |key: &Vec<u8>| {
         *key == folder
-            || below.contains(key)
-            || (has_types && (*key == types || below_system.contains(key)))
+            || below.contains_key(key)
+            || (has_types && (*key == node_type || below_system.contains_key(key)))
     };
     if !edits.keys().any(is_about) {
         return Ok(before.clone());
     }
     let mut edited = head.clone();
-    edited.overlay = edits.clone();
-    Definitions::read(&edited)
+    edited.record_edits = edits.clone();
+    IndexDefinitions::read_pending(&edited)
 }
 
 /// Derives the index edits of one changed document.
-fn note_change(
-    head: &View,
+fn record_index_change(
+    head: &SnapshotView,
     path: &NodePath,
     old: Option<&Stored>,
-    new: Option<&Record>,
+    new: Option<&ContentRecord>,
     indexes: &mut IndexEdits,
 ) -> Result<()> {
     let damaged = || Error::Damaged { path: path.clone(), reason: "its record does not decode" };
-    let old = old.map(|stored| Record::decode(stored).ok_or_else(damaged)).transpose()?;
-    let old_body = old.as_ref().map(|record| head.body(record, path)).transpose()?;
-    let new_body = new.map(|record| head.body(record, path)).transpose()?;
-    indexes.change(path, old.as_ref().zip(old_body.as_deref()), new.zip(new_body.as_deref()));
+    let old = old.map(|stored| ContentRecord::decode(stored).ok_or_else(damaged)).transpose()?;
+    let old_body = old.as_ref().map(|record| head.load_body(record, path)).transpose()?;
+    let new_body = new.map(|record| head.load_body(record, path)).transpose()?;
+    indexes.record_change(
+        path,
+        old.as_ref().zip(old_body.as_deref()),
+        new.zip(new_body.as_deref()),
+    );
     Ok(())
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::{Date, NodePath, Property};
+use crate::{JcrDate, NodePath, Property};
 
 /// Conflicts that a message lists; more are counted.
-const LISTED: usize = 10;
+const MAX_LISTED_CONFLICTS: usize = 10;
 /// Letters of a value that a message shows.
-const SHOWN: usize = 60;
+const MAX_VALUE_CHARS: usize = 60;
 
 /// The kinds of conflict, by Oak's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ impl ConflictKind {
 
 /// One thing that two sessions changed differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
+pub struct MergeConflict {
     /// The node.
     pub path: NodePath,
     /// What happened.
@@ -67,27 +67,27 @@ pub struct Conflict {
     /// The value, or the path of that node, that is stored now.
     pub theirs: Option<Property>,
     /// Who made it what it is now; nothing where the history no longer says so.
-    pub changed: Option<ChangedBy>,
+    pub last_change: Option<ChangeAttribution>,
 }
 
 /// Who changed something, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChangedBy {
+pub struct ChangeAttribution {
     /// The user.
     pub user: String,
     /// When.
-    pub at: SystemTime,
+    pub time: SystemTime,
     /// The revision.
     pub revision: u64,
     /// What the history says about it; nothing where that may tell what the viewer must not know.
     pub message: Option<String>,
 }
 
-impl Conflict {
+impl MergeConflict {
     /// Makes a conflict about a whole node.
-    pub(crate) fn of_node(path: &NodePath, kind: ConflictKind) -> Self {
+    pub(crate) fn for_node(path: &NodePath, kind: ConflictKind) -> Self {
         let path = path.clone();
-        Self { path, kind, property: None, base: None, ours: None, theirs: None, changed: None }
+        Self { path, kind, property: None, base: None, ours: None, theirs: None, last_change: None }
     }
 
     /// Returns where the other side has the node.
@@ -98,7 +98,7 @@ impl Conflict {
     }
 }
 
-impl fmt::Display for Conflict {
+impl fmt::Display for MergeConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at `{}`", self.kind.name(), self.path)?;
         if let Some(property) = &self.property {
@@ -109,39 +109,39 @@ impl fmt::Display for Conflict {
                 [("was", &self.base), ("ours is", &self.ours), ("theirs is", &self.theirs)]
             {
                 match value {
-                    Some(value) => write!(f, ", {side} `{}`", shown(value))?,
+                    Some(value) => write!(f, ", {side} `{}`", abbreviated_value(value))?,
                     None => write!(f, ", {side} absent")?,
                 }
             }
         }
-        match &self.changed {
-            Some(by) => write!(f, ", by `{}` at {}", by.user, Date::from_system_time(by.at)),
+        match &self.last_change {
+            Some(by) => write!(f, ", by `{}` at {}", by.user, JcrDate::from_system_time(by.time)),
             None => Ok(()),
         }
     }
 }
 
 /// Returns the beginning of a property's value.
-fn shown(property: &Property) -> String {
+fn abbreviated_value(property: &Property) -> String {
     let texts: Vec<_> = property.values().iter().map(|value| value.to_text()).collect();
     let text = texts.join(", ");
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_VALUE_CHARS) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text,
     }
 }
 
 /// Writes the message of a commit that failed because of these conflicts, as Oak begins it.
-pub(crate) fn message(conflicts: &[Conflict]) -> String {
+pub(crate) fn conflict_message(conflicts: &[MergeConflict]) -> String {
     let mut text = String::from("OakState0001: Unresolved conflicts in ");
     if let Some(first) = conflicts.first() {
         text.push_str(first.path.as_str());
     }
-    for (at, conflict) in conflicts.iter().take(LISTED).enumerate() {
+    for (at, conflict) in conflicts.iter().take(MAX_LISTED_CONFLICTS).enumerate() {
         text.push_str(if at == 0 { ": " } else { "; " });
         text.push_str(&conflict.to_string());
     }
-    if let Some(more) = conflicts.len().checked_sub(LISTED).filter(|more| *more > 0) {
+    if let Some(more) = conflicts.len().checked_sub(MAX_LISTED_CONFLICTS).filter(|more| *more > 0) {
         text.push_str(&format!("; and {more} more"));
     }
     text
@@ -156,22 +156,22 @@ mod tests {
     #[test]
     fn a_message_lists_every_side_and_who_it_was() {
         let path = NodePath::new("/content/page").unwrap();
-        let of_property = Conflict {
+        let of_property = MergeConflict {
             property: Some("jcr:title".to_owned()),
             base: Some("old".into()),
             ours: Some("x".repeat(80).as_str().into()),
-            changed: Some(ChangedBy {
+            last_change: Some(ChangeAttribution {
                 user: "ann".to_owned(),
-                at: UNIX_EPOCH + Duration::from_secs(1),
+                time: UNIX_EPOCH + Duration::from_secs(1),
                 revision: 7,
                 message: Some("edit".to_owned()),
             }),
-            ..Conflict::of_node(&path, ConflictKind::ChangeRemovedProperty)
+            ..MergeConflict::for_node(&path, ConflictKind::ChangeRemovedProperty)
         };
-        let of_node = Conflict::of_node(&path, ConflictKind::AddExistingNode);
+        let of_node = MergeConflict::for_node(&path, ConflictKind::AddExistingNode);
         let long = format!("{}…", "x".repeat(60));
         assert_eq!(
-            message(&[of_property, of_node.clone()]),
+            conflict_message(&[of_property, of_node.clone()]),
             format!(
                 "OakState0001: Unresolved conflicts in /content/page: changeRemovedProperty at `/content/page`, \
                  property `jcr:title`, was `old`, ours is `{long}`, theirs is absent, by `ann` at \
@@ -179,6 +179,6 @@ mod tests {
             )
         );
         let many = vec![of_node; 12];
-        assert!(message(&many).ends_with("; and 2 more"));
+        assert!(conflict_message(&many).ends_with("; and 2 more"));
     }
 }

@@ -8,42 +8,46 @@
 
 use std::sync::Arc;
 
-use crate::merge::Clashes;
-use crate::record::{BodyPlace, Record};
-use crate::snapshot::{Overlay, View};
+use crate::node_merge::MergeConflicts;
+use crate::record::{ContentRecord, RecordBody};
+use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::subtree::MIXIN_TYPES;
 use crate::{
-    Conflict, ConflictKind, Error, NodePath, Property, Result, Side, Subtree, Value, keys,
+    ConflictKind, Error, MergeConflict, MergeSide, NodePath, Property, Result, Subtree, Value,
+    record_key,
 };
 
-const COUNTER: &str = "oak:counter";
-const INCREMENT: &str = "oak:increment";
+const COUNTER_PROPERTY: &str = "oak:counter";
+const INCREMENT_PROPERTY: &str = "oak:increment";
 
 /// What is added to one counter.
 #[derive(Debug, Clone)]
-pub(crate) struct Increment {
-    document: NodePath,
+pub(crate) struct CounterIncrement {
+    document_path: NodePath,
     /// The node's path relative to its document.
-    relative: String,
+    relative_path: String,
     amount: i64,
 }
 
 /// Takes increments out of edits; without any, the edits are not copied.
-pub(crate) fn take_increments(edits: &Overlay) -> Result<Option<(Overlay, Vec<Increment>)>> {
+pub(crate) fn extract_increments(
+    edits: &RecordEdits,
+) -> Result<Option<(RecordEdits, Vec<CounterIncrement>)>> {
     let mut increments = Vec::new();
     let mut changed = Vec::new();
     for (key, record) in edits {
         let Some(record) = record else { continue };
-        let BodyPlace::Pending(body) = &record.body else { continue };
-        if !body.has_name(INCREMENT) {
+        let RecordBody::Pending(body) = &record.body else { continue };
+        if !body.has_name(INCREMENT_PROPERTY) {
             continue;
         }
-        let document = keys::path_of(key)?;
+        let document = record_key::record_path(key)?;
         let mut tree = body.subtree(body.root());
         let before = increments.len();
-        take_from(&mut tree, &document, "", &mut increments);
+        extract_from_tree(&mut tree, &document, "", &mut increments);
         if increments.len() > before {
-            let record = Record::of(&tree, record.order.clone()).ok_or_else(|| deep(&document))?;
+            let record = ContentRecord::from_subtree(&tree, record.order_key.clone())
+                .ok_or_else(|| too_deep_error(&document))?;
             changed.push((key.clone(), Some(Arc::new(record))));
         }
     }
@@ -55,31 +59,35 @@ pub(crate) fn take_increments(edits: &Overlay) -> Result<Option<(Overlay, Vec<In
     Ok(Some((edits, increments)))
 }
 
-fn take_from(
+fn extract_from_tree(
     tree: &mut Subtree,
     document: &NodePath,
     relative: &str,
-    increments: &mut Vec<Increment>,
+    increments: &mut Vec<CounterIncrement>,
 ) {
     if is_counter(tree)
-        && let Some(amount) = tree.properties.get(INCREMENT).and_then(amount_of)
+        && let Some(amount) = tree.properties.get(INCREMENT_PROPERTY).and_then(increment_amount)
     {
-        tree.properties.remove(INCREMENT);
-        tree.properties.entry(COUNTER.to_owned()).or_insert(Value::Long(0).into());
+        tree.properties.remove(INCREMENT_PROPERTY);
+        tree.properties.entry(COUNTER_PROPERTY.to_owned()).or_insert(Value::Long(0).into());
         let (document, relative) = (document.clone(), relative.to_owned());
-        increments.push(Increment { document, relative, amount });
+        increments.push(CounterIncrement {
+            document_path: document,
+            relative_path: relative,
+            amount,
+        });
     }
     for child in &mut tree.children {
         let relative = match relative {
             "" => child.name.clone(),
             above => format!("{above}/{}", child.name),
         };
-        take_from(child, document, &relative, increments);
+        extract_from_tree(child, document, &relative, increments);
     }
 }
 
 /// Returns what a property adds: one whole number, or a text of one, as a form sends it.
-fn amount_of(property: &Property) -> Option<i64> {
+fn increment_amount(property: &Property) -> Option<i64> {
     match property {
         Property::Single(Value::Long(amount)) => Some(*amount),
         Property::Single(Value::String(text)) => text.trim().parse().ok(),
@@ -88,42 +96,46 @@ fn amount_of(property: &Property) -> Option<i64> {
 }
 
 /// Adds increments to the counters of the merged state.
-pub(crate) fn add_increments(
-    merged: &mut Overlay,
-    increments: &[Increment],
-    head: &View,
-    clashes: &mut Clashes<'_>,
+pub(crate) fn apply_increments(
+    merged: &mut RecordEdits,
+    increments: &[CounterIncrement],
+    head: &SnapshotView,
+    clashes: &mut MergeConflicts<'_>,
 ) -> Result<()> {
-    for Increment { document, relative, amount } in increments {
-        let key = keys::key_of(document)?;
+    for CounterIncrement { document_path: document, relative_path: relative, amount } in increments
+    {
+        let key = record_key::record_key(document)?;
         let record = match merged.get(&key) {
             Some(record) => record.clone(),
-            None => head.record(&key, document)?,
+            None => head.read_record(&key, document)?,
         };
         let node = document.resolve(if relative.is_empty() { "." } else { relative })?;
         let Some(record) = record else {
-            is_gone(&node, clashes);
+            record_removed_counter(&node, clashes);
             continue;
         };
-        let body = head.body(&record, document)?;
+        let body = head.load_body(&record, document)?;
         let mut tree = body.subtree(body.root());
-        let Some(counter) = tree.find_mut(relative) else {
-            is_gone(&node, clashes);
+        let Some(counter) = tree.find_descendant_mut(relative) else {
+            record_removed_counter(&node, clashes);
             continue;
         };
-        let count = counter.properties.get(COUNTER).and_then(amount_of).unwrap_or(0);
+        let count =
+            counter.properties.get(COUNTER_PROPERTY).and_then(increment_amount).unwrap_or(0);
         let count = Value::Long(count.saturating_add(*amount));
-        counter.properties.insert(COUNTER.to_owned(), count.into());
-        let record = Record::of(&tree, record.order.clone()).ok_or_else(|| deep(document))?;
+        counter.properties.insert(COUNTER_PROPERTY.to_owned(), count.into());
+        let record = ContentRecord::from_subtree(&tree, record.order_key.clone())
+            .ok_or_else(|| too_deep_error(document))?;
         merged.insert(key, Some(Arc::new(record)));
     }
     Ok(())
 }
 
 /// Notes that a counter was removed before it was added to.
-fn is_gone(node: &NodePath, clashes: &mut Clashes<'_>) {
+fn record_removed_counter(node: &NodePath, clashes: &mut MergeConflicts<'_>) {
     // Whose side counts makes no difference: there is nothing to add to.
-    let _: Side = clashes.settle(Conflict::of_node(node, ConflictKind::ChangeRemovedNode));
+    let _: MergeSide =
+        clashes.resolve(MergeConflict::for_node(node, ConflictKind::ChangeRemovedNode));
 }
 
 /// Tells whether a node is an atomic counter.
@@ -134,12 +146,12 @@ pub(crate) fn is_counter(node: &Subtree) -> bool {
 }
 
 /// Returns what a counter is after both sides of a merge added to it; nothing for other properties.
-pub(crate) fn sum(name: &str, sides: [Option<&Property>; 3]) -> Option<Property> {
-    let [base, ours, theirs] = sides.map(|side| side.map_or(Some(0), amount_of));
+pub(crate) fn merge_counter(name: &str, sides: [Option<&Property>; 3]) -> Option<Property> {
+    let [base, ours, theirs] = sides.map(|side| side.map_or(Some(0), increment_amount));
     let added = ours?.saturating_sub(base?);
-    (name == COUNTER).then_some(Value::Long(theirs?.saturating_add(added)).into())
+    (name == COUNTER_PROPERTY).then_some(Value::Long(theirs?.saturating_add(added)).into())
 }
 
-fn deep(path: &NodePath) -> Error {
-    Error::Refused { action: "count in", path: path.clone(), reason: "it is nested too deeply" }
+fn too_deep_error(path: &NodePath) -> Error {
+    Error::InvalidEdit { action: "count in", path: path.clone(), reason: "it is nested too deeply" }
 }

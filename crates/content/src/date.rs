@@ -11,21 +11,21 @@ use crate::{Error, Result};
 
 /// A date value: two dates with the same instant and different offsets are different values, as in JCR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Date {
+pub struct JcrDate {
     /// Milliseconds since 1970-01-01T00:00:00Z.
     pub millis: i64,
     /// The offset from UTC in minutes, east positive.
     pub offset_minutes: i16,
 }
 
-impl Date {
+impl JcrDate {
     /// Reads ISO 8601 as JCR writes it: `2019-03-01T10:20:30.456+01:00`, with or without milliseconds.
     ///
     /// # Errors
     /// [`Error::ValueFormat`] if the text is not such a date.
     pub fn parse(text: &str) -> Result<Self> {
-        let invalid = || Error::ValueFormat { text: text.to_owned(), wanted: "Date" };
-        let (civil, minutes) = split_offset(text).ok_or_else(invalid)?;
+        let invalid = || Error::ValueFormat { text: text.to_owned(), expected_type: "Date" };
+        let (civil, minutes) = split_utc_offset(text).ok_or_else(invalid)?;
         let civil: DateTime = civil.parse().map_err(|_| invalid())?;
         let offset = Offset::from_seconds(i32::from(minutes) * 60).map_err(|_| invalid())?;
         let millis = offset.to_timestamp(civil).map_err(|_| invalid())?.as_millisecond();
@@ -46,7 +46,7 @@ impl Date {
             .and_then(|parsed| parsed.to_timestamp())
         {
             let offset = format!("T{}", text.rsplit("GMT").next().unwrap_or_default());
-            let offset_minutes = split_offset(&offset).map_or(0, |(_, minutes)| minutes);
+            let offset_minutes = split_utc_offset(&offset).map_or(0, |(_, minutes)| minutes);
             return Ok(Self { millis: zoned.as_millisecond(), offset_minutes });
         }
         const FORMS: [&str; 5] =
@@ -60,7 +60,7 @@ impl Date {
         });
         match civil {
             Some(civil) => Self::parse(&format!("{civil}Z")),
-            None => Err(Error::ValueFormat { text: text.to_owned(), wanted: "Date" }),
+            None => Err(Error::ValueFormat { text: text.to_owned(), expected_type: "Date" }),
         }
     }
 
@@ -87,7 +87,7 @@ impl Date {
 
     /// Returns the calendar date and time at its own offset; nothing beyond the years that calendars cover.
     #[must_use]
-    pub fn zoned(self) -> Option<Zoned> {
+    pub fn to_zoned(self) -> Option<Zoned> {
         let offset = Offset::from_seconds(i32::from(self.offset_minutes) * 60).ok()?;
         Some(Timestamp::from_millisecond(self.millis).ok()?.to_zoned(offset.to_time_zone()))
     }
@@ -95,14 +95,14 @@ impl Date {
     /// Writes the date as Sling's JSON does: `Sat Nov 21 2026 00:50:16 GMT+0000`.
     #[must_use]
     pub fn to_ecma(self) -> String {
-        self.zoned().map_or_else(String::new, |zoned| {
+        self.to_zoned().map_or_else(String::new, |zoned| {
             zoned.strftime("%a %b %d %Y %H:%M:%S GMT%z").to_string()
         })
     }
 }
 
 /// Splits `…+01:00`, `…-0500` or `…Z` into the local part and the offset in minutes.
-fn split_offset(text: &str) -> Option<(&str, i16)> {
+fn split_utc_offset(text: &str) -> Option<(&str, i16)> {
     if let Some(civil) = text.strip_suffix('Z') {
         return Some((civil, 0));
     }
@@ -118,10 +118,10 @@ fn split_offset(text: &str) -> Option<(&str, i16)> {
     Some((civil, if offset.starts_with('-') { -minutes } else { minutes }))
 }
 
-impl fmt::Display for Date {
+impl fmt::Display for JcrDate {
     /// Writes ISO 8601 with milliseconds, `Z` for UTC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(zoned) = self.zoned() else {
+        let Some(zoned) = self.to_zoned() else {
             return write!(f, "@{}", self.millis);
         };
         let millis = self.millis.rem_euclid(1000);
@@ -147,13 +147,13 @@ mod tests {
             "1969-12-31T23:59:59.999Z",
             "2021-07-04T00:00:00.000-05:30",
         ] {
-            assert_eq!(Date::parse(text).unwrap().to_string(), text);
+            assert_eq!(JcrDate::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(
-            Date::parse("2020-02-29T12:00:00Z").unwrap().to_string(),
+            JcrDate::parse("2020-02-29T12:00:00Z").unwrap().to_string(),
             "2020-02-29T12:00:00.000Z"
         );
-        assert_eq!(Date::parse("2020-02-29T12:00:00.000+0100").unwrap().offset_minutes, 60);
+        assert_eq!(JcrDate::parse("2020-02-29T12:00:00.000+0100").unwrap().offset_minutes, 60);
         for bad in [
             "",
             "2020",
@@ -161,7 +161,7 @@ mod tests {
             "2020-02-29T12:00:00.000",
             "2020-02-29T12:00:00+1:00",
         ] {
-            assert!(Date::parse(bad).is_err(), "{bad}");
+            assert!(JcrDate::parse(bad).is_err(), "{bad}");
         }
     }
 
@@ -175,14 +175,14 @@ mod tests {
             ("21.11.2026 00:50:16", "2026-11-21T00:50:16.000Z"),
             ("21.11.2026", "2026-11-21T00:00:00.000Z"),
         ] {
-            assert_eq!(Date::parse_lenient(text).unwrap().to_string(), expected, "{text}");
+            assert_eq!(JcrDate::parse_lenient(text).unwrap().to_string(), expected, "{text}");
         }
-        assert!(Date::parse_lenient("tomorrow").is_err());
+        assert!(JcrDate::parse_lenient("tomorrow").is_err());
     }
 
     #[test]
     fn writes_slings_json_form() {
-        let date = Date::parse("2026-11-21T00:50:16.000Z").unwrap();
+        let date = JcrDate::parse("2026-11-21T00:50:16.000Z").unwrap();
         assert_eq!(date.to_ecma(), "Sat Nov 21 2026 00:50:16 GMT+0000");
     }
 }

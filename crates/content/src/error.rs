@@ -2,8 +2,8 @@
 
 use tympan_store::{BlobId, ChunkId};
 
-use crate::types::{Diagnostic, Violation, summary};
-use crate::{Conflict, NodePath};
+use crate::node_type::{CndDiagnostic, ConstraintViolation, summarize_violations};
+use crate::{MergeConflict, NodePath};
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -18,7 +18,7 @@ pub enum Error {
         /// What was given.
         text: String,
         /// `name`, `path`, …
-        what: &'static str,
+        subject: &'static str,
         /// The broken rule.
         reason: &'static str,
     },
@@ -28,7 +28,7 @@ pub enum Error {
         /// The value's text.
         text: String,
         /// The name of the wanted type.
-        wanted: &'static str,
+        expected_type: &'static str,
     },
     /// There is no node at the path.
     #[error("there is no node at `{0}`")]
@@ -46,7 +46,7 @@ pub enum Error {
     NodeExists(NodePath),
     /// The edit makes no sense for this node.
     #[error("cannot {action} `{path}`: {reason}")]
-    Refused {
+    InvalidEdit {
         /// What was tried, as a verb.
         action: &'static str,
         /// The node.
@@ -56,18 +56,18 @@ pub enum Error {
     },
     /// A branch cannot be what is asked of it.
     #[error("branch `{name}`: {reason}")]
-    Branch {
+    InvalidBranch {
         /// The branch.
         name: String,
         /// Why not.
         reason: &'static str,
     },
     /// Others changed the same things since this session began.
-    #[error("{}", crate::conflict::message(.0))]
-    Conflicts(Vec<Conflict>),
+    #[error("{}", crate::conflict::conflict_message(.0))]
+    Conflicts(Vec<MergeConflict>),
     /// Others changed a document that was to stay as it was read.
     #[error("`{0}` was changed since it was read; read it again")]
-    Stale(NodePath),
+    DocumentChanged(NodePath),
     /// A place in the change feed that the history does not reach.
     #[error(
         "the cursor `{cursor}` leads nowhere: {fault}; history is kept from `{oldest}` on: read the present state, `{root}`, then go on from `{newest}`"
@@ -76,7 +76,7 @@ pub enum Error {
         /// The cursor.
         cursor: String,
         /// What is wrong with it.
-        fault: &'static str,
+        reason: &'static str,
         /// The cursor of the oldest revision from which every later one is kept.
         oldest: String,
         /// The cursor behind the newest revision.
@@ -93,14 +93,14 @@ pub enum Error {
         privilege: &'static str,
     },
     /// The edits break rules of node types, names or references.
-    #[error("{}", summary(.0))]
-    Constraint(Vec<Violation>),
+    #[error("{}", summarize_violations(.0))]
+    ConstraintViolations(Vec<ConstraintViolation>),
     /// Definitions of node types are wrong.
-    #[error("the node types are refused: {}", .0.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("; "))]
-    NodeTypes(Vec<Diagnostic>),
+    #[error("the node types are refused: {}", .0.iter().map(CndDiagnostic::to_string).collect::<Vec<_>>().join("; "))]
+    InvalidNodeTypes(Vec<CndDiagnostic>),
     /// A prefix cannot stand for a namespace.
     #[error("cannot register the prefix `{prefix}` for `{uri}`: {reason}")]
-    Namespace {
+    InvalidNamespace {
         /// The prefix.
         prefix: String,
         /// The namespace.
@@ -110,7 +110,7 @@ pub enum Error {
     },
     /// A content package is malformed.
     #[error("{file}{}: {message}", if *line == 0 { String::new() } else { format!(":{line}") })]
-    Package {
+    InvalidPackage {
         /// The entry of the package, or the package file itself.
         file: String,
         /// The line in it, counted from 1; 0 where lines make no sense.
@@ -118,13 +118,13 @@ pub enum Error {
         /// What is wrong and what to do.
         message: String,
     },
-    /// Several things are wrong with a content package; each is an [`Error::Package`].
+    /// Several things are wrong with a content package; each is an [`Error::InvalidPackage`].
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     PackageFaults(Vec<Self>),
     /// Two nodes have a value that a unique index allows once.
     #[error(
         "OakConstraint0030: `{path}` and {} have the same value of `{property}`, of which an index wants each once; give one of them another",
-        named(other.as_ref())
+        path_or_placeholder(other.as_ref())
     )]
     NotUnique {
         /// The property.
@@ -132,11 +132,11 @@ pub enum Error {
         /// The node that was to be written.
         path: NodePath,
         /// The node that has the value already; nothing for one that may not be read.
-        other: Option<NodePath>,
+        existing_path: Option<NodePath>,
     },
     /// The text of a query is wrong.
     #[error("the query is not valid at {0}")]
-    Query(#[from] crate::query::SyntaxError),
+    Query(#[from] crate::query::QuerySyntaxError),
     /// The full-text index cannot answer.
     #[error("the full-text index cannot answer")]
     FullText(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -144,7 +144,7 @@ pub enum Error {
     #[error("the query was stopped: {what}; narrow it, or raise the limit")]
     QueryLimit {
         /// The limit.
-        what: String,
+        limit: String,
     },
     /// A query cannot be run as it says.
     #[error("the query cannot be run: {reason}")]
@@ -175,7 +175,7 @@ pub enum Error {
     },
     /// The root has no content map, or one of an unknown format.
     #[error("root `{0}` is not a content root")]
-    NotContent(ChunkId),
+    MissingContentMap(ChunkId),
     /// The chunk store failed.
     #[error(transparent)]
     Store(#[from] tympan_store::Error),
@@ -186,7 +186,7 @@ pub enum Error {
     #[error("cannot read {what}")]
     Read {
         /// What was being read.
-        what: String,
+        input_name: String,
         /// The cause.
         source: std::io::Error,
     },
@@ -194,7 +194,7 @@ pub enum Error {
 
 impl Error {
     /// Brings together what is wrong with a package; nothing if nothing is.
-    pub(crate) fn of_package(faults: Vec<Self>) -> Option<Self> {
+    pub(crate) fn from_package_faults(faults: Vec<Self>) -> Option<Self> {
         let mut all = Vec::new();
         for fault in faults {
             match fault {
@@ -232,7 +232,7 @@ impl Error {
             StoreError::BlobDamaged { .. } => Some(BLOBS),
             StoreError::ChunkDamaged { .. }
             | StoreError::ChunkMissing { .. }
-            | StoreError::ChunkKind { .. }
+            | StoreError::ChunkKindMismatch { .. }
             | StoreError::FileMalformed { .. } => Some(REPOSITORY),
             _ => None,
         };
@@ -248,15 +248,15 @@ impl Error {
 
     /// Tells whether it is the store that this one lies over which cannot be had: not now, or no more.
     #[must_use]
-    pub fn is_of_base(&self) -> bool {
+    pub fn is_base_store_error(&self) -> bool {
         match self {
-            Self::Store(error) => error.is_of_base(),
-            Self::Blobs(error) => error.is_of_base(),
+            Self::Store(error) => error.is_base_error(),
+            Self::Blobs(error) => error.is_base_unavailable(),
             _ => false,
         }
     }
 }
 
-fn named(path: Option<&NodePath>) -> String {
+fn path_or_placeholder(path: Option<&NodePath>) -> String {
     path.map_or_else(|| "a node that may not be read".to_owned(), |path| format!("`{path}`"))
 }

@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `uuid` | identifier, 0x00, node path |
 //! | `reference` | what is referred to (identifier or path), 0x00, node path, 0x00, property |
-//! | `link` | a path that a text may link to, by a link, the name of a tag or of a policy, 0x00, node path, 0x00, property; and the empty key |
+//! | `text_link` | a path that a text may link to, by a link, the name of a tag or of a policy, 0x00, node path, 0x00, property; and the empty key |
 //! | `type` | primary type or mixin, 0x00, node path |
 //! | `resource` | `sling:resourceType`, 0x00, node path |
-//! | `modified` | milliseconds of the last change (big-endian, sign flipped), 0x00, path of the record |
-//! | `order` | the record's own key with its order key before the name; and the empty key, so that the map is never empty |
+//! | `last_modified` | milliseconds of the last change (big-endian, sign flipped), 0x00, path of the record |
+//! | `order_key` | the record's own key with its order key before the name; and the empty key, so that the map is never empty |
 //!
 //! | `property/…` | a value of the property, then the node path (`property_index`); and the empty key |
 //!
@@ -19,22 +19,22 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tympan_store::{Batch, Map, ReadChunks, Root, Staged, Value as Stored};
+use tympan_store::{ChunkBatch, MapValue as Stored, ReadChunks, SortedMap, StagedView, StoreRoot};
 
-use crate::body::{Body, BodyNode};
-use crate::borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
-use crate::link::link_keys;
-use crate::property_index::{Definitions, PREFIX};
-use crate::record::Record;
-use crate::reference::refers;
-use crate::repository::ROOT_TYPE;
+use crate::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::document_body::{BodyNode, DocumentBody};
+use crate::property_index::{IndexDefinitions, MAP_NAME_PREFIX};
+use crate::record::ContentRecord;
+use crate::reference::referring_properties;
+use crate::repository::ROOT_NODE_TYPE;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::value_key::{split_entry, successor};
-use crate::{Error, NodePath, Result, Snapshot, ValueType, keys};
+use crate::text_link::link_index_keys;
+use crate::value_key::{prefix_successor, split_entry};
+use crate::{Error, NodePath, Result, Snapshot, ValueType, record_key};
 
 /// The indexes that answer look-ups by a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Index {
+pub enum LookupIndex {
     /// `jcr:uuid`.
     Uuid,
     /// What a property refers to: an identifier, or a path below `/content` or `/conf`.
@@ -45,8 +45,8 @@ pub enum Index {
     ResourceType,
 }
 
-impl Index {
-    pub(crate) fn name(self) -> &'static str {
+impl LookupIndex {
+    pub(crate) fn map_name(self) -> &'static str {
         match self {
             Self::Uuid => "uuid",
             Self::Reference => "reference",
@@ -61,11 +61,11 @@ impl Snapshot {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn look_up(&self, index: Index, value: &str) -> Result<Vec<NodePath>> {
-        let reads = self.0.shared.reads();
-        let map = Root::read(reads, &self.0.root)?.map(index.name());
+    pub fn look_up_paths(&self, index: LookupIndex, value: &str) -> Result<Vec<NodePath>> {
+        let reads = self.0.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.0.root_id)?.map(index.map_name());
         let mut start =
-            value.as_bytes().get(..MAX_VALUE_BYTES).unwrap_or(value.as_bytes()).to_vec();
+            value.as_bytes().get(..MAX_VALUE_KEY_BYTES).unwrap_or(value.as_bytes()).to_vec();
         start.push(0);
         let mut end = start.clone();
         end.pop();
@@ -78,15 +78,15 @@ impl Snapshot {
             paths.push(NodePath::new(&String::from_utf8_lossy(path))?);
         }
         paths.dedup();
-        self.only_seen(index, value, paths)
+        self.retain_visible(index, value, paths)
     }
 }
 
 impl Snapshot {
     /// Leaves out what the viewer does not see: the node, or the property that holds the value.
-    fn only_seen(
+    fn retain_visible(
         &self,
-        index: Index,
+        index: LookupIndex,
         value: &str,
         mut paths: Vec<NodePath>,
     ) -> Result<Vec<NodePath>> {
@@ -94,14 +94,14 @@ impl Snapshot {
             return Ok(paths);
         }
         let is_shown = |node: BorrowedNode<'_>| match index {
-            Index::Uuid => node.property("jcr:uuid").is_some(),
-            Index::ResourceType => node.property("sling:resourceType").is_some(),
-            Index::Type => node.property(PRIMARY_TYPE).is_some(),
-            Index::Reference => !refers(node, value).is_empty(),
+            LookupIndex::Uuid => node.property("jcr:uuid").is_some(),
+            LookupIndex::ResourceType => node.property("sling:resourceType").is_some(),
+            LookupIndex::Type => node.property(PRIMARY_TYPE).is_some(),
+            LookupIndex::Reference => !referring_properties(node, value).is_empty(),
         };
         let mut failure = None;
         paths.retain(|path| match self.node(path) {
-            Ok(node) => node.is_some_and(|node| node.borrowed().is_some_and(is_shown)),
+            Ok(node) => node.is_some_and(|node| node.as_borrowed().is_some_and(is_shown)),
             Err(error) => {
                 failure = Some(error);
                 false
@@ -113,25 +113,25 @@ impl Snapshot {
 
 /// Longer values are cut in keys: the tree bounds its keys, and whoever looks up compares the node's own value.
 /// With the longest path and name a key stays below 2 KiB.
-pub(crate) const MAX_VALUE_BYTES: usize = 512;
+pub(crate) const MAX_VALUE_KEY_BYTES: usize = 512;
 
 /// The map of ordered children (`siblings`).
-pub(crate) const ORDER: &str = "order";
+pub(crate) const ORDER_MAP: &str = "order";
 /// The map of links in texts, names of tags and names of policies.
-pub(crate) const LINK: &str = "link";
+pub(crate) const LINK_MAP: &str = "link";
 /// The names of all index maps.
-pub(crate) const NAMES: [&str; 7] =
-    ["uuid", "reference", LINK, "type", "resource", "modified", ORDER];
+pub(crate) const INDEX_MAP_NAMES: [&str; 7] =
+    ["uuid", "reference", LINK_MAP, "type", "resource", "modified", ORDER_MAP];
 
-pub(crate) type Entries = BTreeSet<(String, Vec<u8>)>;
+pub(crate) type IndexEntries = BTreeSet<(String, Vec<u8>)>;
 
 /// Which index maps are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Maps {
+pub(crate) enum IndexMapSelection {
     /// All.
     All,
     /// Only those of property indexes.
-    Properties,
+    PropertyIndexes,
     /// Only that of links.
     Links,
     /// Those of property indexes and that of links.
@@ -140,47 +140,49 @@ pub(crate) enum Maps {
 
 /// Tells whether an index map is whole or absent: a part of it would pass for the whole. A state without it gets it when it is
 /// opened, or when the index has been built.
-pub(crate) fn is_whole_or_absent(map: &str) -> bool {
-    map == ORDER || map == LINK || map.starts_with(PREFIX)
+pub(crate) fn must_be_complete(map: &str) -> bool {
+    map == ORDER_MAP || map == LINK_MAP || map.starts_with(MAP_NAME_PREFIX)
 }
 
 /// The edits of one commit, by index and key: whether the entry is there afterwards.
 #[derive(Debug)]
 pub(crate) struct IndexEdits {
-    maps: Maps,
+    map_selection: IndexMapSelection,
     /// The property indexes that are written.
-    definitions: Arc<Definitions>,
-    edits: BTreeMap<String, BTreeMap<Vec<u8>, bool>>,
+    definitions: Arc<IndexDefinitions>,
+    edits_by_map: BTreeMap<String, BTreeMap<Vec<u8>, bool>>,
 }
 
 impl IndexEdits {
-    /// Begins edits of the maps of these property indexes, and of all others if `maps` says so.
-    pub(crate) fn new(maps: Maps, definitions: Arc<Definitions>) -> Self {
-        Self { maps, definitions, edits: BTreeMap::new() }
+    /// Begins edits of the maps of these property indexes, and of all others if `map_selection` says so.
+    pub(crate) fn new(maps: IndexMapSelection, definitions: Arc<IndexDefinitions>) -> Self {
+        Self { map_selection: maps, definitions, edits_by_map: BTreeMap::new() }
     }
 
     /// Notes that the document at `path` changed from one state to another.
     ///
     /// A node that went from one document to another is removed with the one and added with the other, in any order:
     /// the addition counts.
-    pub(crate) fn change(
+    pub(crate) fn record_change(
         &mut self,
         path: &NodePath,
-        old: Option<(&Record, &Body)>,
-        new: Option<(&Record, &Body)>,
+        old: Option<(&ContentRecord, &DocumentBody)>,
+        new: Option<(&ContentRecord, &DocumentBody)>,
     ) {
-        let (old, new) = (self.entries_of(path, old), self.entries_of(path, new));
+        let (old, new) = (self.document_entries(path, old), self.document_entries(path, new));
         for (index, key) in old.difference(&new) {
-            self.edits.entry(index.clone()).or_default().entry(key.clone()).or_insert(false);
+            self.edits_by_map.entry(index.clone()).or_default().entry(key.clone()).or_insert(false);
         }
         for (index, key) in new.difference(&old) {
-            self.edits.entry(index.clone()).or_default().insert(key.clone(), true);
+            self.edits_by_map.entry(index.clone()).or_default().insert(key.clone(), true);
         }
     }
 
     /// Returns the entries that are there afterwards, by map, each map's sorted.
-    pub(crate) fn added(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = &[u8]>)> {
-        self.edits.iter().map(|(index, edits)| {
+    pub(crate) fn added_entries(
+        &self,
+    ) -> impl Iterator<Item = (&str, impl Iterator<Item = &[u8]>)> {
+        self.edits_by_map.iter().map(|(index, edits)| {
             let there = edits.iter().filter(|(_, is_there)| **is_there);
             (&**index, there.map(|(key, _)| &**key))
         })
@@ -189,15 +191,16 @@ impl IndexEdits {
     /// Applies the edits to the maps of a root.
     pub(crate) fn apply(
         self,
-        maps: &mut BTreeMap<String, Map>,
+        maps: &mut BTreeMap<String, SortedMap>,
         reads: &dyn ReadChunks,
-        batch: &mut Batch,
+        batch: &mut ChunkBatch,
     ) -> Result<()> {
-        for (index, edits) in self.edits {
-            if is_whole_or_absent(&index) && !maps.contains_key(&index) {
+        for (index, edits) in self.edits_by_map {
+            if must_be_complete(&index) && !maps.contains_key(&index) {
                 continue;
             }
-            let unique = self.definitions.0.iter().find(|one| one.unique && one.map == index);
+            let unique =
+                self.definitions.0.iter().find(|one| one.is_unique && one.map_name == index);
             let added: Vec<Vec<u8>> = match unique {
                 Some(_) => edits
                     .iter()
@@ -206,12 +209,14 @@ impl IndexEdits {
                     .collect(),
                 None => Vec::new(),
             };
-            let edits =
-                edits.into_iter().map(|(key, is_there)| (key, is_there.then(present))).collect();
-            let map = maps.get(&index).copied().unwrap_or(Map::EMPTY);
+            let edits = edits
+                .into_iter()
+                .map(|(key, is_there)| (key, is_there.then(presence_value)))
+                .collect();
+            let map = maps.get(&index).copied().unwrap_or(SortedMap::EMPTY_MAP);
             let map = map.edit(reads, batch, edits)?;
             if let Some(unique) = unique {
-                check_unique(&unique.property, map, &Staged::new(batch, reads), &added)?;
+                check_unique_values(&unique.property, map, &StagedView::new(batch, reads), &added)?;
             }
             // An emptied index leaves no trace, as equal content has one root.
             if map.is_empty() {
@@ -224,60 +229,74 @@ impl IndexEdits {
     }
 
     /// Returns every index entry of a document.
-    fn entries_of(&self, path: &NodePath, document: Option<(&Record, &Body)>) -> Entries {
-        let mut entries = Entries::new();
+    fn document_entries(
+        &self,
+        path: &NodePath,
+        document: Option<(&ContentRecord, &DocumentBody)>,
+    ) -> IndexEntries {
+        let mut entries = IndexEntries::new();
         let Some((record, body)) = document else {
             return entries;
         };
-        if self.maps == Maps::All {
-            if let Some(entry) = order_entry(path, record) {
-                entries.insert((ORDER.to_owned(), entry));
+        if self.map_selection == IndexMapSelection::All {
+            if let Some(entry) = order_map_entry(path, record) {
+                entries.insert((ORDER_MAP.to_owned(), entry));
             }
-            if let Some(modified) = record.summary.modified() {
+            if let Some(modified) = record.summary.last_modified() {
                 let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
                 // Of fixed length, so that bytes of 0x00 in it do no harm.
                 let key = [&moment, &[0][..], path.as_str().as_bytes()].concat();
                 entries.insert(("modified".to_owned(), key));
             }
         }
-        self.node_entries(path, body, &mut vec![body.root()], &mut entries);
+        self.collect_node_entries(path, body, &mut vec![body.root()], &mut entries);
         entries
     }
 
     /// Adds the entries of the last node of a chain of nodes in each other, and of all nodes below it.
-    fn node_entries(
+    fn collect_node_entries(
         &self,
         path: &NodePath,
-        body: &Body,
+        body: &DocumentBody,
         chain: &mut Vec<BodyNode>,
-        entries: &mut Entries,
+        entries: &mut IndexEntries,
     ) {
         let Some(node) = chain.last().copied() else { return };
-        if self.maps == Maps::All {
-            fixed_entries(path, body, node, entries);
+        if self.map_selection == IndexMapSelection::All {
+            collect_fixed_entries(path, body, node, entries);
         }
-        if self.maps != Maps::Properties {
-            link_entries(path, body, node, entries);
+        if self.map_selection != IndexMapSelection::PropertyIndexes {
+            collect_link_entries(path, body, node, entries);
         }
-        self.definitions.entries(path, body, chain, entries);
+        self.definitions.collect_node_entries(path, body, chain, entries);
         for child in body.children(node) {
             chain.push(child);
-            self.node_entries(&path.child_unchecked(body.name(child)), body, chain, entries);
+            self.collect_node_entries(
+                &path.child_unchecked(body.name(child)),
+                body,
+                chain,
+                entries,
+            );
             chain.pop();
         }
     }
 }
 
 /// Returns the value of every entry that is there.
-pub(crate) fn present() -> Stored {
+pub(crate) fn presence_value() -> Stored {
     Stored { bytes: Bytes::new(), body: None }
 }
 
 /// Refuses values of a unique index that two nodes have.
-fn check_unique(property: &str, map: Map, reads: &dyn ReadChunks, added: &[Vec<u8>]) -> Result<()> {
+fn check_unique_values(
+    property: &str,
+    map: SortedMap,
+    reads: &dyn ReadChunks,
+    added: &[Vec<u8>],
+) -> Result<()> {
     for key in added {
         let Some((value, path)) = split_entry(key) else { continue };
-        let end = successor(value);
+        let end = prefix_successor(value);
         let range = (Bound::Included(value), Bound::Excluded(&*end));
         for entry in map.range(reads, range) {
             let (other, _) = entry?;
@@ -285,7 +304,7 @@ fn check_unique(property: &str, map: Map, reads: &dyn ReadChunks, added: &[Vec<u
                 return Err(Error::NotUnique {
                     property: property.to_owned(),
                     path: NodePath::new(path)?,
-                    other: Some(NodePath::new(other)?),
+                    existing_path: Some(NodePath::new(other)?),
                 });
             }
         }
@@ -294,75 +313,87 @@ fn check_unique(property: &str, map: Map, reads: &dyn ReadChunks, added: &[Vec<u
 }
 
 /// Returns the entry in the order map; nothing where siblings have no order.
-fn order_entry(path: &NodePath, record: &Record) -> Option<Vec<u8>> {
-    let has_order = !record.order.0.is_empty();
-    has_order.then(|| Some(keys::order_entry(&keys::key_of(path).ok()?, &record.order)))?
+fn order_map_entry(path: &NodePath, record: &ContentRecord) -> Option<Vec<u8>> {
+    let has_order = !record.order_key.0.is_empty();
+    has_order.then(|| {
+        Some(record_key::order_map_key(&record_key::record_key(path).ok()?, &record.order_key))
+    })?
 }
 
 /// Adds the entries of a node in the maps that are no property indexes.
-fn fixed_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entries) {
+fn collect_fixed_entries(
+    path: &NodePath,
+    body: &DocumentBody,
+    node: BodyNode,
+    entries: &mut IndexEntries,
+) {
     let place = path.as_str().as_bytes();
     for (name, property) in body.properties(node) {
         match name {
             // The first state of a repository has no index entries, and equal content has one root.
-            PRIMARY_TYPE if path.as_str() == "/" && texts(property).next() == Some(ROOT_TYPE) => {}
+            PRIMARY_TYPE
+                if path.as_str() == "/" && text_values(property).next() == Some(ROOT_NODE_TYPE) => {
+            }
             PRIMARY_TYPE | MIXIN_TYPES => {
                 property.values().map(BorrowedValue::to_value).for_each(|value| {
-                    put(entries, "type", value.to_text().as_bytes(), &[place]);
+                    insert_entry(entries, "type", value.to_text().as_bytes(), &[place]);
                 });
             }
-            "jcr:uuid" => {
-                texts(property).for_each(|text| put(entries, "uuid", text.as_bytes(), &[place]))
-            }
-            "sling:resourceType" => {
-                texts(property).for_each(|text| put(entries, "resource", text.as_bytes(), &[place]))
-            }
-            _ => targets(property).for_each(|target| {
-                put(entries, "reference", target.as_bytes(), &[place, name.as_bytes()])
+            "jcr:uuid" => text_values(property)
+                .for_each(|text| insert_entry(entries, "uuid", text.as_bytes(), &[place])),
+            "sling:resourceType" => text_values(property)
+                .for_each(|text| insert_entry(entries, "resource", text.as_bytes(), &[place])),
+            _ => reference_targets(property).for_each(|target| {
+                insert_entry(entries, "reference", target.as_bytes(), &[place, name.as_bytes()])
             }),
         }
     }
 }
 
 /// Adds the entries of a node in the map of links.
-fn link_entries(path: &NodePath, body: &Body, node: BodyNode, entries: &mut Entries) {
+fn collect_link_entries(
+    path: &NodePath,
+    body: &DocumentBody,
+    node: BodyNode,
+    entries: &mut IndexEntries,
+) {
     let place = path.as_str().as_bytes();
     for (name, property) in body.properties(node) {
         for value in property.values() {
             let BorrowedValue::Text(value_type, text) = value else { continue };
-            for key in link_keys(path, name, (value_type, text)) {
-                put(entries, LINK, key.as_bytes(), &[place, name.as_bytes()]);
+            for key in link_index_keys(path, name, (value_type, text)) {
+                insert_entry(entries, LINK_MAP, key.as_bytes(), &[place, name.as_bytes()]);
             }
         }
     }
 }
 
 /// Returns the map of links without any, which is not empty, so that it is told from one that is not there.
-pub(crate) fn empty_link_map(batch: &mut Batch) -> Result<Map> {
-    Ok(Map::build(batch, std::iter::once((Vec::new(), present())))?)
+pub(crate) fn create_empty_link_map(batch: &mut ChunkBatch) -> Result<SortedMap> {
+    Ok(SortedMap::build(batch, std::iter::once((Vec::new(), presence_value())))?)
 }
 
 /// What of the paths that an index lists is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IndexedPaths {
+pub(crate) enum IndexPathScope {
     /// This path.
     Exact,
     /// Paths below this one.
-    Below,
+    Descendants,
 }
 
 impl Snapshot {
     /// Returns the nodes that an index of references lists for a path, or for paths below it, whether the viewer sees them or
     /// not. Pending edits of a session do not show.
-    pub(crate) fn listed_referrers(
+    pub(crate) fn indexed_referrers(
         &self,
         map: &str,
         target: &str,
-        wanted: IndexedPaths,
+        wanted: IndexPathScope,
     ) -> Result<BTreeSet<NodePath>> {
-        let reads = self.0.shared.reads();
-        let maps = Root::read(reads, &self.0.root)?.maps;
-        let (start, end) = index_range(target, wanted);
+        let reads = self.0.repository_state.chunk_reader();
+        let maps = StoreRoot::read(reads, &self.0.root_id)?.maps;
+        let (start, end) = index_key_range(target, wanted);
         let mut nodes = BTreeSet::new();
         let mut add = |key: &[u8]| -> Result<()> {
             let path = key.split(|byte| *byte == 0).nth(1).unwrap_or_default();
@@ -376,18 +407,18 @@ impl Snapshot {
             }
             return Ok(nodes);
         }
-        if map != LINK {
+        if map != LINK_MAP {
             return Ok(nodes);
         }
         // A state from before this map: all of it is read.
-        for entry in self.0.content.range(reads, (Bound::Unbounded, Bound::Unbounded)) {
+        for entry in self.0.content_map.range(reads, (Bound::Unbounded, Bound::Unbounded)) {
             let (key, stored) = entry?;
-            let path = keys::path_of(&key)?;
-            let Some(record) = Record::decode(&stored) else { continue };
+            let path = record_key::record_path(&key)?;
+            let Some(record) = ContentRecord::decode(&stored) else { continue };
             let Some(body) = record.read_body(reads)? else { continue };
-            let mut edits = IndexEdits::new(Maps::Links, Arc::default());
-            edits.change(&path, None, Some((&record, &body)));
-            for (_, keys) in edits.added() {
+            let mut edits = IndexEdits::new(IndexMapSelection::Links, Arc::default());
+            edits.record_change(&path, None, Some((&record, &body)));
+            for (_, keys) in edits.added_entries() {
                 let mut within = keys.filter(|key| (&*start..&*end).contains(key));
                 within.try_for_each(&mut add)?;
             }
@@ -397,29 +428,29 @@ impl Snapshot {
 }
 
 /// Returns the first key of an index of references that is about a path, or about paths below it, and the key behind the last.
-fn index_range(target: &str, wanted: IndexedPaths) -> (Vec<u8>, Vec<u8>) {
-    let cut = |bytes: &[u8]| bytes.get(..MAX_VALUE_BYTES).unwrap_or(bytes).to_vec();
+fn index_key_range(target: &str, wanted: IndexPathScope) -> (Vec<u8>, Vec<u8>) {
+    let cut = |bytes: &[u8]| bytes.get(..MAX_VALUE_KEY_BYTES).unwrap_or(bytes).to_vec();
     let separated = |separator: u8| [target.as_bytes(), &[separator]].concat();
     match wanted {
-        IndexedPaths::Exact => {
+        IndexPathScope::Exact => {
             let key = cut(target.as_bytes());
             ([&*key, &[0]].concat(), [&*key, &[1]].concat())
         }
-        IndexedPaths::Below if target.len() >= MAX_VALUE_BYTES => {
+        IndexPathScope::Descendants if target.len() >= MAX_VALUE_KEY_BYTES => {
             // Keys are cut, so that the entries of the path and of those below it are the same.
-            index_range(target, IndexedPaths::Exact)
+            index_key_range(target, IndexPathScope::Exact)
         }
-        IndexedPaths::Below => (separated(b'/'), separated(b'/' + 1)),
+        IndexPathScope::Descendants => (separated(b'/'), separated(b'/' + 1)),
     }
 }
 
 /// Returns the texts among a property's values.
-fn texts(property: BorrowedProperty<'_>) -> impl Iterator<Item = &str> {
+fn text_values(property: BorrowedProperty<'_>) -> impl Iterator<Item = &str> {
     property.values().filter_map(BorrowedValue::as_str)
 }
 
 /// Returns what a property refers to: identifiers, and paths below the places where content lives.
-fn targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = &str> {
+fn reference_targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = &str> {
     property.values().filter_map(|value| match value {
         BorrowedValue::Text(ValueType::Reference | ValueType::WeakReference, id) => Some(id),
         BorrowedValue::Text(ValueType::String | ValueType::Path, text)
@@ -433,12 +464,12 @@ fn targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = &str> {
 }
 
 /// Joins the parts of a key, cutting what is too long to look up whole.
-fn put(entries: &mut Entries, index: &'static str, value: &[u8], rest: &[&[u8]]) {
+fn insert_entry(entries: &mut IndexEntries, index: &'static str, value: &[u8], rest: &[&[u8]]) {
     // 0x00 ends a value in a key; a value that holds one cannot be looked up.
     if value.contains(&0) {
         return;
     }
-    let mut key = value.get(..MAX_VALUE_BYTES).unwrap_or(value).to_vec();
+    let mut key = value.get(..MAX_VALUE_KEY_BYTES).unwrap_or(value).to_vec();
     for part in rest {
         key.push(0);
         key.extend_from_slice(part);

@@ -17,21 +17,24 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
-use tympan_store::{Batch, ChunkStore, Hold, Map, ReadChunks, RefUpdate, Root, Value as Stored};
+use tympan_store::{
+    ChunkBatch, ChunkStore, CollectionHold, MapValue as Stored, ReadChunks, RefUpdate, SortedMap,
+    StoreRoot,
+};
 
-use crate::index::{IndexEdits, LINK, Maps, empty_link_map};
-use crate::property_index::{DEFINITIONS, Definitions, empty_maps};
-use crate::record::Record;
-use crate::repository::{MAIN, Repository};
-use crate::snapshot::View;
-use crate::{Error, NodePath, Property, Result, Snapshot, Value, commit, keys};
+use crate::index::{IndexEdits, IndexMapSelection, LINK_MAP, create_empty_link_map};
+use crate::property_index::{DEFINITIONS_PATH, IndexDefinitions, create_empty_maps};
+use crate::record::ContentRecord;
+use crate::repository::{MAIN_BRANCH, Repository};
+use crate::snapshot::SnapshotView;
+use crate::{Error, NodePath, Property, Result, Snapshot, Value, commit, record_key};
 
 /// The author of what no user asked for.
-const SYSTEM_USER: &str = "system";
+const SYSTEM_USER_NAME: &str = "system";
 /// Documents that are read in one step.
-const STEP: usize = 5_000;
+const STEP_DOCUMENT_COUNT: usize = 5_000;
 /// A difference of at most this many documents is applied inside the commit.
-const SMALL_DIFFERENCE: usize = 200;
+const MAX_COMMIT_DIFFERENCE: usize = 200;
 
 /// A property index and what it can do now.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,9 +60,9 @@ pub enum IndexState {
     /// It is being built.
     Building {
         /// Documents that have been read.
-        done: u64,
+        documents_done: u64,
         /// Documents there are.
-        total: u64,
+        documents_total: u64,
     },
     /// It cannot be built as the content is.
     Failed {
@@ -70,32 +73,32 @@ pub enum IndexState {
 
 /// What builds are doing, by branch and map.
 #[derive(Debug, Default)]
-pub(crate) struct Builds(Mutex<BTreeMap<(String, String), Build>>);
+pub(crate) struct IndexBuildTracker(Mutex<BTreeMap<(String, String), IndexBuildProgress>>);
 
 /// What one build is doing.
 #[derive(Debug, Clone)]
-struct Build {
+struct IndexBuildProgress {
     state: IndexState,
     /// Of a failed one, the documents that are in the way, as they were: it is begun again when one is another.
-    obstacles: Vec<(Vec<u8>, Option<Stored>)>,
+    blocking_documents: Vec<(Vec<u8>, Option<Stored>)>,
 }
 
 /// A build under way.
 #[derive(Debug)]
 pub struct IndexBuild {
     repository: Repository,
-    definitions: Arc<Definitions>,
+    definitions: Arc<IndexDefinitions>,
     /// Which maps it builds besides those of the definitions.
-    kinds: Maps,
-    /// The state that has been read, up to `next`.
-    base: Snapshot,
+    map_selection: IndexMapSelection,
+    /// The state that has been read, up to `next_key`.
+    base_snapshot: Snapshot,
     /// The key behind which the next step goes on; none when all was read.
-    next: Option<Bound<Vec<u8>>>,
-    maps: BTreeMap<String, Map>,
-    done: u64,
-    total: u64,
+    next_key: Option<Bound<Vec<u8>>>,
+    maps: BTreeMap<String, SortedMap>,
+    documents_done: u64,
+    documents_total: u64,
     /// Keeps the chunks of the maps, to which nothing refers yet.
-    _hold: Hold,
+    _chunk_hold: CollectionHold,
 }
 
 impl Repository {
@@ -105,18 +108,20 @@ impl Repository {
     /// If the store fails.
     pub fn index_statuses(&self) -> Result<Vec<IndexStatus>> {
         let snapshot = self.snapshot()?;
-        let reads = self.0.reads();
-        let maps = Root::read(reads, &snapshot.root_id())?.maps;
-        let builds = self.0.bodies.builds.0.lock().clone();
+        let reads = self.0.chunk_reader();
+        let maps = StoreRoot::read(reads, &snapshot.root_id())?.maps;
+        let builds = self.0.cache.index_builds.0.lock().clone();
         let mut statuses = Vec::new();
-        for index in &Definitions::cached(&snapshot.0)?.0 {
-            let build = builds.get(&self.build_of(&index.map));
-            let state = match maps.get(&index.map) {
+        for index in &IndexDefinitions::read_cached(&snapshot.0)?.0 {
+            let build = builds.get(&self.build_key(&index.map_name));
+            let state = match maps.get(&index.map_name) {
                 // The empty key is no entry.
-                Some(map) => IndexState::Ready { entries: map.count(reads)?.saturating_sub(1) },
+                Some(map) => {
+                    IndexState::Ready { entries: map.count_records(reads)?.saturating_sub(1) }
+                }
                 None => build.map_or(IndexState::Waiting, |build| build.state.clone()),
             };
-            let property = index.what();
+            let property = index.expression();
             statuses.push(IndexStatus { name: index.name.clone(), property, state });
         }
         statuses.sort_by(|left, right| {
@@ -131,68 +136,72 @@ impl Repository {
     /// If the store fails.
     pub fn begin_index_build(&self) -> Result<Option<IndexBuild>> {
         let base = self.snapshot()?;
-        let maps = Root::read(self.0.reads(), &base.root_id())?.maps;
-        let definitions = Definitions::cached(&base.0)?;
+        let maps = StoreRoot::read(self.0.chunk_reader(), &base.root_id())?.maps;
+        let definitions = IndexDefinitions::read_cached(&base.0)?;
         let mut missing = Vec::new();
-        for index in definitions.0.iter().filter(|index| !maps.contains_key(&index.map)) {
-            if !self.is_in_vain(&index.map, base.0.content)? {
+        for index in definitions.0.iter().filter(|index| !maps.contains_key(&index.map_name)) {
+            if !self.is_known_to_fail(&index.map_name, base.0.content_map)? {
                 missing.push(index.clone());
             }
         }
-        let definitions = Arc::new(Definitions(missing));
-        let lacks_links = !maps.contains_key(LINK);
+        let definitions = Arc::new(IndexDefinitions(missing));
+        let lacks_links = !maps.contains_key(LINK_MAP);
         if definitions.0.is_empty() && !lacks_links {
             return Ok(None);
         }
-        let hold = self.hold()?;
-        if let Some((base, maps)) = self.maps_of_main(&definitions, lacks_links)? {
-            let kinds = kinds_of(maps.contains_key(LINK));
-            let have = definitions.0.iter().filter(|index| maps.contains_key(&index.map));
-            let definitions = Arc::new(Definitions(have.cloned().collect()));
+        let hold = self.hold_blobs()?;
+        if let Some((base, maps)) = self.reusable_main_maps(&definitions, lacks_links)? {
+            let kinds = map_selection_for(maps.contains_key(LINK_MAP));
+            let have = definitions.0.iter().filter(|index| maps.contains_key(&index.map_name));
+            let definitions = Arc::new(IndexDefinitions(have.cloned().collect()));
             return Ok(Some(IndexBuild {
                 repository: self.clone(),
                 definitions,
-                kinds,
-                base,
-                next: None,
+                map_selection: kinds,
+                base_snapshot: base,
+                next_key: None,
                 maps,
-                done: 0,
-                total: 0,
-                _hold: hold,
+                documents_done: 0,
+                documents_total: 0,
+                _chunk_hold: hold,
             }));
         }
-        let mut batch = Batch::new();
-        let mut maps = empty_maps(&definitions, &mut batch)?;
+        let mut batch = ChunkBatch::new();
+        let mut maps = create_empty_maps(&definitions, &mut batch)?;
         if lacks_links {
-            maps.insert(LINK.to_owned(), empty_link_map(&mut batch)?);
+            maps.insert(LINK_MAP.to_owned(), create_empty_link_map(&mut batch)?);
         }
         self.chunks().commit(batch)?;
-        let total = base.0.content.count(self.0.reads())?;
+        let total = base.0.content_map.count_records(self.0.chunk_reader())?;
         Ok(Some(IndexBuild {
             repository: self.clone(),
             definitions,
-            kinds: kinds_of(lacks_links),
-            base,
-            next: Some(Bound::Unbounded),
+            map_selection: map_selection_for(lacks_links),
+            base_snapshot: base,
+            next_key: Some(Bound::Unbounded),
             maps,
-            done: 0,
-            total,
-            _hold: hold,
+            documents_done: 0,
+            documents_total: total,
+            _chunk_hold: hold,
         }))
     }
 
-    fn build_of(&self, map: &str) -> (String, String) {
+    fn build_key(&self, map: &str) -> (String, String) {
         (self.0.branch.clone(), map.to_owned())
     }
 
     /// Tells whether a build would fail as it did: whether what was in the way is as it was.
-    fn is_in_vain(&self, map: &str, content: Map) -> Result<bool> {
-        let build = self.0.bodies.builds.0.lock().get(&self.build_of(map)).cloned();
-        let Some(Build { state: IndexState::Failed { .. }, obstacles }) = build else {
+    fn is_known_to_fail(&self, map: &str, content: SortedMap) -> Result<bool> {
+        let build = self.0.cache.index_builds.0.lock().get(&self.build_key(map)).cloned();
+        let Some(IndexBuildProgress {
+            state: IndexState::Failed { .. },
+            blocking_documents: obstacles,
+        }) = build
+        else {
             return Ok(false);
         };
         for (key, was) in obstacles {
-            if content.get(self.0.reads(), &key)? != was {
+            if content.get(self.0.chunk_reader(), &key)? != was {
                 return Ok(false);
             }
         }
@@ -201,19 +210,19 @@ impl Repository {
 
     /// Returns the maps among the missing ones that `main` has, with its state: a branch needs no more than what it
     /// differs in.
-    fn maps_of_main(
+    fn reusable_main_maps(
         &self,
-        missing: &Definitions,
+        missing: &IndexDefinitions,
         lacks_links: bool,
-    ) -> Result<Option<(Snapshot, BTreeMap<String, Map>)>> {
-        if self.0.branch == MAIN {
+    ) -> Result<Option<(Snapshot, BTreeMap<String, SortedMap>)>> {
+        if self.0.branch == MAIN_BRANCH {
             return Ok(None);
         }
-        let Some(root) = self.chunks().read_ref(MAIN)? else { return Ok(None) };
+        let Some(root) = self.chunks().read_ref(MAIN_BRANCH)? else { return Ok(None) };
         let base = self.snapshot_at(root)?;
-        let mut maps = Root::read(self.0.reads(), &root)?.maps;
+        let mut maps = StoreRoot::read(self.0.chunk_reader(), &root)?.maps;
         maps.retain(|map, _| {
-            missing.0.iter().any(|index| index.map == *map) || (lacks_links && map == LINK)
+            missing.0.iter().any(|index| index.map_name == *map) || (lacks_links && map == LINK_MAP)
         });
         Ok((!maps.is_empty()).then_some((base, maps)))
     }
@@ -226,31 +235,31 @@ impl Repository {
     pub fn build_indexes(&self) -> Result<usize> {
         let mut count = 0;
         while let Some(mut build) = self.begin_index_build()? {
-            while !build.step()? {}
+            while !build.run_step()? {}
             count += build.definitions.0.len();
         }
-        self.settle_reindex()?;
+        self.reset_reindex_flags()?;
         Ok(count)
     }
 
-    /// Sets `reindex` back to false, and counts, where the index has been built.
-    fn settle_reindex(&self) -> Result<()> {
+    /// Sets `needs_reindex` back to false, and counts, where the index has been built.
+    fn reset_reindex_flags(&self) -> Result<()> {
         // The state that the session begins with decides, so that nobody asks anew in between unnoticed.
-        let mut session = self.session(SYSTEM_USER)?;
+        let mut session = self.session(SYSTEM_USER_NAME)?;
         let snapshot = session.snapshot()?;
-        let definitions = Definitions::cached(&snapshot.0)?;
-        if !definitions.0.iter().any(|index| index.reindex) {
+        let definitions = IndexDefinitions::read_cached(&snapshot.0)?;
+        if !definitions.0.iter().any(|index| index.needs_reindex) {
             return Ok(());
         }
-        let maps = Root::read(self.0.reads(), &snapshot.root_id())?.maps;
+        let maps = StoreRoot::read(self.0.chunk_reader(), &snapshot.root_id())?.maps;
         let has_all = |name: &str| {
             let mut own = definitions.0.iter().filter(|index| index.name == name);
-            own.all(|index| maps.contains_key(&index.map))
+            own.all(|index| maps.contains_key(&index.map_name))
         };
         let asked: BTreeSet<&str> =
-            definitions.0.iter().filter(|one| one.reindex).map(|one| &*one.name).collect();
+            definitions.0.iter().filter(|one| one.needs_reindex).map(|one| &*one.name).collect();
         for name in asked.into_iter().filter(|name| has_all(name)) {
-            let path = NodePath::new(DEFINITIONS)?.child(name)?;
+            let path = NodePath::new(DEFINITIONS_PATH)?.child(name)?;
             let Some(node) = snapshot.node(&path)? else { continue };
             let count = match node.property("reindexCount").as_ref().and_then(Property::first) {
                 Some(Value::Long(count)) => count.saturating_add(1),
@@ -271,22 +280,28 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn drop_indexes(&self, name: Option<&str>) -> Result<usize> {
-        let commits = self.0.commits.as_ref().ok_or(Error::NotContent(self.head()?))?;
+        let commits =
+            self.0.session_committer.as_ref().ok_or(Error::MissingContentMap(self.head_root()?))?;
         let branch = &self.0.branch;
-        self.0.bodies.builds.0.lock().retain(|(on, _), _| on != branch);
-        commits.committer.commit(|head| {
-            let head = commit::open_head(&commits.staged, head)?;
-            let mut maps = Root::read(head.shared.reads(), &head.root)?.maps;
+        self.0.cache.index_builds.0.lock().retain(|(on, _), _| on != branch);
+        commits.committer.commit_change(|head| {
+            let head = commit::open_staged_head(&commits.staged_state, head)?;
+            let mut maps =
+                StoreRoot::read(head.repository_state.chunk_reader(), &head.root_id)?.maps;
             let before = maps.len();
             let mut count = 0;
-            for index in &Definitions::cached(&head)?.0 {
+            for index in &IndexDefinitions::read_cached(&head)?.0 {
                 if name.is_none_or(|name| name == index.name) {
-                    maps.remove(&index.map);
+                    maps.remove(&index.map_name);
                     count += 1;
                 }
             }
             let is_same = maps.len() == before;
-            let batch = if is_same { Batch::new() } else { moved(&head, maps, "drop indexes")? };
+            let batch = if is_same {
+                ChunkBatch::new()
+            } else {
+                stage_index_maps(&head, maps, "drop indexes")?
+            };
             Ok((batch, count))
         })
     }
@@ -297,85 +312,94 @@ impl IndexBuild {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn step(&mut self) -> Result<bool> {
-        let result = match self.next.take() {
-            Some(start) => self.read(&start).map(|()| false),
+    pub fn run_step(&mut self) -> Result<bool> {
+        let result = match self.next_key.take() {
+            Some(start) => self.read_documents(&start).map(|()| false),
             None => self.finish(),
         };
         match result {
             Ok(is_done) => {
-                self.note_progress(is_done);
+                self.record_progress(is_done);
                 Ok(is_done)
             }
             Err(error @ Error::NotUnique { .. }) => {
-                self.note_failure(&error)?;
+                self.record_failure(&error)?;
                 Ok(true)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn note_progress(&self, is_done: bool) {
-        let state = IndexState::Building { done: self.done, total: self.total };
-        let mut builds = self.repository.0.bodies.builds.0.lock();
+    fn record_progress(&self, is_done: bool) {
+        let state = IndexState::Building {
+            documents_done: self.documents_done,
+            documents_total: self.documents_total,
+        };
+        let mut builds = self.repository.0.cache.index_builds.0.lock();
         for index in &self.definitions.0 {
-            let build = self.repository.build_of(&index.map);
+            let build = self.repository.build_key(&index.map_name);
             if is_done {
                 builds.remove(&build);
             } else {
-                builds.insert(build, Build { state: state.clone(), obstacles: Vec::new() });
+                builds.insert(
+                    build,
+                    IndexBuildProgress { state: state.clone(), blocking_documents: Vec::new() },
+                );
             }
         }
     }
 
     /// Notes why an index cannot be built, and which documents would have to change for that.
-    fn note_failure(&self, error: &Error) -> Result<()> {
-        let Error::NotUnique { property, path, other } = error else { return Ok(()) };
+    fn record_failure(&self, error: &Error) -> Result<()> {
+        let Error::NotUnique { property, path, existing_path: other } = error else {
+            return Ok(());
+        };
         let reason = error.to_string();
         tracing::warn!(reason, "an index cannot be built");
         let failed = self.definitions.0.iter();
-        for index in failed.filter(|index| index.unique && index.property == *property) {
+        for index in failed.filter(|index| index.is_unique && index.property == *property) {
             let mut obstacles = Vec::new();
             for subject in [Some(path), other.as_ref()].into_iter().flatten() {
-                let holder = subject.resolve(&index.parents)?;
-                let node = self.base.node(&holder)?;
-                let owner = node.map_or_else(|| subject.clone(), |node| node.owner().clone());
-                let key = keys::key_of(&owner)?;
-                let stored = self.base.0.content.get(self.repository.0.reads(), &key)?;
+                let holder = subject.resolve(&index.property_parent)?;
+                let node = self.base_snapshot.node(&holder)?;
+                let owner = node.map_or_else(|| subject.clone(), |node| node.record_path().clone());
+                let key = record_key::record_key(&owner)?;
+                let stored =
+                    self.base_snapshot.0.content_map.get(self.repository.0.chunk_reader(), &key)?;
                 obstacles.push((key, stored));
             }
             let state = IndexState::Failed { reason: reason.clone() };
-            let build = Build { state, obstacles };
-            let mut builds = self.repository.0.bodies.builds.0.lock();
-            builds.insert(self.repository.build_of(&index.map), build);
+            let build = IndexBuildProgress { state, blocking_documents: obstacles };
+            let mut builds = self.repository.0.cache.index_builds.0.lock();
+            builds.insert(self.repository.build_key(&index.map_name), build);
         }
         Ok(())
     }
 
-    fn read(&mut self, start: &Bound<Vec<u8>>) -> Result<()> {
+    fn read_documents(&mut self, start: &Bound<Vec<u8>>) -> Result<()> {
         let store = self.repository.chunks().clone();
-        let content = self.base.0.content;
+        let content = self.base_snapshot.0.content_map;
         let start = start.as_ref().map(Vec::as_slice);
-        let mut edits = self.edits();
+        let mut edits = self.new_edits();
         let mut count = 0;
-        for entry in content.range(&*store, (start, Bound::Unbounded)).take(STEP) {
+        for entry in content.range(&*store, (start, Bound::Unbounded)).take(STEP_DOCUMENT_COUNT) {
             let (key, stored) = entry?;
-            note(&mut edits, &key, [None, Some(&stored)], &*store)?;
+            record_document_change(&mut edits, &key, [None, Some(&stored)], &*store)?;
             count += 1;
-            if count == STEP {
-                self.next = Some(Bound::Excluded(key.to_vec()));
+            if count == STEP_DOCUMENT_COUNT {
+                self.next_key = Some(Bound::Excluded(key.to_vec()));
             }
         }
-        self.done += count as u64;
-        self.apply(edits, &*store)
+        self.documents_done += count as u64;
+        self.apply_edits(edits, &*store)
     }
 
-    fn edits(&self) -> IndexEdits {
-        IndexEdits::new(self.kinds, self.definitions.clone())
+    fn new_edits(&self) -> IndexEdits {
+        IndexEdits::new(self.map_selection, self.definitions.clone())
     }
 
-    fn apply(&mut self, edits: IndexEdits, store: &dyn ChunkStore) -> Result<()> {
-        let mut batch = Batch::new();
+    fn apply_edits(&mut self, edits: IndexEdits, store: &dyn ChunkStore) -> Result<()> {
+        let mut batch = ChunkBatch::new();
         edits.apply(&mut self.maps, store, &mut batch)?;
         Ok(store.commit(batch)?)
     }
@@ -385,21 +409,21 @@ impl IndexBuild {
         let store = self.repository.chunks().clone();
         loop {
             let head = self.repository.snapshot()?;
-            let mut edits = self.edits();
+            let mut edits = self.new_edits();
             let mut count = 0;
-            for change in self.base.0.content.diff(&head.0.content, &*store) {
+            for change in self.base_snapshot.0.content_map.diff(&head.0.content_map, &*store) {
                 let change = change?;
                 let sides = [change.left.as_ref(), change.right.as_ref()];
-                note(&mut edits, &change.key, sides, &*store)?;
+                record_document_change(&mut edits, &change.key, sides, &*store)?;
                 count += 1;
-                if count % STEP == 0 {
-                    let part = std::mem::replace(&mut edits, self.edits());
-                    self.apply(part, &*store)?;
+                if count % STEP_DOCUMENT_COUNT == 0 {
+                    let part = std::mem::replace(&mut edits, self.new_edits());
+                    self.apply_edits(part, &*store)?;
                 }
             }
-            self.apply(edits, &*store)?;
-            self.base = head;
-            if count <= SMALL_DIFFERENCE {
+            self.apply_edits(edits, &*store)?;
+            self.base_snapshot = head;
+            if count <= MAX_COMMIT_DIFFERENCE {
                 return self.commit();
             }
         }
@@ -407,16 +431,19 @@ impl IndexBuild {
 
     fn commit(&self) -> Result<bool> {
         let shared = &self.repository.0;
-        let commits = shared.commits.as_ref().ok_or(Error::NotContent(self.base.root_id()))?;
-        commits.committer.commit(|head| {
-            let head = commit::open_head(&commits.staged, head)?;
-            let reads = head.shared.reads();
-            let mut batch = Batch::new();
+        let commits = shared
+            .session_committer
+            .as_ref()
+            .ok_or(Error::MissingContentMap(self.base_snapshot.root_id()))?;
+        commits.committer.commit_change(|head| {
+            let head = commit::open_staged_head(&commits.staged_state, head)?;
+            let reads = head.repository_state.chunk_reader();
+            let mut batch = ChunkBatch::new();
             let mut built = self.maps.clone();
-            let mut edits = self.edits();
-            for change in self.base.0.content.diff(&head.content, reads) {
+            let mut edits = self.new_edits();
+            for change in self.base_snapshot.0.content_map.diff(&head.content_map, reads) {
                 let change = change?;
-                note(
+                record_document_change(
                     &mut edits,
                     &change.key,
                     [change.left.as_ref(), change.right.as_ref()],
@@ -425,11 +452,13 @@ impl IndexBuild {
             }
             edits.apply(&mut built, reads, &mut batch)?;
             // Definitions may have gone while their maps were built.
-            let wanted = Definitions::cached(&head)?;
-            built.retain(|map, _| map == LINK || wanted.0.iter().any(|index| index.map == *map));
-            let mut maps = Root::read(reads, &head.root)?.maps;
+            let wanted = IndexDefinitions::read_cached(&head)?;
+            built.retain(|map, _| {
+                map == LINK_MAP || wanted.0.iter().any(|index| index.map_name == *map)
+            });
+            let mut maps = StoreRoot::read(reads, &head.root_id)?.maps;
             maps.extend(built);
-            let moved = moved(&head, maps, "build indexes")?;
+            let moved = stage_index_maps(&head, maps, "build indexes")?;
             batch.append(moved);
             Ok((batch, true))
         })
@@ -437,35 +466,43 @@ impl IndexBuild {
 }
 
 /// Returns which maps a build makes.
-fn kinds_of(has_links: bool) -> Maps {
-    if has_links { Maps::PropertiesAndLinks } else { Maps::Properties }
+fn map_selection_for(has_links: bool) -> IndexMapSelection {
+    if has_links {
+        IndexMapSelection::PropertiesAndLinks
+    } else {
+        IndexMapSelection::PropertyIndexes
+    }
 }
 
 /// Stages a state with other index maps and the move of the ref to it.
-fn moved(head: &View, maps: BTreeMap<String, Map>, message: &str) -> Result<Batch> {
-    let mut batch = Batch::new();
-    let new = Root { maps }.write(&mut batch)?;
-    batch.move_ref(RefUpdate {
-        name: head.shared.branch.clone(),
-        expected: Some(head.root),
-        new: Some(new),
-        at: SystemTime::UNIX_EPOCH,
-        author: SYSTEM_USER.to_owned(),
+fn stage_index_maps(
+    head: &SnapshotView,
+    maps: BTreeMap<String, SortedMap>,
+    message: &str,
+) -> Result<ChunkBatch> {
+    let mut batch = ChunkBatch::new();
+    let new = StoreRoot { maps }.write(&mut batch)?;
+    batch.add_ref_update(RefUpdate {
+        name: head.repository_state.branch.clone(),
+        expected_root: Some(head.root_id),
+        new_root: Some(new),
+        updated_at: SystemTime::UNIX_EPOCH,
+        author: SYSTEM_USER_NAME.to_owned(),
         message: message.to_owned(),
     });
     Ok(batch)
 }
 
 /// Notes what a document was and what it is. One that does not decode has no entries.
-fn note(
+fn record_document_change(
     edits: &mut IndexEdits,
     key: &[u8],
     sides: [Option<&Stored>; 2],
     reads: &dyn ReadChunks,
 ) -> Result<()> {
-    let path: NodePath = keys::path_of(key)?;
+    let path: NodePath = record_key::record_path(key)?;
     let read = |stored: Option<&Stored>| -> Result<_> {
-        let Some(record) = stored.and_then(Record::decode) else { return Ok(None) };
+        let Some(record) = stored.and_then(ContentRecord::decode) else { return Ok(None) };
         let body = record.read_body(reads)?;
         Ok(body.map(|body| (record, body)))
     };
@@ -473,29 +510,29 @@ fn note(
     let (old, new) = (read(old)?, read(new)?);
     let old = old.as_ref().map(|(record, body)| (record, &**body));
     let new = new.as_ref().map(|(record, body)| (record, &**body));
-    edits.change(&path, old, new);
+    edits.record_change(&path, old, new);
     Ok(())
 }
 
 /// Adds the maps of property indexes, and that of links, that a small state lacks.
-pub(crate) fn build_missing(
+pub(crate) fn build_missing_maps(
     chunks: &dyn ChunkStore,
-    batch: &mut Batch,
-    content: Map,
-    maps: &mut BTreeMap<String, Map>,
+    batch: &mut ChunkBatch,
+    content: SortedMap,
+    maps: &mut BTreeMap<String, SortedMap>,
 ) -> Result<()> {
-    let definitions = Definitions::stored(content, chunks)?;
-    let missing = definitions.0.iter().filter(|index| !maps.contains_key(&index.map));
-    let missing = Arc::new(Definitions(missing.cloned().collect()));
-    let mut built = empty_maps(&missing, batch)?;
-    let lacks_links = !maps.contains_key(LINK);
+    let definitions = IndexDefinitions::read_stored(content, chunks)?;
+    let missing = definitions.0.iter().filter(|index| !maps.contains_key(&index.map_name));
+    let missing = Arc::new(IndexDefinitions(missing.cloned().collect()));
+    let mut built = create_empty_maps(&missing, batch)?;
+    let lacks_links = !maps.contains_key(LINK_MAP);
     if lacks_links {
-        built.insert(LINK.to_owned(), empty_link_map(batch)?);
+        built.insert(LINK_MAP.to_owned(), create_empty_link_map(batch)?);
     }
-    let mut edits = IndexEdits::new(kinds_of(lacks_links), missing);
+    let mut edits = IndexEdits::new(map_selection_for(lacks_links), missing);
     for entry in content.range(chunks, (Bound::Unbounded, Bound::Unbounded)) {
         let (key, stored) = entry?;
-        note(&mut edits, &key, [None, Some(&stored)], chunks)?;
+        record_document_change(&mut edits, &key, [None, Some(&stored)], chunks)?;
     }
     edits.apply(&mut built, chunks, batch)?;
     maps.extend(built);

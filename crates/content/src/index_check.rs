@@ -8,7 +8,7 @@
 //!   entries have one root.
 //! * A property index that is absent is no fault: it waits to be built, and queries do without it.
 //!
-//! Not here: making index maps (`rebuild`), and whether chunks are what their ids say (`store::check`).
+//! Not here: making index maps (`index_rebuild`), and whether chunks are what their ids say (`store::check`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,33 +17,42 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tympan_store::{Batch, ChunkStore, Map, Root, Value};
+use tympan_store::{ChunkBatch, ChunkStore, MapValue, SortedMap, StoreRoot};
 
-use crate::index::{Entries, IndexEdits, Maps, NAMES, ORDER, is_whole_or_absent, present};
-use crate::property_index::{Definitions, PREFIX};
-use crate::rebuild::{IndexMaps, STEP};
-use crate::repository::CONTENT;
+use crate::index::{
+    INDEX_MAP_NAMES, IndexEdits, IndexEntries, IndexMapSelection, ORDER_MAP, must_be_complete,
+    presence_value,
+};
+use crate::index_rebuild::{IndexMapRebuilder, REBUILD_BATCH_SIZE};
+use crate::property_index::{IndexDefinitions, MAP_NAME_PREFIX};
+use crate::repository::CONTENT_MAP;
 use crate::value_key::split_entry;
-use crate::{NodePath, Result, branch, keys, package};
+use crate::{NodePath, Result, branch, package, record_key};
 
 /// An index map that is not what the content makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexFault {
     /// The ref whose state has it.
-    pub name: String,
+    pub ref_name: String,
     /// The index: one of the fixed maps, or the name of a definition with its property.
-    pub index: String,
+    pub index_name: String,
     /// The first path at which it differs.
     pub path: NodePath,
     /// Entries that are not there.
-    pub missing: u64,
+    pub missing_entries: u64,
     /// Entries that nothing in the content makes.
-    pub surplus: u64,
+    pub surplus_entries: u64,
 }
 
 impl fmt::Display for IndexFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, index, path, missing, surplus } = self;
+        let Self {
+            ref_name: name,
+            index_name: index,
+            path,
+            missing_entries: missing,
+            surplus_entries: surplus,
+        } = self;
         write!(
             f,
             "{name}: index `{index}` differs from the content, first at `{path}`: {missing} entries missing, {surplus} too many"
@@ -52,39 +61,42 @@ impl fmt::Display for IndexFault {
 }
 
 /// A state, and what is known of its index maps.
-struct Survey<'a> {
+struct IndexAudit<'a> {
     store: &'a dyn ChunkStore,
-    root: Root,
-    definitions: Arc<Definitions>,
-    tallies: BTreeMap<String, Tally>,
+    root: StoreRoot,
+    definitions: Arc<IndexDefinitions>,
+    counts_by_map: BTreeMap<String, IndexAuditCounts>,
 }
 
 /// What was found of one map.
 #[derive(Default)]
-struct Tally {
-    found: u64,
+struct IndexAuditCounts {
+    present: u64,
     missing: u64,
-    first: Option<NodePath>,
+    first_missing_path: Option<NodePath>,
 }
 
-impl IndexMaps<'_> {
+impl IndexMapRebuilder<'_> {
     /// Compares the index maps of all branches with those that their content makes; gives the first difference of each map.
     ///
     /// # Errors
     /// A failed read: the store has to be in order.
-    pub fn compare(&self) -> Result<Vec<IndexFault>> {
+    pub fn find_faults(&self) -> Result<Vec<IndexFault>> {
         let mut faults = Vec::new();
-        let mut good: Vec<Root> = Vec::new();
-        for (name, root) in self.store().refs()? {
+        let mut good: Vec<StoreRoot> = Vec::new();
+        for (name, root) in self.store().list_refs()? {
             // States that are kept to be gone back to are asked for nothing.
-            if name.starts_with(branch::BASE) || name.starts_with(package::REPLACED) {
+            if name.starts_with(branch::BASE_REF_PREFIX)
+                || name.starts_with(package::REPLACED_REF_PREFIX)
+            {
                 continue;
             }
-            let root = Root::read(self.store(), &root)?;
-            if !root.maps.contains_key(CONTENT) || self.follows(&root, &good)? {
+            let root = StoreRoot::read(self.store(), &root)?;
+            if !root.maps.contains_key(CONTENT_MAP) || self.is_consistent_with(&root, &good)? {
                 continue;
             }
-            let found = Survey::of(self.store(), root.clone())?.faults(&name)?;
+            let found =
+                IndexAudit::scan_content(self.store(), root.clone())?.index_faults(&name)?;
             if found.is_empty() {
                 good.push(root);
             }
@@ -94,12 +106,12 @@ impl IndexMaps<'_> {
     }
 
     /// Tells whether a state has the maps that the difference to one of those that are in order makes.
-    fn follows(&self, root: &Root, good: &[Root]) -> Result<bool> {
+    fn is_consistent_with(&self, root: &StoreRoot, good: &[StoreRoot]) -> Result<bool> {
         for base in good {
-            let maps = self.staged_update(base, root)?;
+            let maps = self.derived_index_maps(base, root)?;
             let is_same = maps.is_some_and(|maps| {
                 maps.iter().all(|(name, map)| root.maps.get(name) == Some(map))
-                    && root.maps.keys().all(|name| !is_index(name) || maps.contains_key(name))
+                    && root.maps.keys().all(|name| !is_index_map(name) || maps.contains_key(name))
             });
             if is_same {
                 return Ok(true);
@@ -109,61 +121,67 @@ impl IndexMaps<'_> {
     }
 
     /// Returns the index maps of `base` with the difference to the content of `root`; nothing is kept in the store.
-    fn staged_update(&self, base: &Root, root: &Root) -> Result<Option<BTreeMap<String, Map>>> {
-        let content = root.map(CONTENT);
-        let Some(edits) = self.edits_between(base, content)? else { return Ok(None) };
-        let maps = base.maps.iter().filter(|(name, _)| is_index(name));
+    fn derived_index_maps(
+        &self,
+        base: &StoreRoot,
+        root: &StoreRoot,
+    ) -> Result<Option<BTreeMap<String, SortedMap>>> {
+        let content = root.map(CONTENT_MAP);
+        let Some(edits) = self.index_edits_between(base, content)? else { return Ok(None) };
+        let maps = base.maps.iter().filter(|(name, _)| is_index_map(name));
         let mut maps = maps.map(|(name, map)| (name.clone(), *map)).collect();
-        edits.apply(&mut maps, self.store(), &mut Batch::new())?;
+        edits.apply(&mut maps, self.store(), &mut ChunkBatch::new())?;
         Ok(Some(maps))
     }
 }
 
-fn is_index(map: &str) -> bool {
-    NAMES.contains(&map) || map.starts_with(PREFIX)
+fn is_index_map(map: &str) -> bool {
+    INDEX_MAP_NAMES.contains(&map) || map.starts_with(MAP_NAME_PREFIX)
 }
 
-impl<'a> Survey<'a> {
+impl<'a> IndexAudit<'a> {
     /// Looks for every entry that the content of a state makes.
-    fn of(store: &'a dyn ChunkStore, root: Root) -> Result<Self> {
-        let content = root.map(CONTENT);
-        let definitions = Definitions::stored(content, store)?;
-        let mut survey = Self { store, root, definitions, tallies: BTreeMap::new() };
-        let maps = IndexMaps::new(store);
-        let mut edits = survey.no_edits();
+    fn scan_content(store: &'a dyn ChunkStore, root: StoreRoot) -> Result<Self> {
+        let content = root.map(CONTENT_MAP);
+        let definitions = IndexDefinitions::read_stored(content, store)?;
+        let mut survey = Self { store, root, definitions, counts_by_map: BTreeMap::new() };
+        let maps = IndexMapRebuilder::new(store);
+        let mut edits = survey.empty_edits();
         let all = (Bound::Unbounded, Bound::Unbounded);
         for (number, record) in content.range(store, all).enumerate() {
             let (key, stored) = record?;
-            maps.note(&mut edits, &key, None, Some(&stored))?;
-            if number % STEP == STEP - 1 {
-                let part = std::mem::replace(&mut edits, survey.no_edits());
-                survey.look_for(&part)?;
+            maps.add_record_edits(&mut edits, &key, None, Some(&stored))?;
+            if number % REBUILD_BATCH_SIZE == REBUILD_BATCH_SIZE - 1 {
+                let part = std::mem::replace(&mut edits, survey.empty_edits());
+                survey.check_entries(&part)?;
             }
         }
-        survey.look_for(&edits)?;
+        survey.check_entries(&edits)?;
         Ok(survey)
     }
 
-    fn no_edits(&self) -> IndexEdits {
-        IndexEdits::new(Maps::All, self.definitions.clone())
+    fn empty_edits(&self) -> IndexEdits {
+        IndexEdits::new(IndexMapSelection::All, self.definitions.clone())
     }
 
-    fn look_for(&mut self, edits: &IndexEdits) -> Result<()> {
-        for (index, keys) in edits.added() {
+    fn check_entries(&mut self, edits: &IndexEdits) -> Result<()> {
+        for (index, keys) in edits.added_entries() {
             let map = self.root.maps.get(index).copied();
-            if map.is_none() && is_whole_or_absent(index) {
+            if map.is_none() && must_be_complete(index) {
                 continue;
             }
             let map = map.unwrap_or_default();
-            let tally = self.tallies.entry(index.to_owned()).or_default();
-            let mut entries = Ascending::of(self.store, map);
+            let tally = self.counts_by_map.entry(index.to_owned()).or_default();
+            let mut entries = AscendingLookup::new(self.store, map);
             for key in keys {
-                if entries.has(key)? {
-                    tally.found += 1;
+                if entries.contains(key)? {
+                    tally.present += 1;
                 } else {
                     tally.missing += 1;
-                    tally.first =
-                        tally.first.take().or_else(|| path_in(index, key, &self.definitions));
+                    tally.first_missing_path = tally
+                        .first_missing_path
+                        .take()
+                        .or_else(|| entry_path(index, key, &self.definitions));
                 }
             }
         }
@@ -171,51 +189,70 @@ impl<'a> Survey<'a> {
     }
 
     /// Says of each map whether it has what the content makes, and no more.
-    fn faults(&self, name: &str) -> Result<Vec<IndexFault>> {
+    fn index_faults(&self, name: &str) -> Result<Vec<IndexFault>> {
         let mut faults = Vec::new();
-        let defined = self.definitions.0.iter().map(|index| &*index.map);
-        for index in NAMES.into_iter().chain(defined) {
+        let defined = self.definitions.0.iter().map(|index| &*index.map_name);
+        for index in INDEX_MAP_NAMES.into_iter().chain(defined) {
             let map = self.root.maps.get(index).copied().unwrap_or_default();
-            let Tally { found, missing, first } =
-                self.tallies.get(index).unwrap_or(&Tally { found: 0, missing: 0, first: None });
+            let IndexAuditCounts { present: found, missing, first_missing_path: first } = self
+                .counts_by_map
+                .get(index)
+                .unwrap_or(&IndexAuditCounts { present: 0, missing: 0, first_missing_path: None });
             let has_mark = map.get(self.store, &[])?.is_some();
-            let entries = map.count(self.store)?.saturating_sub(u64::from(has_mark));
+            let entries = map.count_records(self.store)?.saturating_sub(u64::from(has_mark));
             let surplus = entries.saturating_sub(*found);
             if *missing == 0 && surplus == 0 {
                 continue;
             }
             let path = match first {
                 Some(path) => path.clone(),
-                None => self.first_surplus(index, map)?,
+                None => self.first_surplus_path(index, map)?,
             };
-            let index = self.label(index);
+            let index = self.display_name(index);
             let (name, missing) = (name.to_owned(), *missing);
-            faults.push(IndexFault { name, index, path, missing, surplus });
+            faults.push(IndexFault {
+                ref_name: name,
+                index_name: index,
+                path,
+                missing_entries: missing,
+                surplus_entries: surplus,
+            });
         }
         Ok(faults)
     }
 
     /// Returns the name that people know a map by.
-    fn label(&self, map: &str) -> String {
-        let index = self.definitions.0.iter().find(|index| index.map == map);
-        index.map_or_else(|| map.to_owned(), |index| format!("{} [{}]", index.name, index.what()))
+    fn display_name(&self, map: &str) -> String {
+        let index = self.definitions.0.iter().find(|index| index.map_name == map);
+        index.map_or_else(
+            || map.to_owned(),
+            |index| format!("{} [{}]", index.name, index.expression()),
+        )
     }
 
     /// Finds the first entry of a map that its document does not make.
-    fn first_surplus(&self, index: &str, map: Map) -> Result<NodePath> {
-        let mut last: Option<(NodePath, Entries)> = None;
+    fn first_surplus_path(&self, index: &str, map: SortedMap) -> Result<NodePath> {
+        let mut last: Option<(NodePath, IndexEntries)> = None;
         for entry in map.range(self.store, (Bound::Excluded(&[][..]), Bound::Unbounded)) {
             let (key, _) = entry?;
-            let Some(path) = path_in(index, &key, &self.definitions) else {
+            let Some(path) = entry_path(index, &key, &self.definitions) else {
                 return Ok(NodePath::root());
             };
-            let Some(document) = self.document_of(index, &path)? else { return Ok(path) };
+            let Some(document) = self.document_path_of(index, &path)? else { return Ok(path) };
             if last.as_ref().is_none_or(|(known, _)| *known != document) {
-                let stored = self.root.map(CONTENT).get(self.store, &keys::key_of(&document)?)?;
-                let mut edits = self.no_edits();
-                let maps = IndexMaps::new(self.store);
-                maps.note(&mut edits, &keys::key_of(&document)?, None, stored.as_ref())?;
-                let entries = edits.added().flat_map(|(index, keys)| {
+                let stored = self
+                    .root
+                    .map(CONTENT_MAP)
+                    .get(self.store, &record_key::record_key(&document)?)?;
+                let mut edits = self.empty_edits();
+                let maps = IndexMapRebuilder::new(self.store);
+                maps.add_record_edits(
+                    &mut edits,
+                    &record_key::record_key(&document)?,
+                    None,
+                    stored.as_ref(),
+                )?;
+                let entries = edits.added_entries().flat_map(|(index, keys)| {
                     keys.map(|key| (index.to_owned(), key.to_vec())).collect::<Vec<_>>()
                 });
                 last = Some((document, entries.collect()));
@@ -231,12 +268,17 @@ impl<'a> Survey<'a> {
     }
 
     /// Returns the document that makes the entries about a node, or would.
-    fn document_of(&self, index: &str, path: &NodePath) -> Result<Option<NodePath>> {
-        let definition = self.definitions.0.iter().find(|one| one.map == index);
-        let parents = definition.map_or("", |one| &*one.parents);
+    fn document_path_of(&self, index: &str, path: &NodePath) -> Result<Option<NodePath>> {
+        let definition = self.definitions.0.iter().find(|one| one.map_name == index);
+        let parents = definition.map_or("", |one| &*one.property_parent);
         let owner = if parents.is_empty() { path.clone() } else { path.resolve(parents)? };
         for above in std::iter::successors(Some(owner), NodePath::parent) {
-            if self.root.map(CONTENT).get(self.store, &keys::key_of(&above)?)?.is_some() {
+            if self
+                .root
+                .map(CONTENT_MAP)
+                .get(self.store, &record_key::record_key(&above)?)?
+                .is_some()
+            {
                 return Ok(Some(above));
             }
         }
@@ -245,61 +287,61 @@ impl<'a> Survey<'a> {
 }
 
 /// Entries of a map, looked for in the order of their keys.
-struct Ascending<'a> {
+struct AscendingLookup<'a> {
     store: &'a dyn ChunkStore,
-    map: Map,
+    map: SortedMap,
     /// What follows the last place that was looked at.
-    rest: Peekable<Scan<'a>>,
+    remaining: Peekable<MapRangeScan<'a>>,
 }
 
 /// What a range of a map gives.
-type Scan<'a> = Box<dyn Iterator<Item = tympan_store::Result<(Bytes, Value)>> + 'a>;
+type MapRangeScan<'a> = Box<dyn Iterator<Item = tympan_store::Result<(Bytes, MapValue)>> + 'a>;
 
-impl<'a> Ascending<'a> {
+impl<'a> AscendingLookup<'a> {
     /// Entries that are passed over before a key is looked up from the root again.
-    const STEPS: usize = 8;
+    const MAX_SCANNED_ENTRIES: usize = 8;
 
-    fn of(store: &'a dyn ChunkStore, map: Map) -> Self {
-        let nothing: Scan<'a> = Box::new(std::iter::empty());
-        Self { store, map, rest: nothing.peekable() }
+    fn new(store: &'a dyn ChunkStore, map: SortedMap) -> Self {
+        let nothing: MapRangeScan<'a> = Box::new(std::iter::empty());
+        Self { store, map, remaining: nothing.peekable() }
     }
 
     /// Tells whether a key behind the last one is there, with the value that index entries have. Those of documents
     /// that follow each other mostly do so, too.
-    fn has(&mut self, key: &[u8]) -> Result<bool> {
-        let is_before = |entry: &tympan_store::Result<(Bytes, Value)>| {
+    fn contains(&mut self, key: &[u8]) -> Result<bool> {
+        let is_before = |entry: &tympan_store::Result<(Bytes, MapValue)>| {
             entry.as_ref().is_ok_and(|(found, _)| **found < *key)
         };
         let mut steps = 0;
-        while steps < Self::STEPS && self.rest.next_if(is_before).is_some() {
+        while steps < Self::MAX_SCANNED_ENTRIES && self.remaining.next_if(is_before).is_some() {
             steps += 1;
         }
-        if self.rest.peek().is_none_or(is_before) {
+        if self.remaining.peek().is_none_or(is_before) {
             let range = (Bound::Included(key), Bound::Unbounded);
-            let entries: Scan<'a> = Box::new(self.map.range(self.store, range));
-            self.rest = entries.peekable();
+            let entries: MapRangeScan<'a> = Box::new(self.map.range(self.store, range));
+            self.remaining = entries.peekable();
         }
-        let is_it = |entry: &tympan_store::Result<(Bytes, Value)>| {
+        let is_it = |entry: &tympan_store::Result<(Bytes, MapValue)>| {
             entry.as_ref().map_or(true, |(found, _)| **found == *key)
         };
-        match self.rest.next_if(is_it).transpose()? {
-            Some((_, value)) => Ok(value == present()),
+        match self.remaining.next_if(is_it).transpose()? {
+            Some((_, value)) => Ok(value == presence_value()),
             None => Ok(false),
         }
     }
 }
 
 /// Returns the node path in an entry of an index map.
-fn path_in(index: &str, key: &[u8], definitions: &Definitions) -> Option<NodePath> {
-    if definitions.0.iter().any(|one| one.map == index) {
+fn entry_path(index: &str, key: &[u8], definitions: &IndexDefinitions) -> Option<NodePath> {
+    if definitions.0.iter().any(|one| one.map_name == index) {
         return NodePath::new(split_entry(key)?.1).ok();
     }
     let text = |bytes: &[u8]| NodePath::new(std::str::from_utf8(bytes).ok()?).ok();
     match index {
-        ORDER => {
+        ORDER_MAP => {
             let parent = key.iter().position(|byte| *byte == 0)? + 1;
             let name = key.iter().rposition(|byte| *byte == 0)? + 1;
-            keys::path_of(&[key.get(..parent)?, key.get(name..)?].concat()).ok()
+            record_key::record_path(&[key.get(..parent)?, key.get(name..)?].concat()).ok()
         }
         // A moment has eight bytes.
         "modified" => text(key.get(9..)?),

@@ -5,88 +5,96 @@
 //! Invariants
 //! * Content is reached only through [`Snapshot`] and [`Session`]; nothing above this room sees a chunk, except
 //!   `replicate`, which moves them unopened.
-//! * The stored form depends on the content only: equal content has one root (`boundary`, `body`, `record`).
+//! * The stored form depends on the content only: equal content has one root (`document_boundary`, `document_body`, `record`).
 //! * Index maps and content change in the same commit.
 //!
 //! Not here: HTTP, templates, full text, stored work.
 
 mod access;
 mod blame;
-mod body;
-mod borrowed;
-mod boundary;
+mod borrowed_node;
+mod boundary_change;
 mod branch;
-mod changes;
+mod branch_merge;
+mod change_feed;
+mod child_listing;
 mod codec;
 mod commit;
+mod commit_retry;
 mod conflict;
 mod counter;
 mod date;
-mod difference;
+mod diverged_move;
+mod document_body;
+mod document_boundary;
+mod document_scan;
 mod error;
-mod follow;
 mod index;
 mod index_build;
 mod index_check;
-mod install;
-mod keys;
-mod launch;
-mod link;
-mod listing;
+mod index_rebuild;
 mod markup;
-mod merge;
-mod moved_apart;
-mod order;
+mod node_difference;
+mod node_merge;
+mod node_path;
+pub mod node_type;
+mod order_key;
 pub mod package;
-mod path;
 mod property_index;
 pub mod query;
 mod rebase;
-mod rebuild;
 mod record;
-mod recut;
+mod record_key;
 mod reference;
 mod repository;
-mod retry;
 mod session;
-mod siblings;
+mod session_install_target;
+mod sibling;
 mod snapshot;
 mod subtree;
+mod text_link;
 mod transfer;
-pub mod types;
 mod value;
 mod value_key;
 mod version;
 mod withdrawal;
 
-pub use access::{Cause, Deciding, Privileges, Reason, Sight, Viewer};
-pub use borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
-pub use branch::{Branch, Revising};
-pub use changes::{
-    ChangeFilter, ChangePage, Cursor, FeedKind, NodeChange, PropertyChange, RevisionChanges,
+pub use access::{
+    AccessFingerprint, DecidingEntry, PrivilegeCause, PrivilegeExplanation, Privileges, Viewer,
 };
-pub use conflict::{ChangedBy, Conflict, ConflictKind};
-pub use date::Date;
-pub use difference::{ChangeKind, NodeDifference, PropertyDifference};
+pub use borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
+pub use branch::{BranchState, RevisionDetails};
+pub use branch_merge::{MergeOptions, MergeOutcome, MergeSide, PathChange};
+pub use change_feed::{
+    ChangeCursor, ChangeFilter, ChangePage, FeedChangeKind, NodeChange, PropertyChange,
+    RevisionChanges,
+};
+pub use child_listing::{ListingSort, SortPosition};
+pub use conflict::{ChangeAttribution, ConflictKind, MergeConflict};
+pub use date::JcrDate;
 pub use error::{Error, Result};
-pub use index::Index;
+pub use index::LookupIndex;
 pub use index_build::{IndexBuild, IndexState, IndexStatus};
 pub use index_check::IndexFault;
-pub use launch::{MergeChoice, Merged, PathChange, Side};
-pub use listing::{SortPlace, Sorting};
-pub use path::{NodePath, check_name};
-pub use query::SyntaxError;
-pub use rebuild::IndexMaps;
-pub use record::Summary;
-pub use reference::{KeptReference, Reference, ReferenceKind, Referrer, RewrittenReferences};
+pub use index_rebuild::IndexMapRebuilder;
+pub use node_difference::{ChangeKind, NodeDifference, PropertyDifference};
+pub use node_path::{NodePath, check_item_name};
+pub use node_type::{ConstraintViolation, ConstraintViolationKind, NodeTypes};
+pub use query::QuerySyntaxError;
+pub use record::NodeSummary;
+pub use reference::{
+    NodeReference, ReferenceKind, ReferenceRewriteReport, Referrer, SkippedReference,
+};
 pub use repository::Repository;
-pub use session::{Place, Session};
+pub use session::{Session, SiblingPosition};
 pub use snapshot::{ChildList, Node, Snapshot};
 pub use subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree};
-pub use transfer::{Depth, Needs, StoredDocument};
+pub use transfer::{DocumentRequirements, StoredDocument, SubtreeScope};
 pub use tympan_blobs::{BlobContent, BlobId, BlobStore};
 pub use tympan_store::ChunkId;
-pub use types::{NodeTypes, Violation, ViolationKind};
 pub use value::{Property, Value, ValueType};
-pub use version::{After, CheckIn, DeletedNode, LabelClash, Purged, Version, VersionRetention};
+pub use version::{
+    CheckInOptions, CheckOutState, DeletedNode, LabelConflictPolicy, NodeVersion,
+    VersionPurgeReport, VersionRetention,
+};
 pub use withdrawal::{ActivatedDocument, Withdrawal};

@@ -21,7 +21,7 @@ use html5ever::tokenizer::{
 };
 
 /// A longer character reference is none.
-const MAX_REFERENCE_BYTES: usize = 40;
+const MAX_CHARACTER_REFERENCE_BYTES: usize = 40;
 
 /// A piece of markup in which addresses can stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) enum MarkupValue {
 }
 
 /// Tells whether a text has a tag in it.
-pub(crate) fn has_tags(text: &str) -> bool {
+pub(crate) fn has_markup_tags(text: &str) -> bool {
     let bytes = text.as_bytes();
     let begins = |(at, _): (usize, &str)| bytes.get(at + 1).is_some_and(u8::is_ascii_alphabetic);
     text.contains('>') && text.match_indices('<').any(begins)
@@ -55,7 +55,7 @@ pub(crate) fn markup_values(text: &str) -> Vec<MarkupValue> {
     // The start of what the tokenizer has read and not yet emitted.
     let mut pending = None;
     let mut raw_text: Option<(String, usize)> = None;
-    for range in pieces(text) {
+    for range in split_markup(text) {
         let start = *pending.get_or_insert(range.start);
         input.push_back(StrTendril::from(text.get(range.clone()).unwrap_or_default()));
         // A script of the text does not run here, so nothing interrupts the tokenizer.
@@ -70,7 +70,7 @@ pub(crate) fn markup_values(text: &str) -> Vec<MarkupValue> {
         match tag.kind {
             TagKind::StartTag => {
                 let source = text.get(start..range.end).unwrap_or_default();
-                values.extend(attributes_of(&tag, source, start));
+                values.extend(attribute_values(&tag, source, start));
                 if matches!(&*tag.name, "style" | "script") {
                     raw_text = Some((tag.name.to_string(), range.end));
                 }
@@ -92,7 +92,7 @@ pub(crate) fn markup_values(text: &str) -> Vec<MarkupValue> {
 }
 
 /// Splits a text behind each `>` and before each `<`.
-fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
+fn split_markup(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     let mut start = 0;
     std::iter::from_fn(move || {
         let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
@@ -148,8 +148,8 @@ impl TokenSink for TagSink {
 }
 
 /// Locates the attributes of a start tag in the text that ends with it; none if that does not give what the tokenizer read.
-fn attributes_of(tag: &Tag, source: &str, offset: usize) -> Vec<MarkupValue> {
-    let located = tag_starts(source, &tag.name).find_map(|start| {
+fn attribute_values(tag: &Tag, source: &str, offset: usize) -> Vec<MarkupValue> {
+    let located = tag_start_offsets(source, &tag.name).find_map(|start| {
         let mut located: Vec<(String, Range<usize>)> = Vec::new();
         for (name, range) in locate_attributes(source, start + 1 + tag.name.len())? {
             // The first of two attributes with one name counts.
@@ -171,7 +171,7 @@ fn attributes_of(tag: &Tag, source: &str, offset: usize) -> Vec<MarkupValue> {
 }
 
 /// Returns where a tag with this name can begin.
-fn tag_starts<'a>(source: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+fn tag_start_offsets<'a>(source: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
     source.match_indices('<').map(|(at, _)| at).filter(move |at| {
         let found = source.get(at + 1..at + 1 + name.len());
         found.is_some_and(|found| found.eq_ignore_ascii_case(name))
@@ -234,19 +234,19 @@ pub(crate) struct DecodedText {
 
 impl DecodedText {
     /// Takes a text as it is.
-    pub(crate) fn verbatim(source: &str) -> Self {
+    pub(crate) fn from_verbatim(source: &str) -> Self {
         Self { text: source.to_owned(), offsets: Vec::new() }
     }
 
     /// Resolves the character references in the value of an attribute.
-    pub(crate) fn of_attribute(source: &str) -> Self {
+    pub(crate) fn from_attribute(source: &str) -> Self {
         if !source.contains('&') {
-            return Self::verbatim(source);
+            return Self::from_verbatim(source);
         }
         let (mut text, mut offsets) = (String::new(), Vec::new());
         let mut at = 0;
         while let Some(next) = source.get(at..).and_then(|rest| rest.chars().next()) {
-            let reference = (next == '&').then(|| reference_at(source, at)).flatten();
+            let reference = (next == '&').then(|| character_reference_at(source, at)).flatten();
             let (decoded, length) =
                 reference.unwrap_or_else(|| (next.to_string(), next.len_utf8()));
             let bytes = decoded.len();
@@ -265,9 +265,9 @@ impl DecodedText {
 }
 
 /// Returns what the character reference at a place stands for, and its length in bytes; nothing if there is none.
-fn reference_at(source: &str, at: usize) -> Option<(String, usize)> {
+fn character_reference_at(source: &str, at: usize) -> Option<(String, usize)> {
     let rest = source.get(at..)?;
-    let name = rest.bytes().skip(1).take(MAX_REFERENCE_BYTES);
+    let name = rest.bytes().skip(1).take(MAX_CHARACTER_REFERENCE_BYTES);
     let length = name.take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'#').count() + 1;
     let has_end = rest.as_bytes().get(length) == Some(&b';');
     let length = length + usize::from(has_end);
@@ -275,13 +275,13 @@ fn reference_at(source: &str, at: usize) -> Option<(String, usize)> {
     // What follows decides whether a reference without `;` is one.
     let behind = rest.get(length..)?.chars().next().filter(|next| !matches!(next, '"' | '\''));
     let behind = behind.map(String::from).unwrap_or_default();
-    let value = attribute_value(&format!("{reference}{behind}"))?;
+    let value = decode_attribute_value(&format!("{reference}{behind}"))?;
     let decoded = value.strip_suffix(&*behind)?;
     (decoded != reference && !decoded.is_empty()).then(|| (decoded.to_owned(), length))
 }
 
 /// Reads the value of an attribute in double quotes.
-fn attribute_value(source: &str) -> Option<String> {
+fn decode_attribute_value(source: &str) -> Option<String> {
     let tokenizer = Tokenizer::new(TagSink::default(), TokenizerOpts::default());
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(format!("<a a=\"{source}\">")));
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn references_are_resolved_with_their_places() {
-        let decoded = DecodedText::of_attribute("a&amp;b&y=1&#47;c&copy=2&eacute;");
+        let decoded = DecodedText::from_attribute("a&amp;b&y=1&#47;c&copy=2&eacute;");
         assert_eq!(decoded.text, "a&b&y=1/c&copy=2é");
         assert_eq!(decoded.source_offset(2), Some(6));
         assert_eq!(decoded.source_offset(decoded.text.len()), Some(32));
@@ -355,7 +355,7 @@ mod tests {
                 input.push_back(StrTendril::from(&*tag));
                 drop(tokenizer.feed(&input));
                 let read = tokenizer.sink.emitted.take().tag.unwrap();
-                let decoded = DecodedText::of_attribute(source);
+                let decoded = DecodedText::from_attribute(source);
                 proptest::prop_assert_eq!(&*read.attrs[0].value, &*decoded.text);
             }
         }

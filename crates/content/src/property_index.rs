@@ -18,35 +18,35 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use regex::Regex;
-use tympan_store::{Batch, ChunkId, Map, ReadChunks, Value as Stored};
+use tympan_store::{ChunkBatch, ChunkId, MapValue as Stored, ReadChunks, SortedMap};
 
-use crate::body::{Body, BodyNode};
-use crate::borrowed::BorrowedValue;
-use crate::boundary::is_container;
-use crate::index::present;
-use crate::record::Record;
-use crate::snapshot::View;
+use crate::borrowed_node::BorrowedValue;
+use crate::document_body::{BodyNode, DocumentBody};
+use crate::document_boundary::is_container;
+use crate::index::presence_value;
+use crate::node_type::{NodeTypes, read_stored_types};
+use crate::record::ContentRecord;
+use crate::snapshot::SnapshotView;
 use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
-use crate::types::{NodeTypes, stored_types};
-use crate::value_key::{NONE, SEVERAL, ValueKey};
-use crate::{NodePath, Property, Result, Snapshot, Subtree, keys};
+use crate::value_key::{MULTI_VALUE_MARKER, NO_VALUE_FAMILY, ValueKey};
+use crate::{NodePath, Property, Result, Snapshot, Subtree, record_key};
 
 /// What the names of maps of property indexes begin with.
-pub(crate) const PREFIX: &str = "property/";
+pub(crate) const MAP_NAME_PREFIX: &str = "property/";
 /// The folder of definitions.
-pub(crate) const DEFINITIONS: &str = "/oak:index";
+pub(crate) const DEFINITIONS_PATH: &str = "/oak:index";
 /// The most property indexes: a root lists at most 200 maps.
-const MAX_INDEXES: usize = 120;
+const MAX_PROPERTY_INDEXES: usize = 120;
 
 /// What an index makes of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum IndexFunction {
     /// The values of a property.
     Value,
     /// The values of a property in capitals.
-    Upper,
+    UpperCase,
     /// The values of a property in small letters.
-    Lower,
+    LowerCase,
     /// How long the values of a property are. No index reads that.
     Length,
     /// The name of the node.
@@ -55,13 +55,13 @@ pub(crate) enum Reading {
     LocalName,
 }
 
-impl Reading {
+impl IndexFunction {
     /// Returns the function as statements of SQL-2 write it; nothing for plain values.
-    pub(crate) fn function(self) -> Option<&'static str> {
+    pub(crate) fn sql2_name(self) -> Option<&'static str> {
         match self {
             Self::Value => None,
-            Self::Upper => Some("upper"),
-            Self::Lower => Some("lower"),
+            Self::UpperCase => Some("upper"),
+            Self::LowerCase => Some("lower"),
             Self::Length => Some("length"),
             Self::Name => Some("name"),
             Self::LocalName => Some("localname"),
@@ -69,23 +69,23 @@ impl Reading {
     }
 
     /// Tells whether it reads a node and no property of it.
-    fn is_of_name(self) -> bool {
+    fn is_name_function(self) -> bool {
         matches!(self, Self::Name | Self::LocalName)
     }
 
     /// Returns what entries hold of a value.
-    fn key(self, value: BorrowedValue<'_>) -> Option<ValueKey<'_>> {
-        let key = ValueKey::of(value)?;
+    fn value_key(self, value: BorrowedValue<'_>) -> Option<ValueKey<'_>> {
+        let key = ValueKey::from_value(value)?;
         Some(match self {
-            Self::Upper => ValueKey::owned_text(key.display().to_uppercase()),
-            Self::Lower => ValueKey::owned_text(key.display().to_lowercase()),
+            Self::UpperCase => ValueKey::owned_text(key.display_text().to_uppercase()),
+            Self::LowerCase => ValueKey::owned_text(key.display_text().to_lowercase()),
             _ => key,
         })
     }
 
     /// Writes a property, or what is made of it.
-    pub(crate) fn of(self, property: &str) -> String {
-        match self.function() {
+    pub(crate) fn apply_to_name(self, property: &str) -> String {
+        match self.sql2_name() {
             None => property.to_owned(),
             Some(function) => format!("{function}({property})"),
         }
@@ -97,41 +97,41 @@ impl Reading {
 pub(crate) struct PropertyIndex {
     /// The name of the definition.
     pub(crate) name: String,
-    pub(crate) reading: Reading,
+    pub(crate) function: IndexFunction,
     /// The relative path of the node that has the property; empty for the node itself.
-    pub(crate) parents: String,
+    pub(crate) property_parent: String,
     /// The name of the property.
     pub(crate) property: String,
     /// The declared types and all that come from them; nodes of other types are left out. Empty for all.
     pub(crate) node_types: BTreeSet<String>,
-    pub(crate) included: Vec<NodePath>,
-    pub(crate) excluded: Vec<NodePath>,
-    pub(crate) pattern: Option<Regex>,
-    pub(crate) unique: bool,
+    pub(crate) included_paths: Vec<NodePath>,
+    pub(crate) excluded_paths: Vec<NodePath>,
+    pub(crate) name_pattern: Option<Regex>,
+    pub(crate) is_unique: bool,
     pub(crate) tags: Vec<String>,
     /// Whether the definition asks to be built anew.
-    pub(crate) reindex: bool,
+    pub(crate) needs_reindex: bool,
     /// The name of the map.
-    pub(crate) map: String,
+    pub(crate) map_name: String,
 }
 
 /// All property indexes of a state.
 #[derive(Debug, Default)]
-pub(crate) struct Definitions(pub(crate) Vec<Arc<PropertyIndex>>);
+pub(crate) struct IndexDefinitions(pub(crate) Vec<Arc<PropertyIndex>>);
 
 /// The definitions that were read last.
 #[derive(Default)]
-pub(crate) struct DefinitionCache(Mutex<Option<Known>>);
+pub(crate) struct IndexDefinitionCache(Mutex<Option<CachedIndexDefinitions>>);
 
 /// Definitions with what they were read from.
-struct Known {
-    record: Option<Stored>,
-    types: Arc<NodeTypes>,
-    definitions: Arc<Definitions>,
+struct CachedIndexDefinitions {
+    definitions_record: Option<Stored>,
+    node_types: Arc<NodeTypes>,
+    definitions: Arc<IndexDefinitions>,
 }
 
 /// The indexes that every repository has: definition, property.
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN_INDEXES: [(&str, &str); 5] = [
     ("cqTemplate", "cq:template"),
     ("cqTags", "cq:tags"),
     ("cqLastModified", "cq:lastModified"),
@@ -140,241 +140,275 @@ const BUILT_IN: [(&str, &str); 5] = [
 ];
 
 /// Returns the indexes that every repository has.
-pub(crate) fn built_in() -> Arc<Definitions> {
-    static BUILT: OnceLock<Arc<Definitions>> = OnceLock::new();
+pub(crate) fn built_in_definitions() -> Arc<IndexDefinitions> {
+    static BUILT: OnceLock<Arc<IndexDefinitions>> = OnceLock::new();
     let make = |(name, property): &(&str, &str)| {
-        Arc::new(PropertyIndex::new(name, (Reading::Value, property), &Terms::default()))
+        Arc::new(PropertyIndex::new(
+            name,
+            (IndexFunction::Value, property),
+            &IndexDefinitionSettings::default(),
+        ))
     };
-    BUILT.get_or_init(|| Arc::new(Definitions(BUILT_IN.iter().map(make).collect()))).clone()
+    BUILT
+        .get_or_init(|| Arc::new(IndexDefinitions(BUILT_IN_INDEXES.iter().map(make).collect())))
+        .clone()
 }
 
 /// What the properties of one definition have in common.
 #[derive(Debug, Default)]
-struct Terms {
+struct IndexDefinitionSettings {
     node_types: BTreeSet<String>,
-    included: Vec<NodePath>,
-    excluded: Vec<NodePath>,
-    pattern: Option<String>,
-    unique: bool,
+    included_paths: Vec<NodePath>,
+    excluded_paths: Vec<NodePath>,
+    name_pattern: Option<String>,
+    is_unique: bool,
     tags: Vec<String>,
-    reindex: bool,
+    needs_reindex: bool,
 }
 
 impl PropertyIndex {
-    fn new(name: &str, (reading, path): (Reading, &str), terms: &Terms) -> Self {
+    fn new(
+        name: &str,
+        (reading, path): (IndexFunction, &str),
+        terms: &IndexDefinitionSettings,
+    ) -> Self {
         let (parents, property) = path.rsplit_once('/').unwrap_or(("", path));
-        let Terms { node_types, included, excluded, pattern, unique, .. } = terms;
+        let IndexDefinitionSettings {
+            node_types,
+            included_paths: included,
+            excluded_paths: excluded,
+            name_pattern: pattern,
+            is_unique: unique,
+            ..
+        } = terms;
         // Patterns are about the values of properties.
-        let pattern = pattern.as_ref().filter(|_| reading == Reading::Value);
-        let what = reading.of(path);
+        let pattern = pattern.as_ref().filter(|_| reading == IndexFunction::Value);
+        let what = reading.apply_to_name(path);
         // Whatever decides which entries there are.
         let definition =
             format!("{what}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}");
-        let hash = ChunkId::of(definition.as_bytes()).to_string();
+        let hash = ChunkId::hash_of(definition.as_bytes()).to_string();
         let hash = hash.get(..16).unwrap_or(&hash);
         Self {
             name: name.to_owned(),
-            reading,
-            parents: parents.to_owned(),
+            function: reading,
+            property_parent: parents.to_owned(),
             property: property.to_owned(),
             node_types: node_types.clone(),
-            included: included.clone(),
-            excluded: excluded.clone(),
-            pattern: pattern.and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok()),
-            unique: *unique,
+            included_paths: included.clone(),
+            excluded_paths: excluded.clone(),
+            name_pattern: pattern.and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok()),
+            is_unique: *unique,
             tags: terms.tags.clone(),
-            reindex: terms.reindex,
-            map: format!("{PREFIX}{hash}"),
+            needs_reindex: terms.needs_reindex,
+            map_name: format!("{MAP_NAME_PREFIX}{hash}"),
         }
     }
 
     /// Returns the relative path of the property that it reads.
     pub(crate) fn property_path(&self) -> String {
-        match &*self.parents {
+        match &*self.property_parent {
             "" => self.property.clone(),
             parents => format!("{parents}/{}", self.property),
         }
     }
 
     /// Returns what it reads: a relative path of a property, or a function of one.
-    pub(crate) fn what(&self) -> String {
-        self.reading.of(&self.property_path())
+    pub(crate) fn expression(&self) -> String {
+        self.function.apply_to_name(&self.property_path())
     }
 
     /// Returns the path of the node that an entry is about, by the node that has the property.
-    fn subject<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let above = match &*self.parents {
+    fn indexed_node_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let above = match &*self.property_parent {
             "" => path,
             parents => path.strip_suffix(parents)?.strip_suffix('/')?,
         };
         let above = if above.is_empty() { "/" } else { above };
-        let is_in = |place: &NodePath| is_within(above, place);
-        let is_included = self.included.is_empty() || self.included.iter().any(is_in);
-        (is_included && !self.excluded.iter().any(is_in)).then_some(above)
+        let is_in = |place: &NodePath| is_path_within(above, place);
+        let is_included = self.included_paths.is_empty() || self.included_paths.iter().any(is_in);
+        (is_included && !self.excluded_paths.iter().any(is_in)).then_some(above)
     }
 
     /// Tells whether all nodes below a path, or all nodes at all, have their entries.
-    pub(crate) fn covers(&self, below: Option<&NodePath>) -> bool {
+    pub(crate) fn covers_all_below(&self, below: Option<&NodePath>) -> bool {
         let place = below.map_or("/", NodePath::as_str);
-        let is_included = self.included.is_empty()
-            || self.included.iter().any(|included| is_within(place, included));
+        let is_included = self.included_paths.is_empty()
+            || self.included_paths.iter().any(|included| is_path_within(place, included));
         let is_free = |excluded: &NodePath| {
-            !is_within(place, excluded)
-                && !is_within(excluded.as_str(), &below.cloned().unwrap_or_else(NodePath::root))
+            !is_path_within(place, excluded)
+                && !is_path_within(
+                    excluded.as_str(),
+                    &below.cloned().unwrap_or_else(NodePath::root),
+                )
         };
-        is_included && self.excluded.iter().all(is_free)
+        is_included && self.excluded_paths.iter().all(is_free)
     }
 
     /// Tells whether nodes of these own types are indexed.
-    pub(crate) fn takes_type<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
+    pub(crate) fn indexes_types<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
         self.node_types.is_empty() || types.any(|own| self.node_types.contains(own))
     }
 }
 
-fn is_within(path: &str, place: &NodePath) -> bool {
+fn is_path_within(path: &str, place: &NodePath) -> bool {
     place.is_root()
         || path
             .strip_prefix(place.as_str())
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-impl Definitions {
+impl IndexDefinitions {
     /// Reads the definitions of a state with pending edits.
-    pub(crate) fn read(view: &View) -> Result<Arc<Self>> {
-        let path = NodePath::new(DEFINITIONS)?;
-        let folder = Snapshot(Arc::new(view.clone()), None).read(&path)?;
-        let types = view.rules(None)?.types;
-        Ok(folder.map_or_else(built_in, |folder| Self::of_tree(&folder, &types)))
+    pub(crate) fn read_pending(view: &SnapshotView) -> Result<Arc<Self>> {
+        let path = NodePath::new(DEFINITIONS_PATH)?;
+        let folder = Snapshot(Arc::new(view.clone()), None).read_subtree(&path)?;
+        let types = view.node_type_rules(None)?.node_types;
+        Ok(folder.map_or_else(built_in_definitions, |folder| Self::from_folder(&folder, &types)))
     }
 
     /// Reads the definitions in a content map. What does not decode defines nothing.
-    pub(crate) fn stored(content: Map, reads: &dyn ReadChunks) -> Result<Arc<Self>> {
-        let Some(folder) = content.get(reads, &keys::key_at(DEFINITIONS))? else {
-            return Ok(built_in());
+    pub(crate) fn read_stored(content: SortedMap, reads: &dyn ReadChunks) -> Result<Arc<Self>> {
+        let Some(folder) = content.get(reads, &record_key::record_key_at(DEFINITIONS_PATH))? else {
+            return Ok(built_in_definitions());
         };
         let tree = |stored: &Stored| -> Result<Option<Subtree>> {
-            let Some(record) = Record::decode(stored) else { return Ok(None) };
+            let Some(record) = ContentRecord::decode(stored) else { return Ok(None) };
             Ok(record.read_body(reads)?.map(|body| body.subtree(body.root())))
         };
         let Some(mut folder) = tree(&folder)? else {
-            return Ok(built_in());
+            return Ok(built_in_definitions());
         };
-        let below = keys::children_of(&NodePath::new(DEFINITIONS)?)?;
+        let below = record_key::child_key_range(&NodePath::new(DEFINITIONS_PATH)?)?;
         for entry in content.range(reads, below.bounds()) {
             let (key, stored) = entry?;
             if let Some(mut child) = tree(&stored)? {
-                keys::name_of(&key)?.clone_into(&mut child.name);
+                record_key::record_name(&key)?.clone_into(&mut child.name);
                 folder.children.push(child);
             }
         }
-        let types = stored_types(content, reads)?;
-        Ok(Self::of_tree(&folder, &types))
+        let types = read_stored_types(content, reads)?;
+        Ok(Self::from_folder(&folder, &types))
     }
 
     /// Tells whether it matters what types there are.
-    pub(crate) fn has_types(&self) -> bool {
+    pub(crate) fn has_type_restrictions(&self) -> bool {
         self.0.iter().any(|index| !index.node_types.is_empty())
     }
 
     /// Returns the names of all maps.
-    pub(crate) fn maps(&self) -> BTreeSet<&str> {
-        self.0.iter().map(|index| &*index.map).collect()
+    pub(crate) fn map_names(&self) -> BTreeSet<&str> {
+        self.0.iter().map(|index| &*index.map_name).collect()
     }
 
     /// Reads the definitions of a stored state, unless they are those that were read last.
-    pub(crate) fn cached(view: &View) -> Result<Arc<Self>> {
-        let reads = view.shared.reads();
-        let record = view.content.get(reads, &keys::key_at(DEFINITIONS))?;
+    pub(crate) fn read_cached(view: &SnapshotView) -> Result<Arc<Self>> {
+        let reads = view.repository_state.chunk_reader();
+        let record = view.content_map.get(reads, &record_key::record_key_at(DEFINITIONS_PATH))?;
         let Some(stored) = &record else {
-            return Ok(built_in());
+            return Ok(built_in_definitions());
         };
         // The records of a folder's children may change without its own.
-        let is_folder = Record::decode(stored)
+        let is_folder = ContentRecord::decode(stored)
             .is_some_and(|record| is_container("oak:index", record.summary.primary_type()));
         if is_folder {
-            return Self::stored(view.content, reads);
+            return Self::read_stored(view.content_map, reads);
         }
-        let cache = &view.shared.bodies.definitions.0;
+        let cache = &view.repository_state.cache.index_definitions.0;
         if let Some(known) = &*cache.lock()
-            && known.record == record
-            && (!known.definitions.has_types()
-                || Arc::ptr_eq(&known.types, &view.rules(None)?.types))
+            && known.definitions_record == record
+            && (!known.definitions.has_type_restrictions()
+                || Arc::ptr_eq(&known.node_types, &view.node_type_rules(None)?.node_types))
         {
             return Ok(known.definitions.clone());
         }
-        let types = view.rules(None)?.types;
-        let definitions = Self::stored(view.content, reads)?;
-        *cache.lock() = Some(Known { record, types, definitions: definitions.clone() });
+        let types = view.node_type_rules(None)?.node_types;
+        let definitions = Self::read_stored(view.content_map, reads)?;
+        *cache.lock() = Some(CachedIndexDefinitions {
+            definitions_record: record,
+            node_types: types,
+            definitions: definitions.clone(),
+        });
         Ok(definitions)
     }
 
     /// Reads the definitions below a folder, and adds the built-in ones that none of them replaces.
-    fn of_tree(folder: &Subtree, types: &NodeTypes) -> Arc<Self> {
-        let read = |child| read_definition(child, types);
+    fn from_folder(folder: &Subtree, types: &NodeTypes) -> Arc<Self> {
+        let read = |child| read_index_definition(child, types);
         let mut indexes: Vec<Arc<PropertyIndex>> =
             folder.children.iter().flat_map(read).map(Arc::new).collect();
         let is_replaced = |name: &str| folder.child(name).is_some();
-        indexes.extend(built_in().0.iter().filter(|one| !is_replaced(&one.name)).cloned());
+        indexes
+            .extend(built_in_definitions().0.iter().filter(|one| !is_replaced(&one.name)).cloned());
         let mut maps = BTreeSet::new();
-        indexes.retain(|index| maps.insert(index.map.clone()));
-        if indexes.len() > MAX_INDEXES {
+        indexes.retain(|index| maps.insert(index.map_name.clone()));
+        if indexes.len() > MAX_PROPERTY_INDEXES {
             tracing::warn!(reason = "too many property indexes", "some definitions are left out");
-            indexes.truncate(MAX_INDEXES);
+            indexes.truncate(MAX_PROPERTY_INDEXES);
         }
         Arc::new(Self(indexes))
     }
 
     /// Collects the entries of one node's properties: map and key.
-    pub(crate) fn entries(
+    pub(crate) fn collect_node_entries(
         &self,
         path: &NodePath,
-        body: &Body,
+        body: &DocumentBody,
         chain: &[BodyNode],
         found: &mut BTreeSet<(String, Vec<u8>)>,
     ) {
         let Some(node) = chain.last() else { return };
-        for index in self.0.iter().filter(|index| index.reading.is_of_name()) {
-            let is_wanted = index.takes_type(types_of(body, *node));
-            let Some(subject) = index.subject(path.as_str()).filter(|_| is_wanted) else {
+        for index in self.0.iter().filter(|index| index.function.is_name_function()) {
+            let is_wanted = index.indexes_types(node_type_names(body, *node));
+            let Some(subject) = index.indexed_node_path(path.as_str()).filter(|_| is_wanted) else {
                 continue;
             };
-            let name = match index.reading {
-                Reading::LocalName => local_name(path.name()),
+            let name = match index.function {
+                IndexFunction::LocalName => local_name(path.name()),
                 _ => path.name(),
             };
-            let entry = [&ValueKey::text(name).entry(), subject.as_bytes()].concat();
-            found.insert((index.map.clone(), entry));
+            let entry = [&ValueKey::text(name).entry_prefix(), subject.as_bytes()].concat();
+            found.insert((index.map_name.clone(), entry));
         }
         for (name, property) in body.properties(*node) {
-            let is_read =
-                |index: &&Arc<PropertyIndex>| index.property == name && !index.reading.is_of_name();
+            let is_read = |index: &&Arc<PropertyIndex>| {
+                index.property == name && !index.function.is_name_function()
+            };
             for index in self.0.iter().filter(is_read) {
-                let Some(subject) = index.subject(path.as_str()) else { continue };
-                let height =
-                    if index.parents.is_empty() { 0 } else { index.parents.split('/').count() };
+                let Some(subject) = index.indexed_node_path(path.as_str()) else { continue };
+                let height = if index.property_parent.is_empty() {
+                    0
+                } else {
+                    index.property_parent.split('/').count()
+                };
                 // A node of another document is taken whatever its types are.
                 let owner = chain.len().checked_sub(height + 1).and_then(|at| chain.get(at));
-                if owner.is_some_and(|owner| !index.takes_type(types_of(body, *owner))) {
+                if owner.is_some_and(|owner| !index.indexes_types(node_type_names(body, *owner))) {
                     continue;
                 }
-                let keys = property.values().filter_map(|value| index.reading.key(value));
+                let keys = property.values().filter_map(|value| index.function.value_key(value));
                 let mut keys = keys.peekable();
-                if keys.peek().is_none() && index.pattern.is_none() {
-                    found.insert((index.map.clone(), [&[NONE], subject.as_bytes()].concat()));
+                if keys.peek().is_none() && index.name_pattern.is_none() {
+                    found.insert((
+                        index.map_name.clone(),
+                        [&[NO_VALUE_FAMILY], subject.as_bytes()].concat(),
+                    ));
                 }
                 let mut count = 0;
                 for key in keys {
                     count += 1;
                     if count == 2 {
-                        found
-                            .insert((index.map.clone(), [&[SEVERAL], subject.as_bytes()].concat()));
+                        found.insert((
+                            index.map_name.clone(),
+                            [&[MULTI_VALUE_MARKER], subject.as_bytes()].concat(),
+                        ));
                     }
-                    let is_wanted = index.pattern.as_ref().is_none_or(|pattern| {
+                    let is_wanted = index.name_pattern.as_ref().is_none_or(|pattern| {
                         key.as_text().is_none_or(|text| pattern.is_match(text))
                     });
                     if is_wanted {
-                        let entry = [&key.entry(), subject.as_bytes()].concat();
-                        found.insert((index.map.clone(), entry));
+                        let entry = [&key.entry_prefix(), subject.as_bytes()].concat();
+                        found.insert((index.map_name.clone(), entry));
                     }
                 }
             }
@@ -383,17 +417,18 @@ impl Definitions {
 }
 
 /// Removes the maps that no definition has any more, or whose definition now asks to be built anew.
-pub(crate) fn drop_stale(
-    maps: &mut BTreeMap<String, Map>,
-    before: &Definitions,
-    after: &Definitions,
+pub(crate) fn drop_stale_maps(
+    maps: &mut BTreeMap<String, SortedMap>,
+    before: &IndexDefinitions,
+    after: &IndexDefinitions,
 ) {
-    let asks = |definitions: &Definitions, map: &str| {
-        definitions.0.iter().any(|index| index.map == map && index.reindex)
+    let asks = |definitions: &IndexDefinitions, map: &str| {
+        definitions.0.iter().any(|index| index.map_name == map && index.needs_reindex)
     };
     maps.retain(|name, _| {
-        let is_known = after.0.iter().any(|index| index.map == *name);
-        !name.starts_with(PREFIX) || (is_known && (asks(before, name) || !asks(after, name)))
+        let is_known = after.0.iter().any(|index| index.map_name == *name);
+        !name.starts_with(MAP_NAME_PREFIX)
+            || (is_known && (asks(before, name) || !asks(after, name)))
     });
 }
 
@@ -403,7 +438,7 @@ pub(crate) fn local_name(name: &str) -> &str {
 }
 
 /// Returns a node's primary type and mixins.
-fn types_of(body: &Body, node: BodyNode) -> impl Iterator<Item = &str> {
+fn node_type_names(body: &DocumentBody, node: BodyNode) -> impl Iterator<Item = &str> {
     [PRIMARY_TYPE, MIXIN_TYPES]
         .into_iter()
         .filter_map(move |name| body.property(node, name))
@@ -411,20 +446,20 @@ fn types_of(body: &Body, node: BodyNode) -> impl Iterator<Item = &str> {
 }
 
 /// Makes a map without entries for each index; each holds the empty key, so that it is there.
-pub(crate) fn empty_maps(
-    definitions: &Definitions,
-    batch: &mut Batch,
-) -> Result<BTreeMap<String, Map>> {
+pub(crate) fn create_empty_maps(
+    definitions: &IndexDefinitions,
+    batch: &mut ChunkBatch,
+) -> Result<BTreeMap<String, SortedMap>> {
     let mut maps = BTreeMap::new();
     for index in &definitions.0 {
-        let map = Map::build(batch, std::iter::once((Vec::new(), present())))?;
-        maps.insert(index.map.clone(), map);
+        let map = SortedMap::build(batch, std::iter::once((Vec::new(), presence_value())))?;
+        maps.insert(index.map_name.clone(), map);
     }
     Ok(maps)
 }
 
 /// Reads one definition; nothing if it is of another type or switched off.
-fn read_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex> {
+fn read_index_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex> {
     if node.text("type") != Some("property") {
         return Vec::new();
     }
@@ -437,25 +472,25 @@ fn read_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex> {
         |name: &str| texts(name).iter().filter_map(|text| NodePath::new(text).ok()).collect();
     let declared = texts("declaringNodeTypes");
     let kinds = declared.iter().flat_map(|name| types.subtypes(name).map(str::to_owned));
-    let terms = Terms {
+    let terms = IndexDefinitionSettings {
         node_types: kinds.chain(declared.iter().cloned()).collect(),
-        included: paths("includedPaths"),
-        excluded: paths("excludedPaths"),
-        pattern: texts("valuePattern").pop().filter(|pattern| !pattern.is_empty()),
-        unique: is_true("unique"),
+        included_paths: paths("includedPaths"),
+        excluded_paths: paths("excludedPaths"),
+        name_pattern: texts("valuePattern").pop().filter(|pattern| !pattern.is_empty()),
+        is_unique: is_true("unique"),
         tags: texts("tags"),
-        reindex: is_true("reindex"),
+        needs_reindex: is_true("reindex"),
     };
-    if terms.pattern.as_ref().is_some_and(|pattern| Regex::new(pattern).is_err()) {
+    if terms.name_pattern.as_ref().is_some_and(|pattern| Regex::new(pattern).is_err()) {
         let reason = "its valuePattern is no regular expression";
         tracing::warn!(path = node.name, reason, "index definition left out");
         return Vec::new();
     }
     let names = texts("propertyNames");
-    let properties = names.iter().map(|name| (Reading::Value, name.clone()));
+    let properties = names.iter().map(|name| (IndexFunction::Value, name.clone()));
     let functions = texts("function");
     let functions = functions.iter().filter_map(|text| {
-        let read = read_function(text);
+        let read = parse_index_function(text);
         if read.is_none() {
             let reason = "its function is none that an index can read";
             tracing::warn!(path = node.name, reason, "index function left out");
@@ -470,13 +505,13 @@ fn read_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex> {
 
 /// Reads a function as statements write it, in XPath (`fn:lower-case(jcr:content/@jcr:title)`) or SQL-2
 /// (`lower([jcr:content/jcr:title])`).
-fn read_function(text: &str) -> Option<(Reading, String)> {
+fn parse_index_function(text: &str) -> Option<(IndexFunction, String)> {
     let (function, argument) = text.trim().strip_suffix(')')?.split_once('(')?;
     let reading = match function.trim().to_ascii_lowercase().as_str() {
-        "fn:upper-case" | "upper" => Reading::Upper,
-        "fn:lower-case" | "lower" => Reading::Lower,
-        "fn:name" | "name" => Reading::Name,
-        "fn:local-name" | "localname" => Reading::LocalName,
+        "fn:upper-case" | "upper" => IndexFunction::UpperCase,
+        "fn:lower-case" | "lower" => IndexFunction::LowerCase,
+        "fn:name" | "name" => IndexFunction::Name,
+        "fn:local-name" | "localname" => IndexFunction::LocalName,
         _ => return None,
     };
     let argument = argument.trim();
@@ -484,8 +519,8 @@ fn read_function(text: &str) -> Option<(Reading, String)> {
         argument.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(argument);
     let (parents, name) = argument.rsplit_once('/').unwrap_or(("", argument));
     let name = name.strip_prefix('@').unwrap_or(name);
-    let is_path = |path: &str| path.split('/').all(|name| crate::check_name(name).is_ok());
-    match (reading.is_of_name(), parents, name) {
+    let is_path = |path: &str| path.split('/').all(|name| crate::check_item_name(name).is_ok());
+    match (reading.is_name_function(), parents, name) {
         (true, "", "" | ".") => Some((reading, String::new())),
         (true, ..) => None,
         (false, "", name) if is_path(name) => Some((reading, name.to_owned())),
@@ -502,7 +537,9 @@ mod tests {
 
     #[test]
     fn functions_are_read_as_both_languages_write_them() {
-        let read = |text: &str| read_function(text).map(|(reading, path)| reading.of(&path));
+        let read = |text: &str| {
+            parse_index_function(text).map(|(reading, path)| reading.apply_to_name(&path))
+        };
         for (text, expected) in [
             ("fn:upper-case(@jcr:title)", Some("upper(jcr:title)")),
             ("fn:lower-case(jcr:content/@jcr:title)", Some("lower(jcr:content/jcr:title)")),

@@ -12,48 +12,48 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::boundary::{is_container, is_own_content};
-use crate::merge::{Clashes, merge};
-use crate::record::Record;
-use crate::recut::Recut;
-use crate::siblings::deal_missing;
-use crate::snapshot::{Overlay, View};
+use crate::boundary_change::BoundaryChanges;
+use crate::document_boundary::{is_container, is_own_content};
+use crate::node_merge::{MergeConflicts, merge_node};
+use crate::record::ContentRecord;
+use crate::sibling::assign_missing_order_keys;
+use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{
-    Conflict, ConflictKind, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Side,
-    Subtree, keys, moved_apart, types,
+    ConflictKind, Error, JCR_CONTENT, MergeConflict, MergeSide, NodePath, PRIMARY_TYPE, Property,
+    Result, Subtree, diverged_move, node_type, record_key,
 };
 
 /// Merges edits over `base` onto the newer state `head`; conflicts go to `clashes`.
-pub(crate) fn merge_onto(
-    base: &View,
-    edits: &Overlay,
-    head: &View,
-    clashes: &mut Clashes<'_>,
-) -> Result<Overlay> {
-    let mut merged = Overlay::new();
+pub(crate) fn merge_record_edits(
+    base: &SnapshotView,
+    edits: &RecordEdits,
+    head: &SnapshotView,
+    clashes: &mut MergeConflicts<'_>,
+) -> Result<RecordEdits> {
+    let mut merged = RecordEdits::new();
     // What they keep although ours removed the folder above it, or made something else of it.
     let mut kept = BTreeSet::new();
-    let mut recut = Recut::new(base, head);
+    let mut recut = BoundaryChanges::new(base, head);
     for (key, ours) in edits {
-        let path = keys::path_of(key)?;
-        let (before, theirs) = (base.record(key, &path)?, head.record(key, &path)?);
-        recut.note(&path, [before.as_deref(), ours.as_deref(), theirs.as_deref()])?;
-        let is_untouched = base.content.get(base.shared.reads(), key)?
-            == head.content.get(head.shared.reads(), key)?;
+        let path = record_key::record_path(key)?;
+        let (before, theirs) = (base.read_record(key, &path)?, head.read_record(key, &path)?);
+        recut.record_edit(&path, [before.as_deref(), ours.as_deref(), theirs.as_deref()])?;
+        let is_untouched = base.content_map.get(base.repository_state.chunk_reader(), key)?
+            == head.content_map.get(head.repository_state.chunk_reader(), key)?;
         let record = if is_untouched {
             ours.clone()
         } else {
             let sides = [before.as_deref(), ours.as_deref(), theirs.as_deref()];
             merge_record(&path, sides, head, clashes)?
         };
-        for stranger in strangers(&path, theirs.as_deref(), record.as_deref(), head)? {
+        for stranger in foreign_record_keys(&path, theirs.as_deref(), record.as_deref(), head)? {
             if edits.contains_key(&stranger) {
                 continue;
             }
-            let at = keys::path_of(&stranger)?;
-            match clashes.settle(Conflict::of_node(&at, ConflictKind::RemoveChangedNode)) {
-                Side::Mine => drop(merged.insert(stranger, None)),
-                Side::Theirs => drop(kept.insert(at)),
+            let at = record_key::record_path(&stranger)?;
+            match clashes.resolve(MergeConflict::for_node(&at, ConflictKind::RemoveChangedNode)) {
+                MergeSide::Ours => drop(merged.insert(stranger, None)),
+                MergeSide::Theirs => drop(kept.insert(at)),
             }
         }
         merged.insert(key.clone(), record);
@@ -61,38 +61,40 @@ pub(crate) fn merge_onto(
     for path in kept {
         let mut child = path;
         while let Some(parent) = child.parent() {
-            let key = keys::key_of(&parent)?;
-            let lets_go = |record: &Option<Arc<Record>>| !holds(&parent, record.as_deref(), &child);
+            let key = record_key::record_key(&parent)?;
+            let lets_go = |record: &Option<Arc<ContentRecord>>| {
+                !can_hold_child(&parent, record.as_deref(), &child)
+            };
             if merged.get(&key).is_some_and(lets_go)
-                && holds(&parent, head.record(&key, &parent)?.as_deref(), &child)
+                && can_hold_child(&parent, head.read_record(&key, &parent)?.as_deref(), &child)
             {
                 merged.remove(&key);
             }
             child = parent;
         }
     }
-    moved_apart::settle(base, edits, head, &mut merged, clashes)?;
-    hold_children(base, edits, head, &mut merged, clashes)?;
-    recut.keep_removals(edits, &mut merged, clashes)?;
+    diverged_move::resolve_diverged_moves(base, edits, head, &mut merged, clashes)?;
+    ensure_containers(base, edits, head, &mut merged, clashes)?;
+    recut.apply_removals(edits, &mut merged, clashes)?;
     let mut seen = BTreeSet::new();
-    let open = &mut clashes.open;
+    let open = &mut clashes.unresolved;
     open.retain(|one| seen.insert((one.path.clone(), one.kind.name(), one.property.clone())));
-    deal_missing(head, merged)
+    assign_missing_order_keys(head, merged)
 }
 
 /// Sees to it that every record has a folder or page above it: where they removed it, that is a conflict.
-fn hold_children(
-    base: &View,
-    edits: &Overlay,
-    head: &View,
-    merged: &mut Overlay,
-    clashes: &mut Clashes<'_>,
+fn ensure_containers(
+    base: &SnapshotView,
+    edits: &RecordEdits,
+    head: &SnapshotView,
+    merged: &mut RecordEdits,
+    clashes: &mut MergeConflicts<'_>,
 ) -> Result<()> {
     // Parents come before their children.
     let records: Vec<Vec<u8>> =
         merged.iter().filter(|(_, record)| record.is_some()).map(|(key, _)| key.clone()).collect();
     for key in records {
-        let path = keys::path_of(&key)?;
+        let path = record_key::record_path(&key)?;
         let mut missing = Vec::new();
         let mut child = path;
         while let Some(parent) = child.parent() {
@@ -104,67 +106,72 @@ fn hold_children(
             missing.push(parent);
         }
         let Some(nearest) = missing.first() else { continue };
-        let clash = Conflict::of_node(nearest, ConflictKind::ChangeRemovedNode);
-        match clashes.settle(clash) {
-            Side::Mine => {
+        let clash = MergeConflict::for_node(nearest, ConflictKind::ChangeRemovedNode);
+        match clashes.resolve(clash) {
+            MergeSide::Ours => {
                 for parent in missing {
-                    let key = keys::key_of(&parent)?;
+                    let key = record_key::record_key(&parent)?;
                     let ours = match edits.get(&key) {
                         Some(ours) => ours.clone(),
-                        None => base.record(&key, &parent)?,
+                        None => base.read_record(&key, &parent)?,
                     };
                     merged.insert(key, ours);
                 }
             }
-            Side::Theirs => drop(merged.remove(&key)),
+            MergeSide::Theirs => drop(merged.remove(&key)),
         }
     }
     Ok(())
 }
 
-pub(crate) fn is_container_record(path: &NodePath, record: Option<&Record>) -> bool {
+pub(crate) fn is_container_record(path: &NodePath, record: Option<&ContentRecord>) -> bool {
     record.is_some_and(|record| is_container(path.name(), record.summary.primary_type()))
 }
 
 /// Tells whether a folder or page holds a child as a record of its own.
-fn holds(parent: &NodePath, record: Option<&Record>, child: &NodePath) -> bool {
+fn can_hold_child(parent: &NodePath, record: Option<&ContentRecord>, child: &NodePath) -> bool {
     is_container_record(parent, record)
         && record.is_some_and(|one| !is_own_content(one.summary.primary_type(), child.name()))
 }
 
 /// Returns the keys of the records below a node that the state to merge onto has, and that the merged node would not
 /// show as its children.
-fn strangers(
+fn foreign_record_keys(
     path: &NodePath,
-    theirs: Option<&Record>,
-    merged: Option<&Record>,
-    head: &View,
+    theirs: Option<&ContentRecord>,
+    merged: Option<&ContentRecord>,
+    head: &SnapshotView,
 ) -> Result<Vec<Vec<u8>>> {
     if !is_container_record(path, theirs) {
         return Ok(Vec::new());
     }
     if !is_container_record(path, merged) {
-        let records = head.records(&keys::below(path)?)?;
+        let records = head.records_in_range(&record_key::descendant_key_range(path)?)?;
         return Ok(records.into_iter().map(|(key, _)| key).collect());
     }
     let content = path.child_unchecked(JCR_CONTENT);
-    let key = keys::key_of(&content)?;
-    let is_lost = holds(path, theirs, &content) && !holds(path, merged, &content);
-    Ok(if is_lost && head.find(&key)?.is_some() { vec![key] } else { Vec::new() })
+    let key = record_key::record_key(&content)?;
+    let is_lost = can_hold_child(path, theirs, &content) && !can_hold_child(path, merged, &content);
+    Ok(if is_lost && head.find_record(&key)?.is_some() { vec![key] } else { Vec::new() })
 }
 
 /// Tells whether the merged state has a folder or page at `path` to hold the record of a child.
-fn has_container(path: &NodePath, child: &NodePath, merged: &Overlay, head: &View) -> Result<bool> {
-    let key = keys::key_of(path)?;
+fn has_container(
+    path: &NodePath,
+    child: &NodePath,
+    merged: &RecordEdits,
+    head: &SnapshotView,
+) -> Result<bool> {
+    let key = record_key::record_key(path)?;
     let record = match merged.get(&key) {
         Some(record) => record.clone(),
-        None => head.record(&key, path)?,
+        None => head.read_record(&key, path)?,
     };
-    Ok(holds(path, record.as_deref(), child))
+    Ok(can_hold_child(path, record.as_deref(), child))
 }
 
 /// Tells whether a document holds no child that its type gives a record of its own.
-fn is_cut_by_rule(path: &NodePath, document: &Subtree) -> bool {
+fn is_split_by_type(path: &NodePath, document: &Subtree) -> bool {
     let primary_type = document.primary_type();
     let mut children = document.children.iter();
     !is_container(path.name(), primary_type)
@@ -174,42 +181,42 @@ fn is_cut_by_rule(path: &NodePath, document: &Subtree) -> bool {
 /// Merges one document that both sides touched: base, ours, theirs.
 fn merge_record(
     path: &NodePath,
-    sides: [Option<&Record>; 3],
-    head: &View,
-    clashes: &mut Clashes<'_>,
-) -> Result<Option<Arc<Record>>> {
-    let tree = |record: Option<&Record>| -> Result<Option<Subtree>> {
+    sides: [Option<&ContentRecord>; 3],
+    head: &SnapshotView,
+    clashes: &mut MergeConflicts<'_>,
+) -> Result<Option<Arc<ContentRecord>>> {
+    let tree = |record: Option<&ContentRecord>| -> Result<Option<Subtree>> {
         let Some(record) = record else {
             return Ok(None);
         };
-        let body = head.body(record, path)?;
+        let body = head.load_body(record, path)?;
         Ok(Some(body.subtree(body.root())))
     };
     let [base, ours, theirs] = sides;
     let mut trees = [tree(base)?, tree(ours)?, tree(theirs)?];
-    types::adopt(&mut trees);
-    let merged = merge(path, trees.each_ref().map(Option::as_ref), clashes);
+    node_type::adopt_created_items(&mut trees);
+    let merged = merge_node(path, trees.each_ref().map(Option::as_ref), clashes);
     let Some(merged) = merged else {
         return Ok(None);
     };
-    if !is_cut_by_rule(path, &merged) {
+    if !is_split_by_type(path, &merged) {
         // One side made a folder of it, the other put a child into the document.
         let types = trees.each_ref().map(|tree| tree.as_ref()?.properties.get(PRIMARY_TYPE));
-        let [base, of_ours, of_theirs] = types.map(Option::<&Property>::cloned);
-        let clash = Conflict {
+        let [base, of_ours, of_theirs] = node_type.map(Option::<&Property>::cloned);
+        let clash = MergeConflict {
             property: Some(PRIMARY_TYPE.to_owned()),
             base,
             ours: of_ours,
             theirs: of_theirs,
-            ..Conflict::of_node(path, ConflictKind::ChangeChangedProperty)
+            ..MergeConflict::for_node(path, ConflictKind::ChangeChangedProperty)
         };
-        let side = if clashes.settle(clash) == Side::Mine { ours } else { theirs };
+        let side = if clashes.resolve(clash) == MergeSide::Ours { ours } else { theirs };
         return Ok(side.cloned().map(Arc::new));
     }
-    let order_of = |record: Option<&Record>| record.map(|record| record.order.clone());
+    let order_of = |record: Option<&ContentRecord>| record.map(|record| record.order_key.clone());
     let order = if order_of(ours) == order_of(base) { order_of(theirs) } else { order_of(ours) };
-    let record = Record::of(&merged, order.unwrap_or_default());
-    let record = record.ok_or(Error::Refused {
+    let record = ContentRecord::from_subtree(&merged, order.unwrap_or_default());
+    let record = record.ok_or(Error::InvalidEdit {
         action: "merge",
         path: path.clone(),
         reason: "it is nested too deeply",

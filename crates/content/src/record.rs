@@ -7,89 +7,95 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tympan_store::{Batch, ChunkId, ReadChunks, Value as Stored, body as bodies};
+use tympan_store::{ChunkBatch, ChunkId, MapValue as Stored, ReadChunks, body as bodies};
 
-use crate::body::{self, Body};
-use crate::boundary::is_own_content;
-use crate::codec::{Cursor, put_bytes, put_number, put_signed};
-use crate::order::OrderKey;
+use crate::codec::{ByteCursor, write_length_prefixed, write_signed_varint, write_varint};
+use crate::document_body::{self, DocumentBody};
+use crate::document_boundary::is_own_content;
+use crate::order_key::OrderKey;
 use crate::subtree::{JCR_CONTENT, PRIMARY_TYPE};
-use crate::{Date, Property, Subtree, Value};
+use crate::{JcrDate, Property, Subtree, Value};
 
 /// The version of the record's bytes.
-const VERSION: u8 = 1;
+const RECORD_VERSION: u8 = 1;
 /// Order keys that came from elsewhere are refused above this, twice what writers make.
-const MAX_ORDER_BYTES: usize = 64;
+const MAX_ORDER_KEY_BYTES: usize = 64;
 /// Bodies up to this many bytes that name no blob stay in the record.
-const INLINE_BYTES: usize = 256;
+const MAX_INLINE_BODY_BYTES: usize = 256;
 
 /// What listings show of a node without its body being read: the record's header, each field decoded when it is asked
 /// for.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Summary {
+pub struct NodeSummary {
     /// The primary type and the fields, as the record holds them.
     bytes: Bytes,
 }
 
 /// One record of the content map.
 #[derive(Debug, Clone)]
-pub(crate) struct Record {
-    pub(crate) order: OrderKey,
-    pub(crate) summary: Summary,
-    pub(crate) body: BodyPlace,
+pub(crate) struct ContentRecord {
+    pub(crate) order_key: OrderKey,
+    pub(crate) summary: NodeSummary,
+    pub(crate) body: RecordBody,
 }
 
 /// Where a record's body is.
 #[derive(Debug, Clone)]
-pub(crate) enum BodyPlace {
+pub(crate) enum RecordBody {
     /// In the record itself.
     Inline(Bytes),
     /// In the chunk store.
     Stored(ChunkId),
     /// In memory, of a session that has not committed yet.
-    Pending(Arc<Body>),
+    Pending(Arc<DocumentBody>),
 }
 
-impl BodyPlace {
+impl RecordBody {
     /// Writes the body if it is not stored yet: gives its bytes if they stay in what refers to it, else its hash.
     ///
     /// # Errors
     /// If the body exceeds what the store can hold.
-    pub(crate) fn store(
+    pub(crate) fn write_to_batch(
         &self,
-        batch: &mut Batch,
+        batch: &mut ChunkBatch,
     ) -> tympan_store::Result<(Option<&Bytes>, Option<ChunkId>)> {
         Ok(match self {
             Self::Inline(bytes) => (Some(bytes), None),
             Self::Stored(id) => (None, Some(*id)),
             Self::Pending(body)
-                if body.bytes().len() <= INLINE_BYTES && body.blobs().is_empty() =>
+                if body.bytes().len() <= MAX_INLINE_BODY_BYTES && body.blobs().is_empty() =>
             {
                 (Some(body.bytes()), None)
             }
-            Self::Pending(body) => (None, Some(bodies::write(batch, body.bytes(), body.blobs())?)),
+            Self::Pending(body) => {
+                (None, Some(bodies::write_body(batch, body.bytes(), body.blobs())?))
+            }
         })
     }
 }
 
-impl Record {
+impl ContentRecord {
     /// Makes the record of a document from its own tree (for a container: without its records' children).
     ///
     /// Gives nothing if the tree is deeper than bodies may be.
-    pub(crate) fn of(tree: &Subtree, order: OrderKey) -> Option<Self> {
-        let (bytes, blobs) = body::encode(tree);
-        let body = Body::open(bytes.into(), blobs)?;
-        Some(Self { order, summary: summary_of(tree), body: BodyPlace::Pending(Arc::new(body)) })
+    pub(crate) fn from_subtree(tree: &Subtree, order: OrderKey) -> Option<Self> {
+        let (bytes, blobs) = document_body::encode_body(tree);
+        let body = DocumentBody::open(bytes.into(), blobs)?;
+        Some(Self {
+            order_key: order,
+            summary: summarize_subtree(tree),
+            body: RecordBody::Pending(Arc::new(body)),
+        })
     }
 
     /// Writes the record, and its body beside it if that is too long to stay inside.
     ///
     /// # Errors
     /// If the body exceeds what the store can hold.
-    pub(crate) fn encode(&self, batch: &mut Batch) -> tympan_store::Result<Stored> {
-        let (inline, stored) = self.body.store(batch)?;
-        let mut out = vec![VERSION, u8::from(inline.is_some())];
-        put_bytes(&mut out, &self.order.0);
+    pub(crate) fn encode(&self, batch: &mut ChunkBatch) -> tympan_store::Result<Stored> {
+        let (inline, stored) = self.body.write_to_batch(batch)?;
+        let mut out = vec![RECORD_VERSION, u8::from(inline.is_some())];
+        write_length_prefixed(&mut out, &self.order_key.0);
         out.extend_from_slice(&self.summary.bytes);
         if let Some(bytes) = inline {
             out.extend_from_slice(bytes);
@@ -99,41 +105,46 @@ impl Record {
 
     /// Reads a stored record, its header no further than is needed to find the parts; nothing if these make no sense.
     pub(crate) fn decode(stored: &Stored) -> Option<Self> {
-        let mut cursor = Cursor::new(&stored.bytes, 0);
-        if cursor.byte()? != VERSION {
+        let mut cursor = ByteCursor::new(&stored.bytes, 0);
+        if cursor.read_byte()? != RECORD_VERSION {
             return None;
         }
-        let is_inline = cursor.byte()? != 0;
-        let order = OrderKey(stored.bytes.slice_ref(cursor.bytes()?));
-        let start = cursor.at();
-        cursor.text()?;
+        let is_inline = cursor.read_byte()? != 0;
+        let order = OrderKey(stored.bytes.slice_ref(cursor.read_prefixed_bytes()?));
+        let start = cursor.offset();
+        cursor.read_prefixed_text()?;
         let (end, body) = match stored.body {
-            Some(id) if !is_inline => (stored.bytes.len(), BodyPlace::Stored(id)),
+            Some(id) if !is_inline => (stored.bytes.len(), RecordBody::Stored(id)),
             None if is_inline => {
-                for _ in 0..cursor.number()? {
-                    cursor.byte()?;
-                    cursor.bytes()?;
+                for _ in 0..cursor.read_varint()? {
+                    cursor.read_byte()?;
+                    cursor.read_prefixed_bytes()?;
                 }
-                (cursor.at(), BodyPlace::Inline(stored.bytes.slice(cursor.at()..)))
+                (cursor.offset(), RecordBody::Inline(stored.bytes.slice(cursor.offset()..)))
             }
             _ => return None,
         };
-        Some(Self { order, summary: Summary { bytes: stored.bytes.slice(start..end) }, body })
+        Some(Self {
+            order_key: order,
+            summary: NodeSummary { bytes: stored.bytes.slice(start..end) },
+            body,
+        })
     }
 
     /// Reads a record that came from elsewhere; nothing unless every byte of its header makes sense.
-    pub(crate) fn decode_whole(stored: &Stored) -> Option<Self> {
+    pub(crate) fn decode_strict(stored: &Stored) -> Option<Self> {
         let record = Self::decode(stored)?;
-        let is_sound = record.order.0.len() <= MAX_ORDER_BYTES && record.summary.check().is_some();
+        let is_sound = record.order_key.0.len() <= MAX_ORDER_KEY_BYTES
+            && record.summary.validate_header().is_some();
         is_sound.then_some(record)
     }
 
     /// Returns a hash of the body; nothing while it is pending.
     pub(crate) fn body_id(&self) -> Option<ChunkId> {
         match &self.body {
-            BodyPlace::Stored(id) => Some(*id),
-            BodyPlace::Inline(bytes) => Some(ChunkId::of(bytes)),
-            BodyPlace::Pending(_) => None,
+            RecordBody::Stored(id) => Some(*id),
+            RecordBody::Inline(bytes) => Some(ChunkId::hash_of(bytes)),
+            RecordBody::Pending(_) => None,
         }
     }
 
@@ -144,20 +155,22 @@ impl Record {
     pub(crate) fn read_body(
         &self,
         chunks: &dyn ReadChunks,
-    ) -> tympan_store::Result<Option<Arc<Body>>> {
+    ) -> tympan_store::Result<Option<Arc<DocumentBody>>> {
         Ok(match &self.body {
-            BodyPlace::Pending(body) => Some(body.clone()),
-            BodyPlace::Inline(bytes) => Body::open(bytes.clone(), Vec::new()).map(Arc::new),
-            BodyPlace::Stored(id) => {
-                let stored = bodies::read(chunks, id)?;
-                Body::open(stored.payload, stored.blobs).map(Arc::new)
+            RecordBody::Pending(body) => Some(body.clone()),
+            RecordBody::Inline(bytes) => {
+                DocumentBody::open(bytes.clone(), Vec::new()).map(Arc::new)
+            }
+            RecordBody::Stored(id) => {
+                let stored = bodies::read_body(chunks, id)?;
+                DocumentBody::open(stored.payload, stored.blobs).map(Arc::new)
             }
         })
     }
 }
 
 /// The tags of the header's fields.
-mod tag {
+mod field_tag {
     pub(super) const TITLE: u8 = 1;
     pub(super) const RESOURCE_TYPE: u8 = 2;
     pub(super) const TEMPLATE: u8 = 3;
@@ -168,68 +181,68 @@ mod tag {
     pub(super) const HIDE_IN_NAV: u8 = 8;
 }
 
-impl Summary {
+impl NodeSummary {
     /// Returns the primary type.
     #[must_use]
     pub fn primary_type(&self) -> &str {
-        Cursor::new(&self.bytes, 0).text().unwrap_or_default()
+        ByteCursor::new(&self.bytes, 0).read_prefixed_text().unwrap_or_default()
     }
 
     /// Returns `jcr:title` of the content.
     #[must_use]
     pub fn title(&self) -> Option<&str> {
-        self.text(tag::TITLE)
+        self.text_field(field_tag::TITLE)
     }
 
     /// Returns `sling:resourceType` of the content.
     #[must_use]
     pub fn resource_type(&self) -> Option<&str> {
-        self.text(tag::RESOURCE_TYPE)
+        self.text_field(field_tag::RESOURCE_TYPE)
     }
 
     /// Returns `cq:template` of the content.
     #[must_use]
     pub fn template(&self) -> Option<&str> {
-        self.text(tag::TEMPLATE)
+        self.text_field(field_tag::TEMPLATE)
     }
 
     /// Returns `cq:lastModified`, else `jcr:lastModified`.
     #[must_use]
-    pub fn modified(&self) -> Option<Date> {
-        date(self.field(tag::MODIFIED)?)
+    pub fn last_modified(&self) -> Option<JcrDate> {
+        decode_date(self.field(field_tag::MODIFIED)?)
     }
 
     /// Returns `cq:lastModifiedBy`, else `jcr:lastModifiedBy`.
     #[must_use]
-    pub fn modified_by(&self) -> Option<&str> {
-        self.text(tag::MODIFIED_BY)
+    pub fn last_modified_by(&self) -> Option<&str> {
+        self.text_field(field_tag::MODIFIED_BY)
     }
 
     /// Returns `cq:lastReplicated`.
     #[must_use]
-    pub fn activated(&self) -> Option<Date> {
-        date(self.field(tag::ACTIVATED)?)
+    pub fn activation_date(&self) -> Option<JcrDate> {
+        decode_date(self.field(field_tag::ACTIVATED)?)
     }
 
     /// Returns `cq:lastReplicationAction`: `Activate` or `Deactivate`.
     #[must_use]
-    pub fn activation(&self) -> Option<&str> {
-        self.text(tag::ACTIVATION)
+    pub fn activation_action(&self) -> Option<&str> {
+        self.text_field(field_tag::ACTIVATION)
     }
 
     /// Tells whether visitors have the document by what was said last about it: whether it was activated.
     #[must_use]
     pub fn is_activated(&self) -> bool {
-        self.activation() == Some("Activate")
+        self.activation_action() == Some("Activate")
     }
 
     /// Tells whether `hideInNav` is set.
     #[must_use]
-    pub fn hide_in_nav(&self) -> bool {
-        self.field(tag::HIDE_IN_NAV).is_some()
+    pub fn is_hidden_in_nav(&self) -> bool {
+        self.field(field_tag::HIDE_IN_NAV).is_some()
     }
 
-    fn text(&self, wanted: u8) -> Option<&str> {
+    fn text_field(&self, wanted: u8) -> Option<&str> {
         std::str::from_utf8(self.field(wanted)?).ok()
     }
 
@@ -238,26 +251,29 @@ impl Summary {
     }
 
     fn fields(&self) -> Option<impl Iterator<Item = (u8, &[u8])>> {
-        let mut cursor = Cursor::new(&self.bytes, 0);
-        cursor.bytes()?;
-        let count = cursor.number()?;
-        Some((0..count).map_while(move |_| Some((cursor.byte()?, cursor.bytes()?))))
+        let mut cursor = ByteCursor::new(&self.bytes, 0);
+        cursor.read_prefixed_bytes()?;
+        let count = cursor.read_varint()?;
+        Some(
+            (0..count)
+                .map_while(move |_| Some((cursor.read_byte()?, cursor.read_prefixed_bytes()?))),
+        )
     }
 
     /// Decodes everything; nothing if any byte makes no sense.
-    fn check(&self) -> Option<()> {
-        let mut cursor = Cursor::new(&self.bytes, 0);
-        cursor.text()?;
-        for _ in 0..cursor.number()? {
-            let (tag, bytes) = (cursor.byte()?, cursor.bytes()?);
+    fn validate_header(&self) -> Option<()> {
+        let mut cursor = ByteCursor::new(&self.bytes, 0);
+        cursor.read_prefixed_text()?;
+        for _ in 0..cursor.read_varint()? {
+            let (tag, bytes) = (cursor.read_byte()?, cursor.read_prefixed_bytes()?);
             match tag {
-                tag::TITLE
-                | tag::RESOURCE_TYPE
-                | tag::TEMPLATE
-                | tag::MODIFIED_BY
-                | tag::ACTIVATION => _ = std::str::from_utf8(bytes).ok()?,
-                tag::MODIFIED | tag::ACTIVATED => _ = date(bytes)?,
-                tag::HIDE_IN_NAV => {}
+                field_tag::TITLE
+                | field_tag::RESOURCE_TYPE
+                | field_tag::TEMPLATE
+                | field_tag::MODIFIED_BY
+                | field_tag::ACTIVATION => _ = std::str::from_utf8(bytes).ok()?,
+                field_tag::MODIFIED | field_tag::ACTIVATED => _ = decode_date(bytes)?,
+                field_tag::HIDE_IN_NAV => {}
                 _ => return None,
             }
         }
@@ -265,7 +281,7 @@ impl Summary {
     }
 }
 
-impl fmt::Debug for Summary {
+impl fmt::Debug for NodeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Summary")
             .field("primary_type", &self.primary_type())
@@ -274,10 +290,10 @@ impl fmt::Debug for Summary {
     }
 }
 
-fn date(bytes: &[u8]) -> Option<Date> {
-    let mut cursor = Cursor::new(bytes, 0);
-    let millis = cursor.signed()?;
-    Some(Date { millis, offset_minutes: i16::try_from(cursor.signed()?).ok()? })
+fn decode_date(bytes: &[u8]) -> Option<JcrDate> {
+    let mut cursor = ByteCursor::new(bytes, 0);
+    let millis = cursor.read_signed_varint()?;
+    Some(JcrDate { millis, offset_minutes: i16::try_from(cursor.read_signed_varint()?).ok()? })
 }
 
 /// Tells whether it is the `jcr:content` of a document that says what listings show of it, not the document's own node.
@@ -287,7 +303,7 @@ pub(crate) fn has_described_content(tree: &Subtree) -> bool {
 }
 
 /// Derives what listings show from a document's tree.
-pub(crate) fn summary_of(tree: &Subtree) -> Summary {
+pub(crate) fn summarize_subtree(tree: &Subtree) -> NodeSummary {
     let content = match tree.child(JCR_CONTENT) {
         Some(content) if has_described_content(tree) => content,
         _ => tree,
@@ -303,21 +319,21 @@ pub(crate) fn summary_of(tree: &Subtree) -> Summary {
     };
     let modified_by = content.text("cq:lastModifiedBy").or(content.text("jcr:lastModifiedBy"));
     let texts = [
-        (tag::TITLE, content.text("jcr:title")),
-        (tag::RESOURCE_TYPE, content.text("sling:resourceType")),
-        (tag::TEMPLATE, content.text("cq:template")),
-        (tag::MODIFIED_BY, modified_by),
-        (tag::ACTIVATION, content.text("cq:lastReplicationAction")),
+        (field_tag::TITLE, content.text("jcr:title")),
+        (field_tag::RESOURCE_TYPE, content.text("sling:resourceType")),
+        (field_tag::TEMPLATE, content.text("cq:template")),
+        (field_tag::MODIFIED_BY, modified_by),
+        (field_tag::ACTIVATION, content.text("cq:lastReplicationAction")),
     ];
     let dates = [
-        (tag::MODIFIED, date("cq:lastModified").or(date("jcr:lastModified"))),
-        (tag::ACTIVATED, date("cq:lastReplicated")),
+        (field_tag::MODIFIED, date("cq:lastModified").or(date("jcr:lastModified"))),
+        (field_tag::ACTIVATED, date("cq:lastReplicated")),
     ];
     let mut fields = Vec::new();
     let mut count = 0;
     let mut put = |tag: u8, bytes: &[u8]| {
         fields.push(tag);
-        put_bytes(&mut fields, bytes);
+        write_length_prefixed(&mut fields, bytes);
         count += 1;
     };
     for (tag, text) in texts.into_iter().filter_map(|(tag, text)| Some((tag, text?))) {
@@ -325,18 +341,21 @@ pub(crate) fn summary_of(tree: &Subtree) -> Summary {
     }
     for (tag, date) in dates.into_iter().filter_map(|(tag, date)| Some((tag, date?))) {
         let mut bytes = Vec::new();
-        put_signed(&mut bytes, date.millis);
-        put_signed(&mut bytes, i64::from(date.offset_minutes));
+        write_signed_varint(&mut bytes, date.millis);
+        write_signed_varint(&mut bytes, i64::from(date.offset_minutes));
         put(tag, &bytes);
     }
     if hide_in_nav {
-        put(tag::HIDE_IN_NAV, &[]);
+        put(field_tag::HIDE_IN_NAV, &[]);
     }
     let mut bytes = Vec::with_capacity(fields.len() + 32);
-    put_bytes(&mut bytes, tree.text(PRIMARY_TYPE).unwrap_or("nt:unstructured").as_bytes());
-    put_number(&mut bytes, count);
+    write_length_prefixed(
+        &mut bytes,
+        tree.text(PRIMARY_TYPE).unwrap_or("nt:unstructured").as_bytes(),
+    );
+    write_varint(&mut bytes, count);
     bytes.extend_from_slice(&fields);
-    Summary { bytes: bytes.into() }
+    NodeSummary { bytes: bytes.into() }
 }
 
 #[cfg(test)]
@@ -345,42 +364,51 @@ mod tests {
 
     fn page() -> Subtree {
         let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
-            .with("jcr:title", "Title")
-            .with("sling:resourceType", "site/page")
-            .with("cq:lastModifiedBy", "ann")
-            .with("cq:lastModified", Value::Date(Date { millis: -7, offset_minutes: 60 }))
-            .with("hideInNav", Value::Boolean(true));
+            .with_property("jcr:title", "Title")
+            .with_property("sling:resourceType", "site/page")
+            .with_property("cq:lastModifiedBy", "ann")
+            .with_property(
+                "cq:lastModified",
+                Value::Date(JcrDate { millis: -7, offset_minutes: 60 }),
+            )
+            .with_property("hideInNav", Value::Boolean(true));
         Subtree::new("page", "cq:Page").with_child(content)
     }
 
     #[test]
     fn a_header_reads_back_field_by_field() {
-        let record = Record::of(&page(), OrderKey::first()).unwrap();
-        let stored = record.encode(&mut Batch::new()).unwrap();
-        let read = Record::decode_whole(&stored).unwrap();
+        let record = ContentRecord::from_subtree(&page(), OrderKey::first()).unwrap();
+        let stored = record.encode(&mut ChunkBatch::new()).unwrap();
+        let read = ContentRecord::decode_strict(&stored).unwrap();
         let summary = &read.summary;
-        assert_eq!((summary, &read.order), (&record.summary, &OrderKey::first()));
+        assert_eq!((summary, &read.order_key), (&record.summary, &OrderKey::first()));
         assert_eq!(summary.primary_type(), "cq:Page");
         assert_eq!((summary.title(), summary.template()), (Some("Title"), None));
-        assert_eq!(summary.modified(), Some(Date { millis: -7, offset_minutes: 60 }));
-        assert_eq!((summary.modified_by(), summary.activation()), (Some("ann"), None));
-        assert!(summary.hide_in_nav() && summary.activated().is_none());
-        assert_eq!(Summary::default().title(), None);
+        assert_eq!(summary.last_modified(), Some(JcrDate { millis: -7, offset_minutes: 60 }));
+        assert_eq!((summary.last_modified_by(), summary.activation_action()), (Some("ann"), None));
+        assert!(summary.is_hidden_in_nav() && summary.activation_date().is_none());
+        assert_eq!(NodeSummary::default().title(), None);
     }
 
     #[test]
     fn records_from_elsewhere_are_checked_whole() {
-        let page = page().with("text", "too long to stay in the record ".repeat(20).as_str());
-        let stored = Record::of(&page, OrderKey::first()).unwrap().encode(&mut Batch::new());
+        let page =
+            page().with_property("text", "too long to stay in the record ".repeat(20).as_str());
+        let stored = ContentRecord::from_subtree(&page, OrderKey::first())
+            .unwrap()
+            .encode(&mut ChunkBatch::new());
         let stored = stored.unwrap();
         for at in 0..stored.bytes.len() {
             let mut cut = stored.clone();
             cut.bytes.truncate(at);
-            assert!(Record::decode_whole(&cut).is_none(), "cut at {at}");
+            assert!(ContentRecord::decode_strict(&cut).is_none(), "cut at {at}");
         }
         let mut more = stored.bytes.to_vec();
         more.push(0);
         let more = Stored { bytes: more.into(), body: stored.body };
-        assert!(Record::decode_whole(&stored).is_some() && Record::decode_whole(&more).is_none());
+        assert!(
+            ContentRecord::decode_strict(&stored).is_some()
+                && ContentRecord::decode_strict(&more).is_none()
+        );
     }
 }

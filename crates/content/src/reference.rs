@@ -3,25 +3,25 @@
 //!
 //! In: a node's path. Out: who refers to it, and what it refers to.
 //!
-//! The indexes `reference` and `link` list candidates; the properties themselves decide, so that long values, which the
+//! The indexes `reference` and `text_link` list candidates; the properties themselves decide, so that long values, which the
 //! indexes cut, are told apart.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::access::is_policy_path;
-use crate::borrowed::{BorrowedProperty, BorrowedValue};
-use crate::index::{IndexedPaths, LINK};
-use crate::link::{Link, LinkRewrite, apply, is_plain_path, links};
+use crate::borrowed_node::{BorrowedProperty, BorrowedValue};
+use crate::index::{IndexPathScope, LINK_MAP};
 use crate::subtree::JCR_CONTENT;
+use crate::text_link::{LinkRewrite, TextLink, apply_replacements, find_links, is_plain_reference};
 use crate::version::is_read_only;
 use crate::{
-    BorrowedNode, Depth, Error, Index, Node, NodePath, Property, Result, Session, Snapshot, Value,
-    ValueType,
+    BorrowedNode, Error, LookupIndex, Node, NodePath, Property, Result, Session, Snapshot,
+    SubtreeScope, Value, ValueType,
 };
 
 /// The property with a node's identifier.
-pub(crate) const UUID: &str = "jcr:uuid";
+pub(crate) const UUID_PROPERTY: &str = "jcr:uuid";
 
 /// How a property refers to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,7 +74,7 @@ impl fmt::Display for Referrer {
 
 /// What a property refers to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reference {
+pub struct NodeReference {
     /// The node that has the property.
     pub path: NodePath,
     /// The property's name.
@@ -93,10 +93,10 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn find_by_identifier(&self, identifier: &str) -> Result<Option<Node>> {
-        for path in self.look_up(Index::Uuid, identifier)? {
+        for path in self.look_up_paths(LookupIndex::Uuid, identifier)? {
             let node = self.node(&path)?;
             // The index cuts long values, and pending edits do not show in it.
-            let node = node.filter(|node| node.text(UUID).as_deref() == Some(identifier));
+            let node = node.filter(|node| node.text(UUID_PROPERTY).as_deref() == Some(identifier));
             if node.is_some() {
                 return Ok(node);
             }
@@ -110,7 +110,7 @@ impl Snapshot {
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
     pub fn referrers(&self, path: &NodePath) -> Result<Vec<Referrer>> {
-        self.referrers_to(path, Depth::Document)
+        self.find_referrers(path, SubtreeScope::Document)
     }
 
     /// Returns the properties that refer to a node or to any node below it and are not there themselves, sorted.
@@ -118,26 +118,30 @@ impl Snapshot {
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
     pub fn referrers_within(&self, path: &NodePath) -> Result<Vec<Referrer>> {
-        let mut referrers = self.referrers_to(path, Depth::Subtree)?;
+        let mut referrers = self.find_referrers(path, SubtreeScope::Subtree)?;
         referrers.retain(|referrer| !referrer.path.is_within(path));
         Ok(referrers)
     }
 
-    fn referrers_to(&self, path: &NodePath, depth: Depth) -> Result<Vec<Referrer>> {
+    fn find_referrers(&self, path: &NodePath, depth: SubtreeScope) -> Result<Vec<Referrer>> {
         let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let mut referrers = BTreeSet::new();
         let mut nodes = vec![node.clone()];
-        if depth == Depth::Subtree {
+        if depth == SubtreeScope::Subtree {
             nodes.extend(node.listed_descendants()?);
         }
         for node in nodes {
             for node in [node.child(JCR_CONTENT)?, Some(node)].into_iter().flatten() {
-                if let Some(identifier) = node.text(UUID) {
+                if let Some(identifier) = node.text(UUID_PROPERTY) {
                     self.add_referrers_by_identifier(&identifier, &mut referrers)?;
                 }
             }
         }
-        let targets = ReferredPaths { top: path, content: path.child(JCR_CONTENT)?, depth };
+        let targets = ReferenceTargets {
+            root_path: path,
+            content_path: path.child(JCR_CONTENT)?,
+            scope: depth,
+        };
         self.add_referrers_by_path(&targets, &mut referrers)?;
         Ok(referrers.into_iter().collect())
     }
@@ -147,10 +151,10 @@ impl Snapshot {
         identifier: &str,
         referrers: &mut BTreeSet<Referrer>,
     ) -> Result<()> {
-        for path in self.look_up(Index::Reference, identifier)? {
+        for path in self.look_up_paths(LookupIndex::Reference, identifier)? {
             let Some(node) = self.node(&path)? else { continue };
-            let Some(node) = node.borrowed() else { continue };
-            for (property, kind) in refers(node, identifier) {
+            let Some(node) = node.as_borrowed() else { continue };
+            for (property, kind) in referring_properties(node, identifier) {
                 referrers.insert(Referrer { path: path.clone(), property, kind });
             }
         }
@@ -159,20 +163,20 @@ impl Snapshot {
 
     fn add_referrers_by_path(
         &self,
-        targets: &ReferredPaths<'_>,
+        targets: &ReferenceTargets<'_>,
         referrers: &mut BTreeSet<Referrer>,
     ) -> Result<()> {
         let mut candidates = BTreeSet::new();
-        for map in [Index::Reference.name(), LINK] {
-            for (target, wanted) in targets.ranges() {
-                candidates.extend(self.listed_referrers(map, target.as_str(), wanted)?);
+        for map in [LookupIndex::Reference.map_name(), LINK_MAP] {
+            for (target, wanted) in targets.index_path_scopes() {
+                candidates.extend(self.indexed_referrers(map, target.as_str(), wanted)?);
             }
         }
         for path in candidates {
             let Some(node) = self.node(&path)? else { continue };
-            let Some(node) = node.borrowed() else { continue };
+            let Some(node) = node.as_borrowed() else { continue };
             for (name, property) in node.properties() {
-                for kind in self.kinds_of_references(&path, (name, property), targets)? {
+                for kind in self.reference_kinds(&path, (name, property), targets)? {
                     let property = name.to_owned();
                     referrers.insert(Referrer { path: path.clone(), property, kind });
                 }
@@ -182,26 +186,26 @@ impl Snapshot {
     }
 
     /// Returns how a property refers to one of these paths.
-    fn kinds_of_references(
+    fn reference_kinds(
         &self,
         node: &NodePath,
         (name, property): (&str, BorrowedProperty<'_>),
-        targets: &ReferredPaths<'_>,
+        targets: &ReferenceTargets<'_>,
     ) -> Result<BTreeSet<ReferenceKind>> {
         let mut kinds = BTreeSet::new();
         for value in property.values() {
             let BorrowedValue::Text(value_type, text) = value else { continue };
-            if is_plain_path(value_type, text)
-                && NodePath::new(text).is_ok_and(|path| targets.has(&path))
+            if is_plain_reference(value_type, text)
+                && NodePath::new(text).is_ok_and(|path| targets.contains(&path))
             {
                 kinds.insert(ReferenceKind::Path);
                 continue;
             }
-            for link in links(node, name, (value_type, text)) {
-                if !link.candidates.iter().any(|path| targets.may_have(path)) {
+            for link in find_links(node, name, (value_type, text)) {
+                if !link.candidate_paths.iter().any(|path| targets.can_contain(path)) {
                     continue;
                 }
-                if self.target_of(&link)?.is_some_and(|target| targets.has(&target)) {
+                if self.link_target(&link)?.is_some_and(|target| targets.contains(&target)) {
                     kinds.insert(link.kind);
                 }
             }
@@ -210,8 +214,8 @@ impl Snapshot {
     }
 
     /// Returns the node that a link means: the first of its candidates that exists.
-    fn target_of(&self, link: &Link) -> Result<Option<NodePath>> {
-        for path in &link.candidates {
+    fn link_target(&self, link: &TextLink) -> Result<Option<NodePath>> {
+        for path in &link.candidate_paths {
             let path = NodePath::new(path)?;
             if self.node(&path)?.is_some() {
                 return Ok(Some(path));
@@ -224,10 +228,10 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
-    pub fn references_of(&self, path: &NodePath) -> Result<Vec<Reference>> {
+    pub fn references_in_document(&self, path: &NodePath) -> Result<Vec<NodeReference>> {
         let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let mut references = Vec::new();
-        if let Some(node) = node.borrowed() {
+        if let Some(node) = node.as_borrowed() {
             self.collect_references(path, node, &mut references)?;
         }
         references.sort();
@@ -239,17 +243,17 @@ impl Snapshot {
         &self,
         path: &NodePath,
         node: BorrowedNode<'_>,
-        references: &mut Vec<Reference>,
+        references: &mut Vec<NodeReference>,
     ) -> Result<()> {
         for (name, property) in node.properties() {
-            for (kind, text) in targets(property) {
+            for (kind, text) in property_targets(property) {
                 let target = match kind {
                     ReferenceKind::Path => {
                         NodePath::new(text).ok().map(|path| self.node(&path)).transpose()?.flatten()
                     }
                     _ => self.find_by_identifier(text)?,
                 };
-                references.push(Reference {
+                references.push(NodeReference {
                     path: path.clone(),
                     property: name.to_owned(),
                     kind,
@@ -272,27 +276,33 @@ impl Snapshot {
         &self,
         path: &NodePath,
         (name, property): (&str, BorrowedProperty<'_>),
-        references: &mut Vec<Reference>,
+        references: &mut Vec<NodeReference>,
     ) -> Result<()> {
         for value in property.values() {
             let BorrowedValue::Text(value_type, text) = value else { continue };
-            for link in links(path, name, (value_type, text)) {
-                let target = self.target_of(&link)?;
+            for link in find_links(path, name, (value_type, text)) {
+                let target = self.link_target(&link)?;
                 let meant = target.as_ref().map(NodePath::as_str);
                 // Such a path is a reference by path already, whether its node is there or not.
                 let is_known =
-                    is_plain_path(value_type, text) && meant.is_none_or(|path| path == text);
-                let Some(meant) = meant.or(link.candidates.first().map(String::as_str)) else {
+                    is_plain_reference(value_type, text) && meant.is_none_or(|path| path == text);
+                let Some(meant) = meant.or(link.candidate_paths.first().map(String::as_str)) else {
                     continue;
                 };
                 // Other properties that may hold tags hold other names, too.
                 let is_other_name =
                     link.kind == ReferenceKind::Tag && target.is_none() && name != "cq:tags";
-                let is_prose = target.is_none() && link.may_be_prose(text);
+                let is_prose = target.is_none() && link.can_be_prose(text);
                 if !is_known && !is_other_name && !is_prose {
                     let text = meant.to_owned();
                     let (path, property) = (path.clone(), name.to_owned());
-                    references.push(Reference { path, property, kind: link.kind, text, target });
+                    references.push(NodeReference {
+                        path,
+                        property,
+                        kind: link.kind,
+                        text,
+                        target,
+                    });
                 }
             }
         }
@@ -301,52 +311,55 @@ impl Snapshot {
 }
 
 /// The paths to which references are looked for.
-struct ReferredPaths<'a> {
-    top: &'a NodePath,
+struct ReferenceTargets<'a> {
+    root_path: &'a NodePath,
     /// That of the content of the top node.
-    content: NodePath,
-    depth: Depth,
+    content_path: NodePath,
+    scope: SubtreeScope,
 }
 
-impl ReferredPaths<'_> {
+impl ReferenceTargets<'_> {
     /// Returns the ranges of an index of paths that are about these.
-    fn ranges(&self) -> Vec<(&NodePath, IndexedPaths)> {
-        match self.depth {
-            Depth::Subtree => {
-                vec![(self.top, IndexedPaths::Exact), (self.top, IndexedPaths::Below)]
+    fn index_path_scopes(&self) -> Vec<(&NodePath, IndexPathScope)> {
+        match self.scope {
+            SubtreeScope::Subtree => {
+                vec![
+                    (self.root_path, IndexPathScope::Exact),
+                    (self.root_path, IndexPathScope::Descendants),
+                ]
             }
-            Depth::Document => vec![
-                (self.top, IndexedPaths::Exact),
-                (&self.content, IndexedPaths::Exact),
-                (&self.content, IndexedPaths::Below),
+            SubtreeScope::Document => vec![
+                (self.root_path, IndexPathScope::Exact),
+                (&self.content_path, IndexPathScope::Exact),
+                (&self.content_path, IndexPathScope::Descendants),
             ],
         }
     }
 
-    fn has(&self, path: &NodePath) -> bool {
-        match self.depth {
-            Depth::Subtree => path.is_within(self.top),
-            Depth::Document => path == self.top || path.is_within(&self.content),
+    fn contains(&self, path: &NodePath) -> bool {
+        match self.scope {
+            SubtreeScope::Subtree => path.is_within(self.root_path),
+            SubtreeScope::Document => path == self.root_path || path.is_within(&self.content_path),
         }
     }
 
-    fn may_have(&self, path: &str) -> bool {
-        path.starts_with(self.top.as_str())
+    fn can_contain(&self, path: &str) -> bool {
+        path.starts_with(self.root_path.as_str())
     }
 }
 
 /// References that a move rewrote, and those that it had to leave as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RewrittenReferences {
+pub struct ReferenceRewriteReport {
     /// The properties that refer to the new path now, sorted.
-    pub rewritten: Vec<Referrer>,
+    pub rewritten_referrers: Vec<Referrer>,
     /// The properties that go on referring to the old path, sorted.
-    pub kept: Vec<KeptReference>,
+    pub skipped_references: Vec<SkippedReference>,
 }
 
 /// A reference that a move left as it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KeptReference {
+pub struct SkippedReference {
     /// The property.
     pub referrer: Referrer,
     /// Why it was not rewritten.
@@ -365,20 +378,21 @@ impl Session {
         &mut self,
         from: &NodePath,
         to: &NodePath,
-    ) -> Result<RewrittenReferences> {
-        let begun = self.begun();
-        let referrers = begun.referrers_to(from, Depth::Subtree)?;
-        let mut done = RewrittenReferences::default();
+    ) -> Result<ReferenceRewriteReport> {
+        let begun = self.base_snapshot();
+        let referrers = begun.find_referrers(from, SubtreeScope::Subtree)?;
+        let mut done = ReferenceRewriteReport::default();
         for referrer in referrers {
             if matches!(referrer.kind, ReferenceKind::Strong | ReferenceKind::Weak) {
                 continue;
             }
-            let path = referrer.path.rebased(from, to).unwrap_or_else(|| referrer.path.clone());
+            let path = referrer.path.rebase(from, to).unwrap_or_else(|| referrer.path.clone());
             let Some(node) = self.node(&path)? else { continue };
             let Some(property) = node.property(&referrer.property) else { continue };
-            let rewriting = Rewriting { begun: &begun, node: &referrer.path, from, to };
-            let changed = rewriting.property(&referrer.property, &property)?;
-            let kept = |reason| KeptReference {
+            let rewriting =
+                ReferenceRewriter { base_snapshot: &begun, node_path: &referrer.path, from, to };
+            let changed = rewriting.rewrite_property(&referrer.property, &property)?;
+            let kept = |reason| SkippedReference {
                 referrer: Referrer { path: path.clone(), ..referrer.clone() },
                 reason,
             };
@@ -386,47 +400,52 @@ impl Session {
                 // Another reference of the property had it rewritten.
                 Some(changed) if changed == property => {}
                 Some(_) if is_policy_path(path.as_str()) => {
-                    done.kept.push(kept("the reference is a part of a policy"));
+                    done.skipped_references.push(kept("the reference is a part of a policy"));
                 }
-                None => done.kept.push(kept("the spelling of the reference is not understood")),
+                None => done
+                    .skipped_references
+                    .push(kept("the spelling of the reference is not understood")),
                 Some(_) if is_read_only(&node)? => {
-                    done.kept.push(kept("the node is checked in"));
+                    done.skipped_references.push(kept("the node is checked in"));
                 }
-                Some(_) if !self.may_alter(&path, node.primary_type(), &referrer.property) => {
-                    done.kept.push(kept("the property may not be changed by the user"));
+                Some(_)
+                    if !self.can_alter_property(&path, node.primary_type(), &referrer.property) =>
+                {
+                    done.skipped_references
+                        .push(kept("the property may not be changed by the user"));
                 }
                 Some(changed) => {
                     drop(node);
                     self.set_property(&path, &referrer.property, changed)?;
-                    done.rewritten.push(Referrer { path, ..referrer });
+                    done.rewritten_referrers.push(Referrer { path, ..referrer });
                 }
             }
         }
-        done.rewritten.sort();
-        done.kept.sort();
+        done.rewritten_referrers.sort();
+        done.skipped_references.sort();
         Ok(done)
     }
 }
 
 /// How the references of a node are rewritten.
-struct Rewriting<'a> {
+struct ReferenceRewriter<'a> {
     /// The state in which links are resolved: that before the move.
-    begun: &'a Snapshot,
+    base_snapshot: &'a Snapshot,
     /// The node in that state.
-    node: &'a NodePath,
+    node_path: &'a NodePath,
     from: &'a NodePath,
     to: &'a NodePath,
 }
 
-impl Rewriting<'_> {
+impl ReferenceRewriter<'_> {
     /// Returns a property with other references; nothing if a reference could not be rewritten.
-    fn property(&self, name: &str, property: &Property) -> Result<Option<Property>> {
+    fn rewrite_property(&self, name: &str, property: &Property) -> Result<Option<Property>> {
         match property {
-            Property::Single(value) => Ok(self.value(name, value)?.map(Property::Single)),
+            Property::Single(value) => Ok(self.rewrite_value(name, value)?.map(Property::Single)),
             Property::List(value_type, values) => {
                 let mut rewritten = Vec::new();
                 for value in values {
-                    let Some(value) = self.value(name, value)? else { return Ok(None) };
+                    let Some(value) = self.rewrite_value(name, value)? else { return Ok(None) };
                     rewritten.push(value);
                 }
                 Ok(Some(Property::List(*value_type, rewritten)))
@@ -434,46 +453,52 @@ impl Rewriting<'_> {
         }
     }
 
-    fn value(&self, name: &str, value: &Value) -> Result<Option<Value>> {
+    fn rewrite_value(&self, name: &str, value: &Value) -> Result<Option<Value>> {
         let (text, wrap): (&str, fn(String) -> Value) = match value {
             Value::String(text) => (text, Value::String),
             Value::Path(text) => (text, Value::Path),
             Value::Uri(text) => (text, Value::Uri),
             _ => return Ok(Some(value.clone())),
         };
-        if is_plain_path(value.value_type(), text)
+        if is_plain_reference(value.value_type(), text)
             && let Ok(path) = NodePath::new(text)
-            && self.begun.node(&path)?.is_some()
+            && self.base_snapshot.node(&path)?.is_some()
         {
-            let moved = path.rebased(self.from, self.to);
+            let moved = path.rebase(self.from, self.to);
             return Ok(Some(moved.map_or_else(|| value.clone(), |to| wrap(to.to_string()))));
         }
-        let rewrite = LinkRewrite { text, from: self.from, to: self.to };
+        let rewrite = LinkRewrite { text, source: self.from, destination: self.to };
         let mut replacements = Vec::new();
-        for link in links(self.node, name, (value.value_type(), text)) {
-            let Some(target) = self.begun.target_of(&link)? else { continue };
+        for link in find_links(self.node_path, name, (value.value_type(), text)) {
+            let Some(target) = self.base_snapshot.link_target(&link)? else { continue };
             if !target.is_within(self.from) {
                 continue;
             }
-            let Some(replacement) = rewrite.replacement(&link, &target) else { return Ok(None) };
+            let Some(replacement) = rewrite.replacement_for(&link, &target) else {
+                return Ok(None);
+            };
             replacements.push(replacement);
         }
-        Ok(Some(wrap(apply(text, replacements))))
+        Ok(Some(wrap(apply_replacements(text, replacements))))
     }
 }
 
 /// Returns the properties of a node that hold an identifier or path, with how.
-pub(crate) fn refers(node: BorrowedNode<'_>, target: &str) -> Vec<(String, ReferenceKind)> {
+pub(crate) fn referring_properties(
+    node: BorrowedNode<'_>,
+    target: &str,
+) -> Vec<(String, ReferenceKind)> {
     let mut found = Vec::new();
     for (name, property) in node.properties() {
-        let kind = targets(property).find(|(_, text)| *text == target).map(|(kind, _)| kind);
+        let kind =
+            property_targets(property).find(|(_, text)| *text == target).map(|(kind, _)| kind);
         found.extend(kind.map(|kind| (name.to_owned(), kind)));
     }
     found
 }
 
 /// Returns what a property refers to: identifiers, and texts that are absolute paths.
-fn targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = (ReferenceKind, &str)> {
+fn property_targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = (ReferenceKind, &str)> {
     property.values().filter_map(|value| {
         let BorrowedValue::Text(value_type, text) = value else { return None };
         match value_type {

@@ -8,136 +8,137 @@ use std::time::SystemTime;
 use arc_swap::ArcSwapOption;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tympan_blobs::{BlobStore, MemoryBlobs};
+use tympan_blobs::{BlobStore, MemoryBlobStore};
 use tympan_store::{
-    Batch, ChunkId, ChunkStore, Committer, Hold, LocalStore, Map, Pin, ReadChunks, RefUpdate, Root,
+    ChunkBatch, ChunkId, ChunkStore, CollectionHold, LocalStore, ReadChunks, RefCommitter,
+    RefUpdate, RootPin, SortedMap, StoreRoot,
 };
 
-use crate::access::AccessCache;
-use crate::body::Body;
-use crate::changes::{KnownMoves, Recent};
-use crate::index::ORDER;
-use crate::index_build::{self, Builds};
-use crate::order::OrderKey;
-use crate::property_index::DefinitionCache;
-use crate::record::Record;
-use crate::snapshot::{ChildPlaces, Place, PlaceKey, View};
+use crate::access::AccessPolicyCache;
+use crate::change_feed::{MoveCache, RecentRevisions};
+use crate::document_body::DocumentBody;
+use crate::index::ORDER_MAP;
+use crate::index_build::{self, IndexBuildTracker};
+use crate::node_type::{MAX_CACHED_RULES, NodeTypeRulesCache};
+use crate::order_key::OrderKey;
+use crate::property_index::IndexDefinitionCache;
+use crate::record::ContentRecord;
+use crate::snapshot::{ChildLocations, NodeLocation, NodeLocationKey, SnapshotView};
 use crate::subtree::PRIMARY_TYPE;
-use crate::types::{MAX_RULES, RulesCache};
-use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, keys, siblings};
+use crate::{Error, NodePath, Property, Result, Session, Snapshot, Subtree, record_key, sibling};
 
 /// The branch that visitors and authors see.
-pub(crate) const MAIN: &str = "main";
+pub(crate) const MAIN_BRANCH: &str = "main";
 /// The type of the root node that a new repository begins with.
-pub(crate) const ROOT_TYPE: &str = "rep:root";
+pub(crate) const ROOT_NODE_TYPE: &str = "rep:root";
 /// The map of records by path.
-pub(crate) const CONTENT: &str = "content";
+pub(crate) const CONTENT_MAP: &str = "content";
 /// Memory for opened bodies, in bytes.
 const BODY_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// How many nodes are remembered with the place they were found at: about 500 bytes each.
-const MAX_PLACES: usize = 16_384;
+const MAX_CACHED_LOCATIONS: usize = 16_384;
 /// How many paths at which there is nothing are remembered: about 200 bytes each. Visitors make them up without end.
-const MAX_ABSENT: usize = 8192;
+const MAX_CACHED_ABSENT_PATHS: usize = 8192;
 /// How many children are remembered in lists of all children of a node, about 500 bytes each.
-const MAX_LISTED: u64 = 16_384;
+const MAX_CACHED_LIST_CHILDREN: u64 = 16_384;
 /// Up to this many documents, indexes are built when a repository is opened.
-const SMALL: u64 = 1_000;
+const MAX_INDEXED_AT_OPEN: u64 = 1_000;
 
 /// The content of one instance. Cloning is cheap; clones are the same repository.
 #[derive(Clone)]
-pub struct Repository(pub(crate) Arc<Shared>);
+pub struct Repository(pub(crate) Arc<RepositoryState>);
 
 /// What all sessions of a repository share.
-pub(crate) struct Shared {
+pub(crate) struct RepositoryState {
     pub(crate) chunks: Arc<dyn ChunkStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
     /// The branch that is read and committed to.
     pub(crate) branch: String,
-    pub(crate) bodies: Arc<BodyCache>,
+    pub(crate) cache: Arc<RepositoryCache>,
     /// How sessions commit; nothing in what commits themselves read through.
-    pub(crate) commits: Option<Commits>,
+    pub(crate) session_committer: Option<SessionCommitter>,
     /// The newest state that was asked for.
-    latest: ArcSwapOption<Latest>,
+    latest_revision: ArcSwapOption<LatestRevision>,
     /// The newest revisions, for the change feed.
-    pub(crate) recent: Recent,
+    pub(crate) recent_revisions: RecentRevisions,
 }
 
-struct Latest {
-    pin: Pin,
-    content: Map,
+struct LatestRevision {
+    pin: RootPin,
+    content_map: SortedMap,
 }
 
 /// What brings the sessions of a process together in one commit.
-pub(crate) struct Commits {
-    pub(crate) committer: Committer,
+pub(crate) struct SessionCommitter {
+    pub(crate) committer: RefCommitter,
     /// The repository as commits leave it that are not durable yet.
-    pub(crate) staged: Arc<Shared>,
+    pub(crate) staged_state: Arc<RepositoryState>,
 }
 
 /// Opened bodies by hash, bounded in bytes; where nodes and their children were found, and where nothing was, by content map and path; compiled policies; what is
 /// known about property indexes; and the moves of a revision that is read page by page.
-pub(crate) struct BodyCache {
-    bodies: Cache<ChunkId, Arc<Body>, BodyWeight>,
-    pub(crate) places: Cache<PlaceKey, Arc<Place>>,
+pub(crate) struct RepositoryCache {
+    bodies: Cache<ChunkId, Arc<DocumentBody>, BodyWeighter>,
+    pub(crate) locations: Cache<NodeLocationKey, Arc<NodeLocation>>,
     /// Where there is nothing: addresses with extensions are looked for as they are before their nodes are.
-    pub(crate) absent: Cache<PlaceKey, ()>,
+    pub(crate) absent_paths: Cache<NodeLocationKey, ()>,
     /// The children of nodes that do not have very many, in order: those that have records of their own, or, where none may
     /// have one, those inside the document.
-    pub(crate) listings: Cache<PlaceKey, Arc<ChildPlaces>, ListingWeight>,
-    pub(crate) rules: RulesCache,
-    pub(crate) access: AccessCache,
-    pub(crate) definitions: DefinitionCache,
-    pub(crate) builds: Builds,
-    pub(crate) moves: KnownMoves,
+    pub(crate) child_locations: Cache<NodeLocationKey, Arc<ChildLocations>, ListingWeighter>,
+    pub(crate) node_type_rules: NodeTypeRulesCache,
+    pub(crate) access_policies: AccessPolicyCache,
+    pub(crate) index_definitions: IndexDefinitionCache,
+    pub(crate) index_builds: IndexBuildTracker,
+    pub(crate) moves: MoveCache,
 }
 
 #[derive(Clone)]
-struct BodyWeight;
+struct BodyWeighter;
 
-impl Weighter<ChunkId, Arc<Body>> for BodyWeight {
-    fn weight(&self, _: &ChunkId, body: &Arc<Body>) -> u64 {
-        body.weight()
+impl Weighter<ChunkId, Arc<DocumentBody>> for BodyWeighter {
+    fn weight(&self, _: &ChunkId, body: &Arc<DocumentBody>) -> u64 {
+        body.memory_size()
     }
 }
 
 /// The memory of a list: what it is found by counts as one child more.
 #[derive(Clone)]
-pub(crate) struct ListingWeight;
+pub(crate) struct ListingWeighter;
 
-impl Weighter<PlaceKey, Arc<ChildPlaces>> for ListingWeight {
-    fn weight(&self, _: &PlaceKey, children: &Arc<ChildPlaces>) -> u64 {
+impl Weighter<NodeLocationKey, Arc<ChildLocations>> for ListingWeighter {
+    fn weight(&self, _: &NodeLocationKey, children: &Arc<ChildLocations>) -> u64 {
         children.len() as u64 + 1
     }
 }
 
-impl Shared {
+impl RepositoryState {
     /// Returns the reading side of the chunk store.
-    pub(crate) fn reads(&self) -> &dyn ReadChunks {
+    pub(crate) fn chunk_reader(&self) -> &dyn ReadChunks {
         &*self.chunks
     }
 }
 
-impl BodyCache {
+impl RepositoryCache {
     fn new() -> Self {
         Self {
-            bodies: Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeight),
-            places: Cache::new(MAX_PLACES),
-            absent: Cache::new(MAX_ABSENT),
-            listings: Cache::with_weighter(1024, MAX_LISTED, ListingWeight),
-            rules: RulesCache::new(MAX_RULES),
-            access: AccessCache::default(),
-            definitions: DefinitionCache::default(),
-            builds: Builds::default(),
-            moves: KnownMoves::default(),
+            bodies: Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeighter),
+            locations: Cache::new(MAX_CACHED_LOCATIONS),
+            absent_paths: Cache::new(MAX_CACHED_ABSENT_PATHS),
+            child_locations: Cache::with_weighter(1024, MAX_CACHED_LIST_CHILDREN, ListingWeighter),
+            node_type_rules: NodeTypeRulesCache::new(MAX_CACHED_RULES),
+            access_policies: AccessPolicyCache::default(),
+            index_definitions: IndexDefinitionCache::default(),
+            index_builds: IndexBuildTracker::default(),
+            moves: MoveCache::default(),
         }
     }
 
     /// Returns the cached body, or loads and keeps it.
-    pub(crate) fn get_or_insert_with(
+    pub(crate) fn get_or_load_body(
         &self,
         id: &ChunkId,
-        load: impl FnOnce() -> Result<Arc<Body>>,
-    ) -> Result<Arc<Body>> {
+        load: impl FnOnce() -> Result<Arc<DocumentBody>>,
+    ) -> Result<Arc<DocumentBody>> {
         self.bodies.get_or_insert_with(id, load)
     }
 }
@@ -148,34 +149,42 @@ impl Repository {
     /// # Errors
     /// If the store fails, or `main` is not a content root.
     pub fn open(chunks: Arc<dyn ChunkStore>, blobs: Arc<dyn BlobStore>) -> Result<Self> {
-        if chunks.read_ref(MAIN)?.is_none() {
-            begin(&*chunks)?;
+        if chunks.read_ref(MAIN_BRANCH)?.is_none() {
+            write_initial_state(&*chunks)?;
         }
-        index_at_open(&*chunks)?;
-        Self::on(chunks, blobs, Arc::new(BodyCache::new()), MAIN)
+        build_missing_indexes(&*chunks)?;
+        Self::open_stores_on_branch(chunks, blobs, Arc::new(RepositoryCache::new()), MAIN_BRANCH)
     }
 
     /// Opens the content on one branch.
-    pub(crate) fn on(
+    pub(crate) fn open_stores_on_branch(
         chunks: Arc<dyn ChunkStore>,
         blobs: Arc<dyn BlobStore>,
-        bodies: Arc<BodyCache>,
+        bodies: Arc<RepositoryCache>,
         branch: &str,
     ) -> Result<Self> {
-        let committer = Committer::new(chunks.clone(), branch);
-        let staged = Shared {
-            chunks: committer.staged(),
+        let committer = RefCommitter::new(chunks.clone(), branch);
+        let staged = RepositoryState {
+            chunks: committer.staged_store(),
             blobs: blobs.clone(),
             branch: branch.to_owned(),
-            bodies: bodies.clone(),
-            commits: None,
-            latest: ArcSwapOption::empty(),
-            recent: Recent::default(),
+            cache: bodies.clone(),
+            session_committer: None,
+            latest_revision: ArcSwapOption::empty(),
+            recent_revisions: RecentRevisions::default(),
         };
-        let commits = Some(Commits { committer, staged: Arc::new(staged) });
-        let (latest, recent) = (ArcSwapOption::empty(), Recent::default());
+        let commits = Some(SessionCommitter { committer, staged_state: Arc::new(staged) });
+        let (latest, recent) = (ArcSwapOption::empty(), RecentRevisions::default());
         let branch = branch.to_owned();
-        let shared = Shared { chunks, blobs, branch, bodies, commits, latest, recent };
+        let shared = RepositoryState {
+            chunks,
+            blobs,
+            branch,
+            cache: bodies,
+            session_committer: commits,
+            latest_revision: latest,
+            recent_revisions: recent,
+        };
         let repository = Self(Arc::new(shared));
         repository.snapshot()?;
         Ok(repository)
@@ -185,8 +194,8 @@ impl Repository {
     ///
     /// # Errors
     /// If the store refuses, which memory does not.
-    pub fn memory() -> Result<Self> {
-        Self::open(Arc::new(LocalStore::memory()?), Arc::new(MemoryBlobs::default()))
+    pub fn in_memory() -> Result<Self> {
+        Self::open(Arc::new(LocalStore::open_in_memory()?), Arc::new(MemoryBlobStore::default()))
     }
 
     /// Pins the newest state of the branch.
@@ -194,16 +203,18 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let root = self.head()?;
-        if let Some(latest) = self.0.latest.load().as_ref()
+        let root = self.head_root()?;
+        if let Some(latest) = self.0.latest_revision.load().as_ref()
             && latest.pin.root() == root
         {
-            return Ok(self.open_pinned(latest.pin.clone(), latest.content));
+            return Ok(self.snapshot_of_pin(latest.pin.clone(), latest.content_map));
         }
-        let pin = self.0.chunks.pin(root);
-        let content = self.content_of(&root)?;
-        self.0.latest.store(Some(Arc::new(Latest { pin: pin.clone(), content })));
-        Ok(self.open_pinned(pin, content))
+        let pin = self.0.chunks.pin_root(root);
+        let content = self.content_map_of(&root)?;
+        self.0
+            .latest_revision
+            .store(Some(Arc::new(LatestRevision { pin: pin.clone(), content_map: content })));
+        Ok(self.snapshot_of_pin(pin, content))
     }
 
     /// Pins the state with this root, which the caller has from `main`, its history or a lease.
@@ -211,29 +222,29 @@ impl Repository {
     /// # Errors
     /// If the store fails or the root holds no content.
     pub fn snapshot_at(&self, root: ChunkId) -> Result<Snapshot> {
-        let pin = self.0.chunks.pin(root);
-        let content = self.content_of(&root)?;
-        Ok(self.open_pinned(pin, content))
+        let pin = self.0.chunks.pin_root(root);
+        let content = self.content_map_of(&root)?;
+        Ok(self.snapshot_of_pin(pin, content))
     }
 
-    fn open_pinned(&self, pin: Pin, content: Map) -> Snapshot {
-        Snapshot::of_view(View::pinned(self.0.clone(), pin, content))
+    fn snapshot_of_pin(&self, pin: RootPin, content: SortedMap) -> Snapshot {
+        Snapshot::from_view(SnapshotView::pinned(self.0.clone(), pin, content))
     }
 
-    fn content_of(&self, root: &ChunkId) -> Result<Map> {
-        let maps = Root::read(self.0.reads(), root)?.maps;
-        maps.get(CONTENT).copied().ok_or(Error::NotContent(*root))
+    fn content_map_of(&self, root: &ChunkId) -> Result<SortedMap> {
+        let maps = StoreRoot::read(self.0.chunk_reader(), root)?.maps;
+        maps.get(CONTENT_MAP).copied().ok_or(Error::MissingContentMap(*root))
     }
 
     /// Returns the root of the newest state of the branch: what followers compare with the root they have digested.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn head(&self) -> Result<ChunkId> {
+    pub fn head_root(&self) -> Result<ChunkId> {
         self.0
             .chunks
             .read_ref(&self.0.branch)?
-            .ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))
+            .ok_or(Error::MissingContentMap(ChunkId::from_bytes([0; 32])))
     }
 
     /// Begins a session of `user` on the newest state.
@@ -248,8 +259,8 @@ impl Repository {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn hold(&self) -> Result<Hold> {
-        Ok(self.0.chunks.hold()?)
+    pub fn hold_blobs(&self) -> Result<CollectionHold> {
+        Ok(self.0.chunks.begin_hold()?)
     }
 
     /// Returns the blob store.
@@ -266,55 +277,59 @@ impl Repository {
 }
 
 /// Writes the first state: a root node and nothing else.
-fn begin(chunks: &dyn ChunkStore) -> Result<()> {
+fn write_initial_state(chunks: &dyn ChunkStore) -> Result<()> {
     let mut root = Subtree::default();
-    root.properties.insert(PRIMARY_TYPE.to_owned(), Property::name(ROOT_TYPE));
-    let mut batch = Batch::default();
-    let record = Record::of(&root, OrderKey::default()).ok_or(Error::Damaged {
+    root.properties.insert(PRIMARY_TYPE.to_owned(), Property::name(ROOT_NODE_TYPE));
+    let mut batch = ChunkBatch::default();
+    let record = ContentRecord::from_subtree(&root, OrderKey::default()).ok_or(Error::Damaged {
         path: NodePath::root(),
         reason: "the first record cannot be written",
     })?;
     let stored = record.encode(&mut batch)?;
-    let content =
-        Map::build(&mut batch, std::iter::once((keys::key_of(&NodePath::root())?, stored)))?;
-    let maps = [(CONTENT.to_owned(), content)].into();
-    write_main(chunks, batch, maps, None, "begin")
+    let content = SortedMap::build(
+        &mut batch,
+        std::iter::once((record_key::record_key(&NodePath::root())?, stored)),
+    )?;
+    let maps = [(CONTENT_MAP.to_owned(), content)].into();
+    commit_to_main(chunks, batch, maps, None, "begin")
 }
 
 /// Builds what the newest state of `main` lacks if it is from before it: the map of order keys, and the property indexes
 /// of a repository that is small. Those of a large one are built while it runs (`index_build`).
-fn index_at_open(chunks: &dyn ChunkStore) -> Result<()> {
-    let head = chunks.read_ref(MAIN)?.ok_or(Error::NotContent(ChunkId::from_bytes([0; 32])))?;
-    let before = Root::read(chunks, &head)?.maps;
-    let content = before.get(CONTENT).copied().ok_or(Error::NotContent(head))?;
-    let mut batch = Batch::default();
+fn build_missing_indexes(chunks: &dyn ChunkStore) -> Result<()> {
+    let head = chunks
+        .read_ref(MAIN_BRANCH)?
+        .ok_or(Error::MissingContentMap(ChunkId::from_bytes([0; 32])))?;
+    let before = StoreRoot::read(chunks, &head)?.maps;
+    let content = before.get(CONTENT_MAP).copied().ok_or(Error::MissingContentMap(head))?;
+    let mut batch = ChunkBatch::default();
     let mut maps = before.clone();
-    if !maps.contains_key(ORDER) {
-        maps.insert(ORDER.to_owned(), siblings::build(chunks, &mut batch, content)?);
+    if !maps.contains_key(ORDER_MAP) {
+        maps.insert(ORDER_MAP.to_owned(), sibling::build_order_map(chunks, &mut batch, content)?);
     }
-    if content.count(chunks)? <= SMALL {
-        index_build::build_missing(chunks, &mut batch, content, &mut maps)?;
+    if content.count_records(chunks)? <= MAX_INDEXED_AT_OPEN {
+        index_build::build_missing_maps(chunks, &mut batch, content, &mut maps)?;
     }
     if maps == before {
         return Ok(());
     }
-    write_main(chunks, batch, maps, Some(head), "index the order of children")
+    commit_to_main(chunks, batch, maps, Some(head), "index the order of children")
 }
 
 /// Writes a state that no user asked for.
-fn write_main(
+fn commit_to_main(
     chunks: &dyn ChunkStore,
-    mut batch: Batch,
-    maps: BTreeMap<String, Map>,
+    mut batch: ChunkBatch,
+    maps: BTreeMap<String, SortedMap>,
     expected: Option<ChunkId>,
     message: &str,
 ) -> Result<()> {
-    let new = Root { maps }.write(&mut batch)?;
-    batch.move_ref(RefUpdate {
-        name: MAIN.to_owned(),
-        expected,
-        new: Some(new),
-        at: SystemTime::UNIX_EPOCH,
+    let new = StoreRoot { maps }.write(&mut batch)?;
+    batch.add_ref_update(RefUpdate {
+        name: MAIN_BRANCH.to_owned(),
+        expected_root: expected,
+        new_root: Some(new),
+        updated_at: SystemTime::UNIX_EPOCH,
         author: "system".to_owned(),
         message: message.to_owned(),
     });

@@ -1,19 +1,19 @@
 //! Sessions: one user's view and pending edits over one revision.
 //!
-//! In: edits by path. Out: a [`Snapshot`] that shows them, and with [`Session::commit`] a new revision.
+//! In: edits by path. Out: a [`Snapshot`] that shows them, and with [`Session::commit_edits`] a new revision.
 //!
 //! Invariants
 //! * A session sees the state it began with and its own edits, nothing else, until it commits.
-//! * Records are cut by the rule of `boundary` at every edit, so a type change moves children in or out of their
+//! * Records are cut by the rule of `document_boundary` at every edit, so a type change moves children in or out of their
 //!   parent's record at once.
 //! * A failed commit leaves the pending edits as they were.
 //!
-//! `document` has the document that is being edited, `copy` moves and copies, `order` puts siblings in order, `tag` leads from
+//! `edited_document` has the document that is being edited, `node_copy` moves and copies, `order` puts siblings in order, `tag` leads from
 //! where a tag was to where it is.
 
-mod copy;
-mod document;
-mod order;
+mod edited_document;
+mod node_copy;
+mod sibling_order;
 mod tag;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,24 +21,24 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{ChunkId, Hold};
+use tympan_store::{ChunkId, CollectionHold};
 
-use self::document::Hot;
-use crate::access::{self, Gate, Inner, Rulings};
-use crate::boundary::is_container;
-use crate::commit::Checks;
-use crate::order::OrderKey;
-use crate::record::Record;
-use crate::repository::{MAIN, Repository};
-use crate::snapshot::View;
-use crate::version::{Passes, check_privilege};
-use crate::withdrawal::ReplicationNotes;
+use self::edited_document::EditedDocument;
+use crate::access::{self, AccessGate, AccessPolicyIds, RecordExtent};
+use crate::commit::CommitChecks;
+use crate::document_boundary::is_container;
+use crate::order_key::OrderKey;
+use crate::record::ContentRecord;
+use crate::repository::{MAIN_BRANCH, Repository};
+use crate::snapshot::SnapshotView;
+use crate::version::{CheckInBypass, check_version_privilege};
+use crate::withdrawal::ReplicationChanges;
 use crate::{
-    BlobId, Conflict, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree,
-    Viewer, check_name, commit, keys,
+    BlobId, Error, MergeConflict, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree,
+    Viewer, check_item_name, commit, record_key,
 };
 
-pub use self::order::Place;
+pub use self::sibling_order::SiblingPosition;
 
 /// One user's view and pending edits.
 #[derive(Debug)]
@@ -52,23 +52,23 @@ pub struct Session {
     /// In whose name it reads and commits.
     viewer: Viewer,
     /// What that one sees; nothing if it is the program itself.
-    gate: Option<Arc<Gate>>,
+    access_gate: Option<Arc<AccessGate>>,
     /// What was moved from where to where, in order.
     moves: Vec<(NodePath, NodePath)>,
     /// The document that is being edited, decoded; written back before anything else is read.
-    hot: Option<Hot>,
+    edited_document: Option<EditedDocument>,
     /// The last order key given out, so that adding many children in a row does not list them each time.
-    last_order: Option<(NodePath, OrderKey)>,
+    last_order_key: Option<(NodePath, OrderKey)>,
     /// Keeps blobs that are stored before the commit that refers to them.
-    hold: Option<Hold>,
+    blob_hold: Option<CollectionHold>,
     /// Which edits pass over check-ins.
-    pub(crate) passes: Passes,
+    pub(crate) check_in_bypass: CheckInBypass,
     /// Whether the next commit must obey the rules of node types.
-    checks: Checks,
+    commit_checks: CommitChecks,
     /// The keys of documents that nobody else may have changed when the session commits.
-    guarded: BTreeSet<Vec<u8>>,
+    guarded_keys: BTreeSet<Vec<u8>>,
     /// For a session by which replication notes what it does: what that is.
-    replication: Option<ReplicationNotes>,
+    replication_changes: Option<ReplicationChanges>,
 }
 
 impl Session {
@@ -79,22 +79,22 @@ impl Session {
             base,
             user: user.to_owned(),
             viewer: Viewer::system(),
-            gate: None,
+            access_gate: None,
             moves: Vec::new(),
-            hot: None,
-            last_order: None,
-            hold: None,
-            passes: Passes::default(),
-            checks: Checks::All,
-            guarded: BTreeSet::new(),
-            replication: None,
+            edited_document: None,
+            last_order_key: None,
+            blob_hold: None,
+            check_in_bypass: CheckInBypass::default(),
+            commit_checks: CommitChecks::All,
+            guarded_keys: BTreeSet::new(),
+            replication_changes: None,
         }
     }
 
-    pub(crate) fn of_viewer(repository: Repository, base: Snapshot, viewer: &Viewer) -> Self {
-        let gate = base.seen_by(viewer).1;
+    pub(crate) fn for_viewer(repository: Repository, base: Snapshot, viewer: &Viewer) -> Self {
+        let gate = base.as_viewer(viewer).1;
         let session = Self::new(repository, base, viewer.name());
-        Self { viewer: viewer.clone(), gate, ..session }
+        Self { viewer: viewer.clone(), access_gate: gate, ..session }
     }
 
     /// Stores a blob for a property that is set before the session ends.
@@ -102,8 +102,8 @@ impl Session {
     /// # Errors
     /// If reading the source or storing the bytes fails.
     pub fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId> {
-        if self.hold.is_none() {
-            self.hold = Some(self.repository.hold()?);
+        if self.blob_hold.is_none() {
+            self.blob_hold = Some(self.repository.hold_blobs()?);
         }
         Ok(self.repository.blobs().put(source)?)
     }
@@ -114,11 +114,11 @@ impl Session {
     /// # Errors
     /// [`Error::BlobMismatch`] if other bytes came; if reading the source or storing the bytes fails.
     pub fn put_named_blob(&mut self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
-        if self.hold.is_none() {
-            self.hold = Some(self.repository.hold()?);
+        if self.blob_hold.is_none() {
+            self.blob_hold = Some(self.repository.hold_blobs()?);
         }
         self.repository.blobs().put_named(id, source).map_err(|error| match error {
-            tympan_blobs::Error::Mismatch { expected, actual } => {
+            tympan_blobs::Error::IdMismatch { expected, actual } => {
                 Error::BlobMismatch { expected, actual }
             }
             error => error.into(),
@@ -130,8 +130,8 @@ impl Session {
     /// # Errors
     /// If storing them fails.
     pub fn put_blobs(&mut self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
-        if self.hold.is_none() && !blobs.is_empty() {
-            self.hold = Some(self.repository.hold()?);
+        if self.blob_hold.is_none() && !blobs.is_empty() {
+            self.blob_hold = Some(self.repository.hold_blobs()?);
         }
         Ok(self.repository.blobs().put_all(blobs)?)
     }
@@ -153,28 +153,35 @@ impl Session {
     /// # Errors
     /// If the store fails.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
-        Ok(Snapshot(self.whole()?.0, self.gate.clone()))
+        Ok(Snapshot(self.unrestricted_snapshot()?.0, self.access_gate.clone()))
     }
 
     /// Returns the state that the session began with, as its viewer sees it.
-    pub(crate) fn begun(&self) -> Snapshot {
-        Snapshot(self.base.0.clone(), self.gate.clone())
+    pub(crate) fn base_snapshot(&self) -> Snapshot {
+        Snapshot(self.base.0.clone(), self.access_gate.clone())
     }
 
     /// Tells whether the viewer may change a property of a node.
-    pub(crate) fn may_alter(&self, path: &NodePath, primary_type: &str, property: &str) -> bool {
-        let may_alter = |gate: &Arc<Gate>| access::may_alter(gate, (path, primary_type), property);
-        self.gate.as_ref().is_none_or(may_alter)
+    pub(crate) fn can_alter_property(
+        &self,
+        path: &NodePath,
+        primary_type: &str,
+        property: &str,
+    ) -> bool {
+        let may_alter = |gate: &Arc<AccessGate>| {
+            access::can_alter_property(gate, (path, primary_type), property)
+        };
+        self.access_gate.as_ref().is_none_or(may_alter)
     }
 
     /// Returns the state with the pending edits, whoever may see it.
-    pub(crate) fn whole(&mut self) -> Result<Snapshot> {
-        self.cool()?;
+    pub(crate) fn unrestricted_snapshot(&mut self) -> Result<Snapshot> {
+        self.flush_edited_document()?;
         Ok(self.pending.clone())
     }
 
     /// Says that a node is in the way. Whoever does not see it learns only that none may be added, as where a policy denies it.
-    fn taken(&mut self, path: &NodePath) -> Result<Error> {
+    fn node_exists_error(&mut self, path: &NodePath) -> Result<Error> {
         if self.node(path)?.is_some() {
             return Ok(Error::NodeExists(path.clone()));
         }
@@ -184,25 +191,30 @@ impl Session {
     }
 
     /// Refuses to edit a node that the viewer does not see, as if it were not there.
-    fn require_seen(&mut self, path: &NodePath) -> Result<()> {
-        let is_seen = match &self.gate {
+    fn require_visible(&mut self, path: &NodePath) -> Result<()> {
+        let is_seen = match &self.access_gate {
             // Where the type does not matter the node need not be looked up, which would write back what is edited.
-            Some(gate) => gate.sees_record(path, Inner::None) || self.node(path)?.is_some(),
+            Some(gate) => {
+                gate.can_see_record(path, RecordExtent::None) || self.node(path)?.is_some()
+            }
             None => true,
         };
         if is_seen { Ok(()) } else { Err(Error::NodeMissing(path.clone())) }
     }
 
     /// Refuses to replace a node that the viewer does not see: nobody drops what they cannot know of.
-    fn require_free_or_seen(&mut self, path: &NodePath) -> Result<()> {
-        let sees_any = match &self.gate {
-            Some(gate) => gate.sees_record(path, Inner::None),
+    fn require_free_or_visible(&mut self, path: &NodePath) -> Result<()> {
+        let sees_any = match &self.access_gate {
+            Some(gate) => gate.can_see_record(path, RecordExtent::None),
             None => true,
         };
-        if sees_any || self.node(path)?.is_some() || self.whole()?.node(path)?.is_none() {
+        if sees_any
+            || self.node(path)?.is_some()
+            || self.unrestricted_snapshot()?.node(path)?.is_none()
+        {
             return Ok(());
         }
-        Err(self.taken(path)?)
+        Err(self.node_exists_error(path)?)
     }
 
     /// Tells whether there are edits to commit.
@@ -210,8 +222,8 @@ impl Session {
     /// # Errors
     /// If the store fails.
     pub fn has_changes(&mut self) -> Result<bool> {
-        self.cool()?;
-        Ok(!(self.pending.0.overlay.is_empty() && self.pending.0.versions.is_empty()))
+        self.flush_edited_document()?;
+        Ok(!(self.pending.0.record_edits.is_empty() && self.pending.0.version_edits.is_empty()))
     }
 
     /// Finds a node, pending edits included.
@@ -227,9 +239,9 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`]; [`Error::InvalidName`].
     pub fn set_property(&mut self, path: &NodePath, name: &str, property: Property) -> Result<()> {
-        check_name(name)?;
-        self.require_seen(path)?;
-        self.edit(path, |node| {
+        check_item_name(name)?;
+        self.require_visible(path)?;
+        self.edit_node(path, |node| {
             node.properties.insert(name.to_owned(), property);
             Ok(())
         })
@@ -240,8 +252,8 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`].
     pub fn remove_property(&mut self, path: &NodePath, name: &str) -> Result<bool> {
-        self.require_seen(path)?;
-        self.edit(path, |node| Ok(node.properties.remove(name).is_some()))
+        self.require_visible(path)?;
+        self.edit_node(path, |node| Ok(node.properties.remove(name).is_some()))
     }
 
     /// Adds an empty node.
@@ -250,10 +262,10 @@ impl Session {
     /// [`Error::NodeExists`], or [`Error::AccessDenied`] where the viewer does not see it; [`Error::NodeMissing`] for the
     /// parent.
     pub fn add_node(&mut self, path: &NodePath, primary_type: &str) -> Result<()> {
-        if self.whole()?.node(path)?.is_some() {
-            return Err(self.taken(path)?);
+        if self.unrestricted_snapshot()?.node(path)?.is_some() {
+            return Err(self.node_exists_error(path)?);
         }
-        self.put(path, Subtree::new(path.name(), primary_type))
+        self.put_node(path, Subtree::new(path.name(), primary_type))
     }
 
     /// Puts a node with everything below it in the place of whatever is there. It keeps its place among its siblings;
@@ -262,26 +274,26 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`] for the parent; [`Error::InvalidName`] for any name in the tree; [`Error::AccessDenied`] if a
     /// node is there that the viewer does not see.
-    pub fn put(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
-        tree.check()?;
-        self.require_free_or_seen(path)?;
+    pub fn put_node(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
+        tree.check_names()?;
+        self.require_free_or_visible(path)?;
         path.name().clone_into(&mut tree.name);
         let Some(parent) = path.parent() else {
             if !is_container("", tree.primary_type()) {
-                return Err(refused("replace", path, "the root must be a folder"));
+                return Err(refused_error("replace", path, "the root must be a folder"));
             }
-            self.cool()?;
+            self.flush_edited_document()?;
             return self.put_record(path, tree, OrderKey::default());
         };
-        if !self.is_record_place(&parent, path.name())? {
-            return self.edit(&parent, |node| {
+        if !self.has_own_record(&parent, path.name())? {
+            return self.edit_node(&parent, |node| {
                 node.put_child(tree);
                 Ok(())
             });
         }
-        let order = match self.pending.0.record(&keys::key_of(path)?, path)? {
-            Some(record) => record.order.clone(),
-            None => self.next_order(&parent)?,
+        let order = match self.pending.0.read_record(&record_key::record_key(path)?, path)? {
+            Some(record) => record.order_key.clone(),
+            None => self.next_order_key(&parent)?,
         };
         self.put_record(path, tree, order)
     }
@@ -289,15 +301,16 @@ impl Session {
     /// Removes a node with everything below it.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::Refused`] for the root.
-    pub fn remove(&mut self, path: &NodePath) -> Result<()> {
-        let parent = path.parent().ok_or_else(|| refused("remove", path, "it is the root"))?;
-        self.require_seen(path)?;
-        self.cool()?;
-        if self.pending.0.record(&keys::key_of(path)?, path)?.is_some() {
+    /// [`Error::NodeMissing`]; [`Error::InvalidEdit`] for the root.
+    pub fn remove_node(&mut self, path: &NodePath) -> Result<()> {
+        let parent =
+            path.parent().ok_or_else(|| refused_error("remove", path, "it is the root"))?;
+        self.require_visible(path)?;
+        self.flush_edited_document()?;
+        if self.pending.0.read_record(&record_key::record_key(path)?, path)?.is_some() {
             return self.remove_records(path);
         }
-        let removed = self.edit(&parent, |node| Ok(node.remove_child(path.name())));
+        let removed = self.edit_node(&parent, |node| Ok(node.remove_child(path.name())));
         match removed {
             Ok(Some(_)) => Ok(()),
             Ok(None) | Err(Error::NodeMissing(_)) => Err(Error::NodeMissing(path.clone())),
@@ -314,33 +327,33 @@ impl Session {
         path: &NodePath,
         properties: BTreeMap<String, Property>,
     ) -> Result<()> {
-        properties.keys().try_for_each(|name| check_name(name))?;
-        self.require_seen(path)?;
-        self.edit(path, |node| {
+        properties.keys().try_for_each(|name| check_item_name(name))?;
+        self.require_visible(path)?;
+        self.edit_node(path, |node| {
             node.properties = properties;
             Ok(())
         })
     }
 
-    /// Refuses the commit with [`Error::Stale`] if somebody else changes the document that holds a node, or would hold it,
+    /// Refuses the commit with [`Error::DocumentChanged`] if somebody else changes the document that holds a node, or would hold it,
     /// before: a condition that was checked in this session then still holds.
     ///
     /// # Errors
     /// If the store fails.
     pub fn expect_unchanged(&mut self, path: &NodePath) -> Result<()> {
-        let owner = self.base.node(path)?.map(|node| node.owner().clone());
-        self.guarded.insert(keys::key_of(&owner.unwrap_or_else(|| path.clone()))?);
+        let owner = self.base.node(path)?.map(|node| node.record_path().clone());
+        self.guarded_keys.insert(record_key::record_key(&owner.unwrap_or_else(|| path.clone()))?);
         Ok(())
     }
 
-    /// Refuses the commit with [`Error::Stale`] if somebody else makes a node of this pending one's path before, or changes
+    /// Refuses the commit with [`Error::DocumentChanged`] if somebody else makes a node of this pending one's path before, or changes
     /// the document that it is in: two who choose one name make two nodes, even where the nodes are equal.
     ///
     /// # Errors
     /// If the store fails.
     pub fn expect_new(&mut self, path: &NodePath) -> Result<()> {
-        let owner = self.pending.node(path)?.map(|node| node.owner().clone());
-        self.guarded.insert(keys::key_of(&owner.unwrap_or_else(|| path.clone()))?);
+        let owner = self.pending.node(path)?.map(|node| node.record_path().clone());
+        self.guarded_keys.insert(record_key::record_key(&owner.unwrap_or_else(|| path.clone()))?);
         Ok(())
     }
 
@@ -351,114 +364,137 @@ impl Session {
     /// [`Error::Conflicts`] with every clash; [`Error::Constraint`] with everything that breaks a rule of node types,
     /// names or references; errors of the store. The edits stay pending.
     pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
-        self.cool()?;
-        if self.checks == Checks::Installed {
+        self.flush_edited_document()?;
+        if self.commit_checks == CommitChecks::Package {
             self.check_in_installed(&self.base.clone(), message, at)?;
-            self.cool()?;
+            self.flush_edited_document()?;
         }
         let permitted = self.check_access()?;
-        self.passes.check(&self.base, &self.pending, &self.moves)?;
-        let versions = &self.pending.0.versions;
-        let (moves, replication) = (&self.moves, self.replication.as_ref());
+        self.check_in_bypass.check_edits(&self.base, &self.pending, &self.moves)?;
+        let versions = &self.pending.0.version_edits;
+        let (moves, replication) = (&self.moves, self.replication_changes.as_ref());
         let user = &self.user;
-        let change = commit::Change { user, message, at, versions, moves, replication };
-        let edits = &self.pending.0.overlay;
-        let permit = |head: &View| self.check_access_over(head, permitted.as_ref());
-        let conditions = commit::Conditions { guarded: &self.guarded, permit: &permit };
-        let done = commit::commit(&self.base, edits, &conditions, &change, self.checks);
-        let root = done.map_err(|error| self.told(error))?;
-        self.guarded.clear();
+        let change = commit::CommitDetails {
+            user,
+            message,
+            time: at,
+            version_edits: versions,
+            moves,
+            replication,
+        };
+        let edits = &self.pending.0.record_edits;
+        let permit = |head: &SnapshotView| self.check_access_at_head(head, permitted.as_ref());
+        let conditions = commit::CommitConditions {
+            guarded_keys: &self.guarded_keys,
+            check_permissions: &permit,
+        };
+        let done =
+            commit::commit_edits(&self.base, edits, &conditions, &change, self.commit_checks);
+        let root = done.map_err(|error| self.redact_error(error))?;
+        self.guarded_keys.clear();
         self.base = self.repository.snapshot_at(root)?;
-        self.begin_anew();
+        self.reset_pending();
         Ok(root)
     }
 
     /// Says that the pending edits come from another instance: its commit judged them, so that the next one here stores
     /// them as they are. A publisher holds a part of the content, and what it gets must not depend on the rest.
-    pub fn follow(&mut self) {
-        if self.checks != Checks::Received {
-            self.checks = Checks::None;
+    pub fn mark_as_follower(&mut self) {
+        if self.commit_checks != CommitChecks::UncheckedRelay {
+            self.commit_checks = CommitChecks::Unchecked;
         }
     }
 
     /// Says the same for an author that takes a part of its content from another one: what its own visitors have is its
     /// own affair, so that documents count as activated as they did before, and what goes is taken away from them.
-    pub fn follow_as_author(&mut self) {
-        self.checks = Checks::Received;
+    pub fn mark_as_author_follower(&mut self) {
+        self.commit_checks = CommitChecks::UncheckedRelay;
     }
 
     /// Says that the pending edits note what replication does: only such a commit changes whether a document counts as
     /// activated. The nodes are those that it takes away from visitors itself, with everything below them, whether they
     /// are still here or not.
-    pub fn note_replication(&mut self, taken_away: Vec<NodePath>) {
-        self.replication = Some(ReplicationNotes { taken_away, ..ReplicationNotes::default() });
+    pub fn record_replication(&mut self, taken_away: Vec<NodePath>) {
+        self.replication_changes = Some(ReplicationChanges {
+            withdrawn_paths: taken_away,
+            ..ReplicationChanges::default()
+        });
     }
 
     /// Says that the pending edits note what replication does, among it documents that it takes away from visitors, while
     /// something below them stays.
-    pub fn note_emptied(&mut self, documents: impl IntoIterator<Item = NodePath>) {
-        self.replication.get_or_insert_default().emptied.extend(documents);
+    pub fn record_emptied_documents(&mut self, documents: impl IntoIterator<Item = NodePath>) {
+        self.replication_changes.get_or_insert_default().emptied_paths.extend(documents);
     }
 
     /// Says that the pending edits note what replication does, among it documents that visitors get and that carry no stamps
-    /// in their content, all but pages and assets. `at` is the time of the wish.
-    pub fn note_activated(
+    /// in their content, all but pages and assets. `time` is the time of the wish.
+    pub fn record_activated_documents(
         &mut self,
         documents: impl IntoIterator<Item = NodePath>,
         at: SystemTime,
     ) {
         let documents = documents.into_iter().map(|path| (path, at));
-        self.replication.get_or_insert_default().activated.extend(documents);
+        self.replication_changes.get_or_insert_default().activated_documents.extend(documents);
     }
 
     /// Notes that pending edits come from a package, or take one back.
-    pub(crate) fn note_installation(&mut self) {
-        if self.checks == Checks::All {
-            self.checks = Checks::Installed;
+    pub(crate) fn mark_as_installation(&mut self) {
+        if self.commit_checks == CommitChecks::All {
+            self.commit_checks = CommitChecks::Package;
         }
     }
 
     /// Checks that the viewer has the privileges that the edits need, by the newest policies. Gives the state that they
     /// were taken from; nothing where no policy counts.
-    fn check_access(&self) -> Result<Option<(ChunkId, Rulings)>> {
+    fn check_access(&self) -> Result<Option<(ChunkId, AccessPolicyIds)>> {
         let view = &self.pending.0;
-        if self.gate.is_none() || (view.overlay.is_empty() && view.versions.is_empty()) {
+        if self.access_gate.is_none()
+            || (view.record_edits.is_empty() && view.version_edits.is_empty())
+        {
             return Ok(None);
         }
         let newest = self.repository.snapshot()?;
-        let (gate, rulings) = Gate::open_with_rulings(&newest.0, &self.viewer)?;
-        self.check_by(&gate)?;
+        let (gate, rulings) = AccessGate::open_with_policy_ids(&newest.0, &self.viewer)?;
+        self.check_with_gate(&gate)?;
         Ok(Some((newest.root_id(), rulings)))
     }
 
     /// Checks the same for the state that the edits are written over. Costs nothing if it is the one that was checked,
     /// and little if its policies and groups are the same.
-    fn check_access_over(&self, head: &View, permitted: Option<&(ChunkId, Rulings)>) -> Result<()> {
+    fn check_access_at_head(
+        &self,
+        head: &SnapshotView,
+        permitted: Option<&(ChunkId, AccessPolicyIds)>,
+    ) -> Result<()> {
         let Some((root, known)) = permitted else { return Ok(()) };
-        if head.root == *root && head.shared.branch == MAIN {
+        if head.root_id == *root && head.repository_state.branch == MAIN_BRANCH {
             return Ok(());
         }
-        let (gate, rulings) = Gate::open_with_rulings(head, &self.viewer)?;
-        if rulings == *known { Ok(()) } else { self.check_by(&gate) }
+        let (gate, rulings) = AccessGate::open_with_policy_ids(head, &self.viewer)?;
+        if rulings == *known { Ok(()) } else { self.check_with_gate(&gate) }
     }
 
-    fn check_by(&self, gate: &Gate) -> Result<()> {
+    fn check_with_gate(&self, gate: &AccessGate) -> Result<()> {
         let Self { base, pending, moves, .. } = self;
-        check_privilege(base, &pending.0, gate)?;
-        access::check(&access::Changed { base, pending, moves }, gate)
+        check_version_privilege(base, &pending.0, gate)?;
+        access::check_commit(
+            &access::SessionChanges { base_snapshot: base, pending_snapshot: pending, moves },
+            gate,
+        )
     }
 
     /// Returns why a commit was refused, as the viewer may know it.
-    fn told(&self, error: Error) -> Error {
-        if self.gate.is_none() {
+    fn redact_error(&self, error: Error) -> Error {
+        if self.access_gate.is_none() {
             return error;
         }
         match self.repository.snapshot() {
             Ok(head) => {
-                let seen = [&self.base, &head].map(|one| one.seen_by(&self.viewer));
-                let mut error = access::Seen(seen).told(error);
+                let seen = [&self.base, &head].map(|one| one.as_viewer(&self.viewer));
+                let mut error = access::ErrorRedactor(seen).redact_error(error);
                 if let Error::Conflicts(conflicts) = &mut error {
-                    self.hide_messages(conflicts);
+                    self.redact_conflict_messages(conflicts);
                 }
                 error
             }
@@ -467,26 +503,26 @@ impl Session {
     }
 
     /// Leaves the messages of revisions out of conflicts, unless the viewer may know of all that these changed.
-    fn hide_messages(&self, conflicts: &mut [Conflict]) {
+    fn redact_conflict_messages(&self, conflicts: &mut [MergeConflict]) {
         let mut told = BTreeMap::new();
-        for changed in conflicts.iter_mut().filter_map(|conflict| conflict.changed.as_mut()) {
+        for changed in conflicts.iter_mut().filter_map(|conflict| conflict.last_change.as_mut()) {
             let revision = changed.revision;
             let message = told.entry(revision).or_insert_with(|| {
-                self.repository.message_for(&self.viewer, revision).unwrap_or_default()
+                self.repository.visible_message(&self.viewer, revision).unwrap_or_default()
             });
             changed.message.clone_from(message);
         }
     }
 
     /// Goes on without edits from the state that was just made the base.
-    fn begin_anew(&mut self) {
+    fn reset_pending(&mut self) {
         self.pending = self.base.clone();
-        self.gate = self.base.seen_by(&self.viewer).1;
+        self.access_gate = self.base.as_viewer(&self.viewer).1;
         self.moves.clear();
-        self.last_order = None;
-        self.passes.clear();
-        self.checks = Checks::All;
-        self.replication = None;
+        self.last_order_key = None;
+        self.check_in_bypass.clear();
+        self.commit_checks = CommitChecks::All;
+        self.replication_changes = None;
     }
 
     /// Drops the pending edits and goes on from the newest state.
@@ -495,21 +531,21 @@ impl Session {
     /// If the store fails.
     pub fn refresh(&mut self) -> Result<()> {
         self.base = self.repository.snapshot()?;
-        self.hot = None;
-        self.begin_anew();
+        self.edited_document = None;
+        self.reset_pending();
         Ok(())
     }
 
-    pub(crate) fn write(&mut self, path: &NodePath, record: Record) -> Result<()> {
-        let key = keys::key_of(path)?;
-        self.edits().put(key, Some(Arc::new(record)))
+    pub(crate) fn write_record(&mut self, path: &NodePath, record: ContentRecord) -> Result<()> {
+        let key = record_key::record_key(path)?;
+        self.pending_view_mut().put_record(key, Some(Arc::new(record)))
     }
 
-    pub(crate) fn edits(&mut self) -> &mut View {
-        Arc::<View>::make_mut(&mut self.pending.0)
+    pub(crate) fn pending_view_mut(&mut self) -> &mut SnapshotView {
+        Arc::<SnapshotView>::make_mut(&mut self.pending.0)
     }
 }
 
-fn refused(action: &'static str, path: &NodePath, reason: &'static str) -> Error {
-    Error::Refused { action, path: path.clone(), reason }
+fn refused_error(action: &'static str, path: &NodePath, reason: &'static str) -> Error {
+    Error::InvalidEdit { action, path: path.clone(), reason }
 }

@@ -7,67 +7,67 @@
 //! * Listing a folder or a page's sub-pages reads record headers only, no bodies.
 //!
 //! On failure: looking nodes up returns errors. A body that fails to load later, while properties are read, leaves
-//! the properties absent and the error in [`Snapshot::failure`], which whoever answers a request must ask.
+//! the properties absent and the error in [`Snapshot::first_failure`], which whoever answers a request must ask.
 //!
-//! Here is how a path is found. `view` reads records with pending edits applied, `place` is what is remembered of where a
-//! node was, `node` is what one node tells, and `children` lists.
+//! Here is how a path is found. `snapshot_view` reads records with pending edits applied, `place` is what is remembered of where a
+//! node was, `node` is what one node tells, and `child_list` lists.
 
-mod children;
+mod child_list;
 mod node;
-mod place;
-mod view;
+mod node_location;
+mod snapshot_view;
 
 use std::fmt;
 use std::sync::Arc;
 
 use tympan_store::ChunkId;
 
-use self::node::HeldBody;
-use self::place::{PlaceKind, PlaceQuery};
-use crate::access::Gate;
-use crate::body::Body;
-use crate::boundary::{is_container, is_own_content};
-use crate::record::Record;
-use crate::repository::MAIN;
-use crate::{Error, NodePath, Repository, Result, Subtree, keys};
+use self::node::NodeBody;
+use self::node_location::{NodeLocationKeyRef, NodeLocationKind};
+use crate::access::AccessGate;
+use crate::document_body::DocumentBody;
+use crate::document_boundary::{is_container, is_own_content};
+use crate::record::ContentRecord;
+use crate::repository::MAIN_BRANCH;
+use crate::{Error, NodePath, Repository, Result, Subtree, record_key};
 
-pub use self::children::ChildList;
-pub(crate) use self::children::ChildPlaces;
+pub use self::child_list::ChildList;
+pub(crate) use self::child_list::ChildLocations;
+pub(crate) use self::node::LoadedDocument;
 pub use self::node::Node;
-pub(crate) use self::node::Opened;
-pub(crate) use self::place::{Place, PlaceKey};
-pub(crate) use self::view::{Found, Overlay, View};
+pub(crate) use self::node_location::{NodeLocation, NodeLocationKey};
+pub(crate) use self::snapshot_view::{RangeRecord, RecordEdits, SnapshotView};
 
 /// One state of the content, pinned, as the program itself or a viewer sees it.
 #[derive(Clone)]
-pub struct Snapshot(pub(crate) Arc<View>, pub(crate) Option<Arc<Gate>>);
+pub struct Snapshot(pub(crate) Arc<SnapshotView>, pub(crate) Option<Arc<AccessGate>>);
 
 impl Snapshot {
     /// Makes the snapshot of a view that the program itself has.
-    pub(crate) fn of_view(view: View) -> Self {
+    pub(crate) fn from_view(view: SnapshotView) -> Self {
         Self(Arc::new(view), None)
     }
 
     /// Returns the hash of the pinned root. Pending edits of a session do not show in it.
     #[must_use]
     pub fn root_id(&self) -> ChunkId {
-        self.0.root
+        self.0.root_id
     }
 
     /// Returns the hash of the pinned root if what is seen follows from it alone; nothing while rights of a newer state of
     /// `main` decide, too.
     #[must_use]
-    pub fn seen_root(&self) -> Option<ChunkId> {
-        let is_alone = self.1.as_ref().is_none_or(|gate| gate.is_of_state());
-        is_alone.then_some(self.0.root)
+    pub fn visible_root_id(&self) -> Option<ChunkId> {
+        let is_alone = self.1.as_ref().is_none_or(|gate| gate.is_state_only());
+        is_alone.then_some(self.0.root_id)
     }
 
     /// Pins another state of the same repository, as the program itself sees it; see [`crate::Repository::snapshot_at`].
     ///
     /// # Errors
     /// If the store fails or the root holds no content.
-    pub fn state_at(&self, root: ChunkId) -> Result<Self> {
-        Repository(self.0.shared.clone()).snapshot_at(root)
+    pub fn snapshot_at(&self, root: ChunkId) -> Result<Self> {
+        Repository(self.0.repository_state.clone()).snapshot_at(root)
     }
 
     /// Tells whether this is the newest state of `main`, at this moment.
@@ -75,7 +75,7 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn is_newest(&self) -> Result<bool> {
-        Ok(self.0.shared.chunks.read_ref(MAIN)? == Some(self.0.root))
+        Ok(self.0.repository_state.chunks.read_ref(MAIN_BRANCH)? == Some(self.0.root_id))
     }
 
     /// Finds the node at a path.
@@ -83,59 +83,60 @@ impl Snapshot {
     /// # Errors
     /// If the store fails or a record on the way is damaged.
     pub fn node(&self, path: &NodePath) -> Result<Option<Node>> {
-        Ok(self.any_node(path)?.filter(Node::is_seen))
+        Ok(self.unrestricted_node(path)?.filter(Node::is_visible))
     }
 
     /// Finds the node at a path, seen or not.
-    fn any_node(&self, path: &NodePath) -> Result<Option<Node>> {
-        let Some(content) = self.0.known_map() else {
-            return self.find(path);
+    fn unrestricted_node(&self, path: &NodePath) -> Result<Option<Node>> {
+        let Some(content) = self.0.cacheable_map_id() else {
+            return self.find_node(path);
         };
-        let places = &self.0.shared.bodies.places;
-        if let Some(place) = places.get(&PlaceQuery(&content, path))
-            && let Some(node) = self.node_at(place)
+        let places = &self.0.repository_state.cache.locations;
+        if let Some(place) = places.get(&NodeLocationKeyRef(&content, path))
+            && let Some(node) = self.node_at_location(place)
         {
             return Ok(Some(node));
         }
-        let absent = &self.0.shared.bodies.absent;
-        if absent.get(&PlaceQuery(&content, path)).is_some() {
+        let absent = &self.0.repository_state.cache.absent_paths;
+        if absent.get(&NodeLocationKeyRef(&content, path)).is_some() {
             return Ok(None);
         }
         // Where a known node's children all have records, one look-up tells; addresses with extensions are looked for so.
-        let parent = path.parent().and_then(|parent| places.get(&PlaceQuery(&content, &parent)));
-        let node = if parent.is_some_and(|parent| parent.has_record_of(path.name())) {
-            let record = self.0.find(&keys::key_at(path.as_str()))?;
-            record.map(|record| self.own_node(path.clone(), record))
+        let parent =
+            path.parent().and_then(|parent| places.get(&NodeLocationKeyRef(&content, &parent)));
+        let node = if parent.is_some_and(|parent| parent.has_child_record(path.name())) {
+            let record = self.0.find_record(&record_key::record_key_at(path.as_str()))?;
+            record.map(|record| self.record_node(path.clone(), record))
         } else {
-            self.find(path)?
+            self.find_node(path)?
         };
-        let key = PlaceKey(content, path.clone());
+        let key = NodeLocationKey(content, path.clone());
         match &node {
-            Some(node) => places.insert(key, node.place.clone()),
+            Some(node) => places.insert(key, node.location.clone()),
             None => absent.insert(key, ()),
         }
         Ok(node)
     }
 
     /// Returns the node at a place that was found before, unless its body has to be loaded anew.
-    fn node_at(&self, place: Arc<Place>) -> Option<Node> {
+    fn node_at_location(&self, place: Arc<NodeLocation>) -> Option<Node> {
         let body = match &place.kind {
-            PlaceKind::Document(_) => HeldBody::default(),
-            PlaceKind::Inside { body, .. } => HeldBody::Known(body.upgrade()?),
+            NodeLocationKind::Document(_) => NodeBody::default(),
+            NodeLocationKind::Inside { body, .. } => NodeBody::Loaded(body.upgrade()?),
         };
-        Some(Node::at_place(self.clone(), place, body))
+        Some(Node::at_location(self.clone(), place, body))
     }
 
     /// Finds the document that holds a node, and the node in it.
     ///
     /// Records stand at every depth from the root down to the document's, and nowhere below. The likeliest depths are
     /// tried first: the path's own, then its parent's; then the middle of what is left.
-    fn find(&self, path: &NodePath) -> Result<Option<Node>> {
+    fn find_node(&self, path: &NodePath) -> Result<Option<Node>> {
         let text = path.as_str();
         // Below `jcr:content` there are no records; mostly it belongs to a page or asset, so that is tried before it.
-        let (deepest, mut depth) = match find_content(text) {
-            Some(at) if text.get(at + "/jcr:content".len()..).is_some_and(is_end) => {
-                let above = depth_of(text.get(..at).unwrap_or_default());
+        let (deepest, mut depth) = match find_content_offset(text) {
+            Some(at) if text.get(at + "/jcr:content".len()..).is_some_and(is_name_end) => {
+                let above = path_depth(text.get(..at).unwrap_or_default());
                 (above + 1, above)
             }
             _ => (path.depth(), path.depth()),
@@ -144,8 +145,8 @@ impl Snapshot {
         let (mut low, mut high) = (0, deepest + 1);
         let mut is_parent_tried = depth < deepest;
         while low < high {
-            let owner = prefix_of(text, depth);
-            match self.0.find(&keys::key_at(owner))? {
+            let owner = path_prefix(text, depth);
+            match self.0.find_record(&record_key::record_key_at(owner))? {
                 Some(record) => {
                     let primary_type = record.summary.primary_type();
                     let name = owner.rsplit_once('/').map_or("", |(_, name)| name);
@@ -157,7 +158,7 @@ impl Snapshot {
                     if !has_record_below {
                         let owner =
                             if rest.is_empty() { path.clone() } else { NodePath::new(owner)? };
-                        return self.node_in(record, owner, path);
+                        return self.node_in_record(record, owner, path);
                     }
                     low = depth + 1;
                 }
@@ -174,31 +175,41 @@ impl Snapshot {
     }
 
     /// Finds a node by its place in the document whose record was found.
-    fn node_in(&self, record: Record, owner: NodePath, path: &NodePath) -> Result<Option<Node>> {
+    fn node_in_record(
+        &self,
+        record: ContentRecord,
+        owner: NodePath,
+        path: &NodePath,
+    ) -> Result<Option<Node>> {
         let Some(relative) = path.relative_to(&owner) else {
             return Ok(None);
         };
         if relative.is_empty() {
-            return Ok(Some(self.own_node(owner, record)));
+            return Ok(Some(self.record_node(owner, record)));
         }
-        let body = self.0.body(&record, &owner)?;
-        let Some(at) = body.find(relative) else {
+        let body = self.0.load_body(&record, &owner)?;
+        let Some(at) = body.find_relative(relative) else {
             return Ok(None);
         };
-        let document = Place::new(owner, PlaceKind::Document(record));
-        Ok(Some(Node::inside(self.clone(), document, at, path.clone(), body)))
+        let document = NodeLocation::new(owner, NodeLocationKind::Document(record));
+        Ok(Some(Node::in_document(self.clone(), document, at, path.clone(), body)))
     }
 
     /// Makes a document's own node.
-    pub(crate) fn own_node(&self, path: NodePath, record: Record) -> Node {
-        let place = Place::new(path, PlaceKind::Document(record));
-        Node::at_place(self.clone(), place, HeldBody::default())
+    pub(crate) fn record_node(&self, path: NodePath, record: ContentRecord) -> Node {
+        let place = NodeLocation::new(path, NodeLocationKind::Document(record));
+        Node::at_location(self.clone(), place, NodeBody::default())
     }
 
     /// Makes the nodes of a document that was read already.
-    pub(crate) fn opened(&self, path: NodePath, record: Record, body: Arc<Body>) -> Opened {
-        let document = Place::new(path, PlaceKind::Document(record));
-        Opened { snapshot: self.clone(), document, body }
+    pub(crate) fn loaded_document(
+        &self,
+        path: NodePath,
+        record: ContentRecord,
+        body: Arc<DocumentBody>,
+    ) -> LoadedDocument {
+        let document = NodeLocation::new(path, NodeLocationKind::Document(record));
+        LoadedDocument { snapshot: self.clone(), document, body }
     }
 
     /// Returns the root node.
@@ -214,40 +225,40 @@ impl Snapshot {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn read(&self, path: &NodePath) -> Result<Option<Subtree>> {
-        self.node(path)?.map(|node| node.read()).transpose()
+    pub fn read_subtree(&self, path: &NodePath) -> Result<Option<Subtree>> {
+        self.node(path)?.map(|node| node.read_subtree()).transpose()
     }
 
     /// Notes why something could not be read. The first failure stands for all.
-    pub(crate) fn fail(&self, error: Error) {
-        drop(self.0.failure.set(Arc::new(error)));
+    pub(crate) fn record_failure(&self, error: Error) {
+        drop(self.0.first_failure.set(Arc::new(error)));
     }
 
     /// Returns the first failure to load a body, if there was any; an answer drawn from this snapshot is then void.
     #[must_use]
     pub fn failure(&self) -> Option<&Error> {
-        self.0.failure.get().map(|error| &**error)
+        self.0.first_failure.get().map(|error| &**error)
     }
 }
 
 /// Finds the first name that begins like a page's content. Paths are too short for a search that prepares itself.
-fn find_content(path: &str) -> Option<usize> {
+fn find_content_offset(path: &str) -> Option<usize> {
     const CONTENT: &[u8; 12] = b"/jcr:content";
     path.as_bytes().windows(CONTENT.len()).position(|text| text == CONTENT)
 }
 
 /// Tells whether a name ends before this rest of a path.
-fn is_end(rest: &str) -> bool {
+fn is_name_end(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('/')
 }
 
 /// Returns how many names a path has that ends with a name, or that is empty for the root.
-fn depth_of(path: &str) -> usize {
+fn path_depth(path: &str) -> usize {
     path.bytes().filter(|byte| *byte == b'/').count()
 }
 
 /// Returns the path of the node `depth` names below the root, at or above the one at `path`.
-fn prefix_of(path: &str, depth: usize) -> &str {
+fn path_prefix(path: &str, depth: usize) -> &str {
     if depth == 0 {
         return "/";
     }
@@ -258,6 +269,6 @@ fn prefix_of(path: &str, depth: usize) -> &str {
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Snapshot({})", self.0.root)
+        write!(f, "Snapshot({})", self.0.root_id)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Error, Property, Result, Value, check_name};
+use crate::{Error, Property, Result, Value, check_item_name};
 
 /// The name of the property that holds a node's primary type.
 pub const PRIMARY_TYPE: &str = "jcr:primaryType";
@@ -12,7 +12,7 @@ pub const MIXIN_TYPES: &str = "jcr:mixinTypes";
 pub const JCR_CONTENT: &str = "jcr:content";
 
 /// Deeper trees are refused before anything goes through them: a path has at most 1,000 bytes.
-const MAX_DEPTH: usize = 500;
+const MAX_SUBTREE_DEPTH: usize = 500;
 
 /// A node with its properties, by name, and its children, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,7 +36,7 @@ impl Subtree {
 
     /// Sets a property and returns the node, for building trees in one expression.
     #[must_use]
-    pub fn with(mut self, name: impl Into<String>, property: impl Into<Property>) -> Self {
+    pub fn with_property(mut self, name: impl Into<String>, property: impl Into<Property>) -> Self {
         self.properties.insert(name.into(), property.into());
         self
     }
@@ -87,7 +87,7 @@ impl Subtree {
 
     /// Finds a node below by a relative path such as `jcr:content/root`; an empty path is the node itself.
     #[must_use]
-    pub fn find(&self, relative: &str) -> Option<&Self> {
+    pub fn find_descendant(&self, relative: &str) -> Option<&Self> {
         relative
             .split('/')
             .filter(|name| !name.is_empty())
@@ -95,7 +95,7 @@ impl Subtree {
     }
 
     /// Finds a node below to change.
-    pub fn find_mut(&mut self, relative: &str) -> Option<&mut Self> {
+    pub fn find_descendant_mut(&mut self, relative: &str) -> Option<&mut Self> {
         relative
             .split('/')
             .filter(|name| !name.is_empty())
@@ -104,37 +104,41 @@ impl Subtree {
 
     /// Counts the nodes, this one included.
     #[must_use]
-    pub fn count(&self) -> usize {
-        1 + self.children.iter().map(Self::count).sum::<usize>()
+    pub fn node_count(&self) -> usize {
+        1 + self.children.iter().map(Self::node_count).sum::<usize>()
     }
 
     /// Checks every name in the tree (but this node's own, which the path holds) and every primary type.
     ///
     /// # Errors
     /// [`crate::Error::InvalidName`] for the first name that JCR refuses, and for a node deeper than any path can be.
-    pub fn check(&self) -> Result<()> {
-        self.check_from(0)
+    pub fn check_names(&self) -> Result<()> {
+        self.check_names_from(0)
     }
 
-    fn check_from(&self, depth: usize) -> Result<()> {
-        if depth > MAX_DEPTH {
+    fn check_names_from(&self, depth: usize) -> Result<()> {
+        if depth > MAX_SUBTREE_DEPTH {
             let reason = "it is nested deeper than 500 nodes";
-            return Err(Error::InvalidName { text: self.name.clone(), what: "tree", reason });
+            return Err(Error::InvalidName { text: self.name.clone(), subject: "tree", reason });
         }
-        self.properties.keys().try_for_each(|name| check_name(name))?;
+        self.properties.keys().try_for_each(|name| check_item_name(name))?;
         if let Some(Property::Single(Value::String(name) | Value::Name(name))) =
             self.properties.get(PRIMARY_TYPE)
         {
-            check_name(name)?;
+            check_item_name(name)?;
         }
         let mut names = BTreeSet::new();
         for child in &self.children {
-            check_name(&child.name)?;
+            check_item_name(&child.name)?;
             if !names.insert(&child.name) {
                 let reason = "a sibling has it, and siblings of one name are not kept";
-                return Err(Error::InvalidName { text: child.name.clone(), what: "name", reason });
+                return Err(Error::InvalidName {
+                    text: child.name.clone(),
+                    subject: "name",
+                    reason,
+                });
             }
-            child.check_from(depth + 1)?;
+            child.check_names_from(depth + 1)?;
         }
         Ok(())
     }

@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use bytes::Bytes;
-use tympan_store::{BlobId, ChunkId, Value as Stored, body as bodies};
+use tympan_store::{BlobId, ChunkId, MapValue as Stored, body as bodies};
 
-use crate::boundary::{is_container, is_own_content};
-use crate::record::Record;
-use crate::siblings::orders_children;
-use crate::{Error, NodePath, Result, Session, Snapshot, keys};
+use crate::document_boundary::{is_container, is_own_content};
+use crate::record::ContentRecord;
+use crate::sibling::has_ordered_children;
+use crate::{Error, NodePath, Result, Session, Snapshot, record_key};
 
 /// One record, unopened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +20,14 @@ pub struct StoredDocument {
     /// Where it belongs.
     pub path: NodePath,
     /// The record's bytes: header, and the body if it is short.
-    pub record: Bytes,
+    pub record_bytes: Bytes,
     /// The body's hash, if it is not in the record.
     pub body: Option<ChunkId>,
 }
 
 /// What a document needs beside its record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Needs {
+pub struct DocumentRequirements {
     /// The chunks of its body.
     pub chunks: BTreeSet<ChunkId>,
     /// The blobs that its binary properties name.
@@ -36,7 +36,7 @@ pub struct Needs {
 
 /// How much of a subtree is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub enum SubtreeScope {
     /// The document itself.
     Document,
     /// The document and every document below it.
@@ -44,36 +44,42 @@ pub enum Depth {
 }
 
 impl Snapshot {
-    /// Returns the stored document that holds the node at `path` with its policies, and with [`Depth::Subtree`] all
+    /// Returns the stored document that holds the node at `path` with its policies, and with [`SubtreeScope::Subtree`] all
     /// below it. Parents come before their children. Pending edits of a session do not show.
     ///
     /// # Errors
     /// [`Error::NodeMissing`]; errors of the store.
-    pub fn documents(&self, path: &NodePath, depth: Depth) -> Result<Vec<StoredDocument>> {
-        let reads = self.0.shared.reads();
+    pub fn stored_documents(
+        &self,
+        path: &NodePath,
+        depth: SubtreeScope,
+    ) -> Result<Vec<StoredDocument>> {
+        let reads = self.0.repository_state.chunk_reader();
         let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
-        let owner = node.owner();
-        let stored = self.0.content.get(reads, &keys::key_of(owner)?)?;
+        let owner = node.record_path();
+        let stored = self.0.content_map.get(reads, &record_key::record_key(owner)?)?;
         let stored = stored.ok_or_else(|| Error::NodeMissing(path.clone()))?;
-        let mut documents = vec![document(owner.clone(), stored)];
-        if depth == Depth::Document
+        let mut documents = vec![stored_document(owner.clone(), stored)];
+        if depth == SubtreeScope::Document
             && owner == path
             && is_container(path.name(), node.primary_type())
         {
             // What closes a page closes it wherever it goes.
             for name in ["rep:policy", "rep:cugPolicy"] {
                 let policy = owner.child(name)?;
-                if let Some(stored) = self.0.content.get(reads, &keys::key_of(&policy)?)? {
-                    documents.push(document(policy, stored));
+                if let Some(stored) =
+                    self.0.content_map.get(reads, &record_key::record_key(&policy)?)?
+                {
+                    documents.push(stored_document(policy, stored));
                 }
             }
         }
-        if depth == Depth::Subtree && owner == path {
-            let range = keys::below(owner)?;
+        if depth == SubtreeScope::Subtree && owner == path {
+            let range = record_key::descendant_key_range(owner)?;
             let bounds = range.bounds();
-            for entry in self.0.content.range(reads, bounds) {
+            for entry in self.0.content_map.range(reads, bounds) {
                 let (key, stored) = entry?;
-                documents.push(document(keys::path_of(&key)?, stored));
+                documents.push(stored_document(record_key::record_path(&key)?, stored));
             }
         }
         Ok(documents)
@@ -90,20 +96,22 @@ impl Snapshot {
         after: Option<&NodePath>,
         limit: usize,
     ) -> Result<Vec<NodePath>> {
-        let reads = self.0.shared.reads();
+        let reads = self.0.repository_state.chunk_reader();
         let mut paths = Vec::new();
-        let below = keys::below(top)?;
+        let below = record_key::descendant_key_range(top)?;
         let (start, end) = below.bounds();
-        let last = after.filter(|path| *path != top).map(keys::key_of).transpose()?;
-        if after.is_none() && self.0.content.get(reads, &keys::key_of(top)?)?.is_some() {
+        let last = after.filter(|path| *path != top).map(record_key::record_key).transpose()?;
+        if after.is_none()
+            && self.0.content_map.get(reads, &record_key::record_key(top)?)?.is_some()
+        {
             paths.push(top.clone());
         }
         let start = last.as_deref().map_or(start, Bound::Excluded);
-        for entry in self.0.content.range(reads, (start, end)) {
+        for entry in self.0.content_map.range(reads, (start, end)) {
             if paths.len() >= limit {
                 break;
             }
-            paths.push(keys::path_of(&entry?.0)?);
+            paths.push(record_key::record_path(&entry?.0)?);
         }
         Ok(paths)
     }
@@ -113,7 +121,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn document_paths_back(
+    pub fn document_paths_before(
         &self,
         top: &NodePath,
         before: Option<&NodePath>,
@@ -123,15 +131,17 @@ impl Snapshot {
         if before == Some(top) {
             return Ok(paths);
         }
-        let reads = self.0.shared.reads();
-        let below = keys::below(top)?;
+        let reads = self.0.repository_state.chunk_reader();
+        let below = record_key::descendant_key_range(top)?;
         let (start, end) = below.bounds();
-        let last = before.map(keys::key_of).transpose()?;
+        let last = before.map(record_key::record_key).transpose()?;
         let end = last.as_deref().map_or(end, Bound::Excluded);
-        for entry in self.0.content.range_back(reads, (start, end)).take(limit) {
-            paths.push(keys::path_of(&entry?.0)?);
+        for entry in self.0.content_map.range_reversed(reads, (start, end)).take(limit) {
+            paths.push(record_key::record_path(&entry?.0)?);
         }
-        if paths.len() < limit && self.0.content.get(reads, &keys::key_of(top)?)?.is_some() {
+        if paths.len() < limit
+            && self.0.content_map.get(reads, &record_key::record_key(top)?)?.is_some()
+        {
             paths.push(top.clone());
         }
         Ok(paths)
@@ -141,12 +151,12 @@ impl Snapshot {
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn needs_of(&self, document: &StoredDocument) -> Result<Needs> {
-        let mut needs = Needs::default();
+    pub fn document_requirements(&self, document: &StoredDocument) -> Result<DocumentRequirements> {
+        let mut needs = DocumentRequirements::default();
         if let Some(body) = document.body {
-            let reads = self.0.shared.reads();
-            for id in bodies::chunks(reads, &body)? {
-                needs.blobs.extend(reads.read(&id)?.blob_refs());
+            let reads = self.0.repository_state.chunk_reader();
+            for id in bodies::list_body_chunks(reads, &body)? {
+                needs.blobs.extend(reads.read_chunk(&id)?.blob_refs());
                 needs.chunks.insert(id);
             }
         }
@@ -158,30 +168,31 @@ impl Snapshot {
     /// # Errors
     /// Errors of the store.
     pub fn changed_paths(&self, other: &Self) -> Result<Vec<NodePath>> {
-        let diff = self.0.content.diff(&other.0.content, self.0.shared.reads());
-        diff.map(|change| keys::path_of(&change?.key)).collect()
+        let diff =
+            self.0.content_map.diff(&other.0.content_map, self.0.repository_state.chunk_reader());
+        diff.map(|change| record_key::record_path(&change?.key)).collect()
     }
 }
 
 impl Session {
     /// Puts a document that came from another instance. Its body's chunks and its blobs must be here already; its
     /// parent must be a folder or page. Documents below it stay, unless it can no longer hold them. It is stored as it
-    /// is ([`Session::follow`]).
+    /// is ([`Session::mark_as_follower`]).
     ///
     /// # Errors
     /// [`Error::Damaged`] if the record or body does not decode; [`Error::NodeMissing`] for the parent; errors of the
     /// store, also when a chunk of the body is missing.
     pub fn put_document(&mut self, document: &StoredDocument) -> Result<()> {
-        self.pass_check_ins();
-        let StoredDocument { path, record, body } = document;
+        self.bypass_check_ins();
+        let StoredDocument { path, record_bytes: record, body } = document;
         let damaged = || Error::Damaged {
             path: path.clone(),
             reason: "a record that was received does not decode",
         };
-        let record = Record::decode_whole(&Stored { bytes: record.clone(), body: *body });
+        let record = ContentRecord::decode_strict(&Stored { bytes: record.clone(), body: *body });
         let mut record = record.ok_or_else(damaged)?;
         let snapshot = self.snapshot()?;
-        snapshot.0.body(&record, path)?;
+        snapshot.0.load_body(&record, path)?;
         if let Some(parent) = path.parent() {
             let node = snapshot.node(&parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
             let parent_type = node.primary_type();
@@ -189,7 +200,7 @@ impl Session {
                 || !is_container(parent.name(), parent_type)
                 || is_own_content(parent_type, path.name())
             {
-                return Err(Error::Refused {
+                return Err(Error::InvalidEdit {
                     action: "receive",
                     path: path.clone(),
                     reason: "its parent is no folder that holds records",
@@ -197,23 +208,23 @@ impl Session {
             }
         }
         if let Some(parent) = path.parent()
-            && record.order.0.is_empty()
+            && record.order_key.0.is_empty()
         {
-            record.order = self.next_order(&parent)?;
+            record.order_key = self.next_order_key(&parent)?;
         }
-        let old = snapshot.0.record(&keys::key_of(path)?, path)?;
-        let is_ordered_anew =
-            orders_children(path, Some(&record)) && !orders_children(path, old.as_deref());
+        let old = snapshot.0.read_record(&record_key::record_key(path)?, path)?;
+        let is_ordered_anew = has_ordered_children(path, Some(&record))
+            && !has_ordered_children(path, old.as_deref());
         if !is_container(path.name(), record.summary.primary_type()) {
             self.remove_records(path)?;
         }
         drop(snapshot);
-        self.follow();
-        self.write(path, record)?;
-        if is_ordered_anew { self.edits().deal_orders(path) } else { Ok(()) }
+        self.mark_as_follower();
+        self.write_record(path, record)?;
+        if is_ordered_anew { self.pending_view_mut().assign_order_keys(path) } else { Ok(()) }
     }
 }
 
-fn document(path: NodePath, stored: Stored) -> StoredDocument {
-    StoredDocument { path, record: stored.bytes, body: stored.body }
+fn stored_document(path: NodePath, stored: Stored) -> StoredDocument {
+    StoredDocument { path, record_bytes: stored.bytes, body: stored.body }
 }

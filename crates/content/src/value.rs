@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tympan_store::BlobId;
 
-use crate::{Date, Error, Result};
+use crate::{Error, JcrDate, Result};
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,7 +91,7 @@ pub enum Value {
     /// A floating point number; equal when its bits are equal.
     Double(f64),
     /// A date.
-    Date(Date),
+    Date(JcrDate),
     /// A truth value.
     Boolean(bool),
     /// A name.
@@ -131,22 +131,25 @@ impl Value {
     /// Reads a text as a value of the given type.
     ///
     /// # Errors
-    /// [`Error::ValueFormat`] if the text does not fit, and always for `Binary`: bytes come from a blob store.
+    /// [`Error::ValueFormat`] if the text does not fit, and always for `ExternalBinary`: bytes come from a blob store.
     pub fn parse(value_type: ValueType, text: &str) -> Result<Self> {
-        let invalid = || Error::ValueFormat { text: text.to_owned(), wanted: value_type.name() };
+        let invalid =
+            || Error::ValueFormat { text: text.to_owned(), expected_type: value_type.name() };
         Ok(match value_type {
             ValueType::String => Self::String(text.to_owned()),
             ValueType::Binary => return Err(invalid()),
             ValueType::Long => Self::Long(text.trim().parse().map_err(|_| invalid())?),
             ValueType::Double => Self::Double(text.trim().parse().map_err(|_| invalid())?),
-            ValueType::Date => Self::Date(Date::parse(text.trim())?),
+            ValueType::Date => Self::Date(JcrDate::parse(text.trim())?),
             ValueType::Boolean => Self::Boolean(text.trim().eq_ignore_ascii_case("true")),
             ValueType::Name => Self::Name(text.to_owned()),
             ValueType::Path => Self::Path(text.to_owned()),
             ValueType::Reference => Self::Reference(text.to_owned()),
             ValueType::WeakReference => Self::WeakReference(text.to_owned()),
             ValueType::Uri => Self::Uri(text.to_owned()),
-            ValueType::Decimal => Self::Decimal(checked_decimal(text.trim()).ok_or_else(invalid)?),
+            ValueType::Decimal => {
+                Self::Decimal(parse_decimal_text(text.trim()).ok_or_else(invalid)?)
+            }
         })
     }
 
@@ -163,7 +166,7 @@ impl Value {
             | Self::Decimal(text) => Cow::Borrowed(text),
             Self::Binary(blob) => Cow::Owned(blob.to_string()),
             Self::Long(number) => Cow::Owned(number.to_string()),
-            Self::Double(number) => Cow::Owned(number_text(*number)),
+            Self::Double(number) => Cow::Owned(format_double(*number)),
             Self::Date(date) => Cow::Owned(date.to_string()),
             Self::Boolean(truth) => Cow::Borrowed(if *truth { "true" } else { "false" }),
         }
@@ -196,7 +199,7 @@ impl PartialEq for Value {
 impl Eq for Value {}
 
 /// Writes a double with a fraction, as Java does for whole numbers.
-fn number_text(number: f64) -> String {
+fn format_double(number: f64) -> String {
     if number.is_finite() && number.fract() == 0.0 && number.abs() < 1e15 {
         format!("{number:.1}")
     } else {
@@ -205,7 +208,7 @@ fn number_text(number: f64) -> String {
 }
 
 /// Returns the text if it is a plain decimal number, with an optional exponent.
-fn checked_decimal(text: &str) -> Option<String> {
+fn parse_decimal_text(text: &str) -> Option<String> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
     let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);

@@ -6,26 +6,26 @@
 
 use std::borrow::Cow;
 
-use crate::borrowed::BorrowedValue;
-use crate::{Date, Value};
+use crate::borrowed_node::BorrowedValue;
+use crate::{JcrDate, Value};
 
 /// Stands in an index for a property without a value that compares: a blob, or an empty list.
-pub(crate) const NONE: u8 = 0;
+pub(crate) const NO_VALUE_FAMILY: u8 = 0;
 /// Truth values.
-const BOOLEAN: u8 = 1;
+const BOOLEAN_FAMILY: u8 = 1;
 /// Longs, doubles, decimals.
-const NUMBER: u8 = 2;
+const NUMBER_FAMILY: u8 = 2;
 /// Dates.
-const DATE: u8 = 3;
+const DATE_FAMILY: u8 = 3;
 /// Everything that is a text.
-pub(crate) const TEXT: u8 = 4;
+pub(crate) const TEXT_FAMILY: u8 = 4;
 /// Behind all families.
-const END: u8 = 5;
+const END_FAMILY: u8 = 5;
 /// Stands in an index for a property with several values, beside their entries.
-pub(crate) const SEVERAL: u8 = 6;
+pub(crate) const MULTI_VALUE_MARKER: u8 = 6;
 
 /// Longer texts are cut in an index.
-const MAX_TEXT_BYTES: usize = 512;
+const MAX_INDEXED_TEXT_BYTES: usize = 512;
 
 /// A value's family and the bytes that it is compared by.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +36,7 @@ pub(crate) struct ValueKey<'a> {
 
 impl<'a> ValueKey<'a> {
     /// Returns the key of a stored value; nothing for a blob, which does not compare.
-    pub(crate) fn of(value: BorrowedValue<'a>) -> Option<Self> {
+    pub(crate) fn from_value(value: BorrowedValue<'a>) -> Option<Self> {
         Some(match value {
             BorrowedValue::Text(crate::ValueType::Decimal, text) => {
                 Self::number(text.parse().ok()?, None)
@@ -51,11 +51,11 @@ impl<'a> ValueKey<'a> {
     }
 
     pub(crate) fn text(text: &'a str) -> Self {
-        Self { family: TEXT, bytes: Cow::Borrowed(text.as_bytes()) }
+        Self { family: TEXT_FAMILY, bytes: Cow::Borrowed(text.as_bytes()) }
     }
 
     pub(crate) fn owned_text(text: String) -> Self {
-        Self { family: TEXT, bytes: Cow::Owned(text.into_bytes()) }
+        Self { family: TEXT_FAMILY, bytes: Cow::Owned(text.into_bytes()) }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "the whole number follows as well")]
@@ -74,38 +74,38 @@ impl<'a> ValueKey<'a> {
         let ordered = if bits >> 63 == 1 { !bits } else { bits ^ (1 << 63) };
         let whole = whole.unwrap_or(number as i64).cast_unsigned() ^ (1 << 63);
         let bytes = [ordered.to_be_bytes(), whole.to_be_bytes()].concat();
-        Self { family: NUMBER, bytes: Cow::Owned(bytes) }
+        Self { family: NUMBER_FAMILY, bytes: Cow::Owned(bytes) }
     }
 
     pub(crate) fn double(number: f64) -> Self {
         Self::number(number, None)
     }
 
-    pub(crate) fn date(date: Date) -> Self {
+    pub(crate) fn date(date: JcrDate) -> Self {
         let millis = date.millis.cast_unsigned() ^ (1 << 63);
-        Self { family: DATE, bytes: Cow::Owned(millis.to_be_bytes().to_vec()) }
+        Self { family: DATE_FAMILY, bytes: Cow::Owned(millis.to_be_bytes().to_vec()) }
     }
 
     pub(crate) fn boolean(truth: bool) -> Self {
-        Self { family: BOOLEAN, bytes: Cow::Owned(vec![u8::from(truth)]) }
+        Self { family: BOOLEAN_FAMILY, bytes: Cow::Owned(vec![u8::from(truth)]) }
     }
 
     /// Returns the text of a value that is one.
     pub(crate) fn as_text(&self) -> Option<&str> {
-        if self.family == TEXT { std::str::from_utf8(&self.bytes).ok() } else { None }
+        if self.family == TEXT_FAMILY { std::str::from_utf8(&self.bytes).ok() } else { None }
     }
 
     /// Returns the value as a text, in the form that queries compare texts in.
-    pub(crate) fn display(&self) -> Cow<'_, str> {
+    pub(crate) fn display_text(&self) -> Cow<'_, str> {
         let number = |at: usize| -> Option<u64> {
             Some(u64::from_be_bytes(*self.bytes.get(at..)?.first_chunk()?))
         };
         match self.family {
-            TEXT => String::from_utf8_lossy(&self.bytes),
-            BOOLEAN => (if *self.bytes == [1] { "true" } else { "false" }).into(),
-            DATE => {
+            TEXT_FAMILY => String::from_utf8_lossy(&self.bytes),
+            BOOLEAN_FAMILY => (if *self.bytes == [1] { "true" } else { "false" }).into(),
+            DATE_FAMILY => {
                 let millis = (number(0).unwrap_or(0) ^ (1 << 63)).cast_signed();
-                Date { millis, offset_minutes: 0 }.to_string().into()
+                JcrDate { millis, offset_minutes: 0 }.to_string().into()
             }
             _ => {
                 let ordered = number(0).unwrap_or(0);
@@ -127,18 +127,18 @@ impl<'a> ValueKey<'a> {
     /// Reads what [`ValueKey::to_bytes`] gave.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ValueKey<'static>> {
         let (family, bytes) = bytes.split_first()?;
-        let is_known = (BOOLEAN..=TEXT).contains(family);
+        let is_known = (BOOLEAN_FAMILY..=TEXT_FAMILY).contains(family);
         is_known.then(|| ValueKey { family: *family, bytes: Cow::Owned(bytes.to_vec()) })
     }
 
     /// Returns what the entries of the value begin with in an index.
-    pub(crate) fn entry(&self) -> Vec<u8> {
+    pub(crate) fn entry_prefix(&self) -> Vec<u8> {
         let mut entry = vec![self.family];
-        if self.family != TEXT {
+        if self.family != TEXT_FAMILY {
             entry.extend_from_slice(&self.bytes);
             return entry;
         }
-        for byte in self.bytes.get(..MAX_TEXT_BYTES).unwrap_or(&self.bytes) {
+        for byte in self.bytes.get(..MAX_INDEXED_TEXT_BYTES).unwrap_or(&self.bytes) {
             entry.push(*byte);
             if *byte == 0 {
                 entry.push(0xff);
@@ -149,19 +149,19 @@ impl<'a> ValueKey<'a> {
     }
 
     /// Tells whether entries of an index hold only a part of the value.
-    fn is_cut(&self) -> bool {
-        self.family == TEXT && self.bytes.len() > MAX_TEXT_BYTES
+    fn is_truncated(&self) -> bool {
+        self.family == TEXT_FAMILY && self.bytes.len() > MAX_INDEXED_TEXT_BYTES
     }
 }
 
 /// Splits a key of an index into the value's part and the node path.
 pub(crate) fn split_entry(key: &[u8]) -> Option<(&[u8], &str)> {
     let length = match key.first()? {
-        &NONE | &SEVERAL => 1,
-        &BOOLEAN => 2,
-        &NUMBER => 17,
-        &DATE => 9,
-        &TEXT => key.windows(2).position(|pair| pair == [0, 1])? + 2,
+        &NO_VALUE_FAMILY | &MULTI_VALUE_MARKER => 1,
+        &BOOLEAN_FAMILY => 2,
+        &NUMBER_FAMILY => 17,
+        &DATE_FAMILY => 9,
+        &TEXT_FAMILY => key.windows(2).position(|pair| pair == [0, 1])? + 2,
         _ => return None,
     };
     let (value, path) = key.split_at_checked(length)?;
@@ -177,7 +177,9 @@ pub(crate) struct Comparand {
 impl Comparand {
     pub(crate) fn new(value: &Value) -> Self {
         let text = value.to_text();
-        let keys = [boolean(value), number(value, &text), date(value, &text)].into_iter().flatten();
+        let keys = [boolean_key(value), number_key(value, &text), date_key(value, &text)]
+            .into_iter()
+            .flatten();
         let is_text = !matches!(value, Value::Binary(_));
         let as_text = is_text.then(|| ValueKey::owned_text(text.into_owned()));
         Self { keys: keys.chain(as_text).collect() }
@@ -194,7 +196,7 @@ impl Comparand {
     }
 }
 
-fn boolean(value: &Value) -> Option<ValueKey<'static>> {
+fn boolean_key(value: &Value) -> Option<ValueKey<'static>> {
     match value {
         Value::Boolean(truth) => Some(ValueKey::boolean(*truth)),
         Value::String(text) if text.eq_ignore_ascii_case("true") => Some(ValueKey::boolean(true)),
@@ -203,7 +205,7 @@ fn boolean(value: &Value) -> Option<ValueKey<'static>> {
     }
 }
 
-fn number(value: &Value, text: &str) -> Option<ValueKey<'static>> {
+fn number_key(value: &Value, text: &str) -> Option<ValueKey<'static>> {
     match value {
         Value::Long(number) => Some(ValueKey::long(*number)),
         Value::Double(number) => Some(ValueKey::number(*number, None)),
@@ -216,63 +218,63 @@ fn number(value: &Value, text: &str) -> Option<ValueKey<'static>> {
     }
 }
 
-fn date(value: &Value, text: &str) -> Option<ValueKey<'static>> {
+fn date_key(value: &Value, text: &str) -> Option<ValueKey<'static>> {
     match value {
         Value::Date(date) => Some(ValueKey::date(*date)),
-        Value::Long(millis) => Some(ValueKey::date(Date { millis: *millis, offset_minutes: 0 })),
-        Value::String(_) => Some(ValueKey::date(Date::parse(text.trim()).ok()?)),
+        Value::Long(millis) => Some(ValueKey::date(JcrDate { millis: *millis, offset_minutes: 0 })),
+        Value::String(_) => Some(ValueKey::date(JcrDate::parse(text.trim()).ok()?)),
         _ => None,
     }
 }
 
 /// The keys from the first (included) to the second (excluded).
-pub(crate) type Span = (Vec<u8>, Vec<u8>);
+pub(crate) type KeySpan = (Vec<u8>, Vec<u8>);
 
 /// Returns the entries of values that equal this one, or may where they were cut.
-pub(crate) fn equal_span(key: &ValueKey<'_>) -> Span {
-    let entry = key.entry();
-    let end = successor(&entry);
+pub(crate) fn equal_span(key: &ValueKey<'_>) -> KeySpan {
+    let entry = key.entry_prefix();
+    let end = prefix_successor(&entry);
     (entry, end)
 }
 
 /// Returns the entries of values of the same family that are above this one, or below.
-pub(crate) fn range_span(key: &ValueKey<'_>, is_above: bool, is_inclusive: bool) -> Span {
-    let entry = key.entry();
-    let takes_equal = is_inclusive || key.is_cut();
+pub(crate) fn range_span(key: &ValueKey<'_>, is_above: bool, is_inclusive: bool) -> KeySpan {
+    let entry = key.entry_prefix();
+    let takes_equal = is_inclusive || key.is_truncated();
     if is_above {
-        let start = if takes_equal { entry } else { successor(&entry) };
+        let start = if takes_equal { entry } else { prefix_successor(&entry) };
         (start, vec![key.family + 1])
     } else {
-        let end = if takes_equal { successor(&entry) } else { entry };
+        let end = if takes_equal { prefix_successor(&entry) } else { entry };
         (vec![key.family], end)
     }
 }
 
 /// Returns the entries of texts that begin so, and of all values that are no texts.
-pub(crate) fn prefix_spans(prefix: &str) -> Vec<Span> {
-    let key = ValueKey::text(prefix).entry();
+pub(crate) fn prefix_spans(prefix: &str) -> Vec<KeySpan> {
+    let key = ValueKey::text(prefix).entry_prefix();
     let start = key.get(..key.len() - 2).unwrap_or(&key).to_vec();
-    let end = if prefix.is_empty() { vec![END] } else { successor(&start) };
-    vec![(vec![BOOLEAN], vec![TEXT]), (start, end)]
+    let end = if prefix.is_empty() { vec![END_FAMILY] } else { prefix_successor(&start) };
+    vec![(vec![BOOLEAN_FAMILY], vec![TEXT_FAMILY]), (start, end)]
 }
 
 /// Returns all entries, those without a value first.
-pub(crate) fn whole_span() -> Span {
-    (vec![NONE], vec![END])
+pub(crate) fn full_span() -> KeySpan {
+    (vec![NO_VALUE_FAMILY], vec![END_FAMILY])
 }
 
 /// Returns the entries that have a value.
-pub(crate) fn valued_span() -> Span {
-    (vec![BOOLEAN], vec![END])
+pub(crate) fn valued_span() -> KeySpan {
+    (vec![BOOLEAN_FAMILY], vec![END_FAMILY])
 }
 
 /// Returns the entries of properties with several values.
-pub(crate) fn several_span() -> Span {
-    (vec![SEVERAL], vec![SEVERAL + 1])
+pub(crate) fn multi_value_span() -> KeySpan {
+    (vec![MULTI_VALUE_MARKER], vec![MULTI_VALUE_MARKER + 1])
 }
 
 /// Returns the first key behind all that begin with `prefix`.
-pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
+pub(crate) fn prefix_successor(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {
@@ -292,10 +294,10 @@ mod tests {
     fn key(value: &Value) -> ValueKey<'static> {
         let comparand = Comparand::new(value);
         let family = match value {
-            Value::Boolean(_) => BOOLEAN,
-            Value::Long(_) | Value::Double(_) => NUMBER,
-            Value::Date(_) => DATE,
-            _ => TEXT,
+            Value::Boolean(_) => BOOLEAN_FAMILY,
+            Value::Long(_) | Value::Double(_) => NUMBER_FAMILY,
+            Value::Date(_) => DATE_FAMILY,
+            _ => TEXT_FAMILY,
         };
         comparand.keys.into_iter().find(|key| key.family == family).unwrap()
     }
@@ -304,16 +306,16 @@ mod tests {
         #[test]
         fn numbers_sort_by_size(left: i64, right: i64, small in -9_i64..9, half in -9.0..9.0) {
             prop_assert_eq!(
-                key(&Value::Long(left)).entry().cmp(&key(&Value::Long(right)).entry()),
+                key(&Value::Long(left)).entry_prefix().cmp(&key(&Value::Long(right)).entry_prefix()),
                 left.cmp(&right)
             );
-            let (long, double) = (key(&Value::Long(small)).entry(), key(&Value::Double(half)).entry());
+            let (long, double) = (key(&Value::Long(small)).entry_prefix(), key(&Value::Double(half)).entry_prefix());
             prop_assert_eq!(long < double, (small as f64) < half);
         }
 
         #[test]
         fn texts_sort_by_bytes_and_split(left in "[a\u{0}\u{1}\u{ff}]{0,4}", right in "[a\u{0}\u{1}\u{ff}]{0,4}") {
-            let (a, b) = (ValueKey::text(&left).entry(), ValueKey::text(&right).entry());
+            let (a, b) = (ValueKey::text(&left).entry_prefix(), ValueKey::text(&right).entry_prefix());
             prop_assert_eq!(a.cmp(&b), left.cmp(&right));
             let whole = [&a[..], b"/path"].concat();
             prop_assert_eq!(split_entry(&whole), Some((&a[..], "/path")));

@@ -9,7 +9,7 @@
 //!   does changes it; a copy, a package, a version or an earlier state brings no activation along.
 //! * Whatever commit removes an activated document from its address, or moves it away, has an entry for it in the same
 //!   root. So no door can forget it, and a crash between the commit and the work on it loses nothing.
-//! * An entry goes when its address is activated again, or when the withdrawal is stored work ([`Repository::settle_withdrawals`]).
+//! * An entry goes when its address is activated again, or when the withdrawal is stored work ([`Repository::complete_withdrawals`]).
 //! * Entries are about the branch `main`, which visitors see.
 //! * What replication notes about a page or an asset stands in its content, as in AEM. Other documents, such as folders, tags
 //!   and templates, whose types may not allow that, have an entry of the map `activated`.
@@ -20,35 +20,36 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{Batch, Map, ReadChunks, RefUpdate, Root, Value as Stored};
+use tympan_store::{ChunkBatch, MapValue as Stored, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
-use crate::boundary::{is_container, is_own_content};
-use crate::codec::{Cursor, put_bytes, put_signed};
-use crate::commit::{Change, open_head};
-use crate::record::{Record, Summary, has_described_content};
-use crate::repository::MAIN;
-use crate::snapshot::{Overlay, View};
+use crate::codec::{ByteCursor, write_length_prefixed, write_signed_varint};
+use crate::commit::{CommitDetails, open_staged_head};
+use crate::document_boundary::{is_container, is_own_content};
+use crate::record::{ContentRecord, NodeSummary, has_described_content};
+use crate::repository::MAIN_BRANCH;
+use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::subtree::JCR_CONTENT;
-use crate::transfer::Depth;
+use crate::transfer::SubtreeScope;
 use crate::{
-    ChunkId, Date, Error, NodePath, Repository, Result, Revising, Snapshot, Subtree, keys,
+    ChunkId, Error, JcrDate, NodePath, Repository, Result, RevisionDetails, Snapshot, Subtree,
+    record_key,
 };
 
 /// The name of the map.
-pub(crate) const WITHDRAWALS: &str = "withdrawals";
+pub(crate) const WITHDRAWALS_MAP: &str = "withdrawals";
 /// The name of the map of activated documents that carry no stamps.
-pub(crate) const ACTIVATED: &str = "activated";
+pub(crate) const ACTIVATED_MAP: &str = "activated";
 /// The type of tags, which can be parts of a document.
 const TAG_TYPE: &str = "cq:Tag";
 /// The version of the entries' bytes.
-const VERSION: u8 = 1;
-const WAS_ACTIVATED: u8 = 1;
+const ENTRY_VERSION: u8 = 1;
+const WAS_ACTIVATED_FLAG: u8 = 1;
 /// With this the names of all properties begin by which replication notes what it does.
-const STAMPS: &str = "cq:lastReplicat";
+const STAMP_PREFIX: &str = "cq:lastReplicat";
 
 /// Tells whether replication notes what it does in a property of this name.
-pub(crate) fn is_stamp(name: &str) -> bool {
-    name.starts_with(STAMPS)
+pub(crate) fn is_replication_stamp(name: &str) -> bool {
+    name.starts_with(STAMP_PREFIX)
 }
 
 /// An address at which visitors have something that is not here any more.
@@ -63,7 +64,7 @@ pub struct Withdrawal {
     /// Who removed or moved it.
     pub user: String,
     /// When.
-    pub at: SystemTime,
+    pub withdrawn_at: SystemTime,
 }
 
 /// What a commit writes into the map, by key.
@@ -74,18 +75,18 @@ type WithdrawalEdits = BTreeMap<Vec<u8>, Option<Withdrawal>>;
 pub(crate) struct VisitorEdits {
     withdrawals: WithdrawalEdits,
     /// What the map of activated documents gets.
-    activated: BTreeMap<Vec<u8>, Option<Stored>>,
+    activated_entries: BTreeMap<Vec<u8>, Option<Stored>>,
 }
 
 /// What replication notes with a commit.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ReplicationNotes {
+pub(crate) struct ReplicationChanges {
     /// The nodes that are taken away from visitors, with everything below them.
-    pub(crate) taken_away: Vec<NodePath>,
+    pub(crate) withdrawn_paths: Vec<NodePath>,
     /// The documents that are taken away from visitors while something below them stays.
-    pub(crate) emptied: Vec<NodePath>,
+    pub(crate) emptied_paths: Vec<NodePath>,
     /// The documents that visitors get and that carry no stamps, with the time of the wish.
-    pub(crate) activated: Vec<(NodePath, SystemTime)>,
+    pub(crate) activated_documents: Vec<(NodePath, SystemTime)>,
 }
 
 /// A document without stamps of its own that visitors have, such as a folder or a tag.
@@ -96,37 +97,44 @@ pub struct ActivatedDocument {
     /// Who activated it.
     pub user: String,
     /// When.
-    pub at: SystemTime,
+    pub activated_at: SystemTime,
     /// Whether it is as it was then.
-    pub is_current: bool,
+    pub is_unchanged: bool,
 }
 
 impl Withdrawal {
     fn encode(&self) -> Stored {
-        let mut bytes = vec![VERSION, if self.was_activated { WAS_ACTIVATED } else { 0 }];
-        put_signed(&mut bytes, Date::from_system_time(self.at).millis);
-        put_bytes(&mut bytes, self.user.as_bytes());
+        let mut bytes =
+            vec![ENTRY_VERSION, if self.was_activated { WAS_ACTIVATED_FLAG } else { 0 }];
+        write_signed_varint(&mut bytes, JcrDate::from_system_time(self.withdrawn_at).millis);
+        write_length_prefixed(&mut bytes, self.user.as_bytes());
         let moved_to = self.moved_to.as_ref().map(NodePath::as_str).unwrap_or_default();
-        put_bytes(&mut bytes, moved_to.as_bytes());
+        write_length_prefixed(&mut bytes, moved_to.as_bytes());
         Stored { bytes: bytes.into(), body: None }
     }
 
     fn decode(key: &[u8], stored: &Stored) -> Result<Self> {
-        let path = keys::path_of(key)?;
+        let path = record_key::record_path(key)?;
         let read = || {
-            let mut cursor = Cursor::new(&stored.bytes, 0);
-            if cursor.byte()? != VERSION {
+            let mut cursor = ByteCursor::new(&stored.bytes, 0);
+            if cursor.read_byte()? != ENTRY_VERSION {
                 return None;
             }
-            let was_activated = cursor.byte()? & WAS_ACTIVATED != 0;
-            let date = Date { millis: cursor.signed()?, offset_minutes: 0 };
-            let user = cursor.text()?.to_owned();
-            let moved_to = match cursor.text()? {
+            let was_activated = cursor.read_byte()? & WAS_ACTIVATED_FLAG != 0;
+            let date = JcrDate { millis: cursor.read_signed_varint()?, offset_minutes: 0 };
+            let user = cursor.read_prefixed_text()?.to_owned();
+            let moved_to = match cursor.read_prefixed_text()? {
                 "" => None,
                 path => Some(NodePath::new(path).ok()?),
             };
             let (path, at) = (path.clone(), date.to_system_time());
-            cursor.is_at_end().then_some(Self { path, was_activated, moved_to, user, at })
+            cursor.is_at_end().then_some(Self {
+                path,
+                was_activated,
+                moved_to,
+                user,
+                withdrawn_at: at,
+            })
         };
         read().ok_or_else(|| Error::Damaged {
             path: path.clone(),
@@ -136,27 +144,27 @@ impl Withdrawal {
 }
 
 /// What two documents have in common of which one is the other after a move.
-type Likeness = (String, Option<String>, Option<String>, Option<String>, Option<i64>);
+type MoveFingerprint = (String, Option<String>, Option<String>, Option<String>, Option<i64>);
 
 /// Returns what a commit moves: what its session says, and what its edits show of documents that visitors have, as a merge
 /// knows nothing of the moves on its branch.
-pub(crate) fn moves(
-    head: &View,
-    edits: &Overlay,
-    change: &Change<'_>,
+pub(crate) fn document_moves(
+    head: &SnapshotView,
+    edits: &RecordEdits,
+    change: &CommitDetails<'_>,
 ) -> Result<Vec<(NodePath, NodePath)>> {
     let mut moves = change.moves.to_vec();
-    if !moves.is_empty() || head.shared.branch != MAIN {
+    if !moves.is_empty() || head.repository_state.branch != MAIN_BRANCH {
         return Ok(moves);
     }
-    let mut gone: BTreeMap<Likeness, NodePath> = BTreeMap::new();
+    let mut gone: BTreeMap<MoveFingerprint, NodePath> = BTreeMap::new();
     for (key, record) in edits {
         if record.is_some() {
             continue;
         }
-        if let Some(old) = head.find(key)?.filter(|old| old.summary.is_activated()) {
-            let path = keys::path_of(key)?;
-            gone.entry(likeness(&path, &old.summary)).or_insert(path);
+        if let Some(old) = head.find_record(key)?.filter(|old| old.summary.is_activated()) {
+            let path = record_key::record_path(key)?;
+            gone.entry(move_fingerprint(&path, &old.summary)).or_insert(path);
         }
     }
     if gone.is_empty() {
@@ -164,9 +172,9 @@ pub(crate) fn moves(
     }
     for (key, record) in edits {
         let Some(record) = record else { continue };
-        let path = keys::path_of(key)?;
-        if let Some(from) = gone.get(&likeness(&path, &record.summary))
-            && head.find(key)?.is_none()
+        let path = record_key::record_path(key)?;
+        if let Some(from) = gone.get(&move_fingerprint(&path, &record.summary))
+            && head.find_record(key)?.is_none()
         {
             moves.push((from.clone(), path));
             gone.retain(|_, other| moves.last().is_none_or(|(from, _)| from != other));
@@ -175,9 +183,9 @@ pub(crate) fn moves(
     Ok(moves)
 }
 
-fn likeness(path: &NodePath, summary: &Summary) -> Likeness {
+fn move_fingerprint(path: &NodePath, summary: &NodeSummary) -> MoveFingerprint {
     let text = |text: Option<&str>| text.map(str::to_owned);
-    let modified = summary.modified().map(|date| date.millis);
+    let modified = summary.last_modified().map(|date| date.millis);
     // Without a date, documents are too much alike to be known by the rest.
     let name = if modified.is_none() { Some(path.name()) } else { summary.title() };
     let kind = summary.primary_type().to_owned();
@@ -186,17 +194,20 @@ fn likeness(path: &NodePath, summary: &Summary) -> Likeness {
 
 /// Returns those of the edited documents whose stamps of replication are others than those of the address, with the
 /// address's own.
-pub(crate) fn with_own_stamps(head: &View, edits: &Overlay) -> Result<Overlay> {
-    let mut changed = Overlay::new();
+pub(crate) fn records_with_own_stamps(
+    head: &SnapshotView,
+    edits: &RecordEdits,
+) -> Result<RecordEdits> {
+    let mut changed = RecordEdits::new();
     for (key, record) in edits {
         let Some(record) = record else { continue };
-        let old = head.find(key)?;
-        let before = old.as_ref().map(|old| stamp_of(&old.summary)).unwrap_or_default();
-        if before == stamp_of(&record.summary) {
+        let old = head.find_record(key)?;
+        let before = old.as_ref().map(|old| replication_stamp(&old.summary)).unwrap_or_default();
+        if before == replication_stamp(&record.summary) {
             continue;
         }
-        let path = keys::path_of(key)?;
-        if let Some(own) = restamped(head, &path, old.as_ref(), record)? {
+        let path = record_key::record_path(key)?;
+        if let Some(own) = restamp_record(head, &path, old.as_ref(), record)? {
             changed.insert(key.clone(), Some(Arc::new(own)));
         }
     }
@@ -204,18 +215,18 @@ pub(crate) fn with_own_stamps(head: &View, edits: &Overlay) -> Result<Overlay> {
 }
 
 /// Returns what a header says about replication.
-fn stamp_of(summary: &Summary) -> (Option<&str>, Option<i64>) {
-    (summary.activation(), summary.activated().map(|date| date.millis))
+fn replication_stamp(summary: &NodeSummary) -> (Option<&str>, Option<i64>) {
+    (summary.activation_action(), summary.activation_date().map(|date| date.millis))
 }
 
-fn restamped(
-    head: &View,
+fn restamp_record(
+    head: &SnapshotView,
     path: &NodePath,
-    old: Option<&Record>,
-    record: &Record,
-) -> Result<Option<Record>> {
-    let tree_of = |record: &Record| -> Result<Subtree> {
-        let body = head.body(record, path)?;
+    old: Option<&ContentRecord>,
+    record: &ContentRecord,
+) -> Result<Option<ContentRecord>> {
+    let tree_of = |record: &ContentRecord| -> Result<Subtree> {
+        let body = head.load_body(record, path)?;
         Ok(body.subtree(body.root()))
     };
     let before = tree_of(record)?;
@@ -228,21 +239,21 @@ fn restamped(
         Some(content) if described => content,
         _ => &mut tree,
     };
-    node.properties.retain(|name, _| !is_stamp(name));
+    node.properties.retain(|name, _| !is_replication_stamp(name));
     if let Some(old) = old.filter(|_| can_hold) {
         let old = tree_of(old)?;
         let from = match old.child(JCR_CONTENT) {
             Some(content) if has_described_content(&old) => content,
             _ => &old,
         };
-        let own = from.properties.iter().filter(|(name, _)| is_stamp(name));
+        let own = from.properties.iter().filter(|(name, _)| is_replication_stamp(name));
         node.properties.extend(own.map(|(name, value)| (name.clone(), value.clone())));
     }
     if tree == before {
         return Ok(None);
     }
-    let made = Record::of(&tree, record.order.clone());
-    made.map(Some).ok_or_else(|| Error::Refused {
+    let made = ContentRecord::from_subtree(&tree, record.order_key.clone());
+    made.map(Some).ok_or_else(|| Error::InvalidEdit {
         action: "commit",
         path: path.clone(),
         reason: "it is nested too deeply",
@@ -256,10 +267,10 @@ fn can_hold_stamps(tree: &Subtree) -> bool {
 
 /// Tells whether a document that takes the place of an activated one goes on as activated: a folder in the place of a page
 /// is none that visitors have.
-pub(crate) fn holds_stamps(
-    view: &View,
+pub(crate) fn is_still_activated(
+    view: &SnapshotView,
     path: &NodePath,
-    (old, record): (&Record, &Record),
+    (old, record): (&ContentRecord, &ContentRecord),
 ) -> Result<bool> {
     if old.summary.primary_type() != record.summary.primary_type() {
         return Ok(false);
@@ -267,34 +278,34 @@ pub(crate) fn holds_stamps(
     if record.summary.is_activated() {
         return Ok(true);
     }
-    let body = view.body(record, path)?;
+    let body = view.load_body(record, path)?;
     Ok(can_hold_stamps(&body.subtree(body.root())))
 }
 
 /// Returns what a commit changes in the map of withdrawals.
-pub(crate) fn edits(
-    head: &View,
-    edits: &Overlay,
-    change: &Change<'_>,
+pub(crate) fn visitor_edits(
+    head: &SnapshotView,
+    edits: &RecordEdits,
+    change: &CommitDetails<'_>,
     moves: &[(NodePath, NodePath)],
 ) -> Result<VisitorEdits> {
     let mut made = WithdrawalEdits::new();
     let mut activated = BTreeMap::new();
-    if head.shared.branch != MAIN {
+    if head.repository_state.branch != MAIN_BRANCH {
         return Ok(VisitorEdits::default());
     }
-    let reads = head.shared.reads();
-    let root = Root::read(reads, &head.root)?;
-    let (known, unstamped) = (root.map(WITHDRAWALS), root.map(ACTIVATED));
-    let has_unstamped = unstamped != Map::EMPTY;
-    let is_known = known != Map::EMPTY;
+    let reads = head.repository_state.chunk_reader();
+    let root = StoreRoot::read(reads, &head.root_id)?;
+    let (known, unstamped) = (root.map(WITHDRAWALS_MAP), root.map(ACTIVATED_MAP));
+    let has_unstamped = unstamped != SortedMap::EMPTY_MAP;
+    let is_known = known != SortedMap::EMPTY_MAP;
     if is_known {
-        follow_moves(head, known, moves, &mut made)?;
+        update_moved_withdrawals(head, known, moves, &mut made)?;
     }
     let destination = |path: &NodePath| -> Option<NodePath> {
         let to = moves
             .iter()
-            .fold(path.clone(), |path, (from, to)| path.rebased(from, to).unwrap_or(path));
+            .fold(path.clone(), |path, (from, to)| path.rebase(from, to).unwrap_or(path));
         (to != *path).then_some(to)
     };
     let entry = |path: NodePath, was_activated: bool| Withdrawal {
@@ -302,7 +313,7 @@ pub(crate) fn edits(
         path,
         was_activated,
         user: change.user.to_owned(),
-        at: change.at,
+        withdrawn_at: change.time,
     };
     let is_removed = |key: &Vec<u8>| matches!(edits.get(key), Some(None));
     let mut tops = WithdrawalEdits::new();
@@ -318,13 +329,13 @@ pub(crate) fn edits(
             }
             continue;
         }
-        let old = head.find(key)?;
+        let old = head.find_record(key)?;
         if was_unstamped {
             if let (Some(old), Some(record)) = (&old, record)
                 && old.summary.primary_type() == record.summary.primary_type()
             {
                 for path in removed_tags(head, key, (old, record))? {
-                    made.insert(keys::key_of(&path)?, Some(entry(path, true)));
+                    made.insert(record_key::record_key(&path)?, Some(entry(path, true)));
                 }
                 continue;
             }
@@ -335,12 +346,12 @@ pub(crate) fn edits(
                 continue;
             }
         }
-        let path = keys::path_of(key)?;
+        let path = record_key::record_path(key)?;
         let mut top = (key.clone(), path.clone());
         while record.is_none()
             && let Some(parent) = top.1.parent()
         {
-            let key = keys::key_of(&parent)?;
+            let key = record_key::record_key(&parent)?;
             if !is_removed(&key) {
                 break;
             }
@@ -354,44 +365,48 @@ pub(crate) fn edits(
         made.entry(key).or_insert(top);
     }
     let Some(notes) = change.replication else {
-        return Ok(VisitorEdits { withdrawals: made, activated });
+        return Ok(VisitorEdits { withdrawals: made, activated_entries: activated });
     };
-    for path in &notes.taken_away {
-        made.insert(keys::key_of(path)?, None);
-        activated.insert(keys::key_of(path)?, None);
-        for entry in known.range(reads, keys::below(path)?.bounds()) {
+    for path in &notes.withdrawn_paths {
+        made.insert(record_key::record_key(path)?, None);
+        activated.insert(record_key::record_key(path)?, None);
+        for entry in known.range(reads, record_key::descendant_key_range(path)?.bounds()) {
             made.insert(entry?.0.to_vec(), None);
         }
-        for entry in unstamped.range(reads, keys::below(path)?.bounds()) {
+        for entry in unstamped.range(reads, record_key::descendant_key_range(path)?.bounds()) {
             activated.insert(entry?.0.to_vec(), None);
         }
     }
-    for path in &notes.emptied {
-        activated.insert(keys::key_of(path)?, None);
+    for path in &notes.emptied_paths {
+        activated.insert(record_key::record_key(path)?, None);
     }
-    for (path, at) in &notes.activated {
-        let key = keys::key_of(path)?;
-        let Some(stored) = head.content.get(reads, &key)? else { continue };
+    for (path, at) in &notes.activated_documents {
+        let key = record_key::record_key(path)?;
+        let Some(stored) = head.content_map.get(reads, &key)? else { continue };
         made.insert(key.clone(), None);
-        let record = head.find(&key)?;
+        let record = head.find_record(&key)?;
         let holds_all_below =
             record.is_some_and(|record| !is_container(path.name(), record.summary.primary_type()));
         if holds_all_below {
-            for entry in known.range(reads, keys::below(path)?.bounds()) {
+            for entry in known.range(reads, record_key::descendant_key_range(path)?.bounds()) {
                 made.insert(entry?.0.to_vec(), None);
             }
         }
-        activated.insert(key, Some(encode_activated((change.user, *at), &stored)));
+        activated.insert(key, Some(encode_activated_entry((change.user, *at), &stored)));
     }
-    Ok(VisitorEdits { withdrawals: made, activated })
+    Ok(VisitorEdits { withdrawals: made, activated_entries: activated })
 }
 
 /// Returns the tags that went from a document of tags, the topmost ones.
-fn removed_tags(head: &View, key: &[u8], (old, new): (&Record, &Record)) -> Result<Vec<NodePath>> {
+fn removed_tags(
+    head: &SnapshotView,
+    key: &[u8],
+    (old, new): (&ContentRecord, &ContentRecord),
+) -> Result<Vec<NodePath>> {
     let mut removed = Vec::new();
     if old.summary.primary_type() == TAG_TYPE {
-        let path = keys::path_of(key)?;
-        let (before, after) = (head.body(old, &path)?, head.body(new, &path)?);
+        let path = record_key::record_path(key)?;
+        let (before, after) = (head.load_body(old, &path)?, head.load_body(new, &path)?);
         let (before, after) = (before.subtree(before.root()), after.subtree(after.root()));
         collect_removed_tags(&path, &before, &after, &mut removed);
     }
@@ -414,42 +429,42 @@ fn collect_removed_tags(
 }
 
 /// Writes the entry of an activated document: when, by whom, and a hash of what it was.
-fn encode_activated((user, at): (&str, SystemTime), stored: &Stored) -> Stored {
-    let mut bytes = vec![VERSION];
-    put_signed(&mut bytes, Date::from_system_time(at).millis);
-    put_bytes(&mut bytes, user.as_bytes());
-    put_bytes(&mut bytes, state_of(stored).as_bytes());
+fn encode_activated_entry((user, at): (&str, SystemTime), stored: &Stored) -> Stored {
+    let mut bytes = vec![ENTRY_VERSION];
+    write_signed_varint(&mut bytes, JcrDate::from_system_time(at).millis);
+    write_length_prefixed(&mut bytes, user.as_bytes());
+    write_length_prefixed(&mut bytes, stored_document_hash(stored).as_bytes());
     Stored { bytes: bytes.into(), body: None }
 }
 
 /// Returns a hash of a stored document.
-fn state_of(stored: &Stored) -> ChunkId {
+fn stored_document_hash(stored: &Stored) -> ChunkId {
     let body = stored.body.map(|body| body.as_bytes().to_vec()).unwrap_or_default();
-    ChunkId::of(&[&stored.bytes[..], &body].concat())
+    ChunkId::hash_of(&[&stored.bytes[..], &body].concat())
 }
 
 /// Returns the map of activated documents without stamps of their own.
-pub(crate) fn activated_map(view: &View) -> Result<Map> {
-    Ok(Root::read(view.shared.reads(), &view.root)?.map(ACTIVATED))
+pub(crate) fn activated_map(view: &SnapshotView) -> Result<SortedMap> {
+    Ok(StoreRoot::read(view.repository_state.chunk_reader(), &view.root_id)?.map(ACTIVATED_MAP))
 }
 
 /// Lets entries know where the documents went that they wait for.
-fn follow_moves(
-    head: &View,
-    known: Map,
+fn update_moved_withdrawals(
+    head: &SnapshotView,
+    known: SortedMap,
     moves: &[(NodePath, NodePath)],
     made: &mut WithdrawalEdits,
 ) -> Result<()> {
     if moves.is_empty() {
         return Ok(());
     }
-    let all = keys::below(&NodePath::root())?;
-    for stored in known.range(head.shared.reads(), all.bounds()) {
+    let all = record_key::descendant_key_range(&NodePath::root())?;
+    for stored in known.range(head.repository_state.chunk_reader(), all.bounds()) {
         let (key, stored) = stored?;
         let mut entry = Withdrawal::decode(&key, &stored)?;
         let Some(to) = entry.moved_to.clone() else { continue };
         let now_at =
-            moves.iter().fold(to.clone(), |to, (from, new)| to.rebased(from, new).unwrap_or(to));
+            moves.iter().fold(to.clone(), |to, (from, new)| to.rebase(from, new).unwrap_or(to));
         if now_at != to {
             entry.moved_to = Some(now_at);
             made.insert(key.to_vec(), Some(entry));
@@ -459,24 +474,24 @@ fn follow_moves(
 }
 
 /// Writes entries into the maps of a root.
-pub(crate) fn write(
-    maps: &mut BTreeMap<String, Map>,
+pub(crate) fn write_visitor_edits(
+    maps: &mut BTreeMap<String, SortedMap>,
     edits: &VisitorEdits,
     reads: &dyn ReadChunks,
-    batch: &mut Batch,
+    batch: &mut ChunkBatch,
 ) -> Result<()> {
     let withdrawals = edits.withdrawals.iter();
     let withdrawals = withdrawals.map(|(key, entry)| (key, entry.as_ref().map(Withdrawal::encode)));
-    write_map((maps, WITHDRAWALS), withdrawals, reads, batch)?;
-    let activated = edits.activated.iter().map(|(key, entry)| (key, entry.clone()));
-    write_map((maps, ACTIVATED), activated, reads, batch)
+    write_map((maps, WITHDRAWALS_MAP), withdrawals, reads, batch)?;
+    let activated = edits.activated_entries.iter().map(|(key, entry)| (key, entry.clone()));
+    write_map((maps, ACTIVATED_MAP), activated, reads, batch)
 }
 
 fn write_map<'a>(
-    (maps, name): (&mut BTreeMap<String, Map>, &str),
+    (maps, name): (&mut BTreeMap<String, SortedMap>, &str),
     edits: impl Iterator<Item = (&'a Vec<u8>, Option<Stored>)>,
     reads: &dyn ReadChunks,
-    batch: &mut Batch,
+    batch: &mut ChunkBatch,
 ) -> Result<()> {
     let map = maps.get(name).copied().unwrap_or_default();
     let mut writes = BTreeMap::new();
@@ -489,7 +504,7 @@ fn write_map<'a>(
         return Ok(());
     }
     match map.edit(reads, batch, writes)? {
-        Map::EMPTY => maps.remove(name),
+        SortedMap::EMPTY_MAP => maps.remove(name),
         map => maps.insert(name.to_owned(), map),
     };
     Ok(())
@@ -501,17 +516,17 @@ impl Snapshot {
     /// # Errors
     /// If the store fails or an entry is damaged.
     pub fn withdrawals(&self, top: &NodePath) -> Result<Vec<Withdrawal>> {
-        let reads = self.0.shared.reads();
-        let map = Root::read(reads, &self.0.root)?.map(WITHDRAWALS);
+        let reads = self.0.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.0.root_id)?.map(WITHDRAWALS_MAP);
         let mut found = Vec::new();
-        if map == Map::EMPTY {
+        if map == SortedMap::EMPTY_MAP {
             return Ok(found);
         }
-        let key = keys::key_of(top)?;
+        let key = record_key::record_key(top)?;
         if let Some(stored) = map.get(reads, &key)? {
             found.push(Withdrawal::decode(&key, &stored)?);
         }
-        for entry in map.range(reads, keys::below(top)?.bounds()) {
+        for entry in map.range(reads, record_key::descendant_key_range(top)?.bounds()) {
             let (key, stored) = entry?;
             found.push(Withdrawal::decode(&key, &stored)?);
         }
@@ -527,20 +542,20 @@ impl Snapshot {
     pub fn activated_documents(
         &self,
         top: &NodePath,
-        depth: Depth,
+        depth: SubtreeScope,
     ) -> Result<Vec<ActivatedDocument>> {
-        let reads = self.0.shared.reads();
-        let map = Root::read(reads, &self.0.root)?.map(ACTIVATED);
+        let reads = self.0.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.0.root_id)?.map(ACTIVATED_MAP);
         let mut found = Vec::new();
-        if map == Map::EMPTY {
+        if map == SortedMap::EMPTY_MAP {
             return Ok(found);
         }
-        let key = keys::key_of(top)?;
+        let key = record_key::record_key(top)?;
         if let Some(stored) = map.get(reads, &key)? {
             found.push(self.activated_document(&key, &stored)?);
         }
-        if depth == Depth::Subtree {
-            for entry in map.range(reads, keys::below(top)?.bounds()) {
+        if depth == SubtreeScope::Subtree {
+            for entry in map.range(reads, record_key::descendant_key_range(top)?.bounds()) {
                 let (key, stored) = entry?;
                 found.push(self.activated_document(&key, &stored)?);
             }
@@ -549,22 +564,23 @@ impl Snapshot {
     }
 
     fn activated_document(&self, key: &[u8], stored: &Stored) -> Result<ActivatedDocument> {
-        let path = keys::path_of(key)?;
-        let now = self.0.content.get(self.0.shared.reads(), key)?;
+        let path = record_key::record_path(key)?;
+        let now = self.0.content_map.get(self.0.repository_state.chunk_reader(), key)?;
         let read = || {
-            let mut cursor = Cursor::new(&stored.bytes, 0);
-            if cursor.byte()? != VERSION {
+            let mut cursor = ByteCursor::new(&stored.bytes, 0);
+            if cursor.read_byte()? != ENTRY_VERSION {
                 return None;
             }
-            let date = Date { millis: cursor.signed()?, offset_minutes: 0 };
-            let user = cursor.text()?.to_owned();
-            let is_current =
-                now.is_some_and(|now| cursor.bytes() == Some(state_of(&now).as_bytes()));
+            let date = JcrDate { millis: cursor.read_signed_varint()?, offset_minutes: 0 };
+            let user = cursor.read_prefixed_text()?.to_owned();
+            let is_current = now.is_some_and(|now| {
+                cursor.read_prefixed_bytes() == Some(stored_document_hash(&now).as_bytes())
+            });
             Some(ActivatedDocument {
                 path: path.clone(),
                 user,
-                at: date.to_system_time(),
-                is_current,
+                activated_at: date.to_system_time(),
+                is_unchanged: is_current,
             })
         };
         read().ok_or_else(|| Error::Damaged {
@@ -579,31 +595,36 @@ impl Repository {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn settle_withdrawals(&self, done: &[Withdrawal], revising: Revising<'_>) -> Result<()> {
-        let commits = self.0.commits.as_ref().ok_or(Error::NotContent(self.head()?))?;
-        commits.committer.commit(|head| {
-            let head = open_head(&commits.staged, head)?;
-            let reads = head.shared.reads();
-            let mut maps = Root::read(reads, &head.root)?.maps;
-            let map = maps.get(WITHDRAWALS).copied().unwrap_or_default();
+    pub fn complete_withdrawals(
+        &self,
+        done: &[Withdrawal],
+        revising: RevisionDetails<'_>,
+    ) -> Result<()> {
+        let commits =
+            self.0.session_committer.as_ref().ok_or(Error::MissingContentMap(self.head_root()?))?;
+        commits.committer.commit_change(|head| {
+            let head = open_staged_head(&commits.staged_state, head)?;
+            let reads = head.repository_state.chunk_reader();
+            let mut maps = StoreRoot::read(reads, &head.root_id)?.maps;
+            let map = maps.get(WITHDRAWALS_MAP).copied().unwrap_or_default();
             let mut edits = VisitorEdits::default();
             for entry in done {
-                let key = keys::key_of(&entry.path)?;
+                let key = record_key::record_key(&entry.path)?;
                 if map.get(reads, &key)? == Some(entry.encode()) {
                     edits.withdrawals.insert(key, None);
                 }
             }
-            let mut batch = Batch::new();
+            let mut batch = ChunkBatch::new();
             if edits.withdrawals.is_empty() {
                 return Ok((batch, ()));
             }
-            write(&mut maps, &edits, reads, &mut batch)?;
-            let new = Root { maps }.write(&mut batch)?;
-            batch.move_ref(RefUpdate {
-                name: head.shared.branch.clone(),
-                expected: Some(head.root),
-                new: Some(new),
-                at: revising.at,
+            write_visitor_edits(&mut maps, &edits, reads, &mut batch)?;
+            let new = StoreRoot { maps }.write(&mut batch)?;
+            batch.add_ref_update(RefUpdate {
+                name: head.repository_state.branch.clone(),
+                expected_root: Some(head.root_id),
+                new_root: Some(new),
+                updated_at: revising.time,
                 author: revising.user.to_owned(),
                 message: revising.message.to_owned(),
             });

@@ -16,45 +16,52 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use subtle::ConstantTimeEq;
-use tympan_web::listen::Peer;
+use tympan_web::listen::ConnectionPeer;
 
 use crate::dispatcher::Dispatcher;
-use crate::page::{Body, full};
+use crate::response_body::{ResponseBody, full_body};
 use crate::status_page;
 
 /// More than this is no number.
-const MAX_BODY_BYTES: usize = 64;
+const MAX_SHARE_BODY_BYTES: usize = 64;
 
 impl Dispatcher {
-    pub(crate) async fn answer_admin(&self, request: Request<Incoming>) -> Response<Body> {
-        let inner = self.current();
+    pub(crate) async fn answer_admin(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+        let inner = self.current_state();
         let token = inner.switches.admin_token.as_deref();
-        let has_token = token.is_some_and(|token| shows(request.headers(), token));
+        let has_token = token.is_some_and(|token| has_admin_token(request.headers(), token));
         let path = request.uri().path().to_owned();
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         if is_read {
-            let peer = request.extensions().get::<Peer>();
-            let is_local = peer.is_some_and(|peer| peer.is_loopback) && names_machine(&request);
+            let peer = request.extensions().get::<ConnectionPeer>();
+            let is_local =
+                peer.is_some_and(|peer| peer.is_loopback) && is_addressed_by_ip(&request);
             if !has_token && !is_local {
-                return plain(StatusCode::FORBIDDEN, "show the token of `[dispatcher.admin]`\n");
+                return plain_text_response(
+                    StatusCode::FORBIDDEN,
+                    "show the token of `[dispatcher.admin]`\n",
+                );
             }
-            return self.read_admin(&path);
+            return self.answer_admin_get(&path);
         }
         if !has_token {
             let text = "changes need the token of `[dispatcher.admin]`\n";
-            return plain(StatusCode::FORBIDDEN, text);
+            return plain_text_response(StatusCode::FORBIDDEN, text);
         }
         match (request.method(), path.strip_prefix("/shares/")) {
             (&Method::PUT, Some(farm)) => self.change_share(farm, request.into_body()).await,
-            _ => plain(StatusCode::METHOD_NOT_ALLOWED, "only shares can be changed\n"),
+            _ => {
+                plain_text_response(StatusCode::METHOD_NOT_ALLOWED, "only shares can be changed\n")
+            }
         }
     }
 
-    fn read_admin(&self, path: &str) -> Response<Body> {
+    fn answer_admin_get(&self, path: &str) -> Response<ResponseBody> {
         match path {
             "/" | "/status" => {
-                let page = status_page::draw(&self.status());
-                let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", page);
+                let page = status_page::render_status_page(&self.status());
+                let mut response =
+                    response_with_type(StatusCode::OK, "text/html; charset=utf-8", page);
                 let policy =
                     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
                 let policy = HeaderValue::from_static(policy);
@@ -62,22 +69,26 @@ impl Dispatcher {
                 response
             }
             "/status.json" => match serde_json::to_string(&self.status()) {
-                Ok(text) => typed(StatusCode::OK, "application/json", text),
-                Err(_not_a_number) => plain(StatusCode::INTERNAL_SERVER_ERROR, "no status\n"),
+                Ok(text) => response_with_type(StatusCode::OK, "application/json", text),
+                Err(_not_a_number) => {
+                    plain_text_response(StatusCode::INTERNAL_SERVER_ERROR, "no status\n")
+                }
             },
-            "/metrics" => {
-                typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics())
-            }
+            "/metrics" => response_with_type(
+                StatusCode::OK,
+                "text/plain; version=0.0.4; charset=utf-8",
+                self.prometheus_metrics(),
+            ),
             "/health" => {
                 let status = self.status();
                 if status.is_well {
-                    return plain(StatusCode::OK, "ok\n");
+                    return plain_text_response(StatusCode::OK, "ok\n");
                 }
                 let bad: Vec<String> = status
                     .farms
                     .iter()
                     .flat_map(|farm| farm.renders.iter().map(move |render| (farm, render)))
-                    .filter(|(_, render)| !render.answers())
+                    .filter(|(_, render)| !render.is_answering())
                     .map(|(farm, render)| {
                         format!(
                             "farm {}: render {} is {}\n",
@@ -85,28 +96,37 @@ impl Dispatcher {
                         )
                     })
                     .collect();
-                plain(StatusCode::SERVICE_UNAVAILABLE, &bad.concat())
+                plain_text_response(StatusCode::SERVICE_UNAVAILABLE, &bad.concat())
             }
-            _ => plain(StatusCode::NOT_FOUND, "/, /status.json, /metrics and /health are here\n"),
+            _ => plain_text_response(
+                StatusCode::NOT_FOUND,
+                "/, /status.json, /metrics and /health are here\n",
+            ),
         }
     }
 
-    async fn change_share(&self, farm: &str, body: Incoming) -> Response<Body> {
-        let bytes = Limited::new(body, MAX_BODY_BYTES).collect().await.map(|body| body.to_bytes());
+    async fn change_share(&self, farm: &str, body: Incoming) -> Response<ResponseBody> {
+        let bytes =
+            Limited::new(body, MAX_SHARE_BODY_BYTES).collect().await.map(|body| body.to_bytes());
         let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
         let percent = text.and_then(|text| text.trim().parse::<f64>().ok());
         match percent.filter(|percent| (0.0..=100.0).contains(percent)) {
-            None => plain(StatusCode::BAD_REQUEST, "the body is a number from 0 to 100\n"),
+            None => {
+                plain_text_response(StatusCode::BAD_REQUEST, "the body is a number from 0 to 100\n")
+            }
             Some(percent) if self.set_share(farm, percent) => {
                 tracing::info!(%farm, percent, "the share of a farm was changed");
-                plain(StatusCode::OK, &format!("{percent}\n"))
+                plain_text_response(StatusCode::OK, &format!("{percent}\n"))
             }
-            Some(_) => plain(StatusCode::NOT_FOUND, "there is no such farm with `/x-share`\n"),
+            Some(_) => plain_text_response(
+                StatusCode::NOT_FOUND,
+                "there is no such farm with `/x-share`\n",
+            ),
         }
     }
 }
 
-fn shows(headers: &HeaderMap, token: &str) -> bool {
+fn has_admin_token(headers: &HeaderMap, token: &str) -> bool {
     let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
     shown.is_some_and(|shown| shown.trim().as_bytes().ct_eq(token.as_bytes()).into())
@@ -114,7 +134,7 @@ fn shows(headers: &HeaderMap, token: &str) -> bool {
 
 /// Tells whether the request names this machine by address: a browser that was led here by a name of another site's
 /// choice names that.
-fn names_machine<B>(request: &Request<B>) -> bool {
+fn is_addressed_by_ip<B>(request: &Request<B>) -> bool {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let Some(host) = host else { return true };
     let is_address = host.parse::<std::net::SocketAddr>().is_ok()
@@ -123,12 +143,16 @@ fn names_machine<B>(request: &Request<B>) -> bool {
     is_address || name.eq_ignore_ascii_case("localhost")
 }
 
-fn plain(status: StatusCode, text: &str) -> Response<Body> {
-    typed(status, "text/plain; charset=utf-8", text.to_owned())
+fn plain_text_response(status: StatusCode, text: &str) -> Response<ResponseBody> {
+    response_with_type(status, "text/plain; charset=utf-8", text.to_owned())
 }
 
-fn typed(status: StatusCode, kind: &'static str, text: String) -> Response<Body> {
-    let mut response = Response::new(full(text));
+fn response_with_type(
+    status: StatusCode,
+    kind: &'static str,
+    text: String,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(full_body(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -1,66 +1,68 @@
 //! Which host a request is for, decided once, so that farms, caches and renders cannot read it in different ways.
 //!
-//! In: a head with a `Host` header, a target with a host of its own (absolute form, HTTP/2), both, or neither.
-//! Out: exactly one `Host` header, and a target that begins with a slash.
+//! In: a head with a `RouteHost` header, a target with a host of its own (absolute form, HTTP/2), both, or neither.
+//! Out: exactly one `RouteHost` header, and a target that begins with a slash.
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Uri, Version, header, request::Parts};
 
 /// Why a head is refused with 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// HTTP/1.1 without `Host`.
+pub enum AuthorityError {
+    /// HTTP/1.1 without `RouteHost`.
     #[error("the request names no host")]
-    NoHost,
-    /// More than one `Host`, or one that contradicts HTTP/2's authority.
+    MissingHost,
+    /// More than one `RouteHost`, or one that contradicts HTTP/2's authority.
     #[error("the request names two hosts")]
-    TwoHosts,
-    /// A `Host` that holds anything but a name or address, and a port.
+    ConflictingHosts,
+    /// A `RouteHost` that holds anything but a name or address, and a port.
     #[error("the host cannot be read")]
     MalformedHost,
     /// A target that is neither a path nor a URL of HTTP: `index.html`, which reads as a host, or `ftp://host/`.
     #[error("the target is neither a path nor a URL of HTTP")]
-    Target,
+    InvalidTarget,
     /// `CONNECT`, which asks for a tunnel.
     #[error("the dispatcher makes no tunnels")]
-    Tunnel,
+    TunnelRequested,
 }
 
 /// Settles on one host.
 ///
 /// # Errors
-/// See [`Fault`]. The host of a target in absolute form goes before `Host` (RFC 9112, section 3.2.2).
-pub fn settle(head: &mut Parts) -> Result<(), Fault> {
+/// See [`AuthorityError`]. The host of a target in absolute form goes before `RouteHost` (RFC 9112, section 3.2.2).
+pub fn normalize_authority(head: &mut Parts) -> Result<(), AuthorityError> {
     if head.method == Method::CONNECT {
-        return Err(Fault::Tunnel);
+        return Err(AuthorityError::TunnelRequested);
     }
     let is_web = |scheme: &str| scheme == "http" || scheme == "https";
     if head.uri.authority().is_some() && !head.uri.scheme_str().is_some_and(is_web) {
-        return Err(Fault::Target);
+        return Err(AuthorityError::InvalidTarget);
     }
     let mut named = head.headers.get_all(header::HOST).iter();
     let (first, second) = (named.next(), named.next());
     if second.is_some() {
-        return Err(Fault::TwoHosts);
+        return Err(AuthorityError::ConflictingHosts);
     }
     let own = head.uri.authority().map(|authority| authority.as_str().to_owned());
     let host = match (&own, first) {
         (Some(own), named) => {
-            let is_other = named.is_some_and(|named| !is_same(named, own));
+            let is_other = named.is_some_and(|named| !is_same_authority(named, own));
             if head.version == Version::HTTP_2 && is_other {
-                return Err(Fault::TwoHosts);
+                return Err(AuthorityError::ConflictingHosts);
             }
             own.as_str()
         }
-        (None, Some(named)) => named.to_str().map_err(|_| Fault::MalformedHost)?,
-        (None, None) if head.version >= Version::HTTP_11 => return Err(Fault::NoHost),
+        (None, Some(named)) => named.to_str().map_err(|_| AuthorityError::MalformedHost)?,
+        (None, None) if head.version >= Version::HTTP_11 => {
+            return Err(AuthorityError::MissingHost);
+        }
         (None, None) => return Ok(()),
     };
     if !is_authority(host) {
-        return Err(Fault::MalformedHost);
+        return Err(AuthorityError::MalformedHost);
     }
     if own.is_some() {
-        let host = HeaderValue::from_str(host).map_err(|_| Fault::MalformedHost)?;
+        let host = HeaderValue::from_str(host).map_err(|_| AuthorityError::MalformedHost)?;
         head.headers.insert(header::HOST, host);
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
@@ -70,7 +72,7 @@ pub fn settle(head: &mut Parts) -> Result<(), Fault> {
     Ok(())
 }
 
-fn is_same(named: &HeaderValue, own: &str) -> bool {
+fn is_same_authority(named: &HeaderValue, own: &str) -> bool {
     named.as_bytes().eq_ignore_ascii_case(own.as_bytes())
 }
 
@@ -99,21 +101,21 @@ fn is_authority(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fault, settle};
+    use super::{AuthorityError, normalize_authority};
     use http::{Request, Version};
 
     fn check(
         target: &str,
         version: Version,
         hosts: &[&str],
-        expected: Result<(&str, &str), Fault>,
+        expected: Result<(&str, &str), AuthorityError>,
     ) {
         let mut request = Request::builder().uri(target).version(version);
         for host in hosts {
             request = request.header("host", *host);
         }
         let mut head = request.body(()).unwrap().into_parts().0;
-        let settled = settle(&mut head).map(|()| {
+        let settled = normalize_authority(&mut head).map(|()| {
             let host = head.headers.get("host").map_or("", |host| host.to_str().unwrap());
             (host.to_owned(), head.uri.to_string())
         });
@@ -127,24 +129,24 @@ mod tests {
         let v2 = Version::HTTP_2;
         check("/a?b", v1, &["h:80"], Ok(("h:80", "/a?b")));
         check("/a", v1, &["[::1]:8080"], Ok(("[::1]:8080", "/a")));
-        check("/a", v1, &[], Err(Fault::NoHost));
+        check("/a", v1, &[], Err(AuthorityError::MissingHost));
         check("/a", Version::HTTP_10, &[], Ok(("", "/a")));
-        check("/a", v1, &["h", "h"], Err(Fault::TwoHosts));
+        check("/a", v1, &["h", "h"], Err(AuthorityError::ConflictingHosts));
         check("http://own/a?b", v1, &["other"], Ok(("own", "/a?b")));
         check("http://own", v1, &["own"], Ok(("own", "/")));
         check("https://own/a", v2, &[], Ok(("own", "/a")));
         check("https://own/a", v2, &["OWN"], Ok(("own", "/a")));
-        check("https://own/a", v2, &["other"], Err(Fault::TwoHosts));
-        check("http://user@own/a", v1, &["own"], Err(Fault::MalformedHost));
+        check("https://own/a", v2, &["other"], Err(AuthorityError::ConflictingHosts));
+        check("http://user@own/a", v1, &["own"], Err(AuthorityError::MalformedHost));
         check("HTTPS://own/a", v1, &["own"], Ok(("own", "/a")));
-        check("index.html", v1, &["own"], Err(Fault::Target));
-        check("own:80", v1, &["own"], Err(Fault::Target));
-        check("ftp://own/a", v1, &["own"], Err(Fault::Target));
+        check("index.html", v1, &["own"], Err(AuthorityError::InvalidTarget));
+        check("own:80", v1, &["own"], Err(AuthorityError::InvalidTarget));
+        check("ftp://own/a", v1, &["own"], Err(AuthorityError::InvalidTarget));
         for broken in [
             "h h", "h..", "h..x", "h/x", "a@b", "a,b", "h:x", "h:99999", "[::1", "[x]", "h:80:90",
             "a\"b",
         ] {
-            check("/a", v1, &[broken], Err(Fault::MalformedHost));
+            check("/a", v1, &[broken], Err(AuthorityError::MalformedHost));
         }
         check("/a", v1, &[""], Ok(("", "/a")));
     }
@@ -154,9 +156,9 @@ mod tests {
         fn what_is_settled_stays(host in "[ -~]{0,20}", target in "/[a-z?]{0,10}") {
             let request = Request::builder().uri(target).header("host", host);
             let mut head = request.body(()).unwrap().into_parts().0;
-            if settle(&mut head).is_ok() {
+            if normalize_authority(&mut head).is_ok() {
                 let before = (head.uri.clone(), head.headers.clone());
-                settle(&mut head).unwrap();
+                normalize_authority(&mut head).unwrap();
                 proptest::prop_assert_eq!(before, (head.uri, head.headers));
             }
         }

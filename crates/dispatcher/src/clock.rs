@@ -5,31 +5,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-type Read = dyn Fn() -> SystemTime + Send + Sync;
+type ReadClockFn = dyn Fn() -> SystemTime + Send + Sync;
 
 /// Tells the time; clones tell the same.
 #[derive(Clone)]
-pub struct Clock {
-    read: Arc<Read>,
-    last: Arc<AtomicU64>,
+pub struct DispatcherClock {
+    read_time: Arc<ReadClockFn>,
+    last_tick: Arc<AtomicU64>,
 }
 
-impl fmt::Debug for Clock {
+impl fmt::Debug for DispatcherClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clock").finish_non_exhaustive()
     }
 }
 
-impl Clock {
-    /// Returns a clock that asks `read` for the time.
+impl DispatcherClock {
+    /// Returns a clock that asks `read_time` for the time.
     pub fn new(read: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        Self { read: Arc::new(read), last: Arc::new(AtomicU64::new(0)) }
+        Self { read_time: Arc::new(read), last_tick: Arc::new(AtomicU64::new(0)) }
     }
 
     /// Returns the time.
     #[must_use]
     pub fn now(&self) -> SystemTime {
-        (self.read)()
+        (self.read_time)()
     }
 
     /// Returns a time that is later than all that this function returned before.
@@ -41,7 +41,7 @@ impl Clock {
         let now = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2);
         let next = |last: u64| Some(now.max(last + 1));
         let before =
-            self.last.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).unwrap_or(now);
+            self.last_tick.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).unwrap_or(now);
         UNIX_EPOCH + Duration::from_nanos(now.max(before + 1))
     }
 }

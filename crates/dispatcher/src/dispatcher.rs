@@ -5,7 +5,7 @@
 //! * Over a reload the counters, the fetches under way, the open document roots, the re-fetch queues and the vanity URLs
 //!   stay, so that no visitor notices it.
 //!
-//! Not here: the way of a request (`answer`, `serve`), what a flush does (`flush`).
+//! Not here: the way of a request (`answer`, `serve_listener`), what a flush does (`flush`).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,61 +21,62 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tower::service_fn;
 use tympan_web::access_log;
-use tympan_web::client::{Client, Options};
-use tympan_web::lane::Lane;
-use tympan_web::listen::{Counters, Front};
+use tympan_web::client::{ClientOptions, HttpClient};
+use tympan_web::fast_path::FastPath;
+use tympan_web::listen::{ListenerCounters, ListenerOptions};
 use tympan_web::log_file::LogFile;
-use tympan_web::tls::Trust;
+use tympan_web::tls::TlsTrust;
 
 use crate::Error;
-use crate::cache::Root;
-use crate::clock::Clock;
-use crate::config::{Config, Farm};
-use crate::fast::Opening;
-use crate::flight::Flights;
-use crate::flush_keys::FlushKeys;
-use crate::front::Gate;
-use crate::gossip::{Peers, Ready, new_word};
-use crate::handler::Handlers;
-use crate::hot::Budget;
-use crate::log::{Level, Log};
-use crate::memory::Memory;
+use crate::cache::DocrootState;
+use crate::clock::DispatcherClock;
+use crate::config::{DispatcherConfig, FarmConfig};
+use crate::fast_path::LazyFastPath;
+use crate::flush_authorization::FlushKeys;
+use crate::flush_batch::FlushBatcher;
+use crate::flush_propagation::{CatchUpGate, FarmSiblings, new_random_id};
+use crate::front_settings::RequestGate;
+use crate::hot_page::HotRefetchBudget;
+use crate::invalidate_handler::HandlerCallQueue;
+use crate::log::{DispatcherLog, LogLevel};
 use crate::metrics::{
-    Metrics, Tally, connections_to_text, farms_to_text, renders_to_text, siblings_to_text,
+    DispatcherMetrics, FarmMetrics, connections_to_text, farms_to_text, renders_to_text,
+    siblings_to_text,
 };
-use crate::refetch::Queue;
-use crate::sessions;
-use crate::settings::{Settings, Switches};
-use crate::shadow::Shadow;
-use crate::share::{Shares, has_shares};
-use crate::sibling::siblings_of;
-use crate::status::Status;
-use crate::storm::Storm;
+use crate::refetch::RefetchQueue;
+use crate::request_coalescing::FetchCoalescer;
+use crate::response_memory::ResponseMemory;
+use crate::settings::{CompiledSettings, DispatcherSettings};
+use crate::shadow::FarmShadow;
+use crate::sibling_copy::farm_siblings;
+use crate::status::DispatcherStatus;
+use crate::traffic_share::{FarmShares, has_shares};
 use crate::upstream::Upstream;
-use crate::vanity::VanityList;
-use crate::variant_limit::VariantLimiter;
-use crate::visits::Doors;
+use crate::vanity_list::VanityList;
+use crate::variant_limiter::VariantLimiter;
+use crate::visit_address::ListenerPorts;
+use crate::visitor_session;
 
 /// What a dispatcher needs from outside.
 #[derive(Debug, Clone)]
-pub struct Runtime {
+pub struct DispatcherRuntime {
     /// The time.
-    pub clock: Clock,
+    pub clock: DispatcherClock,
     /// Where its log goes.
-    pub log: Log,
+    pub log: DispatcherLog,
     /// Where a line per answer goes, if anywhere.
-    pub access_log: Option<LogFile<access_log::Line>>,
+    pub access_log: Option<LogFile<access_log::AccessLogLine>>,
     /// Whom renders with `/secure "1"` must be signed by.
-    pub trust: Option<Trust>,
+    pub trust: Option<TlsTrust>,
     /// The keys of pairs that may flush all farms.
     pub flush_keys: FlushKeys,
 }
 
-impl Default for Runtime {
+impl Default for DispatcherRuntime {
     fn default() -> Self {
         Self {
-            clock: Clock::new(std::time::SystemTime::now),
-            log: Log::default(),
+            clock: DispatcherClock::new(std::time::SystemTime::now),
+            log: DispatcherLog::default(),
             access_log: None,
             trust: None,
             flush_keys: FlushKeys::default(),
@@ -85,79 +86,79 @@ impl Default for Runtime {
 
 /// The caching proxy; clones are the same one.
 #[derive(Debug, Clone)]
-pub struct Dispatcher(Arc<Shared>);
+pub struct Dispatcher(Arc<DispatcherShared>);
 
 #[derive(Debug)]
-struct Shared {
-    current: RwLock<Arc<Inner>>,
-    background: Mutex<Background>,
-    started: Instant,
+struct DispatcherShared {
+    current_state: RwLock<Arc<DispatcherState>>,
+    background: Mutex<BackgroundTasks>,
+    started_at: Instant,
     /// What the listeners of visitors count.
-    counters: Mutex<Vec<Arc<Counters>>>,
+    connection_counters: Mutex<Vec<Arc<ListenerCounters>>>,
 }
 
 /// What runs beside requests.
 #[derive(Debug, Default)]
-struct Background {
+struct BackgroundTasks {
     /// The runtime that serves, while it does.
-    runtime: Option<Handle>,
+    runtime_handle: Option<Handle>,
     tasks: Vec<JoinHandle<()>>,
     /// What fills the cache at the start, over reloads.
-    warming: Option<JoinHandle<()>>,
+    warm_up: Option<JoinHandle<()>>,
     /// Lives as long as a listener uses it.
-    lane: Weak<Opening>,
+    fast_path: Weak<LazyFastPath>,
 }
 
 /// A dispatcher with one configuration.
 #[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) config: Config,
-    pub(crate) switches: Switches,
+pub(crate) struct DispatcherState {
+    pub(crate) config: DispatcherConfig,
+    pub(crate) switches: CompiledSettings,
     pub(crate) farms: Vec<Arc<FarmState>>,
-    pub(crate) runtime: Runtime,
-    pub(crate) flights: Arc<Flights>,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) runtime: DispatcherRuntime,
+    pub(crate) fetch_coalescer: Arc<FetchCoalescer>,
+    pub(crate) response_memory: Arc<ResponseMemory>,
     /// Tells this configuration from those before it.
-    pub(crate) serial: u64,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) shares: Arc<Shares>,
+    pub(crate) config_serial: u64,
+    pub(crate) metrics: Arc<DispatcherMetrics>,
+    pub(crate) shares: Arc<FarmShares>,
     pub(crate) has_shares: bool,
     /// For rules that let another server answer.
-    pub(crate) proxy: Client,
+    pub(crate) proxy_client: HttpClient,
     /// What is asked of each request before anything else.
-    pub(crate) gate: Gate,
+    pub(crate) request_gate: RequestGate,
     /// Tells this dispatcher from its siblings.
-    pub(crate) instance: Arc<str>,
-    pub(crate) ready: Arc<Ready>,
+    pub(crate) instance_id: Arc<str>,
+    pub(crate) catch_up_gate: Arc<CatchUpGate>,
     /// Where visitors come in.
-    pub(crate) doors: Arc<Doors>,
+    pub(crate) listener_ports: Arc<ListenerPorts>,
 }
 
 /// A farm and what belongs to it at run time.
 #[derive(Debug)]
 pub(crate) struct FarmState {
-    pub(crate) farm: Arc<Farm>,
-    pub(crate) docroot: Option<Arc<Root>>,
+    pub(crate) farm: Arc<FarmConfig>,
+    pub(crate) docroot: Option<Arc<DocrootState>>,
     pub(crate) upstream: Upstream,
     /// Other dispatchers that may have a page.
-    pub(crate) siblings: Option<Upstream>,
+    pub(crate) sibling_upstream: Option<Upstream>,
     /// Those of them that are told what is flushed.
-    pub(crate) peers: Option<Peers>,
+    pub(crate) flush_siblings: Option<FarmSiblings>,
     /// Other renders whose answers are compared.
-    pub(crate) shadow: Option<Shadow>,
-    pub(crate) refetch: Arc<Queue>,
-    pub(crate) storm: Storm,
-    pub(crate) handlers: Arc<Handlers>,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) shadow: Option<FarmShadow>,
+    pub(crate) refetch_queue: Arc<RefetchQueue>,
+    pub(crate) storm: FlushBatcher,
+    pub(crate) handlers: Arc<HandlerCallQueue>,
+    pub(crate) hot_refetch_budget: Arc<HotRefetchBudget>,
     /// Who asked for how many variants of which page.
-    pub(crate) variants: Option<Arc<VariantLimiter>>,
-    pub(crate) vanity: Arc<VanityList>,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) variant_limiter: Option<Arc<VariantLimiter>>,
+    pub(crate) vanity_list: Arc<VanityList>,
+    pub(crate) farm_metrics: Arc<FarmMetrics>,
 }
 
 impl FarmState {
     /// Returns the whole path of a file below the document root.
-    pub(crate) fn absolute(&self, file: &Path) -> PathBuf {
+    pub(crate) fn absolute_path(&self, file: &Path) -> PathBuf {
         match &self.docroot {
             Some(docroot) => docroot.path().join(file),
             None => file.to_owned(),
@@ -171,26 +172,26 @@ impl Dispatcher {
     /// A root that cannot be opened is reported, and its farm forwards everything.
     ///
     /// # Errors
-    /// [`Error::NoFarm`].
-    pub fn new(config: Config, runtime: Runtime) -> Result<Self, Error> {
-        Self::with_settings(config, &Settings::default(), runtime)
+    /// [`ClientError::NoFarm`].
+    pub fn new(config: DispatcherConfig, runtime: DispatcherRuntime) -> Result<Self, Error> {
+        Self::with_settings(config, &DispatcherSettings::default(), runtime)
     }
 
-    /// As [`Dispatcher::new`], with what stands in `tympan.toml`.
+    /// As [`Dispatcher::opened_farms`], with what stands in `tympan.toml`.
     ///
     /// # Errors
-    /// [`Error::NoFarm`], or [`Error::Setting`] with the key that is wrong.
+    /// [`ClientError::NoFarm`], or [`ClientError::Setting`] with the key that is wrong.
     pub fn with_settings(
-        config: Config,
-        settings: &Settings,
-        runtime: Runtime,
+        config: DispatcherConfig,
+        settings: &DispatcherSettings,
+        runtime: DispatcherRuntime,
     ) -> Result<Self, Error> {
-        let inner = Inner::open(config, settings, runtime, None)?;
-        Ok(Self(Arc::new(Shared {
-            current: RwLock::new(Arc::new(inner)),
+        let inner = DispatcherState::open_state(config, settings, runtime, None)?;
+        Ok(Self(Arc::new(DispatcherShared {
+            current_state: RwLock::new(Arc::new(inner)),
             background: Mutex::default(),
-            started: Instant::now(),
-            counters: Mutex::default(),
+            started_at: Instant::now(),
+            connection_counters: Mutex::default(),
         })))
     }
 
@@ -201,38 +202,38 @@ impl Dispatcher {
     /// As [`Dispatcher::with_settings`]; the old configuration stays then.
     pub fn reload(
         &self,
-        config: Config,
-        settings: &Settings,
-        trust: Option<Trust>,
+        config: DispatcherConfig,
+        settings: &DispatcherSettings,
+        trust: Option<TlsTrust>,
     ) -> Result<(), Error> {
-        let old = self.current();
-        let runtime = Runtime { trust, ..old.runtime.clone() };
-        let inner = Arc::new(Inner::open(config, settings, runtime, Some(&old))?);
-        *self.0.current.write() = Arc::clone(&inner);
-        inner.shares.reset();
+        let old = self.current_state();
+        let runtime = DispatcherRuntime { trust, ..old.runtime.clone() };
+        let inner = Arc::new(DispatcherState::open_state(config, settings, runtime, Some(&old))?);
+        *self.0.current_state.write() = Arc::clone(&inner);
+        inner.shares.clear_overrides();
         for farm in &inner.farms {
-            farm.refetch.hand_over(&inner, farm);
+            farm.refetch_queue.hand_over(&inner, farm);
         }
         for farm in &old.farms {
-            if !inner.farms.iter().any(|own| Arc::ptr_eq(&own.refetch, &farm.refetch)) {
-                farm.refetch.clear();
+            if !inner.farms.iter().any(|own| Arc::ptr_eq(&own.refetch_queue, &farm.refetch_queue)) {
+                farm.refetch_queue.clear();
             }
         }
-        inner.memory.clear();
+        inner.response_memory.clear();
         // What another render answered says nothing about those of now.
-        inner.farms.iter().for_each(|farm| farm.forget_negatives());
+        inner.farms.iter().for_each(|farm| farm.invalidate_cached_errors());
         let mut background = self.0.background.lock();
-        if let Some(runtime) = background.runtime.clone() {
+        if let Some(runtime) = background.runtime_handle.clone() {
             for task in background.tasks.drain(..) {
                 task.abort();
             }
-            background.tasks = inner.start_background(&runtime);
+            background.tasks = inner.spawn_background_tasks(&runtime);
         }
         Ok(())
     }
 
-    pub(crate) fn current(&self) -> Arc<Inner> {
-        Arc::clone(&self.0.current.read())
+    pub(crate) fn current_state(&self) -> Arc<DispatcherState> {
+        Arc::clone(&self.0.current_state.read())
     }
 
     /// Serves on `listener` until `shutdown` resolves and the open requests have ended.
@@ -244,29 +245,29 @@ impl Dispatcher {
     pub async fn serve(
         &self,
         listener: TcpListener,
-        front: Front,
+        front: ListenerOptions,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), Error> {
-        let is_first = self.begin_background();
+        let is_first = self.ensure_background_tasks();
         if is_first {
             // Nobody is shown what siblings know to be out of date.
-            tokio::spawn(self.current().catch_up());
+            tokio::spawn(self.current_state().catch_up_with_siblings());
         }
-        self.0.counters.lock().push(Arc::clone(&front.counters));
+        self.0.connection_counters.lock().push(Arc::clone(&front.counters));
         if let Ok(address) = listener.local_addr() {
-            self.current().doors.add(address.port(), front.tls.is_some());
+            self.current_state().listener_ports.add(address.port(), front.tls.is_some());
         }
         let dispatcher = self.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let inner = dispatcher.current();
+            let inner = dispatcher.current_state();
             async move { Ok::<_, Infallible>(inner.answer_logged(request).await) }
         });
-        let front = Front { lane: Some(self.lane()), ..front };
-        let served = tympan_web::listen::serve(listener, service, front, shutdown).await;
+        let front = ListenerOptions { fast_path: Some(self.fast_path()), ..front };
+        let served = tympan_web::listen::serve_listener(listener, service, front, shutdown).await;
         if is_first {
             let mut background = self.0.background.lock();
-            background.runtime = None;
-            let warming = background.warming.take();
+            background.runtime_handle = None;
+            let warming = background.warm_up.take();
             for task in background.tasks.drain(..).chain(warming) {
                 task.abort();
             }
@@ -274,14 +275,14 @@ impl Dispatcher {
         Ok(served?)
     }
 
-    /// Serves those who watch the dispatcher, as [`Dispatcher::serve`] serves visitors.
+    /// Serves those who watch the dispatcher, as [`Dispatcher::serve_listener`] serves visitors.
     ///
     /// # Errors
     /// When the socket cannot be used.
     pub async fn serve_admin(
         &self,
         listener: TcpListener,
-        front: Front,
+        front: ListenerOptions,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let dispatcher = self.clone();
@@ -289,31 +290,31 @@ impl Dispatcher {
             let dispatcher = dispatcher.clone();
             async move { Ok::<_, Infallible>(dispatcher.answer_admin(request).await) }
         });
-        Ok(tympan_web::listen::serve(listener, service, front, shutdown).await?)
+        Ok(tympan_web::listen::serve_listener(listener, service, front, shutdown).await?)
     }
 
     /// Stores nothing any more, as another process has taken the cache over. Fetches go on for their visitors; flushes that
     /// siblings are to be told are left to the other process. Waits for files that are being written.
     pub fn leave_cache(&self) {
-        let inner = self.current();
-        inner.flights.close();
-        inner.leave_logs();
+        let inner = self.current_state();
+        inner.fetch_coalescer.stop_storing();
+        inner.wait_for_log_writers();
     }
 
     /// Returns what the dispatcher is doing.
     #[must_use]
-    pub fn status(&self) -> Status {
-        self.current().status(self.0.started.elapsed())
+    pub fn status(&self) -> DispatcherStatus {
+        self.current_state().collect_status(self.0.started_at.elapsed())
     }
 
     /// Returns the lane for kept answers, which all listeners share.
-    fn lane(&self) -> Arc<dyn Lane> {
+    fn fast_path(&self) -> Arc<dyn FastPath> {
         let mut background = self.0.background.lock();
-        if let Some(lane) = background.lane.upgrade() {
+        if let Some(lane) = background.fast_path.upgrade() {
             return lane;
         }
-        let lane = Arc::new(Opening::new(self.clone()));
-        background.lane = Arc::downgrade(&lane);
+        let lane = Arc::new(LazyFastPath::new(self.clone()));
+        background.fast_path = Arc::downgrade(&lane);
         drop(background);
         // What prevents it is told at the start.
         lane.is_open();
@@ -321,15 +322,15 @@ impl Dispatcher {
     }
 
     /// Starts what runs beside requests; returns whether it did not run already.
-    fn begin_background(&self) -> bool {
+    fn ensure_background_tasks(&self) -> bool {
         let mut background = self.0.background.lock();
-        if background.runtime.is_some() {
+        if background.runtime_handle.is_some() {
             return false;
         }
         let runtime = Handle::current();
-        background.tasks = self.current().start_background(&runtime);
-        background.warming = Some(runtime.spawn(self.clone().warm_up()));
-        background.runtime = Some(runtime);
+        background.tasks = self.current_state().spawn_background_tasks(&runtime);
+        background.warm_up = Some(runtime.spawn(self.clone().run_warm_up()));
+        background.runtime_handle = Some(runtime);
         true
     }
 
@@ -337,36 +338,37 @@ impl Dispatcher {
     /// there is such a farm.
     #[must_use]
     pub fn set_share(&self, farm: &str, percent: f64) -> bool {
-        let inner = self.current();
-        let is_known = inner.config.farms.iter().any(|own| own.name == farm && own.share.is_some());
+        let inner = self.current_state();
+        let is_known =
+            inner.config.farms.iter().any(|own| own.name == farm && own.visitor_share.is_some());
         if is_known {
-            inner.shares.set(farm, percent);
+            inner.shares.set_share(farm, percent);
         }
         is_known
     }
 
     /// Returns all counters in Prometheus' text format.
     #[must_use]
-    pub fn metrics(&self) -> String {
-        let mut text = self.current().metrics_text();
-        connections_to_text(&mut text, &self.0.counters.lock());
+    pub fn prometheus_metrics(&self) -> String {
+        let mut text = self.current_state().format_metrics();
+        connections_to_text(&mut text, &self.0.connection_counters.lock());
         text
     }
 }
 
-impl Inner {
+impl DispatcherState {
     /// Opens what a configuration needs, keeping what an earlier one has open.
-    fn open(
-        config: Config,
-        settings: &Settings,
-        runtime: Runtime,
+    fn open_state(
+        config: DispatcherConfig,
+        settings: &DispatcherSettings,
+        runtime: DispatcherRuntime,
         old: Option<&Self>,
     ) -> Result<Self, Error> {
         if config.farms.is_empty() {
             return Err(Error::NoFarm);
         }
-        let switches = settings.switches()?;
-        let gate = Gate::read(&settings.front, old.map(|old| &old.gate))?;
+        let switches = settings.compile_settings()?;
+        let gate = RequestGate::from_settings(&settings.front, old.map(|old| &old.request_gate))?;
         let mut runtime = runtime;
         if let Some(level) = switches.log_level {
             runtime.log.level = level;
@@ -374,38 +376,47 @@ impl Inner {
         let has_shares = has_shares(&config);
         let mut farms: Vec<Arc<FarmState>> = Vec::new();
         for farm in &config.farms {
-            let known = Known { old: old.map_or(&[], |old| &old.farms), new: &farms };
+            let known = ReusableFarms {
+                previous_farms: old.map_or(&[], |old| &old.farms),
+                opened_farms: &farms,
+            };
             let state = open_farm(farm, &runtime, switches.keep_alive, known);
             farms.push(Arc::new(state));
         }
-        let has_peers = farms.iter().any(|farm| farm.peers.is_some());
+        let has_peers = farms.iter().any(|farm| farm.flush_siblings.is_some());
         Ok(Self {
             config,
             switches,
             farms,
             runtime,
-            flights: old.map(|old| Arc::clone(&old.flights)).unwrap_or_default(),
-            memory: old.map(|old| Arc::clone(&old.memory)).unwrap_or_default(),
-            serial: old.map_or(0, |old| old.serial + 1),
+            fetch_coalescer: old.map(|old| Arc::clone(&old.fetch_coalescer)).unwrap_or_default(),
+            response_memory: old.map(|old| Arc::clone(&old.response_memory)).unwrap_or_default(),
+            config_serial: old.map_or(0, |old| old.config_serial + 1),
             metrics: old.map(|old| Arc::clone(&old.metrics)).unwrap_or_default(),
             shares: old.map(|old| Arc::clone(&old.shares)).unwrap_or_default(),
             has_shares,
-            proxy: old.map_or_else(|| Client::new(Options::default()), |old| old.proxy.clone()),
-            gate,
-            instance: old.map_or_else(|| new_word().into(), |old| Arc::clone(&old.instance)),
-            ready: old
-                .map_or_else(|| Arc::new(Ready::new(!has_peers)), |old| Arc::clone(&old.ready)),
-            doors: old.map(|old| Arc::clone(&old.doors)).unwrap_or_default(),
+            proxy_client: old.map_or_else(
+                || HttpClient::new(ClientOptions::default()),
+                |old| old.proxy_client.clone(),
+            ),
+            request_gate: gate,
+            instance_id: old
+                .map_or_else(|| new_random_id().into(), |old| Arc::clone(&old.instance_id)),
+            catch_up_gate: old.map_or_else(
+                || Arc::new(CatchUpGate::new(!has_peers)),
+                |old| Arc::clone(&old.catch_up_gate),
+            ),
+            listener_ports: old.map(|old| Arc::clone(&old.listener_ports)).unwrap_or_default(),
         })
     }
 
-    fn metrics_text(&self) -> String {
-        let queued = self.farms.iter().map(|farm| farm.refetch.len()).sum();
+    fn format_metrics(&self) -> String {
+        let queued = self.farms.iter().map(|farm| farm.refetch_queue.len()).sum();
         let mut text = self.metrics.to_text(&[
             (
                 "fetches",
                 "Pages that are being fetched now; many for long means slow renders.",
-                self.flights.count() as u64,
+                self.fetch_coalescer.pending_count() as u64,
             ),
             (
                 "refetch_queue",
@@ -415,51 +426,53 @@ impl Inner {
             (
                 "in_flight",
                 "Requests that are being answered; a rise means slow renders or slow clients.",
-                self.metrics.present(),
+                self.metrics.in_flight(),
             ),
             (
                 "render_queue",
                 "Requests that wait for a busy render; a rise means that renders are too slow for the load.",
-                self.farms.iter().map(|farm| farm.upstream.waiting() as u64).sum(),
+                self.farms.iter().map(|farm| farm.upstream.waiting_count() as u64).sum(),
             ),
             (
                 "kept_answers",
                 "Answers that memory holds ready; few with many hits mean that rules look at more than URLs.",
-                self.memory.size().0,
+                self.response_memory.size().0,
             ),
             (
                 "kept_bytes",
                 "About how many bytes these answers take, open files counted as more; it stays below 64 MiB.",
-                self.memory.size().1,
+                self.response_memory.size().1,
             ),
             (
                 "renders_ejected",
                 "Renders that are asked last, as their health page is bad; look at their logs.",
-                self.farms.iter().map(|farm| farm.upstream.ejected() as u64).sum(),
+                self.farms.iter().map(|farm| farm.upstream.ejected_count() as u64).sum(),
             ),
         ]);
-        let tallies = self.farms.iter().map(|farm| (farm.farm.name.as_str(), &*farm.tally));
+        let tallies = self.farms.iter().map(|farm| (farm.farm.name.as_str(), &*farm.farm_metrics));
         text.push_str(&farms_to_text(tallies));
-        let renders =
-            self.farms.iter().map(|farm| (farm.farm.name.as_str(), farm.upstream.renders()));
+        let renders = self
+            .farms
+            .iter()
+            .map(|farm| (farm.farm.name.as_str(), farm.upstream.render_statuses()));
         text.push_str(&renders_to_text(renders));
         let siblings = self.farms.iter().filter_map(|farm| {
-            let (peers, root) = (farm.peers.as_ref()?, farm.docroot.as_ref()?);
-            let last = root.log_of(&farm.farm.name).last();
-            Some((farm.farm.name.as_str(), peers.status(last)))
+            let (peers, root) = (farm.flush_siblings.as_ref()?, farm.docroot.as_ref()?);
+            let last = root.event_log_of(&farm.farm.name).last_event_number();
+            Some((farm.farm.name.as_str(), peers.sibling_statuses(last)))
         });
         text.push_str(&siblings_to_text(siblings));
-        text.push_str(&self.roots_to_text());
+        text.push_str(&self.document_roots_to_text());
         text
     }
 
-    fn start_background(&self, handle: &Handle) -> Vec<JoinHandle<()>> {
+    fn spawn_background_tasks(&self, handle: &Handle) -> Vec<JoinHandle<()>> {
         let load_vanity = |farm: &Arc<FarmState>| {
             let vanity = farm.farm.vanity_urls.clone()?;
             let farm = Arc::clone(farm);
             let runtime = self.runtime.clone();
             Some(handle.spawn(async move {
-                farm.vanity.keep_loading(&farm, &vanity, &runtime).await;
+                farm.vanity_list.keep_loading(&farm, &vanity, &runtime).await;
             }))
         };
         let probe = |farm: &Arc<FarmState>| {
@@ -468,43 +481,47 @@ impl Inner {
             Some(handle.spawn(async move { farm.upstream.keep_probing(&url, interval).await }))
         };
         let sweep = |farm: &Arc<FarmState>| {
-            let sessions = farm.farm.sessions.clone()?;
+            let sessions = farm.farm.session_management.clone()?;
             let clock = self.runtime.clock.clone();
             Some(handle.spawn(async move {
                 loop {
                     tokio::time::sleep(sessions.timeout.max(Duration::from_secs(60))).await;
                     let (sessions, now) = (sessions.clone(), clock.now());
-                    tokio::task::spawn_blocking(move || sessions::sweep(&sessions, now)).await.ok();
+                    tokio::task::spawn_blocking(move || {
+                        visitor_session::sweep_sessions(&sessions, now)
+                    })
+                    .await
+                    .ok();
                 }
             }))
         };
         let farms = self.farms.iter();
         let tasks = farms.clone().filter_map(load_vanity).chain(farms.clone().filter_map(probe));
         let tell = |farm: &Arc<FarmState>| {
-            let peers = farm.peers.as_ref();
-            peers.map_or_else(Vec::new, |peers| peers.start((farm, self), handle))
+            let peers = farm.flush_siblings.as_ref();
+            peers.map_or_else(Vec::new, |peers| peers.start_senders((farm, self), handle))
         };
         let tasks = tasks.chain(farms.clone().filter_map(sweep)).chain(farms.flat_map(tell));
-        tasks.chain(self.keep_roots(handle)).collect()
+        tasks.chain(self.start_quota_enforcers(handle)).collect()
     }
 
-    pub(crate) fn log(&self, level: Level, text: impl FnOnce() -> String) {
+    pub(crate) fn log(&self, level: LogLevel, text: impl FnOnce() -> String) {
         self.runtime.log.write(&self.runtime.clock, level, text);
     }
 }
 
 /// Farms whose open parts another one may share.
 #[derive(Debug, Clone, Copy)]
-struct Known<'a> {
+struct ReusableFarms<'a> {
     /// Those of the configuration before.
-    old: &'a [Arc<FarmState>],
+    previous_farms: &'a [Arc<FarmState>],
     /// Those before it in its own configuration.
-    new: &'a [Arc<FarmState>],
+    opened_farms: &'a [Arc<FarmState>],
 }
 
-impl Known<'_> {
+impl ReusableFarms<'_> {
     fn farms(&self) -> impl Iterator<Item = &Arc<FarmState>> {
-        self.old.iter().chain(self.new)
+        self.previous_farms.iter().chain(self.opened_farms)
     }
 
     /// Returns the root at `path`.
@@ -512,38 +529,38 @@ impl Known<'_> {
     /// Opening a root sweeps it, and must not sweep what a fetch under way writes there. Farms that name one folder in two
     /// ways have one root as well: what is counted, evicted and flushed there concerns both. The root of an old farm goes by
     /// its name alone, as nobody looks after a name any more that the configuration has lost.
-    fn root(&self, path: &Path) -> Option<&Arc<Root>> {
+    fn docroot_at(&self, path: &Path) -> Option<&Arc<DocrootState>> {
         let named = self.farms().filter_map(|farm| farm.docroot.as_ref());
-        let same = self.new.iter().filter_map(|farm| farm.docroot.as_ref());
+        let same = self.opened_farms.iter().filter_map(|farm| farm.docroot.as_ref());
         let mut found = named.filter(|root| root.path() == path);
-        found.next().or_else(|| same.into_iter().find(|root| root.is_at(path)))
+        found.next().or_else(|| same.into_iter().find(|root| root.is_same_folder_as(path)))
     }
 }
 
 /// Opens a farm.
 fn open_farm(
-    farm: &Arc<Farm>,
-    runtime: &Runtime,
+    farm: &Arc<FarmConfig>,
+    runtime: &DispatcherRuntime,
     keep_alive: Option<Duration>,
-    known: Known<'_>,
+    known: ReusableFarms<'_>,
 ) -> FarmState {
     let docroot = farm.cache.as_ref().and_then(|cache| {
         let path = cache.docroot.as_ref()?;
-        if let Some(root) = known.root(path) {
+        if let Some(root) = known.docroot_at(path) {
             return Some(Arc::clone(root));
         }
-        let opened = Root::open(path, cache.mode);
+        let opened = DocrootState::open(path, cache.mode);
         if let Err(error) = &opened {
             tracing::error!(farm = %farm.name, file = %path.display(), reason = %error,
                 "cannot open the document root; the farm caches nothing");
         }
-        runtime.log.write(&runtime.clock, Level::Debug, || {
+        runtime.log.write(&runtime.clock, LogLevel::Debug, || {
             format!("farms[{}].cache.docroot = {}", farm.name, path.display())
         });
         opened.ok().map(Arc::new)
     });
     if let Some(checker) = &farm.auth_checker {
-        runtime.log.write(&runtime.clock, Level::Debug, || {
+        runtime.log.write(&runtime.clock, LogLevel::Debug, || {
             format!("AuthChecker: initialized with URL '{}'.", checker.url)
         });
     }
@@ -555,32 +572,33 @@ fn open_farm(
     }
     let old = known.farms().find(|old| old.farm.name == farm.name);
     let is_same_list = |old: &&Arc<FarmState>| old.farm.vanity_urls == farm.vanity_urls;
-    let vanity = old.filter(is_same_list).map(|old| Arc::clone(&old.vanity)).unwrap_or_else(|| {
-        let vanity = VanityList::default();
-        if let Some(file) = farm.vanity_urls.as_ref().and_then(|urls| urls.file.as_ref()) {
-            vanity.load_file(file, runtime);
-        }
-        Arc::new(vanity)
-    });
+    let vanity =
+        old.filter(is_same_list).map(|old| Arc::clone(&old.vanity_list)).unwrap_or_else(|| {
+            let vanity = VanityList::default();
+            if let Some(file) = farm.vanity_urls.as_ref().and_then(|urls| urls.list_file.as_ref()) {
+                vanity.load_file(file, runtime);
+            }
+            Arc::new(vanity)
+        });
     FarmState {
         farm: Arc::clone(farm),
         docroot,
         upstream: Upstream::new(farm, runtime, keep_alive),
-        siblings: siblings_of(farm, runtime, keep_alive),
-        peers: Peers::of(farm, runtime),
-        shadow: Shadow::of(farm, runtime),
-        refetch: old.map(|old| Arc::clone(&old.refetch)).unwrap_or_default(),
-        storm: Storm::default(),
+        sibling_upstream: farm_siblings(farm, runtime, keep_alive),
+        flush_siblings: FarmSiblings::for_farm(farm, runtime),
+        shadow: FarmShadow::for_farm(farm, runtime),
+        refetch_queue: old.map(|old| Arc::clone(&old.refetch_queue)).unwrap_or_default(),
+        storm: FlushBatcher::default(),
         handlers: old.map(|old| Arc::clone(&old.handlers)).unwrap_or_default(),
-        budget: old.map(|old| Arc::clone(&old.budget)).unwrap_or_default(),
-        variants: farm.variant_limit.map(|limit| {
-            let known = old.and_then(|old| old.variants.as_ref());
+        hot_refetch_budget: old.map(|old| Arc::clone(&old.hot_refetch_budget)).unwrap_or_default(),
+        variant_limiter: farm.variant_limit.map(|limit| {
+            let known = old.and_then(|old| old.variant_limiter.as_ref());
             match known.filter(|known| known.limit() == limit) {
                 Some(known) => Arc::clone(known),
                 None => Arc::new(VariantLimiter::new(limit)),
             }
         }),
-        vanity,
-        tally: old.map(|old| Arc::clone(&old.tally)).unwrap_or_default(),
+        vanity_list: vanity,
+        farm_metrics: old.map(|old| Arc::clone(&old.farm_metrics)).unwrap_or_default(),
     }
 }

@@ -19,7 +19,7 @@ pub enum Error {
     },
     /// A path that no site could have meant.
     #[error("the path would be answered with 400")]
-    Path(#[from] tympan_web::cache_path::Fault),
+    Path(#[from] tympan_web::cache_path::CanonicalPathError),
     /// The listening socket cannot be used.
     #[error("the dispatcher cannot serve")]
     Serve(#[from] tympan_web::Error),

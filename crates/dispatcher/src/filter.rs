@@ -16,32 +16,34 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use tympan_web::cache_path::CanonicalPath;
-use tympan_web::sling_url::{Reading, cut_parameters, cut_to_slashes, mangle, unmangle};
+use tympan_web::sling_url::{
+    SlingUrlReading, mangle_namespaces, strip_parameters, strip_to_slashes, unmangle_namespaces,
+};
 
-use crate::config::{Element, FilterRule, Matcher, Verdict};
-use crate::pattern::{IfBroken, Pattern};
-use crate::request::RequestView;
+use crate::config::{FilterMatcher, FilterRule, RequestElement, RuleVerdict};
+use crate::pattern::{BrokenPatternPolicy, RulePattern};
+use crate::request_view::RequestView;
 
 /// Later segments whose extensions are looked at; of a path with more, a rule that denies any takes one for its own.
-const MAX_READINGS: usize = 32;
+const MAX_PATH_READINGS: usize = 32;
 
-/// Returns the rule that decides about `request`: the last one that matches.
+/// Returns the rule that decides about `request_view`: the last one that matches.
 #[must_use]
-pub(crate) fn deciding<'a>(
+pub(crate) fn deciding_filter_rule<'a>(
     rules: &'a [FilterRule],
     request: &RequestView,
 ) -> Option<&'a FilterRule> {
-    let query = Query::of(request);
+    let query = QueryReadings::from_request(request);
     let decide = |path: &str| {
-        let subject = Subject::new(request, &query, path);
-        rules.iter().rev().find(|rule| subject.is_matched_by(rule, &subject.first))
+        let subject = FilterSubject::new(request, &query, path);
+        rules.iter().rev().find(|rule| subject.is_matched_by(rule, &subject.first_reading))
     };
     let own = request.path.as_str();
     let rule = decide(own)?;
-    if own.contains(';') && rule.verdict == Verdict::Allow {
-        for cut in paths_without_parameters(request)? {
+    if own.contains(';') && rule.verdict == RuleVerdict::Allow {
+        for cut in paths_without_path_parameters(request)? {
             let other = decide(&cut)?;
-            if other.verdict == Verdict::Deny {
+            if other.verdict == RuleVerdict::Deny {
                 return Some(other);
             }
         }
@@ -50,25 +52,25 @@ pub(crate) fn deciding<'a>(
 }
 
 /// Returns the readings of the path that the rules refuse, although they let the request pass as its text reads: numbers as
-/// [`Reading::depth`] gives them.
+/// [`SlingUrlReading::depth`] gives them.
 #[must_use]
 pub(crate) fn refused_readings(rules: &[FilterRule], request: &RequestView) -> Vec<usize> {
     let own = request.path.as_str();
     let path = match own.contains(';') {
-        true => drawn_path(request).map_or(Cow::Borrowed(own), Cow::Owned),
+        true => rendered_path(request).map_or(Cow::Borrowed(own), Cow::Owned),
         false => Cow::Borrowed(own),
     };
-    let mut readings = Reading::all(&path).skip(1).peekable();
+    let mut readings = SlingUrlReading::all_readings(&path).skip(1).peekable();
     if readings.peek().is_none() {
         return Vec::new();
     }
-    let query = Query::of(request);
-    let subject = Subject::new(request, &query, &path);
-    let is_let_in = |reading: &Reading<'_>| {
+    let query = QueryReadings::from_request(request);
+    let subject = FilterSubject::new(request, &query, &path);
+    let is_let_in = |reading: &SlingUrlReading<'_>| {
         let rule = rules.iter().rev().find(|rule| subject.is_matched_by(rule, reading));
-        rule.is_some_and(|rule| rule.verdict == Verdict::Allow)
+        rule.is_some_and(|rule| rule.verdict == RuleVerdict::Allow)
     };
-    if !is_let_in(&subject.first) {
+    if !is_let_in(&subject.first_reading) {
         // The list of vanity URLs let it in, whose entries are no patterns of readings.
         return Vec::new();
     }
@@ -76,17 +78,17 @@ pub(crate) fn refused_readings(rules: &[FilterRule], request: &RequestView) -> V
 }
 
 /// Returns the path that a publisher draws, without its parameters.
-fn drawn_path(request: &RequestView) -> Option<String> {
-    let cut = cut_parameters(&request.wire_path).ok()?;
+fn rendered_path(request: &RequestView) -> Option<String> {
+    let cut = strip_parameters(&request.wire_path).ok()?;
     Some(CanonicalPath::parse(&cut).ok()?.as_str().to_owned())
 }
 
 /// Returns the path as servers see it that cut parameters, whether they decode before or after; nothing if some server could
 /// not read it.
-fn paths_without_parameters(request: &RequestView) -> Option<Vec<String>> {
+fn paths_without_path_parameters(request: &RequestView) -> Option<Vec<String>> {
     let decoded = request.path.as_str();
-    let mut paths = vec![drawn_path(request)?];
-    for cut in [cut_parameters(decoded).ok()?.into_owned(), cut_to_slashes(decoded)] {
+    let mut paths = vec![rendered_path(request)?];
+    for cut in [strip_parameters(decoded).ok()?.into_owned(), strip_to_slashes(decoded)] {
         // What is cut is not decoded again, so that a `%` in it is one.
         let cut = CanonicalPath::parse(&cut.replace('%', "%25")).ok()?.as_str().to_owned();
         if !paths.contains(&cut) {
@@ -97,116 +99,123 @@ fn paths_without_parameters(request: &RequestView) -> Option<Vec<String>> {
 }
 
 /// A query in the ways in which it can be read.
-struct Query<'a> {
+struct QueryReadings<'a> {
     raw: Option<&'a str>,
     /// With decoded names, if that makes a difference.
-    named: Option<String>,
+    with_decoded_names: Option<String>,
     /// With decoded names and values, if that makes a difference.
-    decoded: Option<String>,
+    with_decoded_values: Option<String>,
 }
 
-impl<'a> Query<'a> {
-    fn of(request: &'a RequestView) -> Self {
+impl<'a> QueryReadings<'a> {
+    fn from_request(request: &'a RequestView) -> Self {
         let raw = request.query.as_deref();
         let encoded = raw.filter(|query| query.contains(['%', '+']));
         let named = encoded.map(|query| {
             let pairs = query.split('&').map(|pair| match pair.split_once('=') {
-                Some((name, value)) => format!("{}={value}", decode(name)),
-                None => decode(pair),
+                Some((name, value)) => format!("{}={value}", decode_form_component(name)),
+                None => decode_form_component(pair),
             });
             pairs.collect::<Vec<_>>().join("&")
         });
-        Self { raw, named, decoded: encoded.map(decode) }
+        Self {
+            raw,
+            with_decoded_names: named,
+            with_decoded_values: encoded.map(decode_form_component),
+        }
     }
 
     /// Tells whether a test that a rule makes of the query holds for any of these, or for those that an allowance must meet.
-    fn is_matched(&self, verdict: Verdict, test: impl Fn(Option<&str>) -> bool) -> bool {
+    fn is_test_met(&self, verdict: RuleVerdict, test: impl Fn(Option<&str>) -> bool) -> bool {
         let holds = |query: &Option<String>| query.as_deref().map(|query| test(Some(query)));
         match verdict {
-            Verdict::Deny => {
+            RuleVerdict::Deny => {
                 test(self.raw)
-                    || [&self.named, &self.decoded]
+                    || [&self.with_decoded_names, &self.with_decoded_values]
                         .into_iter()
                         .any(|query| holds(query) == Some(true))
             }
-            Verdict::Allow => test(self.raw) && holds(&self.named) != Some(false),
+            RuleVerdict::Allow => test(self.raw) && holds(&self.with_decoded_names) != Some(false),
         }
     }
 }
 
 /// Decodes a part of a query as forms are encoded.
-fn decode(text: &str) -> String {
+fn decode_form_component(text: &str) -> String {
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
 /// One path of a request, which rules look at.
-struct Subject<'a> {
+struct FilterSubject<'a> {
     request: &'a RequestView,
-    query: &'a Query<'a>,
+    query: &'a QueryReadings<'a>,
     path: &'a str,
-    first: Reading<'a>,
+    first_reading: SlingUrlReading<'a>,
     /// The path with `jcr:content` for `_jcr_content`, and the other way round, where that differs.
     aliases: Vec<String>,
 }
 
-impl<'a> Subject<'a> {
-    fn new(request: &'a RequestView, query: &'a Query<'a>, path: &'a str) -> Self {
+impl<'a> FilterSubject<'a> {
+    fn new(request: &'a RequestView, query: &'a QueryReadings<'a>, path: &'a str) -> Self {
         let mut aliases = Vec::new();
-        aliases.extend(unmangle(path).filter(|alias| alias != path));
+        aliases.extend(unmangle_namespaces(path).filter(|alias| alias != path));
         if path.contains(':') {
-            aliases.extend(Some(mangle(path)).filter(|alias| alias != path));
+            aliases.extend(Some(mangle_namespaces(path)).filter(|alias| alias != path));
         }
-        Self { request, query, path, first: Reading::first(path), aliases }
+        Self { request, query, path, first_reading: SlingUrlReading::by_first_dot(path), aliases }
     }
 
     /// Tells whether a rule matches if `reading` is what the path says.
-    fn is_matched_by(&self, rule: &FilterRule, reading: &Reading<'_>) -> bool {
+    fn is_matched_by(&self, rule: &FilterRule, reading: &SlingUrlReading<'_>) -> bool {
         let (verdict, if_broken) = (rule.verdict, rule.verdict.if_broken());
-        let matches = |path: &str, reading: &Reading<'_>| match &rule.matcher {
-            Matcher::RequestLine(pattern) => self
-                .query
-                .is_matched(verdict, |query| pattern.matches(&self.line(path, query), if_broken)),
-            Matcher::Elements(elements) => elements.iter().all(|(element, pattern)| {
+        let matches = |path: &str, reading: &SlingUrlReading<'_>| match &rule.matcher {
+            FilterMatcher::RequestLine(pattern) => self.query.is_test_met(verdict, |query| {
+                pattern.matches(&self.request_line(path, query), if_broken)
+            }),
+            FilterMatcher::Elements(elements) => elements.iter().all(|(element, pattern)| {
                 self.is_element_matched((*element, pattern), path, reading, verdict)
             }),
         };
         if matches(self.path, reading) {
             return true;
         }
-        if verdict == Verdict::Allow {
+        if verdict == RuleVerdict::Allow {
             return false;
         }
         let of_alias = |alias: &String| {
-            let same = Reading::all(alias).find(|other| other.depth() == reading.depth());
-            matches(alias, &same.unwrap_or_else(|| Reading::first(alias)))
+            let same =
+                SlingUrlReading::all_readings(alias).find(|other| other.depth() == reading.depth());
+            matches(alias, &same.unwrap_or_else(|| SlingUrlReading::by_first_dot(alias)))
         };
         self.aliases.iter().any(of_alias)
-            || *reading == self.first && self.is_denied_later(rule, matches)
+            || *reading == self.first_reading && self.is_denied_by_later_segment(rule, matches)
     }
 
     /// Tells whether a rule that denies an extension matches a later segment with another one.
-    fn is_denied_later(
+    fn is_denied_by_later_segment(
         &self,
         rule: &FilterRule,
-        matches: impl Fn(&str, &Reading<'_>) -> bool,
+        matches: impl Fn(&str, &SlingUrlReading<'_>) -> bool,
     ) -> bool {
-        let states = |wanted: Element| match &rule.matcher {
-            Matcher::Elements(elements) => elements.iter().any(|(element, _)| *element == wanted),
-            Matcher::RequestLine(_) => false,
+        let states = |wanted: RequestElement| match &rule.matcher {
+            FilterMatcher::Elements(elements) => {
+                elements.iter().any(|(element, _)| *element == wanted)
+            }
+            FilterMatcher::RequestLine(_) => false,
         };
-        if !states(Element::Extension) || states(Element::Suffix) {
+        if !states(RequestElement::Extension) || states(RequestElement::Suffix) {
             return false;
         }
-        let is_other = |reading: &Reading<'_>| {
-            reading.extension.is_some() && reading.extension != self.first.extension
+        let is_other = |reading: &SlingUrlReading<'_>| {
+            reading.extension.is_some() && reading.extension != self.first_reading.extension
         };
-        let mut later = Reading::all(self.path).skip(1).filter(is_other);
-        later.by_ref().take(MAX_READINGS).any(|reading| matches(self.path, &reading))
+        let mut later = SlingUrlReading::all_readings(self.path).skip(1).filter(is_other);
+        later.by_ref().take(MAX_PATH_READINGS).any(|reading| matches(self.path, &reading))
             || later.next().is_some()
     }
 
     /// Returns the request line with a path and a query.
-    fn line(&self, path: &str, query: Option<&str>) -> String {
+    fn request_line(&self, path: &str, query: Option<&str>) -> String {
         let (method, protocol) = (&self.request.method, self.request.protocol);
         match query {
             Some(query) => format!("{method} {path}?{query} {protocol}"),
@@ -216,30 +225,30 @@ impl<'a> Subject<'a> {
 
     fn is_element_matched(
         &self,
-        (element, pattern): (Element, &Pattern),
+        (element, pattern): (RequestElement, &RulePattern),
         path: &str,
-        reading: &Reading<'_>,
-        verdict: Verdict,
+        reading: &SlingUrlReading<'_>,
+        verdict: RuleVerdict,
     ) -> bool {
         let if_broken = verdict.if_broken();
         let value = match element {
-            Element::Method => Some(self.request.method.as_str()),
-            Element::Url => Some(path),
-            Element::Protocol => Some(self.request.protocol),
-            Element::Path => Some(reading.path),
+            RequestElement::Method => Some(self.request.method.as_str()),
+            RequestElement::Url => Some(path),
+            RequestElement::Protocol => Some(self.request.protocol),
+            RequestElement::Path => Some(reading.path),
             // A pattern on the query never matches its absence: not even `""` or `'()'` do.
-            Element::Query => {
+            RequestElement::Query => {
                 let test = |query: Option<&str>| {
                     query.is_some_and(|query| pattern.matches(query, if_broken))
                 };
-                return self.query.is_matched(verdict, test);
+                return self.query.is_test_met(verdict, test);
             }
-            Element::Selectors => match reading.selectors {
+            RequestElement::Selectors => match reading.selectors {
                 Some(selectors) => return matches_selectors(pattern, selectors, verdict),
                 None => None,
             },
-            Element::Extension => reading.extension,
-            Element::Suffix => reading.suffix,
+            RequestElement::Extension => reading.extension,
+            RequestElement::Suffix => reading.suffix,
         };
         match value {
             Some(value) => pattern.matches(value, if_broken),
@@ -248,13 +257,13 @@ impl<'a> Subject<'a> {
     }
 }
 
-fn matches_selectors(pattern: &Pattern, selectors: &str, verdict: Verdict) -> bool {
+fn matches_selectors(pattern: &RulePattern, selectors: &str, verdict: RuleVerdict) -> bool {
     let if_broken = verdict.if_broken();
     let matches = |selector: &str| pattern.matches(selector, if_broken);
     matches(selectors)
         || match if_broken {
-            IfBroken::Matches => selectors.split('.').any(matches),
-            IfBroken::Misses => selectors.split('.').all(matches),
+            BrokenPatternPolicy::MatchAll => selectors.split('.').any(matches),
+            BrokenPatternPolicy::MatchNone => selectors.split('.').all(matches),
         }
 }
 

@@ -1,7 +1,7 @@
 //! Obeying flush messages.
 //!
 //! Order: who may flush; fetches of named files are overtaken; `.stat` files are touched; files are removed, those on the
-//! re-fetch list marked; the handler program (`handler`) and the render are told; the answer, once siblings in reach that
+//! re-fetch list marked; the handler program (`invalidate_handler`) and the render are told; the answer, once siblings in reach that
 //! are told have done the same; the re-fetch in the background. The stat files come first since a re-fetched file must be
 //! newer than they are.
 
@@ -14,165 +14,171 @@ use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::task::JoinHandle;
-use tympan_web::flush_message::{Action, FlushMessage};
-use tympan_web::limit::{is_stalled, limited};
+use tympan_web::body_limit::{is_body_timeout, limit_body};
+use tympan_web::flush_message::{FlushAction, FlushMessage};
 
-use crate::answer::{Exchange, refusal};
-use crate::cache::Named;
-use crate::cacheable::check_request;
-use crate::config::{Cache, FlushMode};
-use crate::dispatcher::{FarmState, Inner};
-use crate::flush_keys::FlushKeys;
-use crate::gossip::{Event, Unlogged};
-use crate::handle::readings;
-use crate::handler;
-use crate::log::Level;
-use crate::metrics::Counter;
-use crate::page::{Body, full};
-use crate::request::RequestView;
-use crate::storm::fate;
-use crate::tags::{SURROGATE_KEY, flushed_keys};
-use crate::upstream::{BODY_PATIENCE, Call, CallBody};
-use crate::variant;
+use crate::cache::FileFlushTarget;
+use crate::cacheability::check_request_cacheable;
+use crate::config::{CacheConfig, FlushMode};
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::flush_authorization::FlushKeys;
+use crate::flush_batch::file_flush_action;
+use crate::flush_handle::candidate_paths;
+use crate::flush_propagation::{EventLogError, FlushEvent};
+use crate::invalidate_handler;
+use crate::log::LogLevel;
+use crate::metrics::DispatcherCounter;
+use crate::page_variant;
+use crate::request_pipeline::{RequestExchange, own_response};
+use crate::request_view::RequestView;
+use crate::response_body::{ResponseBody, full_body};
+use crate::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
+use crate::upstream::{BODY_TIMEOUT, UpstreamRequest, VisitorBody};
 
 /// The longest body of a flush.
-const MAX_BODY_BYTES: u64 = 1024 * 1024;
+const MAX_FLUSH_BODY_BYTES: u64 = 1024 * 1024;
 
 /// How long a flush is not answered for the sake of the handler program.
-const HANDLER_PATIENCE: Duration = Duration::from_secs(60);
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A flush for one document root, all paths below it.
 #[derive(Debug, Clone)]
-pub(crate) struct Flush {
+pub(crate) struct DocrootFlush {
     pub(crate) message: FlushMessage,
     /// Which paths the handle may mean; at least one.
     pub(crate) handles: Vec<PathBuf>,
     /// Files on the re-fetch list.
-    pub(crate) listed: BTreeSet<PathBuf>,
+    pub(crate) refetch_files: BTreeSet<PathBuf>,
     /// Handles of these files' variants: whoever lists a page knows nothing of its queries.
-    pub(crate) variants: Vec<PathBuf>,
+    pub(crate) variant_handles: Vec<PathBuf>,
 }
 
 /// Returns the handles of the variants of listed files.
-fn variants_of(cache: &Cache, listed: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+fn variant_handles_of(cache: &CacheConfig, listed: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     if cache.key_params.rules.is_empty() {
         return Vec::new();
     }
-    let pages = listed.iter().filter(|file| !variant::is_variant(file));
-    pages.map(|file| variant::handle_of(file)).collect()
+    let pages = listed.iter().filter(|file| !page_variant::is_variant_file(file));
+    pages.map(|file| page_variant::variants_handle(file)).collect()
 }
 
-impl Inner {
+impl DispatcherState {
     /// Obeys a flush and answers it.
-    pub(crate) async fn flush(
+    pub(crate) async fn answer_flush(
         self: &Arc<Self>,
-        exchange: &mut Exchange<'_>,
+        exchange: &mut RequestExchange<'_>,
         body: Incoming,
         limit: u64,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         let (farm, view) = (exchange.farm, exchange.view);
-        self.log(Level::Debug, || format!("Found farm {} for flush", farm.farm.name));
-        if !may_flush(&self.runtime.flush_keys, farm, view) {
+        self.log(LogLevel::Debug, || format!("Found farm {} for flush", farm.farm.name));
+        if !is_flush_allowed(&self.runtime.flush_keys, farm, view) {
             // A header alone makes a flush, and whoever may not flush has the rate of all others.
-            if let Some(response) = self.limit_rate(view) {
+            if let Some(response) = self.check_rate_limit(view) {
                 return response;
             }
-            self.metrics.count(Counter::FlushesRefused);
-            self.log(Level::Warn, || format!("Flushing rejected from {}", view.client));
-            return refusal(StatusCode::FORBIDDEN);
+            self.metrics.increment(DispatcherCounter::FlushesRefused);
+            self.log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
+            return own_response(StatusCode::FORBIDDEN);
         }
-        let body = limited(body, limit.min(MAX_BODY_BYTES)).stalling_at_most(BODY_PATIENCE);
-        let body = match body.keeping(self.gate.pace).collect().await {
+        let body =
+            limit_body(body, limit.min(MAX_FLUSH_BODY_BYTES)).with_idle_timeout(BODY_TIMEOUT);
+        let body = match body.with_min_read_rate(self.request_gate.min_body_rate).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) => {
-                let is_late = is_stalled(&*error);
+                let is_late = is_body_timeout(&*error);
                 let status = if is_late {
                     StatusCode::REQUEST_TIMEOUT
                 } else {
                     StatusCode::PAYLOAD_TOO_LARGE
                 };
-                return refusal(status);
+                return own_response(status);
             }
         };
         let message = match FlushMessage::parse(&view.headers, &body) {
             Ok(message) => message,
             Err(fault) => {
-                self.log(Level::Warn, || format!("Flush refused: {fault}"));
-                return refusal(StatusCode::BAD_REQUEST);
+                self.log(LogLevel::Warn, || format!("Flush refused: {fault}"));
+                return own_response(StatusCode::BAD_REQUEST);
             }
         };
-        self.log(Level::Info, || {
+        self.log(LogLevel::Info, || {
             let (action, handle) = (message.action.as_str(), &message.handle);
             format!("Activation detected: action={action} [{handle}]")
         });
-        exchange.cache = "purge";
-        if message.action == Action::Test {
-            return accepted();
+        exchange.cache_label = "purge";
+        if message.action == FlushAction::Test {
+            return flush_accepted_response();
         }
-        let call = Call {
+        let call = UpstreamRequest {
             method: Method::POST,
             target: view.wire_target(),
             headers: view.headers.clone(),
-            body: CallBody::empty(),
-            sticky: None,
+            body: VisitorBody::empty(),
+            sticky_render: None,
         };
         // The agent may leave; a flush that has begun is carried out.
         let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
         let name = farm.farm.name.clone();
         let obey = async move {
-            let passed = inner.pass_on(&farm, Event::of(&message)).await?;
-            let obeyed = Arc::clone(&inner).obey(Arc::clone(&farm), message, Some(call)).await;
-            inner.siblings_have(&farm, passed).await;
-            Ok::<_, Unlogged>(obeyed)
+            let passed = inner.propagate_event(&farm, FlushEvent::from_flush(&message)).await?;
+            let obeyed =
+                Arc::clone(&inner).carry_out_flush(Arc::clone(&farm), message, Some(call)).await;
+            inner.wait_for_siblings(&farm, passed).await;
+            Ok::<_, EventLogError>(obeyed)
         };
         match tokio::spawn(obey).await {
             Ok(Ok(Ok(()))) => {
-                self.metrics.count(Counter::Flushes);
-                accepted()
+                self.metrics.increment(DispatcherCounter::Flushes);
+                flush_accepted_response()
             }
-            Ok(Err(unlogged)) => unlogged.answer(),
+            Ok(Err(unlogged)) => unlogged.into_response(),
             Ok(Ok(Err(error))) => {
                 tracing::error!(farm = %name, reason = %error, "flush failed");
-                refusal(StatusCode::INTERNAL_SERVER_ERROR)
+                own_response(StatusCode::INTERNAL_SERVER_ERROR)
             }
-            Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
+            Err(_panicked) => own_response(StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 
     /// Forgets one page: deletes its file, or marks it where flushes are soft.
-    pub(crate) async fn purge(self: &Arc<Self>, exchange: &mut Exchange<'_>) -> Response<Body> {
+    pub(crate) async fn answer_purge(
+        self: &Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+    ) -> Response<ResponseBody> {
         let (farm, view) = (exchange.farm, exchange.view);
-        if !may_flush(&self.runtime.flush_keys, farm, view) {
-            self.metrics.count(Counter::FlushesRefused);
-            self.log(Level::Warn, || format!("Flushing rejected from {}", view.client));
-            return refusal(StatusCode::FORBIDDEN);
+        if !is_flush_allowed(&self.runtime.flush_keys, farm, view) {
+            self.metrics.increment(DispatcherCounter::FlushesRefused);
+            self.log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
+            return own_response(StatusCode::FORBIDDEN);
         }
-        exchange.cache = "purge";
-        let keys = view.headers.contains_key(SURROGATE_KEY).then(|| flushed_keys(&view.headers));
+        exchange.cache_label = "purge";
+        let keys =
+            view.headers.contains_key(SURROGATE_KEY_HEADER).then(|| flushed_keys(&view.headers));
         let event = match &keys {
-            Some(keys) => Event::Keys(keys.clone()),
-            None => Event::Page(view.wire_target()),
+            Some(keys) => FlushEvent::Keys(keys.clone()),
+            None => FlushEvent::Page(view.wire_target()),
         };
         // Who sent it may leave; what has begun is carried out.
         let (inner, farm, view) = (Arc::clone(self), Arc::clone(farm), view.clone());
         let purge = async move {
-            let passed = inner.pass_on(&farm, event).await?;
+            let passed = inner.propagate_event(&farm, event).await?;
             let purged = match keys {
-                Some(keys) => inner.purge_keyed(&farm, keys).await,
+                Some(keys) => inner.purge_by_keys(&farm, keys).await,
                 None => inner.purge_page(&farm, &view).await,
             };
-            inner.siblings_have(&farm, passed).await;
-            Ok::<_, Unlogged>(purged)
+            inner.wait_for_siblings(&farm, passed).await;
+            Ok::<_, EventLogError>(purged)
         };
         match tokio::spawn(purge).await {
-            Ok(Err(unlogged)) => unlogged.answer(),
-            Ok(Ok(None | Some(Ok(false)))) => refusal(StatusCode::NOT_FOUND),
-            Ok(Ok(Some(Ok(true)))) => accepted(),
+            Ok(Err(unlogged)) => unlogged.into_response(),
+            Ok(Ok(None | Some(Ok(false)))) => own_response(StatusCode::NOT_FOUND),
+            Ok(Ok(Some(Ok(true)))) => flush_accepted_response(),
             Ok(Ok(Some(Err(error)))) => {
                 tracing::error!(farm = %exchange.farm.farm.name, reason = %error, "purge failed");
-                refusal(StatusCode::INTERNAL_SERVER_ERROR)
+                own_response(StatusCode::INTERNAL_SERVER_ERROR)
             }
-            Err(_panicked) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
+            Err(_panicked) => own_response(StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 
@@ -184,42 +190,45 @@ impl Inner {
     ) -> Option<std::io::Result<bool>> {
         let mut page = view.clone();
         page.method = Method::GET;
-        let file = check_request(&farm.farm, &page).ok()?;
+        let file = check_request_cacheable(&farm.farm, &page).ok()?;
         let (root, cache) = (farm.docroot.as_ref()?, farm.farm.cache.as_ref()?);
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
-        let (flights, clock) = (Arc::clone(&self.flights), self.runtime.clock.clone());
-        let absolute = farm.absolute(&file);
-        let variants = variants_of(cache, &BTreeSet::from([file.clone()]));
-        let fate = fate(cache, Action::Activate);
+        let (flights, clock) = (Arc::clone(&self.fetch_coalescer), self.runtime.clock.clone());
+        let absolute = farm.absolute_path(&file);
+        let variants = variant_handles_of(cache, &BTreeSet::from([file.clone()]));
+        let fate = file_flush_action(cache, FlushAction::Activate);
         let work = move || -> std::io::Result<bool> {
-            root.note_flush(clock.tick());
-            flights.flush(|fetched| {
+            root.record_flush(clock.tick());
+            flights.mark_flushed(|fetched| {
                 let below = fetched.strip_prefix(root.path()).ok();
                 let is_variant = |handle: &PathBuf| {
-                    below.is_some_and(|below| names(Action::Activate, handle, below))
+                    below
+                        .is_some_and(|below| flush_names_file(FlushAction::Activate, handle, below))
                 };
                 fetched == absolute || variants.iter().any(is_variant)
             });
-            let docroot = root.current()?;
+            let docroot = root.docroot_for_writing()?;
             let mut is_there = absolute.symlink_metadata().is_ok();
-            let named: Vec<Named<'_>> =
-                variants.iter().map(|handle| Named { handle, fate }).collect();
-            flights.while_nothing_is_stored(|| {
-                let done = docroot.flush(&named, &BTreeSet::new());
-                is_there |= done.removed + done.marked > 0;
-                done.failure.map_or(Ok(()), Err)?;
+            let named: Vec<FileFlushTarget<'_>> =
+                variants.iter().map(|handle| FileFlushTarget { handle, action: fate }).collect();
+            flights.with_stores_blocked(|| {
+                let done = docroot.flush_handles(&named, &BTreeSet::new());
+                is_there |= done.removed_count + done.marked_count > 0;
+                done.first_error.map_or(Ok(()), Err)?;
                 match mode {
-                    FlushMode::Soft => docroot.mark_file(&file).failure.map_or(Ok(()), Err),
-                    FlushMode::Delete => docroot.remove_file(&file),
+                    FlushMode::Soft => {
+                        docroot.mark_file_stale(&file).first_error.map_or(Ok(()), Err)
+                    }
+                    FlushMode::Delete => docroot.remove_cache_file(&file),
                 }
             })?;
             Ok(is_there)
         };
-        Some(self.purge_by(work).await)
+        Some(self.run_purge(work).await)
     }
 
     /// Forgets all pages that carry one of these keys; nothing if the farm has no cache.
-    pub(crate) async fn purge_keyed(
+    pub(crate) async fn purge_by_keys(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         keys: Vec<String>,
@@ -228,47 +237,49 @@ impl Inner {
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
         let inner = Arc::clone(self);
         let work = move || -> std::io::Result<bool> {
-            let docroot = root.current()?;
-            root.note_flush(inner.runtime.clock.tick());
-            root.tags.complete(&docroot);
-            let count = inner.flights.while_nothing_is_stored(|| {
-                let files = root.tags.flush(&keys, inner.runtime.clock.tick(), &docroot);
+            let docroot = root.docroot_for_writing()?;
+            root.record_flush(inner.runtime.clock.tick());
+            root.tags.load_existing_keys(&docroot);
+            let count = inner.fetch_coalescer.with_stores_blocked(|| {
+                let files = root.tags.flush_keys(&keys, inner.runtime.clock.tick(), &docroot);
                 for file in &files {
                     match mode {
-                        FlushMode::Soft => docroot.mark_file(file).failure.map_or(Ok(()), Err)?,
-                        FlushMode::Delete => docroot.remove_file(file)?,
+                        FlushMode::Soft => {
+                            docroot.mark_file_stale(file).first_error.map_or(Ok(()), Err)?
+                        }
+                        FlushMode::Delete => docroot.remove_cache_file(file)?,
                     }
                 }
                 Ok::<_, std::io::Error>(files.len())
             })?;
-            inner.log(Level::Info, || format!("Flushed {count} files by their keys"));
+            inner.log(LogLevel::Info, || format!("Flushed {count} files by their keys"));
             Ok(true)
         };
-        Some(self.purge_by(work).await)
+        Some(self.run_purge(work).await)
     }
 
-    async fn purge_by(
+    async fn run_purge(
         &self,
         work: impl FnOnce() -> std::io::Result<bool> + Send + 'static,
     ) -> std::io::Result<bool> {
         let purged = tokio::task::spawn_blocking(work).await;
-        self.memory.note_change();
+        self.response_memory.record_change();
         let purged = purged.unwrap_or_else(|_panicked| Err(std::io::ErrorKind::Other.into()));
         if purged.is_ok() {
-            self.metrics.count(Counter::Flushes);
+            self.metrics.increment(DispatcherCounter::Flushes);
         }
         purged
     }
 
-    /// Carries out a flush; `call` is what renders are told of it.
-    pub(crate) async fn obey(
+    /// Carries out a flush; `queue_call` is what renders are told of it.
+    pub(crate) async fn carry_out_flush(
         self: Arc<Self>,
         farm: Arc<FarmState>,
         message: FlushMessage,
-        call: Option<Call>,
+        call: Option<UpstreamRequest>,
     ) -> std::io::Result<()> {
-        let handling = self.apply(&farm, message).await?;
-        handler::wait_for(handling, &farm.farm.name, HANDLER_PATIENCE).await;
+        let handling = self.apply_flush(&farm, message).await?;
+        invalidate_handler::wait_for_calls(handling, &farm.farm.name, HANDLER_TIMEOUT).await;
         if let Some(call) = call.filter(|_| farm.farm.propagates_flushes) {
             tokio::spawn(async move {
                 if farm.upstream.send(&call).await.is_err() {
@@ -280,70 +291,75 @@ impl Inner {
     }
 
     /// Changes the files of a flush and calls the handler program; returns the call, which goes on by itself.
-    pub(crate) async fn apply(
+    pub(crate) async fn apply_flush(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         mut message: FlushMessage,
     ) -> std::io::Result<Option<JoinHandle<()>>> {
         if let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) {
-            let hot = self.hot_named(farm, cache, &message);
+            let hot = self.hot_deleted_pages(farm, cache, &message);
             message.refetch.extend(hot);
-            let listed = self.listed_files(farm, &message);
-            let handles = readings(&message.handle);
-            let mut variants = variants_of(cache, &listed);
+            let listed = self.refetch_files(farm, &message);
+            let handles = candidate_paths(&message.handle);
+            let mut variants = variant_handles_of(cache, &listed);
             if !cache.key_params.rules.is_empty() {
                 // The handle of a file, such as an asset, is no beginning of its variants' names.
                 let files = handles.iter().filter(|handle| handle.extension().is_some());
-                variants.extend(files.map(|handle| variant::handle_of(handle)));
+                variants.extend(files.map(|handle| page_variant::variants_handle(handle)));
             }
-            let flush = Flush { handles, variants, listed, message: message.clone() };
+            let flush = DocrootFlush {
+                handles,
+                variant_handles: variants,
+                refetch_files: listed,
+                message: message.clone(),
+            };
             // Visitors of a listed file must not find it marked before it waits to be fetched.
-            let announced = farm.refetch.announce(flush.listed.clone());
-            self.overtake(farm, &flush);
-            let applied = self.apply_with_others(farm, Arc::clone(root), flush).await;
-            message.refetch.extend(self.hot_stale(farm, cache, &message));
-            self.refetch(farm, &message);
+            let announced = farm.refetch_queue.announce_files(flush.refetch_files.clone());
+            self.overtake_fetches(farm, &flush);
+            let applied = self.apply_batched(farm, Arc::clone(root), flush).await;
+            message.refetch.extend(self.hot_stale_pages(farm, cache, &message));
+            self.queue_refetches(farm, &message);
             drop(announced);
             applied?;
         }
         let cache = farm.farm.cache.as_ref();
         let program = cache.and_then(|cache| cache.invalidate_handler.as_ref());
-        Ok(program.and_then(|program| farm.handlers.call(program, &message)))
+        Ok(program.and_then(|program| farm.handlers.queue_call(program, &message)))
     }
 
-    fn listed_files(&self, farm: &FarmState, message: &FlushMessage) -> BTreeSet<PathBuf> {
+    fn refetch_files(&self, farm: &FarmState, message: &FlushMessage) -> BTreeSet<PathBuf> {
         message
             .refetch
             .iter()
-            .filter_map(|uri| crate::refetch::target(farm, uri, &self.doors))
+            .filter_map(|uri| crate::refetch::parse_refetch_target(farm, uri, &self.listener_ports))
             .map(|(_, file)| file)
             .collect()
     }
 
     /// Keeps fetches that began before the flush from storing what it names.
-    fn overtake(&self, farm: &FarmState, flush: &Flush) {
+    fn overtake_fetches(&self, farm: &FarmState, flush: &DocrootFlush) {
         let Some(docroot) = &farm.docroot else { return };
-        docroot.note_flush(self.runtime.clock.tick());
-        self.flights.flush(|file| {
+        docroot.record_flush(self.runtime.clock.tick());
+        self.fetch_coalescer.mark_flushed(|file| {
             let Ok(below) = file.strip_prefix(docroot.path()) else {
                 return false;
             };
-            let mut handles = flush.handles.iter().chain(&flush.variants);
-            flush.listed.contains(below)
-                || handles.any(|handle| names(flush.message.action, handle, below))
+            let mut handles = flush.handles.iter().chain(&flush.variant_handles);
+            flush.refetch_files.contains(below)
+                || handles.any(|handle| flush_names_file(flush.message.action, handle, below))
         });
     }
 }
 
 /// Tells whether a visitor may flush: by address, by the token, or by the key of a pair.
-pub(crate) fn may_flush(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
+pub(crate) fn is_flush_allowed(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
     let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
     let shown = view.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
     if let Some(shown) = shown.map(|shown| shown.trim().as_bytes()) {
-        let is_token = token.map(|token| is_same(token.as_bytes(), shown));
+        let is_token = token.map(|token| is_equal_constant_time(token.as_bytes(), shown));
         // Where keys open anything, a wrong one is refused, whatever the address.
-        match (is_token, keys.admit(shown)) {
+        match (is_token, keys.is_admitted(shown)) {
             (Some(true), _) | (_, Some(true)) => return true,
             (Some(false), _) | (_, Some(false)) => return false,
             (None, None) => {}
@@ -351,7 +367,7 @@ pub(crate) fn may_flush(keys: &FlushKeys, farm: &FarmState, view: &RequestView) 
     }
     let name = farm.farm.cache.as_ref().and_then(|cache| cache.flush_certificate.as_deref());
     if let (Some(name), Some(certificate)) = (name, &view.certificate)
-        && certificate.is_for(name)
+        && certificate.is_valid_for(name)
     {
         return true;
     }
@@ -365,36 +381,36 @@ pub(crate) fn may_flush(keys: &FlushKeys, farm: &FarmState, view: &RequestView) 
 }
 
 /// Compares without telling by its time how much agrees.
-pub(crate) fn is_same(left: &[u8], right: &[u8]) -> bool {
+pub(crate) fn is_equal_constant_time(left: &[u8], right: &[u8]) -> bool {
     let differing = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differing) == 0
 }
 
-impl Unlogged {
+impl EventLogError {
     /// Answers a flush of which siblings would never hear, and which was not carried out therefore.
-    fn answer(self) -> Response<Body> {
+    fn into_response(self) -> Response<ResponseBody> {
         match self {
-            Self::Left => {
-                let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE);
+            Self::TakenOver => {
+                let mut response = own_response(StatusCode::SERVICE_UNAVAILABLE);
                 // A new connection leads to the process that obeys.
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
                 response
             }
-            Self::Failed => refusal(StatusCode::INTERNAL_SERVER_ERROR),
+            Self::WriteFailed => own_response(StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 }
 
-fn accepted() -> Response<Body> {
-    let mut response = Response::new(full("<H1>OK</H1>\r\n"));
+fn flush_accepted_response() -> Response<ResponseBody> {
+    let mut response = Response::new(full_body("<H1>OK</H1>\r\n"));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
     response
 }
 
-/// Tells whether a flush of `handle` names `file`; mirrors what `cache::delete` removes.
-pub(crate) fn names(action: Action, handle: &Path, file: &Path) -> bool {
-    let is_gone = matches!(action, Action::Deactivate | Action::Delete);
+/// Tells whether a flush of `flush_handle` names `file`; mirrors what `cache_label::delete` removes.
+pub(crate) fn flush_names_file(action: FlushAction, handle: &Path, file: &Path) -> bool {
+    let is_gone = matches!(action, FlushAction::Deactivate | FlushAction::Delete);
     if is_gone && file.starts_with(handle) {
         return true;
     }
@@ -417,19 +433,19 @@ pub(crate) fn names(action: Action, handle: &Path, file: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::names;
-    use crate::any::Sources;
-    use crate::cache::{Docroot, Fate, Named};
-    use crate::config::Config;
-    use crate::variant;
-    use crate::{Dispatcher, Runtime};
+    use super::flush_names_file;
+    use crate::any_syntax::ConfigSources;
+    use crate::cache::{Docroot, FileFlushAction, FileFlushTarget};
+    use crate::config::DispatcherConfig;
+    use crate::page_variant;
+    use crate::{Dispatcher, DispatcherRuntime};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
     use std::path::Path;
     use std::sync::Arc;
     use std::task::{Context, Waker};
     use tympan_web::cache_path::CanonicalPath;
-    use tympan_web::flush_message::{Action, FlushMessage};
+    use tympan_web::flush_message::{FlushAction, FlushMessage};
 
     #[test]
     fn a_flush_that_is_given_up_announces_nothing() {
@@ -439,14 +455,19 @@ mod tests {
                 /cache {{ /docroot \"{}\" /rules {{ /0 {{ /type \"allow\" /glob \"*\" }} }} }} }} }}",
             folder.path().display()
         );
-        let loaded = Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default());
+        let loaded = DispatcherConfig::parse(
+            text.as_bytes(),
+            Path::new("test.any"),
+            &ConfigSources::default(),
+        );
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let _entered = runtime.enter();
-        let inner = Dispatcher::new(loaded.config, Runtime::default()).unwrap().current();
+        let inner =
+            Dispatcher::new(loaded.config, DispatcherRuntime::default()).unwrap().current_state();
         let farm = &inner.farms[0];
-        let docroot = farm.docroot.as_ref().unwrap().current().unwrap();
+        let docroot = farm.docroot.as_ref().unwrap().docroot_for_writing().unwrap();
         let message = FlushMessage {
-            action: Action::Activate,
+            action: FlushAction::Activate,
             handle: "/content/a".to_owned(),
             scope: None,
             refetch: vec!["/content/a.html".to_owned()],
@@ -454,10 +475,11 @@ mod tests {
             numbering: None,
         };
         // No file is changed before this is free.
-        let held = docroot.numbers.lock();
-        let mut obeying = Box::pin(Arc::clone(&inner).obey(Arc::clone(farm), message, None));
+        let held = docroot.flush_numbers.lock();
+        let mut obeying =
+            Box::pin(Arc::clone(&inner).carry_out_flush(Arc::clone(farm), message, None));
         assert!(obeying.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        let is_awaited = || farm.refetch.holds(Path::new("content/a.html"));
+        let is_awaited = || farm.refetch_queue.contains(Path::new("content/a.html"));
         assert!(is_awaited());
         drop(obeying);
         assert!(!is_awaited());
@@ -479,7 +501,7 @@ mod tests {
             let mut files = Vec::new();
             for url in &urls {
                 let path = CanonicalPath::parse(url).unwrap();
-                let Ok(file) = variant::file_of(&path, "", folder.path()) else { continue };
+                let Ok(file) = page_variant::variant_file(&path, "", folder.path()) else { continue };
                 let absolute = folder.path().join(&file);
                 std::fs::create_dir_all(absolute.parent().unwrap()).ok();
                 // Of `/a.x7` and `/a.x7/s.html` only one can be kept: `x7` is no page's extension.
@@ -488,14 +510,14 @@ mod tests {
                 }
             }
             let handle = Path::new("content/a");
-            let action = if is_gone { Action::Delete } else { Action::Activate };
-            let named = [Named { handle, fate: Fate::Delete }];
-            let done = docroot.flush(&named, &BTreeSet::new());
-            prop_assert!(done.failure.is_none());
+            let action = if is_gone { FlushAction::Delete } else { FlushAction::Activate };
+            let named = [FileFlushTarget { handle, action: FileFlushAction::Delete }];
+            let done = docroot.flush_handles(&named, &BTreeSet::new());
+            prop_assert!(done.first_error.is_none());
             for (url, file) in files {
                 let is_own = url.starts_with("/content/a.");
                 prop_assert_eq!(folder.path().join(&file).exists(), !is_own, "{}", url);
-                prop_assert_eq!(names(action, handle, &file), is_own, "{}", url);
+                prop_assert_eq!(flush_names_file(action, handle, &file), is_own, "{}", url);
             }
         }
     }
@@ -504,13 +526,13 @@ mod tests {
     fn a_flush_names_the_files_of_its_handle() {
         let check = |action, handle: &str, file: &str, expected: bool| {
             assert_eq!(
-                names(action, Path::new(handle), Path::new(file)),
+                flush_names_file(action, Path::new(handle), Path::new(file)),
                 expected,
                 "{action:?} {handle} {file}"
             );
         };
         let site = "content/en";
-        for action in [Action::Activate, Action::Delete] {
+        for action in [FlushAction::Activate, FlushAction::Delete] {
             check(action, site, "content/en", true);
             check(action, site, "content/en.html", true);
             check(action, site, "content/en.x.html", true);
@@ -521,10 +543,10 @@ mod tests {
             check(action, site, "content/de.html", false);
             check(action, site, "other/en.html", false);
         }
-        check(Action::Activate, site, "content/en/sub.html", false);
-        check(Action::Delete, site, "content/en/sub.html", true);
-        check(Action::Delete, "", "content/en.html", true);
-        check(Action::Activate, "", "content/en.html", false);
-        check(Action::Activate, "a.jpg", "a.jpg.thumb.png", true);
+        check(FlushAction::Activate, site, "content/en/sub.html", false);
+        check(FlushAction::Delete, site, "content/en/sub.html", true);
+        check(FlushAction::Delete, "", "content/en.html", true);
+        check(FlushAction::Activate, "", "content/en.html", false);
+        check(FlushAction::Activate, "a.jpg", "a.jpg.thumb.png", true);
     }
 }

@@ -4,20 +4,20 @@ use std::time::{Duration, SystemTime};
 
 /// What is known about a cache file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct FreshnessInput {
     /// The time now.
     pub(crate) now: SystemTime,
     /// When the request that filled the file was sent.
-    pub(crate) fetched: SystemTime,
+    pub(crate) fetch_time: SystemTime,
     /// Whether a flush marked the file as stale.
     pub(crate) is_marked: bool,
     /// The time of the nearest `.stat` file, if the path obeys it and there is one.
-    pub(crate) flushed: Option<SystemTime>,
+    pub(crate) flush_time: Option<SystemTime>,
     /// The time that this file had before the window of its last flush began: one whose own time lies ahead still says what
     /// is out of date already.
-    pub(crate) flushed_before: Option<SystemTime>,
+    pub(crate) previous_flush_time: Option<SystemTime>,
     /// When the render's own limit ends, if one is kept.
-    pub(crate) expires: Option<SystemTime>,
+    pub(crate) expiry: Option<SystemTime>,
 }
 
 /// Returns the end of the window that `now` lies in, which `.stat` files get as their time; `now` without windows.
@@ -25,7 +25,7 @@ pub(crate) struct Facts {
 /// The end lies at a multiple of the window's length, so that all flushes of a window write the same time, also those
 /// of several processes, and none is lost when a process ends before the window does.
 #[must_use]
-pub(crate) fn window_end(now: SystemTime, window: Duration) -> SystemTime {
+pub(crate) fn flush_window_end(now: SystemTime, window: Duration) -> SystemTime {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     if window.is_zero() {
         return now;
@@ -37,7 +37,7 @@ pub(crate) fn window_end(now: SystemTime, window: Duration) -> SystemTime {
 
 /// How fresh a cache file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Freshness {
+pub(crate) enum CacheFileFreshness {
     /// It may be served.
     Valid,
     /// Its time has run out.
@@ -50,15 +50,15 @@ pub(crate) enum Freshness {
 
 /// How long files stay in use after their `.stat` file was touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Patience {
+pub(crate) struct GracePeriod {
     /// So long after the last touch.
     pub(crate) grace: Duration,
     /// Whether `.stat` files get the end of a window as their time, which lies ahead.
     pub(crate) has_window: bool,
 }
 
-impl Patience {
-    fn is_over(self, flushed: SystemTime, now: SystemTime) -> bool {
+impl GracePeriod {
+    fn is_grace_over(self, flushed: SystemTime, now: SystemTime) -> bool {
         if self.has_window {
             return now >= flushed + self.grace;
         }
@@ -69,89 +69,99 @@ impl Patience {
 
 /// Judges a file.
 #[must_use]
-pub(crate) fn judge(facts: Facts, patience: Patience) -> Freshness {
-    if facts.expires.is_some_and(|expires| facts.now > expires) {
-        return Freshness::Expired;
+pub(crate) fn assess_freshness(facts: FreshnessInput, patience: GracePeriod) -> CacheFileFreshness {
+    if facts.expiry.is_some_and(|expires| facts.now > expires) {
+        return CacheFileFreshness::Expired;
     }
     if facts.is_marked {
-        return Freshness::Marked;
+        return CacheFileFreshness::Marked;
     }
-    let is_stale = flushes(facts, patience).any(|flushed| patience.is_over(flushed, facts.now));
-    if is_stale { Freshness::Stale } else { Freshness::Valid }
+    let is_stale =
+        flush_times(facts, patience).any(|flushed| patience.is_grace_over(flushed, facts.now));
+    if is_stale { CacheFileFreshness::Stale } else { CacheFileFreshness::Valid }
 }
 
 /// Tells whether a flush concerns a file, also one whose grace or window still holds: only what no flush concerns may be
 /// kept in use by its render's word alone.
 #[must_use]
-pub(crate) fn is_flushed(facts: Facts) -> bool {
-    let newer = |flushed: Option<SystemTime>| flushed.is_some_and(|at| at > facts.fetched);
-    facts.is_marked || newer(facts.flushed) || newer(facts.flushed_before)
+pub(crate) fn is_flushed(facts: FreshnessInput) -> bool {
+    let newer = |flushed: Option<SystemTime>| flushed.is_some_and(|at| at > facts.fetch_time);
+    facts.is_marked || newer(facts.flush_time) || newer(facts.previous_flush_time)
 }
 
 /// Returns the last moment at which a file that is valid now is still valid by itself; nothing if only a change ends it.
 #[must_use]
-pub(crate) fn valid_until(facts: Facts, patience: Patience) -> Option<SystemTime> {
+pub(crate) fn valid_until(facts: FreshnessInput, patience: GracePeriod) -> Option<SystemTime> {
     let moment = Duration::from_nanos(u64::from(patience.has_window));
-    let graced = flushes(facts, patience).map(|flushed| flushed + patience.grace - moment);
-    graced.chain(facts.expires).min()
+    let graced = flush_times(facts, patience).map(|flushed| flushed + patience.grace - moment);
+    graced.chain(facts.expiry).min()
 }
 
 /// Returns the flushes that concern a file, by the times of its `.stat` file.
-fn flushes(facts: Facts, patience: Patience) -> impl Iterator<Item = SystemTime> {
-    let before = facts.flushed_before.filter(|_| patience.has_window);
-    facts.flushed.into_iter().chain(before).filter(move |flushed| *flushed > facts.fetched)
+fn flush_times(facts: FreshnessInput, patience: GracePeriod) -> impl Iterator<Item = SystemTime> {
+    let before = facts.previous_flush_time.filter(|_| patience.has_window);
+    facts.flush_time.into_iter().chain(before).filter(move |flushed| *flushed > facts.fetch_time)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, Freshness, Patience, judge, valid_until, window_end};
+    use super::{
+        CacheFileFreshness, FreshnessInput, GracePeriod, assess_freshness, flush_window_end,
+        valid_until,
+    };
     use std::time::{Duration, SystemTime};
 
     fn at(second: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + second)
     }
 
-    fn facts(now: u64, fetched: u64) -> Facts {
-        Facts {
+    fn facts(now: u64, fetched: u64) -> FreshnessInput {
+        FreshnessInput {
             now: at(now),
-            fetched: at(fetched),
+            fetch_time: at(fetched),
             is_marked: false,
-            flushed: None,
-            flushed_before: None,
-            expires: None,
+            flush_time: None,
+            previous_flush_time: None,
+            expiry: None,
         }
     }
 
-    fn grace(seconds: u64) -> Patience {
-        Patience { grace: Duration::from_secs(seconds), has_window: false }
+    fn grace(seconds: u64) -> GracePeriod {
+        GracePeriod { grace: Duration::from_secs(seconds), has_window: false }
     }
 
     #[test]
     fn a_window_that_goes_on_does_not_hide_the_one_before() {
-        let window = Patience { grace: Duration::ZERO, has_window: true };
-        let flushed = |fetched, before| Facts {
-            flushed: Some(at(20)),
-            flushed_before: Some(at(before)),
+        let window = GracePeriod { grace: Duration::ZERO, has_window: true };
+        let flushed = |fetched, before| FreshnessInput {
+            flush_time: Some(at(20)),
+            previous_flush_time: Some(at(before)),
             ..facts(12, fetched)
         };
-        for (fetched, before, expected) in
-            [(5, 10, Freshness::Stale), (11, 10, Freshness::Valid), (5, 3, Freshness::Valid)]
-        {
-            assert_eq!(judge(flushed(fetched, before), window), expected, "{fetched} {before}");
+        for (fetched, before, expected) in [
+            (5, 10, CacheFileFreshness::Stale),
+            (11, 10, CacheFileFreshness::Valid),
+            (5, 3, CacheFileFreshness::Valid),
+        ] {
+            assert_eq!(
+                assess_freshness(flushed(fetched, before), window),
+                expected,
+                "{fetched} {before}"
+            );
         }
         // One that is not over yet is waited for.
         let ahead = flushed(5, 14);
-        assert_eq!(judge(ahead, window), Freshness::Valid);
+        assert_eq!(assess_freshness(ahead, window), CacheFileFreshness::Valid);
         assert_eq!(valid_until(ahead, window), Some(at(14) - Duration::from_nanos(1)));
         assert_eq!(valid_until(flushed(11, 10), window), Some(at(20) - Duration::from_nanos(1)));
         // Without windows the file's own time is all that counts.
-        assert_eq!(judge(flushed(21, 30), grace(0)), Freshness::Valid);
+        assert_eq!(assess_freshness(flushed(21, 30), grace(0)), CacheFileFreshness::Valid);
     }
 
     #[test]
     fn a_window_ends_at_a_multiple_of_its_length() {
         let check = |now, window, expected| {
-            let end = window_end(at(now), Duration::from_secs(window));
+            let end = flush_window_end(at(now), Duration::from_secs(window));
             assert_eq!(end, at(expected), "{now} {window}");
         };
         check(3, 0, 3);
@@ -159,40 +169,41 @@ mod tests {
         check(4, 2, 6);
         check(5, 10, 10);
         // A page that was fetched within the window is stale at its end, and not before.
-        let patience = Patience { grace: Duration::ZERO, has_window: true };
+        let patience = GracePeriod { grace: Duration::ZERO, has_window: true };
         for now in 5..14 {
-            let facts = Facts { flushed: Some(at(10)), ..facts(now, 5) };
-            let expected = if now < 10 { Freshness::Valid } else { Freshness::Stale };
-            assert_eq!(judge(facts, patience), expected, "{now}");
+            let facts = FreshnessInput { flush_time: Some(at(10)), ..facts(now, 5) };
+            let expected =
+                if now < 10 { CacheFileFreshness::Valid } else { CacheFileFreshness::Stale };
+            assert_eq!(assess_freshness(facts, patience), expected, "{now}");
         }
-        let later = Facts { flushed: Some(at(10)), ..facts(12, 10) };
-        assert_eq!(judge(later, patience), Freshness::Valid);
+        let later = FreshnessInput { flush_time: Some(at(10)), ..facts(12, 10) };
+        assert_eq!(assess_freshness(later, patience), CacheFileFreshness::Valid);
     }
 
     #[test]
     fn the_stat_file_decides_unless_grace_holds() {
         let check = |now, fetched, flushed: Option<u64>, grace, expected| {
             let flushed = flushed.map(at);
-            let facts = Facts { flushed, ..facts(now, fetched) };
-            assert_eq!(judge(facts, super::tests::grace(grace)), expected, "{facts:?}");
+            let facts = FreshnessInput { flush_time: flushed, ..facts(now, fetched) };
+            assert_eq!(assess_freshness(facts, super::tests::grace(grace)), expected, "{facts:?}");
         };
-        check(10, 5, None, 0, Freshness::Valid);
-        check(10, 5, Some(4), 0, Freshness::Valid);
-        check(10, 5, Some(5), 0, Freshness::Valid);
-        check(10, 5, Some(6), 0, Freshness::Stale);
-        check(10, 5, Some(9), 2, Freshness::Valid);
-        check(11, 5, Some(9), 2, Freshness::Valid);
-        check(12, 5, Some(9), 2, Freshness::Stale);
+        check(10, 5, None, 0, CacheFileFreshness::Valid);
+        check(10, 5, Some(4), 0, CacheFileFreshness::Valid);
+        check(10, 5, Some(5), 0, CacheFileFreshness::Valid);
+        check(10, 5, Some(6), 0, CacheFileFreshness::Stale);
+        check(10, 5, Some(9), 2, CacheFileFreshness::Valid);
+        check(11, 5, Some(9), 2, CacheFileFreshness::Valid);
+        check(12, 5, Some(9), 2, CacheFileFreshness::Stale);
     }
 
     #[test]
     fn a_life_that_ended_goes_before_everything() {
-        let expired = Facts { expires: Some(at(9)), ..facts(10, 5) };
-        assert_eq!(judge(expired, grace(60)), Freshness::Expired);
-        let living = Facts { expires: Some(at(10)), ..facts(10, 5) };
-        assert_eq!(judge(living, grace(0)), Freshness::Valid);
-        let flushed = Facts { flushed: Some(at(7)), ..living };
-        assert_eq!(judge(flushed, grace(0)), Freshness::Stale);
+        let expired = FreshnessInput { expiry: Some(at(9)), ..facts(10, 5) };
+        assert_eq!(assess_freshness(expired, grace(60)), CacheFileFreshness::Expired);
+        let living = FreshnessInput { expiry: Some(at(10)), ..facts(10, 5) };
+        assert_eq!(assess_freshness(living, grace(0)), CacheFileFreshness::Valid);
+        let flushed = FreshnessInput { flush_time: Some(at(7)), ..living };
+        assert_eq!(assess_freshness(flushed, grace(0)), CacheFileFreshness::Stale);
     }
 
     #[test]
@@ -207,15 +218,15 @@ mod tests {
             (true, 5, Some(7), Some(20)),
             (true, 5, Some(7), None),
         ] {
-            let patience = Patience { has_window, ..grace(4) };
-            let facts = |now| Facts {
-                flushed: flushed.map(at),
-                expires: expires.map(at),
+            let patience = GracePeriod { has_window, ..grace(4) };
+            let facts = |now| FreshnessInput {
+                flush_time: flushed.map(at),
+                expiry: expires.map(at),
                 ..facts(now, fetched)
             };
             let until = valid_until(facts(8), patience);
             for now in 8..30 {
-                let is_valid = judge(facts(now), patience) == Freshness::Valid;
+                let is_valid = assess_freshness(facts(now), patience) == CacheFileFreshness::Valid;
                 assert_eq!(
                     is_valid,
                     until.is_none_or(|until| at(now) <= until),
@@ -237,11 +248,11 @@ mod tests {
             (false, Some(20), None, true),
             (false, Some(4), Some(6), true),
         ] {
-            let facts = Facts {
+            let facts = FreshnessInput {
                 is_marked,
-                flushed: flushed.map(at),
-                flushed_before: before.map(at),
-                expires: Some(at(7)),
+                flush_time: flushed.map(at),
+                previous_flush_time: before.map(at),
+                expiry: Some(at(7)),
                 ..facts(10, 5)
             };
             assert_eq!(super::is_flushed(facts), expected, "{facts:?}");
@@ -250,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_mark_holds_without_a_stat_file_and_during_grace() {
-        let marked = Facts { is_marked: true, ..facts(10, 5) };
-        assert_eq!(judge(marked, grace(60)), Freshness::Marked);
+        let marked = FreshnessInput { is_marked: true, ..facts(10, 5) };
+        assert_eq!(assess_freshness(marked, grace(60)), CacheFileFreshness::Marked);
     }
 }

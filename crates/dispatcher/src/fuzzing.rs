@@ -3,32 +3,32 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
-use tympan_web::sling_url::Reading;
+use tympan_web::sling_url::SlingUrlReading;
 
 use crate::cache::StoredHeaders;
-use crate::fast::{read_fields, read_head, read_key};
-use crate::gossip::{Event, Log as PassedLog, Told};
-use crate::http2::hpack::Fields;
-use crate::http2::session::{Bounds, Kept, Session, Step};
-use crate::memory::key_of;
-use crate::plan::{Entity, Plan, plan};
+use crate::fast_path::{parse_fast_path_head, parse_http2_fields, parse_response_key};
+use crate::flush_propagation::{FlushEvent, FlushEventLog as PassedLog, SiblingMessage};
+use crate::http2::connection::{Http2Connection, Http2Limits, Http2ReadStep, Http2ResponseBody};
+use crate::http2::hpack::FieldList;
+use crate::response_memory::response_key_of;
+use crate::response_plan::{ResponsePlan, StoredEntity, plan_response};
 
 /// Reads a header file; what was read is written and read alike.
-pub fn header_file(text: &[u8]) {
+pub fn check_header_file(text: &[u8]) {
     let Some(stored) = StoredHeaders::parse(text) else { return };
     assert_eq!(StoredHeaders::parse(&stored.to_text()), Some(stored));
 }
 
 /// Reads what siblings tell, and the log of what they are told; what was read is written and read alike.
-pub fn gossip(bytes: &[u8]) {
-    if let Some(told) = Told::parse(bytes) {
+pub fn check_flush_propagation(bytes: &[u8]) {
+    if let Some(told) = SiblingMessage::parse(bytes) {
         let text = serde_json::to_vec(&told).unwrap_or_default();
-        assert_eq!(Told::parse(&text), Some(told));
+        assert_eq!(SiblingMessage::parse(&text), Some(told));
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Some(mut log) = PassedLog::parse(text, "run".to_owned()) else { return };
     assert_eq!(PassedLog::parse(&log.to_text(), "run".to_owned()).as_ref(), Some(&log));
-    let line = log.append(Event::All);
+    let line = log.append(FlushEvent::All);
     assert!(
         log.to_text().ends_with(&line),
         "what is added to the file is what the whole file ends with"
@@ -36,8 +36,8 @@ pub fn gossip(bytes: &[u8]) {
 }
 
 /// Splits a path; the parts and the separators between them are the path.
-pub fn url_path(path: &str) {
-    let parts = Reading::first(path);
+pub fn check_url_path(path: &str) {
+    let parts = SlingUrlReading::by_first_dot(path);
     let mut joined = parts.path.to_owned();
     for part in [parts.selectors, parts.extension].into_iter().flatten() {
         joined.push('.');
@@ -51,8 +51,8 @@ pub fn url_path(path: &str) {
 }
 
 /// Reads the first request of a connection as the lane does.
-pub fn lane(bytes: &[u8]) {
-    let Some((length, method, host, target)) = read_head(bytes) else { return };
+pub fn check_fast_path(bytes: &[u8]) {
+    let Some((length, method, host, target)) = parse_fast_path_head(bytes) else { return };
     let head = bytes.get(..length).unwrap_or_default();
     assert_eq!(head.len(), length, "a head lies within what was read");
     assert!(head.ends_with(b"\n\r\n") || head.ends_with(b"\n\n"), "a head ends with an empty line");
@@ -61,17 +61,24 @@ pub fn lane(bytes: &[u8]) {
     assert!(!host.contains(&b'\n') && !host.contains(&b'\r'));
     // No shorter piece of it is a whole request: the lane and hyper see the same end.
     for end in 0..length {
-        assert!(read_head(bytes.get(..end).unwrap_or_default()).is_none(), "ends at {end}");
+        assert!(
+            parse_fast_path_head(bytes.get(..end).unwrap_or_default()).is_none(),
+            "ends at {end}"
+        );
     }
     // What follows belongs to the next request.
-    assert_eq!(read_head(head).map(|(length, ..)| length), Some(length));
-    if let Some(request) = as_hyper_reads(head) {
-        assert_eq!(read_key(head), key_of(&request, false), "both ways find one answer");
+    assert_eq!(parse_fast_path_head(head).map(|(length, ..)| length), Some(length));
+    if let Some(request) = parse_head_with_hyper(head) {
+        assert_eq!(
+            parse_response_key(head),
+            response_key_of(&request, false),
+            "both ways find one answer"
+        );
     }
 }
 
 /// Reads a head as hyper does; nothing for what it refuses.
-fn as_hyper_reads(head: &[u8]) -> Option<Request<()>> {
+fn parse_head_with_hyper(head: &[u8]) -> Option<Request<()>> {
     let mut headers = [httparse::EMPTY_HEADER; 100];
     let mut parsed = httparse::Request::new(&mut headers);
     parsed.parse(head).ok()?.is_complete().then_some(())?;
@@ -85,45 +92,49 @@ fn as_hyper_reads(head: &[u8]) -> Option<Request<()>> {
 }
 
 /// Reads what a client of HTTP/2 sends, in pieces, and answers some of its requests.
-pub fn http2(bytes: &[u8]) {
+pub fn check_http2(bytes: &[u8]) {
     const HEADER_BYTES: usize = 4096;
     let stall = Duration::from_secs(30);
-    let bounds = Bounds { max_streams: 4, header_bytes: HEADER_BYTES, stall };
-    let (mut session, mut fields) = (Session::new(bounds, 0), Fields::default());
+    let bounds =
+        Http2Limits { max_streams: 4, max_header_bytes: HEADER_BYTES, stall_timeout: stall };
+    let (mut session, mut fields) = (Http2Connection::new(bounds, 0), FieldList::default());
     // An input need not spell the greeting.
     let greeting: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let input = if bytes.starts_with(b"PRI") { bytes.to_vec() } else { [greeting, bytes].concat() };
     let mut held = Vec::new();
     // Time goes by, so that answers without a window are given up.
     for (piece, now_ms) in input.chunks(61).zip((0..).step_by(7_000)) {
-        session.tick(now_ms);
+        session.advance_time(now_ms);
         held.extend_from_slice(piece);
         let mut rest = &held[..];
         loop {
-            match session.step(&mut rest, &mut fields) {
-                Step::Wait => break,
-                Step::Over => {
-                    assert!(session.is_over() && !session.has_streams());
+            match session.read_step(&mut rest, &mut fields) {
+                Http2ReadStep::NeedMoreData => break,
+                Http2ReadStep::Closed => {
+                    assert!(session.is_closing() && !session.has_streams());
                     return;
                 }
-                Step::Request { stream, is_whole } => {
+                Http2ReadStep::Request { stream, is_complete: is_whole } => {
                     let size: usize =
                         fields.iter().map(|(name, value)| name.len() + value.len()).sum();
                     assert!(size <= HEADER_BYTES, "{size} bytes of fields");
-                    let plain = read_fields(&fields, true).filter(|_| is_whole);
+                    let plain = parse_http2_fields(&fields, true).filter(|_| is_whole);
                     match plain {
                         Some(plain) => {
                             // What hyper refuses is the key of nothing.
-                            if let Some(request) = as_http2_reads(&fields) {
-                                assert_eq!(Some(plain.key.to_key()), key_of(&request, true));
+                            if let Some(request) = parse_fields_with_hyper(&fields) {
+                                assert_eq!(
+                                    Some(plain.response_key.to_key()),
+                                    response_key_of(&request, true)
+                                );
                             }
-                            let body = Kept::Bytes(vec![b'x'; 20_000].into());
-                            session.answer(stream, &[b"\x88"], body);
+                            let body = Http2ResponseBody::Bytes(vec![b'x'; 20_000].into());
+                            session.send_response(stream, &[b"\x88"], body);
                         }
-                        None => session.refuse(stream),
+                        None => session.refuse_stream(stream),
                     }
                 }
-                Step::Trailers { .. } | Step::Data { .. } => {
+                Http2ReadStep::Trailers { .. } | Http2ReadStep::Data { .. } => {
                     unreachable!("no request was left to the service")
                 }
             }
@@ -131,16 +142,16 @@ pub fn http2(bytes: &[u8]) {
         }
         let left = rest.len();
         held.drain(..held.len() - left);
-        session.fill(40_000);
-        session.give_up_stalled();
-        assert!(session.out.len() < 200_000, "{} bytes wait", session.out.len());
-        session.out.clear();
-        assert!(session.stall_end_ms().is_none_or(|end_ms| end_ms > now_ms));
+        session.fill_output(40_000);
+        session.reset_stalled_streams();
+        assert!(session.output.len() < 200_000, "{} bytes wait", session.output.len());
+        session.output.clear();
+        assert!(session.next_stall_deadline_ms().is_none_or(|end_ms| end_ms > now_ms));
     }
 }
 
 /// Reads fields as hyper does; nothing for what it refuses.
-fn as_http2_reads(fields: &Fields) -> Option<Request<()>> {
+fn parse_fields_with_hyper(fields: &FieldList) -> Option<Request<()>> {
     let mut uri = Uri::builder();
     let mut request = Request::builder().version(http::Version::HTTP_2);
     for (name, value) in fields.iter() {
@@ -156,7 +167,7 @@ fn as_http2_reads(fields: &Fields) -> Option<Request<()>> {
 }
 
 /// Decides by header lines what is sent of bodies of some lengths.
-pub fn conditions(lines: &[u8]) {
+pub fn check_conditional_request(lines: &[u8]) {
     let mut headers = HeaderMap::new();
     for line in lines.split(|byte| *byte == b'\n') {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
@@ -172,14 +183,20 @@ pub fn conditions(lines: &[u8]) {
         for etag in ["\"0123\"", "W/\"0123\""] {
             let etag = HeaderValue::from_static(etag);
             let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-            let entity = Entity { etag: &etag, modified, length, has_parts: true };
-            let of_head = plan(&headers, &Entity { has_parts: false, ..entity.clone() });
-            assert!(!matches!(of_head, Plan::Part(_) | Plan::Unsatisfiable));
-            match plan(&headers, &entity) {
-                Plan::Part(range) => {
+            let entity = StoredEntity {
+                etag: &etag,
+                modification_time: modified,
+                length,
+                supports_ranges: true,
+            };
+            let of_head =
+                plan_response(&headers, &StoredEntity { supports_ranges: false, ..entity.clone() });
+            assert!(!matches!(of_head, ResponsePlan::Part(_) | ResponsePlan::Unsatisfiable));
+            match plan_response(&headers, &entity) {
+                ResponsePlan::Part(range) => {
                     assert!(range.start() <= range.end() && *range.end() < length);
                 }
-                Plan::Whole if headers.is_empty() => {}
+                ResponsePlan::Whole if headers.is_empty() => {}
                 _ => assert!(!headers.is_empty(), "without conditions everything is sent"),
             }
         }
@@ -188,7 +205,10 @@ pub fn conditions(lines: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{conditions, gossip, header_file, http2, lane, url_path};
+    use super::{
+        check_conditional_request, check_fast_path, check_flush_propagation, check_header_file,
+        check_http2, check_url_path,
+    };
     use crate::http2::hpack::push_literal;
     use proptest::prelude::*;
 
@@ -228,11 +248,11 @@ mod tests {
     proptest! {
         #[test]
         fn no_input_breaks_a_reader(bytes in pieces()) {
-            header_file(&bytes);
-            lane(&bytes);
-            http2(&bytes);
-            conditions(&bytes);
-            url_path(&String::from_utf8_lossy(&bytes));
+            check_header_file(&bytes);
+            check_fast_path(&bytes);
+            check_http2(&bytes);
+            check_conditional_request(&bytes);
+            check_url_path(&String::from_utf8_lossy(&bytes));
         }
     }
 
@@ -287,20 +307,26 @@ mod tests {
                 }
             }
             input.extend(noise);
-            http2(&input);
+            check_http2(&input);
         }
     }
 
     #[test]
     fn the_seeds_pass() {
-        lane(b"GET /a.html?x=1 HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\n");
-        lane(b"GET //a HTTP/1.1\r\nCookie: a=b\r\nhOST: h:80\r\nX-Dispatcher-Info: 1\r\n\r\n");
-        lane(b"\r\n\r\nHEAD / HTTP/1.1\r\nhost:h\r\nConnection: close\r\n\r\n");
-        lane(b"GET /a HTTP/1.1\nHost: h\n\n");
-        header_file(b"tympan-headers 1 5\nlink: a\nlink: b\n");
-        conditions(b"range: bytes=0-9\nif-range: \"0123\"");
-        gossip(b"tympan-passed 1 o r1 4\nr1 5 {\"page\":\"/5.html\"}\nr2 6 \"stats\"\n");
-        gossip(b"tympan-passed 1 o r9007199254740991\nr1 9007199254740992 \"all\"\n");
-        url_path("/a..b...html/");
+        check_fast_path(b"GET /a.html?x=1 HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\n");
+        check_fast_path(
+            b"GET //a HTTP/1.1\r\nCookie: a=b\r\nhOST: h:80\r\nX-Dispatcher-Info: 1\r\n\r\n",
+        );
+        check_fast_path(b"\r\n\r\nHEAD / HTTP/1.1\r\nhost:h\r\nConnection: close\r\n\r\n");
+        check_fast_path(b"GET /a HTTP/1.1\nHost: h\n\n");
+        check_header_file(b"tympan-headers 1 5\nlink: a\nlink: b\n");
+        check_conditional_request(b"range: bytes=0-9\nif-range: \"0123\"");
+        check_flush_propagation(
+            b"tympan-passed 1 o r1 4\nr1 5 {\"page\":\"/5.html\"}\nr2 6 \"stats\"\n",
+        );
+        check_flush_propagation(
+            b"tympan-passed 1 o r9007199254740991\nr1 9007199254740992 \"all\"\n",
+        );
+        check_url_path("/a..b...html/");
     }
 }

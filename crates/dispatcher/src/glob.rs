@@ -8,14 +8,14 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
     source: String,
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<GlobPart>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Char(char),
-    One,
-    Many,
+enum GlobPart {
+    Literal(char),
+    AnyChar,
+    AnySequence,
     Class { is_negated: bool, ranges: Vec<(char, char)> },
 }
 
@@ -23,7 +23,7 @@ impl Glob {
     /// Compiles `source`; every text is a glob.
     #[must_use]
     pub fn new(source: &str) -> Self {
-        Self { source: source.to_owned(), parts: compile(source) }
+        Self { source: source.to_owned(), parts: compile_glob(source) }
     }
 
     /// Returns the text that the glob was made from.
@@ -35,24 +35,24 @@ impl Glob {
     /// Tells whether the glob matches the whole of `text`.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
-        self.parts.as_deref().is_some_and(|parts| matches(parts, text))
+        self.parts.as_deref().is_some_and(|parts| matches_parts(parts, text))
     }
 }
 
-fn compile(source: &str) -> Option<Vec<Part>> {
+fn compile_glob(source: &str) -> Option<Vec<GlobPart>> {
     let mut parts = Vec::new();
     let mut rest = source.chars();
     while let Some(char) = rest.next() {
         let part = match char {
-            '*' if parts.last() == Some(&Part::Many) => continue,
-            '*' => Part::Many,
-            '?' => Part::One,
+            '*' if parts.last() == Some(&GlobPart::AnySequence) => continue,
+            '*' => GlobPart::AnySequence,
+            '?' => GlobPart::AnyChar,
             '[' => {
-                let (class, after) = read_class(rest.as_str())?;
+                let (class, after) = parse_char_class(rest.as_str())?;
                 rest = after.chars();
                 class
             }
-            char => Part::Char(char),
+            char => GlobPart::Literal(char),
         };
         parts.push(part);
     }
@@ -60,7 +60,7 @@ fn compile(source: &str) -> Option<Vec<Part>> {
 }
 
 /// Reads a class after its `[`.
-fn read_class(text: &str) -> Option<(Part, &str)> {
+fn parse_char_class(text: &str) -> Option<(GlobPart, &str)> {
     let (is_negated, text) = match text.strip_prefix(['!', '^']) {
         Some(rest) => (true, rest),
         None => (false, text),
@@ -83,15 +83,15 @@ fn read_class(text: &str) -> Option<(Part, &str)> {
             }
         };
     }
-    Some((Part::Class { is_negated, ranges }, text.get(end + 1..)?))
+    Some((GlobPart::Class { is_negated, ranges }, text.get(end + 1..)?))
 }
 
 /// Walks both sides once; at a mismatch the last `*` takes one character more, so the cost is at most their product.
-fn matches(parts: &[Part], text: &str) -> bool {
+fn matches_parts(parts: &[GlobPart], text: &str) -> bool {
     let (mut parts_left, mut text_left) = (parts, text);
-    let mut retry: Option<(&[Part], &str)> = None;
+    let mut retry: Option<(&[GlobPart], &str)> = None;
     loop {
-        if let [Part::Many, rest @ ..] = parts_left {
+        if let [GlobPart::AnySequence, rest @ ..] = parts_left {
             parts_left = rest;
             retry = Some((rest, text_left));
             continue;
@@ -99,7 +99,7 @@ fn matches(parts: &[Part], text: &str) -> bool {
         let mut chars = text_left.chars();
         match (parts_left, chars.next()) {
             ([], None) => return true,
-            ([part, rest @ ..], Some(char)) if part.admits(char) => {
+            ([part, rest @ ..], Some(char)) if part.matches_char(char) => {
                 parts_left = rest;
                 text_left = chars.as_str();
             }
@@ -118,12 +118,12 @@ fn matches(parts: &[Part], text: &str) -> bool {
     }
 }
 
-impl Part {
-    fn admits(&self, char: char) -> bool {
+impl GlobPart {
+    fn matches_char(&self, char: char) -> bool {
         match self {
-            Self::Char(own) => *own == char,
-            Self::One => true,
-            Self::Many => false,
+            Self::Literal(own) => *own == char,
+            Self::AnyChar => true,
+            Self::AnySequence => false,
             Self::Class { is_negated, ranges } => {
                 let is_member = ranges.iter().any(|(from, to)| (*from..=*to).contains(&char));
                 is_member != *is_negated

@@ -16,15 +16,15 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use tower::service_fn;
-use tympan_web::listen::Front;
+use tympan_web::listen::ListenerOptions;
 
 use crate::Error;
 use crate::authority;
 use crate::dispatcher::Dispatcher;
-use crate::page::{Body, full};
+use crate::response_body::{ResponseBody, full_body};
 
 /// Where certificate authorities look for the answer to a challenge (RFC 8555, section 8.3).
-const CHALLENGES: &str = "/.well-known/acme-challenge/";
+const ACME_CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 
 /// Longer answers to challenges are none.
 const MAX_CHALLENGE_BYTES: u64 = 4096;
@@ -44,23 +44,23 @@ pub struct HttpsRedirectSettings {
 
 impl HttpsRedirectSettings {
     /// Answers a request.
-    fn answer<B>(&self, request: Request<B>) -> Response<Body> {
+    fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody> {
         let (mut head, _) = request.into_parts();
-        if authority::settle(&mut head).is_err() {
-            return plain(StatusCode::BAD_REQUEST, "the request names no host\n");
+        if authority::normalize_authority(&mut head).is_err() {
+            return plain_text_response(StatusCode::BAD_REQUEST, "the request names no host\n");
         }
         let is_read = matches!(head.method, Method::GET | Method::HEAD);
-        if let Some(name) = head.uri.path().strip_prefix(CHALLENGES)
+        if let Some(name) = head.uri.path().strip_prefix(ACME_CHALLENGE_PATH)
             && let Some(folder) = self.challenges.as_ref().filter(|_| is_read)
         {
-            return match read_challenge(folder, name) {
-                Some(text) => plain(StatusCode::OK, text),
-                None => plain(StatusCode::NOT_FOUND, "there is no such challenge\n"),
+            return match read_challenge_response(folder, name) {
+                Some(text) => plain_text_response(StatusCode::OK, text),
+                None => plain_text_response(StatusCode::NOT_FOUND, "there is no such challenge\n"),
             };
         }
         let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let Some(host) = host.map(without_port).filter(|host| !host.is_empty()) else {
-            return plain(StatusCode::BAD_REQUEST, "the request names no host\n");
+        let Some(host) = host.map(host_without_port).filter(|host| !host.is_empty()) else {
+            return plain_text_response(StatusCode::BAD_REQUEST, "the request names no host\n");
         };
         let port = self.port.filter(|port| *port != 443);
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
@@ -70,17 +70,19 @@ impl HttpsRedirectSettings {
             if is_read { StatusCode::MOVED_PERMANENTLY } else { StatusCode::PERMANENT_REDIRECT };
         match HeaderValue::from_str(&format!("https://{host}{port}{target}")) {
             Ok(location) => {
-                let mut response = plain(status, "");
+                let mut response = plain_text_response(status, "");
                 response.headers_mut().insert(header::LOCATION, location);
                 response
             }
-            Err(_control_characters) => plain(StatusCode::BAD_REQUEST, "the target is malformed\n"),
+            Err(_control_characters) => {
+                plain_text_response(StatusCode::BAD_REQUEST, "the target is malformed\n")
+            }
         }
     }
 }
 
 /// Returns a host without its port.
-fn without_port(host: &str) -> &str {
+fn host_without_port(host: &str) -> &str {
     match host.rfind(']') {
         Some(end) => host.get(..=end).unwrap_or(host),
         None => host.split(':').next().unwrap_or(host),
@@ -88,21 +90,24 @@ fn without_port(host: &str) -> &str {
 }
 
 /// Returns the answer to a challenge, if it is there.
-fn read_challenge(folder: &std::path::Path, name: &str) -> Option<Vec<u8>> {
+fn read_challenge_response(folder: &std::path::Path, name: &str) -> Option<Vec<u8>> {
     let is_name = !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     if !is_name {
         return None;
     }
-    let file = folder.join(CHALLENGES.trim_matches('/')).join(name);
+    let file = folder.join(ACME_CHALLENGE_PATH.trim_matches('/')).join(name);
     let is_file = file
         .metadata()
         .is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_CHALLENGE_BYTES);
     is_file.then(|| std::fs::read(file).ok()).flatten()
 }
 
-fn plain(status: StatusCode, text: impl Into<bytes::Bytes>) -> Response<Body> {
-    let mut response = Response::new(full(text));
+fn plain_text_response(
+    status: StatusCode,
+    text: impl Into<bytes::Bytes>,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(full_body(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -111,7 +116,7 @@ fn plain(status: StatusCode, text: impl Into<bytes::Bytes>) -> Response<Body> {
 }
 
 impl Dispatcher {
-    /// Sends those who come without TLS to `https`, as [`Dispatcher::serve`] serves visitors.
+    /// Sends those who come without TLS to `https`, as [`Dispatcher::serve_listener`] serves visitors.
     ///
     /// # Errors
     /// When the socket cannot be used.
@@ -119,16 +124,16 @@ impl Dispatcher {
         &self,
         settings: HttpsRedirectSettings,
         listener: TcpListener,
-        front: Front,
+        front: ListenerOptions,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let settings = Arc::new(settings);
         let service = service_fn(move |request: Request<Incoming>| {
             let settings = Arc::clone(&settings);
             // A challenge is a small file, asked for some times a year.
-            async move { Ok::<_, std::convert::Infallible>(settings.answer(request)) }
+            async move { Ok::<_, std::convert::Infallible>(settings.respond(request)) }
         });
-        Ok(tympan_web::listen::serve(listener, service, front, shutdown).await?)
+        Ok(tympan_web::listen::serve_listener(listener, service, front, shutdown).await?)
     }
 }
 
@@ -138,17 +143,17 @@ mod tests {
     use http::{Request, Response, StatusCode};
     use http_body_util::BodyExt;
 
-    use crate::page::Body;
+    use crate::response_body::ResponseBody;
 
     fn ask(
         settings: &HttpsRedirectSettings,
         method: &str,
         target: &str,
         host: &str,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         let request = Request::builder().method(method).uri(target);
         let request = if host.is_empty() { request } else { request.header("host", host) };
-        settings.answer(request.body(()).unwrap())
+        settings.respond(request.body(()).unwrap())
     }
 
     #[test]

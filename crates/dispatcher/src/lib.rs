@@ -1,6 +1,6 @@
 //! The caching proxy: farms, filter, cache, balancing, flush.
 //!
-//! Reads a [`config::Config`] from the brace language of `dispatcher.any` ([`any`]), and serves as a [`Dispatcher`]:
+//! Reads a [`config::DispatcherConfig`] from the brace language of `dispatcher.any` ([`any_syntax`]), and serves as a [`Dispatcher`]:
 //! responses are files below the document root, and flush messages mark or remove them.
 //!
 //! Invariants
@@ -12,105 +12,108 @@
 
 mod admin;
 mod admission;
-mod answer;
-pub mod any;
-mod auth;
+pub mod any_syntax;
+mod auth_check;
 mod authority;
-mod balance;
 mod cache;
-mod cacheable;
-mod check;
+mod cache_export;
+mod cache_file_response;
+mod cache_serving;
+mod cacheability;
 mod clock;
-mod coding;
-mod compare;
 pub mod config;
-mod convert;
-mod decision;
+mod config_check;
+mod config_comparison;
+mod content_coding;
 mod dispatcher;
 mod error;
-mod explain;
-mod export;
-mod farm;
-mod fast;
-mod fetch;
+mod explanation;
+mod farm_selection;
+mod fast_path;
 mod filter;
-mod flight;
 mod flush;
-mod flush_keys;
-mod forward;
+mod flush_authorization;
+mod flush_batch;
+mod flush_handle;
+mod flush_numbering;
+mod flush_propagation;
 mod freshness;
-mod front;
+mod front_settings;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod glob;
-mod gossip;
-mod handle;
-mod handler;
-mod health;
-mod hit;
-mod hot;
+mod header_forwarding;
+mod heavy_hitter;
+mod host_routing;
+mod hot_page;
 mod http2;
+mod httpd_converter;
 mod https_redirect;
-mod include;
+mod invalidate_handler;
+mod load_balancer;
 pub mod log;
-mod memory;
 mod metrics;
-mod negative;
-mod numbering;
-mod page;
+mod negative_cache;
+mod page_fetch;
+mod page_include;
+mod page_variant;
 mod pattern;
-mod plan;
+mod quota_enforcement;
 mod refetch;
-mod request;
-mod revalidate;
-mod room;
-mod route;
-mod serve;
-mod sessions;
+mod render_health;
+mod request_coalescing;
+mod request_decision;
+mod request_pipeline;
+mod request_view;
+mod response_body;
+mod response_memory;
+mod response_plan;
+mod revalidation;
 mod settings;
 mod shadow;
-mod share;
-mod sibling;
+mod sibling_copy;
 mod status;
 mod status_page;
-mod sticky;
-mod storm;
+mod sticky_cookie;
 mod suffix_folder;
-mod tags;
-mod tar;
-mod top;
+mod surrogate_key;
+mod tar_archive;
+mod traffic_share;
 mod ttl;
 mod upstream;
-mod vanity;
-mod variant;
-mod variant_limit;
-mod visits;
+mod vanity_list;
+mod variant_limiter;
+mod visit_address;
+mod visitor_session;
 mod warm_up;
 
-pub use authority::{Fault as HostFault, settle as settle_host};
-pub use cacheable::Reason;
-pub use check::check;
-pub use clock::Clock;
-pub use compare::{Change, Comparison, KeyChange, RequestChange, Side, compare};
-pub use convert::{Converted, convert};
-pub use decision::{Action, Decision, decide};
-pub use dispatcher::{Dispatcher, Runtime};
-pub use error::Error;
-pub use explain::{Explanation, Question, explain};
-pub use export::{Export, Exported, Sink, export};
-pub use farm::Found;
-pub use flush_keys::FlushKeys;
-pub use front::{CertificateSettings, FrontSettings};
-pub use glob::Glob;
-pub use https_redirect::HttpsRedirectSettings;
-pub use page::Body;
-pub use pattern::{IfBroken, Pattern};
-pub use request::RequestView;
-pub use sessions::Session;
-pub use settings::{
-    AccessSettings, AdminSettings, ConditionSettings, HostSettings, RenderSettings, RuleSettings,
-    Settings, WarmUpSettings,
+pub use authority::{AuthorityError as HostFault, normalize_authority as settle_host};
+pub use cache_export::{CacheExport, ExportSink, ExportSummary, export_cache};
+pub use cacheability::NotCacheableReason;
+pub use clock::DispatcherClock;
+pub use config_check::check_config;
+pub use config_comparison::{
+    ComparedConfig, ConfigComparison, ConfigKeyChange, ConfigKeyChangeKind, RequestDecisionChange,
+    compare_configs,
 };
-pub use status::Status;
+pub use dispatcher::{Dispatcher, DispatcherRuntime};
+pub use error::Error;
+pub use explanation::{ExplainedRequest, RequestExplanation, explain_request};
+pub use farm_selection::FarmMatch;
+pub use flush_authorization::FlushKeys;
+pub use front_settings::{CertificateSettings, FrontSettings};
+pub use glob::Glob;
+pub use httpd_converter::{ConvertedConfig, convert_httpd_config};
+pub use https_redirect::HttpsRedirectSettings;
+pub use pattern::{BrokenPatternPolicy, RulePattern};
+pub use request_decision::{RequestAction, RequestDecision, decide_request};
+pub use request_view::RequestView;
+pub use response_body::ResponseBody;
+pub use settings::{
+    AccessSettings, AdminSettings, ConditionSettings, DispatcherSettings, HostSettings,
+    RenderTlsSettings, RuleSettings, WarmUpSettings,
+};
+pub use status::DispatcherStatus;
+pub use visitor_session::VisitorSession;
 pub use warm_up::urls_of_line;

@@ -10,13 +10,13 @@ use std::fmt;
 use std::time::SystemTime;
 
 use tympan_web::log_file::LogFile;
-use tympan_web::secret_parameters::without_secrets;
+use tympan_web::secret_parameter::redact_secrets;
 
-use crate::clock::Clock;
+use crate::clock::DispatcherClock;
 
 /// How important a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum LogLevel {
     /// `E`
     Error,
     /// `W`
@@ -31,26 +31,26 @@ pub enum Level {
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct LogLine {
     /// When it happened.
-    pub at: SystemTime,
+    pub time: SystemTime,
     /// How important it is.
-    pub level: Level,
+    pub level: LogLevel,
     /// What happened.
     pub text: String,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = match self.level {
-            Level::Error => 'E',
-            Level::Warn => 'W',
-            Level::Info => 'I',
-            Level::Debug => 'D',
-            Level::Trace => 'T',
+            LogLevel::Error => 'E',
+            LogLevel::Warn => 'W',
+            LogLevel::Info => 'I',
+            LogLevel::Debug => 'D',
+            LogLevel::Trace => 'T',
         };
         // `Sun, 06 Nov 1994 08:49:37 GMT`, of which every part has a fixed place.
-        let date = httpdate::fmt_http_date(self.at);
+        let date = httpdate::fmt_http_date(self.time);
         let part = |from: usize, to: usize| date.get(from..to).unwrap_or("?");
         write!(
             f,
@@ -62,12 +62,12 @@ impl fmt::Display for Line {
             part(12, 16),
             std::process::id()
         )?;
-        f.write_str(&escaped(&without_secrets(&self.text)))
+        f.write_str(&escape_control_chars(&redact_secrets(&self.text)))
     }
 }
 
 /// Returns `text` with control characters escaped, so that it stays on one line.
-pub(crate) fn escaped(text: &str) -> String {
+pub(crate) fn escape_control_chars(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for char in text.chars() {
         if char.is_control() {
@@ -81,43 +81,48 @@ pub(crate) fn escaped(text: &str) -> String {
 
 /// Where lines go.
 #[derive(Debug, Clone)]
-pub struct Log {
+pub struct DispatcherLog {
     /// The file, if one is written.
-    pub file: Option<LogFile<Line>>,
+    pub file: Option<LogFile<LogLine>>,
     /// Lines less important than this are not written.
-    pub level: Level,
+    pub level: LogLevel,
 }
 
-impl Default for Log {
+impl Default for DispatcherLog {
     fn default() -> Self {
-        Self { file: None, level: Level::Info }
+        Self { file: None, level: LogLevel::Info }
     }
 }
 
-impl Log {
+impl DispatcherLog {
     /// Tells whether lines of this importance are written.
-    pub(crate) fn writes(&self, level: Level) -> bool {
+    pub(crate) fn is_enabled(&self, level: LogLevel) -> bool {
         self.file.is_some() && level <= self.level
     }
 
-    pub(crate) fn write(&self, clock: &Clock, level: Level, text: impl FnOnce() -> String) {
+    pub(crate) fn write(
+        &self,
+        clock: &DispatcherClock,
+        level: LogLevel,
+        text: impl FnOnce() -> String,
+    ) {
         let Some(file) = self.file.as_ref().filter(|_| level <= self.level) else {
             return;
         };
-        file.write(Line { at: clock.now(), level, text: text() });
+        file.write(LogLine { time: clock.now(), level, text: text() });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Level, Line};
+    use super::{LogLevel, LogLine};
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn ob130_a_line_break_in_a_value_starts_no_line() {
-        let line = Line {
-            at: UNIX_EPOCH + Duration::from_secs(784_111_777),
-            level: Level::Warn,
+        let line = LogLine {
+            time: UNIX_EPOCH + Duration::from_secs(784_111_777),
+            level: LogLevel::Warn,
             text: "checking [/a\n[forged]]".to_owned(),
         };
         let expected = format!(

@@ -1,6 +1,6 @@
 //! The section `[dispatcher]` of `tympan.toml`: what stood in httpd's configuration beside the module.
 //!
-//! In: what people wrote. Out: [`Switches`], with every pattern compiled. The converter (`convert`) writes this section
+//! In: what people wrote. Out: [`CompiledSettings`], with every pattern compiled. The converter (`convert`) writes this section
 //! from a vhost file.
 //!
 //! Not here: farms, filters and caches (`config`); they stay in `dispatcher.any`.
@@ -14,19 +14,19 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Deserializer};
-use tympan_web::limit::Pace;
+use tympan_web::body_limit::MinReadRate;
 
 use crate::Error;
-use crate::front::{CertificateSettings, FrontSettings};
+use crate::front_settings::{CertificateSettings, FrontSettings};
+use crate::host_routing::{HostRoutes, RouteHost};
 use crate::https_redirect::HttpsRedirectSettings;
-use crate::log::Level;
-use crate::route::{Host, Routes};
-use crate::warm_up::WarmUp;
+use crate::log::LogLevel;
+use crate::warm_up::WarmUpPlan;
 
 /// `[dispatcher]`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct DispatcherSettings {
     /// Whether the rules of `[[dispatcher.host]]` also change which page is looked up and asked for; default true. With
     /// false they only redirect, proxy and refuse, and farms see the URL as it was sent.
     pub use_processed_url: Option<bool>,
@@ -52,7 +52,7 @@ pub struct Settings {
     /// Who may connect, and how.
     pub front: FrontSettings,
     /// How renders with `/secure "1"` are spoken to.
-    pub renders: RenderSettings,
+    pub renders: RenderTlsSettings,
     /// The second listener, for those who watch the dispatcher.
     pub admin: AdminSettings,
     /// The listener that sends visitors who come without TLS to `https`.
@@ -69,7 +69,7 @@ pub struct Settings {
 /// `[dispatcher.renders]`: files in PEM.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct RenderSettings {
+pub struct RenderTlsSettings {
     /// Certificates by which those of renders must be signed; default those of the system.
     pub roots: Option<PathBuf>,
     /// What the dispatcher proves itself with to renders that ask; needs `roots`. Default nothing.
@@ -80,7 +80,7 @@ pub struct RenderSettings {
     pub min_rate: Option<String>,
 }
 
-impl RenderSettings {
+impl RenderTlsSettings {
     /// Returns the files that are read.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let own = self.certificate.iter().flat_map(|pair| [pair.chain.as_path(), &*pair.key]);
@@ -151,8 +151,8 @@ pub struct RuleSettings {
     pub redirect: Option<String>,
     /// The `http` URL that answers in place of a farm, never cached.
     pub proxy: Option<String>,
-    /// Whether that server gets the visitor's `Host`; default false: it gets its own name. The visitor's stands in
-    /// `X-Forwarded-Host` in any case. Set it for a server that chooses its site, or writes links, by `Host`.
+    /// Whether that server gets the visitor's `RouteHost`; default false: it gets its own name. The visitor's stands in
+    /// `X-Forwarded-Host` in any case. Set it for a server that chooses its site, or writes links, by `RouteHost`.
     pub keep_host: bool,
     /// A status that ends the request, such as 403 or 410.
     pub answer: Option<u16>,
@@ -225,27 +225,27 @@ pub struct ConditionSettings {
 
 /// Settings that are ready for use.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Switches {
-    pub(crate) declines_root: bool,
+pub(crate) struct CompiledSettings {
+    pub(crate) declines_root_url: bool,
     pub(crate) sends_raw_url: bool,
     pub(crate) uses_forwarded_host: bool,
-    pub(crate) restricts_uncacheable: bool,
+    pub(crate) restricts_uncacheable_content: bool,
     pub(crate) keep_alive: Option<Duration>,
-    pub(crate) passed_errors: Vec<RangeInclusive<u16>>,
+    pub(crate) replaced_errors: Vec<RangeInclusive<u16>>,
     pub(crate) error_documents: BTreeMap<u16, String>,
-    pub(crate) routes: Routes,
-    pub(crate) log_level: Option<Level>,
+    pub(crate) routes: HostRoutes,
+    pub(crate) log_level: Option<LogLevel>,
     pub(crate) admin_token: Option<String>,
     /// What answers that are to be stored must bring.
-    pub(crate) render_pace: Option<Pace>,
-    pub(crate) warm_up: WarmUp,
+    pub(crate) min_render_rate: Option<MinReadRate>,
+    pub(crate) warm_up: WarmUpPlan,
 }
 
-impl Switches {
+impl CompiledSettings {
     /// Returns what a visitor gets in place of an error, if something is set.
     pub(crate) fn error_document<'a>(
         &'a self,
-        host: Option<&'a Host>,
+        host: Option<&'a RouteHost>,
         status: u16,
     ) -> Option<&'a str> {
         let own = host.and_then(|host| host.error_documents.get(&status));
@@ -253,36 +253,36 @@ impl Switches {
     }
 
     /// Tells whether an error of a render gets an error document.
-    pub(crate) fn passes_error(&self, status: u16) -> bool {
-        self.passed_errors.iter().any(|range| range.contains(&status))
+    pub(crate) fn replaces_error(&self, status: u16) -> bool {
+        self.replaced_errors.iter().any(|range| range.contains(&status))
     }
 }
 
-impl Settings {
+impl DispatcherSettings {
     /// Compiles the settings.
     ///
     /// # Errors
-    /// [`Error::Setting`] names the key and what to do.
-    pub(crate) fn switches(&self) -> Result<Switches, Error> {
-        Ok(Switches {
-            declines_root: self.decline_root,
+    /// [`ClientError::Setting`] names the key and what to do.
+    pub(crate) fn compile_settings(&self) -> Result<CompiledSettings, Error> {
+        Ok(CompiledSettings {
+            declines_root_url: self.decline_root,
             sends_raw_url: self.no_canon_url,
             uses_forwarded_host: self.use_forwarded_host,
-            restricts_uncacheable: self.restrict_uncacheable_content,
+            restricts_uncacheable_content: self.restrict_uncacheable_content,
             keep_alive: self.keep_alive_timeout,
-            passed_errors: read_statuses(self.pass_error.as_deref().unwrap_or("0"))?,
-            error_documents: read_documents(&self.error_documents)?,
-            routes: Routes::compile(&self.host, self.use_processed_url.unwrap_or(true))?,
-            log_level: self.log_level.as_deref().map(read_level).transpose()?,
+            replaced_errors: parse_statuses(self.pass_error.as_deref().unwrap_or("0"))?,
+            error_documents: parse_error_documents(&self.error_documents)?,
+            routes: HostRoutes::compile(&self.host, self.use_processed_url.unwrap_or(true))?,
+            log_level: self.log_level.as_deref().map(parse_log_level).transpose()?,
             admin_token: match &self.admin.token {
                 Some(token) if token.len() < MIN_TOKEN_BYTES => {
                     let reason = format!("it needs at least {MIN_TOKEN_BYTES} characters");
-                    return Err(fault("admin.token", reason));
+                    return Err(settings_error("admin.token", reason));
                 }
                 token => token.clone(),
             },
-            render_pace: read_pace("renders.min_rate", self.renders.min_rate.as_deref())?,
-            warm_up: WarmUp::read(&self.warm_up),
+            min_render_rate: parse_min_rate("renders.min_rate", self.renders.min_rate.as_deref())?,
+            warm_up: WarmUpPlan::from_settings(&self.warm_up),
         })
     }
 }
@@ -291,26 +291,26 @@ impl Settings {
 const MIN_TOKEN_BYTES: usize = 16;
 
 /// Reads a level's name, or its number in httpd's configuration.
-pub(crate) fn read_level(text: &str) -> Result<Level, Error> {
+pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, Error> {
     Ok(match text.to_ascii_lowercase().as_str() {
-        "error" | "0" => Level::Error,
-        "warn" | "1" => Level::Warn,
-        "info" | "2" => Level::Info,
-        "debug" | "3" => Level::Debug,
-        "trace" | "4" => Level::Trace,
+        "error" | "0" => LogLevel::Error,
+        "warn" | "1" => LogLevel::Warn,
+        "info" | "2" => LogLevel::Info,
+        "debug" | "3" => LogLevel::Debug,
+        "trace" | "4" => LogLevel::Trace,
         _ => {
             let reason = format!("`{text}` is none of error, warn, info, debug and trace");
-            return Err(fault("log_level", reason));
+            return Err(settings_error("log_level", reason));
         }
     })
 }
 
-pub(crate) fn fault(key: &str, reason: impl Into<String>) -> Error {
+pub(crate) fn settings_error(key: &str, reason: impl Into<String>) -> Error {
     Error::Setting { key: key.to_owned(), reason: reason.into() }
 }
 
 /// Reads `0`, `1` or a list such as `400-404,501`.
-pub(crate) fn read_statuses(text: &str) -> Result<Vec<RangeInclusive<u16>>, Error> {
+pub(crate) fn parse_statuses(text: &str) -> Result<Vec<RangeInclusive<u16>>, Error> {
     match text.trim().to_ascii_lowercase().as_str() {
         "" | "0" | "off" => return Ok(Vec::new()),
         "1" | "on" => return Ok(vec![400..=599]),
@@ -324,7 +324,7 @@ pub(crate) fn read_statuses(text: &str) -> Result<Vec<RangeInclusive<u16>>, Erro
                 (Some(first), Some(last)) if first >= 400 && first <= last && last < 600 => {
                     Ok(first..=last)
                 }
-                _ => Err(fault(
+                _ => Err(settings_error(
                     "pass_error",
                     format!("`{part}` is no status from 400 to 599; write \"400-404,501\""),
                 )),
@@ -333,51 +333,58 @@ pub(crate) fn read_statuses(text: &str) -> Result<Vec<RangeInclusive<u16>>, Erro
         .collect()
 }
 
-pub(crate) fn read_documents(
+pub(crate) fn parse_error_documents(
     documents: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<u16, String>, Error> {
     let read = |(status, document): (&String, &String)| match status.parse::<u16>() {
         Ok(status) if (400..600).contains(&status) => Ok((status, document.clone())),
-        _ => Err(fault("error_documents", format!("`{status}` is no status from 400 to 599"))),
+        _ => Err(settings_error(
+            "error_documents",
+            format!("`{status}` is no status from 400 to 599"),
+        )),
     };
     documents.iter().map(read).collect()
 }
 
-pub(crate) fn read_headers(
+pub(crate) fn parse_headers(
     headers: &BTreeMap<String, String>,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, Error> {
     let read = |(name, value): (&String, &String)| {
         let header = HeaderName::from_bytes(name.as_bytes()).ok();
         match header.zip(HeaderValue::from_str(value).ok()) {
             Some(header) => Ok(header),
-            None => Err(fault("headers", format!("`{name}: {value}` cannot be sent as a header"))),
+            None => Err(settings_error(
+                "headers",
+                format!("`{name}: {value}` cannot be sent as a header"),
+            )),
         }
     };
     headers.iter().map(read).collect()
 }
 
 /// What a body may be waited for before its pace counts.
-const GRACE: Duration = Duration::from_secs(60);
+const BODY_RATE_GRACE: Duration = Duration::from_secs(60);
 /// As httpd's `RequestReadTimeout` has it.
-const USUAL_PACE: &str = "500 B/s";
+const DEFAULT_BODY_RATE: &str = "500 B/s";
 
 /// Reads `"500 B/s after 60s"`, where the time may be missing; nothing for `"0"`.
-pub(crate) fn read_pace(key: &str, text: Option<&str>) -> Result<Option<Pace>, Error> {
-    let text = text.unwrap_or(USUAL_PACE).trim();
+pub(crate) fn parse_min_rate(key: &str, text: Option<&str>) -> Result<Option<MinReadRate>, Error> {
+    let text = text.unwrap_or(DEFAULT_BODY_RATE).trim();
     let (rate, grace) = match text.split_once(" after ") {
-        Some((rate, grace)) => (rate, read_span(grace)),
-        None => (text, Some(GRACE)),
+        Some((rate, grace)) => (rate, parse_duration(grace)),
+        None => (text, Some(BODY_RATE_GRACE)),
     };
-    let Some((rate, grace)) = read_rate(rate).zip(grace) else {
+    let Some((rate, grace)) = parse_byte_rate(rate).zip(grace) else {
         let reason =
             format!("`{text}` is no rate; write \"4 KiB/s\", \"4 KiB/s after 30s\" or \"0\"");
-        return Err(fault(key, reason));
+        return Err(settings_error(key, reason));
     };
-    Ok(NonZeroU64::new(rate).map(|bytes_per_second| Pace { grace, bytes_per_second }))
+    Ok(NonZeroU64::new(rate)
+        .map(|bytes_per_second| MinReadRate { grace_period: grace, bytes_per_second }))
 }
 
 /// Reads `4 KiB/s` as bytes in a second.
-fn read_rate(text: &str) -> Option<u64> {
+fn parse_byte_rate(text: &str) -> Option<u64> {
     let size = text.trim().strip_suffix("/s").unwrap_or(text.trim()).trim_end();
     let at = size.find(|char: char| !char.is_ascii_digit()).unwrap_or(size.len());
     let (number, unit) = size.split_at(at);
@@ -392,14 +399,16 @@ fn read_rate(text: &str) -> Option<u64> {
 }
 
 /// Reads `"30s"`.
-fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+fn deserialize_duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    read_span(&text)
+    parse_duration(&text)
         .map(Some)
         .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
 }
 
-fn read_span(text: &str) -> Option<Duration> {
+fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let at = text.find(|char: char| !char.is_ascii_digit())?;
     let (number, unit) = text.split_at(at);
@@ -415,13 +424,13 @@ fn read_span(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::{read_pace, read_span, read_statuses};
+    use super::{parse_duration, parse_min_rate, parse_statuses};
     use std::time::Duration;
 
     #[test]
     fn statuses_are_ranges() {
         let check = |text: &str, inside: &[u16], outside: &[u16]| {
-            let ranges = read_statuses(text).unwrap();
+            let ranges = parse_statuses(text).unwrap();
             let holds = |status: &u16| ranges.iter().any(|range| range.contains(status));
             assert!(inside.iter().all(holds), "{text}");
             assert!(!outside.iter().any(holds), "{text}");
@@ -431,14 +440,15 @@ mod tests {
         check("400-411,413-417", &[400, 411, 413, 417], &[412, 418, 500]);
         check("404", &[404], &[403, 405]);
         for broken in ["200", "404-400", "x", "400-600", "400-"] {
-            assert!(read_statuses(broken).is_err(), "{broken}");
+            assert!(parse_statuses(broken).is_err(), "{broken}");
         }
     }
 
     #[test]
     fn rates_need_a_unit() {
-        let read =
-            |text| read_pace("k", text).map(|pace| pace.map(|pace| pace.bytes_per_second.get()));
+        let read = |text| {
+            parse_min_rate("k", text).map(|pace| pace.map(|pace| pace.bytes_per_second.get()))
+        };
         for (text, expected) in [
             (None, Some(500)),
             (Some("4 KiB/s"), Some(4096)),
@@ -449,8 +459,8 @@ mod tests {
         ] {
             assert_eq!(read(text).unwrap(), expected, "{text:?}");
         }
-        let pace = read_pace("k", Some("1 B/s after 300ms")).unwrap().unwrap();
-        assert_eq!(pace.grace, Duration::from_millis(300));
+        let pace = parse_min_rate("k", Some("1 B/s after 300ms")).unwrap().unwrap();
+        assert_eq!(pace.grace_period, Duration::from_millis(300));
         for broken in [
             "500",
             "",
@@ -468,8 +478,8 @@ mod tests {
 
     #[test]
     fn spans_need_a_unit() {
-        assert_eq!(read_span("60s"), Some(Duration::from_secs(60)));
-        assert_eq!(read_span("2 min"), Some(Duration::from_secs(120)));
-        assert_eq!(read_span("60"), None);
+        assert_eq!(parse_duration("60s"), Some(Duration::from_secs(60)));
+        assert_eq!(parse_duration("2 min"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("60"), None);
     }
 }

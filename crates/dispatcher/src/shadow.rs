@@ -4,7 +4,7 @@
 //! In: a page that a render of the farm gave for the cache. Out: counters and log lines; nothing that a visitor gets.
 //!
 //! Invariants
-//! * Nobody waits for a shadow: it is asked when the visitors have their page, and at most [`AT_ONCE`] at a time; what does
+//! * Nobody waits for a shadow: it is asked when the visitors have their page, and at most [`CONCURRENT_SHADOW_REQUESTS`] at a time; what does
 //!   not fit is left out.
 //! * What a shadow answers is stored nowhere.
 
@@ -16,57 +16,58 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
 
-use crate::config::Farm;
-use crate::dispatcher::{FarmState, Inner, Runtime};
-use crate::hit::is_same_media_type;
-use crate::log::Level;
-use crate::metrics::Counter;
-use crate::page::SMALL_BYTES;
-use crate::upstream::{Call, CallBody, Upstream};
+use crate::cache_file_response::is_same_media_type;
+use crate::config::FarmConfig;
+use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
+use crate::log::LogLevel;
+use crate::metrics::DispatcherCounter;
+use crate::response_body::MAX_BUFFERED_BODY_BYTES;
+use crate::upstream::{Upstream, UpstreamRequest, VisitorBody};
 
 /// Questions at the same time.
-const AT_ONCE: usize = 4;
+const CONCURRENT_SHADOW_REQUESTS: usize = 4;
 
 /// The shadow of a farm.
 #[derive(Debug)]
-pub(crate) struct Shadow {
+pub(crate) struct FarmShadow {
     upstream: Upstream,
     percent: f64,
-    turn: AtomicU64,
-    places: Arc<Semaphore>,
+    page_count: AtomicU64,
+    request_permits: Arc<Semaphore>,
 }
 
 /// A page that was fetched.
 #[derive(Debug)]
-pub(crate) struct Fetched {
+pub(crate) struct ShadowedPage {
     pub(crate) target: String,
     /// Of the request.
-    pub(crate) headers: HeaderMap,
+    pub(crate) request_headers: HeaderMap,
     /// Of the answer.
-    pub(crate) kind: Option<HeaderValue>,
+    pub(crate) content_type: Option<HeaderValue>,
     pub(crate) body: Bytes,
 }
 
-impl Shadow {
+impl FarmShadow {
     /// Returns the shadow of a farm, if it has one.
-    pub(crate) fn of(farm: &Farm, runtime: &Runtime) -> Option<Self> {
-        let (percent, renders) = farm.shadow.clone()?;
+    pub(crate) fn for_farm(farm: &FarmConfig, runtime: &DispatcherRuntime) -> Option<Self> {
+        let (percent, renders) = farm.shadow_renders.clone()?;
         let mut asked = farm.clone();
         asked.name = format!("{} (shadow)", farm.name);
-        (asked.renders, asked.rounds, asked.has_failover) = (renders, 1, false);
-        asked.health.has_breaker = true;
+        (asked.renders, asked.retry_rounds, asked.has_failover) = (renders, 1, false);
+        asked.health.has_circuit_breaker = true;
         let upstream = Upstream::new(&Arc::new(asked), runtime, None);
-        let (turn, places) = (AtomicU64::new(0), Arc::new(Semaphore::new(AT_ONCE)));
-        Some(Self { upstream, percent, turn, places })
+        let (turn, places) =
+            (AtomicU64::new(0), Arc::new(Semaphore::new(CONCURRENT_SHADOW_REQUESTS)));
+        Some(Self { upstream, percent, page_count: turn, request_permits: places })
     }
 
     /// Tells whether the next page is one of the share, which is spread evenly.
-    fn is_next(&self) -> bool {
+    fn is_next_sampled(&self) -> bool {
         #[expect(
             clippy::cast_precision_loss,
             reason = "a count of pages needs no more than 52 bits"
         )]
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) as f64;
+        let turn = self.page_count.fetch_add(1, Ordering::Relaxed) as f64;
         let taken = |turns: f64| (turns * self.percent / 100.0).floor();
         taken(turn + 1.0) > taken(turn)
     }
@@ -74,50 +75,60 @@ impl Shadow {
 
 /// What a shadow says.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Same,
+enum ShadowVerdict {
+    Identical,
     Different(String),
     Failed,
 }
 
-impl Inner {
+impl DispatcherState {
     /// Has the shadow of a farm asked for a page, if it is one of its share.
-    pub(crate) fn ask_shadow(
+    pub(crate) fn send_to_shadow(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
-        fetched: impl FnOnce() -> Fetched,
+        fetched: impl FnOnce() -> ShadowedPage,
     ) {
-        let Some(shadow) = farm.shadow.as_ref().filter(|shadow| shadow.is_next()) else { return };
-        let Ok(place) = Arc::clone(&shadow.places).try_acquire_owned() else {
-            return self.metrics.count(Counter::ShadowsSkipped);
+        let Some(shadow) = farm.shadow.as_ref().filter(|shadow| shadow.is_next_sampled()) else {
+            return;
+        };
+        let Ok(place) = Arc::clone(&shadow.request_permits).try_acquire_owned() else {
+            return self.metrics.increment(DispatcherCounter::ShadowsSkipped);
         };
         let (inner, farm, fetched) = (Arc::clone(self), Arc::clone(farm), fetched());
         tokio::spawn(async move {
             let _place = place;
             let target = fetched.target.clone();
             let Some(shadow) = &farm.shadow else { return };
-            inner.metrics.count(match shadow.judge(fetched).await {
-                Verdict::Same => Counter::ShadowsSame,
-                Verdict::Failed => Counter::ShadowFailures,
-                Verdict::Different(how) => {
+            inner.metrics.increment(match shadow.compare_response(fetched).await {
+                ShadowVerdict::Identical => DispatcherCounter::ShadowMatches,
+                ShadowVerdict::Failed => DispatcherCounter::ShadowFailures,
+                ShadowVerdict::Different(how) => {
                     tracing::info!(farm = %farm.farm.name, path = target, reason = how, "a shadow answers otherwise");
-                    inner.log(Level::Warn, || format!("Shadow differs for [{target}]: {how}"));
-                    Counter::ShadowsDifferent
+                    inner.log(LogLevel::Warn, || format!("Shadow differs for [{target}]: {how}"));
+                    DispatcherCounter::ShadowDifferences
                 }
             });
         });
     }
 }
 
-impl Shadow {
-    async fn judge(&self, fetched: Fetched) -> Verdict {
-        let Fetched { target, headers, kind, body } = fetched;
-        let call =
-            Call { method: Method::GET, target, headers, body: CallBody::empty(), sticky: None };
-        let Ok(answer) = self.upstream.send(&call).await else { return Verdict::Failed };
+impl FarmShadow {
+    async fn compare_response(&self, fetched: ShadowedPage) -> ShadowVerdict {
+        let ShadowedPage { target, request_headers: headers, content_type: kind, body } = fetched;
+        let call = UpstreamRequest {
+            method: Method::GET,
+            target,
+            headers,
+            body: VisitorBody::empty(),
+            sticky_render: None,
+        };
+        let Ok(answer) = self.upstream.send(&call).await else { return ShadowVerdict::Failed };
         let (parts, mut theirs) = answer.response.into_parts();
         if parts.status != StatusCode::OK {
-            return Verdict::Different(format!("status {} in place of 200", parts.status.as_u16()));
+            return ShadowVerdict::Different(format!(
+                "status {} in place of 200",
+                parts.status.as_u16()
+            ));
         }
         let their_kind = parts.headers.get(header::CONTENT_TYPE);
         let is_same_kind = match (&kind, their_kind) {
@@ -132,22 +143,22 @@ impl Shadow {
                 })
             };
             let (own, their): (String, String) = (text(kind.as_ref()), text(their_kind));
-            return Verdict::Different(format!("type {their} in place of {own}"));
+            return ShadowVerdict::Different(format!("type {their} in place of {own}"));
         }
         let mut at = 0;
         while let Some(frame) = theirs.frame().await {
-            let Ok(frame) = frame else { return Verdict::Failed };
+            let Ok(frame) = frame else { return ShadowVerdict::Failed };
             let piece = frame.into_data().unwrap_or_default();
             let own = body.get(at..).unwrap_or_default();
             let alike = own.iter().zip(&piece).take_while(|(own, their)| own == their).count();
-            if alike < piece.len() || at + piece.len() > SMALL_BYTES {
-                return Verdict::Different(format!("body differs at byte {}", at + alike));
+            if alike < piece.len() || at + piece.len() > MAX_BUFFERED_BODY_BYTES {
+                return ShadowVerdict::Different(format!("body differs at byte {}", at + alike));
             }
             at += piece.len();
         }
         if at < body.len() {
-            return Verdict::Different(format!("body ends at byte {at} of {}", body.len()));
+            return ShadowVerdict::Different(format!("body ends at byte {at} of {}", body.len()));
         }
-        Verdict::Same
+        ShadowVerdict::Identical
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::dispatcher::{FarmState, Inner};
-use crate::metrics::{Counter, OUTCOMES};
-use crate::room::{DiskStatus, disk_status};
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::metrics::{DispatcherCounter, OUTCOME_NAMES};
+use crate::quota_enforcement::{DiskStatus, disk_status};
 
 /// What a dispatcher is doing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Status {
+pub struct DispatcherStatus {
     /// Seconds since the start.
     pub uptime: u64,
     /// Requests that are being answered.
@@ -51,12 +51,12 @@ pub struct FarmStatus {
     /// What its document root takes of the disk, if it has one.
     pub disk: Option<DiskStatus>,
     /// Its renders.
-    pub renders: Vec<RenderLine>,
+    pub renders: Vec<RenderReport>,
 }
 
 /// How a render is doing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RenderLine {
+pub struct RenderReport {
     /// Its label.
     pub name: String,
     /// Host and port.
@@ -75,73 +75,74 @@ pub struct RenderLine {
     pub score: f64,
 }
 
-impl RenderLine {
+impl RenderReport {
     /// Tells whether the render is likely to answer the next request.
-    pub(crate) fn answers(&self) -> bool {
+    pub(crate) fn is_answering(&self) -> bool {
         !matches!(self.standing, "out" | "ill" | "failing")
     }
 }
 
 /// So many URLs, folders and reasons are told.
-const MOST: usize = 20;
+const MAX_LISTED_ITEMS: usize = 20;
 
-impl Inner {
-    pub(crate) fn status(&self, uptime: Duration) -> Status {
-        let farms: Vec<FarmStatus> = self.farms.iter().map(|farm| self.farm_status(farm)).collect();
+impl DispatcherState {
+    pub(crate) fn collect_status(&self, uptime: Duration) -> DispatcherStatus {
+        let farms: Vec<FarmStatus> =
+            self.farms.iter().map(|farm| self.collect_farm_status(farm)).collect();
         let is_well = |farm: &FarmStatus| {
-            farm.renders.is_empty() || farm.renders.iter().any(RenderLine::answers)
+            farm.renders.is_empty() || farm.renders.iter().any(RenderReport::is_answering)
         };
-        Status {
+        DispatcherStatus {
             uptime: uptime.as_secs(),
-            in_flight: self.metrics.present(),
+            in_flight: self.metrics.in_flight(),
             hit_ratio: self.metrics.hit_ratio(),
-            refused: self.metrics.value(Counter::Refused),
-            rate_limited: self.metrics.value(Counter::RateLimited),
-            fetches: self.flights.count() as u64,
+            refused: self.metrics.value(DispatcherCounter::Refused),
+            rate_limited: self.metrics.value(DispatcherCounter::RateLimited),
+            fetches: self.fetch_coalescer.pending_count() as u64,
             is_well: farms.iter().all(is_well),
             farms,
         }
     }
 
-    fn farm_status(&self, state: &FarmState) -> FarmStatus {
-        let (farm, tally) = (&state.farm, &state.tally);
-        let counts = tally.outcomes();
+    fn collect_farm_status(&self, state: &FarmState) -> FarmStatus {
+        let (farm, tally) = (&state.farm, &state.farm_metrics);
+        let counts = tally.outcome_counts();
         let [hits, stale, ..] = counts;
-        let reasons = tally.reasons().into_iter().take(MOST);
-        let prefixes = tally.prefixes().into_iter().take(MOST);
-        let renders = state.upstream.renders().into_iter().map(|render| RenderLine {
+        let reasons = tally.pass_reason_counts().into_iter().take(MAX_LISTED_ITEMS);
+        let prefixes = tally.prefix_ratios().into_iter().take(MAX_LISTED_ITEMS);
+        let renders = state.upstream.render_statuses().into_iter().map(|render| RenderReport {
             name: render.name,
             address: render.address,
-            standing: render.standing,
+            standing: render.availability,
             in_flight: render.in_flight,
-            waiting: render.waiting,
-            answered: render.answered,
-            failed: render.failed,
+            waiting: render.waiting_count,
+            answered: render.answered_count,
+            failed: render.failed_count,
             score: render.score,
         });
         FarmStatus {
             name: farm.name.clone(),
-            share: farm.share.as_ref().map(|_| self.shares.percent(farm)),
-            hit_ratio: percent(hits + stale, counts.iter().sum()),
-            requests: OUTCOMES.into_iter().zip(counts).collect(),
+            share: farm.visitor_share.as_ref().map(|_| self.shares.share_percent(farm)),
+            hit_ratio: percent_of(hits + stale, counts.iter().sum()),
+            requests: OUTCOME_NAMES.into_iter().zip(counts).collect(),
             not_cached: reasons
                 .map(|(reason, count)| (format!("{reason:?}"), reason.to_string(), count))
                 .collect(),
             prefixes: prefixes
                 .map(|prefix| {
-                    let ratio = percent(prefix.from_cache, prefix.requests);
+                    let ratio = percent_of(prefix.from_cache, prefix.requests);
                     (prefix.prefix, prefix.requests, ratio)
                 })
                 .collect(),
-            top: tally.top.first(MOST),
-            refetch_queue: state.refetch.len(),
+            top: tally.heavy_hitters.most_requested(MAX_LISTED_ITEMS),
+            refetch_queue: state.refetch_queue.len(),
             disk: state.docroot.as_deref().map(disk_status),
             renders: renders.collect(),
         }
     }
 }
 
-fn percent(part: u64, all: u64) -> f64 {
+fn percent_of(part: u64, all: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
     let percent = part as f64 * 100.0 / all.max(1) as f64;
     percent

@@ -1,19 +1,19 @@
-//! [`Status`] as a page for a browser, without scripts.
+//! [`DispatcherStatus`] as a page for a browser, without scripts.
 
 use std::fmt::{Display, Write};
 
-use crate::status::{FarmStatus, Status};
+use crate::status::{DispatcherStatus, FarmStatus};
 
-const STYLE: &str = "body{font:14px/1.4 system-ui,sans-serif;margin:2em;max-width:70em}\
+const STATUS_PAGE_STYLE: &str = "body{font:14px/1.4 system-ui,sans-serif;margin:2em;max-width:70em}\
     table{border-collapse:collapse;margin:.5em 0 1.5em}td,th{padding:.15em .8em;text-align:left;\
     border-bottom:1px solid #ccc}td.n{text-align:right;font-variant-numeric:tabular-nums}\
     .bad{color:#a00;font-weight:bold}@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}}";
 
 /// Returns the page.
-pub(crate) fn draw(status: &Status) -> String {
+pub(crate) fn render_status_page(status: &DispatcherStatus) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Dispatcher</title>\
-         <meta http-equiv=\"refresh\" content=\"5\"><style>{STYLE}</style></head><body>\n<h1>Dispatcher</h1>\n"
+         <meta http-equiv=\"refresh\" content=\"5\"><style>{STATUS_PAGE_STYLE}</style></head><body>\n<h1>Dispatcher</h1>\n"
     );
     let state = if status.is_well {
         "<p>Every farm has a render to ask.</p>\n"
@@ -21,7 +21,7 @@ pub(crate) fn draw(status: &Status) -> String {
         "<p class=\"bad\">A farm has no render that answers; look at the tables below.</p>\n"
     };
     page.push_str(state);
-    table(
+    write_table(
         &mut page,
         &["what", "now"],
         [
@@ -33,10 +33,10 @@ pub(crate) fn draw(status: &Status) -> String {
             ("refused by rate", status.rate_limited.to_string()),
         ]
         .into_iter()
-        .map(|(name, value)| vec![text(name), number(value)]),
+        .map(|(name, value)| vec![text_cell(name), number_cell(value)]),
     );
     for farm in &status.farms {
-        draw_farm(&mut page, farm);
+        write_farm_section(&mut page, farm);
     }
     page.push_str(
         "<p><a href=\"/status.json\">as JSON</a> · <a href=\"/metrics\">metrics</a></p></body></html>\n",
@@ -44,84 +44,86 @@ pub(crate) fn draw(status: &Status) -> String {
     page
 }
 
-fn draw_farm(page: &mut String, farm: &FarmStatus) {
+fn write_farm_section(page: &mut String, farm: &FarmStatus) {
     let share = farm.share.map(|share| format!(", for {share} % of the visitors"));
     let share = share.unwrap_or_default();
     // Writing to a string cannot fail.
     writeln!(
         page,
         "<h2>Farm {}{share}</h2>\n<p>Hit ratio {:.2} %, {} flushed pages wait to be fetched again.</p>",
-        escape(&farm.name),
+        escape_html(&farm.name),
         farm.hit_ratio,
         farm.refetch_queue
     )
     .ok();
-    table(
+    write_table(
         page,
         &["render", "address", "state", "in flight", "waiting", "answered", "failed", "score, ms"],
         farm.renders.iter().map(|render| {
-            let class = if render.answers() { "" } else { "bad" };
+            let class = if render.is_answering() { "" } else { "bad" };
             vec![
-                text(&render.name),
-                text(&render.address),
+                text_cell(&render.name),
+                text_cell(&render.address),
                 format!("<td class=\"{class}\">{}</td>", render.standing),
-                number(render.in_flight),
-                number(render.waiting),
-                number(render.answered),
-                number(render.failed),
-                number(format!("{:.1}", render.score)),
+                number_cell(render.in_flight),
+                number_cell(render.waiting),
+                number_cell(render.answered),
+                number_cell(render.failed),
+                number_cell(format!("{:.1}", render.score)),
             ]
         }),
     );
-    table(
+    write_table(
         page,
         &["document root", "files", "MiB", "evicted files", "full disk, stores", "MiB free"],
         farm.disk.iter().map(|disk| {
             let counted = if disk.is_counted { "" } else { " (being counted)" };
             vec![
-                text(&format!("{}{counted}", disk.docroot)),
-                number(disk.files),
-                number(disk.bytes >> 20),
-                number(disk.evicted_files),
-                number(disk.disk_full),
-                number(disk.free >> 20),
+                text_cell(&format!("{}{counted}", disk.docroot)),
+                number_cell(disk.files),
+                number_cell(disk.bytes >> 20),
+                number_cell(disk.evicted_files),
+                number_cell(disk.disk_full),
+                number_cell(disk.free >> 20),
             ]
         }),
     );
     let orders = farm.disk.iter().flat_map(|disk| &disk.flush_orders);
-    table(
+    write_table(
         page,
         &["numbered flushes", "count"],
-        orders.filter(|(_, count)| *count > 0).map(|(name, count)| vec![text(name), number(count)]),
+        orders
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| vec![text_cell(name), number_cell(count)]),
     );
-    table(
+    write_table(
         page,
         &["cache", "requests"],
-        farm.requests.iter().map(|(name, count)| vec![text(name), number(count)]),
+        farm.requests.iter().map(|(name, count)| vec![text_cell(name), number_cell(count)]),
     );
-    table(
+    write_table(
         page,
         &["why not cached", "answers"],
-        farm.not_cached
-            .iter()
-            .map(|(name, reason, count)| vec![text(&format!("{reason} ({name})")), number(count)]),
+        farm.not_cached.iter().map(|(name, reason, count)| {
+            vec![text_cell(&format!("{reason} ({name})")), number_cell(count)]
+        }),
     );
-    table(
+    write_table(
         page,
         &["below", "requests", "from the cache, %"],
         farm.prefixes.iter().map(|(path, count, ratio)| {
-            vec![text(path), number(count), number(format!("{ratio:.2}"))]
+            vec![text_cell(path), number_cell(count), number_cell(format!("{ratio:.2}"))]
         }),
     );
-    table(
+    write_table(
         page,
         &["most wanted", "requests, about"],
-        farm.top.iter().map(|(path, count)| vec![text(path), number(count)]),
+        farm.top.iter().map(|(path, count)| vec![text_cell(path), number_cell(count)]),
     );
 }
 
 /// Draws a table, unless it has no rows.
-fn table(page: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+fn write_table(page: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let mut rows = rows.peekable();
     if rows.peek().is_none() {
         return;
@@ -137,16 +139,16 @@ fn table(page: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<Strin
     page.push_str("</table>\n");
 }
 
-fn text(text: &str) -> String {
-    format!("<td>{}</td>", escape(text))
+fn text_cell(text: &str) -> String {
+    format!("<td>{}</td>", escape_html(text))
 }
 
-fn number(number: impl Display) -> String {
+fn number_cell(number: impl Display) -> String {
     format!("<td class=\"n\">{number}</td>")
 }
 
 /// Escapes what visitors and renders chose, such as paths.
-fn escape(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
         match char {
@@ -163,8 +165,8 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::draw;
-    use crate::status::{FarmStatus, Status};
+    use super::render_status_page;
+    use crate::status::{DispatcherStatus, FarmStatus};
 
     #[test]
     fn what_visitors_sent_is_text() {
@@ -180,7 +182,7 @@ mod tests {
             disk: None,
             renders: Vec::new(),
         };
-        let page = draw(&Status {
+        let page = render_status_page(&DispatcherStatus {
             uptime: 1,
             in_flight: 0,
             hit_ratio: 50.0,

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// Follows the name of a page in the name of the folder of its suffix pages.
-const FOLDER_MARK: &str = ".s~";
+const SUFFIX_FOLDER_MARK: &str = ".s~";
 
 /// What pages, pictures and files end with. A segment with such an extension is a page, also where others follow it; any other
 /// segment that others follow is a folder.
@@ -31,29 +31,29 @@ pub(crate) fn is_page_extension(extension: &str) -> bool {
 }
 
 /// Tells whether a name is that of a folder of suffix pages.
-pub(crate) fn is_folder_name(name: &str) -> bool {
-    name.ends_with(FOLDER_MARK)
+pub(crate) fn is_suffix_folder_name(name: &str) -> bool {
+    name.ends_with(SUFFIX_FOLDER_MARK)
 }
 
 /// Returns the name of the folder of a page's suffix pages; nothing for a name that is no page's.
-pub(crate) fn folder_name(segment: &str) -> Option<String> {
+pub(crate) fn suffix_folder_name(segment: &str) -> Option<String> {
     let (_, extension) = segment.rsplit_once('.')?;
-    is_page_extension(extension).then(|| format!("{segment}{FOLDER_MARK}"))
+    is_page_extension(extension).then(|| format!("{segment}{SUFFIX_FOLDER_MARK}"))
 }
 
 /// Returns the file of a path below the document root: the last name stays as it is.
-pub(crate) fn file_of(path: PathBuf) -> PathBuf {
+pub(crate) fn cache_file_of_path(path: PathBuf) -> PathBuf {
     let is_plain = path.parent().is_none_or(|parent| {
-        parent.iter().all(|name| name.to_str().and_then(folder_name).is_none())
+        parent.iter().all(|name| name.to_str().and_then(suffix_folder_name).is_none())
     });
     if is_plain {
         return path;
     }
-    let mut file = PathBuf::with_capacity(path.as_os_str().len() + FOLDER_MARK.len());
+    let mut file = PathBuf::with_capacity(path.as_os_str().len() + SUFFIX_FOLDER_MARK.len());
     let mut names = path.iter().peekable();
     while let Some(name) = names.next() {
         let is_last = names.peek().is_none();
-        let folder = name.to_str().filter(|_| !is_last).and_then(folder_name);
+        let folder = name.to_str().filter(|_| !is_last).and_then(suffix_folder_name);
         match folder {
             Some(folder) => file.push(folder),
             None => file.push(name),
@@ -63,14 +63,14 @@ pub(crate) fn file_of(path: PathBuf) -> PathBuf {
 }
 
 /// Returns the path of a file below the document root as URLs have it.
-pub(crate) fn path_of(file: &str) -> Cow<'_, str> {
-    if !file.contains(FOLDER_MARK) {
+pub(crate) fn url_path_of_file(file: &str) -> Cow<'_, str> {
+    if !file.contains(SUFFIX_FOLDER_MARK) {
         return Cow::Borrowed(file);
     }
     let Some((folders, name)) = file.rsplit_once('/') else { return Cow::Borrowed(file) };
     let mut path = String::with_capacity(file.len());
     for folder in folders.split('/') {
-        path.push_str(folder.strip_suffix(FOLDER_MARK).unwrap_or(folder));
+        path.push_str(folder.strip_suffix(SUFFIX_FOLDER_MARK).unwrap_or(folder));
         path.push('/');
     }
     path.push_str(name);
@@ -78,19 +78,19 @@ pub(crate) fn path_of(file: &str) -> Cow<'_, str> {
 }
 
 /// Returns the folder of the suffix pages of the page with this file.
-pub(crate) fn folder_beside(file: &Path) -> Option<PathBuf> {
-    let name = file.file_name().and_then(|name| name.to_str()).and_then(folder_name)?;
+pub(crate) fn suffix_folder_of_page(file: &Path) -> Option<PathBuf> {
+    let name = file.file_name().and_then(|name| name.to_str()).and_then(suffix_folder_name)?;
     Some(file.with_file_name(name))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{file_of, folder_beside, path_of};
+    use super::{cache_file_of_path, suffix_folder_of_page, url_path_of_file};
     use proptest::prelude::*;
     use std::path::{Path, PathBuf};
 
     fn of(path: &str) -> String {
-        file_of(PathBuf::from(path)).into_os_string().into_string().unwrap()
+        cache_file_of_path(PathBuf::from(path)).into_os_string().into_string().unwrap()
     }
 
     #[test]
@@ -107,10 +107,13 @@ mod tests {
             ("dam/a.jpg/_jcr_content/x.png", "dam/a.jpg.s~/_jcr_content/x.png"),
         ] {
             assert_eq!(of(path), expected);
-            assert_eq!(path_of(expected), path);
+            assert_eq!(url_path_of_file(expected), path);
         }
-        assert_eq!(folder_beside(Path::new("a/b.html")), Some(PathBuf::from("a/b.html.s~")));
-        assert_eq!(folder_beside(Path::new("a/b.2")), None);
+        assert_eq!(
+            suffix_folder_of_page(Path::new("a/b.html")),
+            Some(PathBuf::from("a/b.html.s~"))
+        );
+        assert_eq!(suffix_folder_of_page(Path::new("a/b.2")), None);
     }
 
     proptest! {

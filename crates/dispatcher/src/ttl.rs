@@ -6,12 +6,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Returns when an answer that was fetched at `fetched` expires: by `s-maxage`, else `max-age`, else `Expires`. What cannot be
 /// read, such as `max-age=-1` or `Expires: 0`, means "already expired".
-pub(crate) fn expiry(headers: &HeaderMap, fetched: SystemTime) -> Option<SystemTime> {
-    let ages = [directive_text(headers, "s-maxage"), directive_text(headers, "max-age")];
+pub(crate) fn response_expiry(headers: &HeaderMap, fetched: SystemTime) -> Option<SystemTime> {
+    let ages =
+        [cache_directive_text(headers, "s-maxage"), cache_directive_text(headers, "max-age")];
     if let Some(seconds) = ages.iter().flatten().find_map(|text| text.parse::<u64>().ok()) {
         // A cache between here and the render has used up a part of it.
         let used = headers.get(header::AGE).and_then(|age| age.to_str().ok()?.trim().parse().ok());
-        let left = seconds.min(CENTURY).saturating_sub(used.unwrap_or(0));
+        let left = seconds.min(CENTURY_SECONDS).saturating_sub(used.unwrap_or(0));
         return Some(fetched + Duration::from_secs(left));
     }
     let Some(expires) = headers.get(header::EXPIRES) else {
@@ -22,70 +23,74 @@ pub(crate) fn expiry(headers: &HeaderMap, fetched: SystemTime) -> Option<SystemT
 }
 
 /// The name under which a header file keeps what a render allows for its copy when that expired.
-pub(crate) const KEPT_LENIENCE: HeaderName = HeaderName::from_static("x-tympan-stale");
+pub(crate) const STORED_LENIENCE_HEADER: HeaderName = HeaderName::from_static("x-tympan-stale");
 
 /// For how long after its expiry a render lets a copy be used (RFC 5861).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Lenience {
+pub(crate) struct StaleLenience {
     /// While it is fetched anew (`stale-while-revalidate`).
-    pub(crate) while_fetched: Duration,
+    pub(crate) while_revalidating: Duration,
     /// While renders fail (`stale-if-error`).
-    pub(crate) while_failing: Duration,
+    pub(crate) if_error: Duration,
 }
 
-impl Lenience {
+impl StaleLenience {
     /// Reads what an answer allows; nothing where it forbids all use after its expiry.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        if has_directive(headers, "proxy-revalidate") {
+    pub(crate) fn from_response(headers: &HeaderMap) -> Self {
+        if has_cache_directive(headers, "proxy-revalidate") {
             return Self::default();
         }
-        let time = |name| Duration::from_secs(directive(headers, name).unwrap_or(0).min(CENTURY));
+        let time = |name| {
+            Duration::from_secs(
+                cache_directive_seconds(headers, name).unwrap_or(0).min(CENTURY_SECONDS),
+            )
+        };
         Self {
-            while_fetched: time("stale-while-revalidate"),
-            while_failing: time("stale-if-error"),
+            while_revalidating: time("stale-while-revalidate"),
+            if_error: time("stale-if-error"),
         }
     }
 
-    /// Reads what [`Lenience::to_value`] wrote.
-    pub(crate) fn kept(stored: &HeaderMap) -> Self {
-        let text = stored.get(KEPT_LENIENCE).and_then(|value| value.to_str().ok());
+    /// Reads what [`StaleLenience::to_value`] wrote.
+    pub(crate) fn from_stored(stored: &HeaderMap) -> Self {
+        let text = stored.get(STORED_LENIENCE_HEADER).and_then(|value| value.to_str().ok());
         let Some((fetched, failing)) = text.and_then(|text| text.split_once(' ')) else {
             return Self::default();
         };
-        let time = |text: &str| Duration::from_secs(text.parse().unwrap_or(0).min(CENTURY));
-        Self { while_fetched: time(fetched), while_failing: time(failing) }
+        let time = |text: &str| Duration::from_secs(text.parse().unwrap_or(0).min(CENTURY_SECONDS));
+        Self { while_revalidating: time(fetched), if_error: time(failing) }
     }
 
     /// Writes it for the header file; nothing if nothing is allowed.
     pub(crate) fn to_value(self) -> Option<HeaderValue> {
-        let Self { while_fetched, while_failing } = self;
+        let Self { while_revalidating: while_fetched, if_error: while_failing } = self;
         let text = format!("{} {}", while_fetched.as_secs(), while_failing.as_secs());
         if self == Self::default() { None } else { HeaderValue::from_str(&text).ok() }
     }
 }
 
 /// A century of seconds is long enough, and adding more could leave the range of file times.
-const CENTURY: u64 = 100 * 365 * 24 * 60 * 60;
+const CENTURY_SECONDS: u64 = 100 * 365 * 24 * 60 * 60;
 
 /// Returns the directives of `Cache-Control`; a byte beyond ASCII hides none but its own.
-fn directives(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+fn cache_control_directives(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let values = headers.get_all(header::CACHE_CONTROL).into_iter();
     values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
 /// Tells whether `Cache-Control` holds a directive that has no value.
-pub(crate) fn has_directive(headers: &HeaderMap, name: &str) -> bool {
-    directives(headers).any(|own| own.eq_ignore_ascii_case(name.as_bytes()))
+pub(crate) fn has_cache_directive(headers: &HeaderMap, name: &str) -> bool {
+    cache_control_directives(headers).any(|own| own.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// Returns the seconds that a directive of `Cache-Control` gives.
-pub(crate) fn directive(headers: &HeaderMap, name: &str) -> Option<u64> {
-    directive_text(headers, name)?.parse().ok()
+pub(crate) fn cache_directive_seconds(headers: &HeaderMap, name: &str) -> Option<u64> {
+    cache_directive_text(headers, name)?.parse().ok()
 }
 
 /// Returns the value of a directive of `Cache-Control`, without its quotes.
-fn directive_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let value = directives(headers).find_map(|own| {
+fn cache_directive_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let value = cache_control_directives(headers).find_map(|own| {
         let at = own.iter().position(|byte| *byte == b'=')?;
         let (key, value) = own.split_at(at);
         key.trim_ascii().eq_ignore_ascii_case(name.as_bytes()).then_some(value)
@@ -96,7 +101,7 @@ fn directive_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KEPT_LENIENCE, Lenience, expiry};
+    use super::{STORED_LENIENCE_HEADER, StaleLenience, response_expiry};
     use http::{HeaderMap, HeaderName, HeaderValue};
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -105,14 +110,18 @@ mod tests {
         let check = |control: &'static str, (fetched, failing)| {
             let value = HeaderValue::from_static(control);
             let headers = HeaderMap::from_iter([(http::header::CACHE_CONTROL, value)]);
-            let allowed = Lenience {
-                while_fetched: Duration::from_secs(fetched),
-                while_failing: Duration::from_secs(failing),
+            let allowed = StaleLenience {
+                while_revalidating: Duration::from_secs(fetched),
+                if_error: Duration::from_secs(failing),
             };
-            assert_eq!(Lenience::of(&headers), allowed, "{control}");
-            let kept = allowed.to_value().map(|value| (KEPT_LENIENCE, value));
+            assert_eq!(StaleLenience::from_response(&headers), allowed, "{control}");
+            let kept = allowed.to_value().map(|value| (STORED_LENIENCE_HEADER, value));
             assert_eq!(kept.is_some(), fetched + failing > 0, "{control}");
-            assert_eq!(Lenience::kept(&HeaderMap::from_iter(kept)), allowed, "{control}");
+            assert_eq!(
+                StaleLenience::from_stored(&HeaderMap::from_iter(kept)),
+                allowed,
+                "{control}"
+            );
         };
         check("max-age=60", (0, 0));
         check("max-age=60, stale-while-revalidate=30", (30, 0));
@@ -120,8 +129,8 @@ mod tests {
         check("max-age=60, stale-if-error=600, proxy-revalidate", (0, 0));
         check("max-age=60, stale-if-error=x, stale-while-revalidate", (0, 0));
         check("stale-if-error=99999999999999", (0, 3_153_600_000));
-        let odd = HeaderMap::from_iter([(KEPT_LENIENCE, HeaderValue::from_static("30"))]);
-        assert_eq!(Lenience::kept(&odd), Lenience::default());
+        let odd = HeaderMap::from_iter([(STORED_LENIENCE_HEADER, HeaderValue::from_static("30"))]);
+        assert_eq!(StaleLenience::from_stored(&odd), StaleLenience::default());
     }
 
     #[test]
@@ -134,7 +143,7 @@ mod tests {
                     (HeaderName::from_static(name), HeaderValue::from_static(value))
                 })
                 .collect();
-            assert_eq!(expiry(&headers, fetched), expected, "{headers:?}");
+            assert_eq!(response_expiry(&headers, fetched), expected, "{headers:?}");
         };
         let after = |seconds| Some(fetched + Duration::from_secs(seconds));
         const DATE: (&str, &str) = ("expires", "Sun, 06 Nov 1994 08:49:47 GMT");

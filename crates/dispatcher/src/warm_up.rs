@@ -5,10 +5,10 @@
 //! ask for, and what is flushed meanwhile is not stored.
 //!
 //! Invariants
-//! * Visitors wait for nothing: at most [`WarmUp::concurrency`] pages are fetched at once, beside all other requests.
+//! * Visitors wait for nothing: at most [`WarmUpPlan::concurrency`] pages are fetched at once, beside all other requests.
 //! * Pages that are fresh in the cache are not asked for.
 //!
-//! On failure: a page that cannot be had is left to its visitors; after [`MAX_FAILURES`] in a row all others are, too.
+//! On failure: a page that cannot be had is left to its visitors; after [`MAX_CONSECUTIVE_FAILURES`] in a row all others are, too.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,44 +21,44 @@ use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, Method, header};
 use tympan_web::access_log;
 
-use crate::cache::Lookup;
-use crate::decision::{Action, decide_among};
-use crate::dispatcher::{Dispatcher, FarmState, Inner};
-use crate::fetch::{Fetch, First, start};
-use crate::flight::{Outcome, Role};
-use crate::forward::{Purpose, request_headers};
-use crate::freshness::{Freshness, judge};
-use crate::metrics::Counter;
-use crate::request::RequestView;
-use crate::route::Routed;
+use crate::cache::CacheFileLookup;
+use crate::dispatcher::{Dispatcher, DispatcherState, FarmState};
+use crate::freshness::{CacheFileFreshness, assess_freshness};
+use crate::header_forwarding::{ForwardPurpose, request_headers};
+use crate::host_routing::RouteOutcome;
+use crate::metrics::DispatcherCounter;
+use crate::page_fetch::{FetchResult, PageFetch, spawn_fetch};
+use crate::page_variant;
+use crate::request_coalescing::{FetchOutcome, FetchRole};
+use crate::request_decision::{RequestAction, decide_request_among};
+use crate::request_view::RequestView;
 use crate::settings::WarmUpSettings;
-use crate::upstream::{Call, CallBody};
-use crate::variant;
+use crate::upstream::{UpstreamRequest, VisitorBody};
 
 /// Pages unless configured.
-const MAX_PAGES: usize = 1000;
+const DEFAULT_MAX_PAGES: usize = 1000;
 /// Pages at once unless configured: renders may just have started, too.
-const CONCURRENCY: usize = 2;
+const DEFAULT_CONCURRENCY: usize = 2;
 /// Different URLs of a file that are counted.
-const MAX_URLS: usize = 200_000;
+const MAX_COUNTED_URLS: usize = 200_000;
 /// Pages in a row that may fail.
-const MAX_FAILURES: u32 = 50;
+const MAX_CONSECUTIVE_FAILURES: u32 = 50;
 
 /// What is fetched at the start.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct WarmUp {
-    from: Option<PathBuf>,
+pub(crate) struct WarmUpPlan {
+    url_file: Option<PathBuf>,
     max_pages: usize,
     concurrency: usize,
     host: Option<String>,
 }
 
-impl WarmUp {
-    pub(crate) fn read(settings: &WarmUpSettings) -> Self {
+impl WarmUpPlan {
+    pub(crate) fn from_settings(settings: &WarmUpSettings) -> Self {
         Self {
-            from: settings.from.clone(),
-            max_pages: settings.max_pages.unwrap_or(MAX_PAGES),
-            concurrency: settings.concurrency.unwrap_or(CONCURRENCY).max(1),
+            url_file: settings.from.clone(),
+            max_pages: settings.max_pages.unwrap_or(DEFAULT_MAX_PAGES),
+            concurrency: settings.concurrency.unwrap_or(DEFAULT_CONCURRENCY).max(1),
             host: settings.host.clone(),
         }
     }
@@ -78,7 +78,7 @@ pub fn urls_of_line(line: &str) -> Vec<String> {
     if is_url {
         return line.split_ascii_whitespace().take(1).map(str::to_owned).collect();
     }
-    let Ok(logged) = access_log::parse_line(line) else { return Vec::new() };
+    let Ok(logged) = access_log::parse_access_log_line(line) else { return Vec::new() };
     let mut words = logged.request.split(' ');
     let target = match (words.next(), words.next()) {
         (Some("GET"), Some(target)) if matches!(logged.status, 200 | 206 | 304) => target,
@@ -97,7 +97,7 @@ fn read_urls(file: &Path, max_pages: usize) -> io::Result<Vec<String>> {
             let next = counts.len();
             match counts.get_mut(&url) {
                 Some((count, _)) => *count += 1,
-                None if next < MAX_URLS => drop(counts.insert(url, (1, next))),
+                None if next < MAX_COUNTED_URLS => drop(counts.insert(url, (1, next))),
                 None => {}
             }
         }
@@ -110,19 +110,19 @@ fn read_urls(file: &Path, max_pages: usize) -> io::Result<Vec<String>> {
 
 /// What became of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Warmed {
+enum WarmUpOutcome {
     Fetched,
     Fresh,
     /// It is not kept, or nobody may ask for it.
-    Skipped,
+    Uncacheable,
     Failed,
 }
 
 impl Dispatcher {
     /// Fetches what the settings name.
-    pub(crate) async fn warm_up(self) {
-        let wanted = self.current().switches.warm_up.clone();
-        let Some(file) = wanted.from.clone() else { return };
+    pub(crate) async fn run_warm_up(self) {
+        let wanted = self.current_state().switches.warm_up.clone();
+        let Some(file) = wanted.url_file.clone() else { return };
         let (named, max_pages) = (file.clone(), wanted.max_pages);
         let read = tokio::task::spawn_blocking(move || read_urls(&named, max_pages)).await;
         let urls = match read {
@@ -137,122 +137,130 @@ impl Dispatcher {
         let one = |url: String| {
             let (host, counts, failures) = (wanted.host.as_deref(), &counts, &failures);
             // The configuration may have changed since the last page.
-            let inner = self.current();
+            let inner = self.current_state();
             async move {
-                if failures.load(Ordering::Relaxed) >= MAX_FAILURES || inner.flights.is_closed() {
+                if failures.load(Ordering::Relaxed) >= MAX_CONSECUTIVE_FAILURES
+                    || inner.fetch_coalescer.has_stopped_storing()
+                {
                     return;
                 }
-                let warmed = inner.warm(&url, host).await;
+                let warmed = inner.warm_page(&url, host).await;
                 if let Some(count) = counts.get(warmed as usize) {
                     count.fetch_add(1, Ordering::Relaxed);
                 }
                 match warmed {
-                    Warmed::Failed => {
-                        inner.metrics.count(Counter::WarmUpFailures);
+                    WarmUpOutcome::Failed => {
+                        inner.metrics.increment(DispatcherCounter::WarmUpFailures);
                         failures.fetch_add(1, Ordering::Relaxed);
                     }
-                    Warmed::Fetched => {
-                        inner.metrics.count(Counter::WarmedUp);
+                    WarmUpOutcome::Fetched => {
+                        inner.metrics.increment(DispatcherCounter::WarmedUp);
                         failures.store(0, Ordering::Relaxed);
                     }
-                    Warmed::Fresh | Warmed::Skipped => {}
+                    WarmUpOutcome::Fresh | WarmUpOutcome::Uncacheable => {}
                 }
             }
         };
         stream::iter(urls).for_each_concurrent(wanted.concurrency, one).await;
         let [fetched, fresh, skipped, failed] =
             counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        if failures.load(Ordering::Relaxed) >= MAX_FAILURES {
+        if failures.load(Ordering::Relaxed) >= MAX_CONSECUTIVE_FAILURES {
             tracing::warn!(file = %file.display(), failed, "renders do not answer; the other pages are left to visitors");
         }
         tracing::info!(file = %file.display(), fetched, fresh, skipped, failed, "the cache was filled");
     }
 }
 
-impl Inner {
+impl DispatcherState {
     /// Fetches one page if it is not fresh.
-    async fn warm(self: &Arc<Self>, url: &str, host: Option<&str>) -> Warmed {
-        let Some((view, farm, file)) = self.place_of(url, host) else { return Warmed::Skipped };
-        let Some(cache) = &farm.farm.cache else { return Warmed::Skipped };
-        let Some(docroot) = farm.docroot.as_ref().map(|root| root.opened()) else {
-            return Warmed::Skipped;
+    async fn warm_page(self: &Arc<Self>, url: &str, host: Option<&str>) -> WarmUpOutcome {
+        let Some((view, farm, file)) = self.warm_up_target(url, host) else {
+            return WarmUpOutcome::Uncacheable;
         };
-        match docroot.look_up(&file, cache.enable_ttl) {
-            Ok(Lookup::File(copy)) => {
+        let Some(cache) = &farm.farm.cache else { return WarmUpOutcome::Uncacheable };
+        let Some(docroot) = farm.docroot.as_ref().map(|root| root.docroot_for_reading()) else {
+            return WarmUpOutcome::Uncacheable;
+        };
+        match docroot.look_up_file(&file, cache.enable_ttl) {
+            Ok(CacheFileLookup::File(copy)) => {
                 let now = self.runtime.clock.now();
-                let facts = docroot.facts(cache, (&file, view.path.as_str()), &copy, now);
-                if judge(facts, cache.patience()) == Freshness::Valid {
-                    return Warmed::Fresh;
+                let facts = docroot.freshness_facts(cache, (&file, view.path.as_str()), &copy, now);
+                if assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Valid {
+                    return WarmUpOutcome::Fresh;
                 }
             }
-            Ok(Lookup::Absent) => {}
-            Ok(Lookup::Directory) | Err(_) => return Warmed::Skipped,
+            Ok(CacheFileLookup::Absent) => {}
+            Ok(CacheFileLookup::Directory) | Err(_) => return WarmUpOutcome::Uncacheable,
         }
-        let ticket = match self.flights.lead_or_join(&farm.absolute(&file)) {
-            Role::Lead(ticket) => ticket,
-            Role::Join(flight) => {
-                return match flight.outcome().await {
-                    Outcome::Shared(_) => Warmed::Fresh,
+        let ticket = match self.fetch_coalescer.join_or_lead(&farm.absolute_path(&file)) {
+            FetchRole::Lead(ticket) => ticket,
+            FetchRole::Join(flight) => {
+                return match flight.wait_for_outcome().await {
+                    FetchOutcome::Shared(_) => WarmUpOutcome::Fresh,
                     // Whoever was fetching it looks after it.
-                    Outcome::Alone(_) | Outcome::Again => Warmed::Skipped,
-                    Outcome::Failed(_) => Warmed::Failed,
+                    FetchOutcome::Unshared(_) | FetchOutcome::Retry => WarmUpOutcome::Uncacheable,
+                    FetchOutcome::Failed(_) => WarmUpOutcome::Failed,
                 };
             }
-            Role::Pass(_) => return Warmed::Skipped,
+            FetchRole::Pass(_) => return WarmUpOutcome::Uncacheable,
         };
-        let fetch = Fetch {
-            call: Call {
+        let fetch = PageFetch {
+            call: UpstreamRequest {
                 method: Method::GET,
-                target: variant::target_of(cache, &view),
-                headers: request_headers(&farm.farm, &view, Purpose::Cache),
-                body: CallBody::empty(),
-                sticky: None,
+                target: page_variant::variant_target(cache, &view),
+                headers: request_headers(&farm.farm, &view, ForwardPurpose::Cache),
+                body: VisitorBody::empty(),
+                sticky_render: None,
             },
             file,
             path: view.path.as_str().to_owned(),
             host: view.headers.get(header::HOST).cloned(),
             // Nobody came.
             visit: None,
-            sequence: None,
-            info: "caching",
+            min_sequence: None,
+            cache_info: "caching",
         };
-        match start(self, farm, ticket, fetch).await {
-            Ok(First::Page(_)) => Warmed::Fetched,
-            Ok(First::Answer(response, ..)) if !response.status().is_server_error() => {
-                Warmed::Skipped
+        match spawn_fetch(self, farm, ticket, fetch).await {
+            Ok(FetchResult::Page(_)) => WarmUpOutcome::Fetched,
+            Ok(FetchResult::Uncached(response, ..)) if !response.status().is_server_error() => {
+                WarmUpOutcome::Uncacheable
             }
-            _ => Warmed::Failed,
+            _ => WarmUpOutcome::Failed,
         }
     }
 
     /// Returns where a page is kept that every visitor may ask for.
-    fn place_of(
+    fn warm_up_target(
         &self,
         url: &str,
         host: Option<&str>,
     ) -> Option<(RequestView, &Arc<FarmState>, PathBuf)> {
         let mut headers = HeaderMap::new();
-        let host = host.or_else(|| self.usual_host()).filter(|_| url.starts_with('/'));
+        let host = host.or_else(|| self.default_host()).filter(|_| url.starts_with('/'));
         if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
             headers.insert(header::HOST, host);
         }
         let view = RequestView::from_url(Method::GET, url, headers).ok()?;
-        let view = match self.switches.routes.apply(&view) {
-            Routed::Serve(rewritten) => rewritten.map_or(view, |rewritten| *rewritten),
-            Routed::Redirect(..) | Routed::Answer(_) | Routed::Proxy(_) => return None,
+        let view = match self.switches.routes.route_request(&view) {
+            RouteOutcome::Serve(rewritten) => rewritten.map_or(view, |rewritten| *rewritten),
+            RouteOutcome::Redirect(..) | RouteOutcome::Respond(_) | RouteOutcome::Proxy(_) => {
+                return None;
+            }
         };
         // Farms with a share are for some of the visitors only.
-        let decision = decide_among(&self.config, &view, |farm| farm.share.is_none())?;
-        let Action::Cache(file) = decision.action else { return None };
+        let decision =
+            decide_request_among(&self.config, &view, |farm| farm.visitor_share.is_none())?;
+        let RequestAction::Cache(file) = decision.action else { return None };
         let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.farm, decision.farm))?;
-        let is_private = state.farm.auth_checker.is_some() || state.farm.sessions.is_some();
+        let is_private =
+            state.farm.auth_checker.is_some() || state.farm.session_management.is_some();
         (!is_private).then_some((view, state, file))
     }
 
     /// Returns the first host that a farm writes out, from the last farm on, as farms are asked in that order.
-    fn usual_host(&self) -> Option<&str> {
+    fn default_host(&self) -> Option<&str> {
         let mut entries = self.config.farms.iter().rev().flat_map(|farm| &farm.virtual_hosts);
-        entries.find(|entry| entry.is_name()).map(|entry| entry.host.source())
+        entries.find(|entry| entry.is_literal_host()).map(|entry| entry.host.source())
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Error {
     LeaseLost(i64),
     /// A name that no job can have.
     #[error("`{0}` is no topic: write parts of letters, digits, `_`, `-` and `.`, joined by `/`")]
-    Topic(String),
+    InvalidTopic(String),
     /// A job's properties are larger than queues take.
     #[error(
         "the properties of a job of `{topic}` have {bytes} bytes; at most {max} are stored: keep the rest in content"
@@ -43,13 +43,13 @@ pub enum Error {
     },
     /// The context of a job that no worker runs.
     #[error("this job runs outside of a worker, so that it cannot add another")]
-    Detached,
+    DetachedContext,
     /// Another of a group of jobs that are stored together failed.
     #[error("the jobs that were stored together were not stored: {0}")]
-    Group(String),
+    GroupFailed(String),
     /// A schedule that cannot be kept.
     #[error("the schedule `{name}` is refused: {reason}")]
-    Schedule {
+    InvalidSchedule {
         /// Its name.
         name: String,
         /// Why.
@@ -75,23 +75,23 @@ impl Error {
                 source,
                 sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Database(_)
             ),
-            Self::Group(_) => true,
+            Self::GroupFailed(_) => true,
             Self::Content(error) => error.is_transient(),
             Self::Payload { .. }
             | Self::LeaseLost(_)
-            | Self::Topic(_)
+            | Self::InvalidTopic(_)
             | Self::TooLarge { .. }
-            | Self::Schedule { .. }
+            | Self::InvalidSchedule { .. }
             | Self::Workflow(_)
             | Self::Blob(_)
-            | Self::Detached => false,
+            | Self::DetachedContext => false,
         }
     }
 }
 
 /// Joins an error's message with those of its causes.
 #[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub fn format_error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

@@ -67,7 +67,7 @@ impl JobState {
 
     /// Finds a state by its name, ignoring case.
     #[must_use]
-    pub fn find(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name().eq_ignore_ascii_case(name))
     }
 
@@ -80,7 +80,7 @@ impl JobState {
 
 /// Which of the waiting jobs of one tenant goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Priority {
+pub enum JobPriority {
     /// When nothing else waits: bulk work.
     Low,
     /// By age.
@@ -90,7 +90,7 @@ pub enum Priority {
     High,
 }
 
-impl Priority {
+impl JobPriority {
     /// Returns the number that is stored; higher goes first.
     #[must_use]
     pub fn rank(self) -> i64 {
@@ -103,7 +103,7 @@ impl Priority {
 
     /// Finds the priority of a stored number.
     #[must_use]
-    pub fn of_rank(rank: i64) -> Self {
+    pub fn from_rank(rank: i64) -> Self {
         match rank {
             ..0 => Self::Low,
             0 => Self::Normal,
@@ -123,7 +123,7 @@ pub struct NewJob {
     /// A running job may have read what it works on already, so name the state that is worked on, not only the place.
     pub key: Option<String>,
     /// Which of the waiting jobs goes first.
-    pub priority: Priority,
+    pub priority: JobPriority,
     /// Whose work it is; tenants take turns.
     pub tenant: String,
     /// How long to wait before it may run.
@@ -131,7 +131,7 @@ pub struct NewJob {
     /// The user who asked for it.
     pub user: String,
     /// The node that it is about, where others need to find it by that once it was given up.
-    pub about: Option<NodePath>,
+    pub subject_path: Option<NodePath>,
 }
 
 impl NewJob {
@@ -142,62 +142,62 @@ impl NewJob {
             topic: topic.into(),
             properties,
             key: None,
-            priority: Priority::Normal,
+            priority: JobPriority::Normal,
             tenant: String::new(),
             delay: Duration::ZERO,
             user: "system".to_owned(),
-            about: None,
+            subject_path: None,
         }
     }
 
     /// Names the work, so that it is not stored twice while it waits or runs.
     #[must_use]
-    pub fn key(mut self, key: impl Into<String>) -> Self {
+    pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
     /// Lets it go before or after others.
     #[must_use]
-    pub fn priority(mut self, priority: Priority) -> Self {
+    pub fn with_priority(mut self, priority: JobPriority) -> Self {
         self.priority = priority;
         self
     }
 
     /// Tells whose work it is.
     #[must_use]
-    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+    pub fn with_tenant(mut self, tenant: impl Into<String>) -> Self {
         self.tenant = tenant.into();
         self
     }
 
     /// Lets it wait.
     #[must_use]
-    pub fn delay(mut self, delay: Duration) -> Self {
+    pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
     /// Tells who asked for it.
     #[must_use]
-    pub fn user(mut self, user: impl Into<String>) -> Self {
+    pub fn with_user(mut self, user: impl Into<String>) -> Self {
         self.user = user.into();
         self
     }
 
-    /// Lets it be found by the node that it is about ([`crate::Queues::given_up_about`]).
+    /// Lets it be found by the node that it is about ([`crate::JobQueues::given_up_about`]).
     #[must_use]
-    pub fn about(mut self, path: NodePath) -> Self {
-        self.about = Some(path);
+    pub fn with_subject_path(mut self, path: NodePath) -> Self {
+        self.subject_path = Some(path);
         self
     }
 }
 
 /// How far a running job has come.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Progress {
+pub struct JobProgress {
     /// Steps that are done.
-    pub done: u64,
+    pub completed: u64,
     /// Steps there are; 0 if nobody knows.
     pub total: u64,
     /// What is being done.
@@ -216,7 +216,7 @@ pub struct Job {
     /// The name of the work.
     pub key: Option<String>,
     /// Which of the waiting jobs goes first.
-    pub priority: Priority,
+    pub priority: JobPriority,
     /// Whose work it is.
     pub tenant: String,
     /// Where it stands.
@@ -226,17 +226,17 @@ pub struct Job {
     /// When it may be claimed next.
     pub run_at: SystemTime,
     /// When it was added.
-    pub created: SystemTime,
+    pub created_at: SystemTime,
     /// When its last attempt began.
-    pub started: Option<SystemTime>,
+    pub started_at: Option<SystemTime>,
     /// When it ended, if it has.
-    pub ended: Option<SystemTime>,
+    pub ended_at: Option<SystemTime>,
     /// The user who asked for it.
     pub user: String,
     /// Who runs it.
     pub worker: Option<String>,
     /// How far it has come.
-    pub progress: Option<Progress>,
+    pub progress: Option<JobProgress>,
     /// Why the last attempt failed.
     pub last_error: Option<String>,
 }

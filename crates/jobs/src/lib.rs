@@ -12,51 +12,57 @@
 //!
 //! Not here: what a job does. Handlers live with those who registered the topic.
 
-mod about;
 pub mod asset;
-mod choose;
-mod claim;
-mod config;
-mod configurator;
-mod cron;
 mod error;
-mod floor;
-mod follower;
-mod handler;
+mod follower_loop;
 mod job;
-mod look;
+mod job_claim;
+mod job_executor;
+mod job_handler;
+mod job_query;
+mod job_queue;
+mod job_schedule;
+mod job_selection;
+mod job_subject;
+mod job_worker;
 pub mod mount;
-mod osgi;
+mod osgi_config;
+mod osgi_config_watcher;
 #[cfg(test)]
-mod plan;
-mod pool;
-mod queue;
-mod round;
-mod schedule;
+mod query_plan;
+mod queue_config;
+mod schedule_rule;
+mod schema;
 mod sql;
-mod table;
+mod thread_pool;
 mod topic;
-mod worker;
+mod worker_round;
 pub mod workflow;
 
-pub use claim::Claim;
-pub use config::{
-    EXTERNAL_TOPIC, MAIN_QUEUE, MAIN_QUEUE_PID, MAINTENANCE_TOPIC, MaxParallel, QUEUE_FACTORY,
-    QueueConfig, QueueKind, QueueOf, QueueSet, TIMEOUT_TOPIC, TRANSIENT_TOPIC, WORKFLOW_TOPIC,
-    default_queues,
+pub use error::{Error, Result, format_error_chain};
+pub use follower_loop::{ChangesAfterCursor, FollowerLoop, read_changes_after};
+pub use job::{Job, JobId, JobPriority, JobProgress, JobState, NewJob};
+pub use job_claim::JobClaim;
+pub use job_handler::{JobContext, JobHandler, JobOutcome};
+pub use job_query::{JobFilter, TopicStatistics, WorkerProcess};
+pub use job_queue::{JobQueues, MAX_JOB_PROPERTIES_BYTES};
+pub use job_schedule::JobSchedule;
+pub use job_worker::{JobWorker, JobWorkerOptions, RemovalClock};
+pub use osgi_config::{
+    ConfigFault, OSGI_CONFIG_NODE_TYPE, OsgiConfig, OsgiConfigs, can_change_configs,
+    set_queue_property,
 };
-pub use configurator::Configurator;
-pub use cron::{Cron, Rule};
-pub use error::{Error, Result, chain};
-pub use follower::{Behind, Rounds, changes_behind};
-pub use handler::{Handler, JobContext, Outcome};
-pub use job::{Job, JobId, JobState, NewJob, Priority, Progress};
-pub use look::{JobFilter, TopicStatistics, WorkerProcess};
-pub use osgi::{CONFIG_TYPE, ConfigFault, Configs, OsgiConfig, is_config_path, set_queue_property};
-pub use queue::{MAX_PROPERTIES_BYTES, Queues};
-pub use schedule::Schedule;
+pub use osgi_config_watcher::OsgiConfigWatcher;
+pub use queue_config::{
+    EXTERNAL_TOPIC, MAIN_QUEUE, MAIN_QUEUE_PID, MAINTENANCE_TOPIC, MaxParallel, QUEUE_FACTORY,
+    QueueConfig, QueueKind, QueueSet, ResolvedQueue, TIMEOUT_TOPIC, TRANSIENT_TOPIC,
+    WORKFLOW_TOPIC, default_queues,
+};
+pub use schedule_rule::{CronExpression, ScheduleRule};
+pub use schema::JOB_MIGRATIONS;
 #[doc(hidden)]
-pub use sql::CutSide;
-pub use table::MIGRATIONS;
-pub use topic::{MAX_TOPIC_BYTES, TopicPattern, aem_names, check_topic, own_topic, topic_part};
-pub use worker::{RemovalClock, Worker, WorkerOptions};
+pub use sql::WriteCutSide;
+pub use topic::{
+    MAX_TOPIC_BYTES, TopicPattern, aem_topic_names, check_topic, escape_topic_part,
+    topic_of_aem_name,
+};

@@ -10,55 +10,55 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AnyPool, Row};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::job::Progress;
-use crate::{Error, Job, JobId, JobState, Priority, Result};
+use crate::job::JobProgress;
+use crate::{Error, Job, JobId, JobPriority, JobState, Result};
 
 /// A transaction that writes. In SQLite only one of this process is open at a time: two would wait for each other by
 /// sleeping.
-pub(crate) struct Transaction {
-    inner: sqlx::Transaction<'static, sqlx::Any>,
-    writes: Arc<Writes>,
-    _turn: Option<OwnedMutexGuard<()>>,
+pub(crate) struct WriteTransaction {
+    sql_transaction: sqlx::Transaction<'static, sqlx::Any>,
+    writes: Arc<DatabaseWrites>,
+    _write_guard: Option<OwnedMutexGuard<()>>,
 }
 
 /// The writes of a process: each statement or transaction that is one on disk. Counted, and cut off where a test says so.
 #[derive(Debug, Default)]
-pub(crate) struct Writes {
-    done: AtomicU64,
+pub(crate) struct DatabaseWrites {
+    completed_count: AtomicU64,
     /// The write at which the process counts as killed; 0 for none.
-    cut: AtomicU64,
+    cut_at: AtomicU64,
     /// Whether that write still happens.
     is_cut_after: AtomicBool,
 }
 
-impl Writes {
-    pub(crate) fn count(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+impl DatabaseWrites {
+    pub(crate) fn write_count(&self) -> u64 {
+        self.completed_count.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn cut(&self, at: u64, side: CutSide) {
-        self.is_cut_after.store(side == CutSide::After, Ordering::Relaxed);
-        self.cut.store(self.count() + at, Ordering::Relaxed);
+    pub(crate) fn cut_off_at(&self, at: u64, side: WriteCutSide) {
+        self.is_cut_after.store(side == WriteCutSide::After, Ordering::Relaxed);
+        self.cut_at.store(self.write_count() + at, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_cut(&self) -> bool {
-        let cut = self.cut.load(Ordering::Relaxed);
-        cut > 0 && self.count() >= cut
+    pub(crate) fn is_cut_off(&self) -> bool {
+        let cut = self.cut_at.load(Ordering::Relaxed);
+        cut > 0 && self.write_count() >= cut
     }
 
     /// Refuses what a killed process would not do.
-    pub(crate) fn check(&self) -> Result<(), sqlx::Error> {
-        if self.is_cut() { Err(sqlx::Error::PoolClosed) } else { Ok(()) }
+    pub(crate) fn check_cut_off(&self) -> Result<(), sqlx::Error> {
+        if self.is_cut_off() { Err(sqlx::Error::PoolClosed) } else { Ok(()) }
     }
 
     /// Does one write.
-    pub(crate) async fn one<T>(
+    pub(crate) async fn perform_write<T>(
         &self,
         write: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, sqlx::Error> {
-        self.check()?;
-        let number = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        if number != self.cut.load(Ordering::Relaxed) {
+        self.check_cut_off()?;
+        let number = self.completed_count.fetch_add(1, Ordering::Relaxed) + 1;
+        if number != self.cut_at.load(Ordering::Relaxed) {
             return write.await;
         }
         if self.is_cut_after.load(Ordering::Relaxed) {
@@ -70,52 +70,52 @@ impl Writes {
 
 /// On which side of a write a process is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CutSide {
+pub enum WriteCutSide {
     /// The write does not happen.
     Before,
     /// It happens, and nobody hears of it.
     After,
 }
 
-impl Transaction {
+impl WriteTransaction {
     pub(crate) fn new(
         inner: sqlx::Transaction<'static, sqlx::Any>,
-        writes: Arc<Writes>,
+        writes: Arc<DatabaseWrites>,
         turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
-        Self { inner, writes, _turn: turn }
+        Self { sql_transaction: inner, writes, _write_guard: turn }
     }
 
     pub(crate) async fn commit(self) -> Result<(), sqlx::Error> {
-        let Self { inner, writes, _turn } = self;
-        writes.one(inner.commit()).await
+        let Self { sql_transaction: inner, writes, _write_guard: _turn } = self;
+        writes.perform_write(inner.commit()).await
     }
 }
 
-impl Deref for Transaction {
+impl Deref for WriteTransaction {
     type Target = AnyConnection;
 
     fn deref(&self) -> &AnyConnection {
-        &self.inner
+        &self.sql_transaction
     }
 }
 
-impl DerefMut for Transaction {
+impl DerefMut for WriteTransaction {
     fn deref_mut(&mut self) -> &mut AnyConnection {
-        &mut self.inner
+        &mut self.sql_transaction
     }
 }
 
 /// Which database is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum SqlDialect {
     Sqlite,
     Postgres,
 }
 
-impl Dialect {
+impl SqlDialect {
     /// Finds out from the address of a pool.
-    pub(crate) fn of(pool: &AnyPool) -> Self {
+    pub(crate) fn of_pool(pool: &AnyPool) -> Self {
         if pool.connect_options().database_url.scheme().starts_with("postgres") {
             Self::Postgres
         } else {
@@ -125,7 +125,7 @@ impl Dialect {
 
     /// Returns how a transaction that will write begins. In SQLite one that begins by reading would fail at once when
     /// another one writes, instead of waiting for it.
-    pub(crate) fn begin(self) -> &'static str {
+    pub(crate) fn begin_write_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
             Self::Postgres => "BEGIN",
@@ -133,7 +133,7 @@ impl Dialect {
     }
 
     /// Returns what a choice of rows ends with, so that workers do not wait for each other.
-    pub(crate) fn skip_locked(self) -> &'static str {
+    pub(crate) fn skip_locked_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "",
             Self::Postgres => " FOR UPDATE SKIP LOCKED",
@@ -150,55 +150,55 @@ macro_rules! runs {
 }
 pub(crate) use runs;
 
-pub(crate) fn database(action: &'static str) -> impl Fn(sqlx::Error) -> Error {
+pub(crate) fn database_error(action: &'static str) -> impl Fn(sqlx::Error) -> Error {
     move |source| Error::Database { action, source }
 }
 
 /// Writes a time as milliseconds since 1970; earlier ones do not occur.
-pub(crate) fn millis(time: SystemTime) -> i64 {
-    span_millis(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+pub(crate) fn to_epoch_millis(time: SystemTime) -> i64 {
+    duration_to_millis(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
-pub(crate) fn span_millis(span: Duration) -> i64 {
+pub(crate) fn duration_to_millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX / 4)
 }
 
-pub(crate) fn time(millis: i64) -> SystemTime {
+pub(crate) fn from_epoch_millis(millis: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis.unsigned_abs())
 }
 
 /// Joins numbers for an `IN` list.
-pub(crate) fn numbers(ids: impl IntoIterator<Item = JobId>) -> String {
+pub(crate) fn join_job_ids(ids: impl IntoIterator<Item = JobId>) -> String {
     ids.into_iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// Returns `$first, …` for an `IN` list of `count` texts.
-pub(crate) fn places(first: usize, count: usize) -> String {
+/// Returns `$first, …` for an `IN` list of `write_count` texts.
+pub(crate) fn sql_placeholders(first: usize, count: usize) -> String {
     (first..first + count).map(|place| format!("${place}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(crate) fn progress_json(progress: &Progress) -> String {
-    json!({ "done": progress.done, "total": progress.total, "message": progress.message })
+pub(crate) fn progress_to_json(progress: &JobProgress) -> String {
+    json!({ "done": progress.completed, "total": progress.total, "message": progress.message })
         .to_string()
 }
 
-fn progress_of(text: &str) -> Option<Progress> {
+fn parse_progress(text: &str) -> Option<JobProgress> {
     let value: Value = serde_json::from_str(text).ok()?;
     let number = |name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
     let message = value.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
-    Some(Progress { done: number("done"), total: number("total"), message })
+    Some(JobProgress { completed: number("done"), total: number("total"), message })
 }
 
-pub(crate) fn job_of(row: &AnyRow) -> Result<Job> {
+pub(crate) fn job_from_row(row: &AnyRow) -> Result<Job> {
     let action = "read a job";
-    let id: i64 = row.try_get("id").map_err(database(action))?;
-    let text = |name: &str| row.try_get::<String, _>(name).map_err(database(action));
+    let id: i64 = row.try_get("id").map_err(database_error(action))?;
+    let text = |name: &str| row.try_get::<String, _>(name).map_err(database_error(action));
     let text_or_none =
-        |name: &str| row.try_get::<Option<String>, _>(name).map_err(database(action));
-    let number = |name: &str| row.try_get::<i64, _>(name).map_err(database(action));
+        |name: &str| row.try_get::<Option<String>, _>(name).map_err(database_error(action));
+    let number = |name: &str| row.try_get::<i64, _>(name).map_err(database_error(action));
     let time_or_none = |name: &str| -> Result<Option<SystemTime>> {
-        let number = row.try_get::<Option<i64>, _>(name).map_err(database(action))?;
-        Ok(number.map(time))
+        let number = row.try_get::<Option<i64>, _>(name).map_err(database_error(action))?;
+        Ok(number.map(from_epoch_millis))
     };
     let state = text("state")?;
     Ok(Job {
@@ -207,17 +207,17 @@ pub(crate) fn job_of(row: &AnyRow) -> Result<Job> {
         properties: serde_json::from_str(&text("payload")?)
             .map_err(|source| Error::Payload { id, source })?,
         key: text_or_none("job_key")?,
-        priority: Priority::of_rank(number("priority")?),
+        priority: JobPriority::from_rank(number("priority")?),
         tenant: text("tenant")?,
-        state: JobState::find(&state).unwrap_or(JobState::Queued),
+        state: JobState::from_name(&state).unwrap_or(JobState::Queued),
         attempt: u32::try_from(number("attempt")?.max(0)).unwrap_or(u32::MAX),
-        run_at: time(number("run_at")?),
-        created: time(number("created")?),
-        started: time_or_none("started")?,
-        ended: time_or_none("ended")?,
+        run_at: from_epoch_millis(number("run_at")?),
+        created_at: from_epoch_millis(number("created")?),
+        started_at: time_or_none("started")?,
+        ended_at: time_or_none("ended")?,
         user: text("created_by")?,
         worker: text_or_none("worker")?,
-        progress: text_or_none("progress")?.and_then(|text| progress_of(&text)),
+        progress: text_or_none("progress")?.and_then(|text| parse_progress(&text)),
         last_error: text_or_none("last_error")?,
     })
 }

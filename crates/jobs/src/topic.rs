@@ -12,7 +12,7 @@ use crate::{Error, Result};
 pub const MAX_TOPIC_BYTES: usize = 512;
 
 /// Topics of work that comes with the program, with what they are called in AEM, where workflow models do it.
-const AEM_NAMES: [(&str, &[&str]); 1] = [(
+const AEM_TOPIC_NAMES: [(&str, &[&str]); 1] = [(
     "dam/update_asset",
     &[
         "com/adobe/granite/workflow/job/etc/workflow/models/dam/update_asset/jcr_content/model",
@@ -22,34 +22,34 @@ const AEM_NAMES: [(&str, &[&str]); 1] = [(
 
 /// Returns what a topic of this program is called in AEM. A queue that takes one of these takes the topic.
 #[must_use]
-pub fn aem_names(topic: &str) -> &'static [&'static str] {
-    let known = AEM_NAMES.iter().find(|(own, _)| *own == topic);
+pub fn aem_topic_names(topic: &str) -> &'static [&'static str] {
+    let known = AEM_TOPIC_NAMES.iter().find(|(own, _)| *own == topic);
     known.map_or(&[], |(_, names)| names)
 }
 
 /// Returns the topic that jobs have for what somebody calls as AEM does.
 #[must_use]
-pub fn own_topic(named: &str) -> &str {
-    let known = AEM_NAMES.iter().find(|(_, names)| names.contains(&named));
+pub fn topic_of_aem_name(named: &str) -> &str {
+    let known = AEM_TOPIC_NAMES.iter().find(|(_, names)| names.contains(&named));
     known.map_or(named, |(own, _)| own)
 }
 
 /// Refuses what is no topic: parts of letters, digits, `_`, `-`, `.`, `:`, `{`, `}` and `~`, joined by `/`.
 ///
 /// # Errors
-/// [`Error::Topic`].
+/// [`Error::InvalidTopic`].
 pub fn check_topic(topic: &str) -> Result<()> {
     let is_fine = |character: char| character.is_alphanumeric() || "_-.:{}~".contains(character);
     let is_part = |part: &str| !part.is_empty() && part.chars().all(is_fine);
     if topic.len() <= MAX_TOPIC_BYTES && topic.split('/').all(is_part) {
         return Ok(());
     }
-    Err(Error::Topic(topic.chars().take(MAX_TOPIC_BYTES).collect()))
+    Err(Error::InvalidTopic(topic.chars().take(MAX_TOPIC_BYTES).collect()))
 }
 
 /// Makes a part of a topic of any text, such as a node path: what no topic may hold becomes `_`.
 #[must_use]
-pub fn topic_part(text: &str) -> String {
+pub fn escape_topic_part(text: &str) -> String {
     let kept = |character: char| {
         if character.is_alphanumeric() || "_-./".contains(character) { character } else { '_' }
     };
@@ -61,49 +61,49 @@ pub fn topic_part(text: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TopicPattern {
     text: String,
-    rule: Rule,
+    rule: TopicRule,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Rule {
+enum TopicRule {
     /// This topic.
     Exact(String),
     /// Topics one level below; the text ends in `/`.
     Children(String),
     /// Topics any number of levels below; the text ends in `/` unless it is empty.
-    Below(String),
+    Descendants(String),
 }
 
 impl TopicPattern {
     /// Reads a pattern of a queue, as Sling does: `a/b` is exact, `a/b/.` and `a/b.` are the topics directly below,
     /// `a/b/*` and `a/b*` all below, `*` all there are.
     #[must_use]
-    pub fn of_queue(text: &str) -> Self {
+    pub fn parse_queue_pattern(text: &str) -> Self {
         let text = text.trim();
         let rule = if let Some(parent) = text.strip_suffix('.') {
-            Rule::Children(folder(parent))
+            TopicRule::Children(with_trailing_slash(parent))
         } else if let Some(parent) = text.strip_suffix('*') {
-            Rule::Below(folder(parent))
+            TopicRule::Descendants(with_trailing_slash(parent))
         } else {
-            Rule::Exact(text.to_owned())
+            TopicRule::Exact(text.to_owned())
         };
         Self { text: text.to_owned(), rule }
     }
 
     /// Reads a pattern of a handler: `a/b` is exact, `a/b/*` are the topics directly below, `a/b/**` all below.
     #[must_use]
-    pub fn of_handler(text: &str) -> Self {
+    pub fn parse_handler_pattern(text: &str) -> Self {
         let text = text.trim();
         let rule = if let Some(parent) = text.strip_suffix("**") {
-            Rule::Below(folder(parent))
+            TopicRule::Descendants(with_trailing_slash(parent))
         } else if let Some(parent) = text.strip_suffix('*') {
             if parent.is_empty() {
-                Rule::Below(String::new())
+                TopicRule::Descendants(String::new())
             } else {
-                Rule::Children(folder(parent))
+                TopicRule::Children(with_trailing_slash(parent))
             }
         } else {
-            Rule::Exact(text.to_owned())
+            TopicRule::Exact(text.to_owned())
         };
         Self { text: text.to_owned(), rule }
     }
@@ -117,13 +117,13 @@ impl TopicPattern {
     /// Returns the part of the topic that the wildcard stands for, if the pattern covers the topic: nothing of it for an
     /// exact one.
     #[must_use]
-    pub fn matched<'t>(&self, topic: &'t str) -> Option<&'t str> {
+    pub fn wildcard_match<'t>(&self, topic: &'t str) -> Option<&'t str> {
         match &self.rule {
-            Rule::Exact(exact) => (exact == topic).then_some(""),
-            Rule::Below(folder) => {
+            TopicRule::Exact(exact) => (exact == topic).then_some(""),
+            TopicRule::Descendants(folder) => {
                 topic.strip_prefix(folder.as_str()).filter(|rest| !rest.is_empty())
             }
-            Rule::Children(folder) => topic
+            TopicRule::Children(folder) => topic
                 .strip_prefix(folder.as_str())
                 .filter(|rest| !rest.is_empty() && !rest.contains('/')),
         }
@@ -132,22 +132,22 @@ impl TopicPattern {
     /// Tells whether the pattern covers a topic.
     #[must_use]
     pub fn covers(&self, topic: &str) -> bool {
-        self.matched(topic).is_some()
+        self.wildcard_match(topic).is_some()
     }
 
     /// Returns how closely the pattern describes what it covers; exact ones are closest, then longer ones.
     #[must_use]
-    pub fn closeness(&self) -> (u8, usize) {
+    pub fn specificity(&self) -> (u8, usize) {
         match &self.rule {
-            Rule::Exact(exact) => (2, exact.len()),
-            Rule::Children(folder) => (1, folder.len() * 2 + 1),
-            Rule::Below(folder) => (1, folder.len() * 2),
+            TopicRule::Exact(exact) => (2, exact.len()),
+            TopicRule::Children(folder) => (1, folder.len() * 2 + 1),
+            TopicRule::Descendants(folder) => (1, folder.len() * 2),
         }
     }
 }
 
 /// Ends the folder of a wildcard with a slash, but for that of all topics.
-fn folder(parent: &str) -> String {
+fn with_trailing_slash(parent: &str) -> String {
     if parent.is_empty() || parent.ends_with('/') {
         parent.to_owned()
     } else {
@@ -160,7 +160,11 @@ mod tests {
     use super::*;
 
     fn queue(pattern: &str, topic: &str, matched: Option<&str>) {
-        assert_eq!(TopicPattern::of_queue(pattern).matched(topic), matched, "{pattern} {topic}");
+        assert_eq!(
+            TopicPattern::parse_queue_pattern(pattern).wildcard_match(topic),
+            matched,
+            "{pattern} {topic}"
+        );
     }
 
     #[test]
@@ -196,7 +200,7 @@ mod tests {
     fn handlers_cover_topics_as_in_sling() {
         let check = |pattern: &str, topic: &str, expected: bool| {
             assert_eq!(
-                TopicPattern::of_handler(pattern).covers(topic),
+                TopicPattern::parse_handler_pattern(pattern).covers(topic),
                 expected,
                 "{pattern} {topic}"
             );
@@ -213,7 +217,7 @@ mod tests {
     #[test]
     fn closer_patterns_are_known() {
         let closer = |left: &str, right: &str| {
-            let closeness = |text: &str| TopicPattern::of_queue(text).closeness();
+            let closeness = |text: &str| TopicPattern::parse_queue_pattern(text).specificity();
             assert!(closeness(left) > closeness(right), "{left} {right}");
         };
         closer("a/b/c", "a/b/c/d/*");
@@ -225,12 +229,12 @@ mod tests {
 
     #[test]
     fn uploads_are_known_by_the_names_of_aem() {
-        let names = aem_names("dam/update_asset");
+        let names = aem_topic_names("dam/update_asset");
         assert_eq!(names.len(), 2);
-        assert!(names.iter().all(|name| own_topic(name) == "dam/update_asset"));
-        assert_eq!(own_topic("dam/update_asset"), "dam/update_asset");
-        assert_eq!(own_topic("a/b"), "a/b");
-        assert!(aem_names("a/b").is_empty());
+        assert!(names.iter().all(|name| topic_of_aem_name(name) == "dam/update_asset"));
+        assert_eq!(topic_of_aem_name("dam/update_asset"), "dam/update_asset");
+        assert_eq!(topic_of_aem_name("a/b"), "a/b");
+        assert!(aem_topic_names("a/b").is_empty());
     }
 
     #[test]
@@ -241,6 +245,9 @@ mod tests {
         for bad in ["", "/a", "a/", "a//b", "a b", "a/*", &"x".repeat(MAX_TOPIC_BYTES + 1)] {
             check_topic(bad).unwrap_err();
         }
-        assert_eq!(topic_part("/etc/models/x/jcr:content/model"), "etc/models/x/jcr_content/model");
+        assert_eq!(
+            escape_topic_part("/etc/models/x/jcr:content/model"),
+            "etc/models/x/jcr_content/model"
+        );
     }
 }

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tympan_lab::get::Get;
-use tympan_lab::report::{Report, plain};
+use tympan_lab::get_load::GetLoad;
+use tympan_lab::report::{RunReport, report_to_plain_text};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -12,17 +12,17 @@ fn main() -> ExitCode {
     let (Some(url), Some(users), Some(seconds)) = (words.first(), number(1), number(2)) else {
         return ExitCode::from(2);
     };
-    let load = Get {
+    let load = GetLoad {
         urls: vec![url.clone()],
         users: users as usize,
         duration: Some(Duration::from_secs_f64(seconds)),
         rate: number(3),
         workers: 1,
-        ..Get::default()
+        ..GetLoad::default()
     };
     let Ok(results) = load.run() else { return ExitCode::from(3) };
-    let report = Report { title: url, results: &results, goals: &[], is_own: true };
+    let report = RunReport { title: url, results: &results, judged_goals: &[], is_own_load: true };
     use std::io::Write as _;
-    std::io::stdout().write_all(plain(&report).as_bytes()).ok();
+    std::io::stdout().write_all(report_to_plain_text(&report).as_bytes()).ok();
     ExitCode::SUCCESS
 }

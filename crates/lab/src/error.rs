@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use crate::finding::Finding;
+use crate::finding::FileFinding;
 
 /// Why a run, a plan or an analysis did not come about.
 #[derive(Debug, thiserror::Error)]
@@ -9,7 +9,7 @@ pub enum Error {
     #[error(
         "`{url}` is no URL that a load can go to: {reason}; expected `http://host[:port]/path` or `https://...`"
     )]
-    Url {
+    InvalidUrl {
         /// The address as it was given.
         url: String,
         /// What is wrong.
@@ -25,8 +25,8 @@ pub enum Error {
     },
     /// A file cannot be read or written.
     #[error("cannot {verb} `{}`", path.display())]
-    File {
-        /// `read` or `write`.
+    FileAccess {
+        /// `read_failed` or `write_failed`.
         verb: &'static str,
         /// The file.
         path: PathBuf,
@@ -34,35 +34,35 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A plan, a goals file or a log has faults; nothing was run.
-    #[error("{}", list(.0))]
-    Refused(Vec<Finding>),
+    #[error("{}", format_findings(.0))]
+    InvalidFile(Vec<FileFinding>),
     /// The input does not hold what the analysis needs.
     #[error("{0}")]
-    Input(String),
+    UnusableInput(String),
     /// The system gave no epoll, thread or socket.
     #[error("cannot start the load engine")]
     Engine(#[source] std::io::Error),
     /// A target gave no whole answer.
     #[error("`{url}` gave no answer: {reason}")]
-    Unanswered {
+    NoResponse {
         /// What was asked for.
         url: String,
         /// What happened instead.
         reason: String,
     },
     /// A program that was to be measured failed.
-    #[error("`{command}` {outcome}{}", last_words(.said))]
-    Program {
+    #[error("`{command}` {outcome}{}", stderr_suffix(.stderr_tail))]
+    ProgramFailed {
         /// The words that started it.
         command: String,
         /// How it ended.
         outcome: String,
         /// The end of what it wrote to standard error.
-        said: String,
+        stderr_tail: String,
     },
     /// Agents, or their controller, cannot be reached or went away.
     #[error("{0}")]
-    Fleet(String),
+    FleetConnection(String),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
@@ -72,23 +72,23 @@ impl Error {
     /// Reports whether the fault lies in what the caller gave, not in the system or the target.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Url { .. } | Self::Refused(_) | Self::Input(_))
+        matches!(self, Self::InvalidUrl { .. } | Self::InvalidFile(_) | Self::UnusableInput(_))
     }
 
-    pub(crate) fn read(path: &std::path::Path, source: std::io::Error) -> Self {
-        Self::File { verb: "read", path: path.to_owned(), source }
+    pub(crate) fn read_failed(path: &std::path::Path, source: std::io::Error) -> Self {
+        Self::FileAccess { verb: "read", path: path.to_owned(), source }
     }
 
-    pub(crate) fn write(path: &std::path::Path, source: std::io::Error) -> Self {
-        Self::File { verb: "write", path: path.to_owned(), source }
+    pub(crate) fn write_failed(path: &std::path::Path, source: std::io::Error) -> Self {
+        Self::FileAccess { verb: "write", path: path.to_owned(), source }
     }
 }
 
-fn last_words(text: &str) -> String {
+fn stderr_suffix(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("; it said: {text}") }
 }
 
-fn list(findings: &[Finding]) -> String {
+fn format_findings(findings: &[FileFinding]) -> String {
     let count = findings.len();
     let mut text = String::new();
     for finding in findings {

@@ -27,33 +27,33 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::calculate::parse_duration;
-use crate::get::Get;
-use crate::plan::{Plan, Run};
-use crate::program::Program;
-use crate::record::Results;
-use crate::record::summariser::{Tally, line};
-use crate::{Error, Finding, Result, honesty};
+use crate::calculator::parse_duration;
+use crate::get_load::GetLoad;
+use crate::measurement::RunResults;
+use crate::measurement::summariser::{SummaryTally, format_summary_line};
+use crate::plan::{RunOptions, TestPlan};
+use crate::program::MeasuredProgram;
+use crate::{Error, FileFinding, Result, result_validity};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ExperimentFile {
     name: String,
     #[serde(default = "two")]
     rounds: usize,
-    load: Load,
-    event: Option<Event>,
-    before: Side,
-    after: Side,
+    load: ExperimentLoad,
+    event: Option<ExperimentEvent>,
+    before: ExperimentArrangement,
+    after: ExperimentArrangement,
 }
 
-fn two() -> usize {
+fn default_rounds() -> usize {
     2
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Load {
+struct ExperimentLoad {
     plan: Option<PathBuf>,
     properties: HashMap<String, String>,
     urls: Vec<String>,
@@ -64,35 +64,35 @@ struct Load {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Event {
+struct ExperimentEvent {
     at: String,
     run: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Side {
+struct ExperimentArrangement {
     setup: Vec<String>,
     requests: Option<PathBuf>,
 }
 
 /// What is done, read and checked.
 #[derive(Debug)]
-pub struct Experiment {
+pub struct LoadExperiment {
     /// Its name.
     pub name: String,
     /// How often each arrangement is measured.
     pub rounds: usize,
-    file: File,
-    folder: PathBuf,
-    event_at: Duration,
+    definition: ExperimentFile,
+    base_folder: PathBuf,
+    event_delay: Duration,
 }
 
 /// One measurement of one arrangement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trial {
+pub struct ExperimentTrial {
     /// Whether this is the second arrangement.
-    pub is_after: bool,
+    pub is_after_arrangement: bool,
     /// JMeter's summary line.
     pub summary: String,
     /// Requests per second that were answered without an error.
@@ -104,24 +104,27 @@ pub struct Trial {
     /// Share of errors.
     pub error_rate: f64,
     /// Requests that reached the publisher since the event.
-    pub reached: Option<u64>,
+    pub publisher_requests: Option<u64>,
     /// Why it is no measurement of the target, if it is none.
     pub doubts: Vec<String>,
 }
 
 /// What an experiment came to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Findings {
+pub struct ExperimentResults {
     /// All measurements, in their order.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<ExperimentTrial>,
     /// Requests per second, after divided by before, per round.
     pub gains: Vec<f64>,
 }
 
-impl Findings {
-    fn of(trials: Vec<Trial>) -> Self {
+impl ExperimentResults {
+    fn from_trials(trials: Vec<ExperimentTrial>) -> Self {
         let side = |is_after| {
-            trials.iter().filter(move |trial| trial.is_after == is_after).map(|trial| trial.rate)
+            trials
+                .iter()
+                .filter(move |trial| trial.is_after_arrangement == is_after)
+                .map(|trial| trial.rate)
         };
         let gains = side(false)
             .zip(side(true))
@@ -143,7 +146,7 @@ impl Findings {
             let times: Vec<f64> = self
                 .trials
                 .iter()
-                .filter(|trial| trial.is_after == is_after)
+                .filter(|trial| trial.is_after_arrangement == is_after)
                 .map(|trial| trial.mean_ms)
                 .collect();
             times.iter().sum::<f64>() / times.len().max(1) as f64
@@ -152,24 +155,24 @@ impl Findings {
     }
 }
 
-impl Experiment {
-    /// Reads an experiment; names of files count from `folder`.
+impl LoadExperiment {
+    /// Reads an experiment; names of files count from `base_folder`.
     ///
     /// # Errors
-    /// [`Error::Refused`].
-    pub fn read(text: &str, name: &str, folder: &Path) -> Result<Self> {
+    /// [`Error::InvalidFile`].
+    pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self> {
         let refuse = |line: usize, message: String| {
-            Error::Refused(vec![Finding {
+            Error::InvalidFile(vec![FileFinding {
                 file: name.to_owned(),
                 line: u32::try_from(line).unwrap_or(0),
                 column: 1,
                 message,
             }])
         };
-        let file: File = toml::from_str(text).map_err(|error| {
+        let file: ExperimentFile = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let line = text.get(..at).unwrap_or_default().matches('\n').count() + 1;
-            refuse(line, error.message().to_owned())
+            refuse(format_summary_line, error.message().to_owned())
         })?;
         if file.load.plan.is_some() != file.load.urls.is_empty() {
             return Err(refuse(0, "`load` names either a `plan` or `urls`".to_owned()));
@@ -190,130 +193,138 @@ impl Experiment {
         Ok(Self {
             name: file.name.clone(),
             rounds: file.rounds,
-            folder: folder.to_owned(),
-            event_at: event_at.unwrap_or_default(),
-            file,
+            base_folder: folder.to_owned(),
+            event_delay: event_at.unwrap_or_default(),
+            definition: file,
         })
     }
 
     /// Carries it out; `tell` hears each trial.
     ///
     /// # Errors
-    /// [`Error::Program`] if a setup or the event fails; what a plan or a load returns.
-    pub fn run(&self, tell: &mut dyn FnMut(&Trial)) -> Result<Findings> {
+    /// [`Error::MeasuredProgram`] if a setup or the event fails; what a plan or a load returns.
+    pub fn run(&self, tell: &mut dyn FnMut(&ExperimentTrial)) -> Result<ExperimentResults> {
         let mut trials = Vec::new();
         for _ in 0..self.rounds {
-            for (is_after, side) in [(false, &self.file.before), (true, &self.file.after)] {
-                let trial = self.trial(is_after, side)?;
+            for (is_after, side) in
+                [(false, &self.definition.before), (true, &self.definition.after)]
+            {
+                let trial = self.run_trial(is_after, side)?;
                 tell(&trial);
                 trials.push(trial);
             }
         }
-        Ok(Findings::of(trials))
+        Ok(ExperimentResults::from_trials(trials))
     }
 
-    fn trial(&self, is_after: bool, side: &Side) -> Result<Trial> {
+    fn run_trial(&self, is_after: bool, side: &ExperimentArrangement) -> Result<ExperimentTrial> {
         for command in &side.setup {
-            self.shell(command)?;
+            self.run_shell_command(command)?;
         }
-        let log = side.requests.as_ref().map(|path| self.folder.join(path));
+        let log = side.requests.as_ref().map(|path| self.base_folder.join(path));
         let ((results, faults), end) =
-            std::thread::scope(|scope| -> Result<((Results, Vec<String>), u64)> {
-                let event = scope.spawn(|| self.event(log.as_deref()));
-                let load = self.load();
-                let end =
-                    event.join().map_err(|_| Error::Input("the event broke off".to_owned()))?;
+            std::thread::scope(|scope| -> Result<((RunResults, Vec<String>), u64)> {
+                let event = scope.spawn(|| self.trigger_event(log.as_deref()));
+                let load = self.run_load();
+                let end = event
+                    .join()
+                    .map_err(|_| Error::UnusableInput("the event broke off".to_owned()))?;
                 Ok((load?, end?))
             })?;
-        let total = results.total();
-        let mut doubts = honesty::doubts(&results);
+        let total = results.total_stats();
+        let mut doubts = result_validity::validity_doubts(&results);
         doubts.extend(faults);
-        if total.statuses.keys().all(|status| *status == 0) {
+        if total.status_counts.keys().all(|status| *status == 0) {
             doubts.push("the target never answered".to_owned());
         }
         let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-        Ok(Trial {
-            is_after,
-            summary: summary(&results),
-            rate: results.rate(total.count().saturating_sub(total.errors)),
-            mean_ms: ms(total.response.mean()),
-            max_ms: ms(total.response.max()),
+        Ok(ExperimentTrial {
+            is_after_arrangement: is_after,
+            summary: jmeter_summary_line(&results),
+            rate: results.rate_of(total.count().saturating_sub(total.error_count)),
+            mean_ms: ms(total.response_times.mean()),
+            max_ms: ms(total.response_times.max()),
             error_rate: total.error_rate(),
-            reached: log.as_deref().map(|path| entries(path, end)).transpose()?,
+            publisher_requests: log
+                .as_deref()
+                .map(|path| count_log_entries(path, end))
+                .transpose()?,
             doubts,
         })
     }
 
-    fn shell(&self, command: &str) -> Result<()> {
-        let folder = self.folder.display().to_string();
+    fn run_shell_command(&self, command: &str) -> Result<()> {
+        let folder = self.base_folder.display().to_string();
         let folder = if folder.is_empty() { ".".to_owned() } else { folder };
         let words = ["sh", "-c", "cd \"$1\" && eval \"$2\"", "sh", &folder, command];
-        Program { words: words.map(str::to_owned).to_vec(), metric: None }.measure().map(drop)
+        MeasuredProgram { words: words.map(str::to_owned).to_vec(), metric: None }
+            .measure()
+            .map(drop)
     }
 
     /// Waits for the event's moment and makes it happen; returns where the publisher's log ended just before.
-    fn event(&self, log: Option<&Path>) -> Result<u64> {
+    fn trigger_event(&self, log: Option<&Path>) -> Result<u64> {
         let length = || log.and_then(|path| path.metadata().ok()).map_or(0, |data| data.len());
-        let Some(event) = &self.file.event else { return Ok(length()) };
-        let at = Instant::now() + self.event_at;
+        let Some(event) = &self.definition.event else { return Ok(length()) };
+        let at = Instant::now() + self.event_delay;
         while let Some(left) =
             at.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
         {
             std::thread::sleep(left);
         }
         let before = length();
-        self.shell(&event.run)?;
+        self.run_shell_command(&event.run)?;
         Ok(before)
     }
 
-    fn load(&self) -> Result<(Results, Vec<String>)> {
-        let load = &self.file.load;
+    fn run_load(&self) -> Result<(RunResults, Vec<String>)> {
+        let load = &self.definition.load;
         if let Some(plan) = &load.plan {
-            let run = Run {
+            let run = RunOptions {
                 properties: load.properties.clone(),
                 without_listeners: true,
-                ..Run::default()
+                ..RunOptions::default()
             };
-            let outcome = Plan::load(&self.folder.join(plan))?.run(&run, &mut |_| {})?;
-            return Ok((outcome.results, outcome.faults));
+            let outcome = TestPlan::load(&self.base_folder.join(plan))?.run(&run, &mut |_| {})?;
+            return Ok((outcome.results, outcome.errors));
         }
-        let get = Get {
+        let get = GetLoad {
             urls: load.urls.clone(),
             users: load.users.unwrap_or(1),
             requests: load.requests,
             duration: load.duration.as_deref().and_then(parse_duration),
-            ..Get::default()
+            ..GetLoad::default()
         };
         Ok((get.run()?, Vec::new()))
     }
 }
 
 /// Returns JMeter's line of a whole run.
-fn summary(results: &Results) -> String {
-    let total = results.total();
+fn jmeter_summary_line(results: &RunResults) -> String {
+    let total = results.total_stats();
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let tally = Tally {
+    let tally = SummaryTally {
         count: total.count(),
-        sum_ms: ms(total.response.mean().mul_f64(total.count() as f64)),
-        min_ms: (total.count() > 0).then(|| ms(total.response.min())),
-        max_ms: ms(total.response.max()),
-        errors: total.errors,
+        sum_ms: ms(total.response_times.mean().mul_f64(total.count() as f64)),
+        min_ms: (total.count() > 0).then(|| ms(total.response_times.min())),
+        max_ms: ms(total.response_times.max()),
+        errors: total.error_count,
         first_start: None,
         last_end: 0,
     };
-    line("summary", '=', &tally, ms(results.elapsed), None)
+    format_summary_line("summary", '=', &tally, ms(results.elapsed), None)
 }
 
 /// Counts the entries of a request.log behind the byte `from`.
-fn entries(path: &Path, from: u64) -> Result<u64> {
-    let lost = |error| Error::read(path, error);
+fn count_log_entries(path: &Path, from: u64) -> Result<u64> {
+    let lost = |error| Error::read_failed(path, error);
     let mut file = std::fs::File::open(path).map_err(lost)?;
     let length = file.metadata().map_err(lost)?.len();
     file.seek(SeekFrom::Start(if length < from { 0 } else { from })).map_err(lost)?;
     let mut count = 0;
     for line in BufReader::new(file).split(b'\n') {
-        let line = line.map_err(lost)?;
-        count += u64::from(line.windows(4).any(|part| part == b" -> "));
+        let line = format_summary_line.map_err(lost)?;
+        count += u64::from(format_summary_line.windows(4).any(|part| part == b" -> "));
     }
     Ok(count)
 }
@@ -324,17 +335,17 @@ mod tests {
 
     #[test]
     fn the_source_s_gain_is_that_of_its_rounds() {
-        let trial = |is_after, rate, mean_ms| Trial {
-            is_after,
+        let trial = |is_after, rate, mean_ms| ExperimentTrial {
+            is_after_arrangement: is_after,
             summary: String::new(),
             rate,
             mean_ms,
             max_ms: 0.0,
             error_rate: 0.0,
-            reached: None,
+            publisher_requests: None,
             doubts: Vec::new(),
         };
-        let findings = Findings::of(vec![
+        let findings = ExperimentResults::from_trials(vec![
             trial(false, 578.2, 123.0),
             trial(true, 2776.4, 26.0),
             trial(false, 560.3, 129.0),

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One fault, as `file:line:column: message`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
+pub struct FileFinding {
     /// The file as the caller named it.
     pub file: String,
     /// Counted from 1; 0 if the fault is the whole file's.
@@ -15,7 +15,7 @@ pub struct Finding {
     pub message: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for FileFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 {
             return write!(f, "{}: {}", self.file, self.message);

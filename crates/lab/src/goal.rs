@@ -20,44 +20,44 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::calculate::parse_duration;
-use crate::phase::endure;
-use crate::record::{Results, Stats};
-use crate::{Error, Finding, Result};
+use crate::calculator::parse_duration;
+use crate::measurement::{RunResults, SampleStats};
+use crate::phase::endurance;
+use crate::{Error, FileFinding, Result};
 
 /// What must hold for one label.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Goal {
+pub struct LoadGoal {
     /// The label; `*` for all.
     pub label: String,
     /// What is limited.
-    pub limit: Limit,
+    pub limit: GoalLimit,
     /// From when on a run ends that misses it; never without.
     pub abort_after: Option<Duration>,
 }
 
 /// One limit.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Limit {
+pub enum GoalLimit {
     /// The share (0 to 1) of requests that must stay under a time; 1 is the longest.
-    Under(f64, Duration),
+    PercentileUnder(f64, Duration),
     /// The mean must stay under a time.
-    Mean(Duration),
+    MeanUnder(Duration),
     /// At most this share of errors, 0 to 1.
-    ErrorRate(f64),
+    MaxErrorRate(f64),
     /// At least this many requests per second that did not fail.
-    Throughput(f64),
+    MinThroughput(f64),
     /// The 95th percentile must not grow, beyond chance, by more than this share of its median in an hour.
-    Trend(f64),
+    MaxTrend(f64),
 }
 
 /// A goal beside what was measured.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
+pub struct GoalResult {
     /// The goal's label.
     pub label: String,
     /// What was wanted, in words.
-    pub wanted: String,
+    pub requirement: String,
     /// What was measured, in words.
     pub measured: String,
     /// Whether it holds.
@@ -65,26 +65,27 @@ pub struct Judged {
 }
 
 #[derive(Debug, Deserialize)]
-struct File {
+struct GoalFile {
     #[serde(default)]
     goal: BTreeMap<String, BTreeMap<Spanned<String>, Spanned<toml::Value>>>,
 }
 
 /// The keys of a goal, for the nearest one to a typing mistake.
-const KEYS: [&str; 8] = ["p70", "p95", "max", "mean", "error_rate", "throughput", "trend", ABORT];
+const GOAL_KEYS: [&str; 8] =
+    ["p70", "p95", "max", "mean", "error_rate", "throughput", "trend", ABORT_AFTER_KEY];
 /// The key that says from when on a run ends.
-const ABORT: &str = "abort_after";
+const ABORT_AFTER_KEY: &str = "abort_after";
 /// What was measured where nothing was.
-const NOTHING: &str = "none";
+const NO_MEASUREMENT: &str = "none";
 
 /// Returns the latency goal of a site: 70, 95, 99 and 100 % under 100, 300, 500 and 1000 ms.
 #[must_use]
-pub fn latency_goal() -> Vec<Goal> {
-    crate::requests::LATENCY_GOAL
+pub fn latency_goals() -> Vec<LoadGoal> {
+    crate::request_log::LATENCY_GOAL
         .iter()
-        .map(|&(share, ms)| Goal {
+        .map(|&(share, ms)| LoadGoal {
             label: "*".to_owned(),
-            limit: Limit::Under(share, Duration::from_millis(ms)),
+            limit: GoalLimit::PercentileUnder(share, Duration::from_millis(ms)),
             abort_after: None,
         })
         .collect()
@@ -93,8 +94,8 @@ pub fn latency_goal() -> Vec<Goal> {
 /// Reads goals.
 ///
 /// # Errors
-/// [`Error::Refused`] with every fault and its line.
-pub fn parse(text: &str, file: &str) -> Result<Vec<Goal>> {
+/// [`Error::InvalidFile`] with every fault and its line.
+pub fn parse_goals(text: &str, file: &str) -> Result<Vec<LoadGoal>> {
     let place = |at: usize| {
         let before = text.get(..at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
@@ -103,22 +104,22 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Goal>> {
     };
     let finding = |at: usize, message: String| {
         let (line, column) = place(at);
-        Finding { file: file.to_owned(), line, column, message }
+        FileFinding { file: file.to_owned(), line, column, message }
     };
     let table: toml::Table = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        Error::Refused(vec![finding(at, error.message().to_owned())])
+        Error::InvalidFile(vec![finding(at, error.message().to_owned())])
     })?;
-    let mut findings: Vec<Finding> = table
+    let mut findings: Vec<FileFinding> = table
         .keys()
         .filter(|key| *key != "goal")
         .map(|key| {
             finding(0, format!("unknown table `{key}`; a goals file holds `[goal.\"LABEL\"]`"))
         })
         .collect();
-    let parsed: File = toml::from_str(text).map_err(|error| {
+    let parsed: GoalFile = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        Error::Refused(vec![finding(at, error.message().to_owned())])
+        Error::InvalidFile(vec![finding(at, error.message().to_owned())])
     })?;
     let mut goals = Vec::new();
     for (label, limits) in parsed.goal {
@@ -126,7 +127,7 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Goal>> {
             (key.get_ref().as_str(), value.get_ref().as_str().unwrap_or_default(), key.span().start)
         });
         let mut note = |at, message| findings.push(finding(at, message));
-        goals.extend(of_table(&label, limits, &mut note));
+        goals.extend(parse_goal_table(&label, limits, &mut note));
     }
     if goals.is_empty() && findings.is_empty() {
         // A run that nothing judges would be told as one that met its goals.
@@ -136,26 +137,26 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Goal>> {
                 .to_owned(),
         ));
     }
-    if findings.is_empty() { Ok(goals) } else { Err(Error::Refused(findings)) }
+    if findings.is_empty() { Ok(goals) } else { Err(Error::InvalidFile(findings)) }
 }
 
 /// Returns the goals of one label's table, whose keys stand at places of a file.
-pub(crate) fn of_table<'t>(
+pub(crate) fn parse_goal_table<'t>(
     label: &str,
     limits: impl Iterator<Item = (&'t str, &'t str, usize)>,
     note: &mut dyn FnMut(usize, String),
-) -> Vec<Goal> {
+) -> Vec<LoadGoal> {
     let (mut goals, mut abort_after) = (Vec::new(), None);
     for (key, value, at) in limits {
-        if key == ABORT {
+        if key == ABORT_AFTER_KEY {
             abort_after = parse_duration(value);
             if abort_after.is_none() {
-                note(at, format!("`{ABORT}` is a time such as \"30s\", not `{value}`"));
+                note(at, format!("`{ABORT_AFTER_KEY}` is a time such as \"30s\", not `{value}`"));
             }
             continue;
         }
-        match limit(key, value) {
-            Ok(limit) => goals.push(Goal { label: label.to_owned(), limit, abort_after: None }),
+        match parse_limit(key, value) {
+            Ok(limit) => goals.push(LoadGoal { label: label.to_owned(), limit, abort_after: None }),
             Err(message) => note(at, message),
         }
     }
@@ -164,41 +165,41 @@ pub(crate) fn of_table<'t>(
 }
 
 /// Returns the first goal that ends a run as far as it has come; what nothing was measured for ends none.
-pub(crate) fn breach(goals: &[Goal], results: &Results) -> Option<String> {
-    let due = |goal: &&Goal| {
-        let is_trend = matches!(goal.limit, Limit::Trend(_));
+pub(crate) fn aborting_breach(goals: &[LoadGoal], results: &RunResults) -> Option<String> {
+    let due = |goal: &&LoadGoal| {
+        let is_trend = matches!(goal.limit, GoalLimit::MaxTrend(_));
         !is_trend && goal.abort_after.is_some_and(|after| results.elapsed >= after)
     };
-    let due: Vec<Goal> = goals.iter().filter(due).cloned().collect();
+    let due: Vec<LoadGoal> = goals.iter().filter(due).cloned().collect();
     if due.is_empty() {
         return None;
     }
-    let is_broken = |judged: &Judged| !judged.is_met && judged.measured != NOTHING;
-    let broken = judge(&due, results).into_iter().find(is_broken)?;
-    Some(format!("{}: {}, measured {}", broken.label, broken.wanted, broken.measured))
+    let is_broken = |judged: &GoalResult| !judged.is_met && judged.measured != NO_MEASUREMENT;
+    let broken = judge_goals(&due, results).into_iter().find(is_broken)?;
+    Some(format!("{}: {}, measured {}", broken.label, broken.requirement, broken.measured))
 }
 
-fn limit(key: &str, value: &str) -> Result<Limit, String> {
+fn parse_limit(key: &str, value: &str) -> Result<GoalLimit, String> {
     let time = || {
         parse_duration(value.trim_start_matches(['<', '=', ' ']))
             .ok_or_else(|| format!("`{key}` is a time such as \"300ms\", not `{value}`"))
     };
     match key {
-        "max" => time().map(|time| Limit::Under(1.0, time)),
-        "mean" => time().map(Limit::Mean),
+        "max" => time().map(|time| GoalLimit::PercentileUnder(1.0, time)),
+        "mean" => time().map(GoalLimit::MeanUnder),
         "error_rate" => value
             .trim_start_matches(['<', '=', ' '])
             .strip_suffix('%')
             .and_then(|number| number.trim().parse::<f64>().ok())
             .filter(|percent| (0.0..=100.0).contains(percent))
-            .map(|percent| Limit::ErrorRate(percent / 100.0))
+            .map(|percent| GoalLimit::MaxErrorRate(percent / 100.0))
             .ok_or_else(|| format!("`error_rate` is a share such as \"0.1%\", not `{value}`")),
         "throughput" => value
             .trim_start_matches(['>', '=', ' '])
             .strip_suffix("/s")
             .and_then(|number| number.trim().parse::<f64>().ok())
             .filter(|rate| rate.is_finite() && *rate > 0.0)
-            .map(Limit::Throughput)
+            .map(GoalLimit::MinThroughput)
             .ok_or_else(|| format!("`throughput` is a rate such as \">=200/s\", not `{value}`")),
         "trend" => value
             .trim_start_matches(['<', '=', ' '])
@@ -206,13 +207,15 @@ fn limit(key: &str, value: &str) -> Result<Limit, String> {
             .and_then(|share| share.trim().strip_suffix('%'))
             .and_then(|number| number.trim().parse::<f64>().ok())
             .filter(|percent| percent.is_finite() && *percent >= 0.0)
-            .map(|percent| Limit::Trend(percent / 100.0))
+            .map(|percent| GoalLimit::MaxTrend(percent / 100.0))
             .ok_or_else(|| format!("`trend` is a share per hour such as \"<2%/h\", not `{value}`")),
         _ => {
             let percent = key.strip_prefix('p').and_then(|digits| digits.parse::<f64>().ok());
             match percent.filter(|percent| *percent > 0.0 && *percent <= 100.0) {
-                Some(percent) => time().map(|time| Limit::Under(percent / 100.0, time)),
-                None => Err(format!("unknown limit `{key}`; known are {}", KEYS.join(", "))),
+                Some(percent) => {
+                    time().map(|time| GoalLimit::PercentileUnder(percent / 100.0, time))
+                }
+                None => Err(format!("unknown limit `{key}`; known are {}", GOAL_KEYS.join(", "))),
             }
         }
     }
@@ -220,8 +223,8 @@ fn limit(key: &str, value: &str) -> Result<Limit, String> {
 
 /// Judges a run.
 #[must_use]
-pub fn judge(goals: &[Goal], results: &Results) -> Vec<Judged> {
-    let total = results.total();
+pub fn judge_goals(goals: &[LoadGoal], results: &RunResults) -> Vec<GoalResult> {
+    let total = results.total_stats();
     goals
         .iter()
         .map(|goal| {
@@ -231,20 +234,21 @@ pub fn judge(goals: &[Goal], results: &Results) -> Vec<Judged> {
                 "*" => Some(&total),
                 _ => series.or(transaction).map(|series| &series.total),
             };
-            let is_of_time = !matches!(goal.limit, Limit::ErrorRate(_) | Limit::Throughput(_));
+            let is_of_time =
+                !matches!(goal.limit, GoalLimit::MaxErrorRate(_) | GoalLimit::MinThroughput(_));
             match stats.filter(|stats| stats.count() > 0) {
                 // A site that refuses everything at once is not a quick one.
-                Some(stats) if is_of_time && stats.errors >= stats.count() => Judged {
+                Some(stats) if is_of_time && stats.error_count >= stats.count() => GoalResult {
                     label: goal.label.clone(),
-                    wanted: "at least one sample that did not fail".to_owned(),
+                    requirement: "at least one sample that did not fail".to_owned(),
                     measured: format!("all of {} failed", stats.count()),
                     is_met: false,
                 },
-                Some(stats) => judge_one(goal, stats, results),
-                None => Judged {
+                Some(stats) => judge_goal(goal, stats, results),
+                None => GoalResult {
                     label: goal.label.clone(),
-                    wanted: "at least one sample".to_owned(),
-                    measured: NOTHING.to_owned(),
+                    requirement: "at least one sample".to_owned(),
+                    measured: NO_MEASUREMENT.to_owned(),
                     is_met: false,
                 },
             }
@@ -252,25 +256,38 @@ pub fn judge(goals: &[Goal], results: &Results) -> Vec<Judged> {
         .collect()
 }
 
-fn judge_one(goal: &Goal, stats: &Stats, results: &Results) -> Judged {
+fn judge_goal(goal: &LoadGoal, stats: &SampleStats, results: &RunResults) -> GoalResult {
     let (wanted, measured, is_met) = match goal.limit {
-        Limit::Under(share, limit) if share >= 1.0 => {
-            let max = stats.response.max();
-            (format!("all under {}", show(limit)), format!("longest {}", show(max)), max <= limit)
-        }
-        Limit::Under(share, limit) => {
-            let within = stats.response.share_within(limit);
+        GoalLimit::PercentileUnder(share, limit) if share >= 1.0 => {
+            let max = stats.response_times.max();
             (
-                format!("{:.4} % under {}", share * 100.0, show(limit)).replace(".0000", ""),
-                format!("{:.2} %; {}", within * 100.0, show(stats.response.quantile(share))),
+                format!("all under {}", format_response_time(limit)),
+                format!("longest {}", format_response_time(max)),
+                max <= limit,
+            )
+        }
+        GoalLimit::PercentileUnder(share, limit) => {
+            let within = stats.response_times.share_within(limit);
+            (
+                format!("{:.4} % under {}", share * 100.0, format_response_time(limit))
+                    .replace(".0000", ""),
+                format!(
+                    "{:.2} %; {}",
+                    within * 100.0,
+                    format_response_time(stats.response_times.quantile(share))
+                ),
                 within >= share,
             )
         }
-        Limit::Mean(limit) => {
-            let mean = stats.response.mean();
-            (format!("mean under {}", show(limit)), show(mean), mean <= limit)
+        GoalLimit::MeanUnder(limit) => {
+            let mean = stats.response_times.mean();
+            (
+                format!("mean under {}", format_response_time(limit)),
+                format_response_time(mean),
+                mean <= limit,
+            )
         }
-        Limit::ErrorRate(most) => {
+        GoalLimit::MaxErrorRate(most) => {
             let rate = stats.error_rate();
             (
                 format!("at most {} % errors", most * 100.0),
@@ -278,38 +295,38 @@ fn judge_one(goal: &Goal, stats: &Stats, results: &Results) -> Judged {
                 rate <= most,
             )
         }
-        Limit::Trend(most) => {
+        GoalLimit::MaxTrend(most) => {
             let one = results.labels.get(goal.label.as_str());
             let one = one.or_else(|| results.transactions.get(goal.label.as_str()));
             let trend = match goal.label.as_str() {
-                "*" => endure::trend(results.labels.values(), results.elapsed, most),
-                _ => endure::trend(one.into_iter(), results.elapsed, most),
+                "*" => endurance::p95_trend(results.labels.values(), results.elapsed, most),
+                _ => endurance::p95_trend(one.into_iter(), results.elapsed, most),
             };
             (
                 format!("p95 grows at most {} % per hour", most * 100.0),
                 trend.map_or("too short for a trend".to_owned(), |trend| {
                     format!(
                         "{:+.1} % per hour (interval {:+.2} .. {:+.2} ms)",
-                        trend.share * 100.0,
-                        trend.slope.low,
-                        trend.slope.high
+                        trend.median_share * 100.0,
+                        trend.slope.lower_bound,
+                        trend.slope.upper_bound
                     )
                 }),
                 trend.is_some_and(|trend| !trend.is_worse),
             )
         }
-        Limit::Throughput(least) => {
+        GoalLimit::MinThroughput(least) => {
             // What fails at once is no throughput.
-            let rate = results.rate(stats.count().saturating_sub(stats.errors));
+            let rate = results.rate_of(stats.count().saturating_sub(stats.error_count));
             (format!("at least {least}/s"), format!("{rate:.1}/s"), rate >= least)
         }
     };
-    Judged { label: goal.label.clone(), wanted, measured, is_met }
+    GoalResult { label: goal.label.clone(), requirement: wanted, measured, is_met }
 }
 
 /// Shows a time with three digits.
 #[must_use]
-pub fn show(time: Duration) -> String {
+pub fn format_response_time(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1000.0;
     if ms < 10.0 {
         format!("{ms:.2} ms")
@@ -325,16 +342,16 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::record::Series;
+    use crate::measurement::LabelSeries;
 
-    fn results(times: &[u64]) -> Results {
-        let mut results = Results::new(SystemTime::UNIX_EPOCH);
+    fn results(times: &[u64]) -> RunResults {
+        let mut results = RunResults::new(SystemTime::UNIX_EPOCH);
         results.elapsed = Duration::from_secs(2);
-        let mut series = Series::default();
+        let mut series = LabelSeries::default();
         for &ms in times {
-            series.total.response.record(Duration::from_millis(ms));
+            series.total.response_times.record(Duration::from_millis(ms));
         }
-        series.total.errors = 1;
+        series.total.error_count = 1;
         results.labels.insert("page".into(), series);
         results
     }
@@ -342,23 +359,25 @@ mod tests {
     #[test]
     fn limits_hold_or_do_not() {
         let text = "[goal.page]\np50 = \"20ms\"\nmax = \"1s\"\nerror_rate = \"50%\"\nthroughput = \">=1.5/s\"\nmean='15ms'\n[goal.\"*\"]\np75='20ms'\n";
-        let goals = parse(text, "goals.toml").unwrap();
-        let met: Vec<bool> =
-            judge(&goals, &results(&[10, 20, 30, 40])).iter().map(|goal| goal.is_met).collect();
+        let goals = parse_goals(text, "goals.toml").unwrap();
+        let met: Vec<bool> = judge_goals(&goals, &results(&[10, 20, 30, 40]))
+            .iter()
+            .map(|goal| goal.is_met)
+            .collect();
         // In the order of the labels, then of the keys: p75 of all; error_rate, max, mean, p50, throughput.
         assert_eq!(met, [false, true, true, false, true, true]);
     }
 
     #[test]
     fn a_goal_for_what_was_not_measured_is_not_met() {
-        let goals = parse("[goal.other]\nmax='1s'", "g").unwrap();
-        assert!(!judge(&goals, &results(&[1]))[0].is_met);
+        let goals = parse_goals("[goal.other]\nmax='1s'", "g").unwrap();
+        assert!(!judge_goals(&goals, &results(&[1]))[0].is_met);
     }
 
     #[test]
     fn faults_are_told_with_their_lines() {
-        let error =
-            parse("[goal.page]\np95 = \"300\"\nq9 = \"1s\"\n[goals]\n", "g.toml").unwrap_err();
+        let error = parse_goals("[goal.page]\np95 = \"300\"\nq9 = \"1s\"\n[goals]\n", "g.toml")
+            .unwrap_err();
         let text = error.to_string();
         assert!(text.contains("g.toml:2:1: `p95` is a time"), "{text}");
         assert!(text.contains("g.toml:3:1: unknown limit `q9`"), "{text}");
@@ -368,11 +387,11 @@ mod tests {
 
     #[test]
     fn what_failed_meets_no_goal() {
-        let goals = parse("[goal.page]\np95='1s'\nthroughput='>=2/s'", "g").unwrap();
+        let goals = parse_goals("[goal.page]\np95='1s'\nthroughput='>=2/s'", "g").unwrap();
         let met = |errors: u64| -> Vec<bool> {
             let mut results = results(&[1, 1, 1, 1]);
-            results.labels.get_mut("page").unwrap().total.errors = errors;
-            judge(&goals, &results).iter().map(|goal| goal.is_met).collect()
+            results.labels.get_mut("page").unwrap().total.error_count = errors;
+            judge_goals(&goals, &results).iter().map(|goal| goal.is_met).collect()
         };
         // Four samples in two seconds.
         assert_eq!(met(0), [true, true]);
@@ -383,7 +402,7 @@ mod tests {
     #[test]
     fn goals_that_nothing_could_miss_or_meet_are_refused() {
         let check = |text: &str, expected: &str| {
-            let told = parse(text, "g.toml").unwrap_err().to_string();
+            let told = parse_goals(text, "g.toml").unwrap_err().to_string();
             assert!(told.contains(expected), "{text}: {told}");
         };
         check("", "g.toml:1:1: no goals");
@@ -397,8 +416,10 @@ mod tests {
 
     #[test]
     fn a_trend_is_judged_over_the_seconds_of_a_run() {
-        let goals =
-            parse("[goal.page]\ntrend='<2%/h'\n[goal.'*']\ntrend='2 %/h'\nabort_after='1s'", "g");
+        let goals = parse_goals(
+            "[goal.page]\ntrend='<2%/h'\n[goal.'*']\ntrend='2 %/h'\nabort_after='1s'",
+            "g",
+        );
         let goals = goals.unwrap();
         let judged = |seconds: u32, ms: &dyn Fn(u32) -> u32| {
             let mut results = results(&[1, 1]);
@@ -406,11 +427,11 @@ mod tests {
             let series = results.labels.get_mut("page").unwrap();
             for second in 0..seconds {
                 let place = series.seconds.entry(second).or_default();
-                place.count = 1;
-                place.times.push((u64::from(ms(second)) * 1000, 1));
+                place.sample_count = 1;
+                place.time_buckets.push((u64::from(ms(second)) * 1000, 1));
             }
-            assert_eq!(breach(&goals, &results), None, "a beginning is no trend");
-            let judged = judge(&goals, &results);
+            assert_eq!(aborting_breach(&goals, &results), None, "a beginning is no trend");
+            let judged = judge_goals(&goals, &results);
             judged.into_iter().map(|one| (one.is_met, one.measured)).collect::<Vec<_>>()
         };
         // A tenth more within an hour, a tenth less, and noise.
@@ -425,9 +446,9 @@ mod tests {
 
     #[test]
     fn the_latency_goal_has_four_rows() {
-        let judged = judge(&latency_goal(), &results(&[50, 60, 70, 80]));
+        let judged = judge_goals(&latency_goals(), &results(&[50, 60, 70, 80]));
         assert!(judged.iter().all(|row| row.is_met));
-        let judged = judge(&latency_goal(), &results(&[50, 60, 70, 2000]));
+        let judged = judge_goals(&latency_goals(), &results(&[50, 60, 70, 2000]));
         assert_eq!(
             judged.iter().map(|row| row.is_met).collect::<Vec<_>>(),
             [true, false, false, false]

@@ -1,6 +1,6 @@
 //! Reads HAR files, in which browsers save what they asked for, as if it had gone through the recording proxy.
 //!
-//! In: the text of a file. Out: a [`Har`]: exchanges with the site that the file begins with, and what was left out.
+//! In: the text of a file. Out: a [`HarFile`]: exchanges with the site that the file begins with, and what was left out.
 //!
 //! Not here: what becomes of the exchanges ([`crate::recording`]).
 
@@ -11,60 +11,64 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::proxy::Exchange;
+use crate::recording_proxy::ProxyExchange;
 use crate::{Error, Result};
 
 /// What a file holds.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Har {
+pub struct HarFile {
     /// The site, such as `https://www.example.com`.
-    pub target: String,
+    pub target_site: String,
     /// What was asked of it, in the order of time.
-    pub exchanges: Vec<Exchange>,
+    pub exchanges: Vec<ProxyExchange>,
     /// Requests to other sites, per site.
-    pub elsewhere: BTreeMap<String, usize>,
+    pub other_site_counts: BTreeMap<String, usize>,
     /// Requests that were never answered, or that are no HTTP.
-    pub unanswered: usize,
+    pub unanswered_count: usize,
     /// Requests with files, which a HAR file does not hold.
-    pub with_files: usize,
+    pub file_upload_count: usize,
 }
 
 /// Reads a file called `name`; takes the requests to `site`, or to the site of the first request.
 ///
 /// # Errors
-/// [`Error::Input`] that names the entry which cannot be read.
-pub fn read(text: &str, name: &str, site: Option<&str>) -> Result<Har> {
-    let fault = |what: String| Error::Input(format!("{name}: {what}"));
-    let document: Document =
+/// [`Error::UnusableInput`] that names the entry which cannot be read.
+pub fn parse_har(text: &str, name: &str, site: Option<&str>) -> Result<HarFile> {
+    let fault = |what: String| Error::UnusableInput(format!("{name}: {what}"));
+    let document: HarDocument =
         serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
-            Error::Input(format!("{name}:{}:{}: no JSON: {error}", error.line(), error.column()))
+            Error::UnusableInput(format!(
+                "{name}:{}:{}: no JSON: {error}",
+                error.line(),
+                error.column()
+            ))
         })?;
     let entries = document
         .log
         .and_then(|log| log.entries)
         .ok_or_else(|| fault("no HAR file: it has no `log.entries`".to_owned()))?;
-    let mut har = Har {
-        target: site
-            .map(|site| split(site).map_or_else(|| site.to_owned(), |(site, _)| site))
+    let mut har = HarFile {
+        target_site: site
+            .map(|site| split_site_and_path(site).map_or_else(|| site.to_owned(), |(site, _)| site))
             .unwrap_or_default(),
         exchanges: Vec::new(),
-        elsewhere: BTreeMap::new(),
-        unanswered: 0,
-        with_files: 0,
+        other_site_counts: BTreeMap::new(),
+        unanswered_count: 0,
+        file_upload_count: 0,
     };
     let mut read = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
-        let entry =
-            Entry::read(entry).map_err(|what| fault(format!("entry {}: {what}", number + 1)))?;
-        read.push(entry);
+        let entry = ParsedHarEntry::from_har_entry(entry)
+            .map_err(|what| fault(format!("entry {}: {what}", number + 1)))?;
+        parse_har.push(entry);
     }
-    read.sort_by_key(|entry| entry.started_ms);
-    let first = read.first().map_or(0, |entry| entry.started_ms);
-    for entry in read {
-        har.take(entry, first);
+    parse_har.sort_by_key(|entry| entry.started_ms);
+    let first = parse_har.first().map_or(0, |entry| entry.started_ms);
+    for entry in parse_har {
+        har.add_entry(entry, first);
     }
     if har.exchanges.is_empty() {
-        return Err(fault(format!("it holds no answered request to `{}`", har.target)));
+        return Err(fault(format!("it holds no answered request to `{}`", har.target_site)));
     }
     Ok(har)
 }
@@ -72,89 +76,90 @@ pub fn read(text: &str, name: &str, site: Option<&str>) -> Result<Har> {
 /// What is read of a file: answers' bodies and what browsers add, such as who asked for what, may be most of it, and nested
 /// as deeply as their scripts.
 #[derive(Deserialize)]
-struct Document {
-    log: Option<Log>,
+struct HarDocument {
+    log: Option<HarLog>,
 }
 
 #[derive(Deserialize)]
-struct Log {
-    entries: Option<Vec<Told>>,
+struct HarLog {
+    entries: Option<Vec<HarEntry>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Told {
+struct HarEntry {
     started_date_time: Option<String>,
     time: Option<f64>,
     request: Option<Value>,
-    response: Option<Response>,
+    response: Option<HarResponse>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Response {
+struct HarResponse {
     status: Value,
     headers: Value,
-    content: Option<Content>,
+    content: Option<HarContent>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Content {
+struct HarContent {
     mime_type: Option<String>,
 }
 
-struct Entry {
+struct ParsedHarEntry {
     started_ms: i64,
     site: String,
-    has_files: bool,
-    exchange: Exchange,
+    has_file_upload: bool,
+    exchange: ProxyExchange,
 }
 
-impl Har {
-    fn take(&mut self, entry: Entry, first: i64) {
+impl HarFile {
+    fn add_entry(&mut self, entry: ParsedHarEntry, first: i64) {
         let is_http = entry.site.starts_with("http://") || entry.site.starts_with("https://");
         if !is_http || entry.exchange.status == 0 {
-            self.unanswered += 1;
+            self.unanswered_count += 1;
             return;
         }
-        if self.target.is_empty() {
-            self.target.clone_from(&entry.site);
+        if self.target_site.is_empty() {
+            self.target_site.clone_from(&entry.site);
         }
-        if entry.site != self.target {
-            *self.elsewhere.entry(entry.site).or_default() += 1;
+        if entry.site != self.target_site {
+            *self.other_site_counts.entry(entry.site).or_default() += 1;
             return;
         }
-        self.with_files += usize::from(entry.has_files);
+        self.file_upload_count += usize::from(entry.has_file_upload);
         let since = u64::try_from(entry.started_ms - first).unwrap_or(0);
-        self.exchanges.push(Exchange { at: Duration::from_millis(since), ..entry.exchange });
+        self.exchanges
+            .push(ProxyExchange { started_after: Duration::from_millis(since), ..entry.exchange });
     }
 
     /// Returns what was left out, in words.
     #[must_use]
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn describe_omissions(&self) -> Vec<String> {
         let mut remarks = Vec::new();
-        for (site, count) in &self.elsewhere {
+        for (site, count) in &self.other_site_counts {
             remarks.push(format!("Left out: {count} requests to {site}."));
         }
-        if self.unanswered > 0 {
+        if self.unanswered_count > 0 {
             remarks.push(format!(
                 "Left out: {} requests that were never answered, or that are no HTTP.",
-                self.unanswered
+                self.unanswered_count
             ));
         }
-        if self.with_files > 0 {
+        if self.file_upload_count > 0 {
             remarks.push(format!(
                 "{} requests sent files, which a HAR file does not hold: write `files` by hand.",
-                self.with_files
+                self.file_upload_count
             ));
         }
         remarks
     }
 }
 
-impl Entry {
-    fn read(entry: &Told) -> Result<Self, String> {
+impl ParsedHarEntry {
+    fn from_har_entry(entry: &HarEntry) -> Result<Self, String> {
         let request = entry.request.as_ref().ok_or("it has no `request`")?;
         let text =
             |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -165,29 +170,30 @@ impl Entry {
             .as_millisecond();
         let method = text(request, "method").ok_or("its request has no `method`")?;
         let url = text(request, "url").ok_or("its request has no `url`")?;
-        let (site, target) = split(&url).ok_or_else(|| format!("`{url}` is no URL"))?;
+        let (site, target) =
+            split_site_and_path(&url).ok_or_else(|| format!("`{url}` is no URL"))?;
         let elapsed = entry.time.unwrap_or(0.0).max(0.0);
         let status = entry.response.as_ref().and_then(|one| one.status.as_u64()).unwrap_or(0);
-        let (body, has_files) = request.get("postData").map(body).unwrap_or_default();
-        let exchange = Exchange {
-            at: Duration::ZERO,
+        let (body, has_files) = request.get("postData").map(request_body).unwrap_or_default();
+        let exchange = ProxyExchange {
+            started_after: Duration::ZERO,
             elapsed: Duration::try_from_secs_f64(elapsed / 1000.0).unwrap_or_default(),
             method,
             url,
             target,
-            headers: headers(request.get("headers")),
+            headers: parse_headers(request.get("headers")),
             body,
             status: u16::try_from(status).unwrap_or(0),
-            answer_headers: entry.response.as_ref().map(answer_headers).unwrap_or_default(),
-            answer: Vec::new(),
+            response_headers: entry.response.as_ref().map(response_headers).unwrap_or_default(),
+            response_body: Vec::new(),
             failure: None,
         };
-        Ok(Self { started_ms, site, has_files, exchange })
+        Ok(Self { started_ms, site, has_file_upload: has_files, exchange })
     }
 }
 
 /// Splits an address into its site and its path with the query, in which what no URL may hold is written with `%`.
-fn split(url: &str) -> Option<(String, String)> {
+fn split_site_and_path(url: &str) -> Option<(String, String)> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let host = rest.get(..end)?.rsplit('@').next()?.to_ascii_lowercase();
@@ -205,7 +211,7 @@ fn split(url: &str) -> Option<(String, String)> {
     Some((format!("{}://{host}", scheme.to_ascii_lowercase()), target))
 }
 
-fn headers(list: Option<&Value>) -> Vec<(String, String)> {
+fn parse_headers(list: Option<&Value>) -> Vec<(String, String)> {
     let list = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     list.iter()
         .filter_map(|header| {
@@ -222,8 +228,8 @@ fn headers(list: Option<&Value>) -> Vec<(String, String)> {
         .collect()
 }
 
-fn answer_headers(response: &Response) -> Vec<(String, String)> {
-    let mut all = headers(Some(&response.headers));
+fn response_headers(response: &HarResponse) -> Vec<(String, String)> {
+    let mut all = parse_headers(Some(&response.headers));
     let kind = response.content.as_ref().and_then(|content| content.mime_type.as_ref());
     if let Some(kind) = kind
         && !all.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
@@ -234,7 +240,7 @@ fn answer_headers(response: &Response) -> Vec<(String, String)> {
 }
 
 /// Returns the body of a request, and whether it held files.
-fn body(data: &Value) -> (Vec<u8>, bool) {
+fn request_body(data: &Value) -> (Vec<u8>, bool) {
     let fields = data.get("params").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let has_files = fields.iter().any(|field| field.get("fileName").is_some());
     if let Some(text) = data.get("text").and_then(Value::as_str).filter(|text| !text.is_empty()) {
@@ -263,19 +269,23 @@ mod tests {
     #[test]
     fn addresses_are_split_and_made_fit_for_a_plan() {
         let check = |url: &str, site: &str, target: &str| {
-            assert_eq!(split(url), Some((site.to_owned(), target.to_owned())), "{url}");
+            assert_eq!(
+                split_site_and_path(url),
+                Some((site.to_owned(), target.to_owned())),
+                "{url}"
+            );
         };
         check("https://A.example:8443/x?q={a|b}#c", "https://a.example:8443", "/x?q=%7Ba%7Cb%7D");
         check("http://me:secret@h", "http://h", "/");
         check("http://h?x", "http://h", "/?x");
         check("http://h/ä", "http://h", "/%C3%A4");
-        assert_eq!(split("about:blank"), None);
+        assert_eq!(split_site_and_path("about:blank"), None);
     }
 
     #[test]
     fn what_is_no_har_is_told_with_its_place() {
         let check = |text: &str, expected: &str| {
-            let fault = read(text, "x.har", None).unwrap_err().to_string();
+            let fault = parse_har(text, "x.har", None).unwrap_err().to_string();
             assert!(fault.contains(expected), "{fault}");
         };
         check("{", "x.har:1:1: no JSON");
@@ -298,10 +308,10 @@ mod tests {
             "response":{{"status":200,"headers":[],"content":{{"mimeType":"text/html","text":"<p>","x":{stack}}}}}}}]}}}}"#
         );
         for site in [None, Some("https://SHOP.example/")] {
-            let har = read(&text, "x.har", site).unwrap();
+            let har = parse_har(&text, "x.har", site).unwrap();
             let one = &har.exchanges[0];
             assert_eq!((one.target.as_str(), one.status), ("/a", 200));
-            assert_eq!(one.answer_headers, [("Content-Type".to_owned(), "text/html".to_owned())]);
+            assert_eq!(one.response_headers, [("Content-Type".to_owned(), "text/html".to_owned())]);
         }
     }
 
@@ -310,7 +320,7 @@ mod tests {
         let data = serde_json::json!({ "params": [
             { "name": "a b", "value": "1%202" }, { "name": "f", "fileName": "x.png" }, { "name": "c" },
         ]});
-        let (text, has_files) = body(&data);
+        let (text, has_files) = request_body(&data);
         assert_eq!(
             (String::from_utf8(text).unwrap().as_str(), has_files),
             ("a%20b=1%202&c=", true)

@@ -1,9 +1,9 @@
 //! The diary of tuning: one change at a time, what was asked, what was measured, and what may be compared.
 //!
-//! In: [`Step`]s, one JSON object per line of a file. Out: a table with a factor per step, or the reason why there is none.
+//! In: [`JournalStep`]s, one JSON object per line of a file. Out: a table with a factor per step, or the reason why there is none.
 //!
 //! Invariants
-//! * A factor stands only between steps that asked for the same thing: what differs in [`Step::asked`] is told instead.
+//! * A factor stands only between steps that asked for the same thing: what differs in [`JournalStep::asked`] is told instead.
 //! * The file is only ever added to.
 //!
 //! Not here: running what a step measures (the binary), reading diaries of ab's texts ([`crate::ab::parse_all`]).
@@ -17,18 +17,18 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ab::AbText;
-use crate::{Error, Finding, Result};
+use crate::ab::AbReport;
+use crate::{Error, FileFinding, Result};
 
 /// Answers whose mean length differs by more than this share are another document.
-const SAME_LENGTH: f64 = 0.01;
-/// The name under which the mean length of answers stands in [`Step::asked`].
-const LENGTH: &str = "document length";
+const MAX_LENGTH_DIFFERENCE: f64 = 0.01;
+/// The name under which the mean length of answers stands in [`JournalStep::asked`].
+const MEAN_LENGTH_KEY: &str = "document length";
 
 /// One step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Step {
+pub struct JournalStep {
     /// What was changed.
     pub what: String,
     /// When, as RFC 3339.
@@ -38,13 +38,13 @@ pub struct Step {
     /// What was asked for, by name: whatever makes two runs comparable.
     pub asked: BTreeMap<String, String>,
     /// What was measured.
-    pub figures: Figures,
+    pub figures: RunFigures,
 }
 
 /// What a run measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Figures {
+pub struct RunFigures {
     /// Requests.
     pub samples: u64,
     /// Failed ones.
@@ -67,10 +67,10 @@ pub struct Figures {
     pub length: f64,
 }
 
-impl Figures {
-    /// Returns the figures of a report of this lab in JSON; `None` if it is none.
+impl RunFigures {
+    /// Returns the figures of a report of this lab in JSON; `Idle` if it is none.
     #[must_use]
-    pub fn of_report(report: &Value) -> Option<Self> {
+    pub fn from_report(report: &Value) -> Option<Self> {
         let total = report.get("total")?;
         let number = |name: &str| total.get(name).and_then(Value::as_f64);
         let samples = total.get("samples")?.as_u64()?;
@@ -91,32 +91,32 @@ impl Figures {
 
     /// Returns the figures of a run of ab.
     #[must_use]
-    pub fn of_ab(run: &AbText) -> Self {
+    pub fn from_ab_report(run: &AbReport) -> Self {
         let percentile = |percent| run.percentile(percent).map_or(0.0, |ms| ms as f64);
         Self {
-            samples: run.complete,
-            errors: run.failed,
-            rate: run.rate,
-            mean_ms: run.per_request,
+            samples: run.completed_requests,
+            errors: run.failed_requests,
+            rate: run.requests_per_second,
+            mean_ms: run.ms_per_request,
             p50_ms: percentile(50),
             p95_ms: percentile(95),
             p98_ms: percentile(98),
             p99_ms: percentile(99),
             max_ms: percentile(100),
-            length: run.html as f64 / run.complete.max(1) as f64,
+            length: run.html_transferred as f64 / run.completed_requests.max(1) as f64,
         }
     }
 }
 
-impl Step {
+impl JournalStep {
     /// Notes the length of the answers among what was asked for.
-    pub fn note_length(&mut self) {
-        self.asked.insert(LENGTH.to_owned(), format!("{:.0}", self.figures.length));
+    pub fn record_response_length(&mut self) {
+        self.asked.insert(MEAN_LENGTH_KEY.to_owned(), format!("{:.0}", self.figures.length));
     }
 
     /// Returns what keeps this step from being compared with an earlier one; empty if nothing does.
     #[must_use]
-    pub fn differences(&self, before: &Self) -> Vec<String> {
+    pub fn differences_from(&self, before: &Self) -> Vec<String> {
         let mut names: Vec<&String> = self.asked.keys().chain(before.asked.keys()).collect();
         names.sort_unstable();
         names.dedup();
@@ -127,7 +127,8 @@ impl Step {
             .into_iter()
             .filter_map(|name| {
                 let (old, new) = (value(before, name), value(self, name));
-                let is_same = if name == LENGTH { is_same_length(&old, &new) } else { old == new };
+                let is_same =
+                    if name == MEAN_LENGTH_KEY { is_same_length(&old, &new) } else { old == new };
                 (!is_same).then(|| format!("{name} {old} -> {new}"))
             })
             .collect()
@@ -136,7 +137,7 @@ impl Step {
 
 fn is_same_length(old: &str, new: &str) -> bool {
     match (old.parse::<f64>(), new.parse::<f64>()) {
-        (Ok(old), Ok(new)) => (old - new).abs() <= old.max(new) * SAME_LENGTH,
+        (Ok(old), Ok(new)) => (old - new).abs() <= old.max(new) * MAX_LENGTH_DIFFERENCE,
         _ => old == new,
     }
 }
@@ -145,8 +146,8 @@ fn is_same_length(old: &str, new: &str) -> bool {
 ///
 /// # Errors
 /// [`Error::File`].
-pub fn add(path: &Path, step: &Step) -> Result<()> {
-    let lost = |error| Error::write(path, error);
+pub fn append_step(path: &Path, step: &JournalStep) -> Result<()> {
+    let lost = |error| Error::write_failed(path, error);
     let mut line = serde_json::to_vec(step).map_err(|error| lost(error.into()))?;
     line.push(b'\n');
     let mut file = File::options().append(true).create(true).open(path).map_err(lost)?;
@@ -156,15 +157,15 @@ pub fn add(path: &Path, step: &Step) -> Result<()> {
 /// Reads all steps of a file.
 ///
 /// # Errors
-/// [`Error::File`]; [`Error::Refused`] with every line that is no step.
-pub fn read(path: &Path) -> Result<Vec<Step>> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error::read(path, error))?;
+/// [`Error::File`]; [`Error::InvalidFile`] with every line that is no step.
+pub fn read_steps(path: &Path) -> Result<Vec<JournalStep>> {
+    let text = std::fs::read_to_string(path).map_err(|error| Error::read_failed(path, error))?;
     let mut steps = Vec::new();
     let mut findings = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         match serde_json::from_str(line) {
             Ok(step) => steps.push(step),
-            Err(error) => findings.push(Finding {
+            Err(error) => findings.push(FileFinding {
                 file: path.display().to_string(),
                 line: u32::try_from(number + 1).unwrap_or(u32::MAX),
                 column: u32::try_from(error.column()).unwrap_or(1),
@@ -172,18 +173,18 @@ pub fn read(path: &Path) -> Result<Vec<Step>> {
             }),
         }
     }
-    if findings.is_empty() { Ok(steps) } else { Err(Error::Refused(findings)) }
+    if findings.is_empty() { Ok(steps) } else { Err(Error::InvalidFile(findings)) }
 }
 
 /// One row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct JournalRow {
     /// Counted from 1.
     pub number: usize,
     /// What was changed.
     pub what: String,
     /// What was measured.
-    pub figures: Figures,
+    pub figures: RunFigures,
     /// Requests per second, divided by those of the step before; none where the two may not be compared.
     pub factor: Option<f64>,
     /// The same against the first step.
@@ -196,9 +197,9 @@ pub struct Row {
 
 /// Compares each step with the one before and with the first.
 #[must_use]
-pub fn rows(steps: &[Step]) -> Vec<Row> {
-    let factor = |step: &Step, before: &Step| {
-        let may = step.differences(before).is_empty() && before.figures.rate > 0.0;
+pub fn compare_steps(steps: &[JournalStep]) -> Vec<JournalRow> {
+    let factor = |step: &JournalStep, before: &JournalStep| {
+        let may = step.differences_from(before).is_empty() && before.figures.rate > 0.0;
         may.then(|| step.figures.rate / before.figures.rate)
     };
     steps
@@ -207,13 +208,13 @@ pub fn rows(steps: &[Step]) -> Vec<Row> {
         .map(|(place, step)| {
             let before = place.checked_sub(1).and_then(|place| steps.get(place));
             let first = steps.first().filter(|_| place > 0);
-            Row {
+            JournalRow {
                 number: place + 1,
                 what: step.what.clone(),
                 figures: step.figures,
                 factor: before.and_then(|before| factor(step, before)),
                 of_first: first.and_then(|first| factor(step, first)),
-                differences: before.map(|before| step.differences(before)).unwrap_or_default(),
+                differences: before.map(|before| step.differences_from(before)).unwrap_or_default(),
                 is_repeat: before.is_some_and(|before| before.what == step.what),
             }
         })
@@ -222,15 +223,16 @@ pub fn rows(steps: &[Step]) -> Vec<Row> {
 
 /// Returns the table as text.
 #[must_use]
-pub fn table(rows: &[Row]) -> String {
-    let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0).clamp(6, 48);
+pub fn format_journal_table(rows: &[JournalRow]) -> String {
+    let width =
+        compare_steps.iter().map(|row| row.what.chars().count()).max().unwrap_or(0).clamp(6, 48);
     let mut out = format!(
         "{:>3} {:<width$} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
         "#", "change", "req/s", "x before", "x first", "p50 ms", "p98 ms", "max ms"
     );
     let times =
         |factor: Option<f64>| factor.map_or("-".to_owned(), |factor| format!("{factor:.2}x"));
-    for row in rows {
+    for row in compare_steps {
         let what: String = row.what.chars().take(width).collect();
         // Writing to a string cannot fail.
         write!(

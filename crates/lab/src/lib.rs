@@ -3,71 +3,71 @@
 //! It sees a system only as HTTP and log files and imports no room that it may be asked to judge, so that the same
 //! plan measures Tympan, AEM or OpenCms.
 //!
-//! * Sending: [`get`] and [`ab`] (URLs), [`plan`] (plans of JMeter and our own), [`phase`] (tests of several phases),
-//!   [`page`] (pages with all their parts), [`components`], [`slo`],
+//! * Sending: [`get_load`] and [`ab`] (URLs), [`plan`] (plans of JMeter and our own), [`phase`] (tests of several phases),
+//!   [`page_visit`] (pages with all their parts), [`component_profile`], [`slo`],
 //!   all on one load engine.
 //! * Sending from several processes or machines as from one: [`fleet`].
-//! * Numbers: [`record`] (histograms, result files, summary lines), [`honesty`] (may they be believed), [`goal`].
-//! * Reading what others measured: [`ab::parse`], [`record::jtl`], [`requests`] (logs), [`calculate`], [`compare`].
-//! * Telling: [`live`] (while it runs), [`report`].
-//! * Keeping: [`kept`] (copies of plans without secrets).
-//! * Proof: [`verify`], [`watch_log`], [`sweep`], [`tune`], [`paired`], [`journal`], which keeps no secrets ([`redact`]).
-//! * Projects: [`content`], [`experiment`], [`project`], [`tough`] (Tough Day).
-//! * Sites: [`cacheability`], [`profile`], [`replay`], [`proxy`], [`har`], [`recording`].
+//! * Numbers: [`measurement`] (histograms, result files, summary lines), [`result_validity`] (may they be believed), [`goal`].
+//! * Reading what others measured: [`ab::parse`], [`measurement::jtl`], [`request_log`] (logs), [`calculator`], [`metric_comparison`].
+//! * Telling: [`live_display`] (while it runs), [`report`].
+//! * Keeping: [`plan_redaction`] (copies of plans without secrets).
+//! * Proof: [`verification`], [`log_watch`], [`sweep`], [`tuning`], [`paired_run`], [`journal`], which keeps no secrets ([`redaction`]).
+//! * Projects: [`content_generator`], [`experiment`], [`project`], [`tough_day`] (Tough Day).
+//! * Sites: [`cacheability`], [`traffic_profile`], [`replay`], [`recording_proxy`], [`har`], [`recording`].
 //!
 //! Not here: arguments and exit codes (the binary).
 
 pub mod ab;
-pub mod alone;
-mod asset;
-mod browse;
+mod asset_request;
 pub mod cacheability;
-pub mod calculate;
-mod client;
-pub mod compare;
-pub mod components;
-pub mod content;
-pub mod draft;
+pub mod calculator;
+pub mod component_profile;
+pub mod content_generator;
 mod error;
 pub mod experiment;
 mod finding;
 pub mod fleet;
-pub mod get;
+pub mod get_load;
 pub mod goal;
 pub mod har;
-pub mod honesty;
-mod html_parts;
+pub mod isolated_component;
 pub mod journal;
-pub mod kept;
-pub mod live;
+pub mod live_display;
 mod load;
-mod masked;
+pub mod log_watch;
+pub mod measurement;
+pub mod metric_comparison;
 mod net;
-pub mod page;
-pub mod paired;
+mod page_reference;
+pub mod page_visit;
+pub mod paired_run;
 pub mod phase;
 pub mod plan;
-pub mod profile;
+pub mod plan_draft;
+pub mod plan_redaction;
+mod probe_client;
 pub mod program;
 pub mod project;
-pub mod properties;
-pub mod proxy;
-pub mod record;
+pub mod property_file;
 pub mod recording;
-pub mod redact;
+pub mod recording_proxy;
+pub mod redaction;
 pub mod replay;
 pub mod report;
-pub mod requests;
+pub mod request_log;
+pub mod result_validity;
+mod scripted_fetch;
+mod secret_mask;
 mod server_counters;
 pub mod slo;
 pub mod sweep;
-pub mod tough;
-pub mod tune;
-pub mod verify;
-pub mod watch_log;
+pub mod tough_day;
+pub mod traffic_profile;
+pub mod tuning;
+pub mod verification;
 
 pub use error::Error;
-pub use finding::Finding;
+pub use finding::FileFinding;
 
 /// The result of runs and analyses.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

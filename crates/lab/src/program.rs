@@ -1,6 +1,6 @@
 //! Runs a program and measures it: time, processor time, peak memory, and a number that it prints.
 //!
-//! In: words, of which some may hold places for settings. Out: a [`Measure`].
+//! In: words, of which some may hold places for settings. Out: a [`ProgramMeasurement`].
 //!
 //! The peak memory is the kernel's figure for the program and the children that it waited for. The kernel counts the
 //! moment before the program replaces its caller too, so figures under this process's own size cannot be told.
@@ -17,13 +17,13 @@ use crate::{Error, Result};
 
 /// What one run of a program took.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Measure {
+pub struct ProgramMeasurement {
     /// From its start to its end.
     pub elapsed: Duration,
     /// Processor time, of the system too.
-    pub cpu: Duration,
+    pub cpu_time: Duration,
     /// Most memory that was resident at a time, in bytes.
-    pub peak: Option<u64>,
+    pub peak_memory: Option<u64>,
     /// The number that was looked for in its output.
     pub metric: Option<f64>,
     /// What it wrote to standard output.
@@ -32,29 +32,29 @@ pub struct Measure {
 
 /// A program that is measured.
 #[derive(Debug, Clone)]
-pub struct Program {
+pub struct MeasuredProgram {
     /// The program and its arguments.
     pub words: Vec<String>,
     /// Finds a number in the output.
-    pub metric: Option<Metric>,
+    pub metric: Option<OutputMetric>,
 }
 
 /// Where a number stands in an output: the first group of a pattern, or its whole match; the last match counts.
 #[derive(Debug, Clone)]
-pub struct Metric(Regex);
+pub struct OutputMetric(Regex);
 
-impl Metric {
+impl OutputMetric {
     /// Reads a regular expression.
     ///
     /// # Errors
-    /// [`Error::Input`].
+    /// [`Error::UnusableInput`].
     pub fn parse(pattern: &str) -> Result<Self> {
         Regex::new(pattern)
             .map(Self)
-            .map_err(|error| Error::Input(format!("`{pattern}` does not read: {error}")))
+            .map_err(|error| Error::UnusableInput(format!("`{pattern}` does not read: {error}")))
     }
 
-    fn find(&self, text: &str) -> Option<f64> {
+    fn find_in(&self, text: &str) -> Option<f64> {
         let found = self.0.captures_iter(text).last()?;
         let number = found.get(1).or_else(|| found.get(0))?.as_str();
         number.trim().replace(',', "").parse().ok()
@@ -62,24 +62,24 @@ impl Metric {
 }
 
 /// Most of standard error that is shown of a program that failed.
-const MOST_SAID: usize = 400;
+const MAX_SHOWN_STDERR: usize = 400;
 
-impl Program {
+impl MeasuredProgram {
     /// Runs the program to its end.
     ///
     /// # Errors
     /// [`Error::Program`] if it cannot be started, fails, or does not print the number.
-    pub fn measure(&self) -> Result<Measure> {
+    pub fn measure(&self) -> Result<ProgramMeasurement> {
         let command = self.words.join(" ");
-        let fail = |outcome: String, said: String| Error::Program {
+        let fail = |outcome: String, said: String| Error::ProgramFailed {
             command: command.clone(),
             outcome,
-            said,
+            stderr_tail: said,
         };
         let (program, arguments) = self
             .words
             .split_first()
-            .ok_or_else(|| Error::Input("no program is given after `--`".to_owned()))?;
+            .ok_or_else(|| Error::UnusableInput("no program is given after `--`".to_owned()))?;
         let started = Instant::now();
         let mut child = Command::new(program)
             .args(arguments)
@@ -91,22 +91,28 @@ impl Program {
         let errors = child.stderr.take();
         let reader = std::thread::spawn(move || errors.map(read_all).unwrap_or_default());
         let output = child.stdout.take().map(read_all).unwrap_or_default();
-        let (status, usage) = wait(child.id()).map_err(Error::Engine)?;
+        let (status, usage) = wait_for_child(child.id()).map_err(Error::Engine)?;
         let elapsed = started.elapsed();
         let said = reader.join().unwrap_or_default();
         if !status.success() {
-            return Err(fail(format!("failed ({status})"), tail(&said)));
+            return Err(fail(format!("failed ({status})"), stderr_tail(&said)));
         }
         let metric = match &self.metric {
             None => None,
-            Some(metric) => Some(metric.find(&output).ok_or_else(|| {
+            Some(metric) => Some(metric.find_in(&output).ok_or_else(|| {
                 fail(
                     format!("printed nothing that `{}` finds a number in", metric.0),
-                    tail(&output),
+                    stderr_tail(&output),
                 )
             })?),
         };
-        Ok(Measure { elapsed, cpu: usage.cpu, peak: Some(usage.peak), metric, output })
+        Ok(ProgramMeasurement {
+            elapsed,
+            cpu_time: usage.cpu_time,
+            peak_memory: Some(usage.peak_memory),
+            metric,
+            output,
+        })
     }
 }
 
@@ -117,20 +123,20 @@ fn read_all(mut input: impl Read) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn tail(text: &str) -> String {
+fn stderr_tail(text: &str) -> String {
     let text = text.trim();
-    let from = text.len().saturating_sub(MOST_SAID);
+    let from = text.len().saturating_sub(MAX_SHOWN_STDERR);
     let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text.get(from..).unwrap_or_default().to_owned()
 }
 
-struct Usage {
-    cpu: Duration,
-    peak: u64,
+struct ProcessUsage {
+    cpu_time: Duration,
+    peak_memory: u64,
 }
 
 /// Waits for a child and returns what it used.
-fn wait(child: u32) -> std::io::Result<(ExitStatus, Usage)> {
+fn wait_for_child(child: u32) -> std::io::Result<(ExitStatus, ProcessUsage)> {
     let pid = libc::pid_t::try_from(child).map_err(std::io::Error::other)?;
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -146,9 +152,9 @@ fn wait(child: u32) -> std::io::Result<(ExitStatus, Usage)> {
                 Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
                     + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
             };
-            let usage = Usage {
-                cpu: time(usage.ru_utime) + time(usage.ru_stime),
-                peak: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+            let usage = ProcessUsage {
+                cpu_time: time(usage.ru_utime) + time(usage.ru_stime),
+                peak_memory: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
             };
             return Ok((ExitStatus::from_raw(status), usage));
         }
@@ -163,10 +169,10 @@ fn wait(child: u32) -> std::io::Result<(ExitStatus, Usage)> {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, metric: Option<&str>) -> Program {
-        Program {
+    fn shell(script: &str, metric: Option<&str>) -> MeasuredProgram {
+        MeasuredProgram {
             words: ["sh", "-c", script].map(str::to_owned).to_vec(),
-            metric: metric.map(|pattern| Metric::parse(pattern).unwrap()),
+            metric: metric.map(|pattern| OutputMetric::parse(pattern).unwrap()),
         }
     }
 
@@ -176,7 +182,7 @@ mod tests {
         let measure = shell(script, Some(r"([0-9.,]+)/s")).measure().unwrap();
         assert_eq!(measure.metric, Some(1234.5));
         assert!(measure.output.contains("first"));
-        assert!(measure.peak.unwrap() > 100_000, "{:?}", measure.peak);
+        assert!(measure.peak_memory.unwrap() > 100_000, "{:?}", measure.peak_memory);
         assert!(measure.elapsed > Duration::ZERO);
     }
 
@@ -188,13 +194,13 @@ mod tests {
 
     #[test]
     fn what_fails_says_why() {
-        let text = |program: Program| program.measure().unwrap_err().to_string();
+        let text = |program: MeasuredProgram| program.measure().unwrap_err().to_string();
         assert_eq!(
             text(shell("echo no disk >&2; exit 3", None)),
             "`sh -c echo no disk >&2; exit 3` failed (exit status: 3); it said: no disk"
         );
         assert!(text(shell("echo none", Some("[0-9]+"))).contains("finds a number in"));
-        let missing = Program { words: vec!["/no/such/program".to_owned()], metric: None };
+        let missing = MeasuredProgram { words: vec!["/no/such/program".to_owned()], metric: None };
         assert!(text(missing).contains("cannot be started"));
     }
 }

@@ -7,59 +7,63 @@
 //!
 //! The log's clock has whole seconds; the requests of one second are spread evenly over it.
 //!
-//! Not here: what a log says on average ([`crate::profile`]).
+//! Not here: what a log says on average ([`crate::traffic_profile`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::live::Live;
-use crate::load::{Crew, Crowd, Load, Step, Turn, User, processors, run};
-use crate::net::{Keep, Reply, Request, Target, Targets, Url};
-use crate::profile::Visit;
-use crate::record::{LabelId, Results, Sample};
+use crate::live_display::LiveDisplay;
+use crate::load::{
+    LoadRun, LoadRunState, UserStep, UserTurn, VirtualUser, WorkerLoad, processor_count, run_load,
+};
+use crate::measurement::{RecordedSample, RunResults, SampleLabelId};
+use crate::net::{
+    AbsoluteUrl, ExchangeOutcome, LoadTarget, ResponseRetention, TargetRegistry, TargetRequest,
+};
+use crate::traffic_profile::AccessLogVisit;
 use crate::{Error, Result};
 
 /// Connections of one client.
-const LANES: usize = 6;
+const CONNECTIONS_PER_CLIENT: usize = 6;
 /// More labels than that are put together under one.
-const MOST_LABELS: usize = 1000;
+const MAX_REPLAY_LABELS: usize = 1000;
 
 /// How to replay.
 #[derive(Debug, Clone)]
-pub struct Replay {
+pub struct LogReplay {
     /// Where everything goes; its path stands before every request's.
-    pub url: String,
+    pub base_url: String,
     /// How much faster than the log; 1 is its own pace.
     pub speed: f64,
     /// Sent with every request.
     pub headers: Vec<(String, String)>,
     /// Also sends what may change something: all methods, without bodies.
-    pub all_methods: bool,
+    pub sends_all_methods: bool,
     /// Threads; 0 for one per processor.
-    pub workers: usize,
+    pub worker_count: usize,
     /// Longest wait for a connection, and for the next byte.
     pub timeout: Duration,
 }
 
 /// What was replayed.
 #[derive(Debug)]
-pub struct Replayed {
+pub struct LogReplayOutcome {
     /// What was measured.
-    pub results: Results,
+    pub results: RunResults,
     /// Visits that were left out, because they may change something.
-    pub left_out: u64,
+    pub skipped_visits: u64,
     /// How long the log's part took at the wanted speed.
-    pub planned: Duration,
+    pub planned_duration: Duration,
 }
 
 /// Returns when each of the visits, which stand in the order of their times, is due, since the first second.
 #[must_use]
-pub fn schedule(visits: &[Visit], speed: f64) -> Vec<Duration> {
-    let first = visits.first().map_or(0, |visit| visit.at);
+pub fn schedule_visits(visits: &[AccessLogVisit], speed: f64) -> Vec<Duration> {
+    let first = visits.first().map_or(0, |visit| visit.epoch_second);
     let mut due = Vec::with_capacity(visits.len());
-    for second in visits.chunk_by(|one, two| one.at == two.at) {
-        let at = second.first().map_or(0, |visit| visit.at - first) as f64;
+    for second in visits.chunk_by(|one, two| one.epoch_second == two.epoch_second) {
+        let at = second.first().map_or(0, |visit| visit.epoch_second - first) as f64;
         for place in 0..second.len() {
             let at = at + place as f64 / second.len() as f64;
             due.push(Duration::try_from_secs_f64(at / speed).unwrap_or_default());
@@ -68,64 +72,82 @@ pub fn schedule(visits: &[Visit], speed: f64) -> Vec<Duration> {
     due
 }
 
-impl Replay {
+impl LogReplay {
     /// Replays.
     ///
     /// # Errors
-    /// [`Error::Input`], [`Error::Url`], [`Error::Resolve`], [`Error::Engine`].
-    pub fn run(&self, visits: &[Visit]) -> Result<Replayed> {
-        self.run_before(visits, None)
+    /// [`Error::UnusableInput`], [`Error::AbsoluteUrl`], [`Error::Resolve`], [`Error::Engine`].
+    pub fn run(&self, visits: &[AccessLogVisit]) -> Result<LogReplayOutcome> {
+        self.run_with(visits, None)
     }
 
     /// Replays and shows it meanwhile.
     ///
     /// # Errors
-    /// As [`Replay::run`].
-    pub fn run_shown(&self, visits: &[Visit], live: &mut Live) -> Result<Replayed> {
-        self.run_before(visits, Some(live))
+    /// As [`LogReplay::run_load`].
+    pub fn run_live(
+        &self,
+        visits: &[AccessLogVisit],
+        live: &mut LiveDisplay,
+    ) -> Result<LogReplayOutcome> {
+        self.run_with(visits, Some(live))
     }
 
-    fn run_before(&self, visits: &[Visit], live: Option<&mut Live>) -> Result<Replayed> {
+    fn run_with(
+        &self,
+        visits: &[AccessLogVisit],
+        live: Option<&mut LiveDisplay>,
+    ) -> Result<LogReplayOutcome> {
         if !self.speed.is_finite() || self.speed <= 0.0 {
-            return Err(Error::Input("the speed is a number above 0, such as 2x".to_owned()));
+            return Err(Error::UnusableInput(
+                "the speed is a number above 0, such as 2x".to_owned(),
+            ));
         }
-        let can_be_sent =
-            |visit: &Visit| self.all_methods || matches!(visit.method.as_str(), "GET" | "HEAD");
-        let sent: Vec<Visit> = visits.iter().filter(|visit| can_be_sent(visit)).cloned().collect();
+        let can_be_sent = |visit: &AccessLogVisit| {
+            self.sends_all_methods || matches!(visit.method.as_str(), "GET" | "HEAD")
+        };
+        let sent: Vec<AccessLogVisit> =
+            visits.iter().filter(|visit| can_be_sent(visit)).cloned().collect();
         if sent.is_empty() {
-            return Err(Error::Input("the log holds nothing that is replayed".to_owned()));
+            return Err(Error::UnusableInput("the log holds nothing that is replayed".to_owned()));
         }
-        let base = Url::parse(&self.url)?;
-        let target = Targets::default().find(base.is_tls, &base.host, base.port)?;
-        let times = schedule(&sent, self.speed);
+        let base = AbsoluteUrl::parse(&self.base_url)?;
+        let target =
+            TargetRegistry::default().get_or_resolve(base.is_tls, &base.host, base.port)?;
+        let times = schedule_visits(&sent, self.speed);
         let planned = times.last().copied().unwrap_or_default();
         let left_out = (visits.len() - sent.len()) as u64;
-        let stage = Arc::new(Stage { replay: self.clone(), base, target, labels: labels(&sent) });
-        let workers = if self.workers == 0 { processors() } else { self.workers };
-        let load = Load {
-            crews: crews(&stage, sent, &times, workers),
+        let stage = Arc::new(LogReplayContext {
+            replay: self.clone(),
+            base_url: base,
+            target,
+            labels: visit_labels(&sent),
+        });
+        let workers = if self.worker_count == 0 { processor_count() } else { self.worker_count };
+        let load = LoadRun {
+            worker_loads: assign_visits(&stage, sent, &times, workers),
             stop_after: None,
-            drain: self.timeout.min(Duration::from_secs(5)),
-            crowd: Arc::new(Crowd::default()),
-            rows: None,
+            drain_timeout: self.timeout.min(Duration::from_secs(5)),
+            run_state: Arc::new(LoadRunState::default()),
+            row_sink: None,
         };
         let mut results = match live {
             Some(live) => {
-                live.set_length(planned);
-                run(load, live)?
+                live.set_run_duration(planned);
+                run_load(load, live)?
             }
-            None => run(load, &mut ())?,
+            None => run_load(load, &mut ())?,
         };
-        results.generator.is_open = true;
+        results.generator.is_open_model = true;
         if !planned.is_zero() {
-            results.generator.offered = Some(times.len() as f64 / planned.as_secs_f64());
+            results.generator.offered_rate = Some(times.len() as f64 / planned.as_secs_f64());
         }
-        Ok(Replayed { results, left_out, planned })
+        Ok(LogReplayOutcome { results, skipped_visits: left_out, planned_duration: planned })
     }
 }
 
 /// Returns a label for each method and path; those beyond the limit have none.
-fn labels(visits: &[Visit]) -> HashMap<(String, String), String> {
+fn visit_labels(visits: &[AccessLogVisit]) -> HashMap<(String, String), String> {
     let mut counts: HashMap<(String, String), u64> = HashMap::new();
     for visit in visits {
         let path = visit.target.split('?').next().unwrap_or_default().to_owned();
@@ -133,7 +155,7 @@ fn labels(visits: &[Visit]) -> HashMap<(String, String), String> {
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by(|one, two| two.1.cmp(&one.1).then(one.0.cmp(&two.0)));
-    counts.truncate(MOST_LABELS);
+    counts.truncate(MAX_REPLAY_LABELS);
     counts
         .into_iter()
         .map(|(key, _)| {
@@ -144,12 +166,17 @@ fn labels(visits: &[Visit]) -> HashMap<(String, String), String> {
 }
 
 /// Gives every client's visits to its lanes in turn, and the lanes to the workers.
-fn crews(stage: &Arc<Stage>, visits: Vec<Visit>, times: &[Duration], workers: usize) -> Vec<Crew> {
-    let mut lanes: Vec<Vec<(Duration, Visit)>> = Vec::new();
+fn assign_visits(
+    stage: &Arc<LogReplayContext>,
+    visits: Vec<AccessLogVisit>,
+    times: &[Duration],
+    workers: usize,
+) -> Vec<WorkerLoad> {
+    let mut lanes: Vec<Vec<(Duration, AccessLogVisit)>> = Vec::new();
     let mut clients: HashMap<String, (Vec<usize>, usize)> = HashMap::new();
     for (visit, due) in visits.into_iter().zip(times) {
         let (own, next) = clients.entry(visit.client.clone()).or_default();
-        if own.len() < LANES {
+        if own.len() < CONNECTIONS_PER_CLIENT {
             own.push(lanes.len());
             lanes.push(Vec::new());
         }
@@ -159,16 +186,16 @@ fn crews(stage: &Arc<Stage>, visits: Vec<Visit>, times: &[Duration], workers: us
             lane.push((*due, visit));
         }
     }
-    let mut crews: Vec<Crew> =
-        (0..workers.max(1)).map(|_| Crew { users: Vec::new(), arrivals: None }).collect();
+    let mut crews: Vec<WorkerLoad> =
+        (0..workers.max(1)).map(|_| WorkerLoad { users: Vec::new(), arrivals: None }).collect();
     for (number, lane) in lanes.into_iter().enumerate() {
         let start = lane.first().map_or(Duration::ZERO, |(due, _)| *due);
-        let player = Player {
-            stage: Arc::clone(stage),
-            rows: lane.into_iter(),
-            next: None,
-            begun: None,
-            asked: None,
+        let player = LogReplayUser {
+            context: Arc::clone(stage),
+            visits: lane.into_iter(),
+            next_visit: None,
+            replay_start: None,
+            pending_sample: None,
         };
         let place = number % crews.len();
         if let Some(crew) = crews.get_mut(place) {
@@ -179,22 +206,28 @@ fn crews(stage: &Arc<Stage>, visits: Vec<Visit>, times: &[Duration], workers: us
 }
 
 #[derive(Debug)]
-struct Stage {
-    replay: Replay,
-    base: Url,
-    target: Arc<Target>,
+struct LogReplayContext {
+    replay: LogReplay,
+    base_url: AbsoluteUrl,
+    target: Arc<LoadTarget>,
     labels: HashMap<(String, String), String>,
 }
 
-impl Stage {
-    fn label(&self, visit: &Visit) -> &str {
+impl LogReplayContext {
+    fn label_of_visit(&self, visit: &AccessLogVisit) -> &str {
         let path = visit.target.split('?').next().unwrap_or_default();
         let key = (visit.method.clone(), path.to_owned());
         self.labels.get(&key).map_or("other", String::as_str)
     }
 
-    fn request(&self, visit: &Visit) -> Request {
-        let prefix = self.base.target.split('?').next().unwrap_or_default().trim_end_matches('/');
+    fn request_for_visit(&self, visit: &AccessLogVisit) -> TargetRequest {
+        let prefix = self
+            .base_url
+            .path_and_query
+            .split('?')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches('/');
         // What a log holds as it came in may not go out: spaces and controls would break the request line.
         let target: String = visit
             .target
@@ -223,64 +256,70 @@ impl Stage {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
         text.push_str("\r\n");
-        Request {
+        TargetRequest {
             target: Arc::clone(&self.target),
-            bytes: text.into_bytes().into(),
+            encoded_bytes: text.into_bytes().into(),
             is_head: visit.method == "HEAD",
-            keep: Keep::Nothing,
-            keep_alive: true,
+            retention: ResponseRetention::Nothing,
+            uses_keep_alive: true,
             connect_timeout: Some(self.replay.timeout),
-            response_timeout: Some(self.replay.timeout),
+            idle_timeout: Some(self.replay.timeout),
         }
     }
 }
 
 /// One connection of one client of the log.
 #[derive(Debug)]
-struct Player {
-    stage: Arc<Stage>,
-    rows: std::vec::IntoIter<(Duration, Visit)>,
+struct LogReplayUser {
+    context: Arc<LogReplayContext>,
+    visits: std::vec::IntoIter<(Duration, AccessLogVisit)>,
     /// What comes next, and when.
-    next: Option<(Instant, Visit)>,
+    next_visit: Option<(Instant, AccessLogVisit)>,
     /// The moment from which the log's times count.
-    begun: Option<Instant>,
-    asked: Option<(Instant, LabelId)>,
+    replay_start: Option<Instant>,
+    pending_sample: Option<(Instant, SampleLabelId)>,
 }
 
-impl Player {
-    fn note(&self, turn: &mut Turn<'_>, reply: &Reply) {
-        if let Some((due, label)) = self.asked {
-            turn.recorder.sample(&Sample::of(label, due.min(reply.started), reply));
+impl LogReplayUser {
+    fn record_reply(&self, turn: &mut UserTurn<'_>, reply: &ExchangeOutcome) {
+        if let Some((due, label)) = self.pending_sample {
+            turn.recorder.record_sample(&RecordedSample::from_reply(
+                label,
+                due.min(reply.started_at),
+                reply,
+            ));
         }
     }
 
-    fn take_next(&mut self, turn: &Turn<'_>) -> Option<()> {
-        let (at, visit) = self.rows.next()?;
+    fn load_next_visit(&mut self, turn: &UserTurn<'_>) -> Option<()> {
+        let (at, visit) = self.visits.next()?;
         // The first row is due when this user starts, which the engine tells as the turn's own time.
-        let begun = *self.begun.get_or_insert_with(|| turn.due.checked_sub(at).unwrap_or(turn.due));
-        self.next = Some((begun + at, visit));
+        let begun = *self
+            .replay_start
+            .get_or_insert_with(|| turn.due_at.checked_sub(at).unwrap_or(turn.due_at));
+        self.next_visit = Some((begun + at, visit));
         Some(())
     }
 }
 
-impl User for Player {
-    fn next(&mut self, turn: &mut Turn<'_>) -> Step {
-        if let Some(reply) = turn.replies.pop() {
-            self.note(turn, &reply);
+impl VirtualUser for LogReplayUser {
+    fn next_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep {
+        if let Some(reply) = turn.outcomes.pop() {
+            self.record_reply(turn, &reply);
         }
         if turn.is_stopping {
-            return Step::End;
+            return UserStep::Leave;
         }
-        if self.next.is_none() && self.take_next(turn).is_none() {
-            return Step::End;
+        if self.next_visit.is_none() && self.load_next_visit(turn).is_none() {
+            return UserStep::Leave;
         }
-        let Some((due, visit)) = self.next.take() else { return Step::End };
+        let Some((due, visit)) = self.next_visit.take() else { return UserStep::Leave };
         if due > turn.now {
-            self.next = Some((due, visit));
-            return Step::Wait(due);
+            self.next_visit = Some((due, visit));
+            return UserStep::WaitUntil(due);
         }
-        let label = turn.recorder.label(self.stage.label(&visit));
-        self.asked = Some((due, label));
-        Step::Fetch(self.stage.request(&visit))
+        let label = turn.recorder.label_id(self.context.label_of_visit(&visit));
+        self.pending_sample = Some((due, label));
+        UserStep::Fetch(self.context.request_for_visit(&visit))
     }
 }

@@ -9,34 +9,34 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Counters of requests.
-const REQUESTS: [&str; 2] = ["tympan_requests_total", "http_requests_total"];
+const REQUEST_COUNTERS: [&str; 2] = ["tympan_requests_total", "http_requests_total"];
 /// Counters of what was answered without drawing it, with the words for it.
-const CACHED: [(&str, &str); 2] = [
+const CACHED_COUNTERS: [(&str, &str); 2] = [
     ("tympan_answered_at_once_total", "answers came from the server's memory"),
     ("tympan_fragment_hits_total", "components came from the server's fragment cache"),
 ];
 /// How names of histograms of requests begin; their unit is the second.
-const HISTOGRAMS: [&str; 3] =
+const REQUEST_HISTOGRAM_PREFIXES: [&str; 3] =
     ["tympan_request", "http_request_duration_seconds", "http_server_request_duration_seconds"];
 
 /// Counters of a server at one moment, or how far they rose between two.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ServerCounters {
-    requests: Option<f64>,
-    /// In the order of `CACHED`.
-    cached: [Option<f64>; CACHED.len()],
+    request_count: Option<f64>,
+    /// In the order of `CACHED_COUNTERS`.
+    cached_counts: [Option<f64>; CACHED_COUNTERS.len()],
     /// Requests by the microseconds that they took at most; not cumulative.
-    histogram: BTreeMap<u64, f64>,
+    request_histogram: BTreeMap<u64, f64>,
 }
 
 /// One line of metrics.
-struct Sample<'a> {
+struct MetricSample<'a> {
     name: &'a str,
     labels: &'a str,
     value: f64,
 }
 
-impl<'a> Sample<'a> {
+impl<'a> MetricSample<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let (series, value) = line.trim().rsplit_once(' ')?;
         let (name, labels) = match series.split_once('{') {
@@ -46,7 +46,7 @@ impl<'a> Sample<'a> {
         Some(Self { name, labels, value: value.parse().ok()? })
     }
 
-    fn label(&self, name: &str) -> Option<&'a str> {
+    fn label_value(&self, name: &str) -> Option<&'a str> {
         let pairs = self.labels.split(',').filter_map(|pair| pair.trim().split_once('='));
         pairs.filter(|(known, _)| *known == name).map(|(_, value)| value.trim_matches('"')).next()
     }
@@ -57,21 +57,23 @@ impl ServerCounters {
     pub(crate) fn parse(text: &str) -> Self {
         let mut counters = Self::default();
         let mut series: BTreeMap<String, Vec<(u64, f64)>> = BTreeMap::new();
-        for sample in text.lines().filter(|line| !line.starts_with('#')).filter_map(Sample::parse) {
-            if REQUESTS.contains(&sample.name) {
-                *counters.requests.get_or_insert_default() += sample.value;
+        for sample in
+            text.lines().filter(|line| !line.starts_with('#')).filter_map(MetricSample::parse)
+        {
+            if REQUEST_COUNTERS.contains(&sample.name) {
+                *counters.request_count.get_or_insert_default() += sample.value;
             }
-            for ((name, _), count) in CACHED.iter().zip(&mut counters.cached) {
+            for ((name, _), count) in CACHED_COUNTERS.iter().zip(&mut counters.cached_counts) {
                 if sample.name == *name {
                     *count.get_or_insert_default() += sample.value;
                 }
             }
-            let is_get = sample.label("method").is_none_or(|method| method == "GET");
+            let is_get = sample.label_value("method").is_none_or(|method| method == "GET");
             if is_get
                 && let Some(name) = sample.name.strip_suffix("_bucket")
                 && name.ends_with("seconds")
-                && HISTOGRAMS.iter().any(|start| name.starts_with(start))
-                && let Some(end) = sample.label("le").and_then(microseconds)
+                && REQUEST_HISTOGRAM_PREFIXES.iter().any(|start| name.starts_with(start))
+                && let Some(end) = sample.label_value("le").and_then(parse_bucket_end_us)
             {
                 let others =
                     sample.labels.split(',').filter(|pair| !pair.trim().starts_with("le="));
@@ -83,7 +85,7 @@ impl ServerCounters {
             buckets.sort_unstable_by_key(|(end, _)| *end);
             let mut before = 0.0;
             for (end, sum) in buckets {
-                *counters.histogram.entry(end).or_default() += (sum - before).max(0.0);
+                *counters.request_histogram.entry(end).or_default() += (sum - before).max(0.0);
                 before = sum;
             }
         }
@@ -91,44 +93,44 @@ impl ServerCounters {
     }
 
     /// Returns how far the counters rose since `before`.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    pub(crate) fn difference_since(&self, before: &Self) -> Self {
         let rise = |now: Option<f64>, then: Option<f64>| now.map(|now| now - then.unwrap_or(0.0));
-        let mut cached = self.cached;
-        for (count, then) in cached.iter_mut().zip(before.cached) {
+        let mut cached = self.cached_counts;
+        for (count, then) in cached.iter_mut().zip(before.cached_counts) {
             *count = rise(*count, then);
         }
-        let then = |end: &u64| before.histogram.get(end).copied().unwrap_or(0.0);
-        let histogram = self.histogram.iter().map(|(end, count)| (*end, count - then(end)));
+        let then = |end: &u64| before.request_histogram.get(end).copied().unwrap_or(0.0);
+        let histogram = self.request_histogram.iter().map(|(end, count)| (*end, count - then(end)));
         Self {
-            requests: rise(self.requests, before.requests),
-            cached,
-            histogram: histogram.filter(|(_, count)| *count > 0.0).collect(),
+            request_count: rise(self.request_count, before.request_count),
+            cached_counts: cached,
+            request_histogram: histogram.filter(|(_, count)| *count > 0.0).collect(),
         }
     }
 
     /// Returns how many requests were answered.
-    pub(crate) fn requests(&self) -> Option<f64> {
-        self.requests
+    pub(crate) fn request_count(&self) -> Option<f64> {
+        self.request_count
     }
 
-    /// Returns what was answered without drawing it, with the words for it; `None` if the server does not count such answers.
-    pub(crate) fn cached(&self) -> Option<Option<(f64, &'static str)>> {
+    /// Returns what was answered without drawing it, with the words for it; `Idle` if the server does not count such answers.
+    pub(crate) fn cached_count(&self) -> Option<Option<(f64, &'static str)>> {
         let known: Vec<(f64, &'static str)> = self
-            .cached
+            .cached_counts
             .iter()
-            .zip(CACHED)
+            .zip(CACHED_COUNTERS)
             .filter_map(|(count, (_, words))| count.map(|count| (count, words)))
             .collect();
-        if known.len() < CACHED.len() {
+        if known.len() < CACHED_COUNTERS.len() {
             return None;
         }
         Some(known.into_iter().find(|(count, _)| *count > 0.0))
     }
 
     /// Returns how long each request took by the server's clock, at most: what is known is the bucket that it fell into.
-    /// `None` unless there were `count` requests.
-    pub(crate) fn times(&self, count: usize) -> Option<Vec<Duration>> {
-        let buckets = self.histogram.iter().map(|(end, count)| (*end, *count as usize));
+    /// `Idle` unless there were `count` requests.
+    pub(crate) fn request_times(&self, count: usize) -> Option<Vec<Duration>> {
+        let buckets = self.request_histogram.iter().map(|(end, count)| (*end, *count as usize));
         let all =
             buckets.flat_map(|(end, count)| std::iter::repeat_n(Duration::from_micros(end), count));
         // One more tells that there were others, however many a server claims.
@@ -138,7 +140,7 @@ impl ServerCounters {
 }
 
 /// Returns the longest time of a bucket; that of the last one stands for all that is longer.
-fn microseconds(end: &str) -> Option<u64> {
+fn parse_bucket_end_us(end: &str) -> Option<u64> {
     if end == "+Inf" {
         return Some(Duration::from_hours(1).as_micros() as u64);
     }
@@ -167,23 +169,26 @@ mod tests {
             tympan_request_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"0.5\"} 6\n\
             tympan_request_seconds_bucket{role=\"publish\",method=\"GET\",status=\"2xx\",le=\"+Inf\"} 7\n\
             tympan_request_seconds_bucket{role=\"publish\",method=\"POST\",status=\"2xx\",le=\"0.1\"} 8\n";
-        let rise = ServerCounters::parse(after).since(&ServerCounters::parse(BEFORE));
-        assert_eq!(rise.requests(), Some(4.0));
-        assert_eq!(rise.cached(), Some(None));
-        let times = rise.times(3).unwrap();
+        let rise = ServerCounters::parse(after).difference_since(&ServerCounters::parse(BEFORE));
+        assert_eq!(rise.request_count(), Some(4.0));
+        assert_eq!(rise.cached_count(), Some(None));
+        let times = rise.request_times(3).unwrap();
         assert_eq!(times.iter().map(Duration::as_millis).collect::<Vec<_>>(), [99, 99, 499]);
-        assert_eq!((rise.times(2), rise.times(4)), (None, None));
+        assert_eq!((rise.request_times(2), rise.request_times(4)), (None, None));
     }
 
     #[test]
     fn what_a_server_does_not_count_is_not_known() {
         let rise = ServerCounters::parse("http_requests_total 3\nx{le=\"a b\"} 1\nnothing\n");
-        assert_eq!((rise.requests(), rise.cached(), rise.times(1)), (Some(3.0), None, None));
+        assert_eq!(
+            (rise.request_count(), rise.cached_count(), rise.request_times(1)),
+            (Some(3.0), None, None)
+        );
         let before =
             ServerCounters::parse("tympan_answered_at_once_total 1\ntympan_fragment_hits_total 0");
         let after =
             ServerCounters::parse("tympan_answered_at_once_total 4\ntympan_fragment_hits_total 0");
         let words = "answers came from the server's memory";
-        assert_eq!(after.since(&before).cached(), Some(Some((3.0, words))));
+        assert_eq!(after.difference_since(&before).cached_count(), Some(Some((3.0, words))));
     }
 }

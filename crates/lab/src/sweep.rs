@@ -1,6 +1,6 @@
 //! Runs a program under many settings, and says which setting is worth its price.
 //!
-//! In: [`Knob`]s with values, and a way to measure a [`Setting`]. Out: a [`Table`] with one row per setting: least and
+//! In: [`SweepParameter`]s with values, and a way to measure a [`SweepSetting`]. Out: a [`SweepTable`] with one row per setting: least and
 //! most time, memory, number of runs; the best row; the factor that its worst pair of runs still shows.
 //!
 //! Invariants
@@ -13,19 +13,19 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::calculate::AtLeast;
-use crate::compare::Better;
-use crate::program::Measure;
+use crate::calculator::SpeedupBounds;
+use crate::metric_comparison::BetterDirection;
+use crate::program::ProgramMeasurement;
 use crate::{Error, Result};
 
 /// The word for "leave this knob as it is".
-pub const DEFAULT: &str = "default";
+pub const DEFAULT_VALUE: &str = "default";
 /// More settings than that are a mistake in the lists.
-const MOST_SETTINGS: usize = 10_000;
+const MAX_SETTINGS: usize = 10_000;
 
 /// Something that can be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Knob {
+pub struct SweepParameter {
     /// Its name, which stands as `{name}` in the words of the program.
     pub name: String,
     /// What it may be set to, from small to large.
@@ -34,14 +34,14 @@ pub struct Knob {
     pub is_range: bool,
 }
 
-impl Knob {
+impl SweepParameter {
     /// Reads `name=a,b,c`, `name=128..10000:x2`, `name=1..8:+1`, and lists that hold ranges.
     ///
     /// # Errors
-    /// [`Error::Input`].
+    /// [`Error::UnusableInput`].
     pub fn parse(text: &str) -> Result<Self> {
         let wrong = |what: &str| {
-            Error::Input(format!(
+            Error::UnusableInput(format!(
                 "`{text}` {what}; expected name=a,b,c or name=128..10000:x2 or name=1..8:+1"
             ))
         };
@@ -57,7 +57,8 @@ impl Knob {
             }
             if part.contains("..") {
                 knob.is_range = true;
-                let steps = range(part).ok_or_else(|| wrong("holds a range that does not read"))?;
+                let steps =
+                    parse_range(part).ok_or_else(|| wrong("holds a range that does not read"))?;
                 knob.values.extend(steps);
             } else {
                 knob.values.push(part.to_owned());
@@ -74,7 +75,7 @@ impl Knob {
 }
 
 /// Returns the steps of `128..10000:x2`; both ends may have the same unit, such as `4MiB..64MiB:x2`.
-fn range(text: &str) -> Option<Vec<String>> {
+fn parse_range(text: &str) -> Option<Vec<String>> {
     let (low, rest) = text.split_once("..")?;
     let (high, step) = rest.split_once(':').unwrap_or((rest, "x2"));
     let number = |text: &str| -> Option<(f64, String)> {
@@ -93,7 +94,7 @@ fn range(text: &str) -> Option<Vec<String>> {
     }
     let mut steps = Vec::new();
     let mut at = low;
-    while at <= high * (1.0 + 1e-9) && steps.len() < MOST_SETTINGS {
+    while at <= high * (1.0 + 1e-9) && steps.len() < MAX_SETTINGS {
         steps.push(format!("{at}{unit}"));
         at = if kind == "x" { at * step } else { at + step };
     }
@@ -102,12 +103,12 @@ fn range(text: &str) -> Option<Vec<String>> {
 
 /// A value for every knob, with its place in the knob's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting(Vec<(String, String, usize)>);
+pub struct SweepSetting(Vec<(String, String, usize)>);
 
-impl Setting {
+impl SweepSetting {
     /// Returns the setting in which every knob has the value at its place in `places`; the first where there is none.
     #[must_use]
-    pub fn at(knobs: &[Knob], places: &[usize]) -> Self {
+    pub fn at_indexes(knobs: &[SweepParameter], places: &[usize]) -> Self {
         Self(
             knobs
                 .iter()
@@ -128,16 +129,16 @@ impl Setting {
     /// Returns all settings of `knobs`: every value with every other.
     ///
     /// # Errors
-    /// [`Error::Input`] if they are too many, or no knob is given.
-    pub fn all(knobs: &[Knob]) -> Result<Vec<Self>> {
+    /// [`Error::UnusableInput`] if they are too many, or no knob is given.
+    pub fn all_combinations(knobs: &[SweepParameter]) -> Result<Vec<Self>> {
         let count = knobs.iter().try_fold(1usize, |count, knob| {
-            count.checked_mul(knob.values.len()).filter(|count| *count <= MOST_SETTINGS)
+            count.checked_mul(knob.values.len()).filter(|count| *count <= MAX_SETTINGS)
         });
         let count = count.ok_or_else(|| {
-            Error::Input(format!("the values make more than {MOST_SETTINGS} settings"))
+            Error::UnusableInput(format!("the values make more than {MAX_SETTINGS} settings"))
         })?;
         if knobs.is_empty() {
-            return Err(Error::Input("nothing is set; give --set name=a,b".to_owned()));
+            return Err(Error::UnusableInput("nothing is set; give --set name=a,b".to_owned()));
         }
         Ok((0..count)
             .map(|mut number| {
@@ -149,7 +150,7 @@ impl Setting {
                         place
                     })
                     .collect();
-                Self::at(knobs, &places)
+                Self::at_indexes(knobs, &places)
             })
             .collect())
     }
@@ -159,12 +160,12 @@ impl Setting {
     /// A value `default` leaves its word out, and with it the option before it where the word is nothing but the place.
     ///
     /// # Errors
-    /// [`Error::Input`] if a knob has no place.
-    pub fn fill(&self, words: &[String]) -> Result<Vec<String>> {
+    /// [`Error::UnusableInput`] if a knob has no place.
+    pub fn fill_placeholders(&self, words: &[String]) -> Result<Vec<String>> {
         for (name, _) in self.pairs() {
             let place = format!("{{{name}}}");
             if !words.iter().any(|word| word.contains(&place)) {
-                return Err(Error::Input(format!(
+                return Err(Error::UnusableInput(format!(
                     "the program has no place for `{name}`; write `{place}` where its value goes"
                 )));
             }
@@ -177,7 +178,7 @@ impl Setting {
                 if !filled.contains(&place) {
                     continue;
                 }
-                if value == DEFAULT {
+                if value == DEFAULT_VALUE {
                     if *word == place && out.last().is_some_and(|before| before.starts_with('-')) {
                         out.pop();
                     }
@@ -190,14 +191,14 @@ impl Setting {
         Ok(out)
     }
 
-    fn size(&self) -> usize {
+    fn size_rank(&self) -> usize {
         self.0.iter().map(|(_, _, place)| place).sum()
     }
 }
 
-impl std::fmt::Display for Setting {
+impl std::fmt::Display for SweepSetting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.pairs().all(|(_, value)| value == DEFAULT) {
+        if self.pairs().all(|(_, value)| value == DEFAULT_VALUE) {
             return f.write_str("default values");
         }
         for (number, (name, value)) in self.pairs().enumerate() {
@@ -210,74 +211,75 @@ impl std::fmt::Display for Setting {
 
 /// The runs of one setting.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct SweepRow {
     /// What was set.
-    pub setting: Setting,
+    pub setting: SweepSetting,
     /// Its runs.
-    pub runs: Vec<Measure>,
+    pub runs: Vec<ProgramMeasurement>,
 }
 
 /// What counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Aim {
+pub struct SweepObjective {
     /// Which direction is good.
-    pub better: Better,
+    pub better_direction: BetterDirection,
     /// The number that the program prints counts, not its time.
-    pub by_metric: bool,
+    pub uses_metric: bool,
 }
 
-impl Row {
-    fn costs(&self, aim: Aim) -> Vec<f64> {
-        self.values(aim)
+impl SweepRow {
+    fn run_costs(&self, aim: SweepObjective) -> Vec<f64> {
+        self.run_values(aim)
             .into_iter()
-            .map(|value| match aim.better {
-                Better::Less => value,
-                Better::More => 1.0 / value.max(f64::MIN_POSITIVE),
+            .map(|value| match aim.better_direction {
+                BetterDirection::Lower => value,
+                BetterDirection::Higher => 1.0 / value.max(f64::MIN_POSITIVE),
             })
             .collect()
     }
 
     /// Returns what counts of each run: seconds, or the metric.
     #[must_use]
-    pub fn values(&self, aim: Aim) -> Vec<f64> {
+    pub fn run_values(&self, aim: SweepObjective) -> Vec<f64> {
         self.runs
             .iter()
             .map(|run| match run.metric {
-                Some(metric) if aim.by_metric => metric,
+                Some(metric) if aim.uses_metric => metric,
                 _ => run.elapsed.as_secs_f64(),
             })
             .collect()
     }
 
     /// Returns the least and the most cost.
-    pub(crate) fn range(&self, aim: Aim) -> (f64, f64) {
-        let costs = self.costs(aim);
+    pub(crate) fn cost_range(&self, aim: SweepObjective) -> (f64, f64) {
+        let costs = self.run_costs(aim);
         (
             costs.iter().copied().fold(f64::INFINITY, f64::min),
             costs.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         )
     }
 
-    fn mean(&self, aim: Aim) -> f64 {
-        let costs = self.costs(aim);
+    fn mean_cost(&self, aim: SweepObjective) -> f64 {
+        let costs = self.run_costs(aim);
         costs.iter().sum::<f64>() / costs.len().max(1) as f64
     }
 
     /// Returns least and most time, as source tables of tuning print them: `22m21s - 24m51s`, `~01m58s`.
     #[must_use]
-    pub fn times(&self) -> String {
+    pub fn format_time_range(&self) -> String {
         let least = self.runs.iter().map(|run| run.elapsed).min().unwrap_or_default();
         let most = self.runs.iter().map(|run| run.elapsed).max().unwrap_or_default();
-        let (one, two) = (clock(least), clock(most));
+        let (one, two) = (format_stopwatch(least), format_stopwatch(most));
         if one == two { format!("~{one}") } else { format!("{one} - {two}") }
     }
 
     /// Returns least and most peak memory, in MiB: `272-276M`, `~260M`.
     #[must_use]
-    pub fn memory(&self) -> String {
+    pub fn format_memory_range(&self) -> String {
         const MIB: u64 = 1024 * 1024;
-        let peaks =
-            || self.runs.iter().filter_map(|run| run.peak).map(|peak| (peak + MIB / 2) / MIB);
+        let peaks = || {
+            self.runs.iter().filter_map(|run| run.peak_memory).map(|peak| (peak + MIB / 2) / MIB)
+        };
         match (peaks().min(), peaks().max()) {
             (Some(least), Some(most)) if least == most => format!("~{least}M"),
             (Some(least), Some(most)) => format!("{least}-{most}M"),
@@ -285,7 +287,7 @@ impl Row {
         }
     }
 
-    fn metrics(&self) -> String {
+    fn format_metric_range(&self) -> String {
         let values = || self.runs.iter().filter_map(|run| run.metric);
         let least = values().fold(f64::INFINITY, f64::min);
         let most = values().fold(f64::NEG_INFINITY, f64::max);
@@ -301,7 +303,7 @@ impl Row {
 
 /// Shows a time as a stop watch does; below a minute with hundredths, below a second in milliseconds.
 #[must_use]
-pub fn clock(time: Duration) -> String {
+pub fn format_stopwatch(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0 => format!("{:.1}ms", time.as_secs_f64() * 1000.0),
@@ -313,54 +315,54 @@ pub fn clock(time: Duration) -> String {
 
 /// The rows of a sweep.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Table {
+pub struct SweepTable {
     /// In the order of the settings; the first is what the others are compared with.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SweepRow>,
     /// What counts.
-    pub aim: Aim,
+    pub objective: SweepObjective,
 }
 
 /// What a table amounts to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Choice {
+pub struct SweepChoice {
     /// The row with the best mean.
-    pub best: usize,
+    pub best_row: usize,
     /// The smallest setting inside the noise of the best.
-    pub chosen: usize,
+    pub chosen_row: usize,
     /// How far the runs of one setting lie apart, as a share: the median over all settings.
-    pub noise: f64,
+    pub noise_share: f64,
     /// How much better the chosen setting is than the first, by its worst pair of runs.
-    pub factor: Option<AtLeast>,
+    pub improvement_factor: Option<SpeedupBounds>,
 }
 
 /// Measures every setting `runs` times, in rounds.
 ///
 /// # Errors
 /// What `measure` returns.
-pub fn sweep(
-    settings: Vec<Setting>,
+pub fn run_sweep(
+    settings: Vec<SweepSetting>,
     runs: usize,
-    aim: Aim,
-    measure: &mut dyn FnMut(&Setting, usize) -> Result<Measure>,
-) -> Result<Table> {
-    let mut rows: Vec<Row> =
-        settings.into_iter().map(|setting| Row { setting, runs: Vec::new() }).collect();
+    aim: SweepObjective,
+    measure: &mut dyn FnMut(&SweepSetting, usize) -> Result<ProgramMeasurement>,
+) -> Result<SweepTable> {
+    let mut rows: Vec<SweepRow> =
+        settings.into_iter().map(|setting| SweepRow { setting, runs: Vec::new() }).collect();
     for round in 0..runs.max(1) {
         for row in &mut rows {
             let measured = measure(&row.setting, round)?;
             row.runs.push(measured);
         }
     }
-    Ok(Table { rows, aim })
+    Ok(SweepTable { rows, objective: aim })
 }
 
 /// Returns how far runs of one setting lie apart, as a share of the least; 0 if nothing was run twice.
-pub(crate) fn noise(rows: &[Row], aim: Aim) -> f64 {
+pub(crate) fn run_noise(rows: &[SweepRow], aim: SweepObjective) -> f64 {
     let mut spreads: Vec<f64> = rows
         .iter()
         .filter(|row| row.runs.len() > 1)
         .map(|row| {
-            let (least, most) = row.range(aim);
+            let (least, most) = row.cost_range(aim);
             if least > 0.0 { most / least - 1.0 } else { 0.0 }
         })
         .collect();
@@ -368,64 +370,70 @@ pub(crate) fn noise(rows: &[Row], aim: Aim) -> f64 {
     spreads.get(spreads.len() / 2).copied().unwrap_or(0.0)
 }
 
-impl Table {
-    /// Returns what the table amounts to; `None` without rows.
+impl SweepTable {
+    /// Returns what the table amounts to; `Idle` without rows.
     #[must_use]
-    pub fn choice(&self) -> Option<Choice> {
-        let aim = self.aim;
-        let noise = noise(&self.rows, aim);
+    pub fn choose_setting(&self) -> Option<SweepChoice> {
+        let aim = self.objective;
+        let noise = run_noise(&self.rows, aim);
         let numbered = || self.rows.iter().enumerate().filter(|(_, row)| !row.runs.is_empty());
         let (best, row) =
-            numbered().min_by(|one, two| one.1.mean(aim).total_cmp(&two.1.mean(aim)))?;
-        let (least, most) = row.range(aim);
+            numbered().min_by(|one, two| one.1.mean_cost(aim).total_cmp(&two.1.mean_cost(aim)))?;
+        let (least, most) = row.cost_range(aim);
         let edge = most.max(least * (1.0 + noise));
         let (chosen, _) =
-            numbered().filter(|(_, row)| row.range(aim).0 <= edge).min_by(|one, two| {
-                let by_size = one.1.setting.size().cmp(&two.1.setting.size());
-                by_size.then(one.1.mean(aim).total_cmp(&two.1.mean(aim)))
+            numbered().filter(|(_, row)| row.cost_range(aim).0 <= edge).min_by(|one, two| {
+                let by_size = one.1.setting.size_rank().cmp(&two.1.setting.size_rank());
+                by_size.then(one.1.mean_cost(aim).total_cmp(&two.1.mean_cost(aim)))
             })?;
-        let factor = self.factor_of(chosen);
-        Some(Choice { best, chosen, noise, factor })
+        let factor = self.improvement_of(chosen);
+        Some(SweepChoice {
+            best_row: best,
+            chosen_row: chosen,
+            noise_share: noise,
+            improvement_factor: factor,
+        })
     }
 
-    /// Returns how much better a row is than the first, by its worst pair of runs; `None` for the first itself.
+    /// Returns how much better a row is than the first, by its worst pair of runs; `Idle` for the first itself.
     #[must_use]
-    pub fn factor_of(&self, row: usize) -> Option<AtLeast> {
+    pub fn improvement_of(&self, row: usize) -> Option<SpeedupBounds> {
         if row == 0 {
             return None;
         }
-        let costs = |row: &Row| -> Vec<Duration> {
+        let costs = |row: &SweepRow| -> Vec<Duration> {
             // Costs only meet as ratios; scaled so that inverted metrics keep their digits.
-            let scale = match self.aim.better {
-                Better::Less => 1.0,
-                Better::More => 1e6,
+            let scale = match self.objective.better_direction {
+                BetterDirection::Lower => 1.0,
+                BetterDirection::Higher => 1e6,
             };
-            row.costs(self.aim)
+            row.run_costs(self.objective)
                 .into_iter()
                 .map(|cost| Duration::try_from_secs_f64(cost * scale).unwrap_or(Duration::MAX))
                 .collect()
         };
-        AtLeast::of(&costs(self.rows.first()?), &costs(self.rows.get(row)?))
+        SpeedupBounds::from_runs(&costs(self.rows.first()?), &costs(self.rows.get(row)?))
     }
 }
 
-impl Table {
+impl SweepTable {
     /// Returns the rows as text.
     #[must_use]
-    pub fn rows_text(&self) -> String {
+    pub fn format_rows(&self) -> String {
         let mut out = String::new();
         let mut lines: Vec<[String; 5]> =
             vec![["Conditions", "Time", "Memory", "Metric", "Runs"].map(str::to_owned)];
         for row in &self.rows {
             lines.push([
                 row.setting.to_string(),
-                row.times(),
-                row.memory(),
-                row.metrics(),
+                row.format_time_range(),
+                row.format_memory_range(),
+                row.format_metric_range(),
                 row.runs.len().to_string(),
             ]);
         }
-        let shown: &[usize] = if self.aim.by_metric { &[0, 1, 2, 3, 4] } else { &[0, 1, 2, 4] };
+        let shown: &[usize] =
+            if self.objective.uses_metric { &[0, 1, 2, 3, 4] } else { &[0, 1, 2, 4] };
         let width = |column: usize| {
             lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or(0)
         };
@@ -447,22 +455,22 @@ impl Table {
     }
 }
 
-impl std::fmt::Display for Table {
+impl std::fmt::Display for SweepTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.rows_text())?;
-        let Some(choice) = self.choice() else { return Ok(()) };
+        f.write_str(&self.format_rows())?;
+        let Some(choice) = self.choose_setting() else { return Ok(()) };
         let name = |place: usize| {
             self.rows.get(place).map(|row| row.setting.to_string()).unwrap_or_default()
         };
-        writeln!(f, "best     {}", name(choice.best))?;
+        writeln!(f, "best     {}", name(choice.best_row))?;
         write!(
             f,
             "chosen   {}: the smallest inside the noise of the best (runs of one setting differ by {:.1} %)",
-            name(choice.chosen),
-            choice.noise * 100.0
+            name(choice.chosen_row),
+            choice.noise_share * 100.0
         )?;
-        match &choice.factor {
-            Some(factor) if factor.worst > 1.0 => {
+        match &choice.improvement_factor {
+            Some(factor) if factor.min_speedup > 1.0 => {
                 write!(f, "\ngain     {factor} better than {}", name(0))
             }
             _ => write!(f, "\ngain     none beyond noise over {}", name(0)),

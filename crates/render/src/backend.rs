@@ -4,19 +4,19 @@
 //!
 //! Invariants
 //! * Only configured back ends are asked, below their base URL; what an author or visitor typed cannot choose another.
-//! * One request per address runs at a time, and at most `connections` to a back end; the others wait no longer than a
+//! * One request per address runs at a time, and at most `max_connections` to a back end; the others wait no longer than a
 //!   request may take, and share its answer.
 //! * What is sent to a back end is sent once, and what was asked about the same subject before is asked again.
-//! * A back end that fails `FAILURES` times in a row is left alone for `retry_after`; then one request tries it. So is a
+//! * A back end that fails `CIRCUIT_BREAKER_FAILURES` times in a row is left alone for `retry_after`; then one request tries it. So is a
 //!   single address that used up its time, though others of the back end answer.
-//! * No more than `MOST_WAITING` renders, or three for each connection, wait for a back end, as each one keeps a thread.
-//! * The answers kept for a back end take no more than `MOST_BYTES` of memory, or one answer where a single one takes more.
+//! * No more than `MAX_WAITING_RENDERS` renders, or three for each connection, wait for a back end, as each one keeps a thread.
+//! * The answers kept for a back end take no more than `MAX_CACHED_BYTES` of memory, or one answer where a single one takes more.
 //!
 //! On failure: the copy is used while it is younger than `max_stale`; then there is no value, and the template prints what
 //! it has in its place.
 //!
-//! Not here: HTTP ([`Fetch`]). What is drawn from such data is no fragment, and its answer says for how long it may be kept
-//! ([`crate::Reads::max_age`]).
+//! Not here: HTTP ([`BackendClient`]). What is drawn from such data is no fragment, and its answer says for how long it may be kept
+//! ([`crate::RequestReads::max_age`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -28,25 +28,25 @@ use minijinja::value::Serde;
 use parking_lot::{Condvar, Mutex};
 
 /// Failures in a row after which a back end is left alone.
-const FAILURES: u32 = 5;
+const CIRCUIT_BREAKER_FAILURES: u32 = 5;
 
 /// Answers kept for one back end, and the memory that they take together, in bytes; the oldest goes first.
-const MOST_COPIES: usize = 2_000;
-const MOST_BYTES: usize = 64 << 20;
+const MAX_CACHED_VALUES: usize = 2_000;
+const MAX_CACHED_BYTES: usize = 64 << 20;
 
 /// Renders that may wait for a back end, if it has few connections.
-const MOST_WAITING: u64 = 32;
+const MAX_WAITING_RENDERS: u64 = 32;
 
 /// The longest path that is asked for.
-const LONGEST_PATH: usize = 2_000;
+const MAX_PATH_BYTES: usize = 2_000;
 
 /// A back end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BackEnd {
+pub struct BackendConfig {
     /// The begin of all its addresses, such as `http://10.0.0.5:8080/api`.
-    pub url: String,
+    pub base_url: String,
     /// How many requests may run at a time.
-    pub connections: usize,
+    pub max_connections: usize,
     /// How long a request may take, with the wait for its turn.
     pub timeout: Duration,
     /// How long an answer is used without asking again.
@@ -56,27 +56,27 @@ pub struct BackEnd {
     /// How long a back end that failed is left alone.
     pub retry_after: Duration,
     /// The largest answer, in bytes.
-    pub max_bytes: usize,
+    pub max_response_bytes: usize,
 }
 
-impl BackEnd {
+impl BackendConfig {
     /// Makes a back end with the usual bounds.
     #[must_use]
-    pub fn at(url: impl Into<String>) -> Self {
+    pub fn new(url: impl Into<String>) -> Self {
         Self {
-            url: url.into(),
-            connections: 16,
+            base_url: url.into(),
+            max_connections: 16,
             timeout: Duration::from_secs(2),
             max_age: Duration::from_secs(10),
             max_stale: Duration::from_secs(3600),
             retry_after: Duration::from_secs(10),
-            max_bytes: 1024 * 1024,
+            max_response_bytes: 1024 * 1024,
         }
     }
 }
 
 /// Sends requests to back ends.
-pub trait Fetch: fmt::Debug + Send + Sync {
+pub trait BackendClient: fmt::Debug + Send + Sync {
     /// Gets the body of an answer with status 200.
     ///
     /// # Errors
@@ -86,8 +86,8 @@ pub trait Fetch: fmt::Debug + Send + Sync {
     /// Posts JSON, once, and gets the body of an answer with status 200 or 201.
     ///
     /// # Errors
-    /// As [`Fetch::fetch`].
-    fn send(
+    /// As [`BackendClient::client`].
+    fn post_json(
         &self,
         url: &str,
         body: &[u8],
@@ -98,7 +98,7 @@ pub trait Fetch: fmt::Debug + Send + Sync {
 
 /// What happened at a back end since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BackEndCounts {
+pub struct BackendCounts {
     /// Requests that were sent.
     pub fetches: u64,
     /// Requests without a usable answer.
@@ -106,112 +106,121 @@ pub struct BackEndCounts {
     /// Answers from the copy while it was fresh.
     pub hits: u64,
     /// Answers from an older copy.
-    pub stale: u64,
+    pub stale_hits: u64,
     /// Questions without an answer.
-    pub refused: u64,
+    pub unanswered: u64,
     /// Requests that run now.
-    pub in_use: u64,
+    pub in_flight: u64,
     /// Renders that wait now.
-    pub waiting: u64,
+    pub waiting_renders: u64,
     /// How many may run.
-    pub limit: u64,
+    pub max_connections: u64,
 }
 
 /// All configured back ends.
 #[derive(Debug)]
-pub struct BackEnds {
-    fetch: Box<dyn Fetch>,
-    places: BTreeMap<String, Place>,
+pub struct BackendRegistry {
+    client: Box<dyn BackendClient>,
+    endpoints: BTreeMap<String, BackendEndpoint>,
 }
 
 #[derive(Debug)]
-struct Place {
-    back_end: BackEnd,
-    state: Mutex<State>,
-    changed: Condvar,
-    counts: Counters,
+struct BackendEndpoint {
+    config: BackendConfig,
+    state: Mutex<BackendState>,
+    state_changed: Condvar,
+    counters: BackendCounters,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct BackendCounters {
     fetches: AtomicU64,
     failures: AtomicU64,
     hits: AtomicU64,
-    stale: AtomicU64,
-    refused: AtomicU64,
-    waiting: AtomicU64,
+    stale_hits: AtomicU64,
+    unanswered: AtomicU64,
+    waiting_renders: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    copies: HashMap<String, Kept>,
+struct BackendState {
+    cached_values: HashMap<String, CachedBackendValue>,
     /// The memory that the copies take, in bytes.
-    bytes: usize,
+    cached_bytes: usize,
     /// The addresses that are asked now.
-    running: Vec<String>,
-    failures: u32,
-    closed_until: Option<Instant>,
+    in_flight_paths: Vec<String>,
+    consecutive_failures: u32,
+    circuit_open_until: Option<Instant>,
     /// Addresses that used up their time when they were last asked, and until when they are left alone.
-    silent: HashMap<String, Instant>,
+    timed_out_paths: HashMap<String, Instant>,
     /// How many answers arrived, and how often something was sent.
-    arrived: u64,
-    sent: u64,
+    response_count: u64,
+    post_count: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
+struct CachedBackendValue {
     value: Value,
     /// The memory that it takes, in bytes.
     bytes: usize,
-    read: Instant,
+    fetched_at: Instant,
     /// The number of its arrival.
-    arrival: u64,
+    response_number: u64,
     /// Whether something was sent since that may have changed it.
-    is_outdated: bool,
+    is_invalidated: bool,
 }
 
 /// Stands among the requests that run for one that sends; no path is like it.
-const SENDING: &str = "";
+const POST_IN_FLIGHT_PATH: &str = "";
 
 /// What is to be done for an address.
-enum Turn {
-    Answer(Option<Value>),
+enum BackendFetchDecision {
+    Cached(Option<Value>),
     /// Ask, when so often something was sent.
-    Ask(u64),
+    Fetch(u64),
 }
 
-impl BackEnds {
+impl BackendRegistry {
     /// Takes the configured back ends by name, and what sends requests to them.
     #[must_use]
-    pub fn new(back_ends: BTreeMap<String, BackEnd>, fetch: Box<dyn Fetch>) -> Self {
+    pub fn new(back_ends: BTreeMap<String, BackendConfig>, fetch: Box<dyn BackendClient>) -> Self {
         let place = |(name, back_end)| {
-            let (state, changed, counts) = (Mutex::default(), Condvar::new(), Counters::default());
-            (name, Place { back_end, state, changed, counts })
+            let (state, changed, counts) =
+                (Mutex::default(), Condvar::new(), BackendCounters::default());
+            (
+                name,
+                BackendEndpoint {
+                    config: back_end,
+                    state,
+                    state_changed: changed,
+                    counters: counts,
+                },
+            )
         };
-        Self { fetch, places: back_ends.into_iter().map(place).collect() }
+        Self { client: fetch, endpoints: back_ends.into_iter().map(place).collect() }
     }
 
     /// Returns the names of all back ends.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str)
+        self.endpoints.keys().map(String::as_str)
     }
 
     /// Returns what happened at each back end.
     #[must_use]
-    pub fn counts(&self) -> Vec<(&str, BackEndCounts)> {
+    pub fn counts(&self) -> Vec<(&str, BackendCounts)> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let places = self.places.iter();
+        let places = self.endpoints.iter();
         places
             .map(|(name, place)| {
-                let counts = BackEndCounts {
-                    fetches: read(&place.counts.fetches),
-                    failures: read(&place.counts.failures),
-                    hits: read(&place.counts.hits),
-                    stale: read(&place.counts.stale),
-                    refused: read(&place.counts.refused),
-                    in_use: place.state.lock().running.len() as u64,
-                    waiting: read(&place.counts.waiting),
-                    limit: place.back_end.connections as u64,
+                let counts = BackendCounts {
+                    fetches: read(&place.counters.fetches),
+                    failures: read(&place.counters.failures),
+                    hits: read(&place.counters.hits),
+                    stale_hits: read(&place.counters.stale_hits),
+                    unanswered: read(&place.counters.unanswered),
+                    in_flight: place.state.lock().in_flight_paths.len() as u64,
+                    waiting_renders: read(&place.counters.waiting_renders),
+                    max_connections: place.config.max_connections as u64,
                 };
                 (name.as_str(), counts)
             })
@@ -220,319 +229,345 @@ impl BackEnds {
 
     /// Returns how long answers of a back end are used, and so what is drawn from them.
     pub(crate) fn max_age(&self, name: &str) -> Option<Duration> {
-        self.places.get(name).map(|place| place.back_end.max_age)
+        self.endpoints.get(name).map(|place| place.config.max_age)
     }
 
     /// Returns the value at a path of a back end.
     ///
     /// # Errors
     /// In words, if there is no such back end or the path is none.
-    pub(crate) fn value(
+    pub(crate) fn fetch_value(
         &self,
         name: &str,
         path: &str,
         now: Instant,
     ) -> Result<Option<Value>, String> {
-        let place = self.place(name)?;
-        check_path(path)?;
-        let until = now + place.back_end.timeout;
-        match place.take_turn(path, (now, until)) {
-            Turn::Answer(answer) => Ok(answer),
-            Turn::Ask(sent) => Ok(self.ask((name, place), path, (now, until, sent))),
+        let place = self.find_endpoint(name)?;
+        validate_path(path)?;
+        let until = now + place.config.timeout;
+        match place.acquire_fetch_slot(path, (now, until)) {
+            BackendFetchDecision::Cached(answer) => Ok(answer),
+            BackendFetchDecision::Fetch(sent) => {
+                Ok(self.fetch_and_cache((name, place), path, (now, until, sent)))
+            }
         }
     }
 
     /// Sends JSON to a path of a back end and returns what it says; nothing if it says nothing in time.
     ///
     /// # Errors
-    /// As [`BackEnds::value`].
-    pub(crate) fn send(
+    /// As [`BackendRegistry::fetch_value`].
+    pub(crate) fn post_json(
         &self,
         name: &str,
         path: &str,
         body: &[u8],
         now: Instant,
     ) -> Result<Option<Value>, String> {
-        let place = self.place(name)?;
-        check_path(path)?;
-        let until = now + place.back_end.timeout;
-        if !place.take_place((now, until)) {
+        let place = self.find_endpoint(name)?;
+        validate_path(path)?;
+        let until = now + place.config.timeout;
+        if !place.acquire_post_slot((now, until)) {
             return Ok(None);
         }
-        let back_end = &place.back_end;
-        let url = format!("{}{path}", back_end.url.trim_end_matches('/'));
-        count(&place.counts.fetches);
-        let asked = Asked::now(until);
-        let answer = self.fetch.send(&url, body, asked.timeout, back_end.max_bytes);
+        let back_end = &place.config;
+        let url = format!("{}{path}", back_end.base_url.trim_end_matches('/'));
+        increment(&place.counters.fetches);
+        let asked = BackendRequestStart::start_now(until);
+        let answer = self.client.post_json(&url, body, asked.timeout, back_end.max_response_bytes);
         let answer = answer.and_then(|bytes| match bytes.is_empty() {
             true => Ok(Value::from(true)),
-            false => read_json(&bytes).map(|(value, _)| value),
+            false => parse_json_response(&bytes).map(|(value, _)| value),
         });
         let mut state = place.state.lock();
         // Also what failed may have come through.
-        state.outdate(path);
-        place.settle(&mut state, SENDING, (name, asked), answer.as_ref().err());
+        state.invalidate_subject(path);
+        place.finish_request(&mut state, POST_IN_FLIGHT_PATH, (name, asked), answer.as_ref().err());
         Ok(answer.ok())
     }
 
-    fn place(&self, name: &str) -> Result<&Place, String> {
-        self.places.get(name).ok_or_else(|| {
+    fn find_endpoint(&self, name: &str) -> Result<&BackendEndpoint, String> {
+        self.endpoints.get(name).ok_or_else(|| {
             format!("there is no back end `{name}`; `[back_ends.{name}]` in tympan.toml makes one")
         })
     }
 
     /// Asks the back end and keeps the answer.
-    fn ask(
+    fn fetch_and_cache(
         &self,
-        (name, place): (&str, &Place),
+        (name, place): (&str, &BackendEndpoint),
         path: &str,
         (now, until, sent): (Instant, Instant, u64),
     ) -> Option<Value> {
-        let back_end = &place.back_end;
-        let url = format!("{}{path}", back_end.url.trim_end_matches('/'));
-        count(&place.counts.fetches);
-        let asked = Asked::now(until);
-        let answer = self.fetch.fetch(&url, asked.timeout, back_end.max_bytes);
-        let answer = answer.and_then(|bytes| read_json(&bytes));
+        let back_end = &place.config;
+        let url = format!("{}{path}", back_end.base_url.trim_end_matches('/'));
+        increment(&place.counters.fetches);
+        let asked = BackendRequestStart::start_now(until);
+        let answer = self.client.fetch(&url, asked.timeout, back_end.max_response_bytes);
+        let answer = answer.and_then(|bytes| parse_json_response(&bytes));
         let mut state = place.state.lock();
-        place.settle(&mut state, path, (name, asked), answer.as_ref().err());
+        place.finish_request(&mut state, path, (name, asked), answer.as_ref().err());
         match answer {
             Ok((value, bytes)) => {
-                let is_outdated = state.sent != sent;
-                state.keep(path, (&value, bytes), (now, is_outdated));
+                let is_outdated = state.post_count != sent;
+                state.cache_value(path, (&value, bytes), (now, is_outdated));
                 Some(value)
             }
-            Err(_) => place.stand_in(&state, path, now),
+            Err(_) => place.stale_value(&state, path, now),
         }
     }
 }
 
 /// A request on its way.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
-    at: Instant,
+struct BackendRequestStart {
+    started_at: Instant,
     /// What the wait for its turn left of its time.
     timeout: Duration,
 }
 
-impl Asked {
-    fn now(until: Instant) -> Self {
+impl BackendRequestStart {
+    fn start_now(until: Instant) -> Self {
         let at = Instant::now();
-        Self { at, timeout: until.saturating_duration_since(at) }
+        Self { started_at: at, timeout: until.saturating_duration_since(at) }
     }
 }
 
 /// Reads an answer; tells about how many bytes of memory it takes.
-fn read_json(bytes: &[u8]) -> Result<(Value, usize), String> {
+fn parse_json_response(bytes: &[u8]) -> Result<(Value, usize), String> {
     let value: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|error| format!("the answer is no JSON: {error}"))?;
-    Ok((Value::from(Serde(&value)), memory_of(&value)))
+    Ok((Value::from(Serde(&value)), estimate_memory(&value)))
 }
 
 /// Returns about how many bytes a value takes as templates have it: a short answer of many small parts takes far more than
 /// its text.
-fn memory_of(value: &serde_json::Value) -> usize {
+fn estimate_memory(value: &serde_json::Value) -> usize {
     const PART: usize = 48;
     PART + match value {
         serde_json::Value::String(text) => text.len(),
-        serde_json::Value::Array(parts) => parts.iter().map(memory_of).sum(),
+        serde_json::Value::Array(parts) => parts.iter().map(estimate_memory).sum(),
         serde_json::Value::Object(members) => {
-            members.iter().map(|(name, value)| PART + name.len() + memory_of(value)).sum()
+            members.iter().map(|(name, value)| PART + name.len() + estimate_memory(value)).sum()
         }
         _ => 0,
     }
 }
 
-impl Place {
+impl BackendEndpoint {
     /// Waits for the turn to ask, or finds the answer meanwhile.
-    fn take_turn(&self, path: &str, (now, until): (Instant, Instant)) -> Turn {
+    fn acquire_fetch_slot(
+        &self,
+        path: &str,
+        (now, until): (Instant, Instant),
+    ) -> BackendFetchDecision {
         let mut state = self.state.lock();
-        let before = state.arrived;
+        let before = state.response_count;
         let mut has_waited = false;
         loop {
-            let copy = state.copies.get(path);
-            let is_good = |copy: &&Kept| {
+            let copy = state.cached_values.get(path);
+            let is_good = |copy: &&CachedBackendValue| {
                 // What arrived while this waited was asked for by somebody else in the same moment.
-                !copy.is_outdated
-                    && (now < copy.read + self.back_end.max_age || copy.arrival > before)
+                !copy.is_invalidated
+                    && (now < copy.fetched_at + self.config.max_age
+                        || copy.response_number > before)
             };
             if let Some(copy) = copy.filter(is_good) {
-                count(&self.counts.hits);
-                return Turn::Answer(Some(copy.value.clone()));
+                increment(&self.counters.hits);
+                return BackendFetchDecision::Cached(Some(copy.value.clone()));
             }
-            let is_asked = state.running.iter().any(|one| one == path);
-            let is_closed = state.closed_until.is_some_and(|until| now < until);
+            let is_asked = state.in_flight_paths.iter().any(|one| one == path);
+            let is_closed = state.circuit_open_until.is_some_and(|until| now < until);
             // One request finds out whether a back end answers again; the others do not wait for it.
-            let is_tried = state.failures >= FAILURES && !state.running.is_empty();
-            let silent_until = state.silent.get(path);
+            let is_tried = state.consecutive_failures >= CIRCUIT_BREAKER_FAILURES
+                && !state.in_flight_paths.is_empty();
+            let silent_until = state.timed_out_paths.get(path);
             let is_silent = silent_until.is_some_and(|until| now < *until || is_asked);
             // Who keeps no answers waits for the one that comes.
-            let has_copy = !self.back_end.max_age.is_zero()
+            let has_copy = !self.config.max_age.is_zero()
                 && copy.is_some_and(|copy| {
-                    !copy.is_outdated && now < copy.read + self.back_end.max_stale
+                    !copy.is_invalidated && now < copy.fetched_at + self.config.max_stale
                 });
             if is_closed || is_tried || is_silent || (is_asked && has_copy) {
-                return Turn::Answer(self.stand_in(&state, path, now));
+                return BackendFetchDecision::Cached(self.stale_value(&state, path, now));
             }
-            if !is_asked && state.running.len() < self.back_end.connections.max(1) {
-                state.running.push(path.to_owned());
-                return Turn::Ask(state.sent);
+            if !is_asked && state.in_flight_paths.len() < self.config.max_connections.max(1) {
+                state.in_flight_paths.push(path.to_owned());
+                return BackendFetchDecision::Fetch(state.post_count);
             }
-            if !has_waited && self.is_crowded() {
-                return Turn::Answer(self.stand_in(&state, path, now));
+            if !has_waited && self.is_wait_queue_full() {
+                return BackendFetchDecision::Cached(self.stale_value(&state, path, now));
             }
             has_waited = true;
-            self.counts.waiting.fetch_add(1, Ordering::Relaxed);
-            let waited = self.changed.wait_until(&mut state, until);
-            self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.counters.waiting_renders.fetch_add(1, Ordering::Relaxed);
+            let waited = self.state_changed.wait_until(&mut state, until);
+            self.counters.waiting_renders.fetch_sub(1, Ordering::Relaxed);
             if waited.timed_out() {
-                return Turn::Answer(self.stand_in(&state, path, now));
+                return BackendFetchDecision::Cached(self.stale_value(&state, path, now));
             }
         }
     }
 
     /// Waits for the turn to send; tells whether it came.
-    fn take_place(&self, (now, until): (Instant, Instant)) -> bool {
+    fn acquire_post_slot(&self, (now, until): (Instant, Instant)) -> bool {
         let mut state = self.state.lock();
         let mut has_waited = false;
         loop {
-            let is_closed = state.closed_until.is_some_and(|until| now < until);
-            let is_tried = state.failures >= FAILURES && !state.running.is_empty();
+            let is_closed = state.circuit_open_until.is_some_and(|until| now < until);
+            let is_tried = state.consecutive_failures >= CIRCUIT_BREAKER_FAILURES
+                && !state.in_flight_paths.is_empty();
             if is_closed || is_tried {
-                count(&self.counts.refused);
+                increment(&self.counters.unanswered);
                 return false;
             }
-            if state.running.len() < self.back_end.connections.max(1) {
-                state.running.push(SENDING.to_owned());
+            if state.in_flight_paths.len() < self.config.max_connections.max(1) {
+                state.in_flight_paths.push(POST_IN_FLIGHT_PATH.to_owned());
                 return true;
             }
-            if !has_waited && self.is_crowded() {
-                count(&self.counts.refused);
+            if !has_waited && self.is_wait_queue_full() {
+                increment(&self.counters.unanswered);
                 return false;
             }
             has_waited = true;
-            self.counts.waiting.fetch_add(1, Ordering::Relaxed);
-            let waited = self.changed.wait_until(&mut state, until);
-            self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.counters.waiting_renders.fetch_add(1, Ordering::Relaxed);
+            let waited = self.state_changed.wait_until(&mut state, until);
+            self.counters.waiting_renders.fetch_sub(1, Ordering::Relaxed);
             if waited.timed_out() {
-                count(&self.counts.refused);
+                increment(&self.counters.unanswered);
                 return false;
             }
         }
     }
 
     /// Tells whether as many renders wait as may.
-    fn is_crowded(&self) -> bool {
-        let connections = u64::try_from(self.back_end.connections).unwrap_or(u64::MAX);
-        let most = connections.saturating_mul(3).max(MOST_WAITING);
-        self.counts.waiting.load(Ordering::Relaxed) >= most
+    fn is_wait_queue_full(&self) -> bool {
+        let connections = u64::try_from(self.config.max_connections).unwrap_or(u64::MAX);
+        let most = connections.saturating_mul(3).max(MAX_WAITING_RENDERS);
+        self.counters.waiting_renders.load(Ordering::Relaxed) >= most
     }
 
     /// Ends a request, and notes how it went.
-    fn settle(
+    fn finish_request(
         &self,
-        state: &mut State,
+        state: &mut BackendState,
         path: &str,
-        (name, asked): (&str, Asked),
+        (name, asked): (&str, BackendRequestStart),
         failure: Option<&String>,
     ) {
         let ended = Instant::now();
-        if let Some(at) = state.running.iter().position(|one| one == path) {
-            state.running.swap_remove(at);
+        if let Some(at) = state.in_flight_paths.iter().position(|one| one == path) {
+            state.in_flight_paths.swap_remove(at);
         }
-        self.changed.notify_all();
+        self.state_changed.notify_all();
         let Some(reason) = failure else {
-            if state.failures >= FAILURES {
+            if state.consecutive_failures >= CIRCUIT_BREAKER_FAILURES {
                 tracing::info!(back_end = name, "back end answers again");
             }
-            state.failures = 0;
-            state.closed_until = None;
-            state.silent.remove(path);
+            state.consecutive_failures = 0;
+            state.circuit_open_until = None;
+            state.timed_out_paths.remove(path);
             return;
         };
-        count(&self.counts.failures);
+        increment(&self.counters.failures);
         // Who had little time left says nothing about the back end.
-        if asked.timeout * 2 >= self.back_end.timeout {
-            state.failures = state.failures.saturating_add(1);
+        if asked.timeout * 2 >= self.config.timeout {
+            state.consecutive_failures = state.consecutive_failures.saturating_add(1);
         }
-        if state.failures >= FAILURES {
-            state.closed_until = Some(ended + self.back_end.retry_after);
+        if state.consecutive_failures >= CIRCUIT_BREAKER_FAILURES {
+            state.circuit_open_until = Some(ended + self.config.retry_after);
         }
         // One that is refused at once keeps no thread, so it may be asked again.
-        let took = ended.saturating_duration_since(asked.at);
-        if path != SENDING && took * 2 >= self.back_end.timeout {
-            state.leave_alone(path, (ended, ended + self.back_end.retry_after));
+        let took = ended.saturating_duration_since(asked.started_at);
+        if path != POST_IN_FLIGHT_PATH && took * 2 >= self.config.timeout {
+            state.suspend_path(path, (ended, ended + self.config.retry_after));
         }
-        if state.failures <= FAILURES {
+        if state.consecutive_failures <= CIRCUIT_BREAKER_FAILURES {
             tracing::warn!(back_end = name, path, reason, "back end failed");
         }
     }
 
     /// Returns the copy that stands in for an answer.
-    fn stand_in(&self, state: &State, path: &str, now: Instant) -> Option<Value> {
-        let copy = state.copies.get(path);
-        let copy = copy.filter(|copy| now < copy.read + self.back_end.max_stale);
-        count(if copy.is_some() { &self.counts.stale } else { &self.counts.refused });
+    fn stale_value(&self, state: &BackendState, path: &str, now: Instant) -> Option<Value> {
+        let copy = state.cached_values.get(path);
+        let copy = copy.filter(|copy| now < copy.fetched_at + self.config.max_stale);
+        increment(if copy.is_some() {
+            &self.counters.stale_hits
+        } else {
+            &self.counters.unanswered
+        });
         copy.map(|copy| copy.value.clone())
     }
 }
 
-impl State {
-    fn keep(
+impl BackendState {
+    fn cache_value(
         &mut self,
         path: &str,
         (value, bytes): (&Value, usize),
         (now, is_outdated): (Instant, bool),
     ) {
-        self.arrived += 1;
+        self.response_count += 1;
         let bytes = bytes + path.len();
-        let arrival = self.arrived;
-        let copy = Kept { value: value.clone(), bytes, read: now, arrival, is_outdated };
-        self.bytes += bytes;
-        if let Some(old) = self.copies.insert(path.to_owned(), copy) {
-            self.bytes -= old.bytes;
+        let arrival = self.response_count;
+        let copy = CachedBackendValue {
+            value: value.clone(),
+            bytes,
+            fetched_at: now,
+            response_number: arrival,
+            is_invalidated: is_outdated,
+        };
+        self.cached_bytes += bytes;
+        if let Some(old) = self.cached_values.insert(path.to_owned(), copy) {
+            self.cached_bytes -= old.bytes;
         }
-        while self.copies.len() > 1 && (self.copies.len() > MOST_COPIES || self.bytes > MOST_BYTES)
+        while self.cached_values.len() > 1
+            && (self.cached_values.len() > MAX_CACHED_VALUES
+                || self.cached_bytes > MAX_CACHED_BYTES)
         {
-            let oldest = self.copies.iter().min_by_key(|(_, copy)| (copy.read, copy.arrival));
+            let oldest = self
+                .cached_values
+                .iter()
+                .min_by_key(|(_, copy)| (copy.fetched_at, copy.response_number));
             let Some(oldest) = oldest.map(|(path, _)| path.clone()) else { return };
-            let gone = self.copies.remove(&oldest);
-            self.bytes -= gone.map_or(0, |gone| gone.bytes);
+            let gone = self.cached_values.remove(&oldest);
+            self.cached_bytes -= gone.map_or(0, |gone| gone.bytes);
         }
     }
 
     /// Notes that an address is not asked for a while.
-    fn leave_alone(&mut self, path: &str, (now, until): (Instant, Instant)) {
-        if self.silent.len() >= MOST_COPIES {
-            self.silent.retain(|_, until| now < *until);
+    fn suspend_path(&mut self, path: &str, (now, until): (Instant, Instant)) {
+        if self.timed_out_paths.len() >= MAX_CACHED_VALUES {
+            self.timed_out_paths.retain(|_, until| now < *until);
         }
-        if self.silent.len() < MOST_COPIES || self.silent.contains_key(path) {
-            self.silent.insert(path.to_owned(), until);
+        if self.timed_out_paths.len() < MAX_CACHED_VALUES || self.timed_out_paths.contains_key(path)
+        {
+            self.timed_out_paths.insert(path.to_owned(), until);
         }
     }
 
     /// Notes that something was sent to a path: what is known of its subject may have changed.
-    fn outdate(&mut self, path: &str) {
-        self.sent += 1;
-        let subject = subject_of(path);
-        let about = self.copies.iter_mut().filter(|(known, _)| subject_of(known) == subject);
-        about.for_each(|(_, copy)| copy.is_outdated = true);
+    fn invalidate_subject(&mut self, path: &str) {
+        self.post_count += 1;
+        let subject = path_subject(path);
+        let about =
+            self.cached_values.iter_mut().filter(|(known, _)| path_subject(known) == subject);
+        about.for_each(|(_, copy)| copy.is_invalidated = true);
     }
 }
 
 /// Returns what an address is about: `/orders/17` of `/orders/17/lines?all`.
-fn subject_of(path: &str) -> &str {
+fn path_subject(path: &str) -> &str {
     let names = path.split('?').next().unwrap_or(path);
     let end = names.match_indices('/').nth(2).map_or(names.len(), |(at, _)| at);
     names.get(..end).unwrap_or(names)
 }
 
-fn count(counter: &AtomicU64) {
+fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Refuses what would leave the back end's base URL.
-fn check_path(path: &str) -> Result<(), String> {
+fn validate_path(path: &str) -> Result<(), String> {
     let (names, _) = path.split_at(path.find('?').unwrap_or(path.len()));
     let names = percent_encoding::percent_decode_str(names).decode_utf8_lossy();
     let climbs = names.split(['/', '\\']).any(|name| name == "." || name == "..");
@@ -541,7 +576,7 @@ fn check_path(path: &str) -> Result<(), String> {
         && !path.starts_with("//")
         && is_plain
         && !climbs
-        && path.len() <= LONGEST_PATH
+        && path.len() <= MAX_PATH_BYTES
     {
         return Ok(());
     }
@@ -557,30 +592,34 @@ mod tests {
 
     #[test]
     fn copies_are_bounded_by_what_they_take() {
-        let mut state = State::default();
+        let mut state = BackendState::default();
         let now = Instant::now();
         let mut keep = |path: &str, bytes: usize| {
-            state.keep(path, (&Value::from(1), bytes), (now, false));
-            let mut kept: Vec<_> = state.copies.keys().cloned().collect();
+            state.cache_value(path, (&Value::from(1), bytes), (now, false));
+            let mut kept: Vec<_> = state.cached_values.keys().cloned().collect();
             kept.sort_unstable();
-            assert_eq!(state.bytes, state.copies.values().map(|copy| copy.bytes).sum::<usize>());
+            assert_eq!(
+                state.cached_bytes,
+                state.cached_values.values().map(|copy| copy.bytes).sum::<usize>()
+            );
             kept.join(" ")
         };
-        assert_eq!(keep("/a", MOST_BYTES / 2), "/a");
-        assert_eq!(keep("/b", MOST_BYTES / 4), "/a /b");
-        assert_eq!(keep("/c", MOST_BYTES / 2), "/b /c");
+        assert_eq!(keep("/a", MAX_CACHED_BYTES / 2), "/a");
+        assert_eq!(keep("/b", MAX_CACHED_BYTES / 4), "/a /b");
+        assert_eq!(keep("/c", MAX_CACHED_BYTES / 2), "/b /c");
         assert_eq!(keep("/b", 1), "/b /c");
-        assert_eq!(keep("/d", 2 * MOST_BYTES), "/d", "one is kept whatever it takes");
+        assert_eq!(keep("/d", 2 * MAX_CACHED_BYTES), "/d", "one is kept whatever it takes");
         assert_eq!(keep("/e", 1), "/e");
         // Two bytes of text for each part.
-        let (_, bytes) = read_json(format!("[{}1]", "1,".repeat(10_000)).as_bytes()).unwrap();
+        let (_, bytes) =
+            parse_json_response(format!("[{}1]", "1,".repeat(10_000)).as_bytes()).unwrap();
         assert!(bytes > 400_000, "{bytes}");
     }
 
     #[test]
     fn paths_stay_below_the_base() {
         for path in ["/", "/a/b?c=d%20e&f", "/%C3%A4", "/a.b/..c"] {
-            assert_eq!(check_path(path), Ok(()), "{path}");
+            assert_eq!(validate_path(path), Ok(()), "{path}");
         }
         for path in [
             "",
@@ -594,7 +633,7 @@ mod tests {
             "/a\r\nHost:x",
             "http://x/",
         ] {
-            assert!(check_path(path).is_err(), "{path}");
+            assert!(validate_path(path).is_err(), "{path}");
         }
     }
 }

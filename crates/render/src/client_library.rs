@@ -1,6 +1,6 @@
 //! Client libraries by category: style sheets and scripts of a folder, joined, made small, with what they need.
 //!
-//! In: folders of the type `cq:ClientLibraryFolder` with `categories`, `dependencies` and `embed`, and the lists `css.txt`
+//! In: folders of the type `cq:ClientLibraryFolder` with `folders_by_category`, `dependencies` and `embed`, and the lists `css.txt`
 //! and `js.txt` in them, as in AEM. Out: for a category, the addresses of its style sheets and scripts in the order in
 //! which pages need them, and the text behind each address.
 //!
@@ -18,18 +18,18 @@ use bytes::Bytes;
 use minifier::{css, js};
 use tympan_content::BlobId;
 
-use crate::file::short_hash;
 use crate::link::encode_path;
+use crate::stored_file::short_digest_hex;
 
 /// What a library is: style sheets or scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum ClientLibraryKind {
     Css,
     Js,
 }
 
-impl Kind {
-    pub(crate) const ALL: [Self; 2] = [Self::Css, Self::Js];
+impl ClientLibraryKind {
+    pub(crate) const ALL_KINDS: [Self; 2] = [Self::Css, Self::Js];
 
     /// Returns the extension of its files.
     pub(crate) fn extension(self) -> &'static str {
@@ -42,7 +42,7 @@ impl Kind {
 
 /// A folder of a client library, as content has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LibrarySource {
+pub struct ClientLibrarySource {
     /// The names by which pages ask for it.
     pub categories: Vec<String>,
     /// The categories that pages need before it.
@@ -57,38 +57,49 @@ pub struct LibrarySource {
 
 /// All libraries of one state of `/apps` and `/libs`.
 #[derive(Debug, Default)]
-pub(crate) struct ClientLibraries {
-    built: HashMap<(String, Kind), Built>,
+pub(crate) struct ClientLibrarySet {
+    libraries: HashMap<(String, ClientLibraryKind), BuiltClientLibrary>,
     /// The folders of each category, in the order of their paths.
-    categories: BTreeMap<String, Vec<String>>,
+    folders_by_category: BTreeMap<String, Vec<String>>,
     dependencies: HashMap<String, Vec<String>>,
 }
 
 /// A text that is ready to be served.
 #[derive(Debug, Clone)]
-pub(crate) struct Built {
+pub(crate) struct BuiltClientLibrary {
     pub text: Bytes,
     pub hash: String,
 }
 
-impl ClientLibraries {
+impl ClientLibrarySet {
     /// Joins the libraries of some folders.
-    pub(crate) fn build(sources: &BTreeMap<String, LibrarySource>) -> Self {
+    pub(crate) fn build(sources: &BTreeMap<String, ClientLibrarySource>) -> Self {
         let mut libraries = Self::default();
         for (folder, source) in sources {
             for category in &source.categories {
-                libraries.categories.entry(category.clone()).or_default().push(folder.clone());
+                libraries
+                    .folders_by_category
+                    .entry(category.clone())
+                    .or_default()
+                    .push(folder.clone());
             }
             libraries.dependencies.insert(folder.clone(), source.dependencies.clone());
         }
         for (folder, source) in sources.iter().filter(|(_, source)| source.is_proxied) {
-            for kind in Kind::ALL {
+            for kind in ClientLibraryKind::ALL_KINDS {
                 let mut text = String::new();
-                libraries.join(sources, (folder, source), kind, (&mut text, &mut BTreeSet::new()));
+                libraries.append_sources(
+                    sources,
+                    (folder, source),
+                    kind,
+                    (&mut text, &mut BTreeSet::new()),
+                );
                 if !text.is_empty() {
-                    let text = Bytes::from(small(&text, kind, folder));
-                    let hash = short_hash(BlobId::of(&text).digest());
-                    libraries.built.insert((folder.clone(), kind), Built { text, hash });
+                    let text = Bytes::from(minify(&text, kind, folder));
+                    let hash = short_digest_hex(BlobId::hash_of(&text).digest());
+                    libraries
+                        .libraries
+                        .insert((folder.clone(), kind), BuiltClientLibrary { text, hash });
                 }
             }
         }
@@ -96,22 +107,22 @@ impl ClientLibraries {
     }
 
     /// Adds the texts of a folder and of what it embeds, those first.
-    fn join(
+    fn append_sources(
         &self,
-        sources: &BTreeMap<String, LibrarySource>,
-        (folder, source): (&str, &LibrarySource),
-        kind: Kind,
+        sources: &BTreeMap<String, ClientLibrarySource>,
+        (folder, source): (&str, &ClientLibrarySource),
+        kind: ClientLibraryKind,
         (text, seen): (&mut String, &mut BTreeSet<String>),
     ) {
         if !seen.insert(folder.to_owned()) {
             return;
         }
-        for embedded in self.folders(&source.embeds) {
+        for embedded in self.category_folders(&source.embeds) {
             if let Some(inner) = sources.get(&embedded) {
-                self.join(sources, (&embedded, inner), kind, (text, seen));
+                self.append_sources(sources, (&embedded, inner), kind, (text, seen));
             }
         }
-        for file in listed(source, kind) {
+        for file in listed_files(source, kind) {
             let Some(part) = source.files.get(&file) else {
                 tracing::warn!(
                     path = folder,
@@ -121,18 +132,22 @@ impl ClientLibraries {
                 continue;
             };
             match kind {
-                Kind::Css => text.push_str(&rebased(part, &format!("{folder}/{file}"))),
-                Kind::Js => text.push_str(part),
+                ClientLibraryKind::Css => {
+                    text.push_str(&rebase_css_urls(part, &format!("{folder}/{file}")))
+                }
+                ClientLibraryKind::Js => text.push_str(part),
             }
             // A script may end without a semicolon, and what follows may begin with a bracket.
-            text.push_str(if kind == Kind::Js { "\n;\n" } else { "\n" });
+            text.push_str(if kind == ClientLibraryKind::Js { "\n;\n" } else { "\n" });
         }
     }
 
     /// Returns the folders of some categories, each once.
-    fn folders(&self, categories: &[String]) -> Vec<String> {
+    fn category_folders(&self, categories: &[String]) -> Vec<String> {
         let mut folders: Vec<String> = Vec::new();
-        for folder in categories.iter().filter_map(|one| self.categories.get(one)).flatten() {
+        for folder in
+            categories.iter().filter_map(|one| self.folders_by_category.get(one)).flatten()
+        {
             if !folders.contains(folder) {
                 folders.push(folder.clone());
             }
@@ -141,28 +156,32 @@ impl ClientLibraries {
     }
 
     /// Returns the addresses of what pages need for some categories, what others need first.
-    pub(crate) fn addresses(&self, categories: &[String], kind: Kind) -> Vec<String> {
+    pub(crate) fn library_addresses(
+        &self,
+        categories: &[String],
+        kind: ClientLibraryKind,
+    ) -> Vec<String> {
         let mut ordered = Vec::new();
-        self.order(categories, &mut (BTreeSet::new(), &mut ordered));
+        self.order_by_dependency(categories, &mut (BTreeSet::new(), &mut ordered));
         let built = ordered.into_iter().filter_map(|folder| {
-            let built = self.built.get(&(folder.clone(), kind))?;
-            Some(address_of(&folder, &built.hash, kind))
+            let built = self.libraries.get(&(folder.clone(), kind))?;
+            Some(library_address(&folder, &built.hash, kind))
         });
         built.collect()
     }
 
-    fn order(
+    fn order_by_dependency(
         &self,
         categories: &[String],
         (seen, ordered): &mut (BTreeSet<String>, &mut Vec<String>),
     ) {
-        for folder in self.folders(categories) {
+        for folder in self.category_folders(categories) {
             if !seen.insert(folder.clone()) {
                 continue;
             }
             let mut inner = (std::mem::take(seen), &mut **ordered);
             if let Some(needed) = self.dependencies.get(&folder) {
-                self.order(needed, &mut inner);
+                self.order_by_dependency(needed, &mut inner);
             }
             *seen = inner.0;
             ordered.push(folder);
@@ -170,26 +189,26 @@ impl ClientLibraries {
     }
 
     /// Tells whether a category exists.
-    pub(crate) fn has(&self, category: &str) -> bool {
-        self.categories.contains_key(category)
+    pub(crate) fn has_category(&self, category: &str) -> bool {
+        self.folders_by_category.contains_key(category)
     }
 
     /// Finds the text behind the name of an address: `wayfare/clientlibs/site` and its kind.
-    pub(crate) fn find(&self, name: &str, kind: Kind) -> Option<&Built> {
+    pub(crate) fn find(&self, name: &str, kind: ClientLibraryKind) -> Option<&BuiltClientLibrary> {
         let places = ["/apps/", "/libs/"].into_iter();
-        places.into_iter().find_map(|place| self.built.get(&(format!("{place}{name}"), kind)))
+        places.into_iter().find_map(|place| self.libraries.get(&(format!("{place}{name}"), kind)))
     }
 }
 
 /// Returns the address of a library.
-fn address_of(folder: &str, hash: &str, kind: Kind) -> String {
+fn library_address(folder: &str, hash: &str, kind: ClientLibraryKind) -> String {
     let name = ["/apps/", "/libs/"].iter().find_map(|place| folder.strip_prefix(place));
     let name = name.unwrap_or_else(|| folder.trim_start_matches('/'));
     encode_path(&format!("/etc.clientlibs/{name}.{hash}.{}", kind.extension()))
 }
 
 /// Reads the list of a kind: a file on each line, below what `#base=` names.
-fn listed(source: &LibrarySource, kind: Kind) -> Vec<String> {
+fn listed_files(source: &ClientLibrarySource, kind: ClientLibraryKind) -> Vec<String> {
     let Some(list) = source.files.get(&format!("{}.txt", kind.extension())) else {
         return Vec::new();
     };
@@ -199,14 +218,14 @@ fn listed(source: &LibrarySource, kind: Kind) -> Vec<String> {
         match (line.strip_prefix("#base="), line.starts_with('#')) {
             (Some(given), _) => base = given.trim().trim_matches('/').to_owned(),
             (None, true) => {}
-            (None, false) => files.push(resolve(&base, line)),
+            (None, false) => files.push(resolve_relative_path(&base, line)),
         }
     }
     files
 }
 
 /// Resolves a relative path against a folder; it cannot leave the top.
-fn resolve(base: &str, relative: &str) -> String {
+fn resolve_relative_path(base: &str, relative: &str) -> String {
     let mut names: Vec<&str> =
         base.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
     for name in relative.split('/') {
@@ -220,7 +239,7 @@ fn resolve(base: &str, relative: &str) -> String {
 }
 
 /// Writes the relative addresses in a style sheet as they are from the host on.
-fn rebased(text: &str, path: &str) -> String {
+fn rebase_css_urls(text: &str, path: &str) -> String {
     let name = ["/apps/", "/libs/"].iter().find_map(|place| path.strip_prefix(place));
     let folder = name.unwrap_or(path).rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut out = String::with_capacity(text.len());
@@ -240,7 +259,7 @@ fn rebased(text: &str, path: &str) -> String {
         if is_relative {
             let (file, query) = address.split_at(address.find(['?', '#']).unwrap_or(address.len()));
             // Writing to a string cannot fail.
-            write!(out, "/etc.clientlibs/{}{query}", resolve(folder, file)).ok();
+            write!(out, "/etc.clientlibs/{}{query}", resolve_relative_path(folder, file)).ok();
             rest = inner.get(address.len()..).unwrap_or_default();
         } else {
             rest = inner;
@@ -251,10 +270,14 @@ fn rebased(text: &str, path: &str) -> String {
 }
 
 /// Makes a text small.
-fn small(text: &str, kind: Kind, folder: &str) -> String {
+fn minify(text: &str, kind: ClientLibraryKind, folder: &str) -> String {
     let made = match kind {
-        Kind::Css => css::minify(text).map(|small| small.to_string()).map_err(str::to_owned),
-        Kind::Js => js::minify(text).map(|small| small.to_string()).map_err(str::to_owned),
+        ClientLibraryKind::Css => {
+            css::minify(text).map(|small| small.to_string()).map_err(str::to_owned)
+        }
+        ClientLibraryKind::Js => {
+            js::minify(text).map(|small| small.to_string()).map_err(str::to_owned)
+        }
     };
     made.unwrap_or_else(|reason| {
         tracing::warn!(path = folder, reason, "a client library stays as large as it is");

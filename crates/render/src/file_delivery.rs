@@ -18,7 +18,7 @@ use std::borrow::Cow;
 
 /// How far a browser is trusted with a stored file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Containment {
+pub enum FileContainment {
     /// Nothing in it runs: it is shown like any other part of a page.
     Inline,
     /// It may be opened, but belongs to no origin and runs nothing.
@@ -31,16 +31,16 @@ pub enum Containment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileDelivery {
     media_type: Cow<'static, str>,
-    containment: Containment,
+    containment: FileContainment,
 }
 
 /// The media type of bytes of which nothing is known.
-const OCTETS: &str = "application/octet-stream";
+const OCTET_STREAM_TYPE: &str = "application/octet-stream";
 
 /// The media types that a browser shows or saves without running anything in them.
 ///
 /// PDF is among them: browsers show it in a viewer of its own origin, which a sandbox would switch off.
-const INLINE: &[&str] = &[
+const INLINE_TYPES: &[&str] = &[
     "application/epub+zip",
     "application/gzip",
     "application/javascript",
@@ -137,7 +137,7 @@ const INLINE: &[&str] = &[
 ];
 
 /// The media types that browsers open as documents and that may carry code; of XML, these are those in use on the web.
-const ACTIVE: &[&str] = &[
+const ACTIVE_TYPES: &[&str] = &[
     "application/atom+xml",
     "application/mathml+xml",
     "application/rdf+xml",
@@ -151,7 +151,7 @@ const ACTIVE: &[&str] = &[
 ];
 
 /// Charsets in which text may be sent: those of which ASCII is a part, so that no bytes change into markup.
-const CHARSETS: &[&str] = &[
+const SAFE_CHARSETS: &[&str] = &[
     "us-ascii",
     "utf-8",
     "iso-8859-1",
@@ -179,19 +179,19 @@ const CHARSETS: &[&str] = &[
 impl FileDelivery {
     /// Decides for a file of a name whose media type content says; an empty one says nothing.
     #[must_use]
-    pub fn of(declared: &str, name: &str) -> Self {
-        let by_name = Self::of_name(name);
-        match (Self::of_type(declared), by_name) {
+    pub fn new(declared: &str, name: &str) -> Self {
+        let by_name = Self::from_name(name);
+        match (Self::from_declared_type(declared), by_name) {
             (Some(delivery), Some(by_name)) => {
                 let containment = match by_name.containment {
-                    Containment::Inline => delivery.containment,
-                    _ => delivery.containment.max(Containment::Sandbox),
+                    FileContainment::Inline => delivery.containment,
+                    _ => delivery.containment.max(FileContainment::Sandbox),
                 };
                 Self { containment, ..delivery }
             }
             (Some(delivery), None) => delivery,
             (None, Some(delivery)) => delivery,
-            (None, None) => Self::bytes(),
+            (None, None) => Self::octet_stream(),
         }
     }
 
@@ -203,7 +203,7 @@ impl FileDelivery {
 
     /// Returns how far a browser is trusted with the file.
     #[must_use]
-    pub fn containment(&self) -> Containment {
+    pub fn containment(&self) -> FileContainment {
         self.containment
     }
 
@@ -211,9 +211,9 @@ impl FileDelivery {
     #[must_use]
     pub fn headers(&self) -> &'static [(&'static str, &'static str)] {
         match self.containment {
-            Containment::Inline => &[],
-            Containment::Sandbox => &[SANDBOX],
-            Containment::Attachment => &[SANDBOX, ("content-disposition", "attachment")],
+            FileContainment::Inline => &[],
+            FileContainment::Sandbox => &[SANDBOX_HEADER],
+            FileContainment::Attachment => &[SANDBOX_HEADER, ("content-disposition", "attachment")],
         }
     }
 
@@ -223,17 +223,20 @@ impl FileDelivery {
     }
 
     /// Decides by a file's name; nothing if its extension is not known.
-    fn of_name(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         let (_, extension) = name.rsplit_once('.')?;
         let guess = mime_guess::from_ext(extension.trim_end()).first_raw();
-        let guess = guess.filter(|guess| *guess != OCTETS)?;
+        let guess = guess.filter(|guess| *guess != OCTET_STREAM_TYPE)?;
         let charset = guess.starts_with("text/") || guess == "image/svg+xml";
         let charset = if charset { "; charset=utf-8" } else { "" };
-        Some(Self::of_type(&format!("{guess}{charset}")).unwrap_or_else(Self::bytes))
+        Some(
+            Self::from_declared_type(&format!("{guess}{charset}"))
+                .unwrap_or_else(Self::octet_stream),
+        )
     }
 
     /// Decides by a media type; nothing if none is said, or nothing that can be understood.
-    fn of_type(declared: &str) -> Option<Self> {
+    fn from_declared_type(declared: &str) -> Option<Self> {
         let (essence, parameters) = declared.split_once(';').unwrap_or((declared, ""));
         let essence = essence.trim_matches([' ', '\t']).to_ascii_lowercase();
         let (kind, subtype) = essence.split_once('/')?;
@@ -241,15 +244,15 @@ impl FileDelivery {
             return None;
         }
         let find = |list: &[&'static str]| list.iter().find(|one| **one == essence).copied();
-        let (listed, containment) = match (find(INLINE), find(ACTIVE)) {
-            (Some(listed), _) => (listed, Containment::Inline),
-            (None, Some(listed)) => (listed, Containment::Sandbox),
+        let (listed, containment) = match (find(INLINE_TYPES), find(ACTIVE_TYPES)) {
+            (Some(listed), _) => (listed, FileContainment::Inline),
+            (None, Some(listed)) => (listed, FileContainment::Sandbox),
             (None, None) if subtype == "xml" || subtype.ends_with("+xml") => {
-                ("application/xml", Containment::Sandbox)
+                ("application/xml", FileContainment::Sandbox)
             }
-            (None, None) => return Some(Self::bytes()),
+            (None, None) => return Some(Self::octet_stream()),
         };
-        let media_type = match charset_of(parameters) {
+        let media_type = match safe_charset(parameters) {
             Some(charset) => Cow::Owned(format!("{listed}; charset={charset}")),
             None => Cow::Borrowed(listed),
         };
@@ -257,21 +260,24 @@ impl FileDelivery {
     }
 
     /// Sends bytes of which nothing is known.
-    fn bytes() -> Self {
-        Self { media_type: Cow::Borrowed(OCTETS), containment: Containment::Attachment }
+    fn octet_stream() -> Self {
+        Self {
+            media_type: Cow::Borrowed(OCTET_STREAM_TYPE),
+            containment: FileContainment::Attachment,
+        }
     }
 }
 
 /// The header that keeps a document from running anything and from belonging to the site's origin.
-pub(crate) const SANDBOX: (&str, &str) = ("content-security-policy", "sandbox");
+pub(crate) const SANDBOX_HEADER: (&str, &str) = ("content-security-policy", "sandbox");
 
 /// Finds the charset among the parameters of a media type, if it is one in which text may be sent.
-fn charset_of(parameters: &str) -> Option<&'static str> {
+fn safe_charset(parameters: &str) -> Option<&'static str> {
     let value = parameters.split(';').find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
         name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
     })?;
-    CHARSETS.iter().find(|charset| charset.eq_ignore_ascii_case(value)).copied()
+    SAFE_CHARSETS.iter().find(|charset| charset.eq_ignore_ascii_case(value)).copied()
 }
 
 /// Tells whether a text is a token of RFC 9110.
@@ -284,15 +290,15 @@ fn is_token(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn check(declared: &str, name: &str, media_type: &str, containment: Containment) {
-        let delivery = FileDelivery::of(declared, name);
+    fn check(declared: &str, name: &str, media_type: &str, containment: FileContainment) {
+        let delivery = FileDelivery::new(declared, name);
         assert_eq!(delivery.media_type(), media_type, "{declared:?} {name:?}");
         assert_eq!(delivery.containment(), containment, "{declared:?} {name:?}");
     }
 
     #[test]
     fn known_types_are_sent_in_their_own_spelling() {
-        use Containment::{Attachment, Inline, Sandbox};
+        use FileContainment::{Attachment, Inline, Sandbox};
         check("image/png", "a.png", "image/png", Inline);
         check(" IMAGE/Png ", "a.png", "image/png", Inline);
         check("text/plain; Charset=\"UTF-8\"", "a.txt", "text/plain; charset=utf-8", Inline);
@@ -301,13 +307,13 @@ mod tests {
         check("text/html; charset=gbk", "a.html", "text/html; charset=gbk", Sandbox);
         check("image/svg+xml", "a.svg", "image/svg+xml", Sandbox);
         check("application/vnd.google-earth.kml+xml", "a.kml", "application/xml", Sandbox);
-        check("application/x-unheard-of", "a", OCTETS, Attachment);
-        check(OCTETS, "a.bin", OCTETS, Attachment);
+        check("application/x-unheard-of", "a", OCTET_STREAM_TYPE, Attachment);
+        check(OCTET_STREAM_TYPE, "a.bin", OCTET_STREAM_TYPE, Attachment);
     }
 
     #[test]
     fn what_is_no_media_type_is_never_repeated() {
-        use Containment::{Attachment, Inline, Sandbox};
+        use FileContainment::{Attachment, Inline, Sandbox};
         for odd in [
             "image/png,text/html",
             "image/png, text/html",
@@ -328,7 +334,7 @@ mod tests {
             "\"text/html\"",
             "text/html\0",
         ] {
-            check(odd, "a", OCTETS, Attachment);
+            check(odd, "a", OCTET_STREAM_TYPE, Attachment);
             check(odd, "a.png", "image/png", Inline);
             check(odd, "a.html", "text/html; charset=utf-8", Sandbox);
         }
@@ -336,24 +342,24 @@ mod tests {
 
     #[test]
     fn names_of_documents_are_contained_whatever_their_type() {
-        use Containment::{Attachment, Inline, Sandbox};
+        use FileContainment::{Attachment, Inline, Sandbox};
         check("image/png", "a.html", "image/png", Sandbox);
         check("text/plain", "a.SVG", "text/plain", Sandbox);
         check("image/png", "a.xhtml", "image/png", Sandbox);
         check("image/png", "a.mht", "image/png", Sandbox);
         check("image/png", "a.bin", "image/png", Inline);
         check("image/png", "a.unheard-of", "image/png", Inline);
-        check("", "a.unheard-of", OCTETS, Attachment);
+        check("", "a.unheard-of", OCTET_STREAM_TYPE, Attachment);
         check("text/html", "a.png", "text/html", Sandbox);
     }
 
     #[test]
     fn the_lists_hold_media_types_as_they_are_compared() {
-        for listed in INLINE.iter().chain(ACTIVE) {
+        for listed in INLINE_TYPES.iter().chain(ACTIVE_TYPES) {
             assert_eq!(*listed, listed.to_ascii_lowercase());
             assert!(listed.split_once('/').is_some_and(|(a, b)| is_token(a) && is_token(b)));
         }
-        assert!(INLINE.iter().all(|one| !one.ends_with("xml") && !one.contains("html")));
-        assert!(CHARSETS.iter().all(|charset| *charset == charset.to_ascii_lowercase()));
+        assert!(INLINE_TYPES.iter().all(|one| !one.ends_with("xml") && !one.contains("html")));
+        assert!(SAFE_CHARSETS.iter().all(|charset| *charset == charset.to_ascii_lowercase()));
     }
 }

@@ -13,13 +13,13 @@ use crate::Result;
 use crate::script::ScriptSet;
 
 /// The language that texts are in where nothing else is said.
-const DEFAULT: &str = "en";
+const DEFAULT_LANGUAGE: &str = "en";
 
 /// All dictionaries, by language in lower case with `-`.
 #[derive(Debug, Default)]
-pub(crate) struct Dictionaries(BTreeMap<String, BTreeMap<String, String>>);
+pub(crate) struct TranslationDictionaries(BTreeMap<String, BTreeMap<String, String>>);
 
-impl Dictionaries {
+impl TranslationDictionaries {
     pub(crate) fn new(messages: BTreeMap<String, BTreeMap<String, String>>) -> Self {
         Self(messages)
     }
@@ -27,9 +27,9 @@ impl Dictionaries {
     /// Finds the text of a key, and the language that it is in: the wanted one, the one without its region, English, or the
     /// key itself.
     pub(crate) fn find<'a>(&'a self, language: &'a str, key: &'a str) -> (&'a str, &'a str) {
-        let wanted = normal(language);
+        let wanted = normalize_language(language);
         let without = wanted.split('-').next().unwrap_or_default().to_owned();
-        for one in [wanted.as_str(), without.as_str(), DEFAULT] {
+        for one in [wanted.as_str(), without.as_str(), DEFAULT_LANGUAGE] {
             let found = self.0.get_key_value(one);
             if let Some((name, text)) =
                 found.and_then(|(name, texts)| Some((name, texts.get(key)?)))
@@ -37,24 +37,24 @@ impl Dictionaries {
                 return (text, name);
             }
         }
-        (key, if language.is_empty() { DEFAULT } else { language })
+        (key, if language.is_empty() { DEFAULT_LANGUAGE } else { language })
     }
 }
 
 /// Writes a language as keys have it: `de_CH` is `de-ch`.
-fn normal(language: &str) -> String {
+fn normalize_language(language: &str) -> String {
     language.trim().replace('_', "-").to_ascii_lowercase()
 }
 
 /// Adds the texts of a file; `/apps` goes before `/libs`, which is read later.
-pub(crate) fn add_file(set: &mut ScriptSet, path: &str, text: &str) {
+pub(crate) fn add_dictionary_file(set: &mut ScriptSet, path: &str, text: &str) {
     let language = path.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
     let texts: std::result::Result<BTreeMap<String, String>, _> = serde_json::from_str(text);
     match (language, texts) {
         (Some(language), Ok(texts)) => {
-            let known = set.messages.entry(normal(language)).or_default();
+            let known = set.messages.entry(normalize_language(language)).or_default();
             for (key, text) in texts {
-                put(known, path, key, text);
+                insert_message(known, path, key, text);
             }
         }
         (_, Err(error)) => {
@@ -68,14 +68,14 @@ pub(crate) fn add_file(set: &mut ScriptSet, path: &str, text: &str) {
 ///
 /// # Errors
 /// If content cannot be read.
-pub(crate) fn add_entry(set: &mut ScriptSet, node: &Node) -> Result<()> {
+pub(crate) fn add_dictionary_node(set: &mut ScriptSet, node: &Node) -> Result<()> {
     let Some(text) = node.text("sling:message") else { return Ok(()) };
     let key = node.text("sling:key").unwrap_or_else(|| node.name().to_owned());
     let mut above = node.parent()?;
     while let Some(folder) = above {
         if let Some(language) = folder.text("jcr:language") {
-            let known = set.messages.entry(normal(&language)).or_default();
-            put(known, node.path().as_str(), key, text);
+            let known = set.messages.entry(normalize_language(&language)).or_default();
+            insert_message(known, node.path().as_str(), key, text);
             return Ok(());
         }
         above = folder.parent()?;
@@ -83,7 +83,7 @@ pub(crate) fn add_entry(set: &mut ScriptSet, node: &Node) -> Result<()> {
     Ok(())
 }
 
-fn put(known: &mut BTreeMap<String, String>, path: &str, key: String, text: String) {
+fn insert_message(known: &mut BTreeMap<String, String>, path: &str, key: String, text: String) {
     if path.starts_with("/apps/") {
         known.insert(key, text);
     } else {
@@ -98,12 +98,16 @@ mod tests {
     #[test]
     fn finds_the_nearest_language() {
         let mut set = ScriptSet::default();
-        add_file(&mut set, "/apps/a/i18n/en.json", "{\"a\": \"a en\", \"b\": \"b en\"}");
-        add_file(&mut set, "/apps/a/i18n/de.json", "{\"a\": \"a de\"}");
-        add_file(&mut set, "/apps/a/i18n/de_CH.json", "{\"c\": \"c ch\"}");
-        add_file(&mut set, "/libs/a/i18n/de.json", "{\"a\": \"never\", \"d\": \"d libs\"}");
-        add_file(&mut set, "/apps/a/i18n/fr.json", "[]");
-        let all = Dictionaries::new(set.messages);
+        add_dictionary_file(&mut set, "/apps/a/i18n/en.json", "{\"a\": \"a en\", \"b\": \"b en\"}");
+        add_dictionary_file(&mut set, "/apps/a/i18n/de.json", "{\"a\": \"a de\"}");
+        add_dictionary_file(&mut set, "/apps/a/i18n/de_CH.json", "{\"c\": \"c ch\"}");
+        add_dictionary_file(
+            &mut set,
+            "/libs/a/i18n/de.json",
+            "{\"a\": \"never\", \"d\": \"d libs\"}",
+        );
+        add_dictionary_file(&mut set, "/apps/a/i18n/fr.json", "[]");
+        let all = TranslationDictionaries::new(set.messages);
         for (language, key, expected) in [
             ("de", "a", ("a de", "de")),
             ("de_CH", "a", ("a de", "de")),

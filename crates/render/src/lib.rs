@@ -4,69 +4,74 @@
 //! read for it and how long each component took.
 //!
 //! Invariants
-//! * A request reads one snapshot, through one door (`reads`).
+//! * A request reads one snapshot, through one door (`content_reader`).
 //! * A component that fails or never ends costs its own place on the page, nothing more.
 //! * What authors typed reaches HTML escaped, or as rich text without anything that runs.
 //!
 //! Not here: HTTP statuses, who asked, replication.
 
-mod answer;
 mod backend;
-pub mod binary;
+mod changed_aspects;
 mod charset;
-mod check;
 mod client_library;
+mod client_library_file;
+pub mod conditional_request;
+mod container_policy;
+mod content_reader;
 mod dependency;
-mod dump;
-mod dynamic;
-mod engine;
+mod dependency_log;
+mod dependency_recorder;
+mod dynamic_inclusion;
 mod error;
 pub mod export;
-mod file;
 mod file_delivery;
 mod fragment;
 mod i18n;
-mod image;
-mod json;
+mod image_address;
+mod json_dump;
 pub mod ledger;
-mod library;
 mod link;
-mod listing;
-mod message;
-mod noted;
-mod notepad;
+mod list_query;
+mod message_format;
 mod page;
-mod policy;
+mod page_search;
 pub mod profile;
-mod reads;
+mod renderer;
 mod request;
-mod resolve;
+mod request_renderer;
 mod resource;
+mod resource_dump;
 mod response;
 mod script;
-mod search;
+mod script_check;
+mod stored_file;
 mod strict_url;
 mod template;
 mod text_picture;
 pub mod timing;
-mod touched;
+mod url_route;
 
-pub use backend::{BackEnd, BackEndCounts, BackEnds, Fetch};
-pub use check::{Finding, check};
-pub use client_library::LibrarySource;
-pub use dependency::{Aspects, Dependencies};
-pub use engine::{Limits, Mode, Options, Renderer};
+pub use backend::{BackendClient, BackendConfig, BackendCounts, BackendRegistry};
+pub use changed_aspects::ChangedAspects;
+pub use client_library::ClientLibrarySource;
+pub use container_policy::ContainerPolicy;
+pub use content_reader::{ReadRecording, RequestFacts, RequestReads};
+pub use dependency::{DependencySet, PathAspects};
 pub use error::{Error, Result};
-pub use file_delivery::{Containment, FileDelivery};
+pub use file_delivery::{FileContainment, FileDelivery};
 pub use fragment::{
-    FragmentCache, FragmentOptions, FragmentReport, Invalidation, Uncached, UnitReport,
+    ComponentCacheReport, FragmentCache, FragmentCacheOptions, FragmentCacheReport,
+    FragmentInvalidationMode, UncachedReason,
 };
-pub use image::{Ending, ImageAddress, ImageKey, MAX_SIDE, Shape};
-pub use policy::Policy;
-pub use reads::{Facts, Reads, Recording};
-pub use request::{Flex, Parameters, RenderRequest, Visitor};
-pub use response::{Blob, Body, Outcome, Redirect, RenderResponse};
-pub use script::{DirSource, RepositorySource, ScriptSet, ScriptSource, UrlParts};
-pub use template::FragmentCounts;
-pub use touched::Touched;
+pub use image_address::{
+    ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
+};
+pub use renderer::{RenderLimits, RenderMode, RenderOptions, Renderer};
+pub use request::{FragmentCacheOverride, RenderRequest, RequestParameters, RequestVisitor};
+pub use response::{BlobBody, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody};
+pub use script::{
+    DeclaredUrlParts, DirScriptSource, RepositoryScriptSource, ScriptSet, ScriptSource,
+};
+pub use script_check::{ScriptFinding, check_scripts};
+pub use template::FragmentLookupCounts;
 pub use tympan_web::sling_url as url;

@@ -2,16 +2,16 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use crate::url::mangle;
+use crate::url::mangle_namespaces;
 
 /// What stands for an address that must not be followed.
-pub(crate) const BLOCKED: &str = "#";
+pub(crate) const BLOCKED_LINK: &str = "#";
 
 /// The schemes that an author's link may have.
-pub(crate) const SCHEMES: [&str; 6] = ["http", "https", "mailto", "tel", "sms", "ftp"];
+pub(crate) const ALLOWED_SCHEMES: [&str; 6] = ["http", "https", "mailto", "tel", "sms", "ftp"];
 
 /// What a path in a URL must escape; letters beyond ASCII always are.
-const PATH: &AsciiSet = &CONTROLS
+const PATH_ESCAPES: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
     .add(b'#')
@@ -25,40 +25,42 @@ const PATH: &AsciiSet = &CONTROLS
 
 /// An author's link, read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Target<'a> {
-    /// A path of this instance; `rest` is the query and fragment with their marks.
-    Path { path: &'a str, rest: &'a str },
+pub(crate) enum AuthorLink<'a> {
+    /// A path of this instance; `query_and_fragment` is the query and fragment with their marks.
+    Path { path: &'a str, query_and_fragment: &'a str },
     /// Anything else that is harmless: another host, a mail address, a fragment.
-    Other(&'a str),
+    External(&'a str),
     /// A scheme that runs code or that nobody expects.
     Blocked,
 }
 
 /// Reads an author's link.
-pub(crate) fn read(href: &str) -> Target<'_> {
+pub(crate) fn parse_author_link(href: &str) -> AuthorLink<'_> {
     let href = href.trim();
     if href.starts_with('/') && !href.starts_with("//") {
         let (path, rest) = href.split_at(href.find(['?', '#']).unwrap_or(href.len()));
-        return Target::Path { path, rest };
+        return AuthorLink::Path { path, query_and_fragment: rest };
     }
     // Browsers drop tabs and line breaks before they look for the scheme: `java\nscript:` runs.
     let has_odd = href.chars().any(char::is_control);
     let head = href.split(['/', '?', '#']).next().unwrap_or_default();
     let is_allowed = match head.split_once(':') {
         None => true,
-        Some((scheme, _)) => SCHEMES.iter().any(|allowed| scheme.eq_ignore_ascii_case(allowed)),
+        Some((scheme, _)) => {
+            ALLOWED_SCHEMES.iter().any(|allowed| scheme.eq_ignore_ascii_case(allowed))
+        }
     };
-    if is_allowed && !has_odd { Target::Other(href) } else { Target::Blocked }
+    if is_allowed && !has_odd { AuthorLink::External(href) } else { AuthorLink::Blocked }
 }
 
 /// Writes a node path as the path of a URL: mangled and escaped.
 pub(crate) fn encode_path(path: &str) -> String {
-    utf8_percent_encode(&mangle(path), PATH).to_string()
+    utf8_percent_encode(&mangle_namespaces(path), PATH_ESCAPES).to_string()
 }
 
 /// Adds the query that somebody was asked with to the address that they are sent to: behind a query that the address has, and
 /// before its fragment.
-pub(crate) fn with_query(address: &str, query: &str) -> String {
+pub(crate) fn append_query(address: &str, query: &str) -> String {
     if query.is_empty() {
         return address.to_owned();
     }
@@ -77,8 +79,14 @@ mod tests {
 
     #[test]
     fn reads_links() {
-        assert_eq!(read("/content/a?x=1#y"), Target::Path { path: "/content/a", rest: "?x=1#y" });
-        assert_eq!(read(" /content/a "), Target::Path { path: "/content/a", rest: "" });
+        assert_eq!(
+            parse_author_link("/content/a?x=1#y"),
+            AuthorLink::Path { path: "/content/a", query_and_fragment: "?x=1#y" }
+        );
+        assert_eq!(
+            parse_author_link(" /content/a "),
+            AuthorLink::Path { path: "/content/a", query_and_fragment: "" }
+        );
         for harmless in [
             "https://example.org/a:b",
             "HTTP://x",
@@ -90,7 +98,7 @@ mod tests {
             "//host/a",
             "",
         ] {
-            assert_eq!(read(harmless), Target::Other(harmless));
+            assert_eq!(parse_author_link(harmless), AuthorLink::External(harmless));
         }
         for bad in [
             "javascript:alert(1)",
@@ -103,7 +111,7 @@ mod tests {
             "unknown:x",
             "javascript&colon;alert(1):",
         ] {
-            assert_eq!(read(bad), Target::Blocked, "{bad:?}");
+            assert_eq!(parse_author_link(bad), AuthorLink::Blocked, "{bad:?}");
         }
     }
 
@@ -125,7 +133,7 @@ mod tests {
             ("/a.html?d#top?", "b=c", "/a.html?d&b=c#top?"),
             ("http://example.com", "b=c", "http://example.com?b=c"),
         ] {
-            assert_eq!(with_query(address, query), expected);
+            assert_eq!(append_query(address, query), expected);
         }
     }
 }

@@ -5,66 +5,66 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use tympan_content::{Date, JCR_CONTENT, Node, NodePath, Property, Summary, Value};
+use tympan_content::{JCR_CONTENT, JcrDate, Node, NodePath, NodeSummary, Property, Value};
 
-use crate::link::{BLOCKED, Target, encode_path, read};
-use crate::listing::Question;
-use crate::reads::Reader;
+use crate::content_reader::ContentReader;
+use crate::link::{AuthorLink, BLOCKED_LINK, encode_path, parse_author_link};
+use crate::list_query::ListQueryKind;
 
 /// The folder in which tags are described.
-const TAGS: &str = "/content/cq:tags";
+const TAGS_FOLDER: &str = "/content/cq:tags";
 /// A longer chain of moves of a tag is a mistake.
 const MAX_TAG_MOVES: usize = 16;
 
-/// How [`list`] orders pages.
+/// How [`list_pages`] orders pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum PageOrder {
     /// Last modified first.
     Modified,
-    /// The property `date` of the content, else the last modification; latest first.
+    /// The property `page_date` of the content, else the last modification; latest first.
     Date,
     /// By title, ignoring case.
     Title,
 }
 
 /// Returns the title, or the name where there is none.
-pub(crate) fn title(page: &Node) -> String {
+pub(crate) fn page_title(page: &Node) -> String {
     let title = page.summary().and_then(|summary| summary.title());
     title.filter(|title| !title.is_empty()).unwrap_or_else(|| page.name()).to_owned()
 }
 
 /// Returns the language of a page: what it says itself, or the nearest page above; empty if none does.
-pub(crate) fn language(reader: &Reader, page: &Node) -> String {
+pub(crate) fn page_language(reader: &ContentReader, page: &Node) -> String {
     let mut next = Some(page.clone());
     while let Some(page) = next {
-        let content = content(reader, &page);
-        let language = content.and_then(|content| reader.text(&content, "jcr:language"));
+        let content = page_content(reader, &page);
+        let language = content.and_then(|content| reader.text_property(&content, "jcr:language"));
         if let Some(language) = language.filter(|language| !language.is_empty()) {
             return language;
         }
-        next = page.path().parent().and_then(|above| containing(reader, &above));
+        next = page.path().parent().and_then(|above| containing_page(reader, &above));
     }
     String::new()
 }
 
 /// Tells whether navigations leave the page out.
-pub(crate) fn is_hidden(page: &Node) -> bool {
-    page.summary().is_some_and(Summary::hide_in_nav)
+pub(crate) fn is_hidden_in_navigation(page: &Node) -> bool {
+    page.summary().is_some_and(NodeSummary::is_hidden_in_nav)
 }
 
 /// Returns the last modification.
-pub(crate) fn modified(reader: &Reader, page: &Node) -> Option<Date> {
-    reader.modified(page)
+pub(crate) fn page_modified(reader: &ContentReader, page: &Node) -> Option<JcrDate> {
+    reader.last_modified(page)
 }
 
 /// Returns the page that a path belongs to: the nearest page at or above it, whether or not the node itself exists.
-pub(crate) fn containing(reader: &Reader, path: &NodePath) -> Option<Node> {
+pub(crate) fn containing_page(reader: &ContentReader, path: &NodePath) -> Option<Node> {
     // Nothing below a page's content is a page, so its nodes need not be looked up.
     let text = path.as_str();
     let start = text.find("/jcr:content").map_or(text, |at| text.get(..at).unwrap_or(text));
     let mut next = NodePath::new(start).ok();
     while let Some(path) = next {
-        if let Some(page) = reader.glance(&path).filter(Node::is_page) {
+        if let Some(page) = reader.node_existence(&path).filter(Node::is_page) {
             return Some(page);
         }
         next = path.parent();
@@ -73,22 +73,22 @@ pub(crate) fn containing(reader: &Reader, path: &NodePath) -> Option<Node> {
 }
 
 /// Returns the sub-pages that navigations show, in order.
-pub(crate) fn visible_children(reader: &Reader, page: &Node) -> Vec<Node> {
-    reader.shown_children(page)
+pub(crate) fn visible_children(reader: &ContentReader, page: &Node) -> Vec<Node> {
+    reader.visible_child_pages(page)
 }
 
 /// Returns the page's content node.
-pub(crate) fn content(reader: &Reader, page: &Node) -> Option<Node> {
-    reader.glance_child(page, JCR_CONTENT)
+pub(crate) fn page_content(reader: &ContentReader, page: &Node) -> Option<Node> {
+    reader.child_existence(page, JCR_CONTENT)
 }
 
 /// Returns the pages above a page that are at least `min_depth` names deep, and the page itself, topmost first.
-pub(crate) fn trail(reader: &Reader, page: &Node, min_depth: usize) -> Vec<Node> {
+pub(crate) fn page_ancestors(reader: &ContentReader, page: &Node, min_depth: usize) -> Vec<Node> {
     let mut trail = Vec::new();
     let mut next = Some(page.clone());
     while let Some(page) = next.filter(|page| page.path().depth() >= min_depth) {
         let parent = page.path().parent().filter(|parent| parent.depth() >= min_depth);
-        next = parent.and_then(|parent| reader.glance(&parent));
+        next = parent.and_then(|parent| reader.node_existence(&parent));
         if page.is_page() {
             trail.push(page);
         }
@@ -98,45 +98,47 @@ pub(crate) fn trail(reader: &Reader, page: &Node, min_depth: usize) -> Vec<Node>
 }
 
 /// Returns the pages below a page, at any depth.
-pub(crate) fn below(reader: &Reader, root: &Node) -> Vec<Node> {
+pub(crate) fn pages_below(reader: &ContentReader, root: &Node) -> Vec<Node> {
     reader.pages_below(root)
 }
 
 /// Returns the first pages below a root in an order, perhaps only those with a tag.
-pub(crate) fn list(
-    reader: &Reader,
+pub(crate) fn list_pages(
+    reader: &ContentReader,
     root: &Node,
-    order: Order,
+    order: PageOrder,
     tag: Option<&str>,
     limit: usize,
 ) -> Vec<Node> {
     let (path, tagged) = (root.path().clone(), tag.map(str::to_owned));
-    let question = Question::Pages { root: path, order, tag: tagged, limit };
-    reader.listed(question, || select(reader, root, order, tag, limit))
+    let question = ListQueryKind::Pages { root: path, order, tag: tagged, limit };
+    reader.read_list(question, || select_pages(reader, root, order, tag, limit))
 }
 
-/// Reads what [`list`] returns.
-fn select(
-    reader: &Reader,
+/// Reads what [`list_pages`] returns.
+fn select_pages(
+    reader: &ContentReader,
     root: &Node,
-    order: Order,
+    order: PageOrder,
     tag: Option<&str>,
     limit: usize,
 ) -> Vec<Node> {
-    let mut pages = below(reader, root);
+    let mut pages = pages_below(reader, root);
     if let Some(tag) = tag {
-        pages.retain(|page| tag_ids(reader, page).iter().any(|id| id == tag));
+        pages.retain(|page| page_tag_ids(reader, page).iter().any(|id| id == tag));
     }
     match order {
-        Order::Modified => {
-            reader.note_dates_below(root);
-            let modified = |page: &Node| page.summary().and_then(Summary::modified);
-            pages.sort_by_cached_key(|page| Reverse(millis(modified(page))));
+        PageOrder::Modified => {
+            reader.record_dates_below(root);
+            let modified = |page: &Node| page.summary().and_then(NodeSummary::last_modified);
+            pages.sort_by_cached_key(|page| Reverse(date_sort_millis(modified(page))));
         }
-        Order::Date => pages.sort_by_cached_key(|page| Reverse(millis(date(reader, page)))),
-        Order::Title => {
-            reader.note_titles_below(root);
-            pages.sort_by_cached_key(|page| title(page).to_lowercase());
+        PageOrder::Date => {
+            pages.sort_by_cached_key(|page| Reverse(date_sort_millis(page_date(reader, page))))
+        }
+        PageOrder::Title => {
+            reader.record_titles_below(root);
+            pages.sort_by_cached_key(|page| page_title(page).to_lowercase());
         }
     }
     pages.truncate(limit);
@@ -144,32 +146,39 @@ fn select(
 }
 
 /// Returns the date that the page gives itself, else its last modification.
-fn date(reader: &Reader, page: &Node) -> Option<Date> {
-    let property = reader.property(&content(reader, page)?, "date");
+fn page_date(reader: &ContentReader, page: &Node) -> Option<JcrDate> {
+    let property = reader.property(&page_content(reader, page)?, "date");
     match property.as_ref().and_then(Property::first) {
         Some(Value::Date(date)) => Some(*date),
-        Some(value) => Date::parse(&value.to_text()).ok().or_else(|| modified(reader, page)),
-        None => modified(reader, page),
+        Some(value) => {
+            JcrDate::parse(&value.to_text()).ok().or_else(|| page_modified(reader, page))
+        }
+        None => page_modified(reader, page),
     }
 }
 
 /// Orders pages without a date before all others.
-fn millis(date: Option<Date>) -> i64 {
+fn date_sort_millis(date: Option<JcrDate>) -> i64 {
     date.map_or(i64::MIN, |date| date.millis)
 }
 
 /// Returns the pages below a root whose titles hold every word of a term, those that begin with the term first.
-pub(crate) fn search_titles(reader: &Reader, root: &Node, term: &str, limit: usize) -> Vec<Node> {
+pub(crate) fn search_titles(
+    reader: &ContentReader,
+    root: &Node,
+    term: &str,
+    limit: usize,
+) -> Vec<Node> {
     let term = term.trim().to_lowercase();
     let words: Vec<&str> = term.split_whitespace().collect();
     if words.is_empty() {
         return Vec::new();
     }
-    reader.note_titles_below(root);
-    let mut found: Vec<(bool, Node)> = below(reader, root)
+    reader.record_titles_below(root);
+    let mut found: Vec<(bool, Node)> = pages_below(reader, root)
         .into_iter()
         .filter_map(|page| {
-            let title = title(&page).to_lowercase();
+            let title = page_title(&page).to_lowercase();
             let holds_all = words.iter().all(|word| title.contains(word));
             holds_all.then(|| (!title.starts_with(&term), page))
         })
@@ -180,7 +189,7 @@ pub(crate) fn search_titles(reader: &Reader, root: &Node, term: &str, limit: usi
 
 /// A tag and how many pages carry it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tag {
+pub(crate) struct PageTag {
     /// The identifier as pages store it, such as `wayfare:season/winter`.
     pub id: String,
     /// The title of the tag's node, else the last part of the identifier, made readable.
@@ -190,8 +199,8 @@ pub(crate) struct Tag {
 }
 
 /// Returns the identifiers of a page's tags.
-pub(crate) fn tag_ids(reader: &Reader, page: &Node) -> Vec<String> {
-    let content = content(reader, page);
+pub(crate) fn page_tag_ids(reader: &ContentReader, page: &Node) -> Vec<String> {
+    let content = page_content(reader, page);
     let property = content.and_then(|content| reader.property(&content, "cq:tags"));
     property
         .map(|tags| tags.values().iter().map(|tag| tag.to_text().into_owned()).collect())
@@ -199,10 +208,12 @@ pub(crate) fn tag_ids(reader: &Reader, page: &Node) -> Vec<String> {
 }
 
 /// Returns the tags of the pages at and below a root, by title.
-pub(crate) fn tags(reader: &Reader, root: &Node) -> Vec<Tag> {
-    let counts = tag_counts(reader, root);
-    let mut tags: Vec<Tag> =
-        counts.into_iter().map(|(id, count)| Tag { count, ..describe_tag(reader, id) }).collect();
+pub(crate) fn tags_below(reader: &ContentReader, root: &Node) -> Vec<PageTag> {
+    let counts = tag_counts_below(reader, root);
+    let mut tags: Vec<PageTag> = counts
+        .into_iter()
+        .map(|(id, count)| PageTag { count, ..describe_tag(reader, id) })
+        .collect();
     tags.sort_by(|left, right| {
         (left.title.to_lowercase(), &left.id).cmp(&(right.title.to_lowercase(), &right.id))
     });
@@ -210,12 +221,13 @@ pub(crate) fn tags(reader: &Reader, root: &Node) -> Vec<Tag> {
 }
 
 /// Returns the tags of the pages at and below a root, and how many of these carry each.
-pub(crate) fn tag_counts(reader: &Reader, root: &Node) -> BTreeMap<String, usize> {
-    reader.listed(Question::Tags { root: root.path().clone() }, || {
+pub(crate) fn tag_counts_below(reader: &ContentReader, root: &Node) -> BTreeMap<String, usize> {
+    reader.read_list(ListQueryKind::Tags { root: root.path().clone() }, || {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        let pages = std::iter::once(root.clone()).filter(Node::is_page).chain(below(reader, root));
+        let pages =
+            std::iter::once(root.clone()).filter(Node::is_page).chain(pages_below(reader, root));
         for page in pages {
-            for id in tag_ids(reader, &page) {
+            for id in page_tag_ids(reader, &page) {
                 *counts.entry(id).or_default() += 1;
             }
         }
@@ -224,22 +236,23 @@ pub(crate) fn tag_counts(reader: &Reader, root: &Node) -> BTreeMap<String, usize
 }
 
 /// Looks up the title of a tag.
-pub(crate) fn describe_tag(reader: &Reader, id: String) -> Tag {
-    let path = format!("{TAGS}/{}", id.replacen(':', "/", 1));
-    let mut node = reader.glance_at(&path);
+pub(crate) fn describe_tag(reader: &ContentReader, id: String) -> PageTag {
+    let path = format!("{TAGS_FOLDER}/{}", id.replacen(':', "/", 1));
+    let mut node = reader.node_existence_at(&path);
     // What is left of a moved tag leads to the one that it has become.
     for _ in 0..MAX_TAG_MOVES {
-        let moved_to = node.as_ref().and_then(|node| reader.text(node, "cq:movedTo"));
+        let moved_to = node.as_ref().and_then(|node| reader.text_property(node, "cq:movedTo"));
         let Some(path) = moved_to.filter(|path| !path.is_empty()) else { break };
-        node = reader.glance_at(&path);
+        node = reader.node_existence_at(&path);
     }
-    let described = node.and_then(|node| reader.text(&node, "jcr:title"));
-    let title = described.filter(|title| !title.is_empty()).unwrap_or_else(|| readable(&id));
-    Tag { id, title, count: 0 }
+    let described = node.and_then(|node| reader.text_property(&node, "jcr:title"));
+    let title =
+        described.filter(|title| !title.is_empty()).unwrap_or_else(|| readable_tag_title(&id));
+    PageTag { id, title, count: 0 }
 }
 
 /// Makes a title of a tag's identifier: `season/late-summer` becomes `Late summer`.
-fn readable(id: &str) -> String {
+fn readable_tag_title(id: &str) -> String {
     let name = id.rsplit([':', '/']).next().unwrap_or(id).replace(['-', '_'], " ");
     let mut letters = name.chars();
     letters
@@ -249,13 +262,13 @@ fn readable(id: &str) -> String {
 }
 
 /// Writes what an author gave as a link: page paths get `.html`, what could run code becomes `#`.
-pub(crate) fn href(reader: &Reader, href: &str) -> String {
-    match read(href) {
-        Target::Blocked => BLOCKED.to_owned(),
-        Target::Other(text) => text.to_owned(),
-        Target::Path { path, rest } => {
+pub(crate) fn sanitize_href(reader: &ContentReader, href: &str) -> String {
+    match parse_author_link(href) {
+        AuthorLink::Blocked => BLOCKED_LINK.to_owned(),
+        AuthorLink::External(text) => text.to_owned(),
+        AuthorLink::Path { path, query_and_fragment: rest } => {
             let is_page = !path.ends_with(".html")
-                && reader.glance_at(path).is_some_and(|node| node.is_page());
+                && reader.node_existence_at(path).is_some_and(|node| node.is_page());
             let path = encode_path(path);
             if is_page { format!("{path}.html{rest}") } else { format!("{path}{rest}") }
         }
@@ -268,9 +281,9 @@ mod tests {
 
     #[test]
     fn makes_titles_of_identifiers() {
-        assert_eq!(readable("wayfare:season/late-summer"), "Late summer");
-        assert_eq!(readable("wayfare:x_y"), "X y");
-        assert_eq!(readable("ärger"), "Ärger");
-        assert_eq!(readable(""), "");
+        assert_eq!(readable_tag_title("wayfare:season/late-summer"), "Late summer");
+        assert_eq!(readable_tag_title("wayfare:x_y"), "X y");
+        assert_eq!(readable_tag_title("ärger"), "Ärger");
+        assert_eq!(readable_tag_title(""), "");
     }
 }

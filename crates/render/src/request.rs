@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use percent_encoding::percent_decode;
 
 use crate::charset;
-use crate::reads::Recording;
+use crate::content_reader::ReadRecording;
 
 /// One request, as far as rendering needs it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,26 +22,26 @@ pub struct RenderRequest<'a> {
     /// The host that was asked for, perhaps with a port; without it, nothing is mapped.
     pub host: &'a str,
     /// Whether components are wrapped for the page editor.
-    pub edit: bool,
+    pub is_edit_mode: bool,
     /// Whether the paths that were read are kept; fragments are kept only then.
-    pub recording: Recording,
+    pub recording: ReadRecording,
     /// What may tell visitors apart.
-    pub visitor: Visitor<'a>,
+    pub visitor: RequestVisitor<'a>,
     /// What a user asks of the fragment cache.
-    pub flex: Flex,
+    pub cache_override: FragmentCacheOverride,
     /// The fields of a form that was sent, urlencoded; only scripts for POST get them.
     pub form: &'a str,
     /// Whether who asks fills in includes, so that parts for single visitors may be left to it.
-    pub fills_includes: bool,
+    pub supports_includes: bool,
     /// Whether the answer becomes a file, the same for everybody: parts for single visitors are left to a script.
-    pub becomes_file: bool,
+    pub is_static_export: bool,
     /// Whether no other system is asked: the drawing is for comparison and goes to nobody.
     pub is_offline: bool,
 }
 
 /// What components may ask to tell visitors apart.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Visitor<'a> {
+pub struct RequestVisitor<'a> {
     /// Who asks; empty for everybody without a login.
     pub user: &'a str,
     /// The client's address.
@@ -56,12 +56,12 @@ pub struct Visitor<'a> {
 
 /// What a user asks of the fragment cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Flex {
+pub enum FragmentCacheOverride {
     /// Nothing.
     #[default]
     None,
     /// Draw everything anew and keep nothing.
-    Nocache,
+    NoCache,
     /// Draw everything anew and keep it.
     Recompile,
 }
@@ -76,12 +76,12 @@ impl<'a> RenderRequest<'a> {
 
 /// The decoded query: names in the order of their first appearance, each with all its values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Parameters(Vec<(String, Vec<String>)>);
+pub struct RequestParameters(Vec<(String, Vec<String>)>);
 
 /// More parameters than this are ignored.
 const MAX_PARAMETERS: usize = 1000;
 
-impl Parameters {
+impl RequestParameters {
     /// Reads a query, in UTF-8 or in the charset that its parameter `_charset_` names; what does not decode is kept with
     /// replacement characters.
     #[must_use]
@@ -92,7 +92,7 @@ impl Parameters {
         let charset = pairs().find_map(|pair| pair.strip_prefix("_charset_="));
         for pair in pairs() {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            parameters.add(decode(name, charset), decode(value, charset));
+            parameters.add(decode_query_part(name, charset), decode_query_part(value, charset));
         }
         parameters
     }
@@ -117,10 +117,10 @@ impl Parameters {
 }
 
 /// Decodes a part of a query, where `+` is a blank.
-fn decode(text: &str, charset: Option<&str>) -> String {
+fn decode_query_part(text: &str, charset: Option<&str>) -> String {
     let text = text.replace('+', " ");
     let bytes: Cow<'_, [u8]> = percent_decode(text.as_bytes()).into();
-    charset::decoded(charset, &bytes)
+    charset::decode_parameter(charset, &bytes)
 }
 
 #[cfg(test)]
@@ -129,13 +129,13 @@ mod tests {
 
     #[test]
     fn reads_queries() {
-        let parameters = Parameters::parse("q=a+b%20c&x&q=%C3%A4&&=1&bad=%ff%zz");
+        let parameters = RequestParameters::parse("q=a+b%20c&x&q=%C3%A4&&=1&bad=%ff%zz");
         assert_eq!(parameters.values("q").unwrap(), ["a b c", "ä"]);
         assert_eq!(parameters.values("x").unwrap(), [""]);
         assert_eq!(parameters.values("bad").unwrap(), ["\u{fffd}%zz"]);
         assert_eq!(parameters.values("none"), None);
         assert_eq!(parameters.names().collect::<Vec<_>>(), ["q", "x", "", "bad"]);
-        let parameters = Parameters::parse("q=%C4%E3+%BA%C3&_charset_=GBK");
+        let parameters = RequestParameters::parse("q=%C4%E3+%BA%C3&_charset_=GBK");
         assert_eq!(parameters.values("q").unwrap(), ["你 好"]);
     }
 }

@@ -6,34 +6,34 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tympan_content::BlobId;
 
-use crate::reads::Reads;
-use crate::template::FragmentCounts;
-use crate::timing::Timing;
+use crate::content_reader::RequestReads;
+use crate::template::FragmentLookupCounts;
+use crate::timing::RenderTiming;
 
 /// The answer to one request.
 #[derive(Debug)]
 pub struct RenderResponse {
     /// How it went.
-    pub outcome: Outcome,
+    pub outcome: RenderOutcome,
     /// The media type of the body, with its charset; empty without a body.
     pub content_type: Cow<'static, str>,
     /// More headers, with lower-case names.
     pub headers: Vec<(&'static str, String)>,
     /// The body.
-    pub body: Body,
+    pub body: RenderResponseBody,
     /// What the body was drawn from.
-    pub reads: Reads,
+    pub reads: RequestReads,
     /// How long each component took.
-    pub timing: Timing,
+    pub timing: RenderTiming,
     /// How many components failed and left a placeholder.
-    pub failed_components: u32,
+    pub failed_component_count: u32,
     /// How fragments of it were looked up.
-    pub fragments: FragmentCounts,
+    pub fragment_counts: FragmentLookupCounts,
 }
 
 /// How a request went.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RenderOutcome {
     /// The body is what was asked for.
     Ok,
     /// The client should look elsewhere.
@@ -41,7 +41,7 @@ pub enum Outcome {
         /// The URL to look at.
         location: String,
         /// How long that holds.
-        kind: Redirect,
+        kind: RedirectKind,
     },
     /// Too much for one answer; the body lists what can be asked instead.
     MultipleChoices,
@@ -57,7 +57,7 @@ pub enum Outcome {
 
 /// The kinds of redirects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Redirect {
+pub enum RedirectKind {
     /// Moved for good; the method may become GET.
     Moved,
     /// Found elsewhere this time; the method may become GET.
@@ -71,7 +71,7 @@ pub enum Redirect {
     Permanent,
 }
 
-impl Redirect {
+impl RedirectKind {
     /// Reads the number by which content and templates name the kind, such as 301.
     #[must_use]
     pub fn from_number(number: i64) -> Option<Self> {
@@ -88,22 +88,22 @@ impl Redirect {
 
 /// The body of an answer.
 #[derive(Debug)]
-pub enum Body {
+pub enum RenderResponseBody {
     /// No body.
     Empty,
     /// Bytes that were drawn.
     Bytes(Bytes),
     /// Stored bytes; ask [`crate::binary::plan`] how many of them, then open the blob.
-    Blob(Blob),
+    Blob(BlobBody),
 }
 
-impl From<Vec<u8>> for Body {
+impl From<Vec<u8>> for RenderResponseBody {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Bytes(bytes.into())
     }
 }
 
-impl From<String> for Body {
+impl From<String> for RenderResponseBody {
     fn from(text: String) -> Self {
         Self::Bytes(text.into())
     }
@@ -111,7 +111,7 @@ impl From<String> for Body {
 
 /// A blob to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Blob {
+pub struct BlobBody {
     /// Which blob.
     pub id: BlobId,
     /// The entity tag in its quotes; strong, since it is the hash.
@@ -121,13 +121,13 @@ pub struct Blob {
 }
 
 /// The media type of pages.
-pub(crate) const HTML: &str = "text/html; charset=utf-8";
+pub(crate) const HTML_MEDIA_TYPE: &str = "text/html; charset=utf-8";
 
 /// Returns the media type for an extension; text gets its charset.
 pub(crate) fn media_type(extension: &str) -> Cow<'static, str> {
     // Most answers.
     match extension {
-        "html" => return Cow::Borrowed(HTML),
+        "html" => return Cow::Borrowed(HTML_MEDIA_TYPE),
         "json" => return Cow::Borrowed("application/json; charset=utf-8"),
         _ => {}
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn guesses_media_types() {
         for (extension, expected) in [
-            ("html", HTML),
+            ("html", HTML_MEDIA_TYPE),
             ("json", "application/json; charset=utf-8"),
             ("jpg", "image/jpeg"),
             ("css", "text/css; charset=utf-8"),

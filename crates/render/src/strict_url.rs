@@ -1,7 +1,7 @@
 //! Sites whose URLs are exact: selectors and suffixes that nothing names are no page.
 //!
 //! Sling draws a page for whatever selectors and suffixes somebody makes up, so that each of them is another page for caches.
-//! A site that sets `strictUrls` on its root (the node itself, or its `jcr:content`) answers them with 404.
+//! A site that sets `strictUrls` on its root (the node itself, or its `jcr:page_content`) answers them with 404.
 //!
 //! In: a URL, the resource that it resolved to, and the script that draws it. Out: whether the URL names what is drawn.
 //!
@@ -11,32 +11,39 @@
 
 use tympan_content::{Node, NodePath};
 
-use crate::json::Form;
+use crate::content_reader::ContentReader;
+use crate::json_dump::JsonDumpOptions;
 use crate::page;
-use crate::reads::Reader;
-use crate::resource::Resource;
-use crate::script::{Scripts, Wanted};
-use crate::url::Url;
+use crate::resource::ContentResource;
+use crate::script::{CompiledScripts, ScriptCriteria};
+use crate::url::SlingUrl;
 
 /// The property by which a site asks for exact URLs; the nearest one at or above a resource counts.
-const STRICT_URLS: &str = "strictUrls";
+const STRICT_URLS_PROPERTY: &str = "strictUrls";
 
 /// Tells whether selectors and suffix of a URL are named, or its site takes any.
-pub(crate) fn is_named(reader: &Reader, scripts: &Scripts, url: &Url, node: &Node) -> bool {
+pub(crate) fn is_url_allowed(
+    reader: &ContentReader,
+    scripts: &CompiledScripts,
+    url: &SlingUrl,
+    node: &Node,
+) -> bool {
     if url.selectors.is_empty() && url.suffix.is_none() {
         return true;
     }
-    if !is_strict(reader, node.path()) {
+    if !has_strict_urls(reader, node.path()) {
         return true;
     }
-    let content = if node.is_page() { page::content(reader, node) } else { None };
-    let by_script = named_by_script(reader, scripts, url, node).or_else(|| {
-        content.as_ref().and_then(|content| named_by_script(reader, scripts, url, content))
+    let content = if node.is_page() { page::page_content(reader, node) } else { None };
+    let by_script = script_selector_count(reader, scripts, url, node).or_else(|| {
+        content.as_ref().and_then(|content| script_selector_count(reader, scripts, url, content))
     });
     let is_data = by_script.is_none() && url.extension.as_deref() == Some("json");
     let by_file = match by_script {
         Some(count) => count,
-        None if is_data && Form::of(&url.selectors).is_some() => url.selectors.len(),
+        None if is_data && JsonDumpOptions::from_selectors(&url.selectors).is_some() => {
+            url.selectors.len()
+        }
         None => 0,
     };
     let extension = url.extension.as_deref();
@@ -46,10 +53,10 @@ pub(crate) fn is_named(reader: &Reader, scripts: &Scripts, url: &Url, node: &Nod
         return true;
     }
     let mut strike_out = |node: &Node| {
-        let resource = Resource::of(node.clone());
-        for parts in scripts.url_parts(resource.resource_type(), resource.super_type()) {
-            selectors.retain(|selector| !parts.names_selector(selector, extension));
-            suffix = suffix.filter(|suffix| !parts.names_suffix(suffix));
+        let resource = ContentResource::from_node(node.clone());
+        for parts in scripts.declared_url_parts(resource.resource_type(), resource.super_type()) {
+            selectors.retain(|selector| !parts.allows_selector(selector, extension));
+            suffix = suffix.filter(|suffix| !parts.allows_suffix(suffix));
         }
         selectors.is_empty() && suffix.is_none()
     };
@@ -58,24 +65,24 @@ pub(crate) fn is_named(reader: &Reader, scripts: &Scripts, url: &Url, node: &Nod
     }
     let mut nodes: Vec<Node> = content.into_iter().collect();
     while let Some(node) = nodes.pop() {
-        reader.note_type(&node);
+        reader.record_type(&node);
         if strike_out(&node) {
             return true;
         }
-        nodes.extend(reader.glance_children(&node));
+        nodes.extend(reader.children_existence(&node));
     }
     false
 }
 
 /// Tells whether the site of a path has exact URLs.
-fn is_strict(reader: &Reader, path: &NodePath) -> bool {
+fn has_strict_urls(reader: &ContentReader, path: &NodePath) -> bool {
     let mut next = Some(path.clone());
     while let Some(path) = next {
         if let Some(node) = reader.node(&path) {
-            let content = reader.glance_child(&node, "jcr:content");
+            let content = reader.child_existence(&node, "jcr:content");
             let texts = [Some(&node), content.as_ref()];
             let value = texts.into_iter().flatten().find_map(|node| {
-                Some(reader.property(node, STRICT_URLS)?.first()?.to_text() == "true")
+                Some(reader.property(node, STRICT_URLS_PROPERTY)?.first()?.to_text() == "true")
             });
             if let Some(is_strict) = value {
                 return is_strict;
@@ -87,13 +94,21 @@ fn is_strict(reader: &Reader, path: &NodePath) -> bool {
 }
 
 /// Returns how many selectors the script names that draws a node; nothing without a script.
-fn named_by_script(reader: &Reader, scripts: &Scripts, url: &Url, node: &Node) -> Option<usize> {
-    let wanted =
-        Wanted { method: "GET", selectors: &url.selectors, extension: url.extension.as_deref() };
-    reader.note_type(node);
-    let resource = Resource::of(node.clone());
+fn script_selector_count(
+    reader: &ContentReader,
+    scripts: &CompiledScripts,
+    url: &SlingUrl,
+    node: &Node,
+) -> Option<usize> {
+    let wanted = ScriptCriteria {
+        method: "GET",
+        selectors: &url.selectors,
+        extension: url.extension.as_deref(),
+    };
+    reader.record_type(node);
+    let resource = ContentResource::from_node(node.clone());
     let types = (resource.resource_type(), resource.super_type());
-    let resolution = scripts.resolve(types, &wanted);
-    reader.note_scripts(resolution.places);
-    resolution.script.map(|_| resolution.named_selectors)
+    let resolution = scripts.resolve_script(types, &wanted);
+    reader.record_script_folders(resolution.searched_folders);
+    resolution.script.map(|_| resolution.named_selector_count)
 }

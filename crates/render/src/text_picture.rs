@@ -5,7 +5,7 @@
 //! The letters are those of DejaVu Sans, which comes with the program and has Latin, Greek, Cyrillic, Hebrew, Arabic and
 //! more; what it lacks, such as Chinese, is taken from the fonts of the machine. A font of the machine may be asked for.
 //!
-//! Invariant: one text costs no more than a picture of `MAX_WIDTH` times `MAX_HEIGHT` pixels, whatever it is.
+//! Invariant: one text costs no more than a picture of `MAX_PICTURE_WIDTH` times `MAX_PICTURE_HEIGHT` pixels, whatever it is.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,26 +13,26 @@ use resvg::tiny_skia::{Color, Pixmap, Transform};
 use resvg::usvg::fontdb::Database;
 use resvg::usvg::{Options, Tree};
 
-use crate::template::escape;
+use crate::template::escape_html;
 
 /// The font that comes with the program.
-const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans.ttf");
-const FAMILY: &str = "DejaVu Sans";
+const DEFAULT_FONT: &[u8] = include_bytes!("../fonts/DejaVuSans.ttf");
+const DEFAULT_FONT_FAMILY: &str = "DejaVu Sans";
 
 /// The lowest and the highest picture, in pixels.
-const MIN_HEIGHT: usize = 8;
-const MAX_HEIGHT: usize = 256;
+const MIN_PICTURE_HEIGHT: usize = 8;
+const MAX_PICTURE_HEIGHT: usize = 256;
 /// The widest picture; the letters of a longer text are made smaller.
-const MAX_WIDTH: f32 = 4096.0;
+const MAX_PICTURE_WIDTH: f32 = 4096.0;
 /// A longer text is cut.
-const MAX_LETTERS: usize = 300;
+const MAX_TEXT_LETTERS: usize = 300;
 
 /// All fonts, read when the first text is drawn.
-static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
+static FONT_DATABASE: LazyLock<Arc<Database>> = LazyLock::new(|| {
     let mut fonts = Database::new();
-    fonts.load_font_data(FONT.to_vec());
+    fonts.load_font_data(DEFAULT_FONT.to_vec());
     fonts.load_system_fonts();
-    fonts.set_sans_serif_family(FAMILY);
+    fonts.set_sans_serif_family(DEFAULT_FONT_FAMILY);
     Arc::new(fonts)
 });
 
@@ -53,13 +53,15 @@ impl TextPicture {
     /// # Errors
     /// In words, if it cannot have this height.
     pub(crate) fn new(text: &str, height: usize) -> Result<Self, String> {
-        if !(MIN_HEIGHT..=MAX_HEIGHT).contains(&height) {
-            return Err(format!("`height` is {height}; it can be {MIN_HEIGHT} to {MAX_HEIGHT}"));
+        if !(MIN_PICTURE_HEIGHT..=MAX_PICTURE_HEIGHT).contains(&height) {
+            return Err(format!(
+                "`height` is {height}; it can be {MIN_PICTURE_HEIGHT} to {MAX_PICTURE_HEIGHT}"
+            ));
         }
         // Control characters have no picture, and XML cannot hold them.
         let letters = text.chars().map(|one| if one.is_control() { ' ' } else { one });
         Ok(Self {
-            text: letters.take(MAX_LETTERS).collect(),
+            text: letters.take(MAX_TEXT_LETTERS).collect(),
             height: u32::try_from(height).unwrap_or_default(),
             color: "#000000".to_owned(),
             background: None,
@@ -72,7 +74,7 @@ impl TextPicture {
     ///
     /// # Errors
     /// In words, if one is no color.
-    pub(crate) fn colored(
+    pub(crate) fn with_colors(
         mut self,
         color: Option<&str>,
         background: Option<&str>,
@@ -91,7 +93,7 @@ impl TextPicture {
     }
 
     /// Sets how the letters look.
-    pub(crate) fn lettered(self, font: Option<&str>, is_bold: bool) -> Self {
+    pub(crate) fn with_font(self, font: Option<&str>, is_bold: bool) -> Self {
         // A name with a quote or a comma is none.
         let is_name = |name: &&str| name.chars().all(|one| one.is_alphanumeric() || one == ' ');
         let font = font.filter(is_name).map(str::to_owned);
@@ -102,20 +104,20 @@ impl TextPicture {
     ///
     /// # Errors
     /// In words, if the libraries refuse.
-    pub(crate) fn draw(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn render_png(&self) -> Result<Vec<u8>, String> {
         #[expect(clippy::cast_precision_loss, reason = "the height is at most 256")]
         let height = self.height as f32;
         let options = Options {
-            fontdb: Arc::clone(&FONTS),
-            font_family: FAMILY.to_owned(),
+            fontdb: Arc::clone(&FONT_DATABASE),
+            font_family: DEFAULT_FONT_FAMILY.to_owned(),
             ..Options::default()
         };
         let tree =
-            Tree::from_str(&self.svg(height), &options).map_err(|error| error.to_string())?;
+            Tree::from_str(&self.to_svg(height), &options).map_err(|error| error.to_string())?;
         let bounds = tree.root().abs_bounding_box();
         let margin = (height / 16.0).ceil();
         let wide = (bounds.width() + 2.0 * margin).max(1.0);
-        let scale = (MAX_WIDTH / wide).min(1.0);
+        let scale = (MAX_PICTURE_WIDTH / wide).min(1.0);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -123,7 +125,7 @@ impl TextPicture {
         )]
         let width = (wide * scale).ceil() as u32;
         let mut canvas = Pixmap::new(width.max(1), self.height).ok_or("it has no size")?;
-        if let Some(background) = self.background.as_deref().and_then(read_color) {
+        if let Some(background) = self.background.as_deref().and_then(parse_color) {
             canvas.fill(background);
         }
         let left = if bounds.width() > 0.0 { margin - bounds.x() } else { 0.0 };
@@ -135,11 +137,11 @@ impl TextPicture {
     }
 
     /// Writes the text as a drawing of its own.
-    fn svg(&self, height: f32) -> String {
+    fn to_svg(&self, height: f32) -> String {
         let (size, line) = (height * 0.72, height * 0.76);
         let font = match &self.font {
-            Some(font) => format!("'{font}', '{FAMILY}'"),
-            None => format!("'{FAMILY}'"),
+            Some(font) => format!("'{font}', '{DEFAULT_FONT_FAMILY}'"),
+            None => format!("'{DEFAULT_FONT_FAMILY}'"),
         };
         let bold = match self.is_bold {
             true => format!(
@@ -150,16 +152,16 @@ impl TextPicture {
             false => String::new(),
         };
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{MAX_WIDTH}\" height=\"{height}\">\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{MAX_PICTURE_WIDTH}\" height=\"{height}\">\
              <text x=\"0\" y=\"{line}\" font-family=\"{font}\" font-size=\"{size}\" fill=\"{}\"{bold}>{}</text></svg>",
             self.color,
-            escape(&self.text),
+            escape_html(&self.text),
         )
     }
 }
 
 /// Reads `#abc` or `#aabbcc`.
-fn read_color(text: &str) -> Option<Color> {
+fn parse_color(text: &str) -> Option<Color> {
     let digits = text.strip_prefix('#')?;
     let part = |at: usize| match digits.len() {
         3 => u8::from_str_radix(digits.get(at..=at)?, 16).ok().map(|value| value * 17),
@@ -173,14 +175,14 @@ mod tests {
     use super::*;
 
     fn size_of(text: &str, height: usize) -> (u32, u32) {
-        let picture = TextPicture::new(text, height).unwrap().draw().unwrap();
+        let picture = TextPicture::new(text, height).unwrap().render_png().unwrap();
         let canvas = Pixmap::decode_png(&picture).unwrap();
         (canvas.width(), canvas.height())
     }
 
     /// Tells how much of a picture is inked.
     fn ink(picture: &TextPicture) -> usize {
-        let canvas = Pixmap::decode_png(&picture.draw().unwrap()).unwrap();
+        let canvas = Pixmap::decode_png(&picture.render_png().unwrap()).unwrap();
         canvas.pixels().iter().filter(|pixel| pixel.alpha() > 128).count()
     }
 
@@ -204,7 +206,7 @@ mod tests {
         {
             let picture = TextPicture::new(text, 48).unwrap();
             assert!(ink(&picture) > blank + 100, "{text}");
-            assert!(ink(&picture.clone().lettered(None, true)) > ink(&picture), "{text}");
+            assert!(ink(&picture.clone().with_font(None, true)) > ink(&picture), "{text}");
         }
     }
 
@@ -212,9 +214,10 @@ mod tests {
     fn colors_are_numbers() {
         let picture = || TextPicture::new("x", 20).unwrap();
         for wrong in ["red", "#12", "#12345g", "url(#x)", "#000\" onload=\"x", ""] {
-            assert!(picture().colored(Some(wrong), None).is_err(), "{wrong}");
+            assert!(picture().with_colors(Some(wrong), None).is_err(), "{wrong}");
         }
-        let filled = picture().colored(Some("#fff"), Some("#a63a1b")).unwrap().draw().unwrap();
+        let filled =
+            picture().with_colors(Some("#fff"), Some("#a63a1b")).unwrap().render_png().unwrap();
         let corner = Pixmap::decode_png(&filled).unwrap().pixel(0, 0).unwrap().demultiply();
         assert_eq!((corner.red(), corner.green(), corner.blue()), (0xa6, 0x3a, 0x1b));
         assert!(TextPicture::new("x", 7).is_err() && TextPicture::new("x", 257).is_err());

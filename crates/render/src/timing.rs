@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// One row of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct TimingRow {
     /// The script's path, or the name of the work where no script is involved.
     pub script: Arc<str>,
     /// The path of the node that was drawn first through this row.
@@ -16,45 +16,52 @@ pub struct Row {
     /// How many calls deep the row is; the request itself is 0.
     pub depth: usize,
     /// How often the script ran here.
-    pub calls: u64,
+    pub call_count: u64,
     /// The time from start to end, with everything called from here.
-    pub total: Duration,
+    pub total_time: Duration,
     /// The time outside of the components called from here.
     pub self_time: Duration,
     /// Look-ups of nodes and listings, those of components called from here included.
-    pub reads: u64,
+    pub read_count: u64,
     /// Queries, those of components called from here included.
-    pub queries: u64,
+    pub query_count: u64,
 }
 
 /// What was counted up to a moment of a request.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counted {
-    pub reads: u64,
-    pub queries: u64,
+pub(crate) struct ReadCounts {
+    pub read_count: u64,
+    pub query_count: u64,
 }
 
 /// The finished times of one request, each row before the rows it called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Timing {
+pub struct RenderTiming {
     /// The rows, in the order of their first call.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TimingRow>,
 }
 
-impl Timing {
+impl RenderTiming {
     /// Returns the time of the whole request.
     #[must_use]
-    pub fn total(&self) -> Duration {
-        self.rows.iter().filter(|row| row.depth == 0).map(|row| row.total).sum()
+    pub fn total_time(&self) -> Duration {
+        self.rows.iter().filter(|row| row.depth == 0).map(|row| row.total_time).sum()
     }
 
     /// Writes one line per row: total and self microseconds, calls, look-ups, queries, script.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let line = |row: &Row| {
-            let (total, own) = (row.total.as_micros(), row.self_time.as_micros());
+        let line = |row: &TimingRow| {
+            let (total, own) = (row.total_time.as_micros(), row.self_time.as_micros());
             let indent = "  ".repeat(row.depth);
-            let Row { calls, reads, queries, script, path, .. } = row;
+            let TimingRow {
+                call_count: calls,
+                read_count: reads,
+                query_count: queries,
+                script,
+                path,
+                ..
+            } = row;
             format!(
                 "{total:>8} {own:>8} {calls:>5} {reads:>5} {queries:>3}  {indent}{script} {path}\n"
             )
@@ -65,114 +72,123 @@ impl Timing {
 
 /// A row while the request runs.
 #[derive(Debug)]
-struct Open {
-    row: Row,
+struct OpenTimingRow {
+    row: TimingRow,
     parent: Option<usize>,
     /// The time in rows called from this one.
-    below: Duration,
+    child_time: Duration,
 }
 
-impl Open {
+impl OpenTimingRow {
     /// Returns the row with its self time.
-    fn to_row(&self) -> Row {
-        Row { self_time: self.row.total.saturating_sub(self.below), ..self.row.clone() }
+    fn to_row(&self) -> TimingRow {
+        TimingRow {
+            self_time: self.row.total_time.saturating_sub(self.child_time),
+            ..self.row.clone()
+        }
     }
 
     /// Returns the row with its self time, in the memory that it has.
-    fn into_row(self) -> Row {
-        Row { self_time: self.row.total.saturating_sub(self.below), ..self.row }
+    fn into_row(self) -> TimingRow {
+        TimingRow { self_time: self.row.total_time.saturating_sub(self.child_time), ..self.row }
     }
 }
 
 /// Takes the times while a request runs.
 #[derive(Debug, Default)]
-pub(crate) struct Stopwatch {
+pub(crate) struct RenderStopwatch {
     /// Whether it takes none, so that its own cost can be measured.
-    is_off: bool,
-    rows: Vec<Open>,
+    is_disabled: bool,
+    rows: Vec<OpenTimingRow>,
     /// The running rows and when each began.
-    running: Vec<(usize, Instant, Counted)>,
+    running_calls: Vec<(usize, Instant, ReadCounts)>,
 }
 
-impl Stopwatch {
+impl RenderStopwatch {
     /// Makes one that takes no times.
-    pub(crate) fn off() -> Self {
-        Self { is_off: true, ..Self::default() }
+    pub(crate) fn disabled() -> Self {
+        Self { is_disabled: true, ..Self::default() }
     }
 
-    /// Begins a call; [`Stopwatch::end`] must follow.
-    pub(crate) fn begin(
+    /// Begins a call; [`RenderStopwatch::end_call`] must follow.
+    pub(crate) fn begin_call(
         &mut self,
         script: &Arc<str>,
         path: &str,
-        moment: impl FnOnce() -> (Instant, Counted),
+        moment: impl FnOnce() -> (Instant, ReadCounts),
     ) {
-        if self.is_off {
+        if self.is_disabled {
             return;
         }
-        let parent = self.running.last().map(|(at, ..)| *at);
+        let parent = self.running_calls.last().map(|(at, ..)| *at);
         // The same script is mostly the same text in memory, too.
         let is_script = |own: &Arc<str>| Arc::ptr_eq(own, script) || *own == *script;
-        let known = |open: &Open| open.parent == parent && is_script(&open.row.script);
+        let known = |open: &OpenTimingRow| open.parent == parent && is_script(&open.row.script);
         let at = self.rows.iter().rposition(known).unwrap_or_else(|| {
-            self.rows.push(Open { row: self.new_row(script, path), parent, below: Duration::ZERO });
+            self.rows.push(OpenTimingRow {
+                row: self.new_row(script, path),
+                parent,
+                child_time: Duration::ZERO,
+            });
             self.rows.len() - 1
         });
-        // The clock is read last here and first in `end`, so that keeping rows counts for the caller.
+        // The clock is read last here and first in `end_call`, so that keeping rows counts for the caller.
         let (now, counted) = moment();
-        self.running.push((at, now, counted));
+        self.running_calls.push((at, now, counted));
     }
 
     /// Makes a row below the running one.
-    fn new_row(&self, script: &Arc<str>, path: &str) -> Row {
-        Row {
+    fn new_row(&self, script: &Arc<str>, path: &str) -> TimingRow {
+        TimingRow {
             script: Arc::clone(script),
             path: path.into(),
-            depth: self.running.len(),
-            calls: 0,
-            total: Duration::ZERO,
+            depth: self.running_calls.len(),
+            call_count: 0,
+            total_time: Duration::ZERO,
             self_time: Duration::ZERO,
-            reads: 0,
-            queries: 0,
+            read_count: 0,
+            query_count: 0,
         }
     }
 
     /// Ends the call that began last.
-    pub(crate) fn end(&mut self, moment: impl FnOnce() -> (Instant, Counted)) {
-        if self.is_off {
+    pub(crate) fn end_call(&mut self, moment: impl FnOnce() -> (Instant, ReadCounts)) {
+        if self.is_disabled {
             return;
         }
         let (now, counted) = moment();
-        let Some((at, began, before)) = self.running.pop() else {
+        let Some((at, began, before)) = self.running_calls.pop() else {
             return;
         };
         let elapsed = now.saturating_duration_since(began);
         let Some(open) = self.rows.get_mut(at) else {
             return;
         };
-        open.row.calls += 1;
-        open.row.total += elapsed;
-        open.row.reads += counted.reads.saturating_sub(before.reads);
-        open.row.queries += counted.queries.saturating_sub(before.queries);
+        open.row.call_count += 1;
+        open.row.total_time += elapsed;
+        open.row.read_count += counted.read_count.saturating_sub(before.read_count);
+        open.row.query_count += counted.query_count.saturating_sub(before.query_count);
         let parent = open.parent;
         if let Some(caller) = parent.and_then(|at| self.rows.get_mut(at)) {
-            caller.below += elapsed;
+            caller.child_time += elapsed;
         }
     }
 
     /// Returns the tree, depth first.
-    pub(crate) fn finish(self) -> Timing {
+    pub(crate) fn finish(self) -> RenderTiming {
         // Most requests call a script first where they call it at all.
         if self.is_depth_first() {
-            return Timing { rows: self.rows.into_iter().map(Open::into_row).collect() };
+            return RenderTiming {
+                rows: self.rows.into_iter().map(OpenTimingRow::into_row).collect(),
+            };
         }
         let mut rows = Vec::with_capacity(self.rows.len());
-        let mut pending: Vec<usize> = self.below(None);
+        let mut pending: Vec<usize> = self.child_rows(None);
         while let Some(at) = pending.pop() {
-            rows.extend(self.rows.get(at).map(Open::to_row));
-            pending.extend(self.below(Some(at)));
+            rows.extend(self.rows.get(at).map(OpenTimingRow::to_row));
+            pending.extend(self.child_rows(Some(at)));
         }
-        Timing { rows }
+        RenderTiming { rows }
     }
 
     /// Tells whether each row was called first from the row before it, or from one that called that one.
@@ -185,7 +201,7 @@ impl Stopwatch {
     }
 
     /// Returns the rows called from a row, last first.
-    fn below(&self, parent: Option<usize>) -> Vec<usize> {
+    fn child_rows(&self, parent: Option<usize>) -> Vec<usize> {
         let rows = self.rows.iter().enumerate().rev();
         rows.filter(|(_, open)| open.parent == parent).map(|(at, _)| at).collect()
     }
@@ -197,24 +213,26 @@ mod tests {
 
     #[test]
     fn a_script_that_is_called_for_the_first_time_later_comes_behind_its_caller() {
-        let moment = || (Instant::now(), Counted::default());
+        let moment = || (Instant::now(), ReadCounts::default());
         let [page, par, text, list] = ["page", "par", "text", "list"].map(Arc::<str>::from);
-        let mut watch = Stopwatch::default();
-        watch.begin(&page, "/p", moment);
+        let mut watch = RenderStopwatch::default();
+        watch.begin_call(&page, "/p", moment);
         for calls in [&[&text][..], &[&list, &text]] {
-            watch.begin(&par, "/p/par", moment);
+            watch.begin_call(&par, "/p/par", moment);
             for script in calls {
-                watch.begin(script, "/p/x", moment);
-                watch.end(moment);
+                watch.begin_call(script, "/p/x", moment);
+                watch.end_call(moment);
             }
-            watch.end(moment);
-            watch.begin(&text, "/p/text", moment);
-            watch.end(moment);
+            watch.end_call(moment);
+            watch.begin_call(&text, "/p/text", moment);
+            watch.end_call(moment);
         }
-        watch.end(moment);
+        watch.end_call(moment);
         let rows = watch.finish().rows;
-        let told: Vec<String> =
-            rows.iter().map(|row| format!("{} {} {}x", row.depth, row.script, row.calls)).collect();
+        let told: Vec<String> = rows
+            .iter()
+            .map(|row| format!("{} {} {}x", row.depth, row.script, row.call_count))
+            .collect();
         assert_eq!(told, ["0 page 1x", "1 par 2x", "2 text 2x", "2 list 1x", "1 text 2x"]);
     }
 
@@ -222,28 +240,36 @@ mod tests {
     fn shares_rows_and_splits_self_from_total() {
         let start = Instant::now();
         let at = |ms| {
-            let counted = Counted { reads: 2 * ms, queries: ms / 5 };
+            let counted = ReadCounts { read_count: 2 * ms, query_count: ms / 5 };
             move || (start + Duration::from_millis(ms), counted)
         };
         let [page, par, text] = ["page", "par", "text"].map(Arc::<str>::from);
-        let mut watch = Stopwatch::default();
-        watch.begin(&page, "/p", at(0));
-        watch.begin(&par, "/p/par", at(1));
+        let mut watch = RenderStopwatch::default();
+        watch.begin_call(&page, "/p", at(0));
+        watch.begin_call(&par, "/p/par", at(1));
         for n in 0..3 {
-            watch.begin(&text, &format!("/p/par/t{n}"), at(2 + 2 * n));
-            watch.end(at(3 + 2 * n));
+            watch.begin_call(&text, &format!("/p/par/t{n}"), at(2 + 2 * n));
+            watch.end_call(at(3 + 2 * n));
         }
-        watch.end(at(9));
-        watch.begin(&text, "/p/footer", at(9));
-        watch.end(at(10));
-        watch.end(at(12));
+        watch.end_call(at(9));
+        watch.begin_call(&text, "/p/footer", at(9));
+        watch.end_call(at(10));
+        watch.end_call(at(12));
         let timing = watch.finish();
         let rows: Vec<String> = timing
             .rows
             .iter()
             .map(|row| {
-                let (total, own) = (row.total.as_millis(), row.self_time.as_millis());
-                let Row { depth, script, path, calls, reads, queries, .. } = row;
+                let (total, own) = (row.total_time.as_millis(), row.self_time.as_millis());
+                let TimingRow {
+                    depth,
+                    script,
+                    path,
+                    call_count: calls,
+                    read_count: reads,
+                    query_count: queries,
+                    ..
+                } = row;
                 format!("{depth} {script} {path} {calls}x {total} {own} {reads} {queries}")
             })
             .collect();
@@ -254,7 +280,7 @@ mod tests {
             "1 text /p/footer 1x 1 1 2 1",
         ];
         assert_eq!(rows, expected);
-        assert_eq!(timing.total(), Duration::from_millis(12));
+        assert_eq!(timing.total_time(), Duration::from_millis(12));
         assert_eq!(timing.to_text().lines().count(), 4);
     }
 }

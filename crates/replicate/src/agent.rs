@@ -21,7 +21,7 @@ use crate::Result;
 
 /// What an agent talks to, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AgentKind {
+pub enum ReplicationAgentKind {
     /// A publisher, which receives documents.
     Publish,
     /// A dispatcher, which deletes the path's files and makes stale what lies under the same `.stat` files.
@@ -36,8 +36,8 @@ pub enum AgentKind {
     PurgeKeys,
 }
 
-impl AgentKind {
-    const NAMES: [(&'static str, Self); 9] = [
+impl ReplicationAgentKind {
+    const AGENT_KIND_NAMES: [(&'static str, Self); 9] = [
         ("tympan", Self::Publish),
         ("durbo", Self::Publish),
         ("flush", Self::Flush),
@@ -51,21 +51,21 @@ impl AgentKind {
 
     /// Finds what a `serializationType` means; `precise` is the short form of `flush_precise`.
     #[must_use]
-    pub fn find(name: &str) -> Option<Self> {
+    pub fn from_serialization_type(name: &str) -> Option<Self> {
         let name = if name == "precise" { "flush_precise" } else { name };
-        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+        Self::AGENT_KIND_NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     }
 }
 
 /// One configured destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agent {
+pub struct ReplicationAgent {
     /// The agent's node name, which names its queue too.
     pub name: String,
     /// What people call it.
     pub title: String,
     /// What it talks to.
-    pub kind: AgentKind,
+    pub kind: ReplicationAgentKind,
     /// Where: an `http` URI.
     pub target: String,
     /// Whether it works; the queue of a disabled agent waits.
@@ -79,20 +79,20 @@ pub struct Agent {
     /// Another method than `PURGE`.
     pub method: Option<String>,
     /// What is wrong with its configuration: nothing is sent before it is mended, and nothing is lost.
-    pub fault: Option<String>,
+    pub config_error: Option<String>,
 }
 
-impl Agent {
+impl ReplicationAgent {
     /// Tells whether a node goes this way.
     #[must_use]
-    pub fn takes(&self, path: &NodePath) -> bool {
+    pub fn accepts_path(&self, path: &NodePath) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|top| path.is_within(top))
     }
 
     /// Tells whether a node or anything below it goes this way.
     #[must_use]
-    pub fn takes_any_below(&self, path: &NodePath) -> bool {
-        self.takes(path) || self.paths.iter().any(|top| top.is_within(path))
+    pub fn accepts_any_below(&self, path: &NodePath) -> bool {
+        self.accepts_path(path) || self.paths.iter().any(|top| top.is_within(path))
     }
 }
 
@@ -100,24 +100,29 @@ impl Agent {
 ///
 /// # Errors
 /// If content cannot be read.
-pub fn agents(snapshot: &Snapshot, role: &str) -> Result<Vec<Agent>> {
+pub fn read_agents(snapshot: &Snapshot, role: &str) -> Result<Vec<ReplicationAgent>> {
     let folder = NodePath::new(&format!("/etc/replication/agents.{role}"))?;
     let Some(folder) = snapshot.node(&folder)? else {
         return Ok(Vec::new());
     };
     // Of an agent whose kind cannot be read it is known that far what it is for.
-    let otherwise = if role == "author" { AgentKind::Publish } else { AgentKind::Flush };
+    let otherwise =
+        if role == "author" { ReplicationAgentKind::Publish } else { ReplicationAgentKind::Flush };
     let mut agents = Vec::new();
     for node in folder.listed_children()? {
-        if let Some(content) = node.content()? {
-            agents.extend(agent_of(node.name(), &content, otherwise));
+        if let Some(content) = node.content_node()? {
+            read_agents.extend(parse_agent(node.name(), &content, otherwise));
         }
     }
-    Ok(agents)
+    Ok(read_agents)
 }
 
 /// Reads one agent; nothing if it has no address.
-fn agent_of(name: &str, content: &Node, otherwise: AgentKind) -> Option<Agent> {
+fn parse_agent(
+    name: &str,
+    content: &Node,
+    otherwise: ReplicationAgentKind,
+) -> Option<ReplicationAgent> {
     let is_enabled = match content.property("enabled").as_ref().and_then(Property::first) {
         Some(Value::Boolean(truth)) => *truth,
         Some(value) => value.to_text() == "true",
@@ -125,9 +130,10 @@ fn agent_of(name: &str, content: &Node, otherwise: AgentKind) -> Option<Agent> {
     };
     let mut fault = None;
     let kind = match content.text("serializationType").as_deref() {
-        None | Some("") => AgentKind::Publish,
-        Some(named) => AgentKind::find(named).unwrap_or_else(|| {
-            let known: Vec<&str> = AgentKind::NAMES.iter().map(|(name, _)| *name).collect();
+        None | Some("") => ReplicationAgentKind::Publish,
+        Some(named) => ReplicationAgentKind::from_serialization_type(named).unwrap_or_else(|| {
+            let known: Vec<&str> =
+                ReplicationAgentKind::AGENT_KIND_NAMES.iter().map(|(name, _)| *name).collect();
             fault = Some(format!(
                 "`{named}` is no `serializationType`: use one of {}",
                 known.join(", ")
@@ -136,21 +142,21 @@ fn agent_of(name: &str, content: &Node, otherwise: AgentKind) -> Option<Agent> {
         }),
     };
     let mut paths = Vec::new();
-    for text in texts(content, "paths") {
+    for text in string_values(content, "paths") {
         match NodePath::new(text.trim_end_matches('/')) {
             Ok(path) => paths.push(path),
             Err(_) => fault = Some(format!("`{text}` of `paths` is no path")),
         }
     }
     let mut headers = Vec::new();
-    for line in texts(content, "protocolHTTPHeaders") {
+    for line in string_values(content, "protocolHTTPHeaders") {
         match line.split_once(':') {
             Some((name, value)) => headers.push((name.trim().to_owned(), value.trim().to_owned())),
             None => fault = Some(format!("`{line}` of `protocolHTTPHeaders` is no `Name: value`")),
         }
     }
     let text = |name: &str| content.text(name).filter(|text| !text.is_empty());
-    Some(Agent {
+    Some(ReplicationAgent {
         name: name.to_owned(),
         title: content.text("jcr:title").unwrap_or_else(|| name.to_owned()),
         kind,
@@ -160,11 +166,11 @@ fn agent_of(name: &str, content: &Node, otherwise: AgentKind) -> Option<Agent> {
         user: text("userId"),
         headers,
         method: text("protocolHTTPMethod"),
-        fault,
+        config_error: fault,
     })
 }
 
-fn texts(content: &Node, name: &str) -> Vec<String> {
+fn string_values(content: &Node, name: &str) -> Vec<String> {
     let property = content.property(name);
     let values = property.iter().flat_map(Property::values);
     let texts = values.map(|value| value.to_text().trim().to_owned());

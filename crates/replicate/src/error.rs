@@ -15,7 +15,7 @@ pub enum Error {
         /// The agent's address.
         target: String,
         /// The cause.
-        source: tympan_web::client::Error,
+        source: tympan_web::client::ClientError,
     },
     /// The other side answered with an error.
     #[error("`{target}` answered {status}: {message}")]
@@ -51,10 +51,10 @@ pub enum Error {
     Absent(String),
     /// A note of a guest cannot be taken.
     #[error(transparent)]
-    Note(tympan_blobs::Error),
+    InvalidGuestNote(tympan_blobs::Error),
     /// The agent's configuration makes no sense.
     #[error("agent `{agent}`: {reason}")]
-    Agent {
+    InvalidAgent {
         /// The agent's name.
         agent: String,
         /// What is wrong.
@@ -64,12 +64,12 @@ pub enum Error {
     #[error(
         "the blob `{0}` that is to be sent is not in this instance's store; run `tympan repo check`"
     )]
-    BlobLost(BlobId),
+    LostBlob(BlobId),
     /// A later wish was carried out before this one.
     #[error(
         "what was asked for `{0}` later was carried out before this, which would undo it; ask again for what is still meant"
     )]
-    Overtaken(NodePath),
+    Superseded(NodePath),
     /// Content failed.
     #[error(transparent)]
     Content(#[from] tympan_content::Error),
@@ -95,10 +95,10 @@ impl Error {
             Self::Missing { .. } => true,
             Self::Malformed(_)
             | Self::Mismatch { .. }
-            | Self::Agent { .. }
-            | Self::BlobLost(_)
-            | Self::Overtaken(_)
-            | Self::Note(_)
+            | Self::InvalidAgent { .. }
+            | Self::LostBlob(_)
+            | Self::Superseded(_)
+            | Self::InvalidGuestNote(_)
             | Self::Absent(_) => false,
             Self::Content(error) => error.is_transient(),
             Self::Jobs(_) => true,

@@ -9,9 +9,9 @@
 //! | `flush_refetch` | the same with the page's URL as body |
 //! | `flush_precise` | the affected URLs as body and `CQ-Action-Scope: ResourceOnly`; nothing if there are none; `Delete` of a folder below which nobody knows them |
 //! | `purge` | `PURGE` of each affected URL; of the page's where nobody knows them |
-//! | `purge_keys` | `PURGE` with `Surrogate-Key`: the path and the affected URLs; [`ALL_KEY`] where nobody knows them all |
+//! | `purge_keys` | `PURGE` with `Surrogate-Key`: the path and the affected URLs; [`PURGE_ALL_KEY`] where nobody knows them all |
 //!
-//! Where nobody keeps account at all ([`Reach::Unknown`]), `flush_precise` sends what `flush_refetch` does.
+//! Where nobody keeps account at all ([`AffectedUrlSet::Unknown`]), `flush_precise` sends what `flush_refetch` does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,45 +22,47 @@ use http::{HeaderName, HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use serde_json::{Value as Json, json};
 use tympan_content::{ChunkId, NodePath, Repository, Snapshot, Viewer};
-use tympan_jobs::{Job, NewJob, Queues};
-use tympan_web::client::Client;
-use tympan_web::flush_message::{Action, FlushMessage, Scope};
+use tympan_jobs::{Job, JobQueues, NewJob};
+use tympan_web::client::HttpClient;
+use tympan_web::flush_message::{FlushAction, FlushMessage, FlushScope};
 
-use crate::affected::{Affected, Reach};
-use crate::agent::{AgentKind, agents};
+use crate::affected_url::{AffectedUrlResolver, AffectedUrlSet};
+use crate::agent::{ReplicationAgentKind, read_agents};
+use crate::flush_number::FlushNumberAllocator;
+use crate::home_pair::{HomePairs, PairKeyPurpose};
 use crate::message::parse_chunk_id;
-use crate::numbers::Numbers;
-use crate::pair::{Pairs, Purpose};
-use crate::replicator::topic_of;
-use crate::send::{answer_of, blocking};
-use crate::url::{decoded, is_own, owners, paths_of, url_path};
-use crate::{Agent, Error, Result};
+use crate::message_sender::{run_blocking, send_request};
+use crate::replicator::agent_topic;
+use crate::url_path::{
+    decode_url_path, encode_url_path, is_url_of_path, node_path_candidates, owner_path_candidates,
+};
+use crate::{Error, ReplicationAgent, Result};
 
 /// The follower that turns what changed on a publisher into flushes, before each publisher had one of its own.
-pub(crate) const SHARED_FOLLOWER: &str = "flush";
+pub(crate) const SHARED_FLUSH_FOLLOWER: &str = "flush";
 /// The most URLs that are listed at once; a change that reaches more becomes several flushes. A dispatcher takes a body of
 /// 1 MiB.
-const MAX_URLS: usize = 5_000;
-const MAX_URL_BYTES: usize = 512 * 1024;
+const MAX_FLUSH_URLS: usize = 5_000;
+const MAX_FLUSH_URL_BYTES: usize = 512 * 1024;
 /// The key that every answer carries.
-pub const ALL_KEY: &str = "all";
+pub const PURGE_ALL_KEY: &str = "all";
 /// More keys become several requests: caches and proxies refuse long headers.
-const MAX_KEY_BYTES: usize = 4 * 1024;
+const MAX_PURGE_KEY_BYTES: usize = 4 * 1024;
 /// How often one purge is sent before the whole list counts as failed, and the pause after the first failure.
-const MAX_PURGES: u32 = 3;
-const PURGE_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PURGE_ATTEMPTS: u32 = 3;
+const FIRST_PURGE_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Returns the name under which a publisher's place among the states of content is kept.
-pub(crate) fn follower_of(publisher: &str) -> String {
-    format!("{SHARED_FOLLOWER}/{publisher}")
+pub(crate) fn flush_follower_name(publisher: &str) -> String {
+    format!("{SHARED_FLUSH_FOLLOWER}/{publisher}")
 }
 
 /// Who follows, and what it asks.
-pub(crate) struct Following<'a> {
+pub(crate) struct FlushContext<'a> {
     pub(crate) repository: &'a Repository,
-    pub(crate) queues: &'a Queues,
+    pub(crate) queues: &'a JobQueues,
     pub(crate) publisher: &'a str,
-    pub(crate) affected: &'a Arc<dyn Affected>,
+    pub(crate) url_resolver: &'a Arc<dyn AffectedUrlResolver>,
 }
 
 /// Stores a flush for each document that changed since this publisher's last call and for each enabled dispatcher; returns
@@ -71,34 +73,34 @@ pub(crate) struct Following<'a> {
 ///
 /// # Errors
 /// If content or the queues fail, or the URLs cannot be found out.
-pub(crate) async fn follow(
-    following: Following<'_>,
+pub(crate) async fn store_flushes(
+    following: FlushContext<'_>,
     last: &mut Option<ChunkId>,
     now: SystemTime,
 ) -> Result<usize> {
-    let Following { repository, queues, publisher, affected } = following;
-    let follower = follower_of(publisher);
+    let FlushContext { repository, queues, publisher, url_resolver: affected } = following;
+    let follower = flush_follower_name(publisher);
     loop {
-        let place = queues.digested(&follower).await?;
+        let place = queues.follower_root(&follower).await?;
         let from = place.clone().or(last.map(|root| root.to_string()));
         let (reading, begin, asked) = (repository.clone(), from.clone(), Arc::clone(affected));
-        let read = move || flushes_since(&reading, begin.as_deref(), &*asked);
-        let (root, flushes) = blocking(read).await??;
+        let read = move || compute_flushes_since(&reading, begin.as_deref(), &*asked);
+        let (root, flushes) = run_blocking(read).await??;
         let (to, count) = (root.to_string(), flushes.len());
         let is_there = place.as_deref() == Some(&*to) && flushes.is_empty();
         let jobs = flushes
             .into_iter()
-            .map(|(topic, payload)| NewJob::new(topic, payload).user("replication"));
+            .map(|(topic, payload)| NewJob::new(topic, payload).with_user("replication"));
         let places = (place.as_deref(), &*to);
-        if is_there || queues.digest(&follower, places, jobs.collect(), now).await? {
+        if is_there || queues.advance_follower(&follower, places, jobs.collect(), now).await? {
             *last = Some(root);
             let told = Arc::clone(affected);
-            let gone = blocking(move || {
-                told.stored(root);
-                told.gone()
+            let gone = run_blocking(move || {
+                told.mark_flushes_stored(root);
+                told.take_gone_publishers()
             });
             for publisher in gone.await? {
-                queues.forget_follower(&follower_of(&publisher)).await?;
+                queues.remove_follower(&flush_follower_name(&publisher)).await?;
             }
             return Ok(count);
         }
@@ -107,20 +109,20 @@ pub(crate) async fn follow(
 
 /// Returns the newest root, and the topic and properties of each flush that leads there from an older one. Where both are the
 /// same there may be flushes, too: of what was drawn while content was another.
-fn flushes_since(
+fn compute_flushes_since(
     repository: &Repository,
     from: Option<&str>,
-    affected: &dyn Affected,
+    affected: &dyn AffectedUrlResolver,
 ) -> Result<(ChunkId, Vec<(String, Json)>)> {
     let now = repository.snapshot()?;
     let to = now.root_id();
     let Some(from) = from else { return Ok((to, Vec::new())) };
     let from = parse_chunk_id(from)?;
-    let agents: Vec<Agent> = agents(&now, "publish")?
+    let agents: Vec<ReplicationAgent> = read_agents(&now, "publish")?
         .into_iter()
-        .filter(|agent| agent.is_enabled && agent.kind != AgentKind::Publish)
+        .filter(|agent| agent.is_enabled && agent.kind != ReplicationAgentKind::Publish)
         .collect();
-    if agents.is_empty() {
+    if read_agents.is_empty() {
         return Ok((to, Vec::new()));
     }
     let before = match repository.snapshot_at(from) {
@@ -128,25 +130,30 @@ fn flushes_since(
         Err(error) if error.is_transient() => return Err(error.into()),
         Err(error) => {
             tracing::warn!(root = %from, error = %error, "the state up to which caches were flushed is gone");
-            let all = agents.iter().map(|agent| (topic_of("publish", &agent.name), all_of(agent)));
+            let all = read_agents
+                .iter()
+                .map(|agent| (agent_topic("publish", &agent.name), flush_all_payload(agent)));
             return Ok((to, all.collect()));
         }
     };
     let mut changed = if from == to { Vec::new() } else { before.changed_paths(&now)? };
-    let reach = affected.affected(&before, &now, &changed)?;
+    let reach = affected.find_affected_urls(&before, &now, &changed)?;
     let is_unchanged = changed.is_empty();
     if is_unchanged {
-        changed = owners_of(&reach, &now)?;
+        changed = owner_documents_of(&reach, &now)?;
     }
     let mut flushes = Vec::new();
-    for agent in &agents {
-        let topic = topic_of("publish", &agent.name);
+    for agent in &read_agents {
+        let topic = agent_topic("publish", &agent.name);
         let states = (repository, &before, &now);
-        let taken = taken_by(agent, &changed, states)?;
+        let taken = changed_paths_for_agent(agent, &changed, states)?;
         let told = match (taken.is_empty(), is_unchanged) {
-            (true, false) => unowned(&own_part(agent, &reach, states)?).collect(),
-            (true, true) => unowned(&reach).collect(),
-            (false, _) => flushes_of(&taken, &reach, &now)?,
+            (true, false) => {
+                unowned_flush_payloads(&affected_below_agent_paths(agent, &reach, states)?)
+                    .collect()
+            }
+            (true, true) => unowned_flush_payloads(&reach).collect(),
+            (false, _) => flush_payloads_of(&taken, &reach, &now)?,
         };
         flushes.extend(told.into_iter().map(|payload| (topic.clone(), payload)));
     }
@@ -154,9 +161,9 @@ fn flushes_since(
 }
 
 /// Returns the flush of everything that an agent's cache holds.
-fn all_of(agent: &Agent) -> Json {
+fn flush_all_payload(agent: &ReplicationAgent) -> Json {
     match agent.kind {
-        AgentKind::Purge | AgentKind::PurgeKeys => {
+        ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => {
             json!({ "action": "Delete", "path": "/", "part": "folder" })
         }
         // Also for those that need no account of URLs.
@@ -165,10 +172,14 @@ fn all_of(agent: &Agent) -> Json {
 }
 
 /// Returns the flushes of paths that changed, with the URLs that show the change.
-fn flushes_of(taken: &[NodePath], reach: &Reach, now: &Snapshot) -> Result<Vec<Json>> {
-    let mut flushes: Vec<Json> = folders_of(reach).collect();
+fn flush_payloads_of(
+    taken: &[NodePath],
+    reach: &AffectedUrlSet,
+    now: &Snapshot,
+) -> Result<Vec<Json>> {
+    let mut flushes: Vec<Json> = folder_flush_payloads(reach).collect();
     // Listed for each agent by itself: a path that one does not take must not hold a URL that it has to hear of.
-    let lists = lists_of(taken, reach.clone());
+    let lists = assign_urls_to_paths(taken, reach.clone());
     for (at, path) in taken.iter().enumerate() {
         let node = now.node(path)?;
         let action = if node.is_some() { "Activate" } else { "Delete" };
@@ -178,7 +189,7 @@ fn flushes_of(taken: &[NodePath], reach: &Reach, now: &Snapshot) -> Result<Vec<J
             flushes.push(payload);
             continue;
         };
-        for (part, urls) in parts_of(list).into_iter().enumerate() {
+        for (part, urls) in split_url_list(list).into_iter().enumerate() {
             let mut payload = payload.clone();
             if let Some(members) = payload.as_object_mut() {
                 members.insert("urls".to_owned(), urls.into());
@@ -194,26 +205,27 @@ fn flushes_of(taken: &[NodePath], reach: &Reach, now: &Snapshot) -> Result<Vec<J
 
 /// Returns what of a reach lies at or below the paths of an agent that takes nothing of what changed: its cache may show
 /// the change, or a copy that was drawn meanwhile, all the same.
-fn own_part(
-    agent: &Agent,
-    reach: &Reach,
+fn affected_below_agent_paths(
+    agent: &ReplicationAgent,
+    reach: &AffectedUrlSet,
     (repository, before, now): (&Repository, &Snapshot, &Snapshot),
-) -> Result<Reach> {
+) -> Result<AffectedUrlSet> {
     let (all, below): (_, &[String]) = match reach {
-        Reach::Urls(urls) => (urls, &[]),
-        Reach::Below { urls, folders } => (urls, folders),
-        Reach::Unknown => return Ok(Reach::Unknown),
+        AffectedUrlSet::Urls(urls) => (urls, &[]),
+        AffectedUrlSet::UrlsAndFolders { urls, folders } => (urls, folders),
+        AffectedUrlSet::Unknown => return Ok(AffectedUrlSet::Unknown),
     };
     let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
     let mut urls = Vec::new();
     for url in all {
-        let paths = paths_of(url);
-        let own: Vec<NodePath> = paths.iter().filter(|path| agent.takes(path)).cloned().collect();
+        let paths = node_path_candidates(url);
+        let own: Vec<NodePath> =
+            paths.iter().filter(|path| agent.accepts_path(path)).cloned().collect();
         let is_own = match &viewer {
             // An address of no node, as mappings, aliases and vanity paths make them, does not tell what it is of.
-            _ if own.is_empty() => !is_anywhere(&paths, [before, now])?,
+            _ if own.is_empty() => !exists_in_any_snapshot(&paths, [before, now])?,
             None => true,
-            Some(viewer) => is_shown(&own, viewer, [before, now])?,
+            Some(viewer) => is_visible_to_viewer(&own, viewer, [before, now])?,
         };
         if is_own {
             urls.push(url.clone());
@@ -222,18 +234,18 @@ fn own_part(
     let mut folders = BTreeSet::new();
     for folder in below {
         let Ok(path) = NodePath::new(folder) else { continue };
-        if agent.takes(&path) {
+        if agent.accepts_path(&path) {
             folders.insert(folder.clone());
         } else {
             let tops = agent.paths.iter().filter(|top| top.is_within(&path));
             folders.extend(tops.map(ToString::to_string));
         }
     }
-    Ok(Reach::Below { urls, folders: folders.into_iter().collect() })
+    Ok(AffectedUrlSet::UrlsAndFolders { urls, folders: folders.into_iter().collect() })
 }
 
 /// Tells whether one of some paths is there in one of some states.
-fn is_anywhere(paths: &[NodePath], states: [&Snapshot; 2]) -> Result<bool> {
+fn exists_in_any_snapshot(paths: &[NodePath], states: [&Snapshot; 2]) -> Result<bool> {
     for path in paths {
         for state in states {
             if state.node(path)?.is_some() {
@@ -245,11 +257,15 @@ fn is_anywhere(paths: &[NodePath], states: [&Snapshot; 2]) -> Result<bool> {
 }
 
 /// Tells whether a viewer sees what a URL may be of. What is nowhere any more is hidden from nobody.
-fn is_shown(paths: &[NodePath], viewer: &Viewer, states: [&Snapshot; 2]) -> Result<bool> {
+fn is_visible_to_viewer(
+    paths: &[NodePath],
+    viewer: &Viewer,
+    states: [&Snapshot; 2],
+) -> Result<bool> {
     for path in paths {
         let mut is_there = false;
         for state in states {
-            if is_seen(state, viewer, path)? {
+            if is_readable_by(state, viewer, path)? {
                 return Ok(true);
             }
             is_there |= state.node(path)?.is_some();
@@ -262,20 +278,22 @@ fn is_shown(paths: &[NodePath], viewer: &Viewer, states: [&Snapshot; 2]) -> Resu
 }
 
 /// Returns the flushes of folders below which nobody knows what shows a change.
-fn folders_of(reach: &Reach) -> impl Iterator<Item = Json> {
+fn folder_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> {
     let folders: &[String] = match reach {
-        Reach::Below { folders, .. } => folders,
-        Reach::Urls(_) | Reach::Unknown => &[],
+        AffectedUrlSet::UrlsAndFolders { folders, .. } => folders,
+        AffectedUrlSet::Urls(_) | AffectedUrlSet::Unknown => &[],
     };
     folders.iter().map(|path| json!({ "action": "Delete", "path": path, "part": "folder" }))
 }
 
 /// Returns the documents that URLs are of, where no document changed.
-fn owners_of(reach: &Reach, now: &Snapshot) -> Result<Vec<NodePath>> {
-    let (Reach::Urls(urls) | Reach::Below { urls, .. }) = reach else { return Ok(Vec::new()) };
+fn owner_documents_of(reach: &AffectedUrlSet, now: &Snapshot) -> Result<Vec<NodePath>> {
+    let (AffectedUrlSet::Urls(urls) | AffectedUrlSet::UrlsAndFolders { urls, .. }) = reach else {
+        return Ok(Vec::new());
+    };
     let mut found = BTreeSet::new();
     for url in urls {
-        for path in paths_of(url) {
+        for path in node_path_candidates(url) {
             if now.node(&path)?.is_some() {
                 found.insert(path);
                 break;
@@ -286,30 +304,32 @@ fn owners_of(reach: &Reach, now: &Snapshot) -> Result<Vec<NodePath>> {
 }
 
 /// Returns what flushes tell of folders, and of URLs that are of no document which an agent takes.
-fn unowned(reach: &Reach) -> impl Iterator<Item = Json> {
+fn unowned_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> {
     let urls: &[String] = match reach {
-        Reach::Urls(urls) | Reach::Below { urls, .. } => urls,
-        Reach::Unknown => &[],
+        AffectedUrlSet::Urls(urls) | AffectedUrlSet::UrlsAndFolders { urls, .. } => urls,
+        AffectedUrlSet::Unknown => &[],
     };
-    let parts = parts_of(urls).into_iter().filter(|part| !part.is_empty());
+    let parts = split_url_list(urls).into_iter().filter(|part| !part.is_empty());
     let parts = parts.map(
         |urls| json!({ "action": "Activate", "path": urls.first(), "part": "more", "urls": urls }),
     );
-    folders_of(reach).chain(parts)
+    folder_flush_payloads(reach).chain(parts)
 }
 
 /// Returns the changed paths that an agent takes and its user sees.
-fn taken_by(
-    agent: &Agent,
+fn changed_paths_for_agent(
+    agent: &ReplicationAgent,
     changed: &[NodePath],
     (repository, before, now): (&Repository, &Snapshot, &Snapshot),
 ) -> Result<Vec<NodePath>> {
     let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
     let mut taken = Vec::new();
-    for path in changed.iter().filter(|path| agent.takes(path)) {
+    for path in changed.iter().filter(|path| agent.accepts_path(path)) {
         let seen = match &viewer {
             // What is gone can be read by nobody; before, it may have been.
-            Some(viewer) => is_seen(now, viewer, path)? || is_seen(before, viewer, path)?,
+            Some(viewer) => {
+                is_readable_by(now, viewer, path)? || is_readable_by(before, viewer, path)?
+            }
             None => true,
         };
         if seen {
@@ -319,21 +339,24 @@ fn taken_by(
     Ok(taken)
 }
 
-fn is_seen(snapshot: &Snapshot, viewer: &Viewer, path: &NodePath) -> Result<bool> {
-    Ok(snapshot.seen_by(viewer).node(path)?.is_some())
+fn is_readable_by(snapshot: &Snapshot, viewer: &Viewer, path: &NodePath) -> Result<bool> {
+    Ok(snapshot.as_viewer(viewer).node(path)?.is_some())
 }
 
 /// Gives each changed path the URLs that are its own, and the first also all others, so that each URL is listed once. A
 /// dispatcher deletes the files of a handle that its list leaves out.
-fn lists_of(changed: &[NodePath], reach: Reach) -> Option<Vec<Vec<String>>> {
-    let (Reach::Urls(mut urls) | Reach::Below { mut urls, .. }) = reach else { return None };
+fn assign_urls_to_paths(changed: &[NodePath], reach: AffectedUrlSet) -> Option<Vec<Vec<String>>> {
+    let (AffectedUrlSet::Urls(mut urls) | AffectedUrlSet::UrlsAndFolders { mut urls, .. }) = reach
+    else {
+        return None;
+    };
     urls.sort_unstable();
     urls.dedup();
     let places: HashMap<&str, usize> =
         changed.iter().enumerate().map(|(at, path)| (path.as_str(), at)).collect();
     let mut lists = vec![Vec::new(); changed.len()];
     for url in urls {
-        let own = owners(&decoded(&url)).find_map(|path| places.get(path));
+        let own = owner_path_candidates(&decode_url_path(&url)).find_map(|path| places.get(path));
         if let Some(list) = lists.get_mut(own.copied().unwrap_or(0)) {
             list.push(url);
         }
@@ -342,15 +365,16 @@ fn lists_of(changed: &[NodePath], reach: Reach) -> Option<Vec<Vec<String>>> {
 }
 
 /// Cuts a list into parts that one flush can hold; one at least.
-fn parts_of(urls: &[String]) -> Vec<&[String]> {
+fn split_url_list(urls: &[String]) -> Vec<&[String]> {
     let (mut parts, mut rest) = (Vec::new(), urls);
     loop {
         let mut bytes = 0;
         let fits = |url: &&String| {
             bytes += url.len() + 1;
-            bytes <= MAX_URL_BYTES
+            bytes <= MAX_FLUSH_URL_BYTES
         };
-        let count = rest.iter().take(MAX_URLS).take_while(fits).count().max(1).min(rest.len());
+        let count =
+            rest.iter().take(MAX_FLUSH_URLS).take_while(fits).count().max(1).min(rest.len());
         let (part, left) = rest.split_at(count);
         parts.push(part);
         if left.is_empty() {
@@ -362,27 +386,27 @@ fn parts_of(urls: &[String]) -> Vec<&[String]> {
 
 /// What a job is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum FlushSubject {
     /// A path that changed.
-    Path,
+    ChangedPath,
     /// More URLs that show the change of a path.
-    More,
+    MoreUrls,
     /// A folder below which nobody knows what shows a change.
-    Folder,
+    UntrackedFolder,
 }
 
 /// A change as a job tells it.
-struct Change<'a> {
-    action: Action,
+struct FlushJobChange<'a> {
+    action: FlushAction,
     path: &'a str,
-    part: Part,
+    subject: FlushSubject,
     is_page: bool,
     /// The URLs that it reaches, those of what is gone among them; nothing where nobody knew.
     urls: Option<Vec<String>>,
 }
 
-impl<'a> Change<'a> {
-    fn of(job: &'a Job) -> Self {
+impl<'a> FlushJobChange<'a> {
+    fn from_job(job: &'a Job) -> Self {
         let member = |name: &str| job.properties.get(name);
         let text = |name: &str| member(name).and_then(Json::as_str).unwrap_or_default();
         let (path, is_gone) = (text("path"), text("action") == "Delete");
@@ -390,12 +414,12 @@ impl<'a> Change<'a> {
             .and_then(Json::as_array)
             .map(|urls| urls.iter().filter_map(Json::as_str).map(str::to_owned).collect());
         Self {
-            action: if is_gone { Action::Delete } else { Action::Activate },
+            action: if is_gone { FlushAction::Delete } else { FlushAction::Activate },
             path,
-            part: match text("part") {
-                "more" => Part::More,
-                "folder" => Part::Folder,
-                _ => Part::Path,
+            subject: match text("part") {
+                "more" => FlushSubject::MoreUrls,
+                "folder" => FlushSubject::UntrackedFolder,
+                _ => FlushSubject::ChangedPath,
             },
             is_page: member("page").and_then(Json::as_bool).unwrap_or(false),
             urls,
@@ -404,26 +428,27 @@ impl<'a> Change<'a> {
 
     /// Returns the URLs that can be fetched again; nothing where nobody knew. What is gone has none: its files go with the
     /// handle.
-    fn fetched(&self) -> Option<Vec<String>> {
+    fn refetch_urls(&self) -> Option<Vec<String>> {
         let folder = format!("{}/", self.path);
         let is_left = |url: &&String| {
-            let is_gone = || is_own(url, self.path) || decoded(url).starts_with(&folder);
-            self.action != Action::Delete || !is_gone()
+            let is_gone =
+                || is_url_of_path(url, self.path) || decode_url_path(url).starts_with(&folder);
+            self.action != FlushAction::Delete || !is_gone()
         };
         Some(self.urls.as_ref()?.iter().filter(is_left).cloned().collect())
     }
 
     /// Returns the URL of the page itself, if it is one that can be fetched.
-    fn own_page(&self) -> Vec<String> {
-        if self.is_page && self.action == Action::Activate {
-            vec![format!("{}.html", url_path(self.path))]
+    fn own_page_url(&self) -> Vec<String> {
+        if self.is_page && self.action == FlushAction::Activate {
+            vec![format!("{}.html", encode_url_path(self.path))]
         } else {
             Vec::new()
         }
     }
 
     /// Returns the flush that a dispatcher gets; nothing if it has nothing to do.
-    fn message(&self, kind: AgentKind, number: i64) -> Option<FlushMessage> {
+    fn flush_message(&self, kind: ReplicationAgentKind, number: i64) -> Option<FlushMessage> {
         let message = |action, handle: &str, scope, refetch| FlushMessage {
             action,
             handle: handle.to_owned(),
@@ -432,34 +457,39 @@ impl<'a> Change<'a> {
             sequence: u64::try_from(number).ok(),
             numbering: None,
         };
-        match (kind, self.part, self.fetched()) {
-            (AgentKind::FlushPrecise, Part::Folder, _) => {
-                Some(message(Action::Delete, self.path, None, Vec::new()))
+        match (kind, self.subject, self.refetch_urls()) {
+            (ReplicationAgentKind::FlushPrecise, FlushSubject::UntrackedFolder, _) => {
+                Some(message(FlushAction::Delete, self.path, None, Vec::new()))
             }
-            (AgentKind::FlushPrecise, part, Some(urls)) => {
-                let only = Some(Scope::ResourceOnly);
-                if part == Part::Path && self.action == Action::Delete {
+            (ReplicationAgentKind::FlushPrecise, part, Some(urls)) => {
+                let only = Some(FlushScope::ResourceOnly);
+                if part == FlushSubject::ChangedPath && self.action == FlushAction::Delete {
                     return Some(message(self.action, self.path, only, urls));
                 }
                 // A dispatcher deletes the files of the handle that are not listed: where the path's own page looks the
                 // same as before, the handle is a URL that does not.
-                let is_own = part == Part::Path && urls.iter().any(|url| is_own(url, self.path));
+                let is_own = part == FlushSubject::ChangedPath
+                    && urls.iter().any(|url| is_url_of_path(url, self.path));
                 let handle = if is_own { self.path } else { urls.first()? }.to_owned();
-                Some(message(Action::Activate, &handle, only, urls))
+                Some(message(FlushAction::Activate, &handle, only, urls))
             }
             // Those that go by `.stat` files need no account of URLs.
-            (_, Part::More | Part::Folder, _) => None,
-            (AgentKind::FlushRefetch | AgentKind::FlushPrecise, Part::Path, _) => {
-                Some(message(self.action, self.path, None, self.own_page()))
+            (_, FlushSubject::MoreUrls | FlushSubject::UntrackedFolder, _) => None,
+            (
+                ReplicationAgentKind::FlushRefetch | ReplicationAgentKind::FlushPrecise,
+                FlushSubject::ChangedPath,
+                _,
+            ) => Some(message(self.action, self.path, None, self.own_page_url())),
+            (_, FlushSubject::ChangedPath, _) => {
+                Some(message(self.action, self.path, None, Vec::new()))
             }
-            (_, Part::Path, _) => Some(message(self.action, self.path, None, Vec::new())),
         }
     }
 
     /// Returns the URLs that a cache without a notion of handles drops, also those of what is gone.
-    fn purged(&self) -> Vec<String> {
+    fn purge_urls(&self) -> Vec<String> {
         let mut all = self.urls.clone().unwrap_or_default();
-        if self.part == Part::Path {
+        if self.subject == FlushSubject::ChangedPath {
             for own in [self.path.to_owned(), format!("{}.html", self.path)] {
                 if !all.contains(&own) {
                     all.push(own);
@@ -470,18 +500,18 @@ impl<'a> Change<'a> {
     }
 
     /// Returns the keys of what a cache has to drop, as headers hold them.
-    fn keys(&self) -> Vec<String> {
+    fn purge_keys(&self) -> Vec<String> {
         // Answers carry the path as their URL has it.
-        let own = match self.part {
-            Part::Path => Some(url_path(self.path)),
-            Part::More => None,
-            Part::Folder => Some(ALL_KEY.to_owned()),
+        let own = match self.subject {
+            FlushSubject::ChangedPath => Some(encode_url_path(self.path)),
+            FlushSubject::MoreUrls => None,
+            FlushSubject::UntrackedFolder => Some(PURGE_ALL_KEY.to_owned()),
         };
         let urls = self.urls.iter().flatten().map(String::as_str);
         let mut headers: Vec<String> = Vec::new();
         for key in own.as_deref().into_iter().chain(urls) {
             match headers.last_mut() {
-                Some(header) if header.len() + key.len() < MAX_KEY_BYTES => {
+                Some(header) if header.len() + key.len() < MAX_PURGE_KEY_BYTES => {
                     header.push(' ');
                     header.push_str(key);
                 }
@@ -493,10 +523,10 @@ impl<'a> Change<'a> {
 }
 
 /// Returns an agent that shows the key of its pair, if the home has one for flushing with it.
-fn with_key(agent: &Agent, pairs: &Pairs) -> Result<Agent> {
+fn with_pair_key(agent: &ReplicationAgent, pairs: &HomePairs) -> Result<ReplicationAgent> {
     let mut agent = agent.clone();
-    let key = pairs.key_for(&agent.name, Purpose::Flush);
-    if let Some(key) = key.map_err(|fault| malformed(&agent, &fault))? {
+    let key = pairs.key_for(&agent.name, PairKeyPurpose::Flush);
+    if let Some(key) = key.map_err(|fault| malformed_agent_error(&agent, &fault))? {
         // In the place of one that people wrote into the agent.
         agent.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
         agent.headers.push(("Authorization".to_owned(), format!("Bearer {key}")));
@@ -506,180 +536,192 @@ fn with_key(agent: &Agent, pairs: &Pairs) -> Result<Agent> {
 
 /// Sends one flush.
 pub(crate) async fn send_flush(
-    (client, pairs): (&Client, &Pairs),
-    numbers: &Numbers,
-    agent: &Agent,
+    (client, pairs): (&HttpClient, &HomePairs),
+    numbers: &FlushNumberAllocator,
+    agent: &ReplicationAgent,
     job: &Job,
 ) -> Result<()> {
-    let agent = &with_key(agent, pairs)?;
-    let change = Change::of(job);
+    let agent = &with_pair_key(agent, pairs)?;
+    let change = FlushJobChange::from_job(job);
     match agent.kind {
-        AgentKind::Purge => {
-            if change.part == Part::Folder {
+        ReplicationAgentKind::Purge => {
+            if change.subject == FlushSubject::UntrackedFolder {
                 tracing::warn!(
                     agent = agent.name,
                     path = change.path,
                     "nobody knows which URLs below this are old, and `PURGE` takes one at a time: empty the cache"
                 );
             }
-            for url in change.purged() {
-                send_purge(client, agent, (&change, &Purged::Url(&url))).await?;
+            for url in change.purge_urls() {
+                send_purge(client, agent, (&change, &PurgeTarget::Url(&url))).await?;
             }
             Ok(())
         }
-        AgentKind::PurgeKeys => {
+        ReplicationAgentKind::PurgeKeys => {
             // Headers of an agent that name the path alone know no other keys.
             let knows_path_only = agent.headers.iter().any(|(_, value)| value.contains("{path}"))
                 && !agent.headers.iter().any(|(_, value)| value.contains("{keys}"));
-            let keys = change.keys();
+            let keys = change.purge_keys();
             for keys in keys.iter().take(if knows_path_only { 1 } else { keys.len() }) {
-                send_purge(client, agent, (&change, &Purged::Keys(keys))).await?;
+                send_purge(client, agent, (&change, &PurgeTarget::Keys(keys))).await?;
             }
             Ok(())
         }
         kind => {
-            let Some(mut message) = change.message(kind, job.id.0) else { return Ok(()) };
-            message.numbering = Some(numbers.of(&agent.name, job.id));
-            let request = flush_request(agent, &message, &change)?;
-            answer_of(client, &agent.target, request).await.map(|_| ())
+            let Some(mut message) = change.flush_message(kind, job.id.0) else { return Ok(()) };
+            message.numbering = Some(numbers.number_for(&agent.name, job.id));
+            let request = build_flush_request(agent, &message, &change)?;
+            send_request(client, &agent.target, request).await.map(|_| ())
         }
     }
 }
 
 /// Sends one purge, and sends it again if it fails: where it fails for good, the job begins with its first purge again.
 async fn send_purge(
-    client: &Client,
-    agent: &Agent,
-    (change, what): (&Change<'_>, &Purged<'_>),
+    client: &HttpClient,
+    agent: &ReplicationAgent,
+    (change, what): (&FlushJobChange<'_>, &PurgeTarget<'_>),
 ) -> Result<()> {
     let mut sent = 0;
     loop {
-        let request = purge_request(agent, change, what)?;
-        let answer = purged(answer_of(client, &agent.target, request).await);
+        let request = build_purge_request(agent, change, what)?;
+        let answer = accept_missing(send_request(client, &agent.target, request).await);
         sent += 1;
         match answer {
-            Err(error) if error.is_transient() && sent < MAX_PURGES => {}
+            Err(error) if error.is_transient() && sent < MAX_PURGE_ATTEMPTS => {}
             answer => return answer,
         }
-        tokio::time::sleep(PURGE_PAUSE * sent).await;
+        tokio::time::sleep(FIRST_PURGE_RETRY_DELAY * sent).await;
     }
 }
 
 /// Asks a cache whether it hears, without any effect.
-pub(crate) async fn test_flush(client: &Client, pairs: &Pairs, agent: &Agent) -> Result<()> {
-    let agent = &with_key(agent, pairs)?;
+pub(crate) async fn test_flush(
+    client: &HttpClient,
+    pairs: &HomePairs,
+    agent: &ReplicationAgent,
+) -> Result<()> {
+    let agent = &with_pair_key(agent, pairs)?;
     // There is no purge that purges nothing; a path that nothing is at comes closest.
     let nothing = "/.tympan-connection-test";
     let path = match agent.kind {
-        AgentKind::Purge | AgentKind::PurgeKeys => nothing,
+        ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => nothing,
         _ => "/",
     };
-    let change =
-        Change { action: Action::Test, path, part: Part::Path, is_page: false, urls: None };
+    let change = FlushJobChange {
+        action: FlushAction::Test,
+        path,
+        subject: FlushSubject::ChangedPath,
+        is_page: false,
+        urls: None,
+    };
     match agent.kind {
-        AgentKind::Purge | AgentKind::PurgeKeys => {
+        ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => {
             let what = match agent.kind {
-                AgentKind::Purge => Purged::Url(nothing),
-                _ => Purged::Keys(nothing),
+                ReplicationAgentKind::Purge => PurgeTarget::Url(nothing),
+                _ => PurgeTarget::Keys(nothing),
             };
-            let request = purge_request(agent, &change, &what)?;
-            purged(answer_of(client, &agent.target, request).await)
+            let request = build_purge_request(agent, &change, &what)?;
+            accept_missing(send_request(client, &agent.target, request).await)
         }
         kind => {
-            let Some(message) = change.message(kind, 0) else { return Ok(()) };
-            let request = flush_request(agent, &message, &change)?;
-            answer_of(client, &agent.target, request).await.map(|_| ())
+            let Some(message) = change.flush_message(kind, 0) else { return Ok(()) };
+            let request = build_flush_request(agent, &message, &change)?;
+            send_request(client, &agent.target, request).await.map(|_| ())
         }
     }
 }
 
 /// A cache that has nothing to drop may say so.
-fn purged(answer: Result<Bytes>) -> Result<()> {
+fn accept_missing(answer: Result<Bytes>) -> Result<()> {
     match answer {
         Ok(_) | Err(Error::Refused { status: 404 | 410, .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-fn malformed(agent: &Agent, reason: &impl ToString) -> Error {
-    Error::Agent { agent: agent.name.clone(), reason: reason.to_string() }
+fn malformed_agent_error(agent: &ReplicationAgent, reason: &impl ToString) -> Error {
+    Error::InvalidAgent { agent: agent.name.clone(), reason: reason.to_string() }
 }
 
-fn target_of(agent: &Agent) -> Result<(http::Uri, String)> {
-    let wrong = || malformed(agent, &format!("`{}` is no URI", agent.target));
+fn parse_target(agent: &ReplicationAgent) -> Result<(http::Uri, String)> {
+    let wrong = || malformed_agent_error(agent, &format!("`{}` is no URI", agent.target));
     let target: http::Uri = agent.target.parse().map_err(|_| wrong())?;
     let host = target.authority().ok_or_else(wrong)?.to_string();
     Ok((target, host))
 }
 
-fn flush_request(
-    agent: &Agent,
+fn build_flush_request(
+    agent: &ReplicationAgent,
     message: &FlushMessage,
-    change: &Change<'_>,
+    change: &FlushJobChange<'_>,
 ) -> Result<Request<Full<Bytes>>> {
-    let (target, host) = target_of(agent)?;
-    let mut request = message.to_request(&host).map_err(|fault| malformed(agent, &fault))?;
+    let (target, host) = parse_target(agent)?;
+    let mut request =
+        message.to_request(&host).map_err(|fault| malformed_agent_error(agent, &fault))?;
     *request.uri_mut() = target;
-    add_headers(agent, change, "", &mut request)?;
+    add_agent_headers(agent, change, "", &mut request)?;
     Ok(request)
 }
 
 /// What a purge names.
-enum Purged<'a> {
+enum PurgeTarget<'a> {
     Url(&'a str),
     /// Keys with spaces between them.
     Keys(&'a str),
 }
 
-fn purge_request(
-    agent: &Agent,
-    change: &Change<'_>,
-    what: &Purged<'_>,
+fn build_purge_request(
+    agent: &ReplicationAgent,
+    change: &FlushJobChange<'_>,
+    what: &PurgeTarget<'_>,
 ) -> Result<Request<Full<Bytes>>> {
-    let (target, host) = target_of(agent)?;
+    let (target, host) = parse_target(agent)?;
     let scheme = target.scheme_str().unwrap_or("http");
     let method = agent.method.as_deref().unwrap_or("PURGE");
-    let method = Method::from_bytes(method.as_bytes()).map_err(|fault| malformed(agent, &fault))?;
+    let method = Method::from_bytes(method.as_bytes())
+        .map_err(|fault| malformed_agent_error(agent, &fault))?;
     let uri = match what {
-        Purged::Url(url) => format!("{scheme}://{host}{}", url_path(url)),
-        Purged::Keys(_) => agent.target.clone(),
+        PurgeTarget::Url(url) => format!("{scheme}://{host}{}", encode_url_path(url)),
+        PurgeTarget::Keys(_) => agent.target.clone(),
     };
     let request = Request::builder().method(method).uri(uri).header(header::HOST, &host);
-    let mut request = request.body(Full::default()).map_err(|fault| malformed(agent, &fault))?;
-    let Purged::Keys(keys) = what else {
-        add_headers(agent, change, "", &mut request)?;
+    let mut request =
+        request.body(Full::default()).map_err(|fault| malformed_agent_error(agent, &fault))?;
+    let PurgeTarget::Keys(keys) = what else {
+        add_agent_headers(agent, change, "", &mut request)?;
         return Ok(request);
     };
     let has_own = |(_, value): &(_, String)| value.contains("{path}") || value.contains("{keys}");
     if !agent.headers.iter().any(has_own) {
-        let keys = header_value(agent, keys)?;
+        let keys = parse_header_value(agent, keys)?;
         request.headers_mut().insert(HeaderName::from_static("surrogate-key"), keys);
     }
-    add_headers(agent, change, keys, &mut request)?;
+    add_agent_headers(agent, change, keys, &mut request)?;
     Ok(request)
 }
 
-fn add_headers(
-    agent: &Agent,
-    change: &Change<'_>,
+fn add_agent_headers(
+    agent: &ReplicationAgent,
+    change: &FlushJobChange<'_>,
     keys: &str,
     request: &mut Request<Full<Bytes>>,
 ) -> Result<()> {
     for (name, value) in &agent.headers {
-        let name =
-            HeaderName::from_bytes(name.as_bytes()).map_err(|fault| malformed(agent, &fault))?;
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|fault| malformed_agent_error(agent, &fault))?;
         let value = value
             .replace("{action}", change.action.as_str())
             .replace("{keys}", keys)
             .replace("{path}", change.path);
-        let value = header_value(agent, &value)?;
+        let value = parse_header_value(agent, &value)?;
         request.headers_mut().insert(name, value);
     }
     Ok(())
 }
 
-fn header_value(agent: &Agent, text: &str) -> Result<HeaderValue> {
-    HeaderValue::from_bytes(text.as_bytes()).map_err(|fault| malformed(agent, &fault))
+fn parse_header_value(agent: &ReplicationAgent, text: &str) -> Result<HeaderValue> {
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|fault| malformed_agent_error(agent, &fault))
 }
 
 #[cfg(test)]
@@ -693,38 +735,44 @@ mod tests {
     #[test]
     fn an_agent_with_a_pair_for_flushing_shows_its_key() {
         let folder = tempfile::tempdir().unwrap();
-        let pairs = Pairs::at(folder.path().to_owned());
-        let agent = Agent {
+        let pairs = HomePairs::in_dir(folder.path().to_owned());
+        let agent = ReplicationAgent {
             name: "cache".to_owned(),
             title: String::new(),
-            kind: AgentKind::FlushPrecise,
+            kind: ReplicationAgentKind::FlushPrecise,
             target: "http://127.0.0.1:1/".to_owned(),
             is_enabled: true,
             paths: Vec::new(),
             user: None,
             headers: vec![("authorization".to_owned(), "Bearer of the agent".to_owned())],
             method: None,
-            fault: None,
+            config_error: None,
         };
         let shown = || {
-            let agent = with_key(&agent, &pairs).unwrap();
-            let (action, urls) = (Action::Activate, Some(vec!["/a.html".to_owned()]));
-            let change = Change { action, path: "/a", part: Part::Path, is_page: true, urls };
-            let message = change.message(agent.kind, 1).unwrap();
-            let request = flush_request(&agent, &message, &change).unwrap();
+            let agent = with_pair_key(&agent, &pairs).unwrap();
+            let (action, urls) = (FlushAction::Activate, Some(vec!["/a.html".to_owned()]));
+            let change = FlushJobChange {
+                action,
+                path: "/a",
+                subject: FlushSubject::ChangedPath,
+                is_page: true,
+                urls,
+            };
+            let message = change.flush_message(agent.kind, 1).unwrap();
+            let request = build_flush_request(&agent, &message, &change).unwrap();
             let shown: Vec<_> = request.headers().get_all(header::AUTHORIZATION).iter().collect();
             assert_eq!(shown.len(), 1);
             shown[0].to_str().unwrap().to_owned()
         };
         assert_eq!(shown(), "Bearer of the agent");
-        let mut pair = crate::Pair {
+        let mut pair = crate::HomePair {
             name: "cache".to_owned(),
-            purposes: [Purpose::Send].into(),
+            purposes: [PairKeyPurpose::Send].into(),
             key: "the key of this pair".to_owned(),
         };
         pairs.store(&pair).unwrap();
         assert_eq!(shown(), "Bearer of the agent", "that key is for something else");
-        pair.purposes = [Purpose::Flush].into();
+        pair.purposes = [PairKeyPurpose::Flush].into();
         pairs.store(&pair).unwrap();
         assert_eq!(shown(), "Bearer the key of this pair");
     }
@@ -734,11 +782,11 @@ mod tests {
         let changed = [path("/content/a"), path("/content/a/b")];
         let urls =
             ["/content/a.html", "/content/z.html", "/content/a/b.print.html", "/content/a.html"];
-        let reach = Reach::Urls(urls.iter().map(|url| (*url).to_owned()).collect());
-        let lists = lists_of(&changed, reach).unwrap();
+        let reach = AffectedUrlSet::Urls(urls.iter().map(|url| (*url).to_owned()).collect());
+        let lists = assign_urls_to_paths(&changed, reach).unwrap();
         assert_eq!(lists[0], ["/content/a.html", "/content/z.html"]);
         assert_eq!(lists[1], ["/content/a/b.print.html"]);
-        assert_eq!(lists_of(&changed, Reach::Unknown), None);
+        assert_eq!(assign_urls_to_paths(&changed, AffectedUrlSet::Unknown), None);
     }
 
     #[test]
@@ -747,23 +795,29 @@ mod tests {
             (0..count).map(|number| format!("{url}{number}.html")).collect()
         };
         let check = |urls: &[String], expected: &[usize]| {
-            let parts = parts_of(urls);
+            let parts = split_url_list(urls);
             assert_eq!(parts.concat(), urls);
             assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), expected);
         };
         check(&[], &[0]);
         check(&list(1, "/"), &[1]);
-        check(&list(MAX_URLS, "/"), &[MAX_URLS]);
-        check(&list(2 * MAX_URLS + 1, "/content/"), &[MAX_URLS, MAX_URLS, 1]);
-        check(&list(3, &"x".repeat(MAX_URL_BYTES / 2)), &[1, 1, 1]);
-        check(&list(2, &"x".repeat(MAX_URL_BYTES)), &[1, 1]);
+        check(&list(MAX_FLUSH_URLS, "/"), &[MAX_FLUSH_URLS]);
+        check(&list(2 * MAX_FLUSH_URLS + 1, "/content/"), &[MAX_FLUSH_URLS, MAX_FLUSH_URLS, 1]);
+        check(&list(3, &"x".repeat(MAX_FLUSH_URL_BYTES / 2)), &[1, 1, 1]);
+        check(&list(2, &"x".repeat(MAX_FLUSH_URL_BYTES)), &[1, 1]);
     }
 
     /// A change of `/content/a` as an agent of a kind sends it, in one line.
-    fn sent(kind: AgentKind, action: Action, part: Part, urls: Option<&[&str]>) -> String {
+    fn sent(
+        kind: ReplicationAgentKind,
+        action: FlushAction,
+        part: FlushSubject,
+        urls: Option<&[&str]>,
+    ) -> String {
         let urls = urls.map(|urls| urls.iter().map(|url| (*url).to_owned()).collect());
-        let change = Change { action, path: "/content/a", part, is_page: true, urls };
-        change.message(kind, 1).map_or_else(String::new, |message| {
+        let change =
+            FlushJobChange { action, path: "/content/a", subject: part, is_page: true, urls };
+        change.flush_message(kind, 1).map_or_else(String::new, |message| {
             let FlushMessage { action, handle, scope, refetch, .. } = message;
             let scope = if scope.is_some() { " only" } else { "" };
             format!("{} {handle}{scope} {}", action.as_str(), refetch.join(" "))
@@ -773,87 +827,103 @@ mod tests {
     #[test]
     fn a_precise_flush_touches_what_shows_the_change_and_nothing_else() {
         let (own, other) = ("/content/a.html", "/content/z.html");
-        let precise =
-            |action, part, urls: Option<&[&str]>| sent(AgentKind::FlushPrecise, action, part, urls);
+        let precise = |action, part, urls: Option<&[&str]>| {
+            sent(ReplicationAgentKind::FlushPrecise, action, part, urls)
+        };
         for (action, part, urls, expected) in [
-            (Action::Activate, Part::Path, Some(&[][..]), ""),
+            (FlushAction::Activate, FlushSubject::ChangedPath, Some(&[][..]), ""),
             (
-                Action::Activate,
-                Part::Path,
+                FlushAction::Activate,
+                FlushSubject::ChangedPath,
                 Some(&[own, other]),
                 "Activate /content/a only /content/a.html /content/z.html",
             ),
             (
-                Action::Activate,
-                Part::Path,
+                FlushAction::Activate,
+                FlushSubject::ChangedPath,
                 Some(&[other]),
                 "Activate /content/z.html only /content/z.html",
             ),
             (
-                Action::Activate,
-                Part::More,
+                FlushAction::Activate,
+                FlushSubject::MoreUrls,
                 Some(&[own]),
                 "Activate /content/a.html only /content/a.html",
             ),
-            (Action::Activate, Part::Path, None, "Activate /content/a /content/a.html"),
-            (Action::Delete, Part::Path, Some(&[other]), "Delete /content/a only /content/z.html"),
-            (Action::Delete, Part::Path, Some(&[]), "Delete /content/a only "),
+            (
+                FlushAction::Activate,
+                FlushSubject::ChangedPath,
+                None,
+                "Activate /content/a /content/a.html",
+            ),
+            (
+                FlushAction::Delete,
+                FlushSubject::ChangedPath,
+                Some(&[other]),
+                "Delete /content/a only /content/z.html",
+            ),
+            (FlushAction::Delete, FlushSubject::ChangedPath, Some(&[]), "Delete /content/a only "),
             // What is gone goes with the handle, and is not fetched again.
             (
-                Action::Delete,
-                Part::Path,
+                FlushAction::Delete,
+                FlushSubject::ChangedPath,
                 Some(&[own, "/content/%61.print.html", "/content/a/jcr:content/b.png", other]),
                 "Delete /content/a only /content/z.html",
             ),
-            (Action::Delete, Part::More, Some(&[own]), ""),
-            (Action::Delete, Part::Folder, None, "Delete /content/a "),
+            (FlushAction::Delete, FlushSubject::MoreUrls, Some(&[own]), ""),
+            (FlushAction::Delete, FlushSubject::UntrackedFolder, None, "Delete /content/a "),
         ] {
             assert_eq!(precise(action, part, urls), expected);
         }
-        for kind in [AgentKind::Flush, AgentKind::FlushRefetch] {
-            assert_eq!(sent(kind, Action::Activate, Part::More, Some(&[own])), "");
-            assert_eq!(sent(kind, Action::Delete, Part::Folder, None), "");
+        for kind in [ReplicationAgentKind::Flush, ReplicationAgentKind::FlushRefetch] {
+            assert_eq!(sent(kind, FlushAction::Activate, FlushSubject::MoreUrls, Some(&[own])), "");
+            assert_eq!(sent(kind, FlushAction::Delete, FlushSubject::UntrackedFolder, None), "");
         }
-        let refetch = sent(AgentKind::FlushRefetch, Action::Activate, Part::Path, Some(&[]));
+        let refetch = sent(
+            ReplicationAgentKind::FlushRefetch,
+            FlushAction::Activate,
+            FlushSubject::ChangedPath,
+            Some(&[]),
+        );
         assert_eq!(refetch, "Activate /content/a /content/a.html");
     }
 
     #[test]
     fn keys_fit_into_headers() {
         let urls: Vec<String> = (0..500).map(|number| format!("/content/{number}.html")).collect();
-        let mut change = Change {
-            action: Action::Activate,
+        let mut change = FlushJobChange {
+            action: FlushAction::Activate,
             path: "/content/a",
-            part: Part::Path,
+            subject: FlushSubject::ChangedPath,
             is_page: true,
             urls: Some(urls.clone()),
         };
-        let headers = change.keys();
-        assert!(headers.len() > 1 && headers.iter().all(|one| one.len() <= MAX_KEY_BYTES));
+        let headers = change.purge_keys();
+        assert!(headers.len() > 1 && headers.iter().all(|one| one.len() <= MAX_PURGE_KEY_BYTES));
         let all: Vec<&str> = headers.iter().flat_map(|one| one.split(' ')).collect();
         assert_eq!(all[0], "/content/a");
         assert_eq!(all[1..], urls);
-        change.part = Part::Folder;
+        change.subject = FlushSubject::UntrackedFolder;
         change.urls = None;
-        assert_eq!(change.keys(), [ALL_KEY]);
+        assert_eq!(change.purge_keys(), [PURGE_ALL_KEY]);
         // As answers carry it; a blank would make two of it.
-        (change.part, change.path) = (Part::Path, "/content/ä b");
-        assert_eq!(change.keys(), ["/content/%C3%A4%20b"]);
-        assert_eq!(change.own_page(), ["/content/%C3%A4%20b.html"]);
+        (change.subject, change.path) = (FlushSubject::ChangedPath, "/content/ä b");
+        assert_eq!(change.purge_keys(), ["/content/%C3%A4%20b"]);
+        assert_eq!(change.own_page_url(), ["/content/%C3%A4%20b.html"]);
     }
 
     #[test]
     fn all_urls_of_a_page_that_is_gone_are_purged() {
         let urls = ["/content/a.print.html", "/content/a/jcr:content/b.png", "/content/z.html"];
-        let change = Change {
-            action: Action::Delete,
+        let change = FlushJobChange {
+            action: FlushAction::Delete,
             path: "/content/a",
-            part: Part::Path,
+            subject: FlushSubject::ChangedPath,
             is_page: false,
             urls: Some(urls.map(str::to_owned).to_vec()),
         };
-        assert_eq!(change.purged()[..3], urls);
-        assert_eq!(change.purged()[3..], ["/content/a", "/content/a.html"]);
-        assert_eq!(change.keys(), [format!("/content/a {}", urls.join(" "))]);
+        assert_eq!(change.purge_urls()[..3], urls);
+        assert_eq!(change.purge_urls()[3..], ["/content/a", "/content/a.html"]);
+        assert_eq!(change.purge_keys(), [format!("/content/a {}", urls.join(" "))]);
     }
 }

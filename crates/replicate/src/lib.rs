@@ -12,58 +12,68 @@
 //!
 //! Not here: templates, cache files.
 
-mod activation;
-mod affected;
+mod affected_url;
 mod agent;
-mod bundle;
-mod companion;
+mod blob_bundle;
+mod circuit_breaker;
 mod error;
 mod flush;
-mod frames;
-mod guest;
+mod flush_number;
+mod frame_codec;
+mod guest_note;
+mod home_pair;
 mod message;
-mod numbers;
-mod outage;
-mod overtaken;
-mod pair;
-mod process;
-mod receive;
-mod remote;
+mod message_receiver;
+mod message_sender;
+mod on_off_time;
+mod referenced_document;
+mod remote_store;
+mod replication_request;
+mod replication_status;
 mod replicator;
-mod send;
-mod serve;
 mod standby;
-mod status;
-mod times;
-mod tree;
-mod url;
-mod withdraw;
+mod store_service;
+mod superseded_job;
+mod tree_replication;
+mod url_path;
+mod withdrawal;
+mod workflow_process;
 
-pub use activation::{
-    Action, Held, Keeping, Wish, hold, is_live, mark, mark_keeping, require_replicate,
-};
-pub use affected::{Affected, OwnPages, Reach};
-pub use agent::{Agent, AgentKind, agents};
-pub use bundle::put_blobs;
-pub use companion::{Companion, CompanionKind, companions};
+pub use affected_url::{AffectedUrlResolver, AffectedUrlSet, UntrackedUrlResolver};
+pub use agent::{ReplicationAgent, ReplicationAgentKind, read_agents};
+pub use blob_bundle::store_bundle;
 pub use error::{Error, Result};
-pub use flush::ALL_KEY;
-pub use guest::{
-    MAX_NOTE, RemoteNotes, store_note, store_notes, store_remove_note, store_write_note,
+pub use flush::PURGE_ALL_KEY;
+pub use guest_note::{
+    MAX_GUEST_NOTE_BYTES, RemoteGuestNotes, list_guest_notes, read_guest_note, remove_guest_note,
+    write_guest_note,
 };
-pub use message::{Message, RECEIVE_PATH, WireDocument};
-pub use pair::{MIN_KEY, Pair, Pairs, Purpose, check_key};
-pub use process::processes;
-pub use receive::{Applied, Receiver, apply, put_blob, put_chunks};
-pub use remote::{Credentials, RemoteStore};
-pub use replicator::{Replicator, topic_of};
-pub use serve::{
-    MAX_STORE_REQUEST, STORE_PATH, WireGrant, WireLease, WireRevision, store_blobs, store_chunks,
-    store_grant, store_history, store_lacks, store_lease, store_refs, store_release,
+pub use home_pair::{HomePair, HomePairs, MIN_PAIR_KEY_CHARACTERS, PairKeyPurpose, check_pair_key};
+pub use message::{RECEIVE_PATH, ReplicationMessage, WireDocument};
+pub use message_receiver::{
+    AppliedMessage, ReceiverRole, apply_replication, store_blob, store_framed_chunks,
 };
-pub use standby::{CaughtUp, Lag, Standby};
-pub use status::{Live, Status, live, status_of, status_of_document};
-pub use times::{Times, TimesHandler};
-pub use tree::{PART_DOCUMENTS, TREES, TreeStep};
-pub use tympan_blobs::collect::GuestNotes;
-pub use withdraw::{Orphan, orphans};
+pub use on_off_time::{OnOffTimeFollower, OnOffTimeHandler};
+pub use referenced_document::{
+    ReferencedDocument, ReferencedDocumentKind, list_referenced_documents,
+};
+pub use remote_store::{RemoteStore, RemoteStoreCredentials};
+pub use replication_request::{
+    ActivationVersioning, HeldReplicationJobs, ReplicationAction, ReplicationRequest, is_live,
+    mark_replicated, mark_replicated_with_versioning, require_replicate_permission,
+    store_held_jobs,
+};
+pub use replication_status::{
+    ReplicatedDocument, ReplicationStatus, document_status, list_live_documents, stamped_status,
+};
+pub use replicator::{Replicator, agent_topic};
+pub use standby::{StandbyCopyReport, StandbyLag, StandbyStore};
+pub use store_service::{
+    MAX_STORE_REQUEST_BYTES, STORE_PATH, WireLease, WireLeaseRequest, WireRevision,
+    find_missing_chunks, grant_store_lease, list_store_refs, list_store_revisions,
+    read_store_blobs, read_store_chunks, read_store_lease, release_store_lease,
+};
+pub use tree_replication::{MAX_PART_DOCUMENTS, TREE_TOPIC, TreePartOutcome};
+pub use tympan_blobs::garbage_collection::GuestNotes;
+pub use withdrawal::{OrphanedDocument, list_orphaned_documents};
+pub use workflow_process::replication_processes;

@@ -16,7 +16,7 @@ pub const RECEIVE_PATH: &str = "/bin/receive";
 /// One wish with everything but the bytes of bodies and blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Message {
+pub struct ReplicationMessage {
     /// The sending agent.
     pub agent: String,
     /// The number of the agent's job; later ones are higher.
@@ -57,19 +57,19 @@ pub struct WireDocument {
 }
 
 impl WireDocument {
-    pub(crate) fn of(document: &StoredDocument) -> Self {
+    pub(crate) fn from_stored(document: &StoredDocument) -> Self {
         Self {
             path: document.path.to_string(),
-            record: STANDARD.encode(&document.record),
+            record: STANDARD.encode(&document.record_bytes),
             body: document.body.map(|id| id.to_string()),
         }
     }
 
-    pub(crate) fn open(&self) -> Result<StoredDocument> {
+    pub(crate) fn to_stored(&self) -> Result<StoredDocument> {
         let record =
             STANDARD.decode(&self.record).map_err(|error| Error::Malformed(error.to_string()))?;
         let body = self.body.as_deref().map(parse_chunk_id).transpose()?;
-        Ok(StoredDocument { path: NodePath::new(&self.path)?, record: record.into(), body })
+        Ok(StoredDocument { path: NodePath::new(&self.path)?, record_bytes: record.into(), body })
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn parse_chunk_id(text: &str) -> Result<ChunkId> {
 }
 
 /// Frames chunks: each is its length in four bytes, big-endian, then its bytes.
-pub(crate) fn frame_chunks<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
+pub(crate) fn encode_framed_chunks<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
     let mut out = Vec::new();
     for chunk in chunks {
         out.extend_from_slice(&u32::try_from(chunk.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -90,8 +90,8 @@ pub(crate) fn frame_chunks<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> By
 /// Takes framed chunks apart.
 ///
 /// # Errors
-/// [`Error::Malformed`] if a length runs past the end.
-pub(crate) fn unframe_chunks(bytes: &Bytes) -> Result<Vec<Bytes>> {
+/// [`ClientError::Malformed`] if a length runs past the end.
+pub(crate) fn decode_framed_chunks(bytes: &Bytes) -> Result<Vec<Bytes>> {
     let malformed = || Error::Malformed("a chunk is cut off".to_owned());
     let mut chunks = Vec::new();
     let mut at = 0;
@@ -114,13 +114,13 @@ mod tests {
 
     #[test]
     fn framed_chunks_come_apart_again() {
-        let framed = frame_chunks([&b"one"[..], b"", b"three"]);
-        assert_eq!(unframe_chunks(&framed).unwrap(), [&b"one"[..], b"", b"three"]);
+        let framed = encode_framed_chunks([&b"one"[..], b"", b"three"]);
+        assert_eq!(decode_framed_chunks(&framed).unwrap(), [&b"one"[..], b"", b"three"]);
         for cut in 1..framed.len() {
             // Whatever comes of it, it must not panic.
-            unframe_chunks(&framed.slice(..cut)).ok();
+            decode_framed_chunks(&framed.slice(..cut)).ok();
         }
-        assert!(unframe_chunks(&framed.slice(..framed.len() - 1)).is_err());
-        assert!(unframe_chunks(&Bytes::from_static(&[0xff; 8])).is_err());
+        assert!(decode_framed_chunks(&framed.slice(..framed.len() - 1)).is_err());
+        assert!(decode_framed_chunks(&Bytes::from_static(&[0xff; 8])).is_err());
     }
 }

@@ -4,9 +4,9 @@
 //!
 //! Invariants
 //! * A ref moves here only after everything that its new root reaches is durable here.
-//! * [`Lag::complete_until`] is never later than the truth: what the base acknowledged before is here.
+//! * [`StandbyLag::complete_until`] is never later than the truth: what the base acknowledged before is here.
 //!
-//! On failure: what was copied is kept, and the next [`Standby::catch_up`] goes on from it.
+//! On failure: what was copied is kept, and the next [`StandbyStore::catch_up`] goes on from it.
 //!
 //! Not here: jobs, logins and keys, which are no content; when to look again.
 
@@ -17,35 +17,36 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BYTES};
+use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BLOB_BYTES};
 use tympan_store::{
-    Base, Batch, BlobId, ChunkId, ChunkStore, CollectOptions, Collected, LocalStore, RefUpdate,
-    Revision, Route, Synced, sync, take_lease,
+    BaseStore, BlobId, ChunkBatch, ChunkId, ChunkStore, ChunkSyncReport, ChunkSyncRoute,
+    GarbageCollectionOptions, GarbageCollectionReport, LocalStore, RefUpdate, Revision,
+    acquire_lease, sync,
 };
 
 use crate::{Error, Result};
 
 /// The branch that is followed.
-const MAIN: &str = "main";
+const FOLLOWED_BRANCH: &str = "main";
 /// Revisions that are asked for at a time.
-const PAGE: usize = 200;
+const REVISION_PAGE_SIZE: usize = 200;
 /// More revisions than this are not copied one by one: the newest stands for them.
-const MAX_REVISIONS: usize = 5_000;
+const MAX_COPIED_REVISIONS: usize = 5_000;
 /// Moves of the ref that one commit holds: with the longest messages they still fit its record.
-const MOVES: usize = 512;
+const MAX_REF_UPDATES_PER_COMMIT: usize = 512;
 /// How long a state is leased while it is copied.
-const LEASE: Duration = Duration::from_hours(6);
+const COPY_LEASE_DURATION: Duration = Duration::from_hours(6);
 
 /// How far a standby is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lag {
+pub struct StandbyLag {
     /// Revisions of the base that were not here at the last look; 0 once they are copied.
     pub revisions: u64,
     /// Everything that the base acknowledged before this time is here; `None` until the first copy is complete.
     pub complete_until: Option<SystemTime>,
 }
 
-impl Lag {
+impl StandbyLag {
     /// Returns how old the newest state is that is certain to be here; `None` if there is none.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
@@ -55,46 +56,46 @@ impl Lag {
 
 /// What one look has brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CaughtUp {
+pub struct StandbyCopyReport {
     /// Revisions that were copied.
     pub revisions: u64,
     /// Large blobs that were copied.
     pub large_blobs: u64,
     /// Chunks, small blobs, and what they cost.
-    pub synced: Synced,
+    pub sync_stats: ChunkSyncReport,
 }
 
 /// A store that follows a base.
-pub struct Standby {
-    base: Arc<dyn Base>,
+pub struct StandbyStore {
+    base: Arc<dyn BaseStore>,
     base_blobs: Arc<dyn ReadBlobs>,
-    own: Arc<LocalStore>,
-    blobs: Arc<dyn BlobStore>,
-    holder: String,
-    lag: Mutex<Lag>,
+    local_store: Arc<LocalStore>,
+    local_blobs: Arc<dyn BlobStore>,
+    lease_holder: String,
+    lag: Mutex<StandbyLag>,
 }
 
-impl fmt::Debug for Standby {
+impl fmt::Debug for StandbyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Standby({})", self.base.name())
+        write!(f, "Standby({})", self.base.display_name())
     }
 }
 
-impl Standby {
-    /// Follows `base` into an own store, with blobs of its own. `holder` names the lease that is taken for long copies.
+impl StandbyStore {
+    /// Follows `base` into an own store, with blobs of its own. `lease_holder` names the lease that is taken for long copies.
     #[must_use]
     pub fn new(
-        (base, base_blobs): (Arc<dyn Base>, Arc<dyn ReadBlobs>),
+        (base, base_blobs): (Arc<dyn BaseStore>, Arc<dyn ReadBlobs>),
         (own, blobs): (Arc<LocalStore>, Arc<dyn BlobStore>),
         holder: String,
     ) -> Self {
-        let lag = Mutex::new(Lag { revisions: 0, complete_until: None });
-        Self { base, base_blobs, own, blobs, holder, lag }
+        let lag = Mutex::new(StandbyLag { revisions: 0, complete_until: None });
+        Self { base, base_blobs, local_store: own, local_blobs: blobs, lease_holder: holder, lag }
     }
 
     /// Returns how far behind the standby was at the last look.
     #[must_use]
-    pub fn lag(&self) -> Lag {
+    pub fn lag(&self) -> StandbyLag {
         *self.lag.lock()
     }
 
@@ -102,31 +103,33 @@ impl Standby {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn root(&self) -> Result<Option<ChunkId>> {
-        Ok(self.own.read_ref(MAIN)?)
+    pub fn local_root(&self) -> Result<Option<ChunkId>> {
+        Ok(self.local_store.read_ref(FOLLOWED_BRANCH)?)
     }
 
     /// Copies what the base has committed since the last look. `now` is the time of the look.
     ///
     /// # Errors
-    /// What the base or the own store say; [`Error::is_transient`] tells whether waiting can help.
-    pub fn catch_up(&self, now: SystemTime) -> Result<CaughtUp> {
-        let refs = self.base.refs()?;
-        let head = refs.iter().find(|(name, _)| name == MAIN).map(|(_, root)| *root);
-        let missing =
-            || tympan_store::Error::RefMissing { name: MAIN.to_owned(), store: self.base.name() };
+    /// What the base or the own store say; [`ClientError::is_transient`] tells whether waiting can help.
+    pub fn catch_up(&self, now: SystemTime) -> Result<StandbyCopyReport> {
+        let refs = self.base.list_refs()?;
+        let head = refs.iter().find(|(name, _)| name == FOLLOWED_BRANCH).map(|(_, root)| *root);
+        let missing = || tympan_store::Error::RefNotFound {
+            name: FOLLOWED_BRANCH.to_owned(),
+            store: self.base.display_name(),
+        };
         let head = head.ok_or_else(missing)?;
-        let at = self.root()?;
+        let at = self.local_root()?;
         if at == Some(head) {
-            *self.lag.lock() = Lag { revisions: 0, complete_until: Some(now) };
-            return Ok(CaughtUp::default());
+            *self.lag.lock() = StandbyLag { revisions: 0, complete_until: Some(now) };
+            return Ok(StandbyCopyReport::default());
         }
         let mut done = match at {
             None => self.copy_newest(at, now)?,
             Some(at) => {
-                let pending = self.pending(at)?;
+                let pending = self.pending_ref_updates(at)?;
                 self.lag.lock().revisions = pending.len().max(1) as u64;
-                match self.copy(&pending, Some(at)) {
+                match self.copy_states(&pending, Some(at)) {
                     // A collection of the base was faster, or the base is not what it was: the newest state will do.
                     Err(Error::Store(tympan_store::Error::ChunkMissing { .. })) => {
                         self.copy_newest(Some(at), now)?
@@ -138,7 +141,7 @@ impl Standby {
         if done.revisions == 0 {
             done = self.copy_newest(at, now)?;
         }
-        *self.lag.lock() = Lag { revisions: 0, complete_until: Some(now) };
+        *self.lag.lock() = StandbyLag { revisions: 0, complete_until: Some(now) };
         Ok(done)
     }
 
@@ -146,25 +149,35 @@ impl Standby {
     ///
     /// # Errors
     /// What the own store says.
-    pub fn collect(&self, options: &CollectOptions) -> Result<Collected> {
-        Ok(self.own.collect(options, &mut |_| ControlFlow::Continue(()))?)
+    pub fn collect_garbage(
+        &self,
+        options: &GarbageCollectionOptions,
+    ) -> Result<GarbageCollectionReport> {
+        Ok(self.local_store.collect_garbage(options, &mut |_| ControlFlow::Continue(()))?)
     }
 
-    /// Returns the moves of the base's `main` since the one that led to `at`, oldest first; nothing if that one is
+    /// Returns the moves of the base's `main` since the one that led to `updated_at`, oldest first; nothing if that one is
     /// not among them.
-    fn pending(&self, at: ChunkId) -> Result<Vec<RefUpdate>> {
-        let last = self.own.history(MAIN, None, 1)?.into_iter().next().map(|one| one.update);
+    fn pending_ref_updates(&self, at: ChunkId) -> Result<Vec<RefUpdate>> {
+        let last = self
+            .local_store
+            .ref_history(FOLLOWED_BRANCH, None, 1)?
+            .into_iter()
+            .next()
+            .map(|one| one.update);
         let is_last = |one: &Revision| {
             let (theirs, ours) = (&one.update, last.as_ref());
-            theirs.new == Some(at)
-                && ours.is_none_or(|ours| ours.at == theirs.at && ours.author == theirs.author)
+            theirs.new_root == Some(at)
+                && ours.is_none_or(|ours| {
+                    ours.updated_at == theirs.updated_at && ours.author == theirs.author
+                })
         };
         let mut pending = Vec::new();
         let mut before = None;
-        while pending.len() < MAX_REVISIONS {
-            let page = self.base.history(MAIN, before, PAGE)?;
+        while pending.len() < MAX_COPIED_REVISIONS {
+            let page = self.base.ref_history(FOLLOWED_BRANCH, before, REVISION_PAGE_SIZE)?;
             before = page.last().map(|one| one.sequence);
-            let is_end = page.len() < PAGE;
+            let is_end = page.len() < REVISION_PAGE_SIZE;
             for one in page {
                 if is_last(&one) {
                     pending.reverse();
@@ -180,38 +193,39 @@ impl Standby {
     }
 
     /// Copies the newest state alone, kept by a lease meanwhile.
-    fn copy_newest(&self, at: Option<ChunkId>, now: SystemTime) -> Result<CaughtUp> {
+    fn copy_newest(&self, at: Option<ChunkId>, now: SystemTime) -> Result<StandbyCopyReport> {
         let base = self.base.as_ref();
-        let lease = take_lease(base, &self.holder, MAIN, (now, LEASE))?;
-        let newest = base.history(MAIN, None, PAGE)?;
-        let found = newest.into_iter().find(|one| one.update.new == Some(lease.root));
+        let lease =
+            acquire_lease(base, &self.lease_holder, FOLLOWED_BRANCH, (now, COPY_LEASE_DURATION))?;
+        let newest = base.ref_history(FOLLOWED_BRANCH, None, REVISION_PAGE_SIZE)?;
+        let found = newest.into_iter().find(|one| one.update.new_root == Some(lease.root));
         let update = found.map(|one| one.update).unwrap_or_else(|| RefUpdate {
-            name: MAIN.to_owned(),
-            expected: at,
-            new: Some(lease.root),
-            at: now,
+            name: FOLLOWED_BRANCH.to_owned(),
+            expected_root: at,
+            new_root: Some(lease.root),
+            updated_at: now,
             author: "system".to_owned(),
-            message: format!("copied from {}", base.name()),
+            message: format!("copied from {}", base.display_name()),
         });
-        let done = self.copy(&[update], at);
-        base.release(&self.holder)?;
+        let done = self.copy_states(&[update], at);
+        base.release_lease(&self.lease_holder)?;
         done
     }
 
     /// Copies states, then moves the ref through them.
-    fn copy(&self, updates: &[RefUpdate], at: Option<ChunkId>) -> Result<CaughtUp> {
-        let roots: Vec<ChunkId> = updates.iter().filter_map(|update| update.new).collect();
+    fn copy_states(&self, updates: &[RefUpdate], at: Option<ChunkId>) -> Result<StandbyCopyReport> {
+        let roots: Vec<ChunkId> = updates.iter().filter_map(|update| update.new_root).collect();
         let known: Vec<ChunkId> = at.into_iter().collect();
-        let route = Route {
+        let route = ChunkSyncRoute {
             source: self.base.as_ref(),
-            target: self.own.as_ref(),
-            small_below: SMALL_BYTES as u64,
+            target: self.local_store.as_ref(),
+            small_blob_limit: SMALL_BLOB_BYTES as u64,
         };
-        let hold = self.own.hold()?;
+        let hold = self.local_store.begin_hold()?;
         let mut seen = HashSet::new();
         let mut large_blobs = 0;
         let mut failed = None;
-        let synced = sync(route, &roots, &known, &mut |blobs| {
+        let synced = sync_chunks(route, &roots, &known, &mut |blobs| {
             for blob in blobs.iter().filter(|blob| seen.insert(**blob)) {
                 match self.copy_blob(blob) {
                     Ok(is_new) => large_blobs += u64::from(is_new),
@@ -229,25 +243,25 @@ impl Standby {
             (None, synced) => synced?,
         };
         let mut expected = at;
-        for together in updates.chunks(MOVES) {
-            let mut batch = Batch::new();
+        for together in updates.chunks(MAX_REF_UPDATES_PER_COMMIT) {
+            let mut batch = ChunkBatch::new();
             for update in together {
-                batch.move_ref(RefUpdate { expected, ..update.clone() });
-                expected = update.new;
+                batch.add_ref_update(RefUpdate { expected_root: expected, ..update.clone() });
+                expected = update.new_root;
             }
-            self.own.commit(batch)?;
+            self.local_store.commit(batch)?;
         }
         drop(hold);
-        Ok(CaughtUp { revisions: updates.len() as u64, large_blobs, synced })
+        Ok(StandbyCopyReport { revisions: updates.len() as u64, large_blobs, sync_stats: synced })
     }
 
     /// Copies a large blob unless it is here, as in a place that both sides share; tells whether it was not.
     fn copy_blob(&self, id: &BlobId) -> Result<bool> {
-        if self.blobs.touch(id)? {
+        if self.local_blobs.touch(id)? {
             return Ok(false);
         }
-        let content = self.base_blobs.open(id)?.ok_or(Error::BlobLost(*id))?;
-        let actual = self.blobs.put(&mut content.into_reader())?;
+        let content = self.base_blobs.open(id)?.ok_or(Error::LostBlob(*id))?;
+        let actual = self.local_blobs.put(&mut content.into_reader())?;
         if actual == *id {
             Ok(true)
         } else {

@@ -16,56 +16,56 @@ use tantivy::tokenizer::{
     Tokenizer, TokenizerManager,
 };
 
-use tympan_content::query::{is_alone, is_word, word_form};
+use tympan_content::query::{is_single_character_word, is_word_character, normalize_word};
 use unicode_normalization::UnicodeNormalization;
 
-use crate::language::{LANGUAGES, UNKNOWN};
+use crate::language::{LANGUAGES, UNKNOWN_LANGUAGE};
 
 /// The analyzer of exact words.
-pub(crate) const WORDS: &str = "words";
+pub(crate) const WORD_ANALYZER: &str = "words";
 /// The analyzer that takes a value whole.
-pub(crate) const RAW: &str = "raw";
+pub(crate) const RAW_ANALYZER: &str = "raw";
 /// Words of this length and longer ones are no words: encoded data and the like.
 const MAX_WORD_BYTES: usize = 128;
 /// Words whose stems are remembered, for each language and thread.
-const REMEMBERED: usize = 32_768;
+const STEM_CACHE_SIZE: usize = 32_768;
 
 /// Returns the name of the analyzer, and of the field, that has what stemming changes in a language.
-pub(crate) fn stems_of(language: &str) -> String {
+pub(crate) fn changed_stems_name(language: &str) -> String {
     format!("stems_{language}")
 }
 
 /// Returns the name of the analyzer that gives the stem of every word of a language.
-pub(crate) fn every_stem_of(language: &str) -> String {
+pub(crate) fn all_stems_name(language: &str) -> String {
     format!("every_stem_{language}")
 }
 
 /// Returns all analyzers by name.
-pub(crate) fn analyzers() -> TokenizerManager {
+pub(crate) fn build_analyzers() -> TokenizerManager {
     let manager = TokenizerManager::new();
-    manager.register(RAW, TextAnalyzer::from(RawTokenizer::default()));
-    manager.register(WORDS, words());
+    manager.register(RAW_ANALYZER, TextAnalyzer::from(RawTokenizer::default()));
+    manager.register(WORD_ANALYZER, build_word_analyzer());
     // The library asks for it where a JSON field is a column only.
-    manager.register("default", words());
-    register(&manager, UNKNOWN, None);
+    manager.register("default", build_word_analyzer());
+    register_language(&manager, UNKNOWN_LANGUAGE, None);
     for (code, language) in LANGUAGES {
-        register(&manager, code, Some(language));
+        register_language(&manager, code, Some(language));
     }
     manager
 }
 
-fn register(manager: &TokenizerManager, code: &str, language: Option<Language>) {
-    manager.register(&every_stem_of(code), Stems::new(language, false));
-    manager.register(&stems_of(code), Stems::new(language, true));
+fn register_language(manager: &TokenizerManager, code: &str, language: Option<Language>) {
+    manager.register(&all_stems_name(code), StemTokenizer::new(language, false));
+    manager.register(&changed_stems_name(code), StemTokenizer::new(language, true));
 }
 
 /// Returns the analyzer of exact words.
-pub(crate) fn words() -> TextAnalyzer {
-    TextAnalyzer::from(Words::default())
+pub(crate) fn build_word_analyzer() -> TextAnalyzer {
+    TextAnalyzer::from(WordTokenizer::default())
 }
 
 /// Splits a text into words with their places.
-pub(crate) fn split(analyzer: &mut TextAnalyzer, text: &str) -> Vec<Token> {
+pub(crate) fn tokenize(analyzer: &mut TextAnalyzer, text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     analyzer.token_stream(text).process(&mut |token| tokens.push(token.clone()));
     tokens
@@ -73,26 +73,26 @@ pub(crate) fn split(analyzer: &mut TextAnalyzer, text: &str) -> Vec<Token> {
 
 /// The tokenizer under all analyzers of text.
 #[derive(Clone, Default)]
-struct Words {
+struct WordTokenizer {
     token: Token,
 }
 
-struct WordStream<'a> {
+struct WordTokenStream<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     token: &'a mut Token,
 }
 
-impl Tokenizer for Words {
-    type TokenStream<'a> = WordStream<'a>;
+impl Tokenizer for WordTokenizer {
+    type TokenStream<'a> = WordTokenStream<'a>;
 
-    fn token_stream<'a>(&'a mut self, text: &'a str) -> WordStream<'a> {
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> WordTokenStream<'a> {
         self.token.reset();
-        WordStream { text, at: 0, token: &mut self.token }
+        WordTokenStream { text, offset: 0, token: &mut self.token }
     }
 }
 
-impl WordStream<'_> {
+impl WordTokenStream<'_> {
     /// Returns where the run of ASCII letters and digits ends that begins at a place.
     fn end_of_ascii(&self, from: usize) -> usize {
         let rest = self.text.as_bytes().get(from..).unwrap_or_default();
@@ -114,7 +114,10 @@ impl WordStream<'_> {
                 end = self.end_of_ascii(end);
                 continue;
             }
-            if character.is_ascii() || is_alone(character) || !is_word(character) {
+            if character.is_ascii()
+                || is_single_character_word(character)
+                || !is_word_character(character)
+            {
                 break;
             }
             end += character.len_utf8();
@@ -123,34 +126,35 @@ impl WordStream<'_> {
     }
 
     /// Makes the text from `start` to `end` the word.
-    fn take(&mut self, start: usize, end: usize) {
+    fn set_token(&mut self, start: usize, end: usize) {
         let written = self.text.get(start..end).unwrap_or_default();
         self.token.text.clear();
         if written.is_ascii() {
             self.token.text.push_str(written);
             self.token.text.make_ascii_lowercase();
         } else {
-            self.token.text.push_str(&word_form(written));
+            self.token.text.push_str(&normalize_word(written));
         }
     }
 }
 
-impl TokenStream for WordStream<'_> {
+impl TokenStream for WordTokenStream<'_> {
     fn advance(&mut self) -> bool {
-        while let Some(character) = self.character_at(self.at) {
-            let start = self.at;
-            if !(character.is_ascii_alphanumeric() || (!character.is_ascii() && is_word(character)))
+        while let Some(character) = self.character_at(self.offset) {
+            let start = self.offset;
+            if !(character.is_ascii_alphanumeric()
+                || (!character.is_ascii() && is_word_character(character)))
             {
-                self.at += character.len_utf8();
+                self.offset += character.len_utf8();
                 continue;
             }
-            let end = if is_alone(character) {
+            let end = if is_single_character_word(character) {
                 start + character.len_utf8()
             } else {
                 self.end_of_word(start)
             };
-            self.take(start, end);
-            self.at = end;
+            self.set_token(start, end);
+            self.offset = end;
             self.token.position = self.token.position.wrapping_add(1);
             if end - start >= MAX_WORD_BYTES {
                 continue;
@@ -173,41 +177,49 @@ impl TokenStream for WordStream<'_> {
 
 /// The stems of words: of every one, or only those that are not the words themselves, which is what the field of stems
 /// holds beside the field of words.
-struct Stems {
-    words: Words,
-    stemmer: Stem,
+struct StemTokenizer {
+    words: WordTokenizer,
+    stemmer: CachingStemmer,
     is_changed_only: bool,
 }
 
 /// Stems one word.
-struct Stem {
+struct CachingStemmer {
     /// Nothing for documents in no known language.
     language: Option<Language>,
     folding: TextAnalyzer,
     /// The stems of words, nothing where the word is its own.
-    known: HashMap<String, Option<String>>,
+    stem_cache: HashMap<String, Option<String>>,
 }
 
-struct StemStream<'a> {
-    words: WordStream<'a>,
-    stemmer: &'a mut Stem,
+struct StemTokenStream<'a> {
+    words: WordTokenStream<'a>,
+    stemmer: &'a mut CachingStemmer,
     is_changed_only: bool,
 }
 
-impl Clone for Stems {
+impl Clone for StemTokenizer {
     /// What is remembered is each thread's own.
     fn clone(&self) -> Self {
-        Self { words: Words::default(), stemmer: Stem::new(self.stemmer.language), ..*self }
+        Self {
+            words: WordTokenizer::default(),
+            stemmer: CachingStemmer::new(self.stemmer.language),
+            ..*self
+        }
     }
 }
 
-impl Stems {
+impl StemTokenizer {
     fn new(language: Option<Language>, is_changed_only: bool) -> Self {
-        Self { words: Words::default(), stemmer: Stem::new(language), is_changed_only }
+        Self {
+            words: WordTokenizer::default(),
+            stemmer: CachingStemmer::new(language),
+            is_changed_only,
+        }
     }
 }
 
-impl Stem {
+impl CachingStemmer {
     fn new(language: Option<Language>) -> Self {
         let whole = || TextAnalyzer::builder(RawTokenizer::default());
         let folding = match language {
@@ -216,32 +228,32 @@ impl Stem {
             }
             None => whole().filter(AsciiFoldingFilter).build(),
         };
-        Self { language, folding, known: HashMap::new() }
+        Self { language, folding, stem_cache: HashMap::new() }
     }
 
     /// Returns the stem of a word in lower case; nothing if that is the word itself.
-    fn of(&mut self, word: &str) -> Option<&str> {
+    fn stem_of(&mut self, word: &str) -> Option<&str> {
         // ASCII has no accents.
         if self.language.is_none() && word.is_ascii() {
             return None;
         }
-        if !self.known.contains_key(word) {
-            if self.known.len() >= REMEMBERED {
-                self.known.clear();
+        if !self.stem_cache.contains_key(word) {
+            if self.stem_cache.len() >= STEM_CACHE_SIZE {
+                self.stem_cache.clear();
             }
             let mut stem = None;
             self.folding.token_stream(word).process(&mut |token| {
-                let plain = without_marks(&token.text);
+                let plain = strip_accents(&token.text);
                 stem = (plain != word).then_some(plain);
             });
-            self.known.insert(word.to_owned(), stem);
+            self.stem_cache.insert(word.to_owned(), stem);
         }
-        self.known.get(word)?.as_deref()
+        self.stem_cache.get(word)?.as_deref()
     }
 }
 
 /// Takes the accents off a word: `ё` is `е`, and `ή` is `η`. `й` is a letter of its own, and not `и` with an accent.
-fn without_marks(word: &str) -> String {
+fn strip_accents(word: &str) -> String {
     if word.is_ascii() {
         return word.to_owned();
     }
@@ -257,19 +269,19 @@ fn without_marks(word: &str) -> String {
     plain.nfc().collect()
 }
 
-impl Tokenizer for Stems {
-    type TokenStream<'a> = StemStream<'a>;
+impl Tokenizer for StemTokenizer {
+    type TokenStream<'a> = StemTokenStream<'a>;
 
-    fn token_stream<'a>(&'a mut self, text: &'a str) -> StemStream<'a> {
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> StemTokenStream<'a> {
         let words = self.words.token_stream(text);
-        StemStream { words, stemmer: &mut self.stemmer, is_changed_only: self.is_changed_only }
+        StemTokenStream { words, stemmer: &mut self.stemmer, is_changed_only: self.is_changed_only }
     }
 }
 
-impl TokenStream for StemStream<'_> {
+impl TokenStream for StemTokenStream<'_> {
     fn advance(&mut self) -> bool {
         while self.words.advance() {
-            if let Some(stem) = self.stemmer.of(&self.words.token.text) {
+            if let Some(stem) = self.stemmer.stem_of(&self.words.token.text) {
                 self.words.token.text.clear();
                 self.words.token.text.push_str(stem);
                 return true;
@@ -295,20 +307,20 @@ mod tests {
     use super::*;
 
     fn check(analyzer: &str, text: &str, expected: &str) {
-        let mut analyzer = analyzers().get(analyzer).unwrap();
-        let tokens = split(&mut analyzer, text);
+        let mut analyzer = build_analyzers().get(analyzer).unwrap();
+        let tokens = tokenize(&mut analyzer, text);
         let words: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
         assert_eq!(words.join(" "), expected, "{text}");
     }
 
     #[test]
     fn splits_words() {
-        check(WORDS, "Hello, World-wide Web 2.0", "hello world wide web 2 0");
-        check(WORDS, "Grüße aus Zürich", "grüße aus zürich");
-        check(WORDS, "東京 Tokyo東京tower", "東 京 tokyo 東 京 tower");
-        check(WORDS, "Well done 👍🏽! 👩‍👧", "well done 👍 👩 👧");
-        check(WORDS, "", "");
-        check(WORDS, "--- ...", "");
+        check(WORD_ANALYZER, "Hello, World-wide Web 2.0", "hello world wide web 2 0");
+        check(WORD_ANALYZER, "Grüße aus Zürich", "grüße aus zürich");
+        check(WORD_ANALYZER, "東京 Tokyo東京tower", "東 京 tokyo 東 京 tower");
+        check(WORD_ANALYZER, "Well done 👍🏽! 👩‍👧", "well done 👍 👩 👧");
+        check(WORD_ANALYZER, "", "");
+        check(WORD_ANALYZER, "--- ...", "");
     }
 
     #[test]
@@ -323,9 +335,9 @@ mod tests {
 
     #[test]
     fn words_are_the_same_in_any_case_and_however_they_are_typed() {
-        check(WORDS, "İstanbul I\u{307}STANBUL istanbul", "istanbul istanbul istanbul");
-        check(WORDS, "ΟΔΟΣ οδος", "οδοσ οδοσ");
-        check(WORDS, "Zu\u{308}rich ZÜRICH", "zürich zürich");
+        check(WORD_ANALYZER, "İstanbul I\u{307}STANBUL istanbul", "istanbul istanbul istanbul");
+        check(WORD_ANALYZER, "ΟΔΟΣ οδος", "οδοσ οδοσ");
+        check(WORD_ANALYZER, "Zu\u{308}rich ZÜRICH", "zürich zürich");
     }
 
     #[test]
@@ -335,8 +347,8 @@ mod tests {
         check("every_stem_und", "Việt Nam, Łódź", "viet nam lodz");
         for (language, one, other) in [("el", "Αθήνα", "αθηνα"), ("ru", "ёлка", "елка")]
         {
-            let mut stems = analyzers().get(&every_stem_of(language)).unwrap();
-            let [one, other] = [one, other].map(|word| split(&mut stems, word)[0].text.clone());
+            let mut stems = build_analyzers().get(&all_stems_name(language)).unwrap();
+            let [one, other] = [one, other].map(|word| tokenize(&mut stems, word)[0].text.clone());
             assert_eq!(one, other, "{language}");
         }
     }
@@ -344,7 +356,7 @@ mod tests {
     #[test]
     fn passes_over_what_is_too_long() {
         let long = "x".repeat(MAX_WORD_BYTES);
-        let tokens = split(&mut words(), &format!("a {long} b"));
+        let tokens = tokenize(&mut build_word_analyzer(), &format!("a {long} b"));
         let found: Vec<_> = tokens.iter().map(|token| (&*token.text, token.position)).collect();
         assert_eq!(found, [("a", 0), ("b", 2)]);
     }
@@ -353,38 +365,38 @@ mod tests {
     fn plainly(text: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         for one in text.chars() {
-            if !is_word(one) || is_alone(one) {
+            if !is_word_character(one) || is_single_character_word(one) {
                 words.push(String::new());
             }
-            if is_word(one)
+            if is_word_character(one)
                 && let Some(word) = words.last_mut()
             {
                 word.push(one);
             }
-            if is_word(one) && is_alone(one) {
+            if is_word_character(one) && is_single_character_word(one) {
                 words.push(String::new());
             }
         }
         words.retain(|word| !word.is_empty() && word.len() < MAX_WORD_BYTES);
-        words.iter().map(|word| word_form(word)).collect()
+        words.iter().map(|word| normalize_word(word)).collect()
     }
 
     proptest::proptest! {
         #[test]
         fn splits_as_content_does(text in "[a-zA-Z0-9 ,<ÄéßΣİ東กन्\u{301}\u{e31}\u{10400}]{0,60}|.{0,40}") {
-            let tokens = split(&mut words(), &text);
+            let tokens = tokenize(&mut build_word_analyzer(), &text);
             let found: Vec<String> = tokens.iter().map(|token| token.text.clone()).collect();
             proptest::prop_assert_eq!(found, plainly(&text));
             for token in tokens {
                 let word = text.get(token.offset_from..token.offset_to).unwrap();
-                proptest::prop_assert_eq!(word_form(word), token.text);
+                proptest::prop_assert_eq!(normalize_word(word), token.text);
             }
         }
     }
 
     #[test]
     fn tells_places() {
-        let tokens = split(&mut words(), "a <bé>");
+        let tokens = tokenize(&mut build_word_analyzer(), "a <bé>");
         assert_eq!((tokens[1].offset_from, tokens[1].offset_to, tokens[1].position), (3, 6, 1));
     }
 }

@@ -23,7 +23,7 @@ pub enum Error {
     },
     /// The files of the index cannot be written or read for a reason outside of them.
     #[error("cannot {action} the full-text index at `{}`", dir.display())]
-    Files {
+    FileAccess {
         /// What was tried, as a verb.
         action: &'static str,
         /// The folder.
@@ -47,14 +47,14 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Building { .. } | Self::Files { .. } => true,
+            Self::Building { .. } | Self::FileAccess { .. } => true,
             Self::Damaged(_) | Self::Refused(_) => false,
             Self::Content(error) => error.is_transient(),
         }
     }
 
     /// Makes the error of a failed access to the files of the index.
-    pub(crate) fn of_index(action: &'static str, dir: &Path, error: TantivyError) -> Self {
+    pub(crate) fn index_access(action: &'static str, dir: &Path, error: TantivyError) -> Self {
         let is_damage = match &error {
             TantivyError::DataCorruption(_)
             | TantivyError::IncompatibleIndex(_)
@@ -71,12 +71,12 @@ impl Error {
         if is_damage {
             return Self::Damaged(error.to_string());
         }
-        Self::Files { action, dir: dir.to_owned(), source: Box::new(error) }
+        Self::FileAccess { action, dir: dir.to_owned(), source: Box::new(error) }
     }
 
     /// Makes the error of a failed access to a file beside the index.
-    pub(crate) fn of_file(action: &'static str, dir: &Path, error: std::io::Error) -> Self {
-        Self::Files { action, dir: dir.to_owned(), source: Box::new(error) }
+    pub(crate) fn file_access(action: &'static str, dir: &Path, error: std::io::Error) -> Self {
+        Self::FileAccess { action, dir: dir.to_owned(), source: Box::new(error) }
     }
 }
 
@@ -90,7 +90,7 @@ impl From<Error> for tympan_content::Error {
 }
 
 /// Joins an error's message with those of its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn join_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

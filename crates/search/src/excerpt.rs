@@ -4,79 +4,80 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use tantivy::tokenizer::TextAnalyzer;
-use tympan_content::query::{TextExpression, word_form};
+use tympan_content::query::{FullTextExpression, normalize_word};
 
-use crate::analyzer::{split, words};
-use crate::expand::matches;
+use crate::analyzer::{build_word_analyzer, tokenize};
+use crate::word_expansion::matches_wildcard;
 
 /// About so long is an excerpt.
 const EXCERPT_BYTES: usize = 220;
 /// The rest of a text is looked at if this much has none of the words.
-const HEAD_BYTES: usize = 4096;
+const FIRST_SCAN_BYTES: usize = 4096;
 /// Before the first word that was found stands at most this much.
-const LEAD_BYTES: usize = 60;
+const MAX_LEAD_BYTES: usize = 60;
 
 /// What is marked.
 #[derive(Debug, Default)]
-pub(crate) struct Marks {
-    exact: HashSet<String>,
+pub(crate) struct HighlightTerms {
+    exact_words: HashSet<String>,
     /// Words whose stems count too.
-    stemmed: Vec<String>,
+    stemmed_words: Vec<String>,
     prefixes: Vec<String>,
     patterns: Vec<String>,
 }
 
-impl Marks {
+impl HighlightTerms {
     /// Gathers the words that a hit may have because of an expression.
-    pub(crate) fn of(expression: &TextExpression) -> Self {
+    pub(crate) fn from_expression(expression: &FullTextExpression) -> Self {
         let mut marks = Self::default();
-        marks.add(expression);
+        marks.add_expression(expression);
         marks
     }
 
-    fn add(&mut self, expression: &TextExpression) {
+    fn add_expression(&mut self, expression: &FullTextExpression) {
         match expression {
-            TextExpression::Term(text) => {
-                self.exact.extend(tokens(text));
-                self.stemmed.extend(tokens(text));
+            FullTextExpression::Term(text) => {
+                self.exact_words.extend(word_texts(text));
+                self.stemmed_words.extend(word_texts(text));
             }
-            TextExpression::Phrase(text) => self.exact.extend(tokens(text)),
-            TextExpression::Prefix(text) => {
-                let mut found = tokens(text);
+            FullTextExpression::Phrase(text) => self.exact_words.extend(word_texts(text)),
+            FullTextExpression::Prefix(text) => {
+                let mut found = word_texts(text);
                 self.prefixes.extend(found.pop());
-                self.exact.extend(found);
+                self.exact_words.extend(found);
             }
-            TextExpression::Wildcard(pattern) => self.patterns.push(word_form(pattern)),
-            TextExpression::And(parts) | TextExpression::Or(parts) => {
-                parts.iter().for_each(|part| self.add(part));
+            FullTextExpression::Wildcard(pattern) => self.patterns.push(normalize_word(pattern)),
+            FullTextExpression::And(parts) | FullTextExpression::Or(parts) => {
+                parts.iter().for_each(|part| self.add_expression(part));
             }
-            TextExpression::Boost(part, _) => self.add(part),
-            TextExpression::Not(_) | TextExpression::Similar(_) => {}
+            FullTextExpression::Boost(part, _) => self.add_expression(part),
+            FullTextExpression::Not(_) | FullTextExpression::Similar(_) => {}
         }
     }
 
     fn matches(&self, word: &str) -> bool {
-        self.exact.contains(word)
+        self.exact_words.contains(word)
             || self.prefixes.iter().any(|prefix| word.starts_with(prefix))
-            || self.patterns.iter().any(|pattern| matches(pattern, word))
+            || self.patterns.iter().any(|pattern| matches_wildcard(pattern, word))
     }
 
     /// Returns where in a text the words are.
-    fn find(&self, text: &str, stems: Option<&mut TextAnalyzer>) -> Vec<Range<usize>> {
-        let found = split(&mut words(), text).into_iter();
+    fn find_ranges(&self, text: &str, stems: Option<&mut TextAnalyzer>) -> Vec<Range<usize>> {
+        let found = tokenize(&mut build_word_analyzer(), text).into_iter();
         let found = found.filter(|token| self.matches(&token.text));
         let mut places: Vec<Range<usize>> =
             found.map(|token| token.offset_from..token.offset_to).collect();
         if let Some(stems) = stems
-            && !self.stemmed.is_empty()
+            && !self.stemmed_words.is_empty()
         {
             let wanted: HashSet<String> = self
-                .stemmed
+                .stemmed_words
                 .iter()
-                .flat_map(|word| split(stems, word))
+                .flat_map(|word| tokenize(stems, word))
                 .map(|stem| stem.text)
                 .collect();
-            let found = split(stems, text).into_iter().filter(|stem| wanted.contains(&stem.text));
+            let found =
+                tokenize(stems, text).into_iter().filter(|stem| wanted.contains(&stem.text));
             places.extend(found.map(|stem| stem.offset_from..stem.offset_to));
             places.sort_by_key(|place| (place.start, place.end));
             places.dedup();
@@ -86,16 +87,20 @@ impl Marks {
 }
 
 /// Returns the most telling part of a text as HTML: escaped, with `<strong>` around the words.
-pub(crate) fn excerpt(marks: &Marks, text: &str, mut stems: Option<&mut TextAnalyzer>) -> String {
+pub(crate) fn make_excerpt(
+    marks: &HighlightTerms,
+    text: &str,
+    mut stems: Option<&mut TextAnalyzer>,
+) -> String {
     let head = match text.len() {
-        ..=HEAD_BYTES => text,
-        _ => (0..=HEAD_BYTES).rev().find_map(|end| text.get(..end)).unwrap_or(text),
+        ..=FIRST_SCAN_BYTES => text,
+        _ => (0..=FIRST_SCAN_BYTES).rev().find_map(|end| text.get(..end)).unwrap_or(text),
     };
-    let mut places = marks.find(head, stems.as_deref_mut());
+    let mut places = marks.find_ranges(head, stems.as_deref_mut());
     if places.is_empty() && head.len() < text.len() {
-        places = marks.find(text, stems);
+        places = marks.find_ranges(text, stems);
     }
-    let window = window(text, &places);
+    let window = choose_window(text, &places);
     let mut out = String::new();
     if window.start > 0 {
         out.push_str("… ");
@@ -107,13 +112,13 @@ pub(crate) fn excerpt(marks: &Marks, text: &str, mut stems: Option<&mut TextAnal
         if place.start < at {
             continue;
         }
-        escape(text.get(at..place.start).unwrap_or_default(), &mut out);
+        escape_html(text.get(at..place.start).unwrap_or_default(), &mut out);
         out.push_str("<strong>");
-        escape(text.get(place.clone()).unwrap_or_default(), &mut out);
+        escape_html(text.get(place.clone()).unwrap_or_default(), &mut out);
         out.push_str("</strong>");
         at = place.end;
     }
-    escape(text.get(at..window.end).unwrap_or_default(), &mut out);
+    escape_html(text.get(at..window.end).unwrap_or_default(), &mut out);
     if window.end < text.len() {
         out.push_str(" …");
     }
@@ -121,23 +126,24 @@ pub(crate) fn excerpt(marks: &Marks, text: &str, mut stems: Option<&mut TextAnal
 }
 
 /// Chooses the part with the most places in it, the first of several.
-fn window(text: &str, places: &[Range<usize>]) -> Range<usize> {
+fn choose_window(text: &str, places: &[Range<usize>]) -> Range<usize> {
     let mut best = (0, 0);
     for (index, first) in places.iter().enumerate() {
         let rest = places.get(index..).unwrap_or_default().iter();
-        let count =
-            rest.take_while(|place| place.end <= first.start + EXCERPT_BYTES - LEAD_BYTES).count();
+        let count = rest
+            .take_while(|place| place.end <= first.start + EXCERPT_BYTES - MAX_LEAD_BYTES)
+            .count();
         if count > best.0 {
             best = (count, first.start);
         }
     }
-    let start = between_words(text, best.1.saturating_sub(LEAD_BYTES), best.1);
-    let end = between_words(text, (start + EXCERPT_BYTES).min(text.len()), text.len());
+    let start = next_word_start(text, best.1.saturating_sub(MAX_LEAD_BYTES), best.1);
+    let end = next_word_start(text, (start + EXCERPT_BYTES).min(text.len()), text.len());
     start..end
 }
 
 /// Returns the first place from `at` on where a word begins, but not beyond `most`.
-fn between_words(text: &str, at: usize, most: usize) -> usize {
+fn next_word_start(text: &str, at: usize, most: usize) -> usize {
     if at == 0 || at >= text.len() {
         return at.min(text.len());
     }
@@ -146,7 +152,7 @@ fn between_words(text: &str, at: usize, most: usize) -> usize {
     let rest = text.get(start..).unwrap_or_default();
     let space = rest.find(char::is_whitespace).map(|space| start + space);
     match space {
-        Some(space) if space < most && space - start < LEAD_BYTES => {
+        Some(space) if space < most && space - start < MAX_LEAD_BYTES => {
             let skipped = text.get(space..).unwrap_or_default();
             (space + skipped.len() - skipped.trim_start().len()).min(most)
         }
@@ -154,11 +160,11 @@ fn between_words(text: &str, at: usize, most: usize) -> usize {
     }
 }
 
-fn tokens(text: &str) -> Vec<String> {
-    split(&mut words(), text).into_iter().map(|token| token.text).collect()
+fn word_texts(text: &str) -> Vec<String> {
+    tokenize(&mut build_word_analyzer(), text).into_iter().map(|token| token.text).collect()
 }
 
-fn escape(text: &str, out: &mut String) {
+fn escape_html(text: &str, out: &mut String) {
     for character in text.chars() {
         match character {
             '&' => out.push_str("&amp;"),
@@ -175,24 +181,31 @@ fn escape(text: &str, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyzer::analyzers;
+    use crate::analyzer::build_analyzers;
 
-    fn check(expression: &TextExpression, text: &str, expected: &str) {
-        let mut stems = analyzers().get("every_stem_en").unwrap();
-        assert_eq!(excerpt(&Marks::of(expression), text, Some(&mut stems)), expected);
+    fn check(expression: &FullTextExpression, text: &str, expected: &str) {
+        let mut stems = build_analyzers().get("every_stem_en").unwrap();
+        assert_eq!(
+            make_excerpt(&HighlightTerms::from_expression(expression), text, Some(&mut stems)),
+            expected
+        );
     }
 
-    fn term(text: &str) -> TextExpression {
-        TextExpression::Term(text.to_owned())
+    fn term(text: &str) -> FullTextExpression {
+        FullTextExpression::Term(text.to_owned())
     }
 
     #[test]
     fn marks_words() {
         check(&term("world"), "Hello World", "Hello <strong>World</strong>");
         check(&term("run"), "He runs on", "He <strong>runs</strong> on");
-        check(&TextExpression::Phrase("run".into()), "He runs on", "He runs on");
-        check(&TextExpression::Prefix("wor".into()), "Hello world", "Hello <strong>world</strong>");
-        check(&TextExpression::Not(Box::new(term("a"))), "a b", "a b");
+        check(&FullTextExpression::Phrase("run".into()), "He runs on", "He runs on");
+        check(
+            &FullTextExpression::Prefix("wor".into()),
+            "Hello world",
+            "Hello <strong>world</strong>",
+        );
+        check(&FullTextExpression::Not(Box::new(term("a"))), "a b", "a b");
     }
 
     #[test]
@@ -204,14 +217,14 @@ mod tests {
     #[test]
     fn looks_further_where_the_head_has_nothing() {
         let text = format!("{}needle", "häy ".repeat(3000));
-        let shown = excerpt(&Marks::of(&term("needle")), &text, None);
+        let shown = make_excerpt(&HighlightTerms::from_expression(&term("needle")), &text, None);
         assert!(shown.ends_with("häy <strong>needle</strong>"), "{shown}");
     }
 
     #[test]
     fn chooses_the_part_with_the_most_words() {
         let text = format!("needle {} needle needle {}", "hay ".repeat(200), "ähay ".repeat(200));
-        let shown = excerpt(&Marks::of(&term("needle")), &text, None);
+        let shown = make_excerpt(&HighlightTerms::from_expression(&term("needle")), &text, None);
         assert!(shown.contains("<strong>needle</strong> <strong>needle</strong>"), "{shown}");
         assert!(shown.starts_with("… hay") && shown.ends_with(" …"), "{shown}");
     }

@@ -7,11 +7,11 @@ use tantivy::columnar::StrColumn;
 use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader};
 
 /// So many values of a property are told, the most frequent ones.
-const MAX_VALUES: usize = 1000;
+const MAX_FACET_VALUES: usize = 1000;
 
 /// Counts the values of properties.
 #[derive(Debug)]
-pub(crate) struct Facets<'a> {
+pub(crate) struct FacetCollector<'a> {
     /// The properties, relative to the document.
     pub(crate) properties: &'a [String],
 }
@@ -21,10 +21,10 @@ pub(crate) struct SegmentFacets {
     columns: Vec<Option<(StrColumn, Vec<u64>)>>,
 }
 
-type Counts = Vec<BTreeMap<String, u64>>;
+type FacetValueCounts = Vec<BTreeMap<String, u64>>;
 
 impl SegmentCollector for SegmentFacets {
-    type Fruit = Counts;
+    type Fruit = FacetValueCounts;
 
     fn collect(&mut self, document: DocId, _: Score) {
         for (column, counts) in self.columns.iter_mut().flatten() {
@@ -37,7 +37,7 @@ impl SegmentCollector for SegmentFacets {
         }
     }
 
-    fn harvest(self) -> Counts {
+    fn harvest(self) -> FacetValueCounts {
         let named = |column: Option<(StrColumn, Vec<u64>)>| {
             let mut values = BTreeMap::new();
             let Some((column, counts)) = column else { return values };
@@ -53,7 +53,7 @@ impl SegmentCollector for SegmentFacets {
     }
 }
 
-impl Collector for Facets<'_> {
+impl Collector for FacetCollector<'_> {
     type Fruit = Vec<Vec<(String, u64)>>;
     type Child = SegmentFacets;
 
@@ -78,8 +78,8 @@ impl Collector for Facets<'_> {
         false
     }
 
-    fn merge_fruits(&self, segments: Vec<Counts>) -> tantivy::Result<Self::Fruit> {
-        let mut all: Counts = self.properties.iter().map(|_| BTreeMap::new()).collect();
+    fn merge_fruits(&self, segments: Vec<FacetValueCounts>) -> tantivy::Result<Self::Fruit> {
+        let mut all: FacetValueCounts = self.properties.iter().map(|_| BTreeMap::new()).collect();
         for counts in segments {
             for (all, counts) in all.iter_mut().zip(counts) {
                 for (value, count) in counts {
@@ -91,7 +91,7 @@ impl Collector for Facets<'_> {
             let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
             // Stable: values with equal counts stay sorted by name.
             counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-            counts.truncate(MAX_VALUES);
+            counts.truncate(MAX_FACET_VALUES);
             counts
         };
         Ok(all.into_iter().map(sorted).collect())

@@ -11,270 +11,272 @@ use arc_swap::ArcSwapOption;
 use parking_lot::{Condvar, Mutex};
 use tantivy::schema::Value;
 use tantivy::{DocAddress, Searcher, TantivyDocument, Term};
-use tympan_content::query::{FullText, Reader, TextPage, TextRequest};
+use tympan_content::query::{FullTextIndex, FullTextPage, FullTextRequest, ReadableTextFn};
 use tympan_content::{ChunkId, NodePath, Repository, Snapshot};
 
-use crate::document::{Digest, is_indexed};
 use crate::error::{Error, Result};
-use crate::extract::{Extractor, PdfReader};
-use crate::files::{self, Files};
-use crate::folder::{Build, Folder, OpenDirectory};
-use crate::follow::Follower;
-use crate::rebuild::Watched;
-use crate::schema::{Fields, schema};
-use crate::state::State;
-use crate::status::{Counters, Failure, Status};
-use crate::top::{Found, Top};
+use crate::index_document::{IndexDocumentBuilder, is_indexed};
+use crate::index_folder::{OpenDirectoryFn, SearchIndexBuild, SearchIndexFolder};
+use crate::index_follower::SearchIndexFollower;
+use crate::index_status::{IndexingFailure, SearchIndexCounters, SearchIndexStatus};
+use crate::index_view::SearchIndexView;
+use crate::rebuild::SearchIndexRebuildControl;
+use crate::schema::{SearchIndexFields, build_schema};
+use crate::text_extraction::{BlobTextExtractor, PdfReader};
+use crate::top_hit::{ScoredHit, TopHitsCollector};
+use crate::unsynced_directory::{self, UnsyncedDirectory};
 
 /// The most revisions that the lag is counted in.
-const MAX_LAG: usize = 1000;
+const MAX_LAG_REVISIONS: usize = 1000;
 /// So many failures are named.
-const NAMED_FAILURES: usize = 100;
+const MAX_REPORTED_FAILURES: usize = 100;
 
 /// How an index works.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SearchIndexOptions {
     /// Threads that read documents while many are indexed; two at least.
     pub threads: usize,
     /// How PDF is read; without it, it is not.
-    pub pdf: Option<PdfReader>,
+    pub pdf_reader: Option<PdfReader>,
 }
 
-impl Default for Options {
+impl Default for SearchIndexOptions {
     fn default() -> Self {
-        Self { threads: 2, pdf: None }
+        Self { threads: 2, pdf_reader: None }
     }
 }
 
-/// The full-text index of a repository. A thread follows the content until [`Index::close`], or until it is dropped.
-pub struct Index {
-    pub(crate) shared: Arc<Shared>,
-    follower: Mutex<Option<JoinHandle<()>>>,
+/// The full-text index of a repository. A thread follows the content until [`SearchIndex::close`], or until it is dropped.
+pub struct SearchIndex {
+    pub(crate) state: Arc<SearchIndexState>,
+    follower_thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What searches and the follower share.
-pub(crate) struct Shared {
-    pub(crate) folder: Folder,
-    pub(crate) options: Options,
-    pub(crate) digest: Digest,
-    pub(crate) counters: Counters,
-    holder: String,
-    served: ArcSwapOption<Served>,
-    control: Mutex<Control>,
+pub(crate) struct SearchIndexState {
+    pub(crate) folder: SearchIndexFolder,
+    pub(crate) options: SearchIndexOptions,
+    pub(crate) document_builder: IndexDocumentBuilder,
+    pub(crate) counters: SearchIndexCounters,
+    lease_holder: String,
+    served_build: ArcSwapOption<ServedBuild>,
+    control: Mutex<SearchIndexFollowerControl>,
     /// Whether work under way ends early, as the index is closing.
     pub(crate) is_cancelled: AtomicBool,
-    changed: Condvar,
+    control_changed: Condvar,
 }
 
 /// What the follower is told, and tells.
 #[derive(Debug, Default)]
-struct Control {
+struct SearchIndexFollowerControl {
     is_closing: bool,
-    is_awake: bool,
-    is_rebuild_wanted: bool,
-    paused: Option<String>,
-    rebuild: Option<Arc<Watched>>,
+    is_wake_requested: bool,
+    is_rebuild_requested: bool,
+    pause_reason: Option<String>,
+    rebuild: Option<Arc<SearchIndexRebuildControl>>,
     /// Passes of the follower that began, and the last one that ended well.
-    begun: u64,
-    ended: u64,
+    last_begun_pass: u64,
+    last_ended_pass: u64,
 }
 
 /// What answers: one commit of a build, and the state of the content that it answers for.
 #[derive(Clone)]
-pub(crate) struct Served {
-    pub(crate) build: Arc<Build>,
+pub(crate) struct ServedBuild {
+    pub(crate) build: Arc<SearchIndexBuild>,
     pub(crate) searcher: Searcher,
     /// Keeps the root from being collected while it is served.
     pub(crate) snapshot: Snapshot,
 }
 
-impl Served {
-    pub(crate) fn new(build: Arc<Build>, snapshot: Snapshot) -> Self {
+impl ServedBuild {
+    pub(crate) fn new(build: Arc<SearchIndexBuild>, snapshot: Snapshot) -> Self {
         Self { searcher: build.reader.searcher(), build, snapshot }
     }
 }
 
-impl Shared {
+impl SearchIndexState {
     pub(crate) fn repository(&self) -> &Repository {
-        &self.digest.repository
+        &self.document_builder.repository
     }
 
-    pub(crate) fn fields(&self) -> &Fields {
-        &self.digest.fields
+    pub(crate) fn fields(&self) -> &SearchIndexFields {
+        &self.document_builder.fields
     }
 
     /// Returns under which name the indexed root is kept.
-    pub(crate) fn holder(&self) -> &str {
-        &self.holder
+    pub(crate) fn lease_holder(&self) -> &str {
+        &self.lease_holder
     }
 
-    pub(crate) fn served(&self) -> Option<Arc<Served>> {
-        self.served.load_full()
+    pub(crate) fn served_build(&self) -> Option<Arc<ServedBuild>> {
+        self.served_build.load_full()
     }
 
     /// Lets searches be answered by a new build from now on; whoever wanted one has it.
-    pub(crate) fn adopt(&self, served: Served) {
-        self.serve(served);
-        self.control.lock().is_rebuild_wanted = false;
+    pub(crate) fn serve_new_build(&self, served: ServedBuild) {
+        self.serve_build(served);
+        self.control.lock().is_rebuild_requested = false;
     }
 
     /// Lets searches be answered by this from now on.
-    pub(crate) fn serve(&self, served: Served) {
-        self.served.store(Some(Arc::new(served)));
-        self.control.lock().paused = None;
+    pub(crate) fn serve_build(&self, served: ServedBuild) {
+        self.served_build.store(Some(Arc::new(served)));
+        self.control.lock().pause_reason = None;
     }
 
     /// Begins a pass of the follower; nothing once the index is closing.
     pub(crate) fn begin_pass(&self) -> Option<u64> {
         let mut control = self.control.lock();
-        control.is_awake = false;
-        control.begun += 1;
-        (!control.is_closing).then_some(control.begun)
+        control.is_wake_requested = false;
+        control.last_begun_pass += 1;
+        (!control.is_closing).then_some(control.last_begun_pass)
     }
 
     pub(crate) fn end_pass(&self, pass: u64) {
         let mut control = self.control.lock();
         // Without anything to answer with, a pass has brought nothing.
-        if self.served.load().is_some() {
-            control.ended = pass;
-            control.paused = None;
+        if self.served_build.load().is_some() {
+            control.last_ended_pass = pass;
+            control.pause_reason = None;
         }
         drop(control);
-        self.changed.notify_all();
+        self.control_changed.notify_all();
     }
 
     /// Waits until there may be something to do.
-    pub(crate) fn sleep(&self, time: Duration) {
+    pub(crate) fn wait_for_work(&self, time: Duration) {
         let deadline = Instant::now() + time;
         let mut control = self.control.lock();
-        while !control.is_awake
+        while !control.is_wake_requested
             && !control.is_closing
-            && !self.changed.wait_until(&mut control, deadline).timed_out()
+            && !self.control_changed.wait_until(&mut control, deadline).timed_out()
         {}
     }
 
-    pub(crate) fn wake(&self) {
-        self.control.lock().is_awake = true;
-        self.changed.notify_all();
+    pub(crate) fn wake_follower(&self) {
+        self.control.lock().is_wake_requested = true;
+        self.control_changed.notify_all();
     }
 
     pub(crate) fn pause(&self, reason: String) {
         self.counters.pauses.fetch_add(1, Ordering::Relaxed);
-        self.control.lock().paused = Some(reason);
-        self.changed.notify_all();
+        self.control.lock().pause_reason = Some(reason);
+        self.control_changed.notify_all();
     }
 
-    pub(crate) fn watch(&self, rebuild: Option<Arc<Watched>>) {
+    pub(crate) fn set_rebuild(&self, rebuild: Option<Arc<SearchIndexRebuildControl>>) {
         self.control.lock().rebuild = rebuild;
     }
 
-    pub(crate) fn want_rebuild(&self) {
-        self.control.lock().is_rebuild_wanted = true;
+    pub(crate) fn request_rebuild(&self) {
+        self.control.lock().is_rebuild_requested = true;
     }
 
     /// Tells whether a build has to begin, once.
-    pub(crate) fn takes_rebuild(&self) -> bool {
-        std::mem::take(&mut self.control.lock().is_rebuild_wanted) || self.served.load().is_none()
+    pub(crate) fn take_rebuild_request(&self) -> bool {
+        std::mem::take(&mut self.control.lock().is_rebuild_requested)
+            || self.served_build.load().is_none()
     }
 
-    fn answering(&self) -> Result<Arc<Served>> {
-        self.served().ok_or_else(|| {
+    fn require_served(&self) -> Result<Arc<ServedBuild>> {
+        self.served_build().ok_or_else(|| {
             let rebuild = self.control.lock().rebuild.clone();
             let progress = rebuild.map_or(Default::default(), |rebuild| {
                 let progress = rebuild.progress();
-                (progress.done, progress.total)
+                (progress.done_documents, progress.total_documents)
             });
             Error::Building { done: progress.0, total: progress.1 }
         })
     }
 }
 
-impl Index {
+impl SearchIndex {
     /// Opens the index in a folder, or begins to build it, and follows the repository from now on.
     ///
     /// # Errors
     /// If the folder cannot be made, or the system gives no thread. A damaged index is no error: it is built anew.
-    pub fn open(repository: Repository, dir: &Path, options: Options) -> Result<Self> {
-        Self::open_with(repository, dir, options, Files::open)
+    pub fn open(repository: Repository, dir: &Path, options: SearchIndexOptions) -> Result<Self> {
+        Self::open_with_directory(repository, dir, options, UnsyncedDirectory::open_unsynced)
     }
 
-    pub(crate) fn open_with(
+    pub(crate) fn open_with_directory(
         repository: Repository,
         dir: &Path,
-        options: Options,
-        open: OpenDirectory,
+        options: SearchIndexOptions,
+        open: OpenDirectoryFn,
     ) -> Result<Self> {
-        let folder = Folder::new(dir, open)?;
-        folder.clean();
-        let current = folder.current();
-        let holder = current.as_ref().map_or_else(new_holder, |current| current.holder.clone());
-        let extractor = Extractor { pdf: options.pdf.clone() };
-        let digest = Digest { repository, extractor, fields: schema().1 };
-        let shared = Arc::new(Shared {
+        let folder = SearchIndexFolder::new(dir, open)?;
+        folder.remove_stale_builds();
+        let current = folder.read_current();
+        let holder =
+            current.as_ref().map_or_else(new_lease_holder, |current| current.lease_holder.clone());
+        let extractor = BlobTextExtractor { pdf: options.pdf_reader.clone() };
+        let digest = IndexDocumentBuilder { repository, extractor, fields: build_schema().1 };
+        let shared = Arc::new(SearchIndexState {
             folder,
             options,
-            digest,
-            counters: Counters::default(),
-            holder,
-            served: ArcSwapOption::empty(),
+            document_builder: digest,
+            counters: SearchIndexCounters::default(),
+            lease_holder: holder,
+            served_build: ArcSwapOption::empty(),
             control: Mutex::default(),
             is_cancelled: AtomicBool::new(false),
-            changed: Condvar::new(),
+            control_changed: Condvar::new(),
         });
         if let Some(current) = current {
-            match reopen(&shared, &current.build) {
+            match reopen_current_build(&shared, &current.build_name) {
                 Ok(served) => {
                     let build = served.build.clone();
-                    shared.serve(served);
-                    validate(&shared, build);
+                    shared.serve_build(served);
+                    verify_checksums(&shared, build);
                 }
                 Err(error) => {
-                    tracing::warn!(reason = %crate::error::chain(&error), "full-text index is built anew");
+                    tracing::warn!(reason = %crate::error::join_causes(&error), "full-text index is built anew");
                 }
             }
         }
-        let follower = Follower::new(shared.clone());
+        let follower = SearchIndexFollower::new(shared.clone());
         let thread = std::thread::Builder::new().name("search-follow".to_owned());
         let thread = thread.spawn(move || follower.run());
-        let thread = thread.map_err(|error| Error::of_file("follow", dir, error))?;
-        Ok(Self { shared, follower: Mutex::new(Some(thread)) })
+        let thread = thread.map_err(|error| Error::file_access("follow", dir, error))?;
+        Ok(Self { state: shared, follower_thread: Mutex::new(Some(thread)) })
     }
 
     /// Lets the follower look at the head at once, as after a commit.
-    pub fn wake(&self) {
-        self.shared.wake();
+    pub fn wake_follower(&self) {
+        self.state.wake_follower();
     }
 
     /// Builds the index anew beside the one that answers.
-    pub fn rebuild(&self) {
-        self.shared.want_rebuild();
-        self.shared.wake();
+    pub fn request_rebuild(&self) {
+        self.state.request_rebuild();
+        self.state.wake_follower();
     }
 
     /// Returns the index as it is now.
-    fn now(&self) -> tympan_content::Result<State> {
-        let served = self.shared.answering();
+    fn current_view(&self) -> tympan_content::Result<SearchIndexView> {
+        let served = self.state.require_served();
         let served = served.inspect_err(|_| {
-            self.shared.counters.queries.fetch_add(1, Ordering::Relaxed);
-            self.shared.counters.failed_queries.fetch_add(1, Ordering::Relaxed);
+            self.state.counters.queries.fetch_add(1, Ordering::Relaxed);
+            self.state.counters.failed_queries.fetch_add(1, Ordering::Relaxed);
         });
-        Ok(State { shared: self.shared.clone(), served: served? })
+        Ok(SearchIndexView { index_state: self.state.clone(), served_build: served? })
     }
 
     /// Waits until the index answers for the newest state, or a later one; tells whether it does in time.
     #[must_use]
-    pub fn catch_up(&self, most: Duration) -> bool {
+    pub fn wait_until_current(&self, most: Duration) -> bool {
         let deadline = Instant::now() + most;
-        let mut control = self.shared.control.lock();
-        let begun = control.begun;
+        let mut control = self.state.control.lock();
+        let begun = control.last_begun_pass;
         // Once: a pass that brings nothing wakes this thread too, and the two would keep each other awake.
-        control.is_awake = true;
-        self.shared.changed.notify_all();
-        while control.ended <= begun {
+        control.is_wake_requested = true;
+        self.state.control_changed.notify_all();
+        while control.last_ended_pass <= begun {
             if control.is_closing {
                 return false;
             }
-            if self.shared.changed.wait_until(&mut control, deadline).timed_out() {
+            if self.state.control_changed.wait_until(&mut control, deadline).timed_out() {
                 return false;
             }
         }
@@ -283,10 +285,10 @@ impl Index {
 
     /// Ends following. Searches go on with what there is.
     pub fn close(&self) {
-        self.shared.control.lock().is_closing = true;
-        self.shared.is_cancelled.store(true, Ordering::Relaxed);
-        self.shared.changed.notify_all();
-        let thread = self.follower.lock().take();
+        self.state.control.lock().is_closing = true;
+        self.state.is_cancelled.store(true, Ordering::Relaxed);
+        self.state.control_changed.notify_all();
+        let thread = self.follower_thread.lock().take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -296,87 +298,91 @@ impl Index {
 
     /// Returns what the index counts.
     #[must_use]
-    pub fn counters(&self) -> &Counters {
-        &self.shared.counters
+    pub fn counters(&self) -> &SearchIndexCounters {
+        &self.state.counters
     }
 
     /// Tells how the index is.
     ///
     /// # Errors
     /// If the history of the content or the index cannot be read.
-    pub fn status(&self, now: SystemTime) -> Result<Status> {
-        let control = self.shared.control.lock();
-        let mut status = Status {
-            paused: control.paused.clone(),
-            rebuilding: control.rebuild.as_ref().map(|rebuild| rebuild.progress()),
-            ..Status::default()
+    pub fn status(&self, now: SystemTime) -> Result<SearchIndexStatus> {
+        let control = self.state.control.lock();
+        let mut status = SearchIndexStatus {
+            pause_reason: control.pause_reason.clone(),
+            rebuild_progress: control.rebuild.as_ref().map(|rebuild| rebuild.progress()),
+            ..SearchIndexStatus::default()
         };
         drop(control);
-        let Some(served) = self.shared.served() else { return Ok(status) };
+        let Some(served) = self.state.served_build() else { return Ok(status) };
         let root = served.snapshot.root_id();
         status.indexed_root = Some(root);
-        let revisions = self.shared.repository().revisions(None, MAX_LAG)?;
-        for revision in revisions.iter().take_while(|revision| revision.update.new != Some(root)) {
+        let revisions = self.state.repository().revisions(None, MAX_LAG_REVISIONS)?;
+        for revision in
+            revisions.iter().take_while(|revision| revision.update.new_root != Some(root))
+        {
             status.lag_revisions += 1;
-            status.lag = now.duration_since(revision.update.at).unwrap_or_default();
+            status.lag = now.duration_since(revision.update.updated_at).unwrap_or_default();
         }
         status.documents = served.searcher.num_docs();
         status.segments = served.searcher.segment_readers().len() as u64;
-        status.bytes = bytes_below(&served.build.dir);
+        status.bytes = directory_size(&served.build.dir);
         self.add_failures(&served, &mut status)?;
         Ok(status)
     }
 
-    fn add_failures(&self, served: &Served, status: &mut Status) -> Result<()> {
-        let fields = self.shared.fields();
-        let failed = Term::from_field_text(fields.failed, "true");
-        let failed_to_read = |error| Error::of_index("read", &served.build.dir, error);
+    fn add_failures(&self, served: &ServedBuild, status: &mut SearchIndexStatus) -> Result<()> {
+        let fields = self.state.fields();
+        let failed = Term::from_field_text(fields.has_failed, "true");
+        let failed_to_read = |error| Error::index_access("read", &served.build.dir, error);
         let option = tantivy::schema::IndexRecordOption::Basic;
         let query = tantivy::query::TermQuery::new(failed, option);
-        let top = Top { limit: NAMED_FAILURES, after: None };
+        let top = TopHitsCollector { limit: MAX_REPORTED_FAILURES, after_hit: None };
         let search = served.searcher.search(&query, &(tantivy::collector::Count, top));
         let (count, found) = search.map_err(failed_to_read)?;
-        status.failures = count as u64;
+        status.failure_count = count as u64;
         for found in found {
-            let document = document(&served.searcher, &found).map_err(failed_to_read)?;
+            let document = load_hit_document(&served.searcher, &found).map_err(failed_to_read)?;
             let reasons: Vec<&str> =
                 document.get_all(fields.failure).filter_map(|reason| reason.as_str()).collect();
-            status.first_failures.push(Failure { path: found.path, reason: reasons.join("; ") });
+            status
+                .first_failures
+                .push(IndexingFailure { path: found.path, reason: reasons.join("; ") });
         }
         Ok(())
     }
 }
 
-impl FullText for Index {
-    fn search(&self, request: &TextRequest) -> tympan_content::Result<TextPage> {
-        self.now()?.search(request)
+impl FullTextIndex for SearchIndex {
+    fn search(&self, request: &FullTextRequest) -> tympan_content::Result<FullTextPage> {
+        self.current_view()?.search(request)
     }
 
     fn suggest(
         &self,
         prefix: &str,
         limit: usize,
-        reader: Option<Reader<'_>>,
+        reader: Option<ReadableTextFn<'_>>,
     ) -> tympan_content::Result<Vec<String>> {
-        self.now()?.suggest(prefix, limit, reader)
+        self.current_view()?.suggest(prefix, limit, reader)
     }
 
     fn spellcheck(
         &self,
         text: &str,
         limit: usize,
-        reader: Option<Reader<'_>>,
+        reader: Option<ReadableTextFn<'_>>,
     ) -> tympan_content::Result<Vec<String>> {
-        self.now()?.spellcheck(text, limit, reader)
+        self.current_view()?.spellcheck(text, limit, reader)
     }
 
     fn indexed_root(&self) -> Option<ChunkId> {
-        self.shared.served().map(|served| served.snapshot.root_id())
+        self.state.served_build().map(|served| served.snapshot.root_id())
     }
 
-    fn state(&self) -> Option<Arc<dyn FullText>> {
-        let served = self.shared.served()?;
-        Some(Arc::new(State { shared: self.shared.clone(), served }))
+    fn pinned_state(&self) -> Option<Arc<dyn FullTextIndex>> {
+        let served = self.state.served_build()?;
+        Some(Arc::new(SearchIndexView { index_state: self.state.clone(), served_build: served }))
     }
 
     fn covers(&self, path: &NodePath) -> bool {
@@ -384,67 +390,70 @@ impl FullText for Index {
     }
 
     fn has_property(&self, property: &str) -> tympan_content::Result<bool> {
-        self.now()?.has_property(property)
+        self.current_view()?.has_property(property)
     }
 }
 
-impl Drop for Index {
+impl Drop for SearchIndex {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl fmt::Debug for Index {
+impl fmt::Debug for SearchIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Index({})", self.shared.folder.dir.display())
+        write!(f, "Index({})", self.state.folder.dir.display())
     }
 }
 
 /// Opens the build that counts, if its root is still there and nothing of it is lost.
-fn reopen(shared: &Shared, name: &str) -> Result<Served> {
+fn reopen_current_build(shared: &SearchIndexState, name: &str) -> Result<ServedBuild> {
     let (build, root) = shared.folder.open_build(name)?;
-    if files::may_be_lost(&shared.folder.dir) {
-        let damaged = files::damaged(&build.index);
-        let damaged = damaged.map_err(|error| Error::of_index("read", &build.dir, error))?;
+    if unsynced_directory::may_be_lost(&shared.folder.dir) {
+        let damaged = unsynced_directory::find_damaged_files(&build.index);
+        let damaged = damaged.map_err(|error| Error::index_access("read", &build.dir, error))?;
         if let Some(file) = damaged.first() {
             return Err(Error::Damaged(format!("`{}` is not as it was written", file.display())));
         }
     }
     let snapshot = shared.repository().snapshot_at(root)?;
-    Ok(Served::new(Arc::new(build), snapshot))
+    Ok(ServedBuild::new(Arc::new(build), snapshot))
 }
 
 /// Compares the checksums of a build that was found, beside following: it is built anew if one is wrong.
-fn validate(shared: &Arc<Shared>, build: Arc<Build>) {
+fn verify_checksums(shared: &Arc<SearchIndexState>, build: Arc<SearchIndexBuild>) {
     let shared = Arc::downgrade(shared);
     let run = move || {
-        let Ok(damaged) = files::damaged(&build.index) else { return };
+        let Ok(damaged) = unsynced_directory::find_damaged_files(&build.index) else { return };
         if let Some(shared) = shared.upgrade()
             && !damaged.is_empty()
-            && shared.served().is_some_and(|served| served.build.name == build.name)
+            && shared.served_build().is_some_and(|served| served.build.name == build.name)
         {
             tracing::error!(file = ?damaged, "full-text index is damaged; it is built anew");
-            shared.want_rebuild();
-            shared.wake();
+            shared.request_rebuild();
+            shared.wake_follower();
         }
     };
     // Without a thread damage shows when it is read.
     drop(std::thread::Builder::new().name("search-validate".to_owned()).spawn(run));
 }
 
-pub(crate) fn document(searcher: &Searcher, found: &Found) -> tantivy::Result<TantivyDocument> {
+pub(crate) fn load_hit_document(
+    searcher: &Searcher,
+    found: &ScoredHit,
+) -> tantivy::Result<TantivyDocument> {
     searcher.doc(DocAddress::new(found.segment, found.document))
 }
 
 /// Makes a name for a new follower.
-fn new_holder() -> String {
+fn new_lease_holder() -> String {
     let mut bytes = [0; 8];
     // Without random bytes two homes on one database may share a lease, which costs one of them a rebuild.
     getrandom::fill(&mut bytes).ok();
     format!("search-{:016x}", u64::from_le_bytes(bytes))
 }
 
-fn bytes_below(dir: &PathBuf) -> u64 {
+fn directory_size(dir: &PathBuf) -> u64 {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
 }

@@ -29,10 +29,10 @@ pub(crate) const LANGUAGES: [(&str, Language); 18] = [
 ];
 
 /// What stands for a document of no known language.
-pub(crate) const UNKNOWN: &str = "und";
+pub(crate) const UNKNOWN_LANGUAGE: &str = "und";
 
 /// Returns the known language that a code such as `de`, `de_CH` or `de-ch` names.
-pub(crate) fn of_code(code: &str) -> Option<&'static str> {
+pub(crate) fn language_of_code(code: &str) -> Option<&'static str> {
     let (language, region) = match code.split_once(['_', '-']) {
         Some((language, region)) => (language, Some(region)),
         None => (code, None),
@@ -50,8 +50,8 @@ pub(crate) fn of_code(code: &str) -> Option<&'static str> {
 }
 
 /// Returns the language of a path: its last name that is a language code.
-pub(crate) fn of_path(path: &str) -> Option<&'static str> {
-    path.split('/').rev().find_map(of_code)
+pub(crate) fn language_of_path(path: &str) -> Option<&'static str> {
+    path.split('/').rev().find_map(language_of_code)
 }
 
 #[cfg(test)]
@@ -72,14 +72,14 @@ mod tests {
             ("xx", None),
             ("", None),
         ] {
-            assert_eq!(of_code(code), language, "{code}");
+            assert_eq!(language_of_code(code), language, "{code}");
         }
     }
 
     #[test]
     fn reads_paths() {
-        assert_eq!(of_path("/content/site/de/products"), Some("de"));
-        assert_eq!(of_path("/content/de/site/fr-ca/it-services"), Some("fr"));
-        assert_eq!(of_path("/content/site/products"), None);
+        assert_eq!(language_of_path("/content/site/de/products"), Some("de"));
+        assert_eq!(language_of_path("/content/de/site/fr-ca/it-services"), Some("fr"));
+        assert_eq!(language_of_path("/content/site/products"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The full-text index: derived from content, deletable and rebuildable at any time.
 //!
 //! In: the states of a [`tympan_content::Repository`], followed by the difference of two roots.
-//! Out: [`Index`], which answers as [`tympan_content::query::FullText`].
+//! Out: [`SearchIndex`], which answers as [`tympan_content::query_planner::FullTextIndex`].
 //!
 //! Invariants
 //! * A commit of content never waits for the index.
@@ -14,31 +14,33 @@
 //! Not here: who may see a hit (the query engine asks content), HTTP, the syntax of queries.
 
 mod analyzer;
-mod budget;
-mod document;
+mod document_writer;
 mod error;
 mod excerpt;
-mod expand;
-mod extract;
 mod facet;
-mod files;
-mod folder;
-mod follow;
 mod index;
+mod index_document;
+mod index_folder;
+mod index_follower;
+mod index_status;
+mod index_view;
 mod language;
-mod merge;
-mod query;
+mod memory_budget;
+mod merge_policy;
+mod query_planner;
+mod reader_vocabulary;
 mod rebuild;
 mod schema;
-mod sight;
-mod similar;
-mod state;
-mod status;
-mod suggest;
-mod top;
-mod write;
+mod similar_query;
+mod suggestion;
+mod text_extraction;
+mod top_hit;
+mod unsynced_directory;
+mod word_expansion;
 
 pub use error::{Error, Result};
-pub use extract::{PdfReader, read_pdf};
-pub use index::{Index, Options};
-pub use status::{Counters, Failure, Progress, Status};
+pub use index::{SearchIndex, SearchIndexOptions};
+pub use index_status::{
+    IndexingFailure, SearchIndexCounters, SearchIndexProgress, SearchIndexStatus,
+};
+pub use text_extraction::{PdfReader, read_pdf};

@@ -8,12 +8,12 @@ use tympan_content::{Node, NodePath, Property, Snapshot, Value, ValueType};
 use crate::failure::Result;
 
 /// Super types and containers nested deeper than this are a loop.
-const MAX_DEPTH: usize = 20;
+const MAX_NESTING_DEPTH: usize = 20;
 /// Where components live, in the order in which they are looked for.
-const SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
+const COMPONENT_SEARCH_PATH: [&str; 2] = ["/apps", "/libs"];
 
 /// Finds the node of a component by its resource type.
-pub(crate) fn component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
+pub(crate) fn find_component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
     if resource_type.starts_with('/') {
         return Ok(NodePath::new(resource_type)
             .ok()
@@ -21,7 +21,7 @@ pub(crate) fn component(snapshot: &Snapshot, resource_type: &str) -> Result<Opti
             .transpose()?
             .flatten());
     }
-    for root in SEARCH_PATH {
+    for root in COMPONENT_SEARCH_PATH {
         let Ok(path) = NodePath::new(&format!("{root}/{resource_type}")) else { continue };
         if let Some(node) = snapshot.node(&path)? {
             return Ok(Some(node));
@@ -31,7 +31,7 @@ pub(crate) fn component(snapshot: &Snapshot, resource_type: &str) -> Result<Opti
 }
 
 /// Returns the title that people know a component by.
-pub(crate) fn title_of(component: Option<&Node>, resource_type: &str) -> String {
+pub(crate) fn component_title(component: Option<&Node>, resource_type: &str) -> String {
     let title = component.and_then(|component| component.text("jcr:title"));
     title.unwrap_or_else(|| resource_type.rsplit('/').next().unwrap_or_default().to_owned())
 }
@@ -39,12 +39,12 @@ pub(crate) fn title_of(component: Option<&Node>, resource_type: &str) -> String 
 /// Tells whether a component, or a super type, says that it holds other components.
 pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<bool> {
     let mut next = Some(resource_type.to_owned());
-    for _ in 0..MAX_DEPTH {
+    for _ in 0..MAX_NESTING_DEPTH {
         let Some(resource_type) = next else { return Ok(false) };
         if resource_type.ends_with("/parsys") || resource_type.ends_with("/responsivegrid") {
             return Ok(true);
         }
-        let Some(component) = component(snapshot, &resource_type)? else { return Ok(false) };
+        let Some(component) = find_component(snapshot, &resource_type)? else { return Ok(false) };
         if let Some(value) = component.property("cq:isContainer").as_ref().and_then(Property::first)
         {
             return Ok(value.to_text() == "true");
@@ -55,16 +55,16 @@ pub(crate) fn is_container(snapshot: &Snapshot, resource_type: &str) -> Result<b
 }
 
 /// Tells whether a node without a component is a place for components, empty as it may be.
-pub(crate) fn is_group(node: &Node) -> bool {
+pub(crate) fn is_component_group(node: &Node) -> bool {
     matches!(node.name(), "root" | "par" | "parsys" | "main" | "content")
 }
 
 /// Finds the dialog of a component along its super types.
-fn dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
+fn find_dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>> {
     let mut next = Some(resource_type.to_owned());
-    for _ in 0..MAX_DEPTH {
+    for _ in 0..MAX_NESTING_DEPTH {
         let Some(resource_type) = next else { return Ok(None) };
-        let Some(component) = component(snapshot, &resource_type)? else { return Ok(None) };
+        let Some(component) = find_component(snapshot, &resource_type)? else { return Ok(None) };
         if let Some(dialog) = component.child("cq:dialog")? {
             return Ok(Some(dialog));
         }
@@ -74,12 +74,12 @@ fn dialog_node(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Node>>
 }
 
 /// Describes the dialog of a resource and its present values.
-pub(crate) fn describe(resource: &Node) -> Result<Json> {
+pub(crate) fn dialog_json(resource: &Node) -> Result<Json> {
     let snapshot = resource.snapshot();
     let resource_type =
         resource.resource_type().unwrap_or_else(|| resource.primary_type().to_owned());
-    let component = component(snapshot, &resource_type)?;
-    let dialog = dialog_node(snapshot, &resource_type)?;
+    let component = find_component(snapshot, &resource_type)?;
+    let dialog = find_dialog_node(snapshot, &resource_type)?;
     let mut tabs = Vec::new();
     if let Some(dialog) = &dialog {
         find_tabs(dialog, &mut tabs, 0)?;
@@ -91,13 +91,13 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
     }
     let fields: Vec<&Json> =
         tabs.iter().filter_map(|tab| tab.get("fields")?.as_array()).flatten().collect();
-    let values = values_of(resource, &fields)?;
+    let values = form_values(resource, &fields)?;
     let mut types = serde_json::Map::new();
-    note_types(resource, &fields, "", &mut types)?;
+    collect_value_types(resource, &fields, "", &mut types)?;
     Ok(json!({
         "path": resource.path().as_str(),
         "resourceType": resource_type,
-        "title": title_of(component.as_ref(), &resource_type),
+        "title": component_title(component.as_ref(), &resource_type),
         "hasDialog": dialog.is_some(),
         "tabs": tabs,
         "values": values,
@@ -107,7 +107,7 @@ pub(crate) fn describe(resource: &Node) -> Result<Json> {
 
 /// Notes the types of the stored properties by their path below the resource, so that a form that shows a value as text
 /// can store it as what it was.
-fn note_types(
+fn collect_value_types(
     node: &Node,
     fields: &[&Json],
     above: &str,
@@ -118,20 +118,25 @@ fn note_types(
             types.insert(format!("{above}{name}"), property.value_type().name().into());
         }
     }
-    for (name, property) in below(node, fields)? {
+    for (name, property) in nested_field_properties(node, fields)? {
         types.insert(format!("{above}{name}"), property.value_type().name().into());
     }
-    for (name, inner) in groups(fields) {
-        let Some(list) = node.find(name)? else { continue };
+    for (name, inner) in composite_fields(fields) {
+        let Some(list) = node.find_descendant(name)? else { continue };
         for entry in list.children()? {
-            note_types(&entry, &inner, &format!("{above}{name}/{}/", entry.name()), types)?;
+            collect_value_types(
+                &entry,
+                &inner,
+                &format!("{above}{name}/{}/", entry.name()),
+                types,
+            )?;
         }
     }
     Ok(())
 }
 
 /// Returns the composite fields among some: the name of each, and the fields of its entries.
-fn groups<'a>(fields: &[&'a Json]) -> Vec<(&'a str, Vec<&'a Json>)> {
+fn composite_fields<'a>(fields: &[&'a Json]) -> Vec<(&'a str, Vec<&'a Json>)> {
     let is_group =
         |field: &&&Json| field.pointer("/field/kind").is_some_and(|kind| kind == "group");
     let inner = |field: &'a Json| {
@@ -142,11 +147,11 @@ fn groups<'a>(fields: &[&'a Json]) -> Vec<(&'a str, Vec<&'a Json>)> {
 }
 
 /// Returns the stored properties of nodes below that fields name by their path, such as `image/fileReference`.
-fn below(node: &Node, fields: &[&Json]) -> Result<Vec<(String, Property)>> {
+fn nested_field_properties(node: &Node, fields: &[&Json]) -> Result<Vec<(String, Property)>> {
     let mut found = Vec::new();
     for name in fields.iter().filter_map(|field| field.get("name")?.as_str()) {
         let Some((path, property)) = name.rsplit_once('/') else { continue };
-        let holder = node.find(path)?;
+        let holder = node.find_descendant(path)?;
         if let Some(stored) = holder.and_then(|holder| holder.property(property)) {
             found.push((name.to_owned(), stored));
         }
@@ -156,18 +161,22 @@ fn below(node: &Node, fields: &[&Json]) -> Result<Vec<(String, Property)>> {
 
 /// Returns the present values of a form: the resource's properties, and the entries of composite fields, which are
 /// nodes below it.
-fn values_of(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String, Json>> {
+fn form_values(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String, Json>> {
     let visible = resource.properties().into_iter().filter(|(name, _)| name != "rep:password");
     let mut values: serde_json::Map<String, Json> =
-        visible.map(|(name, property)| (name, value_of(&property))).collect();
-    values.extend(below(resource, fields)?.into_iter().map(|(name, one)| (name, value_of(&one))));
-    for (name, inner) in groups(fields) {
-        let entries = match resource.find(name)? {
+        visible.map(|(name, property)| (name, form_value_json(&property))).collect();
+    values.extend(
+        nested_field_properties(resource, fields)?
+            .into_iter()
+            .map(|(name, one)| (name, form_value_json(&one))),
+    );
+    for (name, inner) in composite_fields(fields) {
+        let entries = match resource.find_descendant(name)? {
             Some(list) => list.children()?,
             None => Vec::new(),
         };
         let entry = |node: &Node| -> Result<Json> {
-            let mut values = values_of(node, &inner)?;
+            let mut values = form_values(node, &inner)?;
             values.insert("@name".to_owned(), node.name().into());
             Ok(Json::Object(values))
         };
@@ -180,12 +189,12 @@ fn values_of(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<String
 /// Collects the tabs of a dialog, wherever they hang.
 fn find_tabs(node: &Node, tabs: &mut Vec<Json>, depth: usize) -> Result<()> {
     let is_tabs = node.resource_type().is_some_and(|name| name.ends_with("/tabs"));
-    for child in items(node, depth)? {
+    for child in dialog_items(node, depth)? {
         if is_tabs {
             let mut fields = Vec::new();
             find_fields(&child, &mut fields, depth + 1)?;
             if !fields.is_empty() {
-                tabs.push(json!({ "title": label(&child), "fields": fields }));
+                tabs.push(json!({ "title": field_label(&child), "fields": fields }));
             }
         } else {
             find_tabs(&child, tabs, depth + 1)?;
@@ -196,18 +205,18 @@ fn find_tabs(node: &Node, tabs: &mut Vec<Json>, depth: usize) -> Result<()> {
 
 /// Collects the fields below a node in order.
 fn find_fields(node: &Node, fields: &mut Vec<Json>, depth: usize) -> Result<()> {
-    for child in items(node, depth)? {
-        match kind_of(&child) {
-            Some(kind) => fields.extend(field(&child, kind)?),
+    for child in dialog_items(node, depth)? {
+        match form_field_kind(&child) {
+            Some(kind) => fields.extend(form_field_json(&child, kind)?),
             None => find_fields(&child, fields, depth + 1)?,
         }
     }
     Ok(())
 }
 
-/// Returns what a dialog node holds: the children of its `items`, or its own children but for data.
-fn items(node: &Node, depth: usize) -> Result<Vec<Node>> {
-    if depth > MAX_DEPTH {
+/// Returns what a dialog node holds: the children of its `dialog_items`, or its own children but for data.
+fn dialog_items(node: &Node, depth: usize) -> Result<Vec<Node>> {
+    if depth > MAX_NESTING_DEPTH {
         return Ok(Vec::new());
     }
     match node.child("items")? {
@@ -220,7 +229,7 @@ fn items(node: &Node, depth: usize) -> Result<Vec<Node>> {
 }
 
 /// Returns the kind of form field that a Granite resource type stands for; nothing for containers.
-fn kind_of(node: &Node) -> Option<&'static str> {
+fn form_field_kind(node: &Node) -> Option<&'static str> {
     let resource_type = node.resource_type()?;
     let (folder, name) = resource_type.rsplit_once('/')?;
     let is_field =
@@ -245,7 +254,7 @@ fn kind_of(node: &Node) -> Option<&'static str> {
 }
 
 /// Describes one field; nothing if it stores no property of the resource itself.
-fn field(node: &Node, kind: &str) -> Result<Option<Json>> {
+fn form_field_json(node: &Node, kind: &str) -> Result<Option<Json>> {
     let inner = if kind == "multi" { node.child("field")? } else { None };
     let name =
         match node.text("name").or_else(|| inner.as_ref().and_then(|inner| inner.text("name"))) {
@@ -263,32 +272,32 @@ fn field(node: &Node, kind: &str) -> Result<Option<Json>> {
     let mut described = json!({
         "name": name,
         "kind": kind,
-        "label": label(node),
+        "label": field_label(node),
         "description": node.text("fieldDescription"),
-        "required": flag(node, "required"),
-        "value": default.map(|property| value_of(&property)),
+        "required": bool_property(node, "required"),
+        "value": default.map(|property| form_value_json(&property)),
         "min": number("min"),
         "max": number("max"),
         "step": number("step"),
-        "typeHint": type_hint(node, kind),
+        "typeHint": field_type_hint(node, kind),
     });
     let Some(object) = described.as_object_mut() else { return Ok(None) };
     if matches!(kind, "select" | "radio") {
-        let options = items(node, 0)?;
+        let options = dialog_items(node, 0)?;
         let option = |node: &Node| {
-            let value = node.property("value").map(|property| value_of(&property));
+            let value = node.property("value").map(|property| form_value_json(&property));
             json!({ "value": value.unwrap_or_default(), "text": node.text("text").or_else(|| node.text("jcr:title")) })
         };
         object.insert("options".to_owned(), options.iter().map(option).collect());
     }
     if let Some(inner) = inner {
-        let described = if flag(node, "composite") {
+        let described = if bool_property(node, "composite") {
             let mut fields = Vec::new();
             find_fields(&inner, &mut fields, 1)?;
             json!({ "kind": "group", "name": name, "fields": fields })
         } else {
-            let kind = kind_of(&inner).unwrap_or("text");
-            field(&inner, kind)?.unwrap_or_else(|| json!({ "kind": kind }))
+            let kind = form_field_kind(&inner).unwrap_or("text");
+            form_field_json(&inner, kind)?.unwrap_or_else(|| json!({ "kind": kind }))
         };
         object.insert("field".to_owned(), described);
     }
@@ -296,11 +305,11 @@ fn field(node: &Node, kind: &str) -> Result<Option<Json>> {
 }
 
 /// Returns the type that a field's values are stored as.
-fn type_hint(node: &Node, kind: &str) -> String {
+fn field_type_hint(node: &Node, kind: &str) -> String {
     if let Some(hint) = node.text("typeHint") {
         return hint;
     }
-    let is_multiple = kind == "multi" || (kind == "select" && flag(node, "multiple"));
+    let is_multiple = kind == "multi" || (kind == "select" && bool_property(node, "multiple"));
     let base = match kind {
         "number" => match node
             .property("step")
@@ -318,14 +327,14 @@ fn type_hint(node: &Node, kind: &str) -> String {
     if is_multiple { format!("{base}[]") } else { base.to_owned() }
 }
 
-fn label(node: &Node) -> String {
+fn field_label(node: &Node) -> String {
     ["fieldLabel", "jcr:title", "text"]
         .iter()
         .find_map(|name| node.text(name))
         .unwrap_or_else(|| node.name().to_owned())
 }
 
-fn flag(node: &Node, name: &str) -> bool {
+fn bool_property(node: &Node, name: &str) -> bool {
     node.property(name)
         .as_ref()
         .and_then(Property::first)
@@ -333,7 +342,7 @@ fn flag(node: &Node, name: &str) -> bool {
 }
 
 /// Writes a property for a form: texts for everything but numbers and truth values.
-pub(crate) fn value_of(property: &Property) -> Json {
+pub(crate) fn form_value_json(property: &Property) -> Json {
     let one = |value: &Value| match value {
         Value::Long(number) => json!(number),
         Value::Double(number) => json!(number),
@@ -356,13 +365,13 @@ mod tests {
     fn field_node(name: &str, resource_type: &str) -> Subtree {
         let resource_type = format!("granite/ui/components/coral/foundation/form/{resource_type}");
         Subtree::new(name, "nt:unstructured")
-            .with("name", format!("./{name}").as_str())
-            .with("sling:resourceType", resource_type.as_str())
+            .with_property("name", format!("./{name}").as_str())
+            .with_property("sling:resourceType", resource_type.as_str())
     }
 
     /// Describes a resource of a component that has these fields.
     fn described(fields: Vec<Subtree>, resource: Subtree) -> Json {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("admin").unwrap();
         let mut items = Subtree::new("items", "nt:unstructured");
         for field in fields {
@@ -372,22 +381,22 @@ mod tests {
         let component = Subtree::new("box", "cq:Component").with_child(dialog);
         for (path, child) in [("/apps", component), ("/content", resource)] {
             let folder = Subtree::new("", "nt:unstructured").with_child(child);
-            session.put(&NodePath::new(path).unwrap(), folder).unwrap();
+            session.put_node(&NodePath::new(path).unwrap(), folder).unwrap();
         }
         session.commit("begin", std::time::SystemTime::UNIX_EPOCH).unwrap();
         let snapshot = repository.snapshot().unwrap();
         let node = snapshot.node(&NodePath::new("/content/it").unwrap()).unwrap().unwrap();
-        describe(&node).unwrap()
+        dialog_json(&node).unwrap()
     }
 
     fn resource() -> Subtree {
-        Subtree::new("it", "nt:unstructured").with("sling:resourceType", "box")
+        Subtree::new("it", "nt:unstructured").with_property("sling:resourceType", "box")
     }
 
     #[test]
     fn a_box_is_not_ticked_because_of_the_value_that_it_stands_for() {
-        let hide = field_node("hide", "checkbox").with("value", Value::Boolean(true));
-        let show = field_node("show", "checkbox").with("checked", Value::Boolean(true));
+        let hide = field_node("hide", "checkbox").with_property("value", Value::Boolean(true));
+        let show = field_node("show", "checkbox").with_property("checked", Value::Boolean(true));
         let described = described(vec![hide, show], resource());
         let fields = &described["tabs"][0]["fields"];
         assert_eq!((&fields[0]["name"], &fields[0]["value"]), (&json!("hide"), &Json::Null));
@@ -397,9 +406,9 @@ mod tests {
     #[test]
     fn a_field_of_a_node_below_shows_what_is_stored_there() {
         let name = "./steps/one/jcr:title";
-        let title = field_node("title", "textfield").with("name", name);
-        let absent = field_node("absent", "textfield").with("name", "./none/text");
-        let one = Subtree::new("one", "nt:unstructured").with("jcr:title", "First");
+        let title = field_node("title", "textfield").with_property("name", name);
+        let absent = field_node("absent", "textfield").with_property("name", "./none/text");
+        let one = Subtree::new("one", "nt:unstructured").with_property("jcr:title", "First");
         let steps = Subtree::new("steps", "nt:unstructured").with_child(one);
         let described = described(vec![title, absent], resource().with_child(steps));
         assert_eq!(described["values"]["steps/one/jcr:title"], "First");
@@ -413,12 +422,12 @@ mod tests {
             Subtree::new("items", "nt:unstructured").with_child(field_node("when", "datepicker")),
         );
         let list = field_node("dates", "multifield")
-            .with("composite", Value::Boolean(true))
+            .with_property("composite", Value::Boolean(true))
             .with_child(inner);
         let date = Value::parse(ValueType::Date, "2026-03-01T08:30:00.000Z").unwrap();
-        let entry = Subtree::new("item0", "nt:unstructured").with("when", date);
+        let entry = Subtree::new("item0", "nt:unstructured").with_property("when", date);
         let stored = resource()
-            .with("link", Value::parse(ValueType::Path, "/content").unwrap())
+            .with_property("link", Value::parse(ValueType::Path, "/content").unwrap())
             .with_child(Subtree::new("dates", "nt:unstructured").with_child(entry));
         let described = described(vec![field_node("link", "pathfield"), list], stored);
         let types = &described["types"];

@@ -4,7 +4,7 @@
 //! prefix. The answer is
 //! the file, which is there from then on; a redirect to the page that is no file; or 404.
 //!
-//! Not here: what is exported and under which name (`tympan_render::export`).
+//! Not here: what is exported and under which name (`tympan_render::static_export`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,70 +13,70 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use tokio::sync::watch;
-use tympan_jobs::Rounds;
+use tympan_jobs::FollowerLoop;
 use tympan_render::FileDelivery;
-use tympan_render::export::{Error, Exporter, OnDemand, Press};
+use tympan_render::export::{ExportEnvironment, ExportError, OnDemandResponse, StaticExporter};
 
-use crate::failure::{Failure, Result};
-use crate::image::ExportPictures;
+use crate::failure::{RequestFailure, Result};
+use crate::image::ExportImageRenderer;
 use crate::{Instance, page};
 
 /// How often the newest state is looked at; where a look costs a round trip, less often.
-const LOOK: Duration = Duration::from_millis(100);
-const COSTLY_LOOK: Duration = Duration::from_secs(1);
+const ROOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
+const COSTLY_ROOT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// After what time pages that failed are tried again although nothing changed.
-const AGAIN: Duration = Duration::from_secs(60);
+const FAILED_PAGE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// How long it waits for a disk or store that fails.
-const FAILING: Duration = Duration::from_secs(5);
+const STORE_FAILURE_BACKOFF: Duration = Duration::from_secs(5);
 
 /// What an instance exports with.
-pub(crate) struct Export {
-    exporter: Arc<Exporter>,
-    pictures: ExportPictures,
+pub(crate) struct StaticExport {
+    exporter: Arc<StaticExporter>,
+    image_renderer: ExportImageRenderer,
 }
 
 impl Instance {
     /// Lets a publisher export pages as files.
-    pub fn export_with(&self, exporter: Arc<Exporter>, pictures: ExportPictures) {
+    pub fn set_exporter(&self, exporter: Arc<StaticExporter>, pictures: ExportImageRenderer) {
         // An instance is told once, when it starts.
-        self.export.set(Export { exporter, pictures }).ok();
+        self.static_export.set(StaticExport { exporter, image_renderer: pictures }).ok();
     }
 
     /// Follows content and keeps the exported files as it is, until `stop` turns true.
     pub async fn follow_exports(self: Arc<Self>, stop: watch::Receiver<bool>) {
         let costly = self.repository.chunks().has_costly_round_trips();
-        let look = if costly { COSTLY_LOOK } else { LOOK };
+        let look = if costly { COSTLY_ROOT_POLL_INTERVAL } else { ROOT_POLL_INTERVAL };
         let (mut seen, mut again) = (None, None);
-        let mut rounds = Rounds::new("exported pages", stop, FAILING);
-        while !rounds.is_over() {
-            let head = self.repository.head().ok();
+        let mut rounds = FollowerLoop::new("exported pages", stop, STORE_FAILURE_BACKOFF);
+        while !rounds.is_stopped() {
+            let head = self.repository.head_root().ok();
             let is_new = head.is_none() || head != seen;
             let mut round = Ok(look);
             if is_new || again.is_some_and(|again| Instant::now() >= again) {
-                round = self.clone().catch_up(is_new).await.map(|failures| {
+                round = self.clone().update_export(is_new).await.map(|failures| {
                     seen = head;
                     // A page that failed may have failed for a while only.
-                    again = (failures > 0).then(|| Instant::now() + AGAIN);
+                    again = (failures > 0).then(|| Instant::now() + FAILED_PAGE_RETRY_INTERVAL);
                     look
                 });
             }
-            rounds.end(round).await;
+            rounds.finish_round(round).await;
         }
     }
 
     /// Brings the exported files to the newest state; tells how many could not be made, and of each if it is new.
-    async fn catch_up(self: Arc<Self>, is_new: bool) -> Result<usize, String> {
+    async fn update_export(self: Arc<Self>, is_new: bool) -> Result<usize, String> {
         let work = tokio::task::spawn_blocking(move || {
-            let Some(export) = self.export.get() else { return Ok(0) };
-            let press = export.press(&self);
-            let report = match export.exporter.catch_up(press, &|_, _| {}) {
+            let Some(export) = self.static_export.get() else { return Ok(0) };
+            let press = export.export_environment(&self);
+            let report = match export.exporter.export_pending_changes(press, &|_, _| {}) {
                 // Nothing is exported yet, or the settings are others.
-                Err(Error::NotBegun { .. }) => {
-                    export.exporter.full(press, Default::default(), &|_, _| {})
+                Err(ExportError::NoUnfinishedRun { .. }) => {
+                    export.exporter.export_all(press, Default::default(), &|_, _| {})
                 }
                 done => done,
             };
-            let report = report.map_err(|error| tympan_jobs::chain(&error))?;
+            let report = report.map_err(|error| tympan_jobs::format_error_chain(&error))?;
             let failed = report.findings.iter().filter(|finding| finding.is_failure() && is_new);
             failed.for_each(|finding| tracing::warn!(reason = %finding, "not exported"));
             if report.written + report.removed > 0 {
@@ -86,43 +86,43 @@ impl Instance {
                     "exported files follow a change"
                 );
             }
-            Ok(report.failures())
+            Ok(report.failure_count())
         });
         work.await.map_err(|error| error.to_string())?
     }
 }
 
-impl Export {
-    fn press<'a>(&'a self, instance: &'a Instance) -> Press<'a> {
-        Press {
+impl StaticExport {
+    fn export_environment<'a>(&'a self, instance: &'a Instance) -> ExportEnvironment<'a> {
+        ExportEnvironment {
             repository: &instance.repository,
             renderer: &instance.renderer,
-            pictures: &self.pictures,
+            images: &self.image_renderer,
         }
     }
 }
 
 /// Tells whether a web server asks for a file below a prefix, as OpenCms has its address below that of its program:
 /// `/portal/handle404?exporturi=…`.
-pub(crate) fn is_asked_for(instance: &Instance, uri: &http::Uri) -> bool {
+pub(crate) fn is_export_request(instance: &Instance, uri: &http::Uri) -> bool {
     let asks = |query: &str| query.split('&').any(|pair| pair.starts_with("exporturi="));
     uri.path().ends_with("/handle404")
         && uri.query().is_some_and(asks)
-        && instance.export.get().is_some()
+        && instance.static_export.get().is_some()
 }
 
 /// Answers a web server that did not find a file.
-pub(crate) async fn handle(
+pub(crate) async fn handle_missing_file(
     State(instance): State<Arc<Instance>>,
     request: Request,
 ) -> Result<Response> {
     let (parts, _) = request.into_parts();
-    if instance.export.get().is_none() {
-        return Err(Failure::not_found("/handle404"));
+    if instance.static_export.get().is_none() {
+        return Err(RequestFailure::not_found("/handle404"));
     }
     let query = parts.uri.query().unwrap_or_default();
-    let Some((asked, file_query)) = file_of(query) else {
-        return Err(Failure::bad_request(
+    let Some((asked, file_query)) = missing_file_of(query) else {
+        return Err(RequestFailure::bad_request(
             "`exporturi` is missing: the URL of the file that is not there",
         ));
     };
@@ -133,13 +133,15 @@ pub(crate) async fn handle(
     };
     let is_head = parts.method == Method::HEAD;
     instance
-        .work(move |instance| answer(instance, &parts.headers, (&asked, &file_query, is_head)))
+        .run_work(move |instance| {
+            export_missing_file(instance, &parts.headers, (&asked, &file_query, is_head))
+        })
         .await
 }
 
 /// Returns the URL of a file that is not there, and the query that it was asked with, which stands in the URL or behind it:
 /// `exporturi=/a.html?b=c&d=e`, `exporturi=/a.html&b=c&d=e`. It means nothing to a file, but all to a page that is none.
-fn file_of(query: &str) -> Option<(String, String)> {
+fn missing_file_of(query: &str) -> Option<(String, String)> {
     let mut pairs = query.split('&').skip_while(|pair| !pair.starts_with("exporturi="));
     let asked = pairs.next()?.strip_prefix("exporturi=")?;
     let own = asked.split_once('?').map(|(_, own)| own);
@@ -147,42 +149,52 @@ fn file_of(query: &str) -> Option<(String, String)> {
     Some((asked.to_owned(), parts.join("&")))
 }
 
-fn answer(
+fn export_missing_file(
     instance: &Instance,
     headers: &http::HeaderMap,
     (asked, file_query, is_head): (&str, &str, bool),
 ) -> Result<Response> {
-    let Some(export) = instance.export.get() else { return Err(Failure::not_found(asked)) };
-    let found = export.exporter.on_demand(export.press(instance), asked);
+    let Some(export) = instance.static_export.get() else {
+        return Err(RequestFailure::not_found(asked));
+    };
+    let found = export.exporter.export_on_demand(export.export_environment(instance), asked);
     let found = found.map_err(|error| {
-        tracing::warn!(file = asked, reason = tympan_jobs::chain(&error), "not exported");
+        tracing::warn!(
+            file = asked,
+            reason = tympan_jobs::format_error_chain(&error),
+            "not exported"
+        );
         let message = "the page cannot be exported now; the error log says why";
-        Failure { retry_after: Some(5), ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, message) }
+        RequestFailure {
+            retry_after_seconds: Some(5),
+            ..RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        }
     })?;
-    let is_stored = matches!(found, OnDemand::Blob { .. });
+    let is_stored = matches!(found, OnDemandResponse::Blob { .. });
     let (mut response, content_type) = match found {
-        OnDemand::Bytes { bytes, content_type } => (bytes.into_response(), content_type),
-        OnDemand::Blob { blob, content_type } => {
+        OnDemandResponse::Bytes { bytes, content_type } => (bytes.into_response(), content_type),
+        OnDemandResponse::Blob { blob, content_type } => {
             (page::send_blob(&instance.repository, &blob, headers, is_head)?, content_type)
         }
-        OnDemand::Elsewhere(path) if file_query.is_empty() => {
+        OnDemandResponse::Redirect(path) if file_query.is_empty() => {
             return Ok(Redirect::to(&path).into_response());
         }
-        OnDemand::Elsewhere(path) => {
+        OnDemandResponse::Redirect(path) => {
             let mark = if path.contains('?') { '&' } else { '?' };
             return Ok(Redirect::to(&format!("{path}{mark}{file_query}")).into_response());
         }
-        OnDemand::Missing => return Err(Failure::not_found(asked)),
-        OnDemand::Failed(reason) => {
+        OnDemandResponse::Missing => return Err(RequestFailure::not_found(asked)),
+        OnDemandResponse::Failed(reason) => {
             tracing::warn!(file = asked, reason, "not exported");
             let message = "the page cannot be drawn; the error log says why";
-            return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, message));
+            return Err(RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message));
         }
     };
     if is_stored {
         let name = asked.split('?').next().unwrap_or_default();
-        let delivery = FileDelivery::of(&content_type, name.rsplit('/').next().unwrap_or_default());
-        page::add_delivery(response.headers_mut(), &delivery);
+        let delivery =
+            FileDelivery::new(&content_type, name.rsplit('/').next().unwrap_or_default());
+        page::add_delivery_headers(response.headers_mut(), &delivery);
     } else if let Ok(content_type) = HeaderValue::from_str(&content_type) {
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     }
@@ -207,7 +219,7 @@ mod tests {
             ("x=y", None),
             ("", None),
         ] {
-            let found = file_of(query);
+            let found = missing_file_of(query);
             let found = found.as_ref().map(|(asked, query)| (asked.as_str(), query.as_str()));
             assert_eq!(found, expected, "{query}");
         }

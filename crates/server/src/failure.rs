@@ -5,38 +5,38 @@ use std::io::ErrorKind;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
-use tympan_content::{Conflict, Violation, ViolationKind};
+use tympan_content::{ConstraintViolation, ConstraintViolationKind, MergeConflict};
 
 /// An answer that is not what was asked for.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct RequestFailure {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    pub(crate) conflicts: Vec<Conflict>,
-    pub(crate) violations: Vec<Violation>,
+    pub(crate) conflicts: Vec<MergeConflict>,
+    pub(crate) violations: Vec<ConstraintViolation>,
     /// After how many seconds to come again.
-    pub(crate) retry_after: Option<u64>,
+    pub(crate) retry_after_seconds: Option<u64>,
     /// More facts for programs, by name.
-    pub(crate) facts: Vec<(&'static str, Value)>,
+    pub(crate) details: Vec<(&'static str, Value)>,
 }
 
-pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = RequestFailure> = std::result::Result<T, E>;
 
-impl Failure {
+impl RequestFailure {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
             message: message.into(),
             conflicts: Vec::new(),
             violations: Vec::new(),
-            retry_after: None,
-            facts: Vec::new(),
+            retry_after_seconds: None,
+            details: Vec::new(),
         }
     }
 
     /// Adds a fact for programs.
-    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.facts.push((name, value.into()));
+    pub(crate) fn with_detail(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.details.push((name, value.into()));
         self
     }
 
@@ -45,7 +45,7 @@ impl Failure {
     }
 
     /// Refuses what is well formed and does not fit what there is.
-    pub(crate) fn unfit(message: impl Into<String>) -> Self {
+    pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, message)
     }
 
@@ -54,15 +54,15 @@ impl Failure {
     }
 
     /// Refuses an attempt to log in that comes too soon after others.
-    pub(crate) fn too_soon(wait: std::time::Duration) -> Self {
+    pub(crate) fn too_many_attempts(wait: std::time::Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         let message = format!("too many failed logins; try again in {seconds} s");
         let failure = Self::new(StatusCode::TOO_MANY_REQUESTS, message);
-        Self { retry_after: Some(seconds), ..failure }
+        Self { retry_after_seconds: Some(seconds), ..failure }
     }
 
     /// Says that stored data is damaged, and what helps.
-    pub(crate) fn damaged(hint: &str) -> Self {
+    pub(crate) fn damaged_data(hint: &str) -> Self {
         let message =
             format!("what is stored of this is damaged, and nothing of it is sent: {hint}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
@@ -79,12 +79,12 @@ impl Failure {
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let content = error.downcast_ref().or_else(|| inner?.downcast_ref());
         if let Some(hint) = content.and_then(tympan_content::Error::repair_hint) {
-            tracing::error!(reason = reasons(error), "stored data is damaged");
-            return Self::damaged(hint);
+            tracing::error!(reason = joined_error_messages(error), "stored data is damaged");
+            return Self::damaged_data(hint);
         }
-        let is_of_base = content.is_some_and(tympan_content::Error::is_of_base);
+        let is_of_base = content.is_some_and(tympan_content::Error::is_base_store_error);
         if is_of_base {
-            let reason = reasons(error);
+            let reason = joined_error_messages(error);
             // The log would be full of it: `/health` says it, and so does whoever reads from the base.
             tracing::debug!(reason, "the base cannot be read");
             let message =
@@ -92,31 +92,31 @@ impl Failure {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         }
         let is_busy = error.downcast_ref().is_some_and(tympan_content::Error::is_transient);
-        if is_busy || is_state_away(error) {
+        if is_busy || is_state_unavailable(error) {
             tracing::warn!(reason = %error, "request put off");
             let message = format!("{error}; nothing was saved, try again in a moment");
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         }
-        tracing::error!(reason = reasons(error), "request failed");
+        tracing::error!(reason = joined_error_messages(error), "request failed");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its error log says why")
     }
 
     /// Answers with problem details (RFC 9457), as the JSON API does.
-    pub(crate) fn into_problem(self) -> Response {
+    pub(crate) fn into_problem_response(self) -> Response {
         let title = self.status.canonical_reason().unwrap_or("Failure");
         let mut body = Map::new();
         body.insert("type".to_owned(), "about:blank".into());
         body.insert("title".to_owned(), title.into());
         body.insert("status".to_owned(), self.status.as_u16().into());
         body.insert("detail".to_owned(), self.message.clone().into());
-        self.add_reasons(&mut body);
-        body.extend(self.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        self.add_details(&mut body);
+        body.extend(self.details.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         let media_type = [(header::CONTENT_TYPE, "application/problem+json")];
-        let tag = self.facts.iter().find(|(name, _)| *name == "currentTag");
+        let tag = self.details.iter().find(|(name, _)| *name == "currentTag");
         let tag = tag.and_then(|(_, tag)| tag.as_str());
         let tag = tag.and_then(|tag| HeaderValue::from_str(tag).ok());
         let response = (self.status, media_type, Value::Object(body).to_string()).into_response();
-        let mut response = self.with_hints(response);
+        let mut response = self.with_hint_headers(response);
         if let Some(tag) = tag {
             response.headers_mut().insert(header::ETAG, tag);
         }
@@ -124,9 +124,9 @@ impl Failure {
     }
 
     /// Adds what in particular is in the way.
-    fn add_reasons(&self, body: &mut Map<String, Value>) {
+    fn add_details(&self, body: &mut Map<String, Value>) {
         if !self.conflicts.is_empty() {
-            let conflicts: Vec<Value> = self.conflicts.iter().map(describe).collect();
+            let conflicts: Vec<Value> = self.conflicts.iter().map(conflict_json).collect();
             body.insert("conflicts".to_owned(), conflicts.into());
         }
         if !self.violations.is_empty() {
@@ -136,12 +136,12 @@ impl Failure {
     }
 
     /// Adds the headers that say when to come again and how to log in.
-    fn with_hints(&self, mut response: Response) -> Response {
+    fn with_hint_headers(&self, mut response: Response) -> Response {
         let headers = response.headers_mut();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        if let Some(seconds) = self.retry_after {
+        if let Some(seconds) = self.retry_after_seconds {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == StatusCode::UNAUTHORIZED {
@@ -153,7 +153,7 @@ impl Failure {
 }
 
 /// Returns an error and its causes, also those that an error of input and output is made of.
-fn causes<'a>(
+fn error_causes<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error), |error| {
@@ -163,14 +163,14 @@ fn causes<'a>(
 }
 
 /// Returns the code with which a database refused a statement.
-fn database_code(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+fn database_error_code(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let error = error.downcast_ref::<sqlx::Error>()?.as_database_error()?;
     error.code().map(std::borrow::Cow::into_owned)
 }
 
 /// Tells whether the state database does not answer now.
-fn is_state_away(error: &(dyn std::error::Error + 'static)) -> bool {
-    causes(error).any(|cause| {
+fn is_state_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
+    error_causes(error).any(|cause| {
         let cause = cause.downcast_ref::<sqlx::Error>();
         matches!(cause, Some(sqlx::Error::PoolTimedOut | sqlx::Error::Io(_)))
     })
@@ -178,10 +178,10 @@ fn is_state_away(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Tells whether a disk or a database is full: SQLite says 13, PostgreSQL 53100.
 fn is_disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
-    causes(error).any(|cause| {
+    error_causes(error).any(|cause| {
         let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
         matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
-            || database_code(cause).is_some_and(|code| code == "13" || code == "53100")
+            || database_error_code(cause).is_some_and(|code| code == "13" || code == "53100")
     })
 }
 
@@ -193,13 +193,13 @@ pub(crate) fn is_write_refused(error: &(dyn std::error::Error + 'static)) -> boo
         code.len() < 5 && code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 8 | 10 | 13))
     };
     is_disk_full(error)
-        || causes(error)
-            .filter_map(database_code)
+        || error_causes(error)
+            .filter_map(database_error_code)
             .any(|code| is_of_sqlite(&code) || code == "25006")
 }
 
 /// Joins an error's message with those of its causes.
-fn reasons(error: &dyn std::error::Error) -> String {
+fn joined_error_messages(error: &dyn std::error::Error) -> String {
     let mut reason = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -210,7 +210,7 @@ fn reasons(error: &dyn std::error::Error) -> String {
 }
 
 /// Describes a conflict with the values of all sides, and who made the other one.
-pub(crate) fn describe(conflict: &Conflict) -> Value {
+pub(crate) fn conflict_json(conflict: &MergeConflict) -> Value {
     let text = |property: &Option<tympan_content::Property>| {
         let values = property.as_ref()?.values();
         let values: Vec<_> = values.iter().map(|value| value.to_text().into_owned()).collect();
@@ -223,44 +223,44 @@ pub(crate) fn describe(conflict: &Conflict) -> Value {
         "base": text(&conflict.base),
         "ours": text(&conflict.ours),
         "theirs": text(&conflict.theirs),
-        "changed": conflict.changed.as_ref().map(|by| json!({
+        "changed": conflict.last_change.as_ref().map(|by| json!({
             "user": by.user,
-            "at": tympan_content::Date::from_system_time(by.at).to_string(),
+            "at": tympan_content::JcrDate::from_system_time(by.time).to_string(),
             "revision": by.revision,
             "message": by.message,
         })),
     })
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for RequestFailure {
     fn into_response(self) -> Response {
         let mut body = Map::new();
         body.insert("error".to_owned(), self.message.clone().into());
         body.insert("status.code".to_owned(), self.status.as_u16().into());
         body.insert("status.message".to_owned(), self.message.clone().into());
-        self.add_reasons(&mut body);
+        self.add_details(&mut body);
         let response = (self.status, axum::Json(body)).into_response();
-        self.with_hints(response)
+        self.with_hint_headers(response)
     }
 }
 
-impl From<tympan_content::Error> for Failure {
+impl From<tympan_content::Error> for RequestFailure {
     fn from(error: tympan_content::Error) -> Self {
         use tympan_content::Error;
         let status = match &error {
             Error::InvalidName { .. } | Error::ValueFormat { .. } => StatusCode::BAD_REQUEST,
             Error::Query(_) => StatusCode::BAD_REQUEST,
             Error::NodeMissing(_) | Error::VersionMissing { .. } => StatusCode::NOT_FOUND,
-            Error::NodeExists(_) | Error::Stale(_) => StatusCode::PRECONDITION_FAILED,
+            Error::NodeExists(_) | Error::DocumentChanged(_) => StatusCode::PRECONDITION_FAILED,
             Error::CursorLost { .. } => StatusCode::GONE,
-            Error::Refused { .. }
-            | Error::Branch { .. }
-            | Error::NodeTypes(_)
-            | Error::Package { .. }
+            Error::InvalidEdit { .. }
+            | Error::InvalidBranch { .. }
+            | Error::InvalidNodeTypes(_)
+            | Error::InvalidPackage { .. }
             | Error::PackageFaults(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Conflicts(_) => StatusCode::CONFLICT,
-            Error::Namespace { .. } => StatusCode::CONFLICT,
-            Error::Constraint(violations) => status_of(violations),
+            Error::InvalidNamespace { .. } => StatusCode::CONFLICT,
+            Error::ConstraintViolations(violations) => violation_status(violations),
             Error::AccessDenied { .. } => StatusCode::FORBIDDEN,
             Error::NotUnique { .. } => StatusCode::CONFLICT,
             _ => return Self::internal(&error),
@@ -269,18 +269,25 @@ impl From<tympan_content::Error> for Failure {
         let failure = Self::new(status, message);
         match error {
             Error::Conflicts(conflicts) => Self { conflicts, ..failure },
-            Error::Constraint(violations) => Self { violations, ..failure },
-            Error::NotUnique { property, path, other } => {
-                let kind = ViolationKind::DuplicateIdentifier;
+            Error::ConstraintViolations(violations) => Self { violations, ..failure },
+            Error::NotUnique { property, path, existing_path: other } => {
+                let kind = ConstraintViolationKind::DuplicateIdentifier;
                 let detail = other.map_or_else(String::new, |other| format!("{other} has it"));
                 let (referrers, others) = (Vec::new(), Vec::new());
-                let violation =
-                    Violation { path, kind, item: property, detail, referrers, others, unseen: 0 };
+                let violation = ConstraintViolation {
+                    path,
+                    kind,
+                    item: property,
+                    detail,
+                    referrers,
+                    conflicting_paths: others,
+                    hidden_count: 0,
+                };
                 Self { violations: vec![violation], ..failure }
             }
             Error::CursorLost { oldest, newest, root, .. } => {
-                let failure = failure.with("oldest", oldest).with("newest", newest);
-                failure.with("root", root.to_string())
+                let failure = failure.with_detail("oldest", oldest).with_detail("newest", newest);
+                failure.with_detail("root", root.to_string())
             }
             _ => failure,
         }
@@ -288,8 +295,9 @@ impl From<tympan_content::Error> for Failure {
 }
 
 /// What other nodes hold is in the way, or the content itself is wrong.
-fn status_of(violations: &[Violation]) -> StatusCode {
-    let is_about_others = |one: &Violation| ViolationKind::is_about_others(one.kind);
+fn violation_status(violations: &[ConstraintViolation]) -> StatusCode {
+    let is_about_others =
+        |one: &ConstraintViolation| ConstraintViolationKind::is_about_other_nodes(one.kind);
     if !violations.is_empty() && violations.iter().all(is_about_others) {
         StatusCode::CONFLICT
     } else {
@@ -297,7 +305,7 @@ fn status_of(violations: &[Violation]) -> StatusCode {
     }
 }
 
-fn violation_json(violation: &Violation) -> Value {
+fn violation_json(violation: &ConstraintViolation) -> Value {
     let mut body = json!({
         "path": violation.path.as_str(),
         "code": violation.kind.code(),
@@ -317,25 +325,27 @@ fn violation_json(violation: &Violation) -> Value {
     body
 }
 
-impl From<tympan_replicate::Error> for Failure {
+impl From<tympan_replicate::Error> for RequestFailure {
     fn from(error: tympan_replicate::Error) -> Self {
         use tympan_replicate::Error;
         match error {
             Error::Malformed(_) | Error::Mismatch { .. } => Self::bad_request(error.to_string()),
             Error::Absent(_) => Self::new(StatusCode::NOT_FOUND, error.to_string()),
-            Error::Agent { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
-            Error::Note(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
+            Error::InvalidAgent { .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
+            }
+            Error::InvalidGuestNote(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
             Error::Content(error) => error.into(),
             error => Self::internal(&error),
         }
     }
 }
 
-impl From<tympan_jobs::Error> for Failure {
+impl From<tympan_jobs::Error> for RequestFailure {
     fn from(error: tympan_jobs::Error) -> Self {
         use tympan_jobs::Error;
         match error {
-            Error::Topic(_) | Error::TooLarge { .. } => Self::bad_request(error.to_string()),
+            Error::InvalidTopic(_) | Error::TooLarge { .. } => Self::bad_request(error.to_string()),
             Error::Workflow(reason) => Self::new(StatusCode::CONFLICT, reason),
             Error::Content(error) => error.into(),
             error => Self::internal(&error),
@@ -343,7 +353,7 @@ impl From<tympan_jobs::Error> for Failure {
     }
 }
 
-impl From<tympan_render::Error> for Failure {
+impl From<tympan_render::Error> for RequestFailure {
     fn from(error: tympan_render::Error) -> Self {
         match error {
             tympan_render::Error::Content(error) => error.into(),
@@ -352,25 +362,25 @@ impl From<tympan_render::Error> for Failure {
     }
 }
 
-impl From<sqlx::Error> for Failure {
+impl From<sqlx::Error> for RequestFailure {
     fn from(error: sqlx::Error) -> Self {
         Self::internal(&error)
     }
 }
 
-impl From<minijinja::Error> for Failure {
+impl From<minijinja::Error> for RequestFailure {
     fn from(error: minijinja::Error) -> Self {
         Self::internal(&error)
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for RequestFailure {
     fn from(error: std::io::Error) -> Self {
         Self::internal(&error)
     }
 }
 
-impl From<tokio::task::JoinError> for Failure {
+impl From<tokio::task::JoinError> for RequestFailure {
     fn from(error: tokio::task::JoinError) -> Self {
         Self::internal(&error)
     }
@@ -382,15 +392,16 @@ mod tests {
 
     use super::*;
 
-    fn failure(edit: impl FnOnce(&mut tympan_content::Session)) -> Failure {
-        let repository = Repository::memory().unwrap();
+    fn failure(edit: impl FnOnce(&mut tympan_content::Session)) -> RequestFailure {
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("ann").unwrap();
         let now = std::time::SystemTime::UNIX_EPOCH;
         let id = "0e4c1c6b-1f5f-4a3c-9f25-3d2e0e2f3a10";
-        let tree = Subtree::new("", "nt:unstructured").with("jcr:uuid", id);
-        session.put(&NodePath::new("/a").unwrap(), tree).unwrap();
-        let tree = Subtree::new("", "nt:unstructured").with("to", Value::Reference(id.into()));
-        session.put(&NodePath::new("/b").unwrap(), tree).unwrap();
+        let tree = Subtree::new("", "nt:unstructured").with_property("jcr:uuid", id);
+        session.put_node(&NodePath::new("/a").unwrap(), tree).unwrap();
+        let tree =
+            Subtree::new("", "nt:unstructured").with_property("to", Value::Reference(id.into()));
+        session.put_node(&NodePath::new("/b").unwrap(), tree).unwrap();
         session.commit("begin", now).unwrap();
         edit(&mut session);
         session.commit("edit", now).unwrap_err().into()
@@ -410,7 +421,7 @@ mod tests {
 
     #[test]
     fn referrers_are_listed_with_the_node_that_cannot_go() {
-        let held = failure(|session| session.remove(&NodePath::new("/a").unwrap()).unwrap());
+        let held = failure(|session| session.remove_node(&NodePath::new("/a").unwrap()).unwrap());
         assert_eq!(held.status, StatusCode::CONFLICT);
         let body = violation_json(&held.violations[0]);
         let referrer = json!([{ "path": "/b", "property": "to", "kind": "reference" }]);

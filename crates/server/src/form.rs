@@ -16,226 +16,229 @@ use multer::{Constraints, Multipart, SizeLimit};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode;
 use tempfile::NamedTempFile;
-use tympan_web::limit::{BodyLimit, is_stalled, is_too_large, limited};
+use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{RequestFailure, Result};
 
 /// Text fields of one form, together.
-const MAX_TEXT_BYTES: u64 = 8 * 1024 * 1024;
+const MAX_FORM_TEXT_BYTES: u64 = 8 * 1024 * 1024;
 /// Fields of one form.
-const MAX_FIELDS: usize = 2_000;
+const MAX_FORM_FIELDS: usize = 2_000;
 /// What stands before the bytes of one part.
-const MAX_PART_HEADER: usize = 16 * 1024;
+const MAX_PART_HEADER_BYTES: usize = 16 * 1024;
 /// Files of one form; each holds an open file until the request ends.
-const MAX_FILES: usize = 500;
+const MAX_FORM_FILES: usize = 500;
 
 /// One field of a form.
 #[derive(Debug)]
-pub(crate) struct Field {
+pub(crate) struct FormField {
     pub(crate) name: String,
-    pub(crate) value: FieldValue,
+    pub(crate) value: FormFieldValue,
 }
 
 /// What a field holds.
 #[derive(Debug)]
-pub(crate) enum FieldValue {
+pub(crate) enum FormFieldValue {
     Text(String),
-    File(Upload),
+    File(FormUpload),
 }
 
 /// An uploaded file.
 #[derive(Debug)]
-pub(crate) struct Upload {
+pub(crate) struct FormUpload {
     pub(crate) file: NamedTempFile,
     pub(crate) name: String,
     pub(crate) media_type: Option<String>,
 }
 
 #[cfg(test)]
-impl Field {
+impl FormField {
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.value {
-            FieldValue::Text(text) => Some(text),
-            FieldValue::File(_) => None,
+            FormFieldValue::Text(text) => Some(text),
+            FormFieldValue::File(_) => None,
         }
     }
 }
 
 /// Reads a form; `spool` takes the files until they are stored.
-pub(crate) async fn read(
+pub(crate) async fn read_form(
     headers: &HeaderMap,
     body: Body,
     limit: Option<BodyLimit>,
     spool: &Path,
-) -> Result<Vec<Field>> {
+) -> Result<Vec<FormField>> {
     let max = limit.map_or(64 * 1024 * 1024, |limit| limit.0);
-    let body = Body::new(limited(body, max));
+    let body = Body::new(limit_body(body, max));
     let media_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if let Ok(boundary) = multer::parse_boundary(media_type) {
-        return read_multipart(body, boundary, spool).await;
+        return read_multipart_form(body, boundary, spool).await;
     }
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     if !essence.is_empty() && !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         let message =
             "the body must be a form: multipart/form-data or application/x-www-form-urlencoded";
-        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        return Err(RequestFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let bytes = Body::new(limited(body, MAX_TEXT_BYTES.min(max)));
-    let bytes = bytes.collect().await.map_err(|error| broken(&error))?.to_bytes();
-    parse_urlencoded(&bytes)
+    let bytes = Body::new(limit_body(body, MAX_FORM_TEXT_BYTES.min(max)));
+    let bytes = bytes.collect().await.map_err(|error| body_read_failure(&error))?.to_bytes();
+    parse_urlencoded_form(&bytes)
 }
 
-async fn read_multipart(body: Body, boundary: String, spool: &Path) -> Result<Vec<Field>> {
+async fn read_multipart_form(body: Body, boundary: String, spool: &Path) -> Result<Vec<FormField>> {
     let constraints =
         Constraints::new().size_limit(SizeLimit::new().whole_stream(u64::MAX).per_field(u64::MAX));
-    let headers = PartHeaders::default();
-    let stream = headers.bound(body.into_data_stream());
+    let headers = PartHeaderLimit::default();
+    let stream = headers.limit_stream(body.into_data_stream());
     let mut parts = Multipart::with_constraints(stream, boundary, constraints);
     let mut fields = Vec::new();
     let mut texts = Vec::new();
-    let mut text_left = MAX_TEXT_BYTES;
+    let mut text_left = MAX_FORM_TEXT_BYTES;
     let mut files = 0;
     loop {
-        headers.begin();
-        let part = parts.next_field().await.map_err(|error| broken(&error))?;
-        headers.end();
+        headers.begin_header();
+        let part = parts.next_field().await.map_err(|error| body_read_failure(&error))?;
+        headers.end_header();
         let Some(mut part) = part else { break };
-        if fields.len() >= MAX_FIELDS {
-            return Err(Failure::bad_request("the form has too many fields"));
+        if fields.len() >= MAX_FORM_FIELDS {
+            return Err(RequestFailure::bad_request("the form has too many fields"));
         }
         let name = part.name().unwrap_or_default().to_owned();
-        text_left = text_left.checked_sub(name.len() as u64).ok_or_else(too_long)?;
+        text_left = text_left.checked_sub(name.len() as u64).ok_or_else(form_too_long_failure)?;
         let value = match part.file_name().map(str::to_owned) {
             Some(file_name) if !file_name.is_empty() => {
                 files += 1;
-                if files > MAX_FILES {
-                    return Err(Failure::bad_request("the form has too many files"));
+                if files > MAX_FORM_FILES {
+                    return Err(RequestFailure::bad_request("the form has too many files"));
                 }
-                FieldValue::File(read_file(part, file_name, spool).await?)
+                FormFieldValue::File(read_file_part(part, file_name, spool).await?)
             }
             // A file field in which nothing was chosen.
             Some(_) => {
-                while part.chunk().await.map_err(|error| broken(&error))?.is_some() {}
+                while part.chunk().await.map_err(|error| body_read_failure(&error))?.is_some() {}
                 continue;
             }
             None => {
-                let (text, left) = read_text(part, text_left).await?;
+                let (text, left) = read_text_part(part, text_left).await?;
                 text_left = left;
                 texts.push((fields.len(), text));
-                FieldValue::Text(String::new())
+                FormFieldValue::Text(String::new())
             }
         };
-        fields.push(Field { name, value });
+        fields.push(FormField { name, value });
     }
-    decode_texts(fields, texts)
+    decode_form_texts(fields, texts)
 }
 
-fn too_long() -> Failure {
-    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the form's texts are too long")
+fn form_too_long_failure() -> RequestFailure {
+    RequestFailure::new(StatusCode::PAYLOAD_TOO_LARGE, "the form's texts are too long")
 }
 
 /// The bound on what stands before the bytes of a part: the parser keeps it in memory until its end has come.
 #[derive(Debug, Default, Clone)]
-struct PartHeaders(Arc<Mutex<HeaderCount>>);
+struct PartHeaderLimit(Arc<Mutex<PartHeaderCount>>);
 
 #[derive(Debug, Default)]
-struct HeaderCount {
+struct PartHeaderCount {
     /// Whether the parser looks for the begin of a part.
-    is_looking: bool,
+    is_in_header: bool,
     /// The bytes that it has got since.
     bytes: usize,
 }
 
 /// The headers of a part never end.
 #[derive(Debug, thiserror::Error)]
-#[error("a part of the form has more than {MAX_PART_HEADER} bytes of headers")]
-struct PartHeaderTooLong;
+#[error("a part of the form has more than {MAX_PART_HEADER_BYTES} bytes of headers")]
+struct PartHeadersTooLong;
 
-impl PartHeaders {
-    fn begin(&self) {
-        *self.0.lock() = HeaderCount { is_looking: true, bytes: 0 };
+impl PartHeaderLimit {
+    fn begin_header(&self) {
+        *self.0.lock() = PartHeaderCount { is_in_header: true, bytes: 0 };
     }
 
-    fn end(&self) {
-        self.0.lock().is_looking = false;
+    fn end_header(&self) {
+        self.0.lock().is_in_header = false;
     }
 
     /// Counts bytes that the parser asks for.
-    fn count(&self, bytes: usize) -> Result<(), PartHeaderTooLong> {
+    fn count_bytes(&self, bytes: usize) -> Result<(), PartHeadersTooLong> {
         let mut count = self.0.lock();
-        if !count.is_looking {
+        if !count.is_in_header {
             return Ok(());
         }
         // Those that came last may be of the part itself.
-        if count.bytes > MAX_PART_HEADER {
-            return Err(PartHeaderTooLong);
+        if count.bytes > MAX_PART_HEADER_BYTES {
+            return Err(PartHeadersTooLong);
         }
         count.bytes += bytes;
         Ok(())
     }
 
     /// Bounds what the parser gets of a stream, piece by piece: it would take all that has arrived into memory otherwise.
-    fn bound(
+    fn limit_stream(
         &self,
         stream: axum::body::BodyDataStream,
     ) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + use<> {
         let headers = self.clone();
         let counted = stream.map(move |piece| {
             let piece = piece?;
-            headers.count(piece.len()).map_err(axum::Error::new)?;
+            headers.count_bytes(piece.len()).map_err(axum::Error::new)?;
             Ok(piece)
         });
-        PieceByPiece { stream: Box::pin(counted), has_given: false }
+        SingleItemStream { stream: Box::pin(counted), has_yielded: false }
     }
 }
 
 /// A stream that has nothing ready right after each item, so that who takes all that is ready looks at each by itself.
-struct PieceByPiece<S> {
+struct SingleItemStream<S> {
     stream: Pin<Box<S>>,
-    has_given: bool,
+    has_yielded: bool,
 }
 
-impl<S: Stream> Stream for PieceByPiece<S> {
+impl<S: Stream> Stream for SingleItemStream<S> {
     type Item = S::Item;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        if std::mem::take(&mut self.has_given) {
+        if std::mem::take(&mut self.has_yielded) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let next = self.stream.as_mut().poll_next(cx);
-        self.has_given = matches!(next, Poll::Ready(Some(_)));
+        self.has_yielded = matches!(next, Poll::Ready(Some(_)));
         next
     }
 }
 
 /// Puts the texts into their fields, read in the charset that the field `_charset_` names.
-fn decode_texts(mut fields: Vec<Field>, texts: Vec<(usize, Vec<u8>)>) -> Result<Vec<Field>> {
-    let is_charset = |at: &usize| fields.get(*at).is_some_and(|field| field.name == CHARSET);
+fn decode_form_texts(
+    mut fields: Vec<FormField>,
+    texts: Vec<(usize, Vec<u8>)>,
+) -> Result<Vec<FormField>> {
+    let is_charset = |at: &usize| fields.get(*at).is_some_and(|field| field.name == CHARSET_FIELD);
     let charset = texts.iter().find(|(at, _)| is_charset(at)).map(|(_, text)| text.as_slice());
-    let charset = Charset::find(charset)?;
+    let charset = FormCharset::find(charset)?;
     for (at, text) in texts {
         if let Some(field) = fields.get_mut(at) {
-            field.value = FieldValue::Text(charset.decode(text)?);
+            field.value = FormFieldValue::Text(charset.decode(text)?);
         }
     }
     Ok(fields)
 }
 
 /// The field that names the charset of the form.
-const CHARSET: &str = "_charset_";
+const CHARSET_FIELD: &str = "_charset_";
 
 /// How the texts of a form are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Charset {
+enum FormCharset {
     Utf8,
     /// ISO-8859-1 as Java reads it, where each byte is the letter of its number.
     Latin1,
     Other(&'static Encoding),
 }
 
-impl Charset {
+impl FormCharset {
     /// Finds a charset by its name; UTF-8 without one.
     fn find(name: Option<&[u8]>) -> Result<Self> {
         let name = String::from_utf8_lossy(name.unwrap_or(b"utf-8")).trim().to_ascii_lowercase();
@@ -246,7 +249,7 @@ impl Charset {
                 Some(encoding) => Ok(Self::Other(encoding)),
                 None => {
                     let message = format!("`_charset_` names no charset that is known: `{name}`");
-                    Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+                    Err(RequestFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
                 }
             },
         }
@@ -254,26 +257,25 @@ impl Charset {
 
     fn decode(self, bytes: Vec<u8>) -> Result<String> {
         match self {
-            Self::Utf8 => {
-                String::from_utf8(bytes).map_err(|_| Failure::bad_request("the form is not UTF-8"))
-            }
+            Self::Utf8 => String::from_utf8(bytes)
+                .map_err(|_| RequestFailure::bad_request("the form is not UTF-8")),
             Self::Latin1 => Ok(bytes.into_iter().map(char::from).collect()),
             Self::Other(encoding) => encoding
                 .decode_without_bom_handling_and_without_replacement(&bytes)
                 .map(std::borrow::Cow::into_owned)
                 .ok_or_else(|| {
-                    Failure::bad_request(format!("the form is not {}", encoding.name()))
+                    RequestFailure::bad_request(format!("the form is not {}", encoding.name()))
                 }),
         }
     }
 }
 
 /// Reads a text as it arrives, within what is left for texts; returns what is left then.
-async fn read_text(mut part: multer::Field<'_>, left: u64) -> Result<(Vec<u8>, u64)> {
+async fn read_text_part(mut part: multer::Field<'_>, left: u64) -> Result<(Vec<u8>, u64)> {
     let mut bytes = Vec::new();
-    while let Some(piece) = part.chunk().await.map_err(|error| broken(&error))? {
+    while let Some(piece) = part.chunk().await.map_err(|error| body_read_failure(&error))? {
         if (bytes.len() + piece.len()) as u64 > left {
-            return Err(too_long());
+            return Err(form_too_long_failure());
         }
         bytes.extend_from_slice(&piece);
     }
@@ -281,18 +283,22 @@ async fn read_text(mut part: multer::Field<'_>, left: u64) -> Result<(Vec<u8>, u
     Ok((bytes, left))
 }
 
-async fn read_file(mut part: multer::Field<'_>, file_name: String, spool: &Path) -> Result<Upload> {
+async fn read_file_part(
+    mut part: multer::Field<'_>,
+    file_name: String,
+    spool: &Path,
+) -> Result<FormUpload> {
     // Browsers of old sent whole paths.
     let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
     let media_type = part.content_type().map(ToString::to_string);
     let mut file = NamedTempFile::new_in(spool)?;
-    while let Some(piece) = part.chunk().await.map_err(|error| broken(&error))? {
+    while let Some(piece) = part.chunk().await.map_err(|error| body_read_failure(&error))? {
         file = tokio::task::spawn_blocking(move || file.write_all(&piece).map(|()| file)).await??;
     }
-    Ok(Upload { file, name, media_type })
+    Ok(FormUpload { file, name, media_type })
 }
 
-fn parse_urlencoded(bytes: &Bytes) -> Result<Vec<Field>> {
+fn parse_urlencoded_form(bytes: &Bytes) -> Result<Vec<FormField>> {
     let decode = |part: &[u8]| -> Vec<u8> {
         let spaced: Vec<u8> =
             part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
@@ -304,29 +310,35 @@ fn parse_urlencoded(bytes: &Bytes) -> Result<Vec<Field>> {
         (decode(name), decode(value.get(1..).unwrap_or_default()))
     };
     let pairs = bytes.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
-    let pairs: Vec<(Vec<u8>, Vec<u8>)> = pairs.take(MAX_FIELDS + 1).map(split).collect();
-    if pairs.len() > MAX_FIELDS {
-        return Err(Failure::bad_request("the form has too many fields"));
+    let pairs: Vec<(Vec<u8>, Vec<u8>)> = pairs.take(MAX_FORM_FIELDS + 1).map(split).collect();
+    if pairs.len() > MAX_FORM_FIELDS {
+        return Err(RequestFailure::bad_request("the form has too many fields"));
     }
-    let charset = pairs.iter().find(|(name, _)| name == CHARSET.as_bytes());
-    let charset = Charset::find(charset.map(|(_, name)| name.as_slice()))?;
+    let charset = pairs.iter().find(|(name, _)| name == CHARSET_FIELD.as_bytes());
+    let charset = FormCharset::find(charset.map(|(_, name)| name.as_slice()))?;
     let field = |(name, value)| {
-        Ok(Field { name: charset.decode(name)?, value: FieldValue::Text(charset.decode(value)?) })
+        Ok(FormField {
+            name: charset.decode(name)?,
+            value: FormFieldValue::Text(charset.decode(value)?),
+        })
     };
     pairs.into_iter().map(field).collect()
 }
 
 /// Sorts what went wrong while a body was read.
-pub(crate) fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
+pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
-    if causes.any(|cause| cause.is::<PartHeaderTooLong>()) {
-        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, PartHeaderTooLong.to_string())
-    } else if is_too_large(error) {
-        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this server takes")
-    } else if is_stalled(error) {
-        Failure::new(StatusCode::REQUEST_TIMEOUT, "the body stopped arriving")
+    if causes.any(|cause| cause.is::<PartHeadersTooLong>()) {
+        RequestFailure::new(StatusCode::PAYLOAD_TOO_LARGE, PartHeadersTooLong.to_string())
+    } else if is_body_too_large(error) {
+        RequestFailure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is larger than this server takes",
+        )
+    } else if is_body_timeout(error) {
+        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "the body stopped arriving")
     } else {
-        Failure::bad_request(format!("the form cannot be read: {error}"))
+        RequestFailure::bad_request(format!("the form cannot be read: {error}"))
     }
 }
 
@@ -337,18 +349,18 @@ mod tests {
     #[test]
     fn texts_are_read_in_the_charset_of_the_form() {
         let check = |form: &'static [u8], expected: &str| {
-            let fields = parse_urlencoded(&Bytes::from_static(form)).unwrap();
-            let text = |field: &Field| format!("{}={}", field.name, field.text().unwrap());
+            let fields = parse_urlencoded_form(&Bytes::from_static(form)).unwrap();
+            let text = |field: &FormField| format!("{}={}", field.name, field.text().unwrap());
             assert_eq!(fields.iter().map(text).collect::<Vec<_>>().join(" "), expected);
         };
         check(b"a=%C3%BC&b+c=1%2B1", "a=\u{fc} b c=1+1");
         check(b"a=%FC&_charset_=ISO-8859-1", "a=\u{fc} _charset_=ISO-8859-1");
         check(b"a=%C4%E3%BA%C3&_charset_=gbk", "a=你好 _charset_=gbk");
-        let damaged = parse_urlencoded(&Bytes::from_static(b"a=%C4%FF&_charset_=gbk"));
+        let damaged = parse_urlencoded_form(&Bytes::from_static(b"a=%C4%FF&_charset_=gbk"));
         assert!(damaged.is_err());
         check(b"a&=b&&c=", "a= =b c=");
-        assert!(parse_urlencoded(&Bytes::from_static(b"a=%FC")).is_err());
-        let unknown = parse_urlencoded(&Bytes::from_static(b"a=b&_charset_=ebcdic"));
+        assert!(parse_urlencoded_form(&Bytes::from_static(b"a=%FC")).is_err());
+        let unknown = parse_urlencoded_form(&Bytes::from_static(b"a=b&_charset_=ebcdic"));
         assert_eq!(unknown.unwrap_err().status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
 }

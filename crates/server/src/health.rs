@@ -10,106 +10,113 @@ use http::request::Parts;
 use http::{HeaderValue, header};
 use parking_lot::RwLock;
 use serde_json::json;
-use tympan_render::FragmentReport;
-use tympan_render::ledger::Ledger;
-use tympan_web::listen::Peer;
+use tympan_render::FragmentCacheReport;
+use tympan_render::ledger::DependencyLedger;
+use tympan_web::listen::ConnectionPeer;
 use tympan_web::request_histogram::RequestHistogram;
 
-use crate::readiness::{Scope, in_time, report};
-use crate::{Instance, Role};
+use crate::readiness::{ReadinessScope, check_readiness, within_probe_timeout};
+use crate::{Instance, InstanceRole};
 
 /// Answers with the state of every part, in words, and with 503 if one does not do its work.
-pub(crate) async fn health(State(instance): State<Arc<Instance>>) -> Response {
-    answer(&instance, Scope::Everything, Details::Shown).await
+pub(crate) async fn serve_health(State(instance): State<Arc<Instance>>) -> Response {
+    health_response(&instance, ReadinessScope::AllParts, HealthDetails::Shown).await
 }
 
 /// Answers whether requests can be answered, for balancers.
-pub(crate) async fn ready(State(instance): State<Arc<Instance>>) -> Response {
-    answer(&instance, Scope::Requests, Details::Shown).await
+pub(crate) async fn serve_readiness(State(instance): State<Arc<Instance>>) -> Response {
+    health_response(&instance, ReadinessScope::RequestParts, HealthDetails::Shown).await
 }
 
-/// Answers as [`health`] on the main listener, which visitors reach: with the state of every part to this machine and to
+/// Answers as [`serve_health`] on the main listener, which visitors reach: with the state of every part to this machine and to
 /// users of an author, and to everybody else whether the instance is well.
-pub(crate) async fn main_health(
+pub(crate) async fn serve_main_health(
     State(instance): State<Arc<Instance>>,
     request: Request,
 ) -> Response {
-    let details = details_for(&instance, request).await;
-    answer(&instance, Scope::Everything, details).await
+    let details = health_details_for(&instance, request).await;
+    health_response(&instance, ReadinessScope::AllParts, details).await
 }
 
-/// Answers as [`ready`] on the main listener, with details as [`main_health`].
-pub(crate) async fn main_ready(
+/// Answers as [`serve_readiness`] on the main listener, with details as [`serve_main_health`].
+pub(crate) async fn serve_main_readiness(
     State(instance): State<Arc<Instance>>,
     request: Request,
 ) -> Response {
-    let details = details_for(&instance, request).await;
-    answer(&instance, Scope::Requests, details).await
+    let details = health_details_for(&instance, request).await;
+    health_response(&instance, ReadinessScope::RequestParts, details).await
 }
 
 /// Whether an answer about health names the parts and their faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Details {
+enum HealthDetails {
     Shown,
     Hidden,
 }
 
-async fn details_for(instance: &Instance, request: Request) -> Details {
+async fn health_details_for(instance: &Instance, request: Request) -> HealthDetails {
     let (parts, _) = request.into_parts();
-    match is_local(&parts) || is_user_of_author(instance, &parts).await {
-        true => Details::Shown,
-        false => Details::Hidden,
+    match is_local_request(&parts) || is_author_user(instance, &parts).await {
+        true => HealthDetails::Shown,
+        false => HealthDetails::Hidden,
     }
 }
 
 /// Tells whether a request comes from this machine itself. What a proxy on this machine passes on comes from elsewhere.
-fn is_local(parts: &Parts) -> bool {
+fn is_local_request(parts: &Parts) -> bool {
     let is_passed_on = ["via", "forwarded", "x-forwarded-for", "x-real-ip"]
         .iter()
         .any(|name| parts.headers.contains_key(*name));
-    parts.extensions.get::<Peer>().is_some_and(|peer| peer.is_loopback) && !is_passed_on
+    parts.extensions.get::<ConnectionPeer>().is_some_and(|peer| peer.is_loopback) && !is_passed_on
 }
 
-async fn is_user_of_author(instance: &Instance, parts: &Parts) -> bool {
+async fn is_author_user(instance: &Instance, parts: &Parts) -> bool {
     // Health is told in time even where the database of the logins hangs.
-    instance.role == Role::Author
-        && matches!(in_time(instance.identify_watcher(parts)).await, Some(Ok(Some(_))))
+    instance.role == InstanceRole::Author
+        && matches!(
+            within_probe_timeout(instance.identify_monitoring(parts)).await,
+            Some(Ok(Some(_)))
+        )
 }
 
-async fn answer(instance: &Arc<Instance>, scope: Scope, details: Details) -> Response {
-    let report = report(instance, scope).await;
-    let (status, role) = (report.word(), instance.role.name());
+async fn health_response(
+    instance: &Arc<Instance>,
+    scope: ReadinessScope,
+    details: HealthDetails,
+) -> Response {
+    let report = check_readiness(instance, scope).await;
+    let (status, role) = (report.worst_level(), instance.role.name());
     let body = match details {
-        Details::Shown => {
-            let uptime = SystemTime::now().duration_since(instance.started).unwrap_or_default();
+        HealthDetails::Shown => {
+            let uptime = SystemTime::now().duration_since(instance.started_at).unwrap_or_default();
             json!({
                 "status": status,
                 "role": role,
                 "uptime_s": uptime.as_secs(),
-                "checks": report.checks(),
+                "checks": report.checks_json(),
             })
         }
-        Details::Hidden => json!({ "status": status, "role": role }),
+        HealthDetails::Hidden => json!({ "status": status, "role": role }),
     };
     let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
-    (report.status(), no_store, axum::Json(body)).into_response()
+    (report.status_code(), no_store, axum::Json(body)).into_response()
 }
 
-type Check = (&'static str, Option<String>);
+type NamedFault = (&'static str, Option<String>);
 
 /// Checks of what is kept elsewhere, by name. Each tells at once what is wrong.
 #[derive(Default)]
-pub(crate) struct Checks(RwLock<Vec<(&'static str, Source)>>);
+pub(crate) struct ExternalHealthChecks(RwLock<Vec<(&'static str, HealthFaultSource)>>);
 
-type Source = Box<dyn Fn() -> Option<String> + Send + Sync>;
+type HealthFaultSource = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-impl Checks {
-    pub(crate) fn all(&self) -> Vec<Check> {
+impl ExternalHealthChecks {
+    pub(crate) fn current_faults(&self) -> Vec<NamedFault> {
         self.0.read().iter().map(|(name, source)| (*name, source())).collect()
     }
 }
 
-impl std::fmt::Debug for Checks {
+impl std::fmt::Debug for ExternalHealthChecks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Checks")
     }
@@ -117,21 +124,21 @@ impl std::fmt::Debug for Checks {
 
 impl Instance {
     /// Shows in `/health` what `source` says is wrong, under a name of its own. It must answer without waiting.
-    pub fn watch_health(
+    pub fn add_health_check(
         &self,
         name: &'static str,
         source: impl Fn() -> Option<String> + Send + Sync + 'static,
     ) {
-        self.checks.0.write().push((name, Box::new(source)));
+        self.health_checks.0.write().push((name, Box::new(source)));
     }
 }
 
 /// Answers with the counters as Prometheus text.
-pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
+pub(crate) async fn serve_metrics(State(instance): State<Arc<Instance>>) -> Response {
     let role = instance.role.name();
     let mut text = instance.metrics.to_prometheus(role);
-    let dropped = instance.request_log.dropped() + instance.access_log.dropped();
-    let free = instance.work.free();
+    let dropped = instance.request_log.dropped_lines() + instance.access_log.dropped_lines();
+    let free = instance.work_gate.free_permits();
     // Writing to a string cannot fail.
     write!(
         text,
@@ -143,35 +150,43 @@ pub(crate) async fn metrics(State(instance): State<Arc<Instance>>) -> Response {
          tympan_work_permits_free{{role=\"{role}\"}} {free}\n"
     )
     .ok();
-    write_request_times(&mut text, &instance.request_times, role);
-    if let Some(ledger) = &instance.ledger {
-        write_ledger(&mut text, ledger, role);
+    write_latency_metrics(&mut text, &instance.request_latency, role);
+    if let Some(ledger) = &instance.dependency_ledger {
+        write_ledger_metrics(&mut text, ledger, role);
     }
     if let Some(fragments) = instance.renderer.fragments() {
-        write_fragments(&mut text, &fragments.report(0), role);
+        write_fragment_metrics(&mut text, &fragments.report(0), role);
     }
-    text.push_str(&in_time(crate::search::metrics(&instance, role)).await.unwrap_or_default());
-    text.push_str(&in_time(crate::api::job::metrics(&instance, role)).await.unwrap_or_default());
-    text.push_str(&crate::image::metrics(&instance, role));
-    text.push_str(&crate::api::mount::metrics(&instance, role));
-    text.push_str(&crate::pool::metrics(&instance, role));
-    text.push_str(&instance.watched.text(role));
+    text.push_str(
+        &within_probe_timeout(crate::search_health::search_metrics(&instance, role))
+            .await
+            .unwrap_or_default(),
+    );
+    text.push_str(
+        &within_probe_timeout(crate::api::job::job_metrics(&instance, role))
+            .await
+            .unwrap_or_default(),
+    );
+    text.push_str(&crate::image::image_metrics(&instance, role));
+    text.push_str(&crate::api::mount::mount_metrics(&instance, role));
+    text.push_str(&crate::pool::pool_metrics(&instance, role));
+    text.push_str(&instance.external_metrics.metrics_text(role));
     // The folder of open files is read, which may be long under a crowd.
-    let process = tokio::task::spawn_blocking(crate::process::metrics).await;
+    let process = tokio::task::spawn_blocking(crate::process_metrics::process_metrics).await;
     text.push_str(&process.unwrap_or_default());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
 /// Writes how long requests took.
-fn write_request_times(text: &mut String, times: &RequestHistogram, role: &str) {
+fn write_latency_metrics(text: &mut String, times: &RequestHistogram, role: &str) {
     let name = "tympan_request_seconds";
     let about = "Time until the last byte of an answer had left, by method and class of status.";
-    RequestHistogram::write_head(text, name, about);
-    times.write(text, name, &format!("role=\"{role}\""));
+    RequestHistogram::write_metric_head(text, name, about);
+    times.write_metric(text, name, &format!("role=\"{role}\""));
 }
 
 /// Writes what the ledger counts.
-fn write_ledger(text: &mut String, ledger: &Ledger, role: &str) {
+fn write_ledger_metrics(text: &mut String, ledger: &DependencyLedger, role: &str) {
     for (name, help, value) in ledger.counters().all() {
         let name = format!("tympan_ledger_{name}_total");
         // Writing to a string cannot fail.
@@ -181,7 +196,7 @@ fn write_ledger(text: &mut String, ledger: &Ledger, role: &str) {
         )
         .ok();
     }
-    let (urls, dependencies) = ledger.size();
+    let (urls, dependencies) = ledger.url_and_dependency_counts();
     for (name, help, value) in [
         ("urls", "URLs whose dependencies are kept.", urls),
         ("dependencies", "Dependencies of all kept URLs.", dependencies),
@@ -196,8 +211,8 @@ fn write_ledger(text: &mut String, ledger: &Ledger, role: &str) {
 }
 
 /// Writes what the fragment cache counts.
-fn write_fragments(text: &mut String, report: &FragmentReport, role: &str) {
-    let FragmentReport { hits, misses, evicted, removed, regretted, .. } = *report;
+fn write_fragment_metrics(text: &mut String, report: &FragmentCacheReport, role: &str) {
+    let FragmentCacheReport { hits, misses, evicted, removed, ghost_hits: regretted, .. } = *report;
     for (name, help, value) in [
         ("hits", "Components answered from the cache.", hits),
         ("misses", "Components drawn to be kept.", misses),
@@ -223,14 +238,18 @@ fn write_fragments(text: &mut String, report: &FragmentReport, role: &str) {
         "# HELP {name} Components drawn and not kept, by reason.\n# TYPE {name} counter\n"
     )
     .ok();
-    for (why, count) in &report.uncached {
+    for (why, count) in &report.uncached_counts {
         writeln!(text, "{name}{{role=\"{role}\",reason=\"{}\"}} {count}", why.name()).ok();
     }
     for (name, help, value) in [
         ("bytes", "Bytes of all kept fragments.", report.bytes),
         ("max_bytes", "Bytes that they may take: `max_bytes` of `[fragments]`.", report.max_bytes),
-        ("entries", "Kept fragments.", report.entries),
-        ("working_set_bytes", "About how many bytes the site needs at once.", report.working_set),
+        ("entries", "Kept fragments.", report.fragment_count),
+        (
+            "working_set_bytes",
+            "About how many bytes the site needs at once.",
+            report.working_set_bytes,
+        ),
     ] {
         let name = format!("tympan_fragment_{name}");
         write!(

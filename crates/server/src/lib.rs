@@ -11,66 +11,67 @@
 //! Not here: which chunk or blob store is in use; an opened `Repository` comes in.
 
 mod api;
-mod arrived;
 mod author_headers;
+mod author_interface;
+mod change_follower;
+mod companion_request;
+mod component_placement;
 mod dialog;
 mod export;
+mod external_metrics;
 mod failure;
-mod follow;
 mod form;
 mod health;
-mod hot;
+mod hot_response;
 mod image;
+mod incoming_blob;
 mod instance;
-mod interface;
 mod login;
+mod login_throttle;
 mod manager_status;
 mod metrics;
-mod observe;
-mod own_agent;
 mod package;
 mod page;
 mod page_headers;
-mod password;
-mod placed;
+mod page_modification;
+mod password_policy;
 mod pool;
-mod post;
-mod process;
-mod put;
+mod process_metrics;
+mod property_protection;
+mod publish_agent;
 mod query;
 mod query_budget;
 mod readiness;
-mod receive;
+mod replication_receiver;
+mod request_recorder;
+mod resource_put;
 mod route;
-mod search;
+mod search_health;
 mod secret;
-mod settable;
 mod shortcut;
-mod store;
-mod surrogate;
-mod throttle;
+mod sling_post;
+mod store_endpoint;
+mod surrogate_key;
 mod timing;
-mod touch;
-mod visitor;
-mod watched;
-mod wishes;
+mod visitor_form;
 
 pub use api::backup::BackupRun;
-pub use image::{ExportPictures, ImageOptions};
-pub use instance::{Instance, InstanceOptions, Role, Telling, Told};
+pub use image::{ExportImageRenderer, ImageOptions};
+pub use instance::{Instance, InstanceOptions, InstanceRole, TimingAudience, TimingDisclosure};
 pub use login::{
-    AccountMark, Logins, Owner, TokenInfo, TokenScope, TokenTerms, create_user, set_password,
+    AccountMark, LoginTokenScope, Logins, TokenInfo, TokenOwner, TokenTerms, create_user,
+    set_password,
 };
 pub use page_headers::{PageHeaderError, PageHeaders};
-pub use password::check_new_password;
+pub use password_policy::check_new_password;
 pub use pool::PoolState;
 pub use query_budget::QueryBudgets;
-pub use route::{admin_router, router};
-pub use secret::shared_secret;
+pub use route::{admin_router, main_router};
+pub use secret::ensure_shared_secret;
 pub use shortcut::InstanceShortcut;
 
-/// The steps that bring a state database to this room's newest tables; `store::state` runs each once.
-pub const MIGRATIONS: &[&str] = &[
+/// The steps that bring a state database to this room's newest tables; `store_endpoint::state` runs each once.
+pub const SERVER_MIGRATIONS: &[&str] = &[
     "CREATE TABLE login (
         token_hash TEXT PRIMARY KEY,
         kind TEXT NOT NULL,

@@ -1,15 +1,15 @@
 //! Who asks: passwords, session cookies, tokens, and the CSRF token that a cookie needs.
 //!
 //! Users are nodes below `/home/users` (`rep:User`) with an Argon2id hash in `rep:password`. Basic and Bearer credentials
-//! are taken over TLS or loopback alone. Who guesses passwords is slowed down (`throttle`).
+//! are taken over TLS or loopback alone. Who guesses passwords is slowed down (`login_throttle`).
 //!
 //! Invariants
 //! * A token that is stored cannot be read back, and opens nothing for a later user of the same name (`token`); a
 //!   one-time link works once.
-//! * Checking passwords uses at most two threads at a time, whatever arrives, and a bounded queue (`check`).
+//! * Checking passwords uses at most two threads at a time, whatever arrives, and a bounded queue (`password_check`).
 
-mod check;
-mod spare;
+mod memory_session;
+mod password_check;
 mod token;
 
 use std::collections::HashMap;
@@ -26,72 +26,72 @@ use sha2::{Digest, Sha256};
 use sqlx::AnyPool;
 use subtle::ConstantTimeEq;
 use tympan_content::{NodePath, Property, Repository, Session, Value};
-use tympan_web::listen::Peer;
-use tympan_web::network::Network;
+use tympan_web::ip_network::IpNetwork;
+use tympan_web::listen::ConnectionPeer;
 
-pub(crate) use self::check::PasswordAttempt;
-use self::check::{PasswordQueue, TrustedProxies, prove_browser};
-use self::spare::SpareSessions;
-pub use self::token::{AccountMark, Owner, TokenInfo, TokenScope, TokenTerms};
-use self::token::{Kind, TokenHolder, random_token};
-use crate::failure::{Failure, Result};
-use crate::throttle::Throttle;
+use self::memory_session::MemorySessions;
+pub(crate) use self::password_check::PasswordAttempt;
+use self::password_check::{PasswordCheckQueue, TrustedProxies, create_browser_proof};
+pub use self::token::{AccountMark, LoginTokenScope, TokenInfo, TokenOwner, TokenTerms};
+use self::token::{LoginTokenKind, TokenHolder, random_token};
+use crate::failure::{RequestFailure, Result};
+use crate::login_throttle::LoginThrottle;
 
 /// The cookie that holds a session's token.
-pub(crate) const COOKIE: &str = "tympan-login";
+pub(crate) const SESSION_COOKIE: &str = "tympan-login";
 /// The header that repeats the CSRF token.
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
 /// How long a verified Basic password is remembered, by its hash.
-const BASIC_LIFE: Duration = Duration::from_secs(60);
+const BASIC_LOGIN_LIFETIME: Duration = Duration::from_secs(60);
 /// How many verified Basic passwords are remembered.
-const BASIC_MAX: usize = 1000;
+const MAX_BASIC_LOGINS: usize = 1000;
 
 /// The cookie of a browser with which a user has logged in. It is sent to logins alone.
 const BROWSER_COOKIE: &str = "tympan-known";
 /// How long a browser keeps it.
-const BROWSER_LIFE: Duration = Duration::from_secs(180 * 24 * 3600);
+const BROWSER_COOKIE_LIFETIME: Duration = Duration::from_secs(180 * 24 * 3600);
 
 /// A session that a password has begun.
 #[derive(Debug)]
 pub(crate) struct NewSession {
     pub(crate) token: String,
-    pub(crate) identity: Identity,
+    pub(crate) identity: RequestIdentity,
     /// The proof by which the browser shows later that the user has logged in with it.
-    pub(crate) browser: String,
+    pub(crate) browser_proof: String,
 }
 
 /// Who asks, and how they proved it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct RequestIdentity {
     pub(crate) user: String,
     /// The CSRF token that a write must repeat; nothing where the proof is not a cookie.
-    pub(crate) csrf: Option<String>,
+    pub(crate) csrf_token: Option<String>,
     /// Whether a browser may have sent the proof by itself, as it does with Basic credentials that it remembers.
-    pub(crate) is_remembered: bool,
+    pub(crate) is_sent_by_browser: bool,
     /// What may be done with the proof.
-    pub(crate) scope: TokenScope,
+    pub(crate) scope: LoginTokenScope,
 }
 
-impl Identity {
+impl RequestIdentity {
     /// Refuses a token that is for reading.
     pub(crate) fn require_write_scope(&self) -> Result<()> {
         match self.scope {
-            TokenScope::All => Ok(()),
-            TokenScope::Read => {
+            LoginTokenScope::All => Ok(()),
+            LoginTokenScope::Read => {
                 let message = "this token is for reading only; `tympan user token` without `--scope read` makes others";
-                Err(Failure::new(StatusCode::FORBIDDEN, message))
+                Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
             }
-            TokenScope::Monitor => self.require_content_scope(),
+            LoginTokenScope::Monitor => self.require_content_scope(),
         }
     }
 
     /// Refuses a token that is for monitoring.
     pub(crate) fn require_content_scope(&self) -> Result<()> {
         match self.scope {
-            TokenScope::All | TokenScope::Read => Ok(()),
-            TokenScope::Monitor => {
+            LoginTokenScope::All | LoginTokenScope::Read => Ok(()),
+            LoginTokenScope::Monitor => {
                 let message = "this token is for `/health`, `/metrics` and `/manager/status` only; `tympan user token` with another `--scope` makes others";
-                Err(Failure::new(StatusCode::FORBIDDEN, message))
+                Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
             }
         }
     }
@@ -103,33 +103,33 @@ pub(crate) enum SessionUse {
     /// Somebody sent a request.
     Request,
     /// A stream that goes on by itself asks whether the session still lives.
-    Watch,
+    Stream,
 }
 
 /// What counts of an account for logins.
 #[derive(Debug, Clone)]
-struct Account {
+struct LoginAccount {
     /// The hash of the password.
-    hash: String,
+    password_hash: String,
     /// What tells the account from others of its name (`jcr:uuid`).
     identifier: Option<String>,
     created: Option<SystemTime>,
 }
 
 /// Basic credentials that were verified, by the hash of what was stored and sent, and until when they count.
-type Verified = HashMap<[u8; 32], SystemTime>;
+type VerifiedBasicLogins = HashMap<[u8; 32], SystemTime>;
 
 /// The logins of one instance.
 #[derive(Debug, Clone)]
 pub struct Logins {
     pool: AnyPool,
     repository: Repository,
-    passwords: PasswordQueue,
-    session_idle: Duration,
-    proxies: TrustedProxies,
-    basic: Arc<Mutex<Verified>>,
-    throttle: Arc<Throttle>,
-    spare: Arc<SpareSessions>,
+    password_queue: PasswordCheckQueue,
+    session_idle_timeout: Duration,
+    trusted_proxies: TrustedProxies,
+    verified_basic_logins: Arc<Mutex<VerifiedBasicLogins>>,
+    throttle: Arc<LoginThrottle>,
+    memory_sessions: Arc<MemorySessions>,
 }
 
 impl Logins {
@@ -139,26 +139,26 @@ impl Logins {
         Self {
             pool,
             repository,
-            passwords: PasswordQueue::default(),
-            session_idle: token::SESSION_IDLE,
-            proxies: TrustedProxies::new(&[]),
-            basic: Arc::default(),
+            password_queue: PasswordCheckQueue::default(),
+            session_idle_timeout: token::DEFAULT_SESSION_IDLE_TIMEOUT,
+            trusted_proxies: TrustedProxies::new(&[]),
+            verified_basic_logins: Arc::default(),
             throttle: Arc::default(),
-            spare: Arc::default(),
+            memory_sessions: Arc::default(),
         }
     }
 
     /// Ends sessions that were not used for this long.
     #[must_use]
-    pub fn with_session_idle(self, session_idle: Duration) -> Self {
-        Self { session_idle, ..self }
+    pub fn with_session_idle_timeout(self, session_idle: Duration) -> Self {
+        Self { session_idle_timeout: session_idle, ..self }
     }
 
     /// Believes proxies in these networks, beside those on this machine, what they say about the addresses of clients
     /// (`X-Forwarded-For`).
     #[must_use]
-    pub fn with_trusted_proxies(self, networks: &[Network]) -> Self {
-        Self { proxies: TrustedProxies::new(networks), ..self }
+    pub fn with_trusted_proxies(self, networks: &[IpNetwork]) -> Self {
+        Self { trusted_proxies: TrustedProxies::new(networks), ..self }
     }
 
     /// Begins a session for whoever knows the password.
@@ -168,11 +168,11 @@ impl Logins {
         now: SystemTime,
     ) -> Result<NewSession> {
         let wrong =
-            || Failure::new(StatusCode::UNAUTHORIZED, "user name and password do not match");
-        let account = self.verify(attempt, now).await?.ok_or_else(wrong)?;
+            || RequestFailure::new(StatusCode::UNAUTHORIZED, "user name and password do not match");
+        let account = self.verify_password(attempt, now).await?.ok_or_else(wrong)?;
         let (token, identity) = self.begin_session(attempt.user, &account, now).await?;
-        let browser = prove_browser(attempt.user, &account)?;
-        Ok(NewSession { token, identity, browser })
+        let browser = create_browser_proof(attempt.user, &account)?;
+        Ok(NewSession { token, identity, browser_proof: browser })
     }
 
     /// Begins a session for whoever holds a one-time link's token, which is used up.
@@ -180,30 +180,35 @@ impl Logins {
         &self,
         token: &str,
         now: SystemTime,
-    ) -> Result<(String, Identity)> {
-        let (user, account) = self.spend_link(token, now).await?;
+    ) -> Result<(String, RequestIdentity)> {
+        let (user, account) = self.consume_login_link(token, now).await?;
         self.begin_session(&user, &account, now).await
     }
 
     async fn begin_session(
         &self,
         user: &str,
-        account: &Account,
+        account: &LoginAccount,
         now: SystemTime,
-    ) -> Result<(String, Identity)> {
-        let stored = self.issue_for(Kind::Session, user, account, now).await;
-        let token = self.stored_or_spare(stored, (user, account), now)?;
-        let csrf = Some(csrf_of(&token));
+    ) -> Result<(String, RequestIdentity)> {
+        let stored = self.issue_account_token(LoginTokenKind::Session, user, account, now).await;
+        let token = self.stored_or_memory_token(stored, (user, account), now)?;
+        let csrf = Some(csrf_token_of(&token));
         Ok((
             token,
-            Identity { user: user.to_owned(), csrf, is_remembered: false, scope: TokenScope::All },
+            RequestIdentity {
+                user: user.to_owned(),
+                csrf_token: csrf,
+                is_sent_by_browser: false,
+                scope: LoginTokenScope::All,
+            },
         ))
     }
 
     /// Ends the session whose token a cookie holds.
     pub(crate) async fn log_out(&self, headers: &HeaderMap) -> Result<()> {
-        match cookie(headers) {
-            Some(token) => self.end(&token).await,
+        match session_cookie(headers) {
+            Some(token) => self.end_session(&token).await,
             None => Ok(()),
         }
     }
@@ -213,49 +218,58 @@ impl Logins {
     /// Credentials that are wrong are an error, so that nobody takes a typing mistake for an empty site.
     pub(crate) async fn identify(
         &self,
-        (headers, peer): (&HeaderMap, Option<Peer>),
+        (headers, peer): (&HeaderMap, Option<ConnectionPeer>),
         session_use: SessionUse,
         now: SystemTime,
-    ) -> Result<Option<Identity>> {
+    ) -> Result<Option<RequestIdentity>> {
         if let Some(credentials) = headers.get(header::AUTHORIZATION) {
             if !peer.is_some_and(|peer| peer.is_tls || peer.is_loopback) {
                 let message = "credentials are taken over TLS or from this machine only";
-                return Err(Failure::new(StatusCode::FORBIDDEN, message));
+                return Err(RequestFailure::new(StatusCode::FORBIDDEN, message));
             }
-            let wrong = || Failure::new(StatusCode::UNAUTHORIZED, "the credentials are not valid");
+            let wrong =
+                || RequestFailure::new(StatusCode::UNAUTHORIZED, "the credentials are not valid");
             let credentials = credentials.to_str().map_err(|_| wrong())?;
             let holder = match credentials.split_once(' ') {
                 Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => {
-                    let user = self.basic(rest, (headers, peer), now).await?;
-                    user.map(|user| TokenHolder { user, scope: TokenScope::All })
+                    let user = self.identify_basic(rest, (headers, peer), now).await?;
+                    user.map(|user| TokenHolder { user, scope: LoginTokenScope::All })
                 }
                 Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => {
-                    self.holder(rest.trim(), Kind::Token, session_use, now).await?
+                    self.find_token_holder(rest.trim(), LoginTokenKind::Token, session_use, now)
+                        .await?
                 }
                 _ => None,
             };
             let TokenHolder { user, scope } = holder.ok_or_else(wrong)?;
-            let is_remembered = scheme_is_basic(credentials);
-            return Ok(Some(Identity { user, csrf: None, is_remembered, scope }));
+            let is_remembered = is_basic_scheme(credentials);
+            return Ok(Some(RequestIdentity {
+                user,
+                csrf_token: None,
+                is_sent_by_browser: is_remembered,
+                scope,
+            }));
         }
-        let Some(token) = cookie(headers) else { return Ok(None) };
-        let holder = match self.spare_holder(&token, now).await? {
-            Some(user) => Some(TokenHolder { user, scope: TokenScope::All }),
-            None => self.holder(&token, Kind::Session, session_use, now).await?,
+        let Some(token) = session_cookie(headers) else { return Ok(None) };
+        let holder = match self.memory_session_user(&token, now).await? {
+            Some(user) => Some(TokenHolder { user, scope: LoginTokenScope::All }),
+            None => {
+                self.find_token_holder(&token, LoginTokenKind::Session, session_use, now).await?
+            }
         };
-        let csrf = Some(csrf_of(&token));
-        Ok(holder.map(|TokenHolder { user, scope }| Identity {
+        let csrf = Some(csrf_token_of(&token));
+        Ok(holder.map(|TokenHolder { user, scope }| RequestIdentity {
             user,
-            csrf,
-            is_remembered: false,
+            csrf_token: csrf,
+            is_sent_by_browser: false,
             scope,
         }))
     }
 
-    async fn basic(
+    async fn identify_basic(
         &self,
         encoded: &str,
-        (headers, peer): (&HeaderMap, Option<Peer>),
+        (headers, peer): (&HeaderMap, Option<ConnectionPeer>),
         now: SystemTime,
     ) -> Result<Option<String>> {
         let Some(decoded) =
@@ -266,27 +280,27 @@ impl Logins {
         let Some((user, password)) = decoded.split_once(':') else { return Ok(None) };
         let attempt = PasswordAttempt { user, password, headers, peer };
         // The stored hash is part of the key, so that a changed password counts at once.
-        let Some(account) = self.account(user).await? else {
+        let Some(account) = self.read_login_account(user).await? else {
             self.check_password(attempt, now).await?;
             return Ok(None);
         };
-        let key: [u8; 32] = Sha256::digest(format!("{}\n{decoded}", account.hash)).into();
-        if self.basic.lock().get(&key).is_some_and(|until| *until > now) {
+        let key: [u8; 32] = Sha256::digest(format!("{}\n{decoded}", account.password_hash)).into();
+        if self.verified_basic_logins.lock().get(&key).is_some_and(|until| *until > now) {
             return Ok(Some(user.to_owned()));
         }
         if !self.check_password(attempt, now).await? {
             return Ok(None);
         }
-        let mut known = self.basic.lock();
+        let mut known = self.verified_basic_logins.lock();
         known.retain(|_, until| *until > now);
-        if known.len() < BASIC_MAX {
-            known.insert(key, now + BASIC_LIFE);
+        if known.len() < MAX_BASIC_LOGINS {
+            known.insert(key, now + BASIC_LOGIN_LIFETIME);
         }
         Ok(Some(user.to_owned()))
     }
 
     /// Returns what counts of a user's account for logins; nothing for whoever may not log in.
-    async fn account(&self, user: &str) -> Result<Option<Account>> {
+    async fn read_login_account(&self, user: &str) -> Result<Option<LoginAccount>> {
         let (repository, user) = (self.repository.clone(), user.to_owned());
         Ok(tokio::task::spawn_blocking(move || read_account(&repository, &user)).await??)
     }
@@ -294,19 +308,22 @@ impl Logins {
     /// Tells whether a password is right, unless too many were wrong before.
     ///
     /// # Errors
-    /// As [`Logins::verify`].
+    /// As [`Logins::verify_password`].
     pub(crate) async fn check_password(
         &self,
         attempt: PasswordAttempt<'_>,
         now: SystemTime,
     ) -> Result<bool> {
-        Ok(self.verify(attempt, now).await?.is_some())
+        Ok(self.verify_password(attempt, now).await?.is_some())
     }
 }
 
 /// Reads what counts of a user's account for logins; nothing for whoever may not log in.
-fn read_account(repository: &Repository, user: &str) -> tympan_content::Result<Option<Account>> {
-    if !repository.may_log_in(user)? {
+fn read_account(
+    repository: &Repository,
+    user: &str,
+) -> tympan_content::Result<Option<LoginAccount>> {
+    if !repository.can_log_in(user)? {
         return Ok(None);
     }
     let Some(path) = repository.account_path(user)? else { return Ok(None) };
@@ -318,7 +335,7 @@ fn read_account(repository: &Repository, user: &str) -> tympan_content::Result<O
     };
     let identifier = node.text("jcr:uuid").filter(|identifier| !identifier.is_empty());
     let hash = node.text("rep:password");
-    Ok(hash.map(|hash| Account { hash, identifier, created }))
+    Ok(hash.map(|hash| LoginAccount { password_hash: hash, identifier, created }))
 }
 
 /// Adds a user whom a password identifies.
@@ -356,13 +373,13 @@ pub fn set_password(
     user: &str,
     password: &str,
 ) -> tympan_content::Result<()> {
-    let path = session.account(user)?;
+    let path = session.account_path(user)?;
     let hash = hash_password(&path, password)?;
     session.set_property(&path, "rep:password", Property::text(hash))
 }
 
 fn hash_password(path: &NodePath, password: &str) -> tympan_content::Result<String> {
-    let failed = |reason| tympan_content::Error::Refused {
+    let failed = |reason| tympan_content::Error::InvalidEdit {
         action: "set the password of",
         path: path.clone(),
         reason,
@@ -374,47 +391,50 @@ fn hash_password(path: &NodePath, password: &str) -> tympan_content::Result<Stri
 }
 
 /// Checks that a write which a browser could be tricked into repeats the CSRF token.
-pub(crate) fn check_csrf(identity: &Identity, given: Option<&str>) -> Result<()> {
-    let Some(expected) = &identity.csrf else { return Ok(()) };
+pub(crate) fn check_csrf_token(identity: &RequestIdentity, given: Option<&str>) -> Result<()> {
+    let Some(expected) = &identity.csrf_token else { return Ok(()) };
     let is_right =
         given.is_some_and(|given| bool::from(given.as_bytes().ct_eq(expected.as_bytes())));
     if is_right {
         Ok(())
     } else {
         let message = "the CSRF token is missing or wrong; send the one of `/api/v1/me` in the header X-CSRF-Token";
-        Err(Failure::new(StatusCode::FORBIDDEN, message))
+        Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
     }
 }
 
 /// Refuses a write that another site made a browser send with credentials which it remembers.
-pub(crate) fn check_origin(identity: &Identity, headers: &HeaderMap) -> Result<()> {
+pub(crate) fn check_request_origin(identity: &RequestIdentity, headers: &HeaderMap) -> Result<()> {
     let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
     let is_foreign_fetch =
         text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
     let host = text("host").unwrap_or_default();
     let is_foreign_origin = text("origin")
         .is_some_and(|origin| origin.split_once("://").map(|(_, rest)| rest) != Some(host));
-    if identity.is_remembered && (is_foreign_fetch || is_foreign_origin) {
-        return Err(Failure::new(StatusCode::FORBIDDEN, "this write comes from another site"));
+    if identity.is_sent_by_browser && (is_foreign_fetch || is_foreign_origin) {
+        return Err(RequestFailure::new(
+            StatusCode::FORBIDDEN,
+            "this write comes from another site",
+        ));
     }
     Ok(())
 }
 
-fn scheme_is_basic(credentials: &str) -> bool {
+fn is_basic_scheme(credentials: &str) -> bool {
     credentials.split_once(' ').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"))
 }
 
 /// Tells whether a request comes with something that may prove who asks.
-pub(crate) fn has_session(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::AUTHORIZATION) || cookie(headers).is_some()
+pub(crate) fn has_credentials(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) || session_cookie(headers).is_some()
 }
 
 /// Returns the session token in the request's cookies.
-fn cookie(headers: &HeaderMap) -> Option<String> {
-    cookie_named(headers, COOKIE)
+fn session_cookie(headers: &HeaderMap) -> Option<String> {
+    find_cookie(headers, SESSION_COOKIE)
 }
 
-fn cookie_named(headers: &HeaderMap, name: &str) -> Option<String> {
+fn find_cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     cookies
         .flat_map(|cookies| cookies.split(';'))
@@ -422,30 +442,30 @@ fn cookie_named(headers: &HeaderMap, name: &str) -> Option<String> {
 }
 
 /// Returns the `Set-Cookie` value that begins a session, or ends it without a token.
-pub(crate) fn set_cookie(token: Option<&str>, is_tls: bool) -> String {
+pub(crate) fn session_set_cookie(token: Option<&str>, is_tls: bool) -> String {
     let secure = if is_tls { "; Secure" } else { "" };
     match token {
-        Some(token) => format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax{secure}"),
-        None => format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0{secure}"),
+        Some(token) => format!("{SESSION_COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax{secure}"),
+        None => format!("{SESSION_COOKIE}=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0{secure}"),
     }
 }
 
 /// Returns the `Set-Cookie` value by which a browser proves later that its user has logged in with it.
-pub(crate) fn set_browser_cookie(proof: &str, is_tls: bool) -> String {
+pub(crate) fn browser_set_cookie(proof: &str, is_tls: bool) -> String {
     let secure = if is_tls { "; Secure" } else { "" };
-    let life = BROWSER_LIFE.as_secs();
+    let life = BROWSER_COOKIE_LIFETIME.as_secs();
     format!("{BROWSER_COOKIE}={proof}; Path=/login; HttpOnly; SameSite=Lax; Max-Age={life}{secure}")
 }
 
-fn csrf_of(token: &str) -> String {
-    hash_of(&format!("csrf {token}"))
+fn csrf_token_of(token: &str) -> String {
+    hash_text(&format!("csrf {token}"))
 }
 
-fn hash_of(text: &str) -> String {
-    hex(&Sha256::digest(text))
+fn hash_text(text: &str) -> String {
+    to_hex(&Sha256::digest(text))
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string cannot fail.
         write!(text, "{byte:02x}").ok();
@@ -453,7 +473,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn seconds(time: SystemTime) -> i64 {
+fn to_unix_seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

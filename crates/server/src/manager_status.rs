@@ -21,17 +21,17 @@ use crate::{Instance, api};
 
 /// What all requests together took.
 #[derive(Debug, Default)]
-pub(crate) struct RequestSums {
-    micros: AtomicU64,
+pub(crate) struct RequestTotals {
+    total_micros: AtomicU64,
     longest_micros: AtomicU64,
     bytes_sent: AtomicU64,
 }
 
-impl RequestSums {
+impl RequestTotals {
     /// Counts a request whose answer has left.
-    pub(crate) fn note(&self, elapsed: Duration, bytes_sent: u64) {
+    pub(crate) fn record_request(&self, elapsed: Duration, bytes_sent: u64) {
         let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        self.micros.fetch_add(micros, Ordering::Relaxed);
+        self.total_micros.fetch_add(micros, Ordering::Relaxed);
         self.longest_micros.fetch_max(micros, Ordering::Relaxed);
         self.bytes_sent.fetch_add(bytes_sent, Ordering::Relaxed);
     }
@@ -43,7 +43,7 @@ struct ManagerStatus {
     memory_bytes: u64,
     max_memory_bytes: u64,
     role: &'static str,
-    work: PoolState,
+    work_pool: PoolState,
     longest_ms: u64,
     processing_ms: u64,
     requests: u64,
@@ -52,20 +52,20 @@ struct ManagerStatus {
 }
 
 impl ManagerStatus {
-    fn of(instance: &Instance) -> Self {
-        let sums = &instance.request_sums;
+    fn read_from(instance: &Instance) -> Self {
+        let sums = &instance.request_totals;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let kilobytes = |file: &str, name: &str| {
             let text = std::fs::read_to_string(file).unwrap_or_default();
-            crate::process::field(&text, name).map_or(0, |value| value as u64 * 1024)
+            crate::process_metrics::parse_field(&text, name).map_or(0, |value| value as u64 * 1024)
         };
         Self {
             memory_bytes: kilobytes("/proc/self/status", "VmRSS:"),
             max_memory_bytes: kilobytes("/proc/meminfo", "MemTotal:"),
             role: instance.role.name(),
-            work: crate::pool::work(instance),
+            work_pool: crate::pool::work_pool_state(instance),
             longest_ms: read(&sums.longest_micros) / 1000,
-            processing_ms: read(&sums.micros) / 1000,
+            processing_ms: read(&sums.total_micros) / 1000,
             requests: read(&instance.metrics.requests),
             errors: read(&instance.metrics.server_errors),
             bytes_sent: read(&sums.bytes_sent),
@@ -73,16 +73,16 @@ impl ManagerStatus {
     }
 
     /// The figures by the element and the attribute that Tomcat has for them.
-    fn figures(&self) -> [(&'static str, Vec<(&'static str, u64)>); 3] {
+    fn status_attributes(&self) -> [(&'static str, Vec<(&'static str, u64)>); 3] {
         let memory = vec![
             ("free", 0),
             ("total", self.memory_bytes),
             ("max", self.max_memory_bytes.max(self.memory_bytes)),
         ];
         let threads = vec![
-            ("maxThreads", self.work.limit),
-            ("currentThreadCount", self.work.in_use + self.work.idle),
-            ("currentThreadsBusy", self.work.in_use),
+            ("maxThreads", self.work_pool.limit),
+            ("currentThreadCount", self.work_pool.in_use + self.work_pool.idle),
+            ("currentThreadsBusy", self.work_pool.in_use),
         ];
         let requests = vec![
             ("maxTime", self.longest_ms),
@@ -95,7 +95,7 @@ impl ManagerStatus {
     }
 
     fn to_xml(&self) -> String {
-        let [memory, threads, requests] = self.figures().map(|(name, figures)| {
+        let [memory, threads, requests] = self.status_attributes().map(|(name, figures)| {
             let attributes: String =
                 figures.iter().map(|(name, value)| format!(" {name}=\"{value}\"")).collect();
             format!("<{name}{attributes}/>")
@@ -108,7 +108,7 @@ impl ManagerStatus {
     }
 
     fn to_json(&self) -> serde_json::Value {
-        let [memory, threads, requests] = self.figures().map(|(_, figures)| {
+        let [memory, threads, requests] = self.status_attributes().map(|(_, figures)| {
             let figures = figures.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
             serde_json::Value::Object(figures.collect())
         });
@@ -121,7 +121,7 @@ impl ManagerStatus {
     }
 
     fn to_html(&self) -> String {
-        let figures = self.figures();
+        let figures = self.status_attributes();
         let rows: String = figures
             .iter()
             .flat_map(|(element, figures)| {
@@ -140,12 +140,12 @@ impl ManagerStatus {
 }
 
 /// Answers where nobody else can ask.
-pub(crate) async fn status(
+pub(crate) async fn serve_status(
     State(instance): State<Arc<Instance>>,
     Query(wishes): Query<HashMap<String, String>>,
 ) -> Response {
     let has = |name: &str| wishes.get(name).is_some_and(|value| value == "true");
-    let status = ManagerStatus::of(&instance);
+    let status = ManagerStatus::read_from(&instance);
     if has("XML") {
         ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], status.to_xml()).into_response()
     } else if has("JSON") {
@@ -156,12 +156,12 @@ pub(crate) async fn status(
 }
 
 /// Answers those who look after the instance.
-pub(crate) async fn status_for_watchers(
+pub(crate) async fn serve_status_for_monitoring(
     state: State<Arc<Instance>>,
     wishes: Query<HashMap<String, String>>,
-    _: api::Watcher,
+    _: api::MonitoringIdentity,
 ) -> Response {
-    status(state, wishes).await
+    serve_status(state, wishes).await
 }
 
 #[cfg(test)]
@@ -170,17 +170,17 @@ mod tests {
 
     #[test]
     fn monitors_of_tomcat_find_their_figures() {
-        let sums = RequestSums::default();
-        sums.note(Duration::from_millis(30), 1000);
-        sums.note(Duration::from_millis(12), 24);
+        let sums = RequestTotals::default();
+        sums.record_request(Duration::from_millis(30), 1000);
+        sums.record_request(Duration::from_millis(12), 24);
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let status = ManagerStatus {
             memory_bytes: 200,
             max_memory_bytes: 1000,
             role: "publish",
-            work: PoolState { in_use: 2, idle: 6, limit: 8, ..PoolState::default() },
+            work_pool: PoolState { in_use: 2, idle: 6, limit: 8, ..PoolState::default() },
             longest_ms: read(&sums.longest_micros) / 1000,
-            processing_ms: read(&sums.micros) / 1000,
+            processing_ms: read(&sums.total_micros) / 1000,
             requests: 2,
             errors: 1,
             bytes_sent: read(&sums.bytes_sent),

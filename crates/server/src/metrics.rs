@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
@@ -74,16 +74,16 @@ counters! {
 }
 
 /// Adds one.
-pub(crate) fn count(counter: &AtomicU64) {
+pub(crate) fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Metrics {
     /// Counts a login that was refused, by the reason.
-    pub(crate) fn count_failed_login(&self, failure: &Failure) {
+    pub(crate) fn count_failed_login(&self, failure: &RequestFailure) {
         match failure.status {
-            StatusCode::TOO_MANY_REQUESTS => count(&self.throttled_logins),
-            StatusCode::UNAUTHORIZED => count(&self.failed_logins),
+            StatusCode::TOO_MANY_REQUESTS => increment(&self.throttled_logins),
+            StatusCode::UNAUTHORIZED => increment(&self.failed_logins),
             _ => {}
         }
     }

@@ -22,97 +22,103 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use tempfile::NamedTempFile;
-use tympan_content::package::build::{Manifest, write};
+use tympan_content::package::build::{PackageManifest, write_package};
 use tympan_content::package::{
-    ChangedNode, DependencyRule, Difference, Filter, IfExists, InstallOptions, InstallReport,
-    Installation, Limits, Package, PackageId, Stamp, StoredPackage, Uninstalled,
+    AuditStamp, ChangedNode, ContentDifference, ContentPackage, DependencyRule, IfPackageExists,
+    InstallOptions, InstallReport, PackageFilter, PackageId, PackageInstallation, PackageLimits,
+    StoredPackage, UninstallReport,
 };
 use tympan_content::{BlobContent, NodePath, Privileges, Session, Snapshot, Viewer};
-use tympan_web::limit::{BodyLimit, is_stalled, is_too_large, limited};
-use tympan_web::read_body::from_reader;
+use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
+use tympan_web::reader_body::body_from_reader;
 
-use crate::failure::{Failure, Result};
-use crate::form::{self, FieldValue};
-use crate::login::{Identity, check_origin};
-use crate::metrics::count;
+use crate::failure::{RequestFailure, Result};
+use crate::form::{self, FormFieldValue};
+use crate::login::{RequestIdentity, check_request_origin};
+use crate::metrics::increment;
 use crate::{Instance, api};
 
 /// How often an installation is tried while others commit.
-const ATTEMPTS: usize = 3;
+const MAX_INSTALL_ATTEMPTS: usize = 3;
 
-type Parameters = HashMap<String, String>;
+type PackageParameters = HashMap<String, String>;
 
 /// Returns the routes of AEM's package manager.
-pub(crate) fn routes() -> Router<Arc<Instance>> {
-    crx::routes()
+pub(crate) fn package_routes() -> Router<Arc<Instance>> {
+    crx::crx_routes()
 }
 
 /// Tells who asks, and refuses a write that another site made a browser send.
-async fn require_user(instance: &Instance, parts: &Parts) -> Result<Identity> {
+async fn require_user(instance: &Instance, parts: &Parts) -> Result<RequestIdentity> {
     let identity = api::require_user(instance, parts).await?;
     if !matches!(parts.method, Method::GET | Method::HEAD) {
-        check_origin(&identity, &parts.headers)?;
+        check_request_origin(&identity, &parts.headers)?;
     }
     Ok(identity)
 }
 
-pub(crate) fn stamp(viewer: &Viewer) -> Stamp {
-    Stamp { user: viewer.name().to_owned(), at: SystemTime::now() }
+pub(crate) fn audit_stamp(viewer: &Viewer) -> AuditStamp {
+    AuditStamp { user: viewer.name().to_owned(), time: SystemTime::now() }
 }
 
-fn is_true(parameters: &Parameters, name: &str) -> bool {
+fn is_parameter_true(parameters: &PackageParameters, name: &str) -> bool {
     parameters.get(name).is_some_and(|value| value == "true" || value == "1" || value == "on")
 }
 
 /// Finds a stored package that a viewer may read.
-pub(crate) fn find(instance: &Instance, viewer: &Viewer, id: &PackageId) -> Result<StoredPackage> {
-    let missing = || Failure::new(StatusCode::NOT_FOUND, format!("there is no package `{id}`"));
-    let seen = instance.repository.snapshot()?.seen_by(viewer);
-    seen.find_package(id)?.ok_or_else(missing)
+pub(crate) fn find_package(
+    instance: &Instance,
+    viewer: &Viewer,
+    id: &PackageId,
+) -> Result<StoredPackage> {
+    let missing =
+        || RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no package `{id}`"));
+    let seen = instance.repository.snapshot()?.as_viewer(viewer);
+    seen.find_stored_package(id)?.ok_or_else(missing)
 }
 
 /// Builds a package of what a filter names, as far as a viewer may read, and sends it. It is not stored.
-pub(crate) fn build(
+pub(crate) fn build_package_response(
     instance: &Instance,
     viewer: &Viewer,
     id: PackageId,
     filter: &[u8],
 ) -> Result<Response> {
-    let filter = Filter::parse("filter.xml", filter)?;
-    let mut file = tempfile::tempfile_in(&instance.spool)?;
+    let filter = PackageFilter::parse("filter.xml", filter)?;
+    let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     let name = id.file_name();
-    let seen = instance.repository.snapshot()?.seen_by(viewer);
-    let manifest = Manifest::of(&seen, id, filter)?;
-    write(&mut file, &manifest, &seen)?;
-    crate::page::check_failure(&seen)?;
+    let seen = instance.repository.snapshot()?.as_viewer(viewer);
+    let manifest = PackageManifest::from_snapshot(&seen, id, filter)?;
+    write_package(&mut file, &manifest, &seen)?;
+    crate::page::check_snapshot_failure(&seen)?;
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(0))?;
-    Ok(zip_response(Body::new(from_reader(file, length)), length, &name))
+    Ok(zip_response(Body::new(body_from_reader(file, length)), length, &name))
 }
 
 /// Tells what installing a package would change, as far as a viewer may read.
-fn try_opened<R: std::io::Read + Seek>(
+fn package_difference<R: std::io::Read + Seek>(
     instance: &Instance,
     viewer: &Viewer,
-    package: &mut Package<R>,
+    package: &mut ContentPackage<R>,
     options: &InstallOptions,
-) -> Result<Difference> {
-    let mut session = instance.repository.session_of(viewer)?;
+) -> Result<ContentDifference> {
+    let mut session = instance.repository.session_as(viewer)?;
     let before = session.snapshot()?;
-    let (mut difference, _) = session.try_package(package, options)?;
+    let (mut difference, _) = session.preview_package(package, options)?;
     if !instance.is_administrator(viewer)? {
         let after = session.snapshot()?;
         let mut shown = Vec::new();
         for node in difference.nodes {
-            shown.extend(seen_change(&before, &after, node)?);
+            shown.extend(visible_change(&before, &after, node)?);
         }
-        difference = Difference { nodes: shown };
+        difference = ContentDifference { nodes: shown };
     }
     Ok(difference)
 }
 
 /// Leaves of a change what is seen before or after it.
-fn seen_change(
+fn visible_change(
     before: &Snapshot,
     after: &Snapshot,
     mut change: ChangedNode,
@@ -132,7 +138,11 @@ fn seen_change(
 }
 
 /// Sends the file of a stored package.
-pub(crate) fn send(instance: &Instance, stored: &StoredPackage, is_head: bool) -> Result<Response> {
+pub(crate) fn send_package(
+    instance: &Instance,
+    stored: &StoredPackage,
+    is_head: bool,
+) -> Result<Response> {
     let name = stored.id.file_name();
     if is_head {
         return Ok(zip_response(Body::empty(), stored.size, &name));
@@ -142,7 +152,7 @@ pub(crate) fn send(instance: &Instance, stored: &StoredPackage, is_head: bool) -
     let content = content.ok_or(tympan_content::Error::BlobMissing(stored.data))?;
     let body = match content {
         BlobContent::Bytes(bytes) => Body::from(bytes),
-        BlobContent::File { file, length } => Body::new(from_reader(file, length)),
+        BlobContent::File { file, length } => Body::new(body_from_reader(file, length)),
     };
     Ok(zip_response(body, stored.size, &name))
 }
@@ -160,85 +170,86 @@ fn zip_response(body: Body, length: u64, name: &str) -> Response {
 }
 
 /// Does something in a session of its own, again while others commit what it touches.
-fn attempt<T>(
+fn retry_commit<T>(
     instance: &Instance,
     viewer: &Viewer,
     mut work: impl FnMut(&mut Session) -> tympan_content::Result<T>,
 ) -> Result<T> {
-    for _ in 1..ATTEMPTS {
-        match work(&mut instance.repository.session_of(viewer)?) {
+    for _ in 1..MAX_INSTALL_ATTEMPTS {
+        match work(&mut instance.repository.session_as(viewer)?) {
             Err(tympan_content::Error::Conflicts(_)) => {}
             Err(error) => return Err(error.into()),
             Ok(done) => return Ok(done),
         }
     }
-    Ok(work(&mut instance.repository.session_of(viewer)?)?)
+    Ok(work(&mut instance.repository.session_as(viewer)?)?)
 }
 
-pub(crate) fn install_stored(
+pub(crate) fn install_stored_package(
     instance: &Instance,
     viewer: &Viewer,
     stored: &StoredPackage,
     options: &InstallOptions,
 ) -> Result<InstallReport> {
-    let stamp = stamp(viewer);
-    let report = attempt(instance, viewer, |session| {
-        let how = Installation { options, stamp: &stamp, progress: &mut |_| {} };
+    let stamp = audit_stamp(viewer);
+    let report = retry_commit(instance, viewer, |session| {
+        let how = PackageInstallation { options, stamp: &stamp, on_progress: &mut |_| {} };
         session.install_package(&stored.path, how)
     })?;
-    count(&instance.metrics.commits);
+    increment(&instance.metrics.commits);
     Ok(report)
 }
 
-pub(crate) fn uninstall_stored(
+pub(crate) fn uninstall_stored_package(
     instance: &Instance,
     viewer: &Viewer,
     stored: &StoredPackage,
     is_forced: bool,
-) -> Result<Uninstalled> {
+) -> Result<UninstallReport> {
     let rule = if is_forced { DependencyRule::Ignore } else { DependencyRule::Required };
-    let stamp = stamp(viewer);
-    let done =
-        attempt(instance, viewer, |session| session.uninstall_package(&stored.path, rule, &stamp))?;
-    count(&instance.metrics.commits);
+    let stamp = audit_stamp(viewer);
+    let done = retry_commit(instance, viewer, |session| {
+        session.uninstall_package(&stored.path, rule, &stamp)
+    })?;
+    increment(&instance.metrics.commits);
     Ok(done)
 }
 
 /// Removes the file of a stored package; its content stays.
-pub(crate) fn remove_stored(
+pub(crate) fn remove_stored_package(
     instance: &Instance,
     viewer: &Viewer,
     stored: &StoredPackage,
 ) -> Result<()> {
-    let mut session = instance.repository.session_of(viewer)?;
-    session.remove_package(&stored.path, &stamp(viewer))?;
-    count(&instance.metrics.commits);
+    let mut session = instance.repository.session_as(viewer)?;
+    session.remove_package(&stored.path, &audit_stamp(viewer))?;
+    increment(&instance.metrics.commits);
     Ok(())
 }
 
 /// A package file that arrived, in the spool folder.
-pub(crate) struct Received {
+pub(crate) struct ReceivedPackage {
     file: NamedTempFile,
     /// What messages call it.
     name: String,
 }
 
-impl Received {
-    fn open(&mut self) -> Result<Package<BufReader<File>>> {
+impl ReceivedPackage {
+    fn open(&mut self) -> Result<ContentPackage<BufReader<File>>> {
         let file = BufReader::new(self.file.reopen()?);
-        Ok(Package::read(file, &self.name, &Limits::default())?)
+        Ok(ContentPackage::read(file, &self.name, &PackageLimits::default())?)
     }
 
     /// Refuses whoever may not store packages where this one goes, before it is half done.
-    fn require_place(&mut self, instance: &Instance, viewer: &Viewer) -> Result<()> {
+    fn require_storable(&mut self, instance: &Instance, viewer: &Viewer) -> Result<()> {
         let path = self.open()?.id().path()?;
-        let seen = instance.repository.snapshot()?.seen_by(viewer);
+        let seen = instance.repository.snapshot()?.as_viewer(viewer);
         let folder = path.parent().unwrap_or_else(NodePath::root);
         for (path, wanted, privilege) in [
             (folder, Privileges::ADD_CHILD_NODES, "jcr:addChildNodes"),
             (path, Privileges::READ, "jcr:read"),
         ] {
-            if !seen.allows(&path, wanted)? {
+            if !seen.has_privileges(&path, wanted)? {
                 return Err(tympan_content::Error::AccessDenied { path, privilege }.into());
             }
         }
@@ -246,8 +257,12 @@ impl Received {
     }
 
     /// Tells what installing it would change.
-    pub(crate) fn difference(mut self, instance: &Instance, viewer: &Viewer) -> Result<Difference> {
-        try_opened(instance, viewer, &mut self.open()?, &InstallOptions::default())
+    pub(crate) fn difference(
+        mut self,
+        instance: &Instance,
+        viewer: &Viewer,
+    ) -> Result<ContentDifference> {
+        package_difference(instance, viewer, &mut self.open()?, &InstallOptions::default())
     }
 
     /// Stores the package.
@@ -255,16 +270,16 @@ impl Received {
         mut self,
         instance: &Instance,
         viewer: &Viewer,
-        if_exists: IfExists,
+        if_exists: IfPackageExists,
     ) -> Result<StoredPackage> {
-        self.require_place(instance, viewer)?;
-        let stamp = stamp(viewer);
-        let mut session = instance.repository.session_of(viewer)?;
+        self.require_storable(instance, viewer)?;
+        let stamp = audit_stamp(viewer);
+        let mut session = instance.repository.session_as(viewer)?;
         let file = self.file.as_file_mut();
         file.seek(SeekFrom::Start(0))?;
         let stored = session.store_package(file, &self.name, if_exists, &stamp)?;
-        session.commit(&format!("store package {}", stored.id), stamp.at)?;
-        count(&instance.metrics.commits);
+        session.commit(&format!("store package {}", stored.id), stamp.time)?;
+        increment(&instance.metrics.commits);
         Ok(stored)
     }
 
@@ -275,56 +290,62 @@ impl Received {
         viewer: &Viewer,
         options: &InstallOptions,
     ) -> Result<InstallReport> {
-        let stamp = stamp(viewer);
-        self.require_place(instance, viewer)?;
+        let stamp = audit_stamp(viewer);
+        self.require_storable(instance, viewer)?;
         let mut package = self.open()?;
         let mut bytes = self.file.reopen()?;
-        let report = attempt(instance, viewer, |session| {
+        let report = retry_commit(instance, viewer, |session| {
             let rewound = bytes.seek(SeekFrom::Start(0));
             rewound.map_err(|source| tympan_content::Error::Read {
-                what: "the package".into(),
+                input_name: "the package".into(),
                 source,
             })?;
-            let how = Installation { options, stamp: &stamp, progress: &mut |_| {} };
-            session.install_file(&mut package, &mut bytes, how)
+            let how = PackageInstallation { options, stamp: &stamp, on_progress: &mut |_| {} };
+            session.install_package_file(&mut package, &mut bytes, how)
         })?;
-        count(&instance.metrics.commits);
+        increment(&instance.metrics.commits);
         Ok(report)
     }
 }
 
 /// Takes a package file from a request: the body itself, or a file in a form.
-pub(crate) async fn receive(
+pub(crate) async fn receive_package(
     instance: &Instance,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Received> {
+) -> Result<ReceivedPackage> {
     // The body comes with its limit.
     let limit = None;
     let media_type = headers.get(header::CONTENT_TYPE);
     let media_type = media_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !media_type.starts_with("multipart/") {
-        let file = spool(instance, body, limit).await?;
-        return Ok(Received { file, name: "the package".into() });
+        let file = spool_body(instance, body, limit).await?;
+        return Ok(ReceivedPackage { file, name: "the package".into() });
     }
-    received_form(form::read(headers, body, limit, &instance.spool).await?)
-        .ok_or_else(|| Failure::bad_request("the form holds no package file"))
+    package_from_form(form::read_form(headers, body, limit, &instance.spool_folder).await?)
+        .ok_or_else(|| RequestFailure::bad_request("the form holds no package file"))
 }
 
 /// Finds the package in a form: its first file.
-fn received_form(form: Vec<form::Field>) -> Option<Received> {
+fn package_from_form(form: Vec<form::FormField>) -> Option<ReceivedPackage> {
     form.into_iter().find_map(|field| match field.value {
-        FieldValue::File(upload) => Some(Received { file: upload.file, name: upload.name }),
-        FieldValue::Text(_) => None,
+        FormFieldValue::File(upload) => {
+            Some(ReceivedPackage { file: upload.file, name: upload.name })
+        }
+        FormFieldValue::Text(_) => None,
     })
 }
 
 /// Writes a body to a file as it arrives.
-async fn spool(instance: &Instance, body: Body, limit: Option<BodyLimit>) -> Result<NamedTempFile> {
-    let mut body = limited(body, limit.map_or(u64::MAX, |limit| limit.0));
-    let mut file = NamedTempFile::new_in(&instance.spool)?;
+async fn spool_body(
+    instance: &Instance,
+    body: Body,
+    limit: Option<BodyLimit>,
+) -> Result<NamedTempFile> {
+    let mut body = limit_body(body, limit.map_or(u64::MAX, |limit| limit.0));
+    let mut file = NamedTempFile::new_in(&instance.spool_folder)?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| broken(&*error))?;
+        let frame = frame.map_err(|error| body_read_failure(&*error))?;
         if let Ok(data) = frame.into_data() {
             file =
                 tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;
@@ -334,12 +355,15 @@ async fn spool(instance: &Instance, body: Body, limit: Option<BodyLimit>) -> Res
 }
 
 /// Sorts what went wrong while a body was read.
-fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
-    if is_too_large(error) {
-        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the package is larger than this server takes")
-    } else if is_stalled(error) {
-        Failure::new(StatusCode::REQUEST_TIMEOUT, "the package stopped arriving")
+fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
+    if is_body_too_large(error) {
+        RequestFailure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the package is larger than this server takes",
+        )
+    } else if is_body_timeout(error) {
+        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "the package stopped arriving")
     } else {
-        Failure::bad_request(format!("the package cannot be received: {error}"))
+        RequestFailure::bad_request(format!("the package cannot be received: {error}"))
     }
 }

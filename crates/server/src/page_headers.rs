@@ -8,7 +8,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Headers that tell how an answer is sent, or that other parts set.
-const OWN_HEADERS: [HeaderName; 9] = [
+const RESERVED_HEADERS: [HeaderName; 9] = [
     header::CONNECTION,
     header::CONTENT_ENCODING,
     header::CONTENT_LENGTH,
@@ -29,13 +29,13 @@ pub struct PageHeaders(HeaderMap);
 pub enum PageHeaderError {
     /// The name is none.
     #[error("`{0}` is no name of a header")]
-    Name(String),
+    InvalidName(String),
     /// The value cannot be sent.
     #[error("the value of `{0}` holds characters that no header can carry")]
-    Value(String),
+    InvalidValue(String),
     /// The header is set by the program itself.
     #[error("`{0}` is set by the program itself")]
-    Own(String),
+    Reserved(String),
 }
 
 impl PageHeaders {
@@ -49,25 +49,25 @@ impl PageHeaders {
         let mut headers = HeaderMap::new();
         for (name, value) in entries {
             let parsed = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| PageHeaderError::Name(name.to_owned()))?;
-            if OWN_HEADERS.contains(&parsed) {
-                return Err(PageHeaderError::Own(name.to_owned()));
+                .map_err(|_| PageHeaderError::InvalidName(name.to_owned()))?;
+            if RESERVED_HEADERS.contains(&parsed) {
+                return Err(PageHeaderError::Reserved(name.to_owned()));
             }
             let value = HeaderValue::from_str(value)
-                .map_err(|_| PageHeaderError::Value(name.to_owned()))?;
+                .map_err(|_| PageHeaderError::InvalidValue(name.to_owned()))?;
             headers.insert(parsed, value);
         }
         Ok(Self(headers))
     }
 
     /// Returns those of an author.
-    pub(crate) fn of_author() -> Self {
+    pub(crate) fn author_defaults() -> Self {
         let policy = HeaderValue::from_static("frame-ancestors 'self'");
         Self(HeaderMap::from_iter([(header::CONTENT_SECURITY_POLICY, policy)]))
     }
 
     /// Tells whether answers of this media type get any.
-    pub(crate) fn concern(&self, media_type: &str) -> bool {
+    pub(crate) fn applies_to(&self, media_type: &str) -> bool {
         let is_page = ["text/html", "application/xhtml+xml"].iter().any(|page| {
             media_type.get(..page.len()).is_some_and(|own| own.eq_ignore_ascii_case(page))
         });
@@ -77,7 +77,7 @@ impl PageHeaders {
     /// Adds them to the headers of an answer, if it is a page.
     pub(crate) fn add_to(&self, target: &mut HeaderMap) {
         let media_type = target.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        if !media_type.is_some_and(|media_type| self.concern(media_type)) {
+        if !media_type.is_some_and(|media_type| self.applies_to(media_type)) {
             return;
         }
         for (name, value) in &self.0 {
@@ -97,9 +97,12 @@ mod tests {
     fn names_and_values_are_checked() {
         let check = |name: &str, value: &str| PageHeaders::parse([(name, value)]).err();
         assert_eq!(check("Content-Security-Policy", "default-src 'self'"), None);
-        assert_eq!(check("a b", "x"), Some(PageHeaderError::Name("a b".to_owned())));
-        assert_eq!(check("X-A", "x\ny"), Some(PageHeaderError::Value("X-A".to_owned())));
-        assert_eq!(check("set-cookie", "x"), Some(PageHeaderError::Own("set-cookie".to_owned())));
+        assert_eq!(check("a b", "x"), Some(PageHeaderError::InvalidName("a b".to_owned())));
+        assert_eq!(check("X-A", "x\ny"), Some(PageHeaderError::InvalidValue("X-A".to_owned())));
+        assert_eq!(
+            check("set-cookie", "x"),
+            Some(PageHeaderError::Reserved("set-cookie".to_owned()))
+        );
     }
 
     #[test]

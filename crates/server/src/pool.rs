@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 /// A pool at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolState {
-    /// Which pool: `work`, `pictures`, `connections`, `state`, `store` (the repository's database), `back-end-orders`.
+    /// Which pool: `work`, `pictures`, `connections`, `pool_state`, `store` (the repository's database), `back-end-orders`.
     pub name: String,
     /// Places that are taken.
     pub in_use: u64,
@@ -28,17 +28,17 @@ pub struct PoolState {
     pub refused: u64,
 }
 
-type Source = Box<dyn Fn() -> Vec<PoolState> + Send + Sync>;
+type PoolStateSource = Box<dyn Fn() -> Vec<PoolState> + Send + Sync>;
 
 /// The name of the pool of open connections.
-const CONNECTIONS: &str = "connections";
+const CONNECTION_POOL_NAME: &str = "connections";
 
 /// The pools that are kept elsewhere.
 #[derive(Default)]
-pub(crate) struct Pools(Mutex<Vec<Source>>);
+pub(crate) struct ExternalPools(Mutex<Vec<PoolStateSource>>);
 
-impl Pools {
-    pub(crate) fn add(&self, source: Source) {
+impl ExternalPools {
+    pub(crate) fn add(&self, source: PoolStateSource) {
         self.0.lock().push(source);
     }
 
@@ -47,7 +47,7 @@ impl Pools {
     }
 }
 
-impl fmt::Debug for Pools {
+impl fmt::Debug for ExternalPools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Pools")
     }
@@ -55,10 +55,10 @@ impl fmt::Debug for Pools {
 
 /// A queue of bounded length in front of a number of places, first come, first served.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    places: Arc<tokio::sync::Semaphore>,
+pub(crate) struct AdmissionGate {
+    permits: Arc<tokio::sync::Semaphore>,
     limit: usize,
-    most_waiting: usize,
+    max_waiting: usize,
     waiting: AtomicU64,
     timeouts: AtomicU64,
     refused: AtomicU64,
@@ -66,19 +66,19 @@ pub(crate) struct Gate {
 
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoPlace {
+pub(crate) enum AdmissionRefusal {
     /// Too many wait already.
-    Crowded,
+    QueueFull,
     /// None came free in time.
-    Late,
+    TimedOut,
 }
 
-impl Gate {
+impl AdmissionGate {
     pub(crate) fn new(limit: usize, most_waiting: usize) -> Self {
         Self {
-            places: Arc::new(tokio::sync::Semaphore::new(limit)),
+            permits: Arc::new(tokio::sync::Semaphore::new(limit)),
             limit,
-            most_waiting,
+            max_waiting: most_waiting,
             waiting: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -86,44 +86,44 @@ impl Gate {
     }
 
     /// Waits for a place. Whoever came first is first; a place that comes free goes to the one that has waited longest.
-    pub(crate) async fn enter(
+    pub(crate) async fn acquire(
         &self,
         patience: std::time::Duration,
-    ) -> Result<tokio::sync::OwnedSemaphorePermit, NoPlace> {
+    ) -> Result<tokio::sync::OwnedSemaphorePermit, AdmissionRefusal> {
         // Without anybody waiting, a free place is taken at once.
         if self.waiting.load(Ordering::Relaxed) == 0
-            && let Ok(place) = Arc::clone(&self.places).try_acquire_owned()
+            && let Ok(place) = Arc::clone(&self.permits).try_acquire_owned()
         {
             return Ok(place);
         }
-        let waits = Waits::enter(self);
-        if waits.before >= self.most_waiting as u64 {
+        let waits = GateWaiter::enter(self);
+        if waits.waiting_before >= self.max_waiting as u64 {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(NoPlace::Crowded);
+            return Err(AdmissionRefusal::QueueFull);
         }
-        let place = tokio::time::timeout(patience, Arc::clone(&self.places).acquire_owned()).await;
+        let place = tokio::time::timeout(patience, Arc::clone(&self.permits).acquire_owned()).await;
         match place {
             Ok(Ok(place)) => Ok(place),
             // Nobody closes the semaphore.
             Ok(Err(_)) | Err(_) => {
                 self.timeouts.fetch_add(1, Ordering::Relaxed);
-                Err(NoPlace::Late)
+                Err(AdmissionRefusal::TimedOut)
             }
         }
     }
 
     /// Takes a place if one is free and nobody waits for it.
-    pub(crate) fn enter_now(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
+    pub(crate) fn try_acquire(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
         let is_awaited = self.waiting.load(Ordering::Relaxed) > 0;
-        if is_awaited { None } else { self.places.try_acquire().ok() }
+        if is_awaited { None } else { self.permits.try_acquire().ok() }
     }
 
-    pub(crate) fn free(&self) -> usize {
-        self.places.available_permits()
+    pub(crate) fn free_permits(&self) -> usize {
+        self.permits.available_permits()
     }
 
-    fn state(&self, name: &str) -> PoolState {
-        let free = self.free() as u64;
+    fn pool_state(&self, name: &str) -> PoolState {
+        let free = self.free_permits() as u64;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         PoolState {
             name: name.to_owned(),
@@ -138,18 +138,18 @@ impl Gate {
 }
 
 /// Counts one that waits, for as long as it does.
-struct Waits<'a> {
-    gate: &'a Gate,
-    before: u64,
+struct GateWaiter<'a> {
+    gate: &'a AdmissionGate,
+    waiting_before: u64,
 }
 
-impl<'a> Waits<'a> {
-    fn enter(gate: &'a Gate) -> Self {
-        Self { gate, before: gate.waiting.fetch_add(1, Ordering::Relaxed) }
+impl<'a> GateWaiter<'a> {
+    fn enter(gate: &'a AdmissionGate) -> Self {
+        Self { gate, waiting_before: gate.waiting.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for GateWaiter<'_> {
     fn drop(&mut self) {
         self.gate.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -157,51 +157,51 @@ impl Drop for Waits<'_> {
 
 impl crate::Instance {
     /// Shows a pool that is kept elsewhere in `/metrics`.
-    pub fn watch_pools(&self, source: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
-        self.pools.add(Box::new(source));
+    pub fn add_pool_source(&self, source: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
+        self.external_pools.add(Box::new(source));
     }
 }
 
 /// Writes all pools as Prometheus text.
-pub(crate) fn metrics(instance: &crate::Instance, role: &str) -> String {
-    let mut states = states(instance);
-    states.extend(crate::image::pool(instance));
+pub(crate) fn pool_metrics(instance: &crate::Instance, role: &str) -> String {
+    let mut states = pool_states(instance);
+    states.extend(crate::image::image_pool_state(instance));
     to_prometheus(&states, role)
 }
 
 /// Tells which pools are used up, with their limits: their places are taken, and others want one. Pictures are left out: their places are the
 /// processors, for which they wait whenever several are drawn.
-pub(crate) fn fault(instance: &crate::Instance) -> Option<String> {
-    used_up(&states(instance))
+pub(crate) fn pool_fault(instance: &crate::Instance) -> Option<String> {
+    exhausted_pools(&pool_states(instance))
 }
 
 /// Returns the pool of requests that are drawn or edit.
-pub(crate) fn work(instance: &crate::Instance) -> PoolState {
-    instance.work.state("work")
+pub(crate) fn work_pool_state(instance: &crate::Instance) -> PoolState {
+    instance.work_gate.pool_state("work")
 }
 
 /// Returns all pools but that of pictures.
-fn states(instance: &crate::Instance) -> Vec<PoolState> {
-    let mut states = vec![work(instance)];
-    if let Some(back_ends) = instance.renderer.back_ends() {
+fn pool_states(instance: &crate::Instance) -> Vec<PoolState> {
+    let mut states = vec![work_pool_state(instance)];
+    if let Some(back_ends) = instance.renderer.backends() {
         states.extend(back_ends.counts().into_iter().map(|(name, counts)| PoolState {
             name: format!("back-end-{name}"),
-            in_use: counts.in_use,
-            idle: counts.limit.saturating_sub(counts.in_use),
-            limit: counts.limit,
-            waiting: counts.waiting,
+            in_use: counts.in_flight,
+            idle: counts.max_connections.saturating_sub(counts.in_flight),
+            limit: counts.max_connections,
+            waiting: counts.waiting_renders,
             timeouts: counts.failures,
-            refused: counts.refused,
+            refused: counts.unanswered,
         }));
     }
-    states.extend(instance.pools.states());
+    states.extend(instance.external_pools.states());
     states
 }
 
-fn used_up(states: &[PoolState]) -> Option<String> {
+fn exhausted_pools(states: &[PoolState]) -> Option<String> {
     let is_full = |pool: &&PoolState| pool.limit > 0 && pool.in_use >= pool.limit;
     // Who finds no connection is soon refused.
-    let is_awaited = |pool: &&PoolState| pool.waiting > 0 || pool.name == CONNECTIONS;
+    let is_awaited = |pool: &&PoolState| pool.waiting > 0 || pool.name == CONNECTION_POOL_NAME;
     let told: Vec<String> = states
         .iter()
         .filter(is_full)
@@ -264,27 +264,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_came_first_is_first_and_a_crowd_is_refused() {
-        let gate = Arc::new(Gate::new(1, 2));
-        let place = gate.enter(LONG).await.unwrap();
+        let gate = Arc::new(AdmissionGate::new(1, 2));
+        let place = gate.acquire(LONG).await.unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for number in 0..2 {
             let (gate, order) = (Arc::clone(&gate), Arc::clone(&order));
             tasks.push(tokio::spawn(async move {
-                let place = gate.enter(LONG).await.unwrap();
+                let place = gate.acquire(LONG).await.unwrap();
                 order.lock().push(number);
                 drop(place);
             }));
             tokio::task::yield_now().await;
         }
-        assert_eq!(gate.state("work").waiting, 2);
-        assert_eq!(gate.enter(LONG).await.unwrap_err(), NoPlace::Crowded);
+        assert_eq!(gate.pool_state("work").waiting, 2);
+        assert_eq!(gate.acquire(LONG).await.unwrap_err(), AdmissionRefusal::QueueFull);
         drop(place);
         for task in tasks {
             task.await.unwrap();
         }
         assert_eq!(*order.lock(), [0, 1]);
-        let state = gate.state("work");
+        let state = gate.pool_state("work");
         assert_eq!((state.in_use, state.idle, state.waiting, state.refused), (0, 1, 0, 1));
     }
 
@@ -297,10 +297,14 @@ mod tests {
             waiting,
             ..PoolState::default()
         };
-        assert_eq!(used_up(&[pool("work", 19, 0), pool("store", 20, 0)]), None);
+        assert_eq!(exhausted_pools(&[pool("work", 19, 0), pool("store", 20, 0)]), None);
         assert_eq!(
-            used_up(&[pool("store", 20, 3), pool("work", 5, 0), pool("connections", 20, 0)])
-                .as_deref(),
+            exhausted_pools(&[
+                pool("store", 20, 3),
+                pool("work", 5, 0),
+                pool("connections", 20, 0)
+            ])
+            .as_deref(),
             Some(
                 "all 20 places of the pool `store` are taken, and 3 wait for one; \
                  all 20 places of the pool `connections` are taken"
@@ -310,10 +314,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_ends() {
-        let gate = Gate::new(1, 1);
-        let _place = gate.enter(LONG).await.unwrap();
-        assert_eq!(gate.enter(Duration::from_secs(1)).await.unwrap_err(), NoPlace::Late);
-        let state = gate.state("work");
+        let gate = AdmissionGate::new(1, 1);
+        let _place = gate.acquire(LONG).await.unwrap();
+        assert_eq!(
+            gate.acquire(Duration::from_secs(1)).await.unwrap_err(),
+            AdmissionRefusal::TimedOut
+        );
+        let state = gate.pool_state("work");
         assert_eq!((state.timeouts, state.waiting), (1, 0));
     }
 

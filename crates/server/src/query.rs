@@ -17,43 +17,45 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tympan_content::query::Request as QueryRequest;
+use tympan_content::query::QueryRequest;
 use tympan_content::query::{
-    BuilderQuery, Column, ColumnContent, Page, Query, Row, WordsBy, parse_sql2, parse_xpath,
+    BuilderQuery, ContentQuery, FullTextIndexStatus, QueryColumn, QueryColumnContent, QueryPage,
+    QueryRow, parse_sql2, parse_xpath,
 };
 use tympan_content::{
-    ChunkId, Date, Error, Node, Property, Repository, Snapshot, Value as Stored, Viewer,
+    ChunkId, Error, JcrDate, Node, Property, Repository, Snapshot, Value as Stored, Viewer,
 };
 
-use crate::failure::{Failure, Result};
-use crate::{Instance, Role, api};
+use crate::failure::{RequestFailure, Result};
+use crate::{Instance, InstanceRole, api};
 
 /// Rows of a page where no limit is given, and the most.
-const DEFAULT_LIMIT: u64 = 100;
-pub(crate) const MAX_LIMIT: u64 = 10_000;
+const DEFAULT_QUERY_LIMIT: u64 = 100;
+pub(crate) const MAX_QUERY_LIMIT: u64 = 10_000;
 /// The most nodes of all hits of an answer together, where hits are shown with what is below them.
 const MAX_HIT_NODES: usize = 200_000;
 /// The same for visitors without a login.
-const MAX_VISITORS_NODES: usize = 5_000;
+const MAX_VISITOR_HIT_NODES: usize = 5_000;
 /// How long the keeper of indexes waits between looks at what is missing.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const INDEX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the routes of queries.
-pub(crate) fn routes() -> Router<Arc<Instance>> {
-    Router::new().route("/bin/querybuilder.json", get(builder).post(builder_form))
+pub(crate) fn query_routes() -> Router<Arc<Instance>> {
+    Router::new()
+        .route("/bin/querybuilder.json", get(serve_query_builder).post(serve_query_builder_form))
 }
 
 /// Builds missing indexes for as long as the instance runs.
-pub(crate) fn keep_indexes(instance: &Arc<Instance>) {
+pub(crate) fn maintain_indexes(instance: &Arc<Instance>) {
     let instance = Arc::downgrade(instance);
     let keep = move || {
         let mut seen = HashMap::new();
         while let Some(instance) = instance.upgrade() {
-            if let Err(error) = build_indexes(&instance.repository, &mut seen) {
+            if let Err(error) = build_missing_indexes(&instance.repository, &mut seen) {
                 tracing::error!(reason = %error, "indexes cannot be built");
             }
             drop(instance);
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(INDEX_CHECK_INTERVAL);
         }
     };
     let spawned = std::thread::Builder::new().name("indexes".to_owned()).spawn(keep);
@@ -63,7 +65,7 @@ pub(crate) fn keep_indexes(instance: &Arc<Instance>) {
 }
 
 /// Builds the indexes that the instance's branch lacks, then those of the branches that have moved.
-fn build_indexes(
+fn build_missing_indexes(
     repository: &Repository,
     seen: &mut HashMap<String, ChunkId>,
 ) -> tympan_content::Result<()> {
@@ -72,17 +74,17 @@ fn build_indexes(
         if branch.name == repository.branch() || seen.get(&branch.name) == Some(&branch.root) {
             continue;
         }
-        let on_branch = repository.on_branch(&branch.name)?;
+        let on_branch = repository.open_branch(&branch.name)?;
         on_branch.build_indexes()?;
-        seen.insert(branch.name, on_branch.head()?);
+        seen.insert(branch.name, on_branch.head_root()?);
     }
     Ok(())
 }
 
 /// A query as the API takes it.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
-    pub(crate) language: Language,
+pub(crate) struct ApiQuery {
+    pub(crate) language: QueryLanguage,
     /// The statement of `sql2` and `xpath`.
     pub(crate) statement: Option<String>,
     /// The predicates of `querybuilder`.
@@ -96,7 +98,7 @@ pub(crate) struct Asked {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Language {
+pub(crate) enum QueryLanguage {
     #[default]
     Sql2,
     XPath,
@@ -105,7 +107,7 @@ pub(crate) enum Language {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Explain {
+pub(crate) enum QueryExplainMode {
     #[default]
     None,
     Plan,
@@ -113,14 +115,14 @@ pub(crate) enum Explain {
 }
 
 /// Returns what the asker may see; nobody asks an author without a login.
-async fn viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
-    if instance.role == Role::Author {
+async fn query_viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
+    if instance.role == InstanceRole::Author {
         let identity = api::require_reader(instance, parts).await?;
         return instance.viewer_of(Some(&identity));
     }
     let identity = instance.identify_reader(parts).await?;
     if identity.is_none() {
-        require_open(instance)?;
+        require_queries_allowed(instance)?;
     }
     instance.viewer_of(identity.as_ref())
 }
@@ -129,48 +131,48 @@ async fn viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
 ///
 /// # Errors
 /// Forbidden.
-pub(crate) fn require_open(instance: &Instance) -> Result<()> {
-    match instance.is_open_to_queries_of_visitors() {
+pub(crate) fn require_queries_allowed(instance: &Instance) -> Result<()> {
+    match instance.are_visitor_queries_allowed() {
         true => Ok(()),
         false => {
             let message = "queries are for those who have logged in; log in first";
-            Err(Failure::new(StatusCode::FORBIDDEN, message))
+            Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
         }
     }
 }
 
 /// Runs a query of the API.
-pub(crate) fn answer(
+pub(crate) fn run_api_query(
     (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
-    asked: Asked,
+    asked: ApiQuery,
 ) -> Result<Value> {
-    let engine = instance.query_engine_of(viewer)?;
-    let page = engine.page(snapshot, &request_of(asked)?).map_err(refused)?;
-    check(snapshot)?;
+    let engine = instance.query_engine_for(viewer)?;
+    let page = engine.query_page(snapshot, &query_request_of(asked)?).map_err(query_failure)?;
+    check_snapshot_readable(snapshot)?;
     let rows =
         page.rows.iter().map(|row| row_json(row, &page.columns)).collect::<Result<Vec<_>>>()?;
     Ok(json!({
         "columns": page.columns.iter().map(column_name).collect::<Vec<_>>(),
         "rows": rows,
-        "words": page.words,
+        "words": page.suggestions,
         "facets": facets_json(&page),
         "cursor": page.cursor,
-        "full_text": full_text_word(page.words_by),
+        "full_text": full_text_status(page.full_text_status),
     }))
 }
 
 /// Tells how a query of the API is run.
-pub(crate) fn explained(
+pub(crate) fn explain_api_query(
     (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
-    asked: Asked,
-    explain: Explain,
+    asked: ApiQuery,
+    explain: QueryExplainMode,
 ) -> Result<Value> {
-    let is_run = explain == Explain::Analyze;
-    let engine = instance.query_engine_of(viewer)?;
-    let explained = engine.explain(snapshot, &request_of(asked)?, is_run);
-    let explanation = explained.map_err(refused)?;
+    let is_run = explain == QueryExplainMode::Analyze;
+    let engine = instance.query_engine_for(viewer)?;
+    let explained = engine.explain(snapshot, &query_request_of(asked)?, is_run);
+    let explanation = explained.map_err(query_failure)?;
     let mut answer = serde_json::to_value(&explanation).unwrap_or_default();
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("text".to_owned(), explanation.to_string().into());
@@ -179,21 +181,21 @@ pub(crate) fn explained(
 }
 
 /// The words for what the full-text index had to do with an answer.
-pub(crate) const FULL_TEXT_WORDS: [&str; 4] = ["none", "ready", "behind", "building"];
+pub(crate) const FULL_TEXT_STATUSES: [&str; 4] = ["none", "ready", "behind", "building"];
 
 /// Says what the full-text index had to do with an answer: with `building`, what it alone finds is missing.
-fn full_text_word(words_by: WordsBy) -> &'static str {
-    let [none, ready, behind, building] = FULL_TEXT_WORDS;
+fn full_text_status(words_by: FullTextIndexStatus) -> &'static str {
+    let [none, ready, behind, building] = FULL_TEXT_STATUSES;
     match words_by {
-        WordsBy::Nobody => none,
-        WordsBy::Index => ready,
-        WordsBy::LateIndex => behind,
-        WordsBy::NoIndexYet => building,
+        FullTextIndexStatus::Unused => none,
+        FullTextIndexStatus::Current => ready,
+        FullTextIndexStatus::Stale => behind,
+        FullTextIndexStatus::Building => building,
     }
 }
 
 /// Returns completions or corrections of a text, and what the full-text index had to do with them.
-pub(crate) fn words(
+pub(crate) fn word_suggestions(
     (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
     column: &str,
@@ -202,43 +204,47 @@ pub(crate) fn words(
 ) -> Result<Value> {
     let statement = format!("SELECT [rep:{column}()] FROM [nt:base] WHERE {function}($text)");
     let parameters = BTreeMap::from([("text".to_owned(), text.into())]);
-    let asked = Asked { statement: Some(statement), parameters, ..Asked::default() };
-    let engine = instance.query_engine_of(viewer)?;
-    let page = engine.page(snapshot, &request_of(asked)?).map_err(refused)?;
-    check(snapshot)?;
-    Ok(json!({ "words": page.words, "full_text": full_text_word(page.words_by) }))
+    let asked = ApiQuery { statement: Some(statement), parameters, ..ApiQuery::default() };
+    let engine = instance.query_engine_for(viewer)?;
+    let page = engine.query_page(snapshot, &query_request_of(asked)?).map_err(query_failure)?;
+    check_snapshot_readable(snapshot)?;
+    Ok(json!({ "words": page.suggestions, "full_text": full_text_status(page.full_text_status) }))
 }
 
-fn request_of(asked: Asked) -> Result<QueryRequest<'static>> {
+fn query_request_of(asked: ApiQuery) -> Result<QueryRequest<'static>> {
     Ok(QueryRequest {
-        query: query_of(&asked)?,
+        query: parse_query(&asked)?,
         variables: asked
             .parameters
             .iter()
-            .map(|(name, value)| Ok((name.clone(), variable(value)?)))
+            .map(|(name, value)| Ok((name.clone(), variable_value(value)?)))
             .collect::<Result<_>>()?,
-        limit: Some(asked.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT)),
+        limit: Some(asked.limit.unwrap_or(DEFAULT_QUERY_LIMIT).min(MAX_QUERY_LIMIT)),
         offset: asked.offset,
         cursor: asked.cursor,
         component: "/api/v1/query",
     })
 }
 
-fn query_of(asked: &Asked) -> Result<Query> {
-    let statement =
-        || asked.statement.as_deref().ok_or_else(|| Failure::bad_request("`statement` is missing"));
+fn parse_query(asked: &ApiQuery) -> Result<ContentQuery> {
+    let statement = || {
+        asked
+            .statement
+            .as_deref()
+            .ok_or_else(|| RequestFailure::bad_request("`statement` is missing"))
+    };
     let parsed = match asked.language {
-        Language::Sql2 => parse_sql2(statement()?),
-        Language::XPath => parse_xpath(statement()?),
-        Language::QueryBuilder => {
-            let now = Date::from_system_time(SystemTime::now());
+        QueryLanguage::Sql2 => parse_sql2(statement()?),
+        QueryLanguage::XPath => parse_xpath(statement()?),
+        QueryLanguage::QueryBuilder => {
+            let now = JcrDate::from_system_time(SystemTime::now());
             BuilderQuery::parse(&asked.map, now).map(|built| built.query)
         }
     };
-    parsed.map_err(|error| refused(error.into()))
+    parsed.map_err(|error| query_failure(error.into()))
 }
 
-fn variable(value: &Value) -> Result<Stored> {
+fn variable_value(value: &Value) -> Result<Stored> {
     Ok(match value {
         Value::String(text) => Stored::String(text.clone()),
         Value::Bool(truth) => Stored::Boolean(*truth),
@@ -246,11 +252,11 @@ fn variable(value: &Value) -> Result<Stored> {
             (Some(number), _) => Stored::Long(number),
             (None, Some(number)) => Stored::Double(number),
             (None, None) => {
-                return Err(Failure::bad_request("a parameter is no number of 64 bits"));
+                return Err(RequestFailure::bad_request("a parameter is no number of 64 bits"));
             }
         },
         _ => {
-            return Err(Failure::bad_request(
+            return Err(RequestFailure::bad_request(
                 "a parameter must be a text, a number or a truth value",
             ));
         }
@@ -258,44 +264,44 @@ fn variable(value: &Value) -> Result<Stored> {
 }
 
 /// Tells people what is wrong with a query.
-fn refused(error: Error) -> Failure {
+fn query_failure(error: Error) -> RequestFailure {
     match &error {
-        Error::Query(_) => Failure::bad_request(error.to_string()),
+        Error::Query(_) => RequestFailure::bad_request(error.to_string()),
         Error::QueryRefused { .. } | Error::QueryLimit { .. } => {
-            Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
+            RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
         }
         _ => error.into(),
     }
 }
 
 /// Refuses an answer for which a document could not be read.
-fn check(snapshot: &Snapshot) -> Result<()> {
+fn check_snapshot_readable(snapshot: &Snapshot) -> Result<()> {
     match snapshot.failure() {
         Some(error) => {
             tracing::error!(reason = %error, "query failed");
             let message = "the server failed; its error log says why";
-            Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
+            Err(RequestFailure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
         }
         None => Ok(()),
     }
 }
 
-fn column_name(column: &Column) -> String {
+fn column_name(column: &QueryColumn) -> String {
     if let Some(alias) = &column.alias {
         return alias.clone();
     }
     let content = match &column.content {
-        ColumnContent::All => "*".to_owned(),
-        ColumnContent::Property(name) => name.clone(),
-        ColumnContent::Excerpt(_) => "rep:excerpt()".to_owned(),
-        ColumnContent::Facet(name) => format!("rep:facet({name})"),
-        ColumnContent::Suggest => "rep:suggest()".to_owned(),
-        ColumnContent::Spellcheck => "rep:spellcheck()".to_owned(),
+        QueryColumnContent::All => "*".to_owned(),
+        QueryColumnContent::Property(name) => name.clone(),
+        QueryColumnContent::Excerpt(_) => "rep:excerpt()".to_owned(),
+        QueryColumnContent::Facet(name) => format!("rep:facet({name})"),
+        QueryColumnContent::Suggest => "rep:suggest()".to_owned(),
+        QueryColumnContent::Spellcheck => "rep:spellcheck()".to_owned(),
     };
     format!("{}.{content}", column.selector)
 }
 
-fn row_json(row: &Row, columns: &[Column]) -> Result<Value> {
+fn row_json(row: &QueryRow, columns: &[QueryColumn]) -> Result<Value> {
     let paths: Map<String, Value> = row
         .nodes
         .iter()
@@ -304,11 +310,11 @@ fn row_json(row: &Row, columns: &[Column]) -> Result<Value> {
     let mut values = Map::new();
     for column in columns {
         let value = match &column.content {
-            ColumnContent::All => {
+            QueryColumnContent::All => {
                 let node = row.nodes.iter().find(|(name, _)| *name == column.selector);
                 node.and_then(|(_, node)| node.as_ref()).map(properties_json)
             }
-            _ => row.value(column)?.map(|property| property_json(&property)),
+            _ => row.column_value(column)?.map(|property| property_json(&property)),
         };
         values.insert(column_name(column), value.unwrap_or_default());
     }
@@ -337,7 +343,7 @@ fn property_json(property: &Property) -> Value {
     property.first().map(one).unwrap_or_default()
 }
 
-fn facets_json(page: &Page) -> Value {
+fn facets_json(page: &QueryPage) -> Value {
     let facet = |(name, values): &(String, Vec<(String, u64)>)| {
         let values = values.iter().map(|(value, count)| json!({ "value": value, "count": count }));
         (name.clone(), Value::Array(values.collect()))
@@ -345,55 +351,71 @@ fn facets_json(page: &Page) -> Value {
     page.facets.iter().map(facet).collect::<Map<_, _>>().into()
 }
 
-async fn builder(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+async fn serve_query_builder(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Response> {
     let (parts, _) = request.into_parts();
-    let viewer = viewer(&instance, &parts).await?;
+    let viewer = query_viewer(&instance, &parts).await?;
     let parameters = UrlQuery::<BTreeMap<String, String>>::try_from_uri(&parts.uri)
-        .map_err(|error| Failure::bad_request(error.body_text()))?;
-    let body = instance.work(move |instance| built(instance, &viewer, &parameters.0)).await?;
+        .map_err(|error| RequestFailure::bad_request(error.body_text()))?;
+    let body = instance
+        .run_work(move |instance| run_query_builder(instance, &viewer, &parameters.0))
+        .await?;
     Ok(Json(body).into_response())
 }
 
-async fn builder_form(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+async fn serve_query_builder_form(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    let viewer = viewer(&instance, &parts).await?;
+    let viewer = query_viewer(&instance, &parts).await?;
     let request = Request::from_parts(parts, body);
     let form = <Form<BTreeMap<String, String>> as axum::extract::FromRequest<_>>::from_request(
         request, &instance,
     )
     .await
-    .map_err(|error| Failure::bad_request(error.body_text()))?;
-    let body = instance.work(move |instance| built(instance, &viewer, &form.0)).await?;
+    .map_err(|error| RequestFailure::bad_request(error.body_text()))?;
+    let body =
+        instance.run_work(move |instance| run_query_builder(instance, &viewer, &form.0)).await?;
     Ok(Json(body).into_response())
 }
 
 /// Answers in the form of AEM's QueryBuilder.
-fn built(instance: &Instance, viewer: &Viewer, map: &BTreeMap<String, String>) -> Result<Value> {
-    let snapshot = instance.repository.snapshot()?.seen_by(viewer);
-    let now = Date::from_system_time(SystemTime::now());
-    let built = BuilderQuery::parse(map, now).map_err(|error| refused(error.into()))?;
-    let limit = built.limit.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
+fn run_query_builder(
+    instance: &Instance,
+    viewer: &Viewer,
+    map: &BTreeMap<String, String>,
+) -> Result<Value> {
+    let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
+    let now = JcrDate::from_system_time(SystemTime::now());
+    let built = BuilderQuery::parse(map, now).map_err(|error| query_failure(error.into()))?;
+    let limit = built.limit.unwrap_or(MAX_QUERY_LIMIT).min(MAX_QUERY_LIMIT);
     let request = QueryRequest {
         limit: Some(limit),
         offset: built.offset,
         component: "/bin/querybuilder.json",
         ..QueryRequest::new(built.query.clone())
     };
-    let engine = instance.query_engine_of(viewer)?;
-    let page = engine.page(&snapshot, &request).map_err(refused)?;
-    check(&snapshot)?;
+    let engine = instance.query_engine_for(viewer)?;
+    let page = engine.query_page(&snapshot, &request).map_err(query_failure)?;
+    check_snapshot_readable(&snapshot)?;
     let seen = built.offset.saturating_add(page.rows.len() as u64);
     let more = page.cursor.is_some();
     // Counting all of them costs reading all of them; with a guess, no more is counted than was asked for.
     let total = match (more, built.guess_total) {
         (false, _) => seen,
-        (true, Some(bound)) => {
-            engine.count(&snapshot, &built.query, bound.max(seen + 1)).map_err(refused)?
+        (true, Some(bound)) => engine
+            .count_rows(&snapshot, &built.query, bound.max(seen + 1))
+            .map_err(query_failure)?,
+        (true, None) => {
+            engine.count_rows(&snapshot, &built.query, u64::MAX).map_err(query_failure)?
         }
-        (true, None) => engine.count(&snapshot, &built.query, u64::MAX).map_err(refused)?,
     };
-    let mut left = if viewer.is_anonymous() { MAX_VISITORS_NODES } else { MAX_HIT_NODES };
-    let hits = page.rows.iter().filter_map(Row::node).map(|node| hit(node, &built, &mut left));
+    let mut left = if viewer.is_anonymous() { MAX_VISITOR_HIT_NODES } else { MAX_HIT_NODES };
+    let hits =
+        page.rows.iter().filter_map(QueryRow::node).map(|node| hit_json(node, &built, &mut left));
     let mut answer = json!({
         "success": true,
         "results": page.rows.len(),
@@ -403,26 +425,26 @@ fn built(instance: &Instance, viewer: &Viewer, map: &BTreeMap<String, String>) -
         "hits": hits.collect::<Result<Vec<_>>>()?,
     });
     if let Some(answer) = answer.as_object_mut() {
-        if built.facets {
+        if built.count_facets {
             answer.insert("facets".to_owned(), facets_json(&page));
         }
         // Programs made for AEM expect its own fields alone where nothing has to be said.
-        if page.words_by == WordsBy::NoIndexYet {
-            answer.insert("fullText".to_owned(), full_text_word(page.words_by).into());
+        if page.full_text_status == FullTextIndexStatus::Building {
+            answer.insert("fullText".to_owned(), full_text_status(page.full_text_status).into());
         }
     }
     Ok(answer)
 }
 
 /// Describes a hit; `left` counts down the nodes that the answer has room for.
-fn hit(node: &Node, built: &BuilderQuery, left: &mut usize) -> Result<Value> {
-    match &*built.hits {
-        "full" => full(node, built.node_depth.min(10), left),
+fn hit_json(node: &Node, built: &BuilderQuery, left: &mut usize) -> Result<Value> {
+    match &*built.hit_format {
+        "full" => full_hit_json(node, built.node_depth.min(10), left),
         "selective" => {
             let mut hit = Map::new();
-            for name in &built.properties {
+            for name in &built.hit_properties {
                 let (parents, leaf) = name.rsplit_once('/').unwrap_or(("", name));
-                let value = match (name.as_str(), node.find(parents)?) {
+                let value = match (name.as_str(), node.find_descendant(parents)?) {
                     ("path" | "jcr:path", _) => Some(node.path().as_str().into()),
                     ("name", _) => Some(node.name().into()),
                     (_, Some(node)) => node.property(leaf).as_ref().map(property_json),
@@ -432,15 +454,15 @@ fn hit(node: &Node, built: &BuilderQuery, left: &mut usize) -> Result<Value> {
             }
             Ok(hit.into())
         }
-        _ => simple(node),
+        _ => simple_hit_json(node),
     }
 }
 
-fn full(node: &Node, depth: u32, left: &mut usize) -> Result<Value> {
+fn full_hit_json(node: &Node, depth: u32, left: &mut usize) -> Result<Value> {
     *left = left.checked_sub(1).ok_or_else(|| {
         let message = "the hits are too many nodes for one answer; ask for fewer with `p.limit`, or for fewer levels with \
                        `p.nodedepth`";
-        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+        RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
     })?;
     let mut hit = Map::new();
     hit.insert("jcr:path".to_owned(), node.path().as_str().into());
@@ -450,14 +472,14 @@ fn full(node: &Node, depth: u32, left: &mut usize) -> Result<Value> {
     if depth > 0 {
         for child in node.children()? {
             let name = child.name().to_owned();
-            hit.insert(name, full(&child, depth - 1, left)?);
+            hit.insert(name, full_hit_json(&child, depth - 1, left)?);
         }
     }
     Ok(hit.into())
 }
 
-fn simple(node: &Node) -> Result<Value> {
-    let content = node.content()?;
+fn simple_hit_json(node: &Node) -> Result<Value> {
+    let content = node.content_node()?;
     let of_content = |name: &str| {
         let own = content.as_ref().and_then(|content| content.property(name));
         own.or_else(|| node.property(name))

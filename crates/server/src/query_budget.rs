@@ -9,40 +9,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_content::Viewer;
-use tympan_content::query::{Limits, QueryEngine};
+use tympan_content::query::{QueryEngine, QueryLimits};
 
 use crate::failure::Result;
-use crate::{Instance, Role};
+use crate::{Instance, InstanceRole};
 
 /// What queries over HTTP may cost, by who asks.
 #[derive(Debug, Clone)]
 pub struct QueryBudgets {
     /// Of administrators, and of templates; the other two get no more.
-    pub administrators: Limits,
+    pub administrators: QueryLimits,
     /// Of users who have logged in.
-    pub users: Limits,
+    pub users: QueryLimits,
     /// Of visitors without a login.
-    pub visitors: Limits,
+    pub visitors: QueryLimits,
     /// Whether a publisher answers queries of visitors at all.
-    pub is_open_to_visitors: bool,
+    pub allows_visitors: bool,
 }
 
 impl Default for QueryBudgets {
     /// Visitors are told to log in; where they are not, a query of theirs ends after two seconds.
     fn default() -> Self {
-        let administrators = Limits::default();
-        let users = Limits {
+        let administrators = QueryLimits::default();
+        let users = QueryLimits {
             max_rows_read: 10_000_000,
             max_time: Duration::from_secs(30),
             ..administrators.clone()
         };
-        let visitors = Limits {
+        let visitors = QueryLimits {
             max_rows_in_memory: 10_000,
             max_rows_read: 100_000,
             max_time: Duration::from_secs(2),
             ..administrators.clone()
         };
-        Self { administrators, users, visitors, is_open_to_visitors: false }
+        Self { administrators, users, visitors, allows_visitors: false }
     }
 }
 
@@ -52,24 +52,24 @@ pub(crate) struct QueryEngines {
     pub(crate) administrators: Arc<QueryEngine>,
     users: QueryEngine,
     visitors: QueryEngine,
-    is_open_to_visitors: bool,
+    allows_visitors: bool,
 }
 
 impl QueryEngines {
     pub(crate) fn new(budgets: &QueryBudgets) -> Self {
         let most = &budgets.administrators;
         let administrators = QueryEngine::new(most.clone());
-        let users = administrators.with_limits(most.at_most(&budgets.users));
-        let visitors = users.with_limits(users.limits().at_most(&budgets.visitors));
+        let users = administrators.with_limits(most.min_with(&budgets.users));
+        let visitors = users.with_limits(users.limits().min_with(&budgets.visitors));
         let administrators = Arc::new(administrators);
-        let is_open_to_visitors = budgets.is_open_to_visitors;
-        Self { administrators, users, visitors, is_open_to_visitors }
+        let is_open_to_visitors = budgets.allows_visitors;
+        Self { administrators, users, visitors, allows_visitors: is_open_to_visitors }
     }
 }
 
 impl Instance {
     /// Returns the engine for a viewer's query.
-    pub(crate) fn query_engine_of(&self, viewer: &Viewer) -> Result<&QueryEngine> {
+    pub(crate) fn query_engine_for(&self, viewer: &Viewer) -> Result<&QueryEngine> {
         let engines = &self.query_engines;
         Ok(match viewer.is_anonymous() {
             true => &engines.visitors,
@@ -79,7 +79,7 @@ impl Instance {
     }
 
     /// Tells whether queries of visitors without a login are answered.
-    pub(crate) fn is_open_to_queries_of_visitors(&self) -> bool {
-        self.role == Role::Publish && self.query_engines.is_open_to_visitors
+    pub(crate) fn are_visitor_queries_allowed(&self) -> bool {
+        self.role == InstanceRole::Publish && self.query_engines.allows_visitors
     }
 }

@@ -11,123 +11,131 @@ use axum::{Form, Json, Router, middleware};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
-use tympan_web::limit::limited;
-use tympan_web::listen::Peer;
+use tympan_web::body_limit::limit_body;
+use tympan_web::listen::ConnectionPeer;
 
-use crate::failure::{Failure, Result};
-use crate::login::{NewSession, PasswordAttempt, set_browser_cookie, set_cookie};
-use crate::metrics::count;
-use crate::observe::observe;
+use crate::failure::{RequestFailure, Result};
+use crate::login::{NewSession, PasswordAttempt, browser_set_cookie, session_set_cookie};
+use crate::metrics::increment;
+use crate::request_recorder::record_requests;
 use crate::{
-    Instance, Role, api, author_headers, health, interface, manager_status, own_agent, package,
-    page, post as sling_post, put as sling_put, query, receive, store, timing, visitor,
+    Instance, InstanceRole, api, author_headers, author_interface, health, manager_status, package,
+    page, publish_agent, query, replication_receiver, resource_put as sling_put, sling_post,
+    store_endpoint, timing, visitor_form,
 };
 
 /// Returns the routes of an instance's main listener.
-pub fn router(instance: Arc<Instance>) -> Router {
+pub fn main_router(instance: Arc<Instance>) -> Router {
     let role_routes = match instance.role {
-        Role::Author => author_routes(),
-        Role::Publish => publish_routes(),
+        InstanceRole::Author => author_router(),
+        InstanceRole::Publish => publish_router(),
     };
     let role = instance.role;
     let router = Router::new()
-        .route("/health", get(health::main_health))
-        .route("/health/ready", get(health::main_ready))
-        .route("/login", post(log_in))
-        .route("/login/link", get(log_in_by_link))
-        .route("/logout", post(log_out))
+        .route("/health", get(health::serve_main_health))
+        .route("/health/ready", get(health::serve_main_readiness))
+        .route("/login", post(handle_log_in))
+        .route("/login/link", get(handle_log_in_by_link))
+        .route("/logout", post(handle_log_out))
         .merge(role_routes)
-        .merge(store::routes())
-        .merge(query::routes())
-        .merge(timing::routes())
-        .fallback(any(resource));
+        .merge(store_endpoint::store_routes())
+        .merge(query::query_routes())
+        .merge(timing::timing_routes())
+        .fallback(any(serve_resource));
     let router = match role {
-        Role::Author => router.layer(middleware::map_response(author_headers::protect)),
-        Role::Publish => router,
+        InstanceRole::Author => {
+            main_router.layer(middleware::map_response(author_headers::add_author_headers))
+        }
+        InstanceRole::Publish => main_router,
     };
-    router
-        .layer(middleware::map_request_with_state(instance.clone(), patiently))
-        .layer(middleware::from_fn_with_state(instance.clone(), observe))
+    main_router
+        .layer(middleware::map_request_with_state(instance.clone(), with_body_timeout))
+        .layer(middleware::from_fn_with_state(instance.clone(), record_requests))
         .with_state(instance)
 }
 
 /// Returns the routes of the admin listener, which answers while the main one is saturated.
 pub fn admin_router(instance: Arc<Instance>) -> Router {
     Router::new()
-        .route("/health", get(health::health))
-        .route("/health/ready", get(health::ready))
-        .route("/metrics", get(health::metrics))
-        .route("/manager/status", get(manager_status::status))
-        .route("/login", post(log_in))
+        .route("/health", get(health::serve_health))
+        .route("/health/ready", get(health::serve_readiness))
+        .route("/metrics", get(health::serve_metrics))
+        .route("/manager/status", get(manager_status::serve_status))
+        .route("/login", post(handle_log_in))
         .with_state(instance)
 }
 
-fn author_routes() -> Router<Arc<Instance>> {
+fn author_router() -> Router<Arc<Instance>> {
     Router::new()
         .route("/", get(|| async { Redirect::to("/sites.html/content") }))
-        .route("/login.html", get(interface::shell))
-        .route("/sites.html", get(interface::shell))
-        .route("/sites.html/{*path}", get(interface::shell))
-        .route("/editor.html/{*path}", get(interface::shell))
-        .route("/queue.html", get(interface::shell))
-        .route("/launches.html", get(interface::shell))
-        .route("/launches.html/{*name}", get(interface::shell))
-        .route("/packages.html", get(interface::shell))
-        .route("/mounts.html", get(interface::shell))
-        .route("/workflows.html", get(interface::shell))
-        .route("/permissions.html/{*path}", get(interface::shell))
-        .route("/search.html", get(interface::shell))
-        .route("/users.html", get(interface::shell))
-        .route("/users.html/{*id}", get(interface::shell))
-        .route("/versions.html/{*path}", get(interface::shell))
-        .route("/ui/{*file}", get(interface::file))
-        .route("/metrics", get(metrics_for_watchers))
-        .route("/manager/status", get(manager_status::status_for_watchers))
-        .merge(package::routes())
+        .route("/login.html", get(author_interface::serve_shell))
+        .route("/sites.html", get(author_interface::serve_shell))
+        .route("/sites.html/{*path}", get(author_interface::serve_shell))
+        .route("/editor.html/{*path}", get(author_interface::serve_shell))
+        .route("/queue.html", get(author_interface::serve_shell))
+        .route("/launches.html", get(author_interface::serve_shell))
+        .route("/launches.html/{*name}", get(author_interface::serve_shell))
+        .route("/packages.html", get(author_interface::serve_shell))
+        .route("/mounts.html", get(author_interface::serve_shell))
+        .route("/workflows.html", get(author_interface::serve_shell))
+        .route("/permissions.html/{*path}", get(author_interface::serve_shell))
+        .route("/search.html", get(author_interface::serve_shell))
+        .route("/users.html", get(author_interface::serve_shell))
+        .route("/users.html/{*id}", get(author_interface::serve_shell))
+        .route("/versions.html/{*path}", get(author_interface::serve_shell))
+        .route("/ui/{*file}", get(author_interface::serve_interface_file))
+        .route("/metrics", get(serve_metrics_for_monitoring))
+        .route("/manager/status", get(manager_status::serve_status_for_monitoring))
+        .merge(package::package_routes())
         .merge(receive_routes())
-        .merge(api::routes())
+        .merge(api::author_routes())
 }
 
-fn publish_routes() -> Router<Arc<Instance>> {
+fn publish_router() -> Router<Arc<Instance>> {
     Router::new()
         .merge(api::publish_routes())
-        .route("/handle404", get(crate::export::handle))
+        .route("/handle404", get(crate::export::handle_missing_file))
         .merge(receive_routes())
 }
 
 /// Where content of other instances arrives: all of it at a publisher, and at an author what it is told to take.
 fn receive_routes() -> Router<Arc<Instance>> {
     Router::new()
-        .route("/bin/receive", post(receive::message))
-        .route("/bin/receive/chunks", post(receive::chunks))
-        .route("/bin/receive/blobs", post(receive::blobs))
-        .route("/bin/receive/blob/{digest}/{length}", put(receive::blob))
+        .route("/bin/receive", post(replication_receiver::receive_message))
+        .route("/bin/receive/chunks", post(replication_receiver::receive_chunks))
+        .route("/bin/receive/blobs", post(replication_receiver::receive_blobs))
+        .route("/bin/receive/blob/{digest}/{length}", put(replication_receiver::receive_blob))
 }
 
 /// Lets a body that stops arriving fail, so that no client holds a connection by sending nothing.
-async fn patiently(State(instance): State<Arc<Instance>>, request: Request) -> Request {
+async fn with_body_timeout(State(instance): State<Arc<Instance>>, request: Request) -> Request {
     let patience = instance.body_timeout;
-    request.map(|body| Body::new(limited(body, u64::MAX).stalling_at_most(patience)))
+    request.map(|body| Body::new(limit_body(body, u64::MAX).with_idle_timeout(patience)))
 }
 
 /// Answers for everything that is content.
-async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Response {
+async fn serve_resource(State(instance): State<Arc<Instance>>, request: Request) -> Response {
     match *request.method() {
-        Method::GET | Method::HEAD => match tympan_render::ImageAddress::of(request.uri().path()) {
-            Some(address) => crate::image::get(instance, request, address).await,
-            None if crate::export::is_asked_for(&instance, request.uri()) => {
-                crate::export::handle(State(instance), request).await.into_response()
+        Method::GET | Method::HEAD => {
+            match tympan_render::ImageAddress::parse(request.uri().path()) {
+                Some(address) => crate::image::get_image(instance, request, address).await,
+                None if crate::export::is_export_request(&instance, request.uri()) => {
+                    crate::export::handle_missing_file(State(instance), request)
+                        .await
+                        .into_response()
+                }
+                None => page::get_page(State(instance), request).await,
             }
-            None => page::get(State(instance), request).await,
-        },
-        Method::POST
-            if instance.role == Role::Publish && !own_agent::is_address(request.uri().path()) =>
-        {
-            visitor::post(&instance, request).await
         }
-        Method::POST => sling_post::post(State(instance), request).await.into_response(),
-        Method::PUT => sling_put::put(State(instance), request).await,
-        _ => Failure::new(
+        Method::POST
+            if instance.role == InstanceRole::Publish
+                && !publish_agent::is_agent_address(request.uri().path()) =>
+        {
+            visitor_form::serve_visitor_form(&instance, request).await
+        }
+        Method::POST => sling_post::serve_post(State(instance), request).await.into_response(),
+        Method::PUT => sling_put::serve_put(State(instance), request).await,
+        _ => RequestFailure::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "this server answers GET, HEAD, POST and PUT",
         )
@@ -136,19 +144,22 @@ async fn resource(State(instance): State<Arc<Instance>>, request: Request) -> Re
 }
 
 /// On the main listener, counters are for those who look after the instance.
-async fn metrics_for_watchers(State(instance): State<Arc<Instance>>, _: api::Watcher) -> Response {
-    health::metrics(State(instance)).await
+async fn serve_metrics_for_monitoring(
+    State(instance): State<Arc<Instance>>,
+    _: api::MonitoringIdentity,
+) -> Response {
+    health::serve_metrics(State(instance)).await
 }
 
 #[derive(Deserialize)]
-struct Credentials {
+struct LoginForm {
     user: String,
     password: String,
 }
 
 /// Where a form of a page goes on; without, programs get JSON.
 #[derive(Deserialize)]
-struct Onward {
+struct LoginRedirects {
     /// The path of the page after a success.
     resource: Option<String>,
     /// The path of the page after a failure.
@@ -156,36 +167,36 @@ struct Onward {
 }
 
 /// Returns a redirect to a page of this site, whatever somebody wrote into a link.
-fn see(path: &str) -> Option<Response> {
+fn local_redirect(path: &str) -> Option<Response> {
     let is_own = path.starts_with('/')
         && !path.starts_with("//")
         && !path.contains(|one: char| one == '\\' || one.is_control());
     is_own.then(|| Redirect::to(path).into_response())
 }
 
-async fn log_in(
+async fn handle_log_in(
     State(instance): State<Arc<Instance>>,
-    peer: Option<Extension<Peer>>,
-    onward: Query<Onward>,
+    peer: Option<Extension<ConnectionPeer>>,
+    onward: Query<LoginRedirects>,
     headers: HeaderMap,
-    form: Form<Credentials>,
+    form: Form<LoginForm>,
 ) -> Result<Response> {
     // Who is logged in by another site as somebody else would send that site's owner what is typed next.
-    visitor::check_site(&headers)?;
-    let Credentials { user, password } = form.0;
+    visitor_form::check_same_site(&headers)?;
+    let LoginForm { user, password } = form.0;
     let peer = peer.map(|peer| peer.0);
     let attempt = PasswordAttempt { user: &user, password: &password, headers: &headers, peer };
     let begun = instance.logins.log_in(attempt, SystemTime::now()).await;
-    let failed = onward.failed.as_deref().and_then(see);
+    let failed = onward.failed.as_deref().and_then(local_redirect);
     match begun {
-        Ok(NewSession { token, identity, browser }) => {
-            let page = onward.resource.as_deref().and_then(see);
+        Ok(NewSession { token, identity, browser_proof: browser }) => {
+            let page = onward.resource.as_deref().and_then(local_redirect);
             let mut response = page.unwrap_or_else(|| {
-                Json(json!({ "user": identity.user, "csrf": identity.csrf })).into_response()
+                Json(json!({ "user": identity.user, "csrf": identity.csrf_token })).into_response()
             });
-            put_cookie(&mut response, Some(&token), peer);
+            set_session_cookie(&mut response, Some(&token), peer);
             let is_tls = peer.is_some_and(|peer| peer.is_tls);
-            if let Ok(cookie) = HeaderValue::from_str(&set_browser_cookie(&browser, is_tls)) {
+            if let Ok(cookie) = HeaderValue::from_str(&browser_set_cookie(&browser, is_tls)) {
                 response.headers_mut().append(header::SET_COOKIE, cookie);
             }
             Ok(response)
@@ -197,46 +208,46 @@ async fn log_in(
     }
 }
 
-fn put_cookie(response: &mut Response, token: Option<&str>, peer: Option<Peer>) {
-    let cookie = set_cookie(token, peer.is_some_and(|peer| peer.is_tls));
+fn set_session_cookie(response: &mut Response, token: Option<&str>, peer: Option<ConnectionPeer>) {
+    let cookie = session_set_cookie(token, peer.is_some_and(|peer| peer.is_tls));
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
 }
 
 #[derive(Deserialize)]
-struct Link {
+struct LoginLinkQuery {
     token: String,
 }
 
-async fn log_in_by_link(
+async fn handle_log_in_by_link(
     State(instance): State<Arc<Instance>>,
-    peer: Option<Extension<Peer>>,
-    link: Query<Link>,
+    peer: Option<Extension<ConnectionPeer>>,
+    link: Query<LoginLinkQuery>,
 ) -> Response {
     match instance.logins.log_in_by_link(&link.token, SystemTime::now()).await {
         Ok((token, _)) => {
             let mut response = Redirect::to("/sites.html/content").into_response();
-            put_cookie(&mut response, Some(&token), peer.map(|peer| peer.0));
+            set_session_cookie(&mut response, Some(&token), peer.map(|peer| peer.0));
             response
         }
         Err(_) => {
-            count(&instance.metrics.failed_logins);
+            increment(&instance.metrics.failed_logins);
             Redirect::to("/login.html?reason=link").into_response()
         }
     }
 }
 
-async fn log_out(
+async fn handle_log_out(
     State(instance): State<Arc<Instance>>,
-    peer: Option<Extension<Peer>>,
-    onward: Query<Onward>,
+    peer: Option<Extension<ConnectionPeer>>,
+    onward: Query<LoginRedirects>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    visitor::check_site(&headers)?;
+    visitor_form::check_same_site(&headers)?;
     instance.logins.log_out(&headers).await?;
-    let page = onward.resource.as_deref().and_then(see);
+    let page = onward.resource.as_deref().and_then(local_redirect);
     let mut response = page.unwrap_or_else(|| Json(json!({})).into_response());
-    put_cookie(&mut response, None, peer.map(|peer| peer.0));
+    set_session_cookie(&mut response, None, peer.map(|peer| peer.0));
     Ok(response)
 }

@@ -6,7 +6,11 @@ use sqlx::{AnyPool, Row};
 ///
 /// # Errors
 /// With the database's reason.
-pub async fn shared_secret(pool: &AnyPool, name: &str, own: &str) -> Result<String, sqlx::Error> {
+pub async fn ensure_shared_secret(
+    pool: &AnyPool,
+    name: &str,
+    own: &str,
+) -> Result<String, sqlx::Error> {
     sqlx::query(
         "INSERT INTO instance_secret (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
     )

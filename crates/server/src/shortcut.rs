@@ -1,6 +1,6 @@
 //! Pictures, files and pages for visitors, from the head of a request to an answer without hyper and without a copy.
 //!
-//! In: a head as it came. Out: the answer that [`crate::hot`] remembers, with its bytes in an open file or in memory, or a
+//! In: a head as it came. Out: the answer that [`crate::hot_response`] remembers, with its bytes in an open file or in memory, or a
 //! page that it draws; nothing for whatever else, which is answered as ever.
 //!
 //! Invariants
@@ -16,22 +16,22 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use tympan_web::digits::Digits;
-use tympan_web::listen::Peer;
+use tympan_web::decimal_digits::DecimalDigits;
+use tympan_web::listen::ConnectionPeer;
 use tympan_web::log_time::LogTime;
-use tympan_web::request_log::{self, EventRef};
+use tympan_web::request_log::{self, RequestLogEventRef};
 use tympan_web::sample_mark;
-use tympan_web::shortcut::{Ready, ReadyBody, Shortcut};
+use tympan_web::shortcut::{ReadyResponse, ReadyResponseBody, Shortcut};
 use tympan_web::sling_url::REFUSED_READINGS;
 
 use crate::Instance;
-use crate::hot::{Found, Headers};
-use crate::login::has_session;
-use crate::observe::{Left, essence_of};
-use crate::page::{COMMON, Visit};
+use crate::hot_response::{ShortcutHeaders, ShortcutResponse};
+use crate::login::has_credentials;
+use crate::page::{AnonymousPageRequest, NOSNIFF_HEADER};
+use crate::request_recorder::{CompletedRequest, media_type_essence};
 
 /// More headers than a browser sends are left to hyper.
-const MAX_HEADERS: usize = 48;
+const MAX_SHORTCUT_HEADERS: usize = 48;
 
 /// An instance, asked by a listener before hyper is.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl InstanceShortcut {
 }
 
 /// A head that may be answered so.
-struct Plain<'a> {
+struct PlainRequestHead<'a> {
     method: Method,
     path: &'a str,
     /// Those that decide how much is sent, and that tell what takes another way.
@@ -56,45 +56,62 @@ struct Plain<'a> {
     referer: Option<&'a [u8]>,
     user_agent: Option<&'a [u8]>,
     /// The lab's sample that it belongs to.
-    sample: Option<&'a str>,
+    lab_sample: Option<&'a str>,
 }
 
 impl Shortcut for InstanceShortcut {
-    fn answer(&self, head: &[u8], peer: Peer) -> Option<Ready> {
+    fn try_respond(&self, head: &[u8], peer: ConnectionPeer) -> Option<ReadyResponse> {
         let instance = &self.0;
-        let Plain { method, path, headers, host, accept_language, referer, user_agent, sample } =
-            read(head)?;
-        if has_session(&headers) || headers.contains_key(&REFUSED_READINGS) {
+        let PlainRequestHead {
+            method,
+            path,
+            headers,
+            host,
+            accept_language,
+            referer,
+            user_agent,
+            lab_sample: sample,
+        } = parse_plain_head(head)?;
+        if has_credentials(&headers) || headers.contains_key(&REFUSED_READINGS) {
             return None;
         }
         let (started, now) = (Instant::now(), SystemTime::now());
-        let Found { status, headers, body } =
-            match instance.shortcut_answer(&method, path, &headers) {
-                Some(found) => found,
-                None if method == Method::GET => {
-                    let [host, accept_language, user_agent] =
-                        [host, accept_language, user_agent].map(text_of);
-                    let visit = Visit { path, host, accept_language, user_agent, peer };
-                    instance.shortcut_drawing(&visit, &headers)?
-                }
-                None => return None,
-            };
-        let number = instance.numbers.take_next();
-        let event = EventRef::Entry { method: method.as_str(), target: path, version: "HTTP/1.1" };
-        let at = LogTime::from_system(now);
-        instance.request_log.write_as(&request_log::LineRef { at, request: number, event });
-        let length = match &body {
-            ReadyBody::Bytes(bytes) => Some(bytes.len()),
-            ReadyBody::Empty | ReadyBody::File { .. } => None,
+        let ShortcutResponse { status, headers, body } = match instance
+            .shortcut_hot_response(&method, path, &headers)
+        {
+            Some(found) => found,
+            None if method == Method::GET => {
+                let [host, accept_language, user_agent] =
+                    [host, accept_language, user_agent].map(header_text);
+                let visit = AnonymousPageRequest { path, host, accept_language, user_agent, peer };
+                instance.shortcut_rendered_response(&visit, &headers)?
+            }
+            None => return None,
         };
-        let head = write_head((status, &headers), length, now);
-        let mut note = PlainNote {
+        let number = instance.request_numbers.take_next();
+        let event = RequestLogEventRef::Entry {
+            method: method.as_str(),
+            target: path,
+            version: "HTTP/1.1",
+        };
+        let at = LogTime::from_system(now);
+        instance.request_log.write_line(&request_log::RequestLogLineRef {
+            logged_at: at,
+            request_number: number,
+            event,
+        });
+        let length = match &body {
+            ReadyResponseBody::Bytes(bytes) => Some(bytes.len()),
+            ReadyResponseBody::Empty | ReadyResponseBody::File { .. } => None,
+        };
+        let head = write_response_head((status, &headers), length, now);
+        let mut note = ShortcutRequestRecord {
             number,
-            started,
+            started_at: started,
             status,
-            media_type: media_type_of(&headers),
+            media_type: logged_media_type(&headers),
             bytes: 0,
-            texts: Texts::of(
+            log_texts: RequestLogTexts::from_request(
                 peer,
                 (&method, path),
                 [referer, user_agent, sample.map(str::as_bytes)],
@@ -105,58 +122,58 @@ impl Shortcut for InstanceShortcut {
             note.bytes = sent;
             drop(note);
         };
-        Some(Ready { head, body, done: Box::new(done) })
+        Some(ReadyResponse { head, body, on_sent: Box::new(done) })
     }
 }
 
 /// What is known of a request that is answered here; written down when it is dropped.
-struct PlainNote {
+struct ShortcutRequestRecord {
     number: u64,
-    started: Instant,
+    started_at: Instant,
     status: StatusCode,
     media_type: Option<Cow<'static, str>>,
     bytes: u64,
-    texts: Texts,
+    log_texts: RequestLogTexts,
     instance: Arc<Instance>,
 }
 
-impl Drop for PlainNote {
+impl Drop for ShortcutRequestRecord {
     fn drop(&mut self) {
-        self.instance.note_left(&Left {
+        self.instance.record_completed_request(&CompletedRequest {
             number: self.number,
-            started: self.started,
+            started_at: self.started_at,
             status: self.status,
             media_type: self.media_type.as_deref(),
             bytes: self.bytes,
-            client: self.texts.part(&self.texts.client),
+            client: self.log_texts.slice(&self.log_texts.client),
             user: None,
-            request_line: self.texts.part(&self.texts.request_line),
-            referer: self.texts.referer.as_ref().map(|part| self.texts.part(part)),
-            user_agent: self.texts.user_agent.as_ref().map(|part| self.texts.part(part)),
-            sample: self.texts.sample.as_ref().map(|part| self.texts.part(part)),
+            request_line: self.log_texts.slice(&self.log_texts.request_line),
+            referer: self.log_texts.referer.as_ref().map(|part| self.log_texts.slice(part)),
+            user_agent: self.log_texts.user_agent.as_ref().map(|part| self.log_texts.slice(part)),
+            lab_sample: self.log_texts.lab_sample.as_ref().map(|part| self.log_texts.slice(part)),
         });
     }
 }
 
 /// What a log tells of a head, as parts of one text.
-struct Texts {
-    all: String,
+struct RequestLogTexts {
+    text: String,
     client: Range<usize>,
     request_line: Range<usize>,
     referer: Option<Range<usize>>,
     user_agent: Option<Range<usize>>,
-    sample: Option<Range<usize>>,
+    lab_sample: Option<Range<usize>>,
 }
 
-impl Texts {
-    fn of(
-        peer: Peer,
+impl RequestLogTexts {
+    fn from_request(
+        peer: ConnectionPeer,
         (method, path): (&Method, &str),
         [referer, user_agent, sample]: [Option<&[u8]>; 3],
     ) -> Self {
         let lengths = [referer, user_agent, sample].map(|text| text.map_or(0, <[u8]>::len));
         let mut all = String::with_capacity(path.len() + lengths.iter().sum::<usize>() + 64);
-        push_address(&mut all, peer.addr.ip());
+        push_ip_address(&mut all, peer.addr.ip());
         let client = 0..all.len();
         for part in [method.as_str(), " ", path, " HTTP/1.1"] {
             all.push_str(part);
@@ -168,17 +185,17 @@ impl Texts {
             Some(begin..all.len())
         };
         let (referer, user_agent, sample) = (add(referer), add(user_agent), add(sample));
-        Self { all, client, request_line, referer, user_agent, sample }
+        Self { text: all, client, request_line, referer, user_agent, lab_sample: sample }
     }
 
-    fn part(&self, part: &Range<usize>) -> &str {
-        self.all.get(part.clone()).unwrap_or_default()
+    fn slice(&self, part: &Range<usize>) -> &str {
+        self.text.get(part.clone()).unwrap_or_default()
     }
 }
 
 /// Reads a head; nothing if it is not plain.
-fn read(head: &[u8]) -> Option<Plain<'_>> {
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+fn parse_plain_head(head: &[u8]) -> Option<PlainRequestHead<'_>> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_SHORTCUT_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let status = request.parse(head).ok()?;
     if !matches!(status, httparse::Status::Complete(length) if length == head.len()) {
@@ -193,7 +210,7 @@ fn read(head: &[u8]) -> Option<Plain<'_>> {
     let is_plain = path.starts_with('/')
         && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#'));
     let (mut hosts, mut connections) = (0, 0);
-    let mut plain = Plain {
+    let mut plain = PlainRequestHead {
         method,
         path,
         headers: HeaderMap::new(),
@@ -201,7 +218,7 @@ fn read(head: &[u8]) -> Option<Plain<'_>> {
         accept_language: None,
         referer: None,
         user_agent: None,
-        sample: None,
+        lab_sample: None,
     };
     let mut marks = 0;
     for one in request.headers.iter() {
@@ -220,11 +237,11 @@ fn read(head: &[u8]) -> Option<Plain<'_>> {
             plain.user_agent.get_or_insert(one.value);
         } else if is(&header::ACCEPT_LANGUAGE) {
             plain.accept_language.get_or_insert(one.value);
-        } else if is(&sample_mark::HEADER) {
+        } else if is(&sample_mark::SAMPLE_MARK_HEADER) {
             // Two are none, as in all other ways.
             marks += 1;
-            plain.sample = sample_mark::read(one.value).filter(|_| marks == 1);
-        } else if !HARMLESS.iter().any(is) {
+            plain.lab_sample = sample_mark::parse_sample_mark(one.value).filter(|_| marks == 1);
+        } else if !IGNORED_HEADERS.iter().any(is) {
             let name = HeaderName::from_bytes(one.name.as_bytes()).ok()?;
             plain.headers.append(name, HeaderValue::from_bytes(one.value).ok()?);
         }
@@ -233,7 +250,7 @@ fn read(head: &[u8]) -> Option<Plain<'_>> {
 }
 
 /// Headers that change nothing about a stored file.
-static HARMLESS: [HeaderName; 7] = [
+static IGNORED_HEADERS: [HeaderName; 7] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
     header::CACHE_CONTROL,
@@ -244,27 +261,27 @@ static HARMLESS: [HeaderName; 7] = [
 ];
 
 /// Returns a header's value as a text; empty if it is none.
-fn text_of(value: Option<&[u8]>) -> &str {
+fn header_text(value: Option<&[u8]>) -> &str {
     let is_visible = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t');
     let text = value.filter(|value| value.iter().all(is_visible));
     text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
 }
 
 /// Returns the media type of an answer as the log has it.
-fn media_type_of(headers: &Headers) -> Option<Cow<'static, str>> {
+fn logged_media_type(headers: &ShortcutHeaders) -> Option<Cow<'static, str>> {
     match headers {
-        Headers::Plain(media_type) => {
+        ShortcutHeaders::Rendered(media_type) => {
             Some(Cow::Borrowed(media_type.split(';').next().unwrap_or_default()))
         }
-        Headers::Map(headers) => {
-            Some(Cow::Owned(essence_of(headers.get(header::CONTENT_TYPE)?).into_owned()))
+        ShortcutHeaders::Other(headers) => {
+            Some(Cow::Owned(media_type_essence(headers.get(header::CONTENT_TYPE)?).into_owned()))
         }
     }
 }
 
 /// Writes a head as hyper does; `length` is that of a body whose headers do not tell it.
-fn write_head(
-    (status, headers): (StatusCode, &Headers),
+fn write_response_head(
+    (status, headers): (StatusCode, &ShortcutHeaders),
     length: Option<usize>,
     now: SystemTime,
 ) -> Vec<u8> {
@@ -281,34 +298,34 @@ fn write_head(
         head.extend_from_slice(b"\r\n");
     };
     let tells_length = match headers {
-        Headers::Plain(media_type) => {
+        ShortcutHeaders::Rendered(media_type) => {
             add(&header::CONTENT_TYPE, media_type.as_bytes());
-            let (name, value) = &COMMON;
+            let (name, value) = &NOSNIFF_HEADER;
             add(name, value.as_bytes());
             false
         }
-        Headers::Map(headers) => {
+        ShortcutHeaders::Other(headers) => {
             headers.iter().for_each(|(name, value)| add(name, value.as_bytes()));
             headers.contains_key(header::CONTENT_LENGTH)
         }
     };
     let is_told = tells_length || (length.is_none() && status == StatusCode::NOT_MODIFIED);
     if !is_told {
-        let length = Digits::of(length.unwrap_or(0) as u64);
+        let length = DecimalDigits::from_number(length.unwrap_or(0) as u64);
         add(&header::CONTENT_LENGTH, length.as_str().as_bytes());
     }
-    with_date(now, |date| add(&header::DATE, date.as_bytes()));
+    with_http_date(now, |date| add(&header::DATE, date.as_bytes()));
     head.extend_from_slice(b"\r\n");
     head
 }
 
 /// Writes an address, for which the standard library has more cases than a line of a log.
-fn push_address(text: &mut String, address: IpAddr) {
+fn push_ip_address(text: &mut String, address: IpAddr) {
     match address {
         IpAddr::V4(address) => {
             for (place, byte) in address.octets().into_iter().enumerate() {
                 text.push_str(if place == 0 { "" } else { "." });
-                text.push_str(Digits::of(byte.into()).as_str());
+                text.push_str(DecimalDigits::from_number(byte.into()).as_str());
             }
         }
         // Writing to a string cannot fail.
@@ -322,7 +339,7 @@ thread_local! {
 }
 
 /// Does something with a time as heads have it.
-fn with_date(now: SystemTime, act: impl FnOnce(&str)) {
+fn with_http_date(now: SystemTime, act: impl FnOnce(&str)) {
     let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     LAST_DATE.with_borrow_mut(|(last, text)| {
         if *last != second || text.is_empty() {
@@ -337,7 +354,7 @@ mod tests {
     use super::*;
 
     fn is_plain(head: &str) -> bool {
-        read(format!("{}\r\n\r\n", head.replace('\n', "\r\n")).as_bytes()).is_some()
+        parse_plain_head(format!("{}\r\n\r\n", head.replace('\n', "\r\n")).as_bytes()).is_some()
     }
 
     #[test]
@@ -371,9 +388,9 @@ mod tests {
     fn a_marked_request_goes_the_same_way_and_two_marks_are_none() {
         let sample = |headers: &str| {
             let head = format!("GET /a.jpg HTTP/1.1\r\nHost: h\r\n{headers}\r\n");
-            let plain = read(head.as_bytes()).unwrap();
+            let plain = parse_plain_head(head.as_bytes()).unwrap();
             assert!(plain.headers.is_empty(), "{headers}");
-            plain.sample.map(str::to_owned)
+            plain.lab_sample.map(str::to_owned)
         };
         assert_eq!(sample("X-Tympan-Lab: 1a2b-7\r\n").as_deref(), Some("1a2b-7"));
         assert_eq!(sample("X-Tympan-Lab: 1a2b-7; 9ms\r\n"), None);
@@ -385,7 +402,7 @@ mod tests {
         for text in ["0.0.0.0", "127.0.0.1", "255.10.9.100", "::1", "2001:db8::7", "::ffff:1.2.3.4"]
         {
             let mut written = String::new();
-            push_address(&mut written, text.parse().unwrap());
+            push_ip_address(&mut written, text.parse().unwrap());
             assert_eq!(written, text);
         }
     }
@@ -395,8 +412,8 @@ mod tests {
         let text = |status, headers: &[(HeaderName, &str)]| {
             let headers =
                 headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
-            let headers = Headers::Map(headers.collect());
-            let head = write_head((status, &headers), None, SystemTime::now());
+            let headers = ShortcutHeaders::Other(headers.collect());
+            let head = write_response_head((status, &headers), None, SystemTime::now());
             let head = String::from_utf8(head).unwrap();
             let (before, date) = head.split_once("date: ").unwrap();
             assert!(date.ends_with(" GMT\r\n\r\n"), "{date}");
@@ -405,15 +422,16 @@ mod tests {
         let media_type = "text/html; charset=utf-8";
         let headers = [
             (header::CONTENT_TYPE, HeaderValue::from_static(media_type)),
-            (COMMON.0.clone(), HeaderValue::from_static(COMMON.1)),
+            (NOSNIFF_HEADER.0.clone(), HeaderValue::from_static(NOSNIFF_HEADER.1)),
         ];
-        let [plain, map] =
-            [Headers::Plain(media_type), Headers::Map(headers.into_iter().collect())].map(
-                |headers| {
-                    assert_eq!(media_type_of(&headers).as_deref(), Some("text/html"));
-                    write_head((StatusCode::OK, &headers), Some(7), SystemTime::UNIX_EPOCH)
-                },
-            );
+        let [plain, map] = [
+            ShortcutHeaders::Rendered(media_type),
+            ShortcutHeaders::Other(headers.into_iter().collect()),
+        ]
+        .map(|headers| {
+            assert_eq!(logged_media_type(&headers).as_deref(), Some("text/html"));
+            write_response_head((StatusCode::OK, &headers), Some(7), SystemTime::UNIX_EPOCH)
+        });
         assert_eq!(plain, map);
         assert!(String::from_utf8(plain).unwrap().contains("\r\ncontent-length: 7\r\n"));
         let length = (header::CONTENT_LENGTH, "5");

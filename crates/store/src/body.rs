@@ -8,18 +8,18 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::batch::Batch;
-use crate::chunk::{self, BLOB_REF_BYTES, Chunk, ChunkKind, HEADER_BYTES, MAX_CHUNK_BYTES};
+use crate::chunk::{self, BLOB_REF_BYTES, CHUNK_HEADER_BYTES, Chunk, ChunkKind, MAX_CHUNK_BYTES};
+use crate::chunk_batch::ChunkBatch;
 use crate::chunk_store::ReadChunks;
 use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
 
-const PIECE_BYTES: usize = 32_768;
-const PIECE_BLOBS: usize = 512;
-const LIST_REFS: usize = 1_024;
-const LIST_PAYLOAD: usize = 12;
+const MAX_PIECE_BYTES: usize = 32_768;
+const MAX_PIECE_BLOBS: usize = 512;
+const MAX_LIST_REFS: usize = 1_024;
+const LIST_PAYLOAD_BYTES: usize = 12;
 /// Bounds what a hostile list of lists can make a reader do.
-const MAX_CHUNKS: usize = 20_000;
+const MAX_BODY_CHUNKS: usize = 20_000;
 
 /// The largest body, and the largest number of blobs that one can name.
 const MAX_BODY_BYTES: usize = 256 << 20;
@@ -27,7 +27,7 @@ const MAX_BODY_BLOBS: usize = 1 << 20;
 
 /// A body as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
+pub struct ChunkedBody {
     /// The bytes.
     pub payload: Bytes,
     /// The blobs that the body names, each once, sorted.
@@ -38,17 +38,17 @@ pub struct Body {
 ///
 /// # Errors
 /// [`Error::TooLong`] above 256 MiB or 1,048,576 blobs.
-pub fn write(batch: &mut Batch, payload: &[u8], blobs: &[BlobId]) -> Result<ChunkId> {
-    within("body", payload.len(), MAX_BODY_BYTES)?;
-    within("list of blobs", blobs.len(), MAX_BODY_BLOBS)?;
+pub fn write_body(batch: &mut ChunkBatch, payload: &[u8], blobs: &[BlobId]) -> Result<ChunkId> {
+    check_limit("body", payload.len(), MAX_BODY_BYTES)?;
+    check_limit("list of blobs", blobs.len(), MAX_BODY_BLOBS)?;
     let mut blobs = blobs.to_vec();
     blobs.sort_unstable();
     blobs.dedup();
-    if HEADER_BYTES + blobs.len() * BLOB_REF_BYTES + payload.len() <= MAX_CHUNK_BYTES {
-        return Ok(write_piece(batch, payload, &blobs));
+    if CHUNK_HEADER_BYTES + blobs.len() * BLOB_REF_BYTES + payload.len() <= MAX_CHUNK_BYTES {
+        return Ok(write_body_piece(batch, payload, &blobs));
     }
-    let mut payloads = payload.chunks(PIECE_BYTES);
-    let mut groups = blobs.chunks(PIECE_BLOBS);
+    let mut payloads = payload.chunks(MAX_PIECE_BYTES);
+    let mut groups = blobs.chunks(MAX_PIECE_BLOBS);
     let mut level = Vec::new();
     loop {
         let (payload, blobs) = (payloads.next(), groups.next());
@@ -56,14 +56,14 @@ pub fn write(batch: &mut Batch, payload: &[u8], blobs: &[BlobId]) -> Result<Chun
             break;
         }
         let (payload, blobs) = (payload.unwrap_or_default(), blobs.unwrap_or_default());
-        level.push(Piece {
-            id: write_piece(batch, payload, blobs),
+        level.push(BodyPiece {
+            id: write_body_piece(batch, payload, blobs),
             length: payload.len() as u64,
             blobs: u32::try_from(blobs.len()).unwrap_or(u32::MAX),
         });
     }
     loop {
-        level = level.chunks(LIST_REFS).map(|pieces| write_list(batch, pieces)).collect();
+        level = level.chunks(MAX_LIST_REFS).map(|pieces| write_body_list(batch, pieces)).collect();
         if let [list] = level.as_slice() {
             return Ok(list.id);
         }
@@ -73,25 +73,25 @@ pub fn write(batch: &mut Batch, payload: &[u8], blobs: &[BlobId]) -> Result<Chun
 /// Reads a body.
 ///
 /// # Errors
-/// [`Error::ChunkKind`] if `id` does not name a body, or a failed read.
-pub fn read(reads: &dyn ReadChunks, id: &ChunkId) -> Result<Body> {
-    let chunk = reads.read(id)?;
+/// [`Error::ChunkKindMismatch`] if `id` does not name a body, or a failed read.
+pub fn read_body(reads: &dyn ReadChunks, id: &ChunkId) -> Result<ChunkedBody> {
+    let chunk = reads.read_chunk(id)?;
     if chunk.kind() == ChunkKind::Body {
-        return Ok(Body {
-            payload: chunk.share(chunk.payload()),
+        return Ok(ChunkedBody {
+            payload: chunk.slice_payload(chunk.payload()),
             blobs: chunk.blob_refs().collect(),
         });
     }
     let mut payload = BytesMut::new();
     let mut blobs = Vec::new();
-    walk(reads, (*id, chunk), &mut |_, piece| {
+    walk_body(reads, (*id, chunk), &mut |_, piece| {
         payload.extend_from_slice(match piece.kind() {
             ChunkKind::Body => piece.payload(),
             _ => &[],
         });
         blobs.extend(piece.blob_refs());
     })?;
-    Ok(Body { payload: payload.freeze(), blobs })
+    Ok(ChunkedBody { payload: payload.freeze(), blobs })
 }
 
 /// Returns all chunks of a body, lists included, parents first: what another store needs in order to hold it. Pieces
@@ -99,14 +99,14 @@ pub fn read(reads: &dyn ReadChunks, id: &ChunkId) -> Result<Body> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn chunks(reads: &dyn ReadChunks, id: &ChunkId) -> Result<Vec<ChunkId>> {
+pub fn list_body_chunks(reads: &dyn ReadChunks, id: &ChunkId) -> Result<Vec<ChunkId>> {
     let mut ids = Vec::new();
-    walk(reads, (*id, reads.read(id)?), &mut |id, _| ids.push(id))?;
+    walk_body(reads, (*id, reads.read_chunk(id)?), &mut |id, _| ids.push(id))?;
     Ok(ids)
 }
 
 /// Visits the chunks of a body in order, parents first.
-fn walk(
+fn walk_body(
     reads: &dyn ReadChunks,
     top: (ChunkId, Chunk),
     visit: &mut impl FnMut(ChunkId, &Chunk),
@@ -119,64 +119,64 @@ fn walk(
             ChunkKind::Body => {}
             ChunkKind::BodyList => {
                 known += chunk.chunk_ref_count();
-                if known > MAX_CHUNKS {
+                if known > MAX_BODY_CHUNKS {
                     let fault = "the body has more pieces than a body can have";
                     return Err(Error::ChunkDamaged { id, fault });
                 }
                 let ids: Vec<ChunkId> = chunk.chunk_refs().collect();
-                let pieces = reads.read_many(&ids)?;
+                let pieces = reads.read_chunks(&ids)?;
                 pending.extend(ids.into_iter().zip(pieces).rev());
             }
             ChunkKind::Leaf | ChunkKind::Interior | ChunkKind::Root => {
                 let expected = "body";
-                return Err(Error::ChunkKind { id, expected });
+                return Err(Error::ChunkKindMismatch { id, expected });
             }
         }
     }
     Ok(())
 }
 
-fn within(what: &'static str, length: usize, limit: usize) -> Result<()> {
+fn check_limit(what: &'static str, length: usize, limit: usize) -> Result<()> {
     if length > limit {
         return Err(Error::TooLong { what, length, limit });
     }
     Ok(())
 }
 
-struct Piece {
+struct BodyPiece {
     id: ChunkId,
     length: u64,
     blobs: u32,
 }
 
-fn write_piece(batch: &mut Batch, payload: &[u8], blobs: &[BlobId]) -> ChunkId {
-    let mut bytes = chunk::encode_header(ChunkKind::Body, &[], blobs, payload.len());
+fn write_body_piece(batch: &mut ChunkBatch, payload: &[u8], blobs: &[BlobId]) -> ChunkId {
+    let mut bytes = chunk::encode_chunk_header(ChunkKind::Body, &[], blobs, payload.len());
     bytes.extend_from_slice(payload);
     batch.add_chunk(Bytes::from(bytes))
 }
 
-fn write_list(batch: &mut Batch, pieces: &[Piece]) -> Piece {
+fn write_body_list(batch: &mut ChunkBatch, pieces: &[BodyPiece]) -> BodyPiece {
     let ids: Vec<ChunkId> = pieces.iter().map(|piece| piece.id).collect();
     let length = pieces.iter().map(|piece| piece.length).sum();
     let blobs = pieces.iter().map(|piece| piece.blobs).sum();
-    let mut bytes = chunk::encode_header(ChunkKind::BodyList, &ids, &[], LIST_PAYLOAD);
+    let mut bytes = chunk::encode_chunk_header(ChunkKind::BodyList, &ids, &[], LIST_PAYLOAD_BYTES);
     bytes.extend_from_slice(&u64::to_le_bytes(length));
     bytes.extend_from_slice(&u32::to_le_bytes(blobs));
-    Piece { id: batch.add_chunk(Bytes::from(bytes)), length, blobs }
+    BodyPiece { id: batch.add_chunk(Bytes::from(bytes)), length, blobs }
 }
 
 /// Checks the structure of a body or body list.
-pub(crate) fn check(chunk: &Chunk) -> Result<(), &'static str> {
+pub(crate) fn check_body_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     if chunk.kind() == ChunkKind::Body {
         if chunk.chunk_ref_count() > 0 {
             return Err("a body refers to no chunks");
         }
         return Ok(());
     }
-    if chunk.blob_ref_count() > 0 || chunk.payload().len() != LIST_PAYLOAD {
+    if chunk.blob_ref_count() > 0 || chunk.payload().len() != LIST_PAYLOAD_BYTES {
         return Err("a body list holds no blobs and two numbers");
     }
-    if !(1..=LIST_REFS).contains(&chunk.chunk_ref_count()) {
+    if !(1..=MAX_LIST_REFS).contains(&chunk.chunk_ref_count()) {
         return Err("a body list has 1 to 1,024 pieces");
     }
     Ok(())

@@ -9,19 +9,19 @@ pub struct ByteSize(u64);
 impl ByteSize {
     /// A number of bytes.
     #[must_use]
-    pub const fn bytes(count: u64) -> Self {
+    pub const fn from_bytes(count: u64) -> Self {
         Self(count)
     }
 
     /// A number of KiB.
     #[must_use]
-    pub const fn kib(count: u64) -> Self {
+    pub const fn from_kib(count: u64) -> Self {
         Self(count << 10)
     }
 
     /// A number of MiB.
     #[must_use]
-    pub const fn mib(count: u64) -> Self {
+    pub const fn from_mib(count: u64) -> Self {
         Self(count << 20)
     }
 

@@ -1,10 +1,10 @@
 //! One chunk: checked bytes, and the references in its header.
 //!
 //! Invariants
-//! * A [`Chunk`] has been checked for its structure, so that its parts are read without further checks.
+//! * A [`NextChunk`] has been checked for its structure, so that its parts are read without further checks.
 //! * A clone shares the bytes.
 //!
-//! Not here: what the payload of a kind holds (`tree`, `body`, `root`). The format is `docs/formats/chunk.md`.
+//! Not here: what the payload of a kind holds (`tree`, `body`, `store_root`). The format is `docs/formats/chunk.md`.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
-use crate::{body, root, tree};
+use crate::{body, store_root, tree};
 
 /// The length that no chunk exceeds.
 pub const MAX_CHUNK_BYTES: usize = 65_535;
 
-pub(crate) const HEADER_BYTES: usize = 6;
+pub(crate) const CHUNK_HEADER_BYTES: usize = 6;
 pub(crate) const CHUNK_REF_BYTES: usize = 32;
 pub(crate) const BLOB_REF_BYTES: usize = 40;
-const VERSION: u8 = 1;
+const CHUNK_FORMAT_VERSION: u8 = 1;
 
 /// What a chunk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,8 +65,8 @@ impl ChunkKind {
 pub struct Chunk {
     bytes: Bytes,
     kind: ChunkKind,
-    chunk_refs: u16,
-    blob_refs: u16,
+    chunk_ref_count: u16,
+    blob_ref_count: u16,
 }
 
 impl Chunk {
@@ -79,16 +79,17 @@ impl Chunk {
         if bytes.len() > MAX_CHUNK_BYTES {
             return Err(malformed("longer than a chunk can be"));
         }
-        let Some(&[kind, version, c0, c1, b0, b1]) = bytes.first_chunk::<HEADER_BYTES>() else {
+        let Some(&[kind, version, c0, c1, b0, b1]) = bytes.first_chunk::<CHUNK_HEADER_BYTES>()
+        else {
             return Err(malformed("shorter than the header"));
         };
-        if version != VERSION {
+        if version != CHUNK_FORMAT_VERSION {
             return Err(malformed("of another format version"));
         }
         let chunk = Self {
             kind: ChunkKind::from_code(kind).ok_or_else(|| malformed("of an unknown kind"))?,
-            chunk_refs: u16::from_le_bytes([c0, c1]),
-            blob_refs: u16::from_le_bytes([b0, b1]),
+            chunk_ref_count: u16::from_le_bytes([c0, c1]),
+            blob_ref_count: u16::from_le_bytes([b0, b1]),
             bytes,
         };
         if chunk.payload_start() > chunk.bytes.len() {
@@ -97,8 +98,8 @@ impl Chunk {
         let check = match chunk.kind {
             ChunkKind::Leaf => tree::check_leaf(&chunk),
             ChunkKind::Interior => tree::check_interior(&chunk),
-            ChunkKind::Body | ChunkKind::BodyList => body::check(&chunk),
-            ChunkKind::Root => root::check(&chunk),
+            ChunkKind::Body | ChunkKind::BodyList => body::check_body_chunk(&chunk),
+            ChunkKind::Root => store_root::check_root_chunk(&chunk),
         };
         check.map_err(malformed)?;
         Ok(chunk)
@@ -118,15 +119,15 @@ impl Chunk {
 
     /// Returns the chunks that this one refers to, in the order of the header.
     pub fn chunk_refs(&self) -> impl ExactSizeIterator<Item = ChunkId> + '_ {
-        let end = HEADER_BYTES + usize::from(self.chunk_refs) * CHUNK_REF_BYTES;
-        let refs = self.bytes.get(HEADER_BYTES..end).unwrap_or_default();
+        let end = CHUNK_HEADER_BYTES + usize::from(self.chunk_ref_count) * CHUNK_REF_BYTES;
+        let refs = self.bytes.get(CHUNK_HEADER_BYTES..end).unwrap_or_default();
         let (refs, _) = refs.as_chunks::<CHUNK_REF_BYTES>();
         refs.iter().map(|bytes| ChunkId::from_bytes(*bytes))
     }
 
     /// Returns the blobs that this chunk refers to, in the order of the header.
     pub fn blob_refs(&self) -> impl ExactSizeIterator<Item = BlobId> + '_ {
-        let start = HEADER_BYTES + usize::from(self.chunk_refs) * CHUNK_REF_BYTES;
+        let start = CHUNK_HEADER_BYTES + usize::from(self.chunk_ref_count) * CHUNK_REF_BYTES;
         let refs = self.bytes.get(start..self.payload_start()).unwrap_or_default();
         let (refs, _) = refs.as_chunks::<BLOB_REF_BYTES>();
         refs.iter().map(decode_blob_ref)
@@ -134,20 +135,20 @@ impl Chunk {
 
     /// Returns the number of chunks that this one refers to.
     pub(crate) fn chunk_ref_count(&self) -> usize {
-        usize::from(self.chunk_refs)
+        usize::from(self.chunk_ref_count)
     }
 
     /// Returns the number of blobs that this chunk refers to.
     pub(crate) fn blob_ref_count(&self) -> usize {
-        usize::from(self.blob_refs)
+        usize::from(self.blob_ref_count)
     }
 
     /// Returns chunk reference `index`, without walking the others.
     pub(crate) fn chunk_ref(&self, index: usize) -> Option<ChunkId> {
-        if index >= usize::from(self.chunk_refs) {
+        if index >= usize::from(self.chunk_ref_count) {
             return None;
         }
-        let start = HEADER_BYTES + index * CHUNK_REF_BYTES;
+        let start = CHUNK_HEADER_BYTES + index * CHUNK_REF_BYTES;
         let id = self.bytes.get(start..)?.first_chunk::<CHUNK_REF_BYTES>()?;
         Some(ChunkId::from_bytes(*id))
     }
@@ -159,14 +160,14 @@ impl Chunk {
     }
 
     /// Returns a part of the payload, shared with the chunk.
-    pub(crate) fn share(&self, part: &[u8]) -> Bytes {
+    pub(crate) fn slice_payload(&self, part: &[u8]) -> Bytes {
         self.bytes.slice_ref(part)
     }
 
     fn payload_start(&self) -> usize {
-        HEADER_BYTES
-            + usize::from(self.chunk_refs) * CHUNK_REF_BYTES
-            + usize::from(self.blob_refs) * BLOB_REF_BYTES
+        CHUNK_HEADER_BYTES
+            + usize::from(self.chunk_ref_count) * CHUNK_REF_BYTES
+            + usize::from(self.blob_ref_count) * BLOB_REF_BYTES
     }
 }
 
@@ -175,8 +176,8 @@ impl fmt::Debug for Chunk {
         f.debug_struct("Chunk")
             .field("kind", &self.kind)
             .field("bytes", &self.bytes.len())
-            .field("chunk_refs", &self.chunk_refs)
-            .field("blob_refs", &self.blob_refs)
+            .field("chunk_refs", &self.chunk_ref_count)
+            .field("blob_refs", &self.blob_ref_count)
             .finish()
     }
 }
@@ -185,18 +186,18 @@ impl fmt::Debug for Chunk {
 ///
 /// # Panics
 /// Never: the counts are bounded by [`MAX_CHUNK_BYTES`], which writers keep.
-pub(crate) fn encode_header(
+pub(crate) fn encode_chunk_header(
     kind: ChunkKind,
     chunk_refs: &[ChunkId],
     blob_refs: &[BlobId],
     payload_length: usize,
 ) -> Vec<u8> {
     let length =
-        HEADER_BYTES + chunk_refs.len() * CHUNK_REF_BYTES + blob_refs.len() * BLOB_REF_BYTES;
+        CHUNK_HEADER_BYTES + chunk_refs.len() * CHUNK_REF_BYTES + blob_refs.len() * BLOB_REF_BYTES;
     let mut bytes = Vec::with_capacity(length + payload_length);
-    bytes.extend_from_slice(&[kind.code(), VERSION]);
-    bytes.extend_from_slice(&to_u16(chunk_refs.len()));
-    bytes.extend_from_slice(&to_u16(blob_refs.len()));
+    bytes.extend_from_slice(&[kind.code(), CHUNK_FORMAT_VERSION]);
+    bytes.extend_from_slice(&encode_u16(chunk_refs.len()));
+    bytes.extend_from_slice(&encode_u16(blob_refs.len()));
     for id in chunk_refs {
         bytes.extend_from_slice(id.as_bytes());
     }
@@ -208,7 +209,7 @@ pub(crate) fn encode_header(
 }
 
 /// Encodes a count or length that the limits of the format keep below 65,536.
-pub(crate) fn to_u16(count: usize) -> [u8; 2] {
+pub(crate) fn encode_u16(count: usize) -> [u8; 2] {
     debug_assert!(count <= MAX_CHUNK_BYTES, "the limits of the format hold");
     u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes()
 }

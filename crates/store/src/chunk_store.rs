@@ -4,13 +4,15 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use crate::batch::Batch;
 use crate::chunk::Chunk;
-use crate::collect::{CollectOptions, Collected, Progress};
+use crate::chunk_batch::ChunkBatch;
 use crate::error::Result;
+use crate::garbage_collection::{
+    GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,
+};
 use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
-use crate::keep::{Hold, Lease, Pin};
+use crate::root_retention::{CollectionHold, RootLease, RootPin};
 
 /// Reading chunks by their ids.
 pub trait ReadChunks: Send + Sync {
@@ -19,18 +21,18 @@ pub trait ReadChunks: Send + Sync {
     /// # Errors
     /// [`Error::ChunkMissing`](crate::Error::ChunkMissing), [`Error::ChunkDamaged`](crate::Error::ChunkDamaged), or
     /// a failed read.
-    fn read(&self, id: &ChunkId) -> Result<Chunk>;
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk>;
 
     /// Returns several chunks, in the order of `ids`; one round trip where a round trip costs.
     ///
     /// # Errors
-    /// As [`ReadChunks::read`], for the first that fails.
-    fn read_many(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
-        ids.iter().map(|id| self.read(id)).collect()
+    /// As [`ReadChunks::read_chunk`], for the first that fails.
+    fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
+        ids.iter().map(|id| self.read_chunk(id)).collect()
     }
 
-    /// Tells whether each call of [`ReadChunks::read`] can cost a round trip, so that walks read ahead with
-    /// [`ReadChunks::read_many`].
+    /// Tells whether each call of [`ReadChunks::read_chunk`] can cost a round trip, so that walks read ahead with
+    /// [`ReadChunks::read_chunks`].
     fn has_costly_round_trips(&self) -> bool {
         false
     }
@@ -40,12 +42,12 @@ pub trait ReadChunks: Send + Sync {
 pub trait ChunkStore: ReadChunks {
     /// Tells for each id whether the store holds the chunk and will go on holding it.
     ///
-    /// What nothing reaches yet is kept only while a [`Hold`] lives that was taken before the call. The answer is about
+    /// What nothing reaches yet is kept only while a [`CollectionHold`] lives that was taken before the call. The answer is about
     /// the chunk alone: what it refers to may be gone, if it was never committed.
     ///
     /// # Errors
     /// A failed read.
-    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>>;
+    fn contains_chunks(&self, ids: &[ChunkId]) -> Result<Vec<bool>>;
 
     /// Returns a small blob, or `None` if the store does not hold it.
     ///
@@ -53,7 +55,7 @@ pub trait ChunkStore: ReadChunks {
     /// [`Error::BlobDamaged`](crate::Error::BlobDamaged) or a failed read.
     fn read_blob(&self, id: &BlobId) -> Result<Option<Bytes>>;
 
-    /// Tells whether the store holds a small blob, as [`ChunkStore::contains_many`] does.
+    /// Tells whether the store holds a small blob, as [`ChunkStore::contains_chunks`] does.
     ///
     /// # Errors
     /// A failed read.
@@ -67,9 +69,9 @@ pub trait ChunkStore: ReadChunks {
     ///
     /// # Errors
     /// [`Error::RefMoved`](crate::Error::RefMoved): nothing was stored. [`Error::Write`](crate::Error::Write): nothing
-    /// was stored; the same call can succeed when the disk has space again. [`Error::Poisoned`](crate::Error::Poisoned):
+    /// was stored; the same call can succeed when the disk has space again. [`Error::WriteDisabled`](crate::Error::Poisoned):
     /// an earlier failure closed the store for writing.
-    fn commit(&self, batch: Batch) -> Result<()>;
+    fn commit(&self, batch: ChunkBatch) -> Result<()>;
 
     /// Makes everything stored so far durable.
     ///
@@ -87,29 +89,29 @@ pub trait ChunkStore: ReadChunks {
     ///
     /// # Errors
     /// A failed read.
-    fn refs(&self) -> Result<Vec<(String, ChunkId)>>;
+    fn list_refs(&self) -> Result<Vec<(String, ChunkId)>>;
 
     /// Returns the kept revisions of a ref with sequence numbers below `before` (all without it), newest first, at
     /// most `limit`.
     ///
     /// # Errors
     /// A failed read, or damage to what remembers them.
-    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>>;
+    fn ref_history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>>;
 
     /// Returns all leases, sorted by holder; expired ones too, until a collection ends them.
     ///
     /// # Errors
     /// A failed read.
-    fn leases(&self) -> Result<Vec<Lease>>;
+    fn list_leases(&self) -> Result<Vec<RootLease>>;
 
     /// Keeps a root readable until the pin is dropped. The caller has it from a ref, its history, a lease or a pin.
-    fn pin(&self, root: ChunkId) -> Pin;
+    fn pin_root(&self, root: ChunkId) -> RootPin;
 
     /// Keeps from now on what is stored, or reported as present, until the hold is dropped.
     ///
     /// # Errors
     /// A failed write, where holds are shared by processes.
-    fn hold(&self) -> Result<Hold>;
+    fn begin_hold(&self) -> Result<CollectionHold>;
 
     /// Collects garbage: what no ref, kept revision, live lease, pin or hold reaches is removed.
     ///
@@ -118,10 +120,10 @@ pub trait ChunkStore: ReadChunks {
     ///
     /// # Errors
     /// A failed read or write, damage met on the way (nothing is removed then), or
-    /// [`Error::Collecting`](crate::Error::Collecting) while another runs.
-    fn collect(
+    /// [`Error::CollectionRunning`](crate::Error::Collecting) while another runs.
+    fn collect_garbage(
         &self,
-        options: &CollectOptions,
-        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-    ) -> Result<Collected>;
+        options: &GarbageCollectionOptions,
+        pace: &mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>,
+    ) -> Result<GarbageCollectionReport>;
 }

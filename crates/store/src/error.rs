@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Someone else moved the ref: read it again, rebase, commit again.
-    #[error("ref `{name}` moved meanwhile: expected {}, found {}", state(.expected), state(.actual))]
+    #[error("ref `{name}` moved meanwhile: expected {}, found {}", describe_root(.expected), describe_root(.actual))]
     RefMoved {
         /// The ref.
         name: String,
@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// There is no such ref.
     #[error("`{store}` has no ref `{name}`")]
-    RefMissing {
+    RefNotFound {
         /// The ref.
         name: String,
         /// The store.
@@ -100,7 +100,7 @@ pub enum Error {
     },
     /// A chunk of one kind stands where another belongs.
     #[error("chunk `{id}` is not a {expected}")]
-    ChunkKind {
+    ChunkKindMismatch {
         /// The chunk.
         id: ChunkId,
         /// What the caller needs.
@@ -139,7 +139,7 @@ pub enum Error {
         position: u64,
     },
     /// Another process has the store open.
-    #[error("`{}` is in use by {}; stop it first", dir.display(), holder(.pid))]
+    #[error("`{}` is in use by {}; stop it first", dir.display(), describe_lock_holder(.pid))]
     Locked {
         /// The directory.
         dir: PathBuf,
@@ -151,16 +151,16 @@ pub enum Error {
         "the store accepts no more writes: {reason}; reading goes on; \
          restart, then run `tympan repo check`"
     )]
-    Poisoned {
+    WriteDisabled {
         /// The earlier failure.
         reason: String,
     },
     /// Another collection is running on this store.
     #[error("a collection is running already")]
-    Collecting,
+    CollectionRunning,
     /// A file cannot be written; nothing of the write is kept.
     #[error("cannot write `{file}`")]
-    Write {
+    FileWrite {
         /// The file, relative to the store's directory.
         file: String,
         /// Why.
@@ -168,7 +168,7 @@ pub enum Error {
     },
     /// A file cannot be read.
     #[error("cannot read `{file}`")]
-    Read {
+    FileRead {
         /// The file, relative to the store's directory.
         file: String,
         /// Why.
@@ -189,7 +189,7 @@ pub enum Error {
          made, everybody has to log in again, jobs that waited are gone, and the caches of dispatchers have to be flushed",
         file.display()
     )]
-    StateDamaged {
+    StateDatabaseDamaged {
         /// The file.
         file: PathBuf,
         /// What the database engine said.
@@ -200,24 +200,24 @@ pub enum Error {
         "the tables of `{room}` are at step {found}, and this program knows {known}: \
          a newer program has used this home; start that one"
     )]
-    StateNewer {
+    StateDatabaseNewer {
         /// The room whose tables they are.
-        room: String,
+        table_group: String,
         /// Steps that the database has seen.
-        found: usize,
+        applied_steps: usize,
         /// Steps that this program knows.
-        known: usize,
+        known_steps: usize,
     },
     /// All connections to the database were in use for as long as a caller waits.
     #[error(
         "all {connections} database connections were in use for {waited:?} \
          (if this repeats, raise `max_connections` in `[database]`)"
     )]
-    Busy {
+    ConnectionsBusy {
         /// How many there are.
-        connections: u32,
+        connection_limit: u32,
         /// How long the caller has waited.
-        waited: Duration,
+        wait_time: Duration,
     },
     /// The connection to the database was lost in the middle of a commit, and the database cannot be asked.
     #[error(
@@ -235,11 +235,11 @@ pub enum Error {
     )]
     TooManyConnections {
         /// Connections that this process may take.
-        wanted: u32,
+        requested: u32,
         /// Connections that the other processes may take.
-        taken: u32,
+        in_use: u32,
         /// Connections that the server has for them all.
-        allowed: u32,
+        server_limit: u32,
     },
     /// How the database is to be used cannot be understood.
     #[error("the database settings cannot be used: {fault}")]
@@ -257,7 +257,7 @@ pub enum Error {
     },
     /// The database of small mutable state refuses.
     #[error("{action}")]
-    State {
+    StateDatabase {
         /// What was tried.
         action: String,
         /// Why it failed.
@@ -268,7 +268,7 @@ pub enum Error {
 impl Error {
     /// Tells whether it is the store that this one lies over which cannot be had: not now, or no more.
     #[must_use]
-    pub fn is_of_base(&self) -> bool {
+    pub fn is_base_error(&self) -> bool {
         matches!(self, Self::Remote { .. } | Self::BaseChunkMissing { .. } | Self::LeaseLost { .. })
     }
 
@@ -277,11 +277,16 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Remote { is_transient, .. } => *is_transient,
-            Self::Write { .. } | Self::Locked { .. } | Self::Collecting | Self::Busy { .. } => true,
+            Self::FileWrite { .. }
+            | Self::Locked { .. }
+            | Self::CollectionRunning
+            | Self::ConnectionsBusy { .. } => true,
             Self::Database { source, .. } => {
-                is_lost(source) || is_conflict(source) || is_timeout(source)
+                is_connection_lost(source)
+                    || is_transaction_conflict(source)
+                    || is_statement_timeout(source)
             }
-            Self::State { source, .. } => {
+            Self::StateDatabase { source, .. } => {
                 matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::Io(_))
             }
             _ => false,
@@ -290,7 +295,7 @@ impl Error {
 }
 
 /// Tells whether the connection to a database server, or the server, is gone.
-pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
+pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_)
         | sqlx::Error::Protocol(_)
@@ -307,13 +312,13 @@ pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
 }
 
 /// Tells whether the server broke a statement off that took too long, or waited too long for another one.
-pub(crate) fn is_timeout(error: &sqlx::Error) -> bool {
+pub(crate) fn is_statement_timeout(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|source| source.code());
     matches!(code.as_deref(), Some("57014" | "55P03"))
 }
 
 /// Tells whether two transactions met, so that the same one can succeed at the next try.
-pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
+pub(crate) fn is_transaction_conflict(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(source) = error else {
         return false;
     };
@@ -321,10 +326,10 @@ pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
     matches!(code.as_deref(), Some("40001" | "40P01"))
 }
 
-fn state(id: &Option<ChunkId>) -> String {
+fn describe_root(id: &Option<ChunkId>) -> String {
     id.map_or_else(|| "none".to_owned(), |id| format!("`{id}`"))
 }
 
-fn holder(pid: &Option<u32>) -> String {
+fn describe_lock_holder(pid: &Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }

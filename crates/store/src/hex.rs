@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Writes `bytes` as hexadecimal.
-pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(crate) fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for byte in bytes {
         write!(f, "{byte:02x}")?;
     }
@@ -11,7 +11,7 @@ pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// Parses exactly 32 bytes; upper and lower case are accepted.
-pub(crate) fn parse_32(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn parse_hex_32(text: &str) -> Option<[u8; 32]> {
     let digits = text.as_bytes();
     if digits.len() != 64 {
         return None;
@@ -19,12 +19,12 @@ pub(crate) fn parse_32(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         let [high, low] = pair else { return None };
-        *byte = (digit(*high)? << 4) | digit(*low)?;
+        *byte = (parse_hex_digit(*high)? << 4) | parse_hex_digit(*low)?;
     }
     Some(bytes)
 }
 
-fn digit(byte: u8) -> Option<u8> {
+fn parse_hex_digit(byte: u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),

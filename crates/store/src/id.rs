@@ -24,7 +24,7 @@ impl Hash for ChunkId {
 impl ChunkId {
     /// Hashes the bytes of a chunk.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn hash_of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
@@ -43,7 +43,7 @@ impl ChunkId {
 
 impl fmt::Display for ChunkId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex::write(&self.0, f)
+        hex::write_hex(&self.0, f)
     }
 }
 
@@ -57,7 +57,7 @@ impl FromStr for ChunkId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        hex::parse_32(text).map(Self).ok_or_else(|| Error::IdMalformed {
+        hex::parse_hex_32(text).map(Self).ok_or_else(|| Error::IdMalformed {
             text: text.to_owned(),
             expected: "64 hexadecimal digits",
         })
@@ -80,7 +80,7 @@ impl BlobId {
 
     /// Hashes the bytes of a blob.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn hash_of(bytes: &[u8]) -> Self {
         Self { digest: Sha256::digest(bytes).into(), length: bytes.len() as u64 }
     }
 
@@ -99,7 +99,7 @@ impl BlobId {
 
 impl fmt::Display for BlobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex::write(&self.digest, f)?;
+        hex::write_hex(&self.digest, f)?;
         write!(f, "#{}", self.length)
     }
 }
@@ -119,7 +119,7 @@ impl FromStr for BlobId {
                 // `parse` alone would also take a sign, and then one blob had two names.
                 let is_plain = length.bytes().all(|byte| byte.is_ascii_digit());
                 is_plain
-                    .then(|| Some(Self::new(hex::parse_32(digest)?, length.parse().ok()?)))
+                    .then(|| Some(Self::new(hex::parse_hex_32(digest)?, length.parse().ok()?)))
                     .flatten()
             })
             .ok_or_else(|| Error::IdMalformed {
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn ids_are_written_and_read_back() {
-        let chunk = ChunkId::of(b"tympan");
+        let chunk = ChunkId::hash_of(b"tympan");
         assert_eq!(chunk.to_string().parse::<ChunkId>().unwrap(), chunk);
-        let blob = BlobId::of(b"tympan");
+        let blob = BlobId::hash_of(b"tympan");
         assert!(blob.to_string().ends_with("#6"), "{blob}");
         assert_eq!(blob.to_string().parse::<BlobId>().unwrap(), blob);
     }
@@ -145,11 +145,11 @@ mod tests {
     #[test]
     fn known_digests() {
         assert_eq!(
-            ChunkId::of(b"").to_string(),
+            ChunkId::hash_of(b"").to_string(),
             "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
         );
         assert_eq!(
-            BlobId::of(b"abc").to_string(),
+            BlobId::hash_of(b"abc").to_string(),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad#3"
         );
     }

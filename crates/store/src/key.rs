@@ -9,9 +9,9 @@ use std::ops::Bound;
 use crate::error::{Error, Result};
 use crate::tree::MAX_KEY_BYTES;
 
-const JOIN: u8 = 0x01;
-const NAME: u8 = 0x00;
-const AFTER_JOIN: u8 = 0x02;
+const PARENT_SEPARATOR: u8 = 0x01;
+const NAME_SEPARATOR: u8 = 0x00;
+const AFTER_PARENT_SEPARATOR: u8 = 0x02;
 
 /// A half-open range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Returns the range as [`Map::range`](crate::Map::range) takes it.
+    /// Returns the range as [`SortedMap::range`](crate::Map::range) takes it.
     #[must_use]
     pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         let end = self.end.as_deref();
@@ -32,7 +32,7 @@ impl KeyRange {
 
     /// Tells whether the range holds `key`.
     #[must_use]
-    pub fn contains(&self, key: &[u8]) -> bool {
+    pub fn contains_key(&self, key: &[u8]) -> bool {
         key >= self.start.as_slice() && self.end.as_deref().is_none_or(|end| key < end)
     }
 }
@@ -42,50 +42,50 @@ impl KeyRange {
 /// # Errors
 /// [`Error::KeyMalformed`] for an empty component or one that holds a byte below 0x02, [`Error::TooLong`] above
 /// 2 KiB.
-pub fn record(components: &[&str]) -> Result<Vec<u8>> {
+pub fn record_key(components: &[&str]) -> Result<Vec<u8>> {
     let Some((name, parents)) = components.split_last() else {
         return Ok(Vec::new());
     };
-    check(name)?;
-    let mut key = joined(parents, name.len() + 1)?;
-    key.push(NAME);
+    check_component(name)?;
+    let mut key = join_components(parents, name.len() + 1)?;
+    key.push(NAME_SEPARATOR);
     key.extend_from_slice(name.as_bytes());
-    check_length(&key)?;
+    check_key_length(&key)?;
     Ok(key)
 }
 
 /// Returns the range that holds exactly the children of the node at `components`.
 ///
 /// # Errors
-/// As [`record`].
+/// As [`record_key`].
 pub fn children_range(components: &[&str]) -> Result<KeyRange> {
-    let mut start = joined(components, 1)?;
+    let mut start = join_components(components, 1)?;
     let mut end = start.clone();
-    start.push(NAME);
-    end.push(JOIN);
+    start.push(NAME_SEPARATOR);
+    end.push(PARENT_SEPARATOR);
     Ok(KeyRange { start, end: Some(end) })
 }
 
 /// Returns the range that holds exactly what is below the node at `components`; the node's own record is elsewhere.
 ///
 /// # Errors
-/// As [`record`].
+/// As [`record_key`].
 pub fn subtree_range(components: &[&str]) -> Result<KeyRange> {
-    let mut start = joined(components, 1)?;
+    let mut start = join_components(components, 1)?;
     let end = (!start.is_empty()).then(|| {
         let mut end = start.clone();
-        end.push(AFTER_JOIN);
+        end.push(AFTER_PARENT_SEPARATOR);
         end
     });
-    start.push(NAME);
+    start.push(NAME_SEPARATOR);
     Ok(KeyRange { start, end })
 }
 
-/// Returns the components of the node whose record has this key; the reverse of [`record`].
+/// Returns the components of the node whose record has this key; the reverse of [`record_key`].
 ///
 /// # Errors
-/// [`Error::KeyMalformed`] for bytes that [`record`] does not make.
-pub fn parse(key: &[u8]) -> Result<Vec<&str>> {
+/// [`Error::KeyMalformed`] for bytes that [`record_key`] does not make.
+pub fn parse_key(key: &[u8]) -> Result<Vec<&str>> {
     if key.is_empty() {
         return Ok(Vec::new());
     }
@@ -99,29 +99,29 @@ pub fn parse(key: &[u8]) -> Result<Vec<&str>> {
     }
     components.push(name);
     for component in &components {
-        check(component)?;
+        check_component(component)?;
     }
     Ok(components)
 }
 
-fn joined(components: &[&str], more: usize) -> Result<Vec<u8>> {
+fn join_components(components: &[&str], more: usize) -> Result<Vec<u8>> {
     let length: usize = components.iter().map(|component| component.len() + 1).sum();
     let mut key = Vec::with_capacity(length + more);
     for (index, component) in components.iter().enumerate() {
-        check(component)?;
+        check_component(component)?;
         if index > 0 {
-            key.push(JOIN);
+            key.push(PARENT_SEPARATOR);
         }
         key.extend_from_slice(component.as_bytes());
     }
-    check_length(&key)?;
+    check_key_length(&key)?;
     Ok(key)
 }
 
-fn check(component: &str) -> Result<()> {
+fn check_component(component: &str) -> Result<()> {
     let fault = if component.is_empty() {
         "it is empty"
-    } else if component.bytes().any(|byte| byte < AFTER_JOIN) {
+    } else if component.bytes().any(|byte| byte < AFTER_PARENT_SEPARATOR) {
         "it holds a byte below 0x02"
     } else {
         return Ok(());
@@ -129,7 +129,7 @@ fn check(component: &str) -> Result<()> {
     Err(Error::KeyMalformed { component: component.to_owned(), fault })
 }
 
-fn check_length(key: &[u8]) -> Result<()> {
+fn check_key_length(key: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_BYTES {
         return Err(Error::TooLong { what: "key", length: key.len(), limit: MAX_KEY_BYTES });
     }
@@ -145,9 +145,9 @@ mod tests {
     }
 
     fn check(path: &str, expected: &[u8]) {
-        let key = record(&components(path)).unwrap();
+        let key = record_key(&components(path)).unwrap();
         assert_eq!(key, expected, "{path}");
-        assert_eq!(parse(&key).unwrap(), components(path), "{path}");
+        assert_eq!(parse_key(&key).unwrap(), components(path), "{path}");
     }
 
     #[test]
@@ -179,11 +179,11 @@ mod tests {
             let subtree = subtree_range(&parent).unwrap();
             for path in paths {
                 let path = components(path);
-                let key = record(&path).unwrap();
+                let key = record_key(&path).unwrap();
                 let is_below = path.len() > parent.len() && path.starts_with(&parent);
                 let is_child = is_below && path.len() == parent.len() + 1;
-                assert_eq!(children.contains(&key), is_child, "{path:?} in {node}");
-                assert_eq!(subtree.contains(&key), is_below, "{path:?} below {node}");
+                assert_eq!(children.contains_key(&key), is_child, "{path:?} in {node}");
+                assert_eq!(subtree.contains_key(&key), is_below, "{path:?} below {node}");
             }
         }
     }
@@ -191,12 +191,12 @@ mod tests {
     #[test]
     fn components_that_would_break_the_order_are_refused() {
         for bad in [&["a", ""][..], &["", "a"], &["a\0"], &["a\u{1}b", "c"]] {
-            assert!(matches!(record(bad), Err(Error::KeyMalformed { .. })), "{bad:?}");
+            assert!(matches!(record_key(bad), Err(Error::KeyMalformed { .. })), "{bad:?}");
         }
         let long = "x".repeat(MAX_KEY_BYTES);
-        assert!(matches!(record(&[&long]), Err(Error::TooLong { .. })));
+        assert!(matches!(record_key(&[&long]), Err(Error::TooLong { .. })));
         for bad in [&b"a"[..], b"a\0", b"\x01\0a", b"a\x01\0b", b"\xff\0a"] {
-            assert!(parse(bad).is_err(), "{bad:?}");
+            assert!(parse_key(bad).is_err(), "{bad:?}");
         }
     }
 }

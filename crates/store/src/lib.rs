@@ -1,7 +1,7 @@
 //! Chunks and the persistent tree: what content is kept in.
 //!
 //! In: sorted maps of records, bodies, small blobs, and names for states.
-//! Out: one hash per state ([`ChunkId`] of a [`Root`]), from which everything is read back, compared and checked.
+//! Out: one hash per state ([`ChunkId`] of a [`StoreRoot`]), from which everything is read back, compared and checked.
 //!
 //! Invariants
 //! * Equal content has equal chunk ids, however it came about.
@@ -14,60 +14,66 @@
 //!
 //! Not here: what a record means (`content`), blobs above a few KiB (`blobs`).
 
-mod base;
-mod batch;
+mod base_store;
 pub mod body;
 mod byte_size;
+mod cached_base_store;
 mod check;
 mod chunk;
+mod chunk_batch;
+mod chunk_disk_cache;
 mod chunk_store;
-mod collect;
-mod committer;
-mod composite;
+mod chunk_sync;
 pub mod disk;
 mod error;
+mod garbage_collection;
 mod hex;
 mod history;
 mod id;
-mod keep;
 pub mod key;
+mod layered_store;
 mod local;
-mod near;
-mod near_base;
 mod postgres;
+mod ref_committer;
 mod repair;
-mod root;
-mod state;
-mod sync;
+mod root_retention;
+mod state_database;
+mod store_root;
 mod tree;
 
-pub use base::{Base, renew_lease, take_lease};
-pub use batch::{Batch, LeaseUpdate, RefUpdate, Staged};
+pub use base_store::{BaseStore, acquire_lease, renew_lease};
 pub use byte_size::ByteSize;
-pub use check::{Affected, Inspection, Origin, Report, check, inspect};
+pub use cached_base_store::CachedBaseStore;
+pub use check::{
+    DamagedLocation, RootOrigin, StoreCheckReport, StoreInspection, check_store, inspect_store,
+};
 pub use chunk::{Chunk, ChunkKind, MAX_CHUNK_BYTES};
+pub use chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate, StagedView};
 pub use chunk_store::{ChunkStore, ReadChunks};
-pub use collect::{BlobVisitor, CollectMode, CollectOptions, Collected, Keeper, Phase, Progress};
-pub use committer::Committer;
-pub use composite::CompositeStore;
+pub use chunk_sync::{ChunkSyncReport, ChunkSyncRoute, sync_chunks};
 pub use error::{Error, Result};
-pub use history::{Retention, Revision};
+pub use garbage_collection::{
+    GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionPhase,
+    GarbageCollectionProgress, GarbageCollectionReport, LiveBlobVisitor, StorageRetainer,
+};
+pub use history::{Revision, RevisionRetention};
 pub use id::{BlobId, ChunkId};
-pub use keep::{Hold, Lease, Pin, Pins};
+pub use layered_store::LayeredStore;
 #[cfg(fuzzing)]
 pub use local::fuzzing;
-pub use local::{Compression, FollowedStore, LocalOptions, LocalStore};
-pub use near_base::NearBase;
+pub use local::{LocalStore, LocalStoreOptions, ReadOnlyLocalStore, RecordCompression};
 pub use postgres::{
-    NearCache, PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore,
+    ChunkDiskCacheOptions, PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore,
 };
+pub use ref_committer::RefCommitter;
 pub use repair::{
-    DeriveMaps, Fate, Repaired, RepairedPart, RepairedRef, RepairedRevision, plan, repair,
+    DeriveMaps, RepairedPart, RepairedPartOutcome, RepairedRef, RepairedRevision,
+    StoreRepairReport, plan_repair, repair_store,
 };
-pub use root::Root;
-pub use state::{State, copy_state};
-pub use sync::{Route, Synced, sync};
+pub use root_retention::{CollectionHold, RootLease, RootPin, RootPins};
+pub use state_database::{StateDatabase, copy_state_database};
+pub use store_root::StoreRoot;
 pub use tree::{
-    Change, Conflict, Diff, MAX_KEY_BYTES, MAX_VALUE_BYTES, Map, Merge, MergeStep, Merged,
-    Resolution, Scan, Value,
+    ConflictResolution, MAX_KEY_BYTES, MAX_VALUE_BYTES, MapChange, MapDiff, MapMerge,
+    MapMergeConflict, MapMergeResult, MapScan, MapValue, MergeStep, SortedMap,
 };

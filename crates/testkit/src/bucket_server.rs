@@ -12,21 +12,23 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::origin::{Answer, Delivery, Origin, Seen, dead_addr, exchange};
-use crate::tool::{installed, quiet, skip, works};
+use crate::external_tool::{command_succeeds, install_once, report_skip, silence_command};
+use crate::origin_server::{
+    OriginRequest, OriginResponse, OriginServer, ResponseDelivery, exchange_bytes, refusing_addr,
+};
 
 /// How long one may take to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-const MOTO: &str = "moto[s3,server]==5.2.1";
-const AZURITE: &str = "azurite@3.35.0";
-const GATEWAY: &str = "github.com/versity/versitygw/cmd/versitygw@v1.0.14";
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const MOTO_PACKAGE: &str = "moto[s3,server]==5.2.1";
+const AZURITE_PACKAGE: &str = "azurite@3.35.0";
+const GATEWAY_MODULE: &str = "github.com/versity/versitygw/cmd/versitygw@v1.0.14";
 /// Seconds that npm may take: an unfinished installation counts as none.
-const INSTALLING: &str = "600";
+const NPM_TIMEOUT_SECONDS: &str = "600";
 /// The same for Go.
-const BUILDING: &str = "240";
+const GO_BUILD_TIMEOUT_SECONDS: &str = "240";
 /// The account that every Azurite has; its key is no secret.
-const ACCOUNT: &str = "devstoreaccount1";
-const KEY: &str =
+const AZURITE_ACCOUNT: &str = "devstoreaccount1";
+const AZURITE_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// The name and the secret that servers of S3 are started with.
@@ -37,13 +39,13 @@ const S3_KEYS: (&str, &str) = ("ann", "secret");
 pub struct BucketServer {
     child: Child,
     port: u16,
-    kind: Kind,
+    kind: BucketServerKind,
     /// The folders of a server that keeps its objects on disk, and the program.
-    kept: Option<(PathBuf, PathBuf)>,
+    folder_and_program: Option<(PathBuf, PathBuf)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BucketServerKind {
     Moto,
     Azurite,
     Gateway,
@@ -55,9 +57,9 @@ impl BucketServer {
     /// # Panics
     /// If it is installed and does not start.
     #[must_use]
-    pub fn moto(tools: &Path) -> Option<Self> {
-        let server = Self::start(Kind::Moto, tools)?;
-        server.make_bucket();
+    pub fn start_moto(tools: &Path) -> Option<Self> {
+        let server = Self::start(BucketServerKind::Moto, tools)?;
+        server.create_bucket();
         Some(server)
     }
 
@@ -66,9 +68,9 @@ impl BucketServer {
     /// # Panics
     /// If it is installed and does not start.
     #[must_use]
-    pub fn azurite(tools: &Path) -> Option<Self> {
-        let server = Self::start(Kind::Azurite, tools)?;
-        server.make_bucket();
+    pub fn start_azurite(tools: &Path) -> Option<Self> {
+        let server = Self::start(BucketServerKind::Azurite, tools)?;
+        server.create_bucket();
         Some(server)
     }
 
@@ -80,15 +82,16 @@ impl BucketServer {
     /// If it is installed and does not start.
     #[must_use]
     #[expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-    pub fn gateway(tools: &Path, folder: &Path) -> Option<Self> {
-        let program = gateway(tools)?;
+    pub fn start_gateway(tools: &Path, folder: &Path) -> Option<Self> {
+        let program = cached_gateway_program(tools)?;
         std::fs::create_dir_all(folder.join("blobs")).expect("a folder for the bucket");
         for _ in 0..5 {
-            let port = dead_addr().port();
-            let child = serve_folder(&program, folder, port);
+            let port = refusing_addr().port();
+            let child = spawn_gateway(&program, folder, port);
             let kept = Some((program.clone(), folder.to_owned()));
-            let mut server = Self { child, port, kind: Kind::Gateway, kept };
-            if server.answers() {
+            let mut server =
+                Self { child, port, kind: BucketServerKind::Gateway, folder_and_program: kept };
+            if server.wait_until_ready() {
                 return Some(server);
             }
         }
@@ -106,20 +109,21 @@ impl BucketServer {
     /// # Panics
     /// If it does not start, or keeps nothing on disk.
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
-    pub fn start_again(&mut self) {
-        let (program, folder) = self.kept.as_ref().expect("a server that keeps its objects");
-        self.child = serve_folder(program, folder, self.port);
-        assert!(self.answers(), "the server does not start again");
+    pub fn restart(&mut self) {
+        let (program, folder) =
+            self.folder_and_program.as_ref().expect("a server that keeps its objects");
+        self.child = spawn_gateway(program, folder, self.port);
+        assert!(self.wait_until_ready(), "the server does not start again");
     }
 
     #[expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-    fn start(kind: Kind, tools: &Path) -> Option<Self> {
+    fn start(kind: BucketServerKind, tools: &Path) -> Option<Self> {
         // Somebody else may take a port between its being found free and its use.
         for _ in 0..5 {
-            let port = dead_addr().port();
+            let port = refusing_addr().port();
             let mut command = match kind {
-                Kind::Azurite => {
-                    let mut command = azurite(tools)?;
+                BucketServerKind::Azurite => {
+                    let mut command = azurite_command(tools)?;
                     command
                         .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
                         .args(["--silent", "--skipApiVersionCheck", "--disableTelemetry"])
@@ -127,14 +131,14 @@ impl BucketServer {
                     command
                 }
                 _ => {
-                    let mut command = moto(tools)?;
+                    let mut command = moto_command(tools)?;
                     command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
                     command
                 }
             };
-            let child = quiet(&mut command).spawn().expect("the server is installed");
-            let mut server = Self { child, port, kind, kept: None };
-            if server.answers() {
+            let child = silence_command(&mut command).spawn().expect("the server is installed");
+            let mut server = Self { child, port, kind, folder_and_program: None };
+            if server.wait_until_ready() {
                 return Some(server);
             }
         }
@@ -142,10 +146,10 @@ impl BucketServer {
     }
 
     /// Waits until it answers; false if it ends instead.
-    fn answers(&mut self) -> bool {
+    fn wait_until_ready(&mut self) -> bool {
         let begun = Instant::now();
         while TcpStream::connect(self.addr()).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "the server does not answer");
+            assert!(begun.elapsed() < START_TIMEOUT, "the server does not answer");
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return false;
             }
@@ -163,33 +167,33 @@ impl BucketServer {
     /// Returns the URL of the bucket, with a prefix.
     #[must_use]
     pub fn url(&self, prefix: &str) -> String {
-        let scheme = if self.kind == Kind::Azurite { "az" } else { "s3" };
+        let scheme = if self.kind == BucketServerKind::Azurite { "az" } else { "s3" };
         format!("{scheme}://blobs/{prefix}")
     }
 
     /// Returns the settings of a client that speaks to `addr`: this server, or a proxy before it.
     #[must_use]
-    pub fn settings(&self, addr: SocketAddr) -> Vec<(String, String)> {
+    pub fn client_settings(&self, addr: SocketAddr) -> Vec<(String, String)> {
         let settings = match self.kind {
-            Kind::Moto | Kind::Gateway => vec![
+            BucketServerKind::Moto | BucketServerKind::Gateway => vec![
                 ("AWS_ACCESS_KEY_ID", S3_KEYS.0.to_owned()),
                 ("AWS_SECRET_ACCESS_KEY", S3_KEYS.1.to_owned()),
                 ("AWS_REGION", "us-east-1".to_owned()),
                 ("AWS_ENDPOINT_URL", format!("http://{addr}")),
             ],
-            Kind::Azurite => vec![
-                ("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT.to_owned()),
-                ("AZURE_STORAGE_ACCOUNT_KEY", KEY.to_owned()),
-                ("AZURE_STORAGE_ENDPOINT", format!("http://{addr}/{ACCOUNT}")),
+            BucketServerKind::Azurite => vec![
+                ("AZURE_STORAGE_ACCOUNT_NAME", AZURITE_ACCOUNT.to_owned()),
+                ("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY.to_owned()),
+                ("AZURE_STORAGE_ENDPOINT", format!("http://{addr}/{AZURITE_ACCOUNT}")),
             ],
         };
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
-    fn make_bucket(&self) {
+    fn create_bucket(&self) {
         match self.kind {
-            Kind::Moto => {
+            BucketServerKind::Moto => {
                 // A signature of the right form is all that it looks at.
                 let request = format!(
                     "PUT /blobs HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 0\r\nAuthorization: \
@@ -197,16 +201,22 @@ impl BucketServer {
                      Signature=0\r\n\r\n",
                     self.addr()
                 );
-                let answer = exchange(self.addr(), request.as_bytes());
+                let answer = exchange_bytes(self.addr(), request.as_bytes());
                 let answer = String::from_utf8_lossy(&answer);
                 assert!(answer.contains(" 200 "), "{answer}");
             }
             // A folder is a bucket of it.
-            Kind::Gateway => {}
-            Kind::Azurite => {
+            BucketServerKind::Gateway => {}
+            BucketServerKind::Azurite => {
                 let mut node = Command::new("node");
-                node.args(["-e", MAKE_CONTAINER, &self.port.to_string(), ACCOUNT, KEY]);
-                let made = quiet(&mut node).status().expect("Azurite runs in it");
+                node.args([
+                    "-e",
+                    CREATE_CONTAINER_SCRIPT,
+                    &self.port.to_string(),
+                    AZURITE_ACCOUNT,
+                    AZURITE_KEY,
+                ]);
+                let made = silence_command(&mut node).status().expect("Azurite runs in it");
                 assert!(made.success(), "the container cannot be made");
             }
         }
@@ -221,7 +231,7 @@ impl Drop for BucketServer {
 }
 
 /// Makes the container `blobs`, with a request signed by the shared key.
-const MAKE_CONTAINER: &str = "
+const CREATE_CONTAINER_SCRIPT: &str = "
 const [port, account, key] = process.argv.slice(1);
 const date = new Date().toUTCString(), version = '2021-08-06';
 const text = ['PUT', '', '', '', '', '', '', '', '', '', '', '', `x-ms-date:${date}`, `x-ms-version:${version}`,
@@ -232,18 +242,24 @@ const options = { host: '127.0.0.1', port, method: 'PUT', path: `/${account}/blo
 require('http').request(options, answer => process.exit(answer.statusCode == 201 ? 0 : 1)).end();
 ";
 
-fn moto(tools: &Path) -> Option<Command> {
-    if works(Command::new("moto_server").arg("--help")) {
+fn moto_command(tools: &Path) -> Option<Command> {
+    if command_succeeds(Command::new("moto_server").arg("--help")) {
         return Some(Command::new("moto_server"));
     }
     let home = tools.join("moto-5.2.1");
     let python = |home: &Path| Command::new(home.join("bin/python3"));
-    let is_here = installed(&home, |making| {
-        works(Command::new("python3").args(["-m", "venv"]).arg(making))
-            && works(python(making).args(["-m", "pip", "install", "--quiet", MOTO]))
+    let is_here = install_once(&home, |making| {
+        command_succeeds(Command::new("python3").args(["-m", "venv"]).arg(making))
+            && command_succeeds(python(making).args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                MOTO_PACKAGE,
+            ]))
     });
     if !is_here {
-        skip(&format!("buckets of {MOTO}"), "python3-venv");
+        report_skip(&format!("buckets of {MOTO_PACKAGE}"), "python3-venv");
         return None;
     }
     // Its programs name the interpreter by the path that it had before it was renamed.
@@ -252,77 +268,79 @@ fn moto(tools: &Path) -> Option<Command> {
     Some(command)
 }
 
-fn azurite(tools: &Path) -> Option<Command> {
-    if works(Command::new("azurite-blob").arg("--version")) {
+fn azurite_command(tools: &Path) -> Option<Command> {
+    if command_succeeds(Command::new("azurite-blob").arg("--version")) {
         return Some(Command::new("azurite-blob"));
     }
-    let home = tools.join(AZURITE.replace('@', "-"));
+    let home = tools.join(AZURITE_PACKAGE.replace('@', "-"));
     let program = |home: &Path| {
         let mut command = Command::new("node");
         command.arg(home.join("node_modules/azurite/dist/src/blob/main.js"));
         command
     };
     // Scripts and optional packages are for other machines, and what takes most of the time.
-    let is_here = installed(&home, |making| {
+    let is_here = install_once(&home, |making| {
         let mut npm = Command::new("timeout");
-        npm.args([INSTALLING, "npm", "install", AZURITE, "--prefix"]).arg(making);
+        npm.args([NPM_TIMEOUT_SECONDS, "npm", "install", AZURITE_PACKAGE, "--prefix"]).arg(making);
         npm.args(["--omit=optional", "--no-audit", "--no-fund", "--ignore-scripts"]);
-        works(&mut npm) && works(program(making).arg("--version"))
+        command_succeeds(&mut npm) && command_succeeds(program(making).arg("--version"))
     });
     if !is_here {
-        skip(&format!("containers of {AZURITE}"), "Node.js with npm");
+        report_skip(&format!("containers of {AZURITE_PACKAGE}"), "Node.js with npm");
         return None;
     }
     Some(program(&home))
 }
 
 /// Returns the gateway's program. A process tries once: where modules come slowly, each test would wait for them anew.
-fn gateway(tools: &Path) -> Option<PathBuf> {
+fn cached_gateway_program(tools: &Path) -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOUND.get_or_init(|| find_gateway(tools)).clone()
+    FOUND.get_or_init(|| install_gateway(tools)).clone()
 }
 
-fn find_gateway(tools: &Path) -> Option<PathBuf> {
+fn install_gateway(tools: &Path) -> Option<PathBuf> {
     const NAME: &str = "versitygw";
-    if works(Command::new(NAME).arg("--version")) {
+    if command_succeeds(Command::new(NAME).arg("--version")) {
         return Some(PathBuf::from(NAME));
     }
-    let home = tools.join(format!("{NAME}-{}", GATEWAY.rsplit('@').next().unwrap_or_default()));
-    let is_here = installed(&home, |making| {
+    let home =
+        tools.join(format!("{NAME}-{}", GATEWAY_MODULE.rsplit('@').next().unwrap_or_default()));
+    let is_here = install_once(&home, |making| {
         let mut go = Command::new("timeout");
-        go.args([BUILDING, "go", "install", GATEWAY]).env("GOBIN", making);
+        go.args([GO_BUILD_TIMEOUT_SECONDS, "go", "install", GATEWAY_MODULE]).env("GOBIN", making);
         // Modules are read-only files, which nobody could clean up with `rm` in a folder of ours.
         go.env("GOFLAGS", "-modcacherw").env("GOPATH", making.join("path"));
-        let is_made = works(&mut go) && works(Command::new(making.join(NAME)).arg("--version"));
+        let is_made = command_succeeds(&mut go)
+            && command_succeeds(Command::new(making.join(NAME)).arg("--version"));
         std::fs::remove_dir_all(making.join("path")).ok();
         is_made
     });
     if !is_here {
-        skip(&format!("buckets of {GATEWAY}"), "Go");
+        report_skip(&format!("buckets of {GATEWAY_MODULE}"), "Go");
         return None;
     }
     Some(home.join(NAME))
 }
 
 #[expect(clippy::expect_used, reason = "a test fails by panicking")]
-fn serve_folder(program: &Path, folder: &Path, port: u16) -> Child {
+fn spawn_gateway(program: &Path, folder: &Path, port: u16) -> Child {
     let mut command = Command::new(program);
     command.args(["--access", S3_KEYS.0, "--secret", S3_KEYS.1, "--quiet", "--port"]);
     command.arg(format!("127.0.0.1:{port}")).arg("posix").arg(folder);
-    quiet(&mut command).spawn().expect("the server is installed")
+    silence_command(&mut command).spawn().expect("the server is installed")
 }
 
 /// What the proxy does with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum ProxyFault {
     /// It goes on to the server, and the answer comes back.
-    Pass,
+    Forward,
     /// The server is not asked; the answer is this status.
     Status(u16),
     /// The server is not asked; the connection breaks.
-    Refused,
+    RefuseConnection,
     /// The server did it; the connection breaks before the answer.
-    Unheard,
+    DropResponse,
     /// The server did it; the answer breaks off after this many bytes of its body.
     CutAfter(usize),
     /// The server did it; the answer stops after this many bytes of its body.
@@ -334,32 +352,34 @@ pub enum Fault {
 /// # Panics
 /// If no port is free.
 #[must_use]
-pub fn faulty_proxy(
+pub fn start_faulty_proxy(
     server: SocketAddr,
-    script: impl Fn(usize, &Seen) -> Fault + Send + Sync + 'static,
-) -> Origin {
+    script: impl Fn(usize, &OriginRequest) -> ProxyFault + Send + Sync + 'static,
+) -> OriginServer {
     let count = AtomicUsize::new(0);
-    Origin::start(move |seen| {
+    OriginServer::start(move |seen| {
         let fault = script(count.fetch_add(1, Ordering::SeqCst), seen);
         let delivery = match fault {
-            Fault::Status(status) => return Answer::status(status),
-            Fault::Refused => return Answer::status(200).deliver(Delivery::Hangup),
-            Fault::Pass => Delivery::Whole,
-            Fault::Unheard => Delivery::Hangup,
-            Fault::CutAfter(bytes) => Delivery::CutAfter(bytes),
-            Fault::StallAfter(bytes) => Delivery::StallAfter(bytes),
+            ProxyFault::Status(status) => return OriginResponse::with_status(status),
+            ProxyFault::RefuseConnection => {
+                return OriginResponse::with_status(200).with_delivery(ResponseDelivery::Hangup);
+            }
+            ProxyFault::Forward => ResponseDelivery::Complete,
+            ProxyFault::DropResponse => ResponseDelivery::Hangup,
+            ProxyFault::CutAfter(bytes) => ResponseDelivery::CutAfter(bytes),
+            ProxyFault::StallAfter(bytes) => ResponseDelivery::StallAfter(bytes),
         };
-        match forward(server, seen) {
-            Ok(answer) => answer.deliver(delivery),
+        match forward_request(server, seen) {
+            Ok(answer) => answer.with_delivery(delivery),
             // The server is down.
-            Err(_) => Answer::status(503),
+            Err(_) => OriginResponse::with_status(503),
         }
     })
 }
 
-fn forward(server: SocketAddr, seen: &Seen) -> io::Result<Answer> {
+fn forward_request(server: SocketAddr, seen: &OriginRequest) -> io::Result<OriginResponse> {
     let mut stream = TcpStream::connect(server)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(START_TIMEOUT))?;
     let mut head = format!("{} {} HTTP/1.1\r\nConnection: close\r\n", seen.method, seen.target);
     for (name, value) in &seen.headers {
         let is_ours = ["connection", "content-length", "transfer-encoding", "expect"]
@@ -375,15 +395,15 @@ fn forward(server: SocketAddr, seen: &Seen) -> io::Result<Answer> {
     head.push_str("\r\n");
     stream.write_all(head.as_bytes())?;
     stream.write_all(&seen.body)?;
-    read_answer(&mut BufReader::new(stream), seen.method == "HEAD")
+    read_response(&mut BufReader::new(stream), seen.method == "HEAD")
 }
 
-fn read_answer(reader: &mut BufReader<TcpStream>, is_head: bool) -> io::Result<Answer> {
+fn read_response(reader: &mut BufReader<TcpStream>, is_head: bool) -> io::Result<OriginResponse> {
     let malformed = || io::Error::other("the server's answer is malformed");
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let mut answer = Answer::status(status.ok_or_else(malformed)?);
+    let mut answer = OriginResponse::with_status(status.ok_or_else(malformed)?);
     let (mut length, mut is_chunked) = (None, false);
     loop {
         line.clear();

@@ -1,25 +1,25 @@
 //! What the tests of all rooms share.
 //!
-//! Imported as a dev-dependency only, and only from `tests/it`: a unit test inside `store` or `blobs` would meet a
+//! Imported as a dev-dependency only, and only from `tests/it`: a unit test inside `watched_store` or `blobs` would meet a
 //! second copy of its own crate here.
 
 pub mod bucket_server;
-pub mod composition;
-pub mod crowd;
-pub mod cut_link;
-pub mod disk;
-pub mod far;
-pub mod folder;
-pub mod legacy;
-pub mod listed;
+pub mod client_crowd;
+pub mod composite_conformance;
+pub mod crash_disk;
+pub mod cutting_proxy;
+pub mod delay_proxy;
+pub mod external_tool;
+pub mod legacy_system;
 pub mod manual;
-pub mod origin;
-pub mod postgres;
+pub mod memory_file_tree;
+pub mod origin_server;
+pub mod postgres_server;
 pub mod rest_server;
-pub mod secure;
-pub mod shelf;
-pub mod sshd;
-pub mod store;
-pub mod tool;
+pub mod ssh_server;
+pub mod store_folder;
+pub mod test_file_list;
+pub mod tls_proxy;
+pub mod watched_store;
 
-pub use tympan_store::State;
+pub use tympan_store::StateDatabase;

@@ -1,7 +1,7 @@
 //! What the manual prints: its fenced blocks, the code between its backticks, and the commands that a shell would see in
 //! them.
 //!
-//! Pure but for `pages`, which reads the files. The shell's words are split as far as the manual goes: quotes, comments,
+//! Pure but for `read_manual_pages`, which reads the files. The shell's words are split as far as the manual goes: quotes, comments,
 //! continued lines, pipes, lists, redirections and `$(…)`; no here-documents.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct ManualPage {
     /// Its path from the project's folder, such as `docs/guides/lab.md`.
-    pub name: String,
+    pub path: String,
     /// Its text.
     pub text: String,
 }
@@ -41,9 +41,9 @@ pub struct ShellCommand {
 ///
 /// If a page cannot be read.
 #[must_use]
-pub fn pages(project: &Path) -> Vec<ManualPage> {
+pub fn read_manual_pages(project: &Path) -> Vec<ManualPage> {
     let mut files = Vec::new();
-    files_below(&project.join("docs"), "md", &mut files);
+    collect_files(&project.join("docs"), "md", &mut files);
     for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
         files.push(project.join(name));
     }
@@ -52,7 +52,7 @@ pub fn pages(project: &Path) -> Vec<ManualPage> {
         let name = file.strip_prefix(project).unwrap_or(&file).display().to_string();
         let text = std::fs::read_to_string(&file)
             .unwrap_or_else(|error| panic!("`{}` cannot be read: {error}", file.display()));
-        ManualPage { name, text }
+        ManualPage { path: name, text }
     };
     files.into_iter().map(read).collect()
 }
@@ -62,13 +62,13 @@ pub fn pages(project: &Path) -> Vec<ManualPage> {
 /// # Panics
 ///
 /// If a folder cannot be read.
-pub fn files_below(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {
+pub fn collect_files(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     let entries = std::fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("`{}` cannot be read: {error}", folder.display()));
     for entry in entries.flatten() {
         let path = entry.path();
         if path.is_dir() {
-            files_below(&path, extension, files);
+            collect_files(&path, extension, files);
         } else if path.extension().is_some_and(|ending| ending == extension) {
             files.push(path);
         }
@@ -77,7 +77,7 @@ pub fn files_below(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {
 
 /// Returns the fenced blocks of a page.
 #[must_use]
-pub fn fenced_blocks(page: &str) -> Vec<FencedBlock> {
+pub fn parse_fenced_blocks(page: &str) -> Vec<FencedBlock> {
     let mut blocks = Vec::new();
     let mut open: Option<FencedBlock> = None;
     for (number, line) in page.lines().enumerate() {
@@ -99,9 +99,9 @@ pub fn fenced_blocks(page: &str) -> Vec<FencedBlock> {
 
 /// Returns the commands of a block: all lines of `sh`, those behind the prompt `$ ` of `console`, none of another language.
 #[must_use]
-pub fn block_commands(block: &FencedBlock) -> Vec<ShellCommand> {
+pub fn parse_block_commands(block: &FencedBlock) -> Vec<ShellCommand> {
     match block.language.as_str() {
-        "sh" => shell_commands(&block.text),
+        "sh" => parse_shell_commands(&block.text),
         "console" => {
             // What is printed keeps its lines, so that numbers of lines hold.
             let typed: String = block
@@ -109,7 +109,7 @@ pub fn block_commands(block: &FencedBlock) -> Vec<ShellCommand> {
                 .lines()
                 .map(|line| format!("{}\n", line.strip_prefix("$ ").unwrap_or_default()))
                 .collect();
-            shell_commands(&typed)
+            parse_shell_commands(&typed)
         }
         _ => Vec::new(),
     }
@@ -117,7 +117,7 @@ pub fn block_commands(block: &FencedBlock) -> Vec<ShellCommand> {
 
 /// Returns the code between single backticks outside of fenced blocks that begins with a program's name, with its line from 1.
 #[must_use]
-pub fn inline_code(text: &str, program: &str) -> Vec<(usize, String)> {
+pub fn find_inline_commands(text: &str, program: &str) -> Vec<(usize, String)> {
     let opening = format!("`{program} ");
     let mut found = Vec::new();
     let mut is_fenced = false;
@@ -147,23 +147,27 @@ pub fn inline_code(text: &str, program: &str) -> Vec<(usize, String)> {
 /// Splits a script into the commands that it runs, without assignments, redirections and comments; those of `$(…)` come
 /// before the command that takes what they print.
 #[must_use]
-pub fn shell_commands(script: &str) -> Vec<ShellCommand> {
-    let mut splitter =
-        Splitter { letters: script.chars().collect(), at: 0, line: 0, commands: Vec::new() };
-    splitter.list();
+pub fn parse_shell_commands(script: &str) -> Vec<ShellCommand> {
+    let mut splitter = ShellSplitter {
+        chars: script.chars().collect(),
+        position: 0,
+        line: 0,
+        commands: Vec::new(),
+    };
+    splitter.parse_list();
     splitter.commands
 }
 
-struct Splitter {
-    letters: Vec<char>,
-    at: usize,
+struct ShellSplitter {
+    chars: Vec<char>,
+    position: usize,
     line: usize,
     commands: Vec<ShellCommand>,
 }
 
 /// A command that is being read.
 #[derive(Default)]
-struct Unfinished {
+struct PartialShellCommand {
     line: Option<usize>,
     words: Vec<String>,
     word: Option<String>,
@@ -171,40 +175,40 @@ struct Unfinished {
     is_redirected: bool,
 }
 
-impl Splitter {
+impl ShellSplitter {
     fn next(&mut self) -> Option<char> {
-        let letter = self.letters.get(self.at).copied()?;
-        self.at += 1;
+        let letter = self.chars.get(self.position).copied()?;
+        self.position += 1;
         self.line += usize::from(letter == '\n');
         Some(letter)
     }
 
     fn peek(&self) -> Option<char> {
-        self.letters.get(self.at).copied()
+        self.chars.get(self.position).copied()
     }
 
     /// Reads commands until the script or the parenthesis around them ends.
-    fn list(&mut self) {
-        let mut now = Unfinished::default();
+    fn parse_list(&mut self) {
+        let mut now = PartialShellCommand::default();
         loop {
             let line = self.line;
             let Some(letter) = self.next() else { break };
             match letter {
                 '\\' => match self.next() {
                     Some('\n') | None => {}
-                    Some(literal) => now.push(line, literal),
+                    Some(literal) => now.push_char(line, literal),
                 },
                 '\'' => {
-                    now.begin(line);
+                    now.begin_word(line);
                     while let Some(literal) = self.next().filter(|&letter| letter != '\'') {
-                        now.push(line, literal);
+                        now.push_char(line, literal);
                     }
                 }
                 '"' => {
-                    now.begin(line);
-                    self.quoted(&mut now, line);
+                    now.begin_word(line);
+                    self.parse_quoted(&mut now, line);
                 }
-                '$' if self.peek() == Some('(') => self.substitution(&mut now, line),
+                '$' if self.peek() == Some('(') => self.parse_substitution(&mut now, line),
                 '#' if now.word.is_none() => {
                     while self.peek().is_some_and(|letter| letter != '\n') {
                         self.next();
@@ -221,45 +225,45 @@ impl Splitter {
                     now.is_redirected = true;
                 }
                 ')' => break,
-                '\n' | ';' | '|' | '&' | '(' => self.end(&mut now),
-                literal => now.push(line, literal),
+                '\n' | ';' | '|' | '&' | '(' => self.end_command(&mut now),
+                literal => now.push_char(line, literal),
             }
         }
-        self.end(&mut now);
+        self.end_command(&mut now);
     }
 
-    fn quoted(&mut self, now: &mut Unfinished, line: usize) {
+    fn parse_quoted(&mut self, now: &mut PartialShellCommand, line: usize) {
         while let Some(letter) = self.next() {
             match letter {
                 '"' => break,
                 '\\' => match self.next() {
-                    Some(literal @ ('"' | '\\' | '$' | '`')) => now.push(line, literal),
+                    Some(literal @ ('"' | '\\' | '$' | '`')) => now.push_char(line, literal),
                     Some('\n') | None => {}
                     Some(literal) => {
-                        now.push(line, '\\');
-                        now.push(line, literal);
+                        now.push_char(line, '\\');
+                        now.push_char(line, literal);
                     }
                 },
-                '$' if self.peek() == Some('(') => self.substitution(now, line),
-                literal => now.push(line, literal),
+                '$' if self.peek() == Some('(') => self.parse_substitution(now, line),
+                literal => now.push_char(line, literal),
             }
         }
     }
 
-    fn substitution(&mut self, now: &mut Unfinished, line: usize) {
+    fn parse_substitution(&mut self, now: &mut PartialShellCommand, line: usize) {
         self.next();
-        let start = self.at;
-        self.list();
-        let end = self.at.saturating_sub(1).max(start);
-        let inner: String = self.letters.get(start..end).unwrap_or_default().iter().collect();
+        let start = self.position;
+        self.parse_list();
+        let end = self.position.saturating_sub(1).max(start);
+        let inner: String = self.chars.get(start..end).unwrap_or_default().iter().collect();
         for literal in format!("$({inner})").chars() {
-            now.push(line, literal);
+            now.push_char(line, literal);
         }
     }
 
-    fn end(&mut self, now: &mut Unfinished) {
+    fn end_command(&mut self, now: &mut PartialShellCommand) {
         now.end_word();
-        let Unfinished { line, mut words, .. } = std::mem::take(now);
+        let PartialShellCommand { line, mut words, .. } = std::mem::take(now);
         let is_before = |word: &String| {
             matches!(word.as_str(), "do" | "then" | "else" | "!" | "exec") || is_assignment(word)
         };
@@ -273,14 +277,14 @@ impl Splitter {
     }
 }
 
-impl Unfinished {
-    fn begin(&mut self, line: usize) {
+impl PartialShellCommand {
+    fn begin_word(&mut self, line: usize) {
         self.line.get_or_insert(line);
         self.word.get_or_insert_default();
     }
 
-    fn push(&mut self, line: usize, letter: char) {
-        self.begin(line);
+    fn push_char(&mut self, line: usize, letter: char) {
+        self.begin_word(line);
         self.word.get_or_insert_default().push(letter);
     }
 

@@ -6,34 +6,34 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::origin::{Answer, Delivery, Origin, Seen};
+use crate::origin_server::{OriginRequest, OriginResponse, OriginServer, ResponseDelivery};
 
 /// The head that the user `ann` with the password `secret` sends.
-const LOGIN: &str = "Basic YW5uOnNlY3JldA==";
-const KINDS: [&str; 5] = ["data", "index", "keys", "locks", "snapshots"];
+const AUTHORIZATION_HEADER: &str = "Basic YW5uOnNlY3JldA==";
+const FILE_KINDS: [&str; 5] = ["data", "index", "keys", "locks", "snapshots"];
 
 /// How a server behaves.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RestRules {
     /// Lists have names alone, as in version 1.
-    pub is_old: bool,
+    pub is_version_1: bool,
     /// Whoever is not `ann` with the password `secret` is refused.
-    pub wants_login: bool,
+    pub requires_login: bool,
     /// Only locks are ever removed.
     pub is_append_only: bool,
     /// A repository can be removed whole, as few servers let it be.
-    pub removes_repositories: bool,
+    pub allows_repository_removal: bool,
     /// Each so-many-th request is answered with 503, and each so-many-th and one has its answer cut off after the work is
     /// done; 0 for never.
-    pub fails_every: u64,
+    pub failure_interval: u64,
 }
 
 /// A running server.
 #[derive(Debug)]
 pub struct RestServer {
-    origin: Origin,
+    origin: OriginServer,
     files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
-    removals: Arc<AtomicU64>,
+    removal_count: Arc<AtomicU64>,
 }
 
 impl RestServer {
@@ -43,26 +43,26 @@ impl RestServer {
         let files: Arc<Mutex<BTreeMap<String, Vec<u8>>>> = Arc::default();
         let removals: Arc<AtomicU64> = Arc::default();
         let (kept, count, removed) = (files.clone(), AtomicU64::new(0), removals.clone());
-        let origin = Origin::start(move |seen| {
+        let origin = OriginServer::start(move |seen| {
             let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-            if rules.wants_login && seen.header("authorization") != Some(LOGIN) {
-                return Answer::status(401);
+            if rules.requires_login && seen.header("authorization") != Some(AUTHORIZATION_HEADER) {
+                return OriginResponse::with_status(401);
             }
-            if rules.fails_every > 0 && number.is_multiple_of(rules.fails_every) {
-                return Answer::status(503);
+            if rules.failure_interval > 0 && number.is_multiple_of(rules.failure_interval) {
+                return OriginResponse::with_status(503);
             }
             let mut files = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let answer = if is_removal(seen) {
-                remove_all(&mut files, (rules, &removed))
+            let answer = if is_repository_removal(seen) {
+                remove_repository(&mut files, (rules, &removed))
             } else {
-                answer(seen, &mut files, rules)
+                answer_request(seen, &mut files, rules)
             };
-            if rules.fails_every > 0 && number % rules.fails_every == 1 && number > 1 {
-                return answer.deliver(Delivery::CutAfter(0));
+            if rules.failure_interval > 0 && number % rules.failure_interval == 1 && number > 1 {
+                return answer.with_delivery(ResponseDelivery::CutAfter(0));
             }
             answer
         });
-        Self { origin, files, removals }
+        Self { origin, files, removal_count: removals }
     }
 
     /// Returns where it listens.
@@ -73,108 +73,116 @@ impl RestServer {
 
     /// Returns how many requests it was sent.
     #[must_use]
-    pub fn requests(&self) -> usize {
-        self.origin.requests()
+    pub fn request_count(&self) -> usize {
+        self.origin.request_count()
     }
 
     /// Returns how often the repository was removed whole.
     #[must_use]
-    pub fn removals(&self) -> u64 {
-        self.removals.load(Ordering::SeqCst)
+    pub fn removal_count(&self) -> u64 {
+        self.removal_count.load(Ordering::SeqCst)
     }
 
     /// Returns the paths of all files.
     #[must_use]
-    pub fn files(&self) -> Vec<String> {
+    pub fn file_paths(&self) -> Vec<String> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 }
 
 /// Tells whether a repository is to be removed: its path is that of none of its files.
-fn is_removal(seen: &Seen) -> bool {
+fn is_repository_removal(seen: &OriginRequest) -> bool {
     seen.method == "DELETE" && seen.target.ends_with('/')
 }
 
-fn remove_all(
+fn remove_repository(
     files: &mut BTreeMap<String, Vec<u8>>,
     (rules, removed): (RestRules, &AtomicU64),
-) -> Answer {
+) -> OriginResponse {
     if rules.is_append_only {
-        return Answer::status(403);
+        return OriginResponse::with_status(403);
     }
-    if !rules.removes_repositories {
-        return Answer::status(501);
+    if !rules.allows_repository_removal {
+        return OriginResponse::with_status(501);
     }
     files.clear();
     removed.fetch_add(1, Ordering::SeqCst);
-    Answer::status(200)
+    OriginResponse::with_status(200)
 }
 
-fn answer(seen: &Seen, files: &mut BTreeMap<String, Vec<u8>>, rules: RestRules) -> Answer {
+fn answer_request(
+    seen: &OriginRequest,
+    files: &mut BTreeMap<String, Vec<u8>>,
+    rules: RestRules,
+) -> OriginResponse {
     let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
     let is_list = path.ends_with('/');
     let parts: Vec<&str> = path.trim_matches('/').rsplitn(3, '/').collect();
     let name = match (parts.first(), parts.get(1)) {
         (Some(&"config"), _) => "config".to_owned(),
-        (Some(kind), _) if is_list && KINDS.contains(kind) => format!("{kind}/"),
-        (Some(name), Some(kind)) if KINDS.contains(kind) => format!("{kind}/{name}"),
-        _ if seen.method == "POST" && query == "create=true" => return Answer::status(200),
-        _ => return Answer::status(404),
+        (Some(kind), _) if is_list && FILE_KINDS.contains(kind) => format!("{kind}/"),
+        (Some(name), Some(kind)) if FILE_KINDS.contains(kind) => format!("{kind}/{name}"),
+        _ if seen.method == "POST" && query == "create=true" => {
+            return OriginResponse::with_status(200);
+        }
+        _ => return OriginResponse::with_status(404),
     };
     match (seen.method.as_str(), files.get(&name)) {
-        ("GET", _) if name.ends_with('/') => list(seen, files, (&name, rules)),
-        ("HEAD", Some(bytes)) => Answer::status(200).body(bytes.clone()),
-        ("GET", Some(bytes)) => read(seen, bytes),
-        ("HEAD" | "GET" | "DELETE", None) => Answer::status(404),
-        ("POST", Some(_)) => Answer::status(403),
+        ("GET", _) if name.ends_with('/') => list_files(seen, files, (&name, rules)),
+        ("HEAD", Some(bytes)) => OriginResponse::with_status(200).with_body(bytes.clone()),
+        ("GET", Some(bytes)) => read_range(seen, bytes),
+        ("HEAD" | "GET" | "DELETE", None) => OriginResponse::with_status(404),
+        ("POST", Some(_)) => OriginResponse::with_status(403),
         ("POST", None) => {
             files.insert(name, seen.body.clone());
-            Answer::status(200)
+            OriginResponse::with_status(200)
         }
         ("DELETE", Some(_)) if rules.is_append_only && !name.starts_with("locks/") => {
-            Answer::status(403)
+            OriginResponse::with_status(403)
         }
         ("DELETE", Some(_)) => {
             files.remove(&name);
-            Answer::status(200)
+            OriginResponse::with_status(200)
         }
-        _ => Answer::status(405),
+        _ => OriginResponse::with_status(405),
     }
 }
 
-fn list(
-    seen: &Seen,
+fn list_files(
+    seen: &OriginRequest,
     files: &BTreeMap<String, Vec<u8>>,
     (kind, rules): (&str, RestRules),
-) -> Answer {
+) -> OriginResponse {
     let of_kind = files.iter().filter_map(|(name, bytes)| Some((name.strip_prefix(kind)?, bytes)));
     let version = "application/vnd.x.restic.rest.v2";
-    if rules.is_old || seen.header("accept") != Some(version) {
+    if rules.is_version_1 || seen.header("accept") != Some(version) {
         let names: Vec<String> = of_kind.map(|(name, _)| format!("\"{name}\"")).collect();
         let version = "application/vnd.x.restic.rest.v1";
-        return Answer::status(200)
-            .header("Content-Type", version)
-            .body(format!("[{}]", names.join(",")));
+        return OriginResponse::with_status(200)
+            .with_header("Content-Type", version)
+            .with_body(format!("[{}]", names.join(",")));
     }
     let entry = |(name, bytes): (&str, &Vec<u8>)| {
         format!("{{\"name\":\"{name}\",\"size\":{}}}", bytes.len())
     };
     let entries: Vec<String> = of_kind.map(entry).collect();
-    Answer::status(200).header("Content-Type", version).body(format!("[{}]", entries.join(",")))
+    OriginResponse::with_status(200)
+        .with_header("Content-Type", version)
+        .with_body(format!("[{}]", entries.join(",")))
 }
 
-fn read(seen: &Seen, bytes: &[u8]) -> Answer {
+fn read_range(seen: &OriginRequest, bytes: &[u8]) -> OriginResponse {
     let range = seen.header("range").and_then(|range| range.strip_prefix("bytes="));
     let Some((first, last)) = range.and_then(|range| range.split_once('-')) else {
-        return Answer::status(200).body(bytes);
+        return OriginResponse::with_status(200).with_body(bytes);
     };
     // Without a last byte up to the end, as restic asks for whole files.
     let last = if last.is_empty() { Ok(bytes.len()) } else { last.parse::<usize>() };
     let (Ok(first), Ok(last)) = (first.parse::<usize>(), last) else {
-        return Answer::status(400);
+        return OriginResponse::with_status(400);
     };
     match bytes.get(first..last.saturating_add(1).min(bytes.len())) {
-        Some(part) if !part.is_empty() => Answer::status(206).body(part),
-        _ => Answer::status(416),
+        Some(part) if !part.is_empty() => OriginResponse::with_status(206).with_body(part),
+        _ => OriginResponse::with_status(416),
     }
 }

@@ -8,27 +8,29 @@
 
 use std::fmt;
 
-use crate::digits::Digits;
-use crate::escape::{Escaped, Place, split_quoted, unescape};
-use crate::log_file::PutLine;
+use crate::decimal_digits::DecimalDigits;
+use crate::log_escape::{
+    EscapedLogField, LogEscapeContext, split_quoted_field, unescape_log_field,
+};
+use crate::log_file::WriteLogLine;
 use crate::log_time::LogTime;
-use crate::secret_parameters::without_secrets;
+use crate::secret_parameter::redact_secrets;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct AccessLogLine {
     /// The client's address.
     pub client: String,
     /// Who was logged in.
     pub user: Option<String>,
     /// When the answer was complete.
-    pub at: LogTime,
+    pub completed_at: LogTime,
     /// The request line: method, target, version.
     pub request: String,
     /// The answer's status.
     pub status: u16,
     /// Bytes of the answer's body; `None` if there was none.
-    pub bytes: Option<u64>,
+    pub body_bytes: Option<u64>,
     /// The `Referer` header.
     pub referer: Option<String>,
     /// The `User-Agent` header.
@@ -37,22 +39,22 @@ pub struct Line {
 
 /// One line whose parts are elsewhere, for writers that format many lines at once.
 #[derive(Debug, Clone, Copy)]
-pub struct LineRef<'a> {
-    /// As in [`Line`].
+pub struct AccessLogLineRef<'a> {
+    /// As in [`AccessLogLine`].
     pub client: &'a str,
-    /// As in [`Line`].
+    /// As in [`AccessLogLine`].
     pub user: Option<&'a str>,
-    /// As in [`Line`].
-    pub at: LogTime,
-    /// As in [`Line`].
+    /// As in [`AccessLogLine`].
+    pub completed_at: LogTime,
+    /// As in [`AccessLogLine`].
     pub request: &'a str,
-    /// As in [`Line`].
+    /// As in [`AccessLogLine`].
     pub status: u16,
-    /// As in [`Line`].
-    pub bytes: Option<u64>,
-    /// As in [`Line`].
+    /// As in [`AccessLogLine`].
+    pub body_bytes: Option<u64>,
+    /// As in [`AccessLogLine`].
     pub referer: Option<&'a str>,
-    /// As in [`Line`].
+    /// As in [`AccessLogLine`].
     pub user_agent: Option<&'a str>,
 }
 
@@ -61,17 +63,17 @@ pub struct LineRef<'a> {
 #[error(
     "expected `<client> - <user> <date> \"<request>\" <status> <bytes> \"<referer>\" \"<user agent>\"`"
 )]
-pub struct Malformed;
+pub struct MalformedAccessLogLine;
 
-impl fmt::Display for Line {
+impl fmt::Display for AccessLogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = LineRef {
+        let line = AccessLogLineRef {
             client: &self.client,
             user: self.user.as_deref(),
-            at: self.at,
+            completed_at: self.completed_at,
             request: &self.request,
             status: self.status,
-            bytes: self.bytes,
+            body_bytes: self.body_bytes,
             referer: self.referer.as_deref(),
             user_agent: self.user_agent.as_deref(),
         };
@@ -79,37 +81,37 @@ impl fmt::Display for Line {
     }
 }
 
-impl fmt::Display for LineRef<'_> {
+impl fmt::Display for AccessLogLineRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.put(f)
+        self.write_line(f)
     }
 }
 
-impl PutLine for LineRef<'_> {
-    fn put(&self, out: &mut impl fmt::Write) -> fmt::Result {
-        Escaped(self.client, Place::Word).put(out)?;
+impl WriteLogLine for AccessLogLineRef<'_> {
+    fn write_line(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        EscapedLogField(self.client, LogEscapeContext::Bare).write_to(out)?;
         out.write_str(" - ")?;
         match self.user {
-            Some(user) => Escaped(user, Place::Word).put(out)?,
+            Some(user) => EscapedLogField(user, LogEscapeContext::Bare).write_to(out)?,
             None => out.write_str("-")?,
         }
         out.write_str(" ")?;
-        self.at.put(out)?;
+        self.completed_at.write_cached(out)?;
         out.write_str(" \"")?;
-        Escaped(&without_secrets(self.request), Place::Quoted).put(out)?;
+        EscapedLogField(&redact_secrets(self.request), LogEscapeContext::Quoted).write_to(out)?;
         out.write_str("\" ")?;
-        out.write_str(Digits::of(self.status.into()).as_str())?;
+        out.write_str(DecimalDigits::from_number(self.status.into()).as_str())?;
         out.write_str(" ")?;
-        match self.bytes {
-            Some(bytes) => out.write_str(Digits::of(bytes).as_str())?,
+        match self.body_bytes {
+            Some(bytes) => out.write_str(DecimalDigits::from_number(bytes).as_str())?,
             None => out.write_str("-")?,
         }
-        let referer = self.referer.map(without_secrets);
+        let referer = self.referer.map(redact_secrets);
         for value in [referer.as_deref(), self.user_agent] {
             match value {
                 Some(value) => {
                     out.write_str(" \"")?;
-                    Escaped(value, Place::Quoted).put(out)?;
+                    EscapedLogField(value, LogEscapeContext::Quoted).write_to(out)?;
                     out.write_str("\"")?;
                 }
                 None => out.write_str(" \"-\"")?,
@@ -122,45 +124,45 @@ impl PutLine for LineRef<'_> {
 /// Reads one line, without its line break; fields after the user agent are ignored.
 ///
 /// # Errors
-/// [`Malformed`] for any other text.
-pub fn parse_line(text: &str) -> Result<Line, Malformed> {
-    read_line(text).ok_or(Malformed)
+/// [`MalformedAccessLogLine`] for any other text.
+pub fn parse_access_log_line(text: &str) -> Result<AccessLogLine, MalformedAccessLogLine> {
+    parse_access_log_fields(text).ok_or(MalformedAccessLogLine)
 }
 
-fn read_line(text: &str) -> Option<Line> {
+fn parse_access_log_fields(text: &str) -> Option<AccessLogLine> {
     let (client, rest) = text.split_once(' ')?;
     let (_identity, rest) = rest.split_once(' ')?;
     let (user, rest) = rest.split_once(' ')?;
     let (at, rest) = match rest.strip_prefix('[') {
-        None => LogTime::parse_prefix(rest)?,
+        None => LogTime::parse_time_prefix(rest)?,
         Some(rest) => {
-            let (at, rest) = LogTime::parse_prefix(rest)?;
+            let (at, rest) = LogTime::parse_time_prefix(rest)?;
             (at, rest.strip_prefix(']')?)
         }
     };
-    let (request, rest) = split_quoted(rest.strip_prefix(' ')?)?;
+    let (request, rest) = split_quoted_field(rest.strip_prefix(' ')?)?;
     let (status, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
     let (bytes, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-    let (referer, rest) = read_optional(rest);
-    let (user_agent, _more) = read_optional(rest.trim_start());
-    Some(Line {
-        client: unescape(client),
-        user: (user != "-").then(|| unescape(user)),
-        at,
+    let (referer, rest) = parse_quoted_field(rest);
+    let (user_agent, _more) = parse_quoted_field(rest.trim_start());
+    Some(AccessLogLine {
+        client: unescape_log_field(client),
+        user: (user != "-").then(|| unescape_log_field(user)),
+        completed_at: at,
         request,
         status: status.parse().ok()?,
-        bytes: if bytes == "-" { None } else { Some(bytes.parse().ok()?) },
+        body_bytes: if bytes == "-" { None } else { Some(bytes.parse().ok()?) },
         referer,
         user_agent,
     })
 }
 
 /// Reads a quoted value; the common log format has none, and a bare dash stands for "absent".
-fn read_optional(text: &str) -> (Option<String>, &str) {
+fn parse_quoted_field(text: &str) -> (Option<String>, &str) {
     if let Some(rest) = text.strip_prefix("\"-\"") {
         return (None, rest);
     }
-    match split_quoted(text) {
+    match split_quoted_field(text) {
         Some((value, rest)) => (Some(value), rest),
         None => (None, text),
     }

@@ -23,7 +23,7 @@ pub const MAX_PATH_BYTES: usize = 4095;
 
 /// Why a URL path has no canonical form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum CanonicalPathError {
     /// The path does not begin with `/`.
     #[error("the path does not begin with a slash")]
     NotAbsolute,
@@ -41,7 +41,7 @@ pub enum Fault {
     NotUtf8,
     /// The path leaves the root.
     #[error("the path climbs above the root")]
-    Climbs,
+    AboveRoot,
 }
 
 /// A decoded URL path in its one form.
@@ -52,10 +52,12 @@ impl CanonicalPath {
     /// Reads the path of a URL, without query.
     ///
     /// # Errors
-    /// See [`Fault`]; none of these is a path that a site could have meant.
-    pub fn parse(raw: &str) -> Result<Self, Fault> {
-        let wire = resolve_wire(raw)?;
-        let decoded = percent_decode_str(&wire).decode_utf8().map_err(|_invalid| Fault::NotUtf8)?;
+    /// See [`CanonicalPathError`]; none of these is a path that a site could have meant.
+    pub fn parse(raw: &str) -> Result<Self, CanonicalPathError> {
+        let wire = resolve_encoded_path(raw)?;
+        let decoded = percent_decode_str(&wire)
+            .decode_utf8()
+            .map_err(|_invalid| CanonicalPathError::NotUtf8)?;
         Ok(Self(decoded.into_owned()))
     }
 
@@ -73,7 +75,7 @@ impl CanonicalPath {
 
     /// Returns the file for this path, relative to the document root; empty for the root.
     #[must_use]
-    pub fn relative_file(&self) -> PathBuf {
+    pub fn relative_file_path(&self) -> PathBuf {
         PathBuf::from(self.0.trim_matches('/'))
     }
 
@@ -89,20 +91,20 @@ impl fmt::Display for CanonicalPath {
     }
 }
 
-fn check_escapes(raw: &str) -> Result<(), Fault> {
+fn check_escapes(raw: &str) -> Result<(), CanonicalPathError> {
     let mut rest = raw.as_bytes();
     while let [first, tail @ ..] = rest {
         rest = tail;
         match (first, tail) {
-            (0, _) => return Err(Fault::Nul),
+            (0, _) => return Err(CanonicalPathError::Nul),
             (b'%', [high, low, ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
                 match (high, low.to_ascii_lowercase()) {
-                    (b'0', b'0') => return Err(Fault::Nul),
-                    (b'2', b'f') => return Err(Fault::EncodedSlash),
+                    (b'0', b'0') => return Err(CanonicalPathError::Nul),
+                    (b'2', b'f') => return Err(CanonicalPathError::EncodedSlash),
                     _ => {}
                 }
             }
-            (b'%', _) => return Err(Fault::BadEscape),
+            (b'%', _) => return Err(CanonicalPathError::BadEscape),
             _ => {}
         }
     }
@@ -112,48 +114,48 @@ fn check_escapes(raw: &str) -> Result<(), Fault> {
 /// Returns the path of a URL without `//`, `.` and `..` but with its escapes, to be sent on.
 ///
 /// # Errors
-/// See [`Fault`]; it fails exactly where [`CanonicalPath::parse`] does, encodings apart.
-pub fn resolve_wire(raw: &str) -> Result<String, Fault> {
+/// See [`CanonicalPathError`]; it fails exactly where [`CanonicalPath::parse`] does, encodings apart.
+pub fn resolve_encoded_path(raw: &str) -> Result<String, CanonicalPathError> {
     if !raw.starts_with('/') {
-        return Err(Fault::NotAbsolute);
+        return Err(CanonicalPathError::NotAbsolute);
     }
     check_escapes(raw)?;
-    resolve_dots(raw)
+    resolve_dot_segments(raw)
 }
 
 /// What a segment means for the path that it stands in.
-enum Step {
-    Stay,
-    Up,
-    Down,
+enum SegmentStep {
+    Current,
+    Parent,
+    Child,
 }
 
-fn step(segment: &str) -> Result<Step, Fault> {
+fn segment_step(segment: &str) -> Result<SegmentStep, CanonicalPathError> {
     let decoded = percent_decode_str(segment).collect::<Vec<u8>>();
     // Servlet containers cut `;parameters` before they resolve dots, so `..;x` climbs behind this front.
     let name = decoded.split(|byte| *byte == b';').next().unwrap_or(&[]);
     match name {
-        b"." | b".." if name.len() < decoded.len() => Err(Fault::Climbs),
-        b".." => Ok(Step::Up),
-        b"." => Ok(Step::Stay),
-        _ if decoded.is_empty() => Ok(Step::Stay),
-        _ => Ok(Step::Down),
+        b"." | b".." if name.len() < decoded.len() => Err(CanonicalPathError::AboveRoot),
+        b".." => Ok(SegmentStep::Parent),
+        b"." => Ok(SegmentStep::Current),
+        _ if decoded.is_empty() => Ok(SegmentStep::Current),
+        _ => Ok(SegmentStep::Child),
     }
 }
 
 /// Resolves dots in a path whose escapes are still there, so that both forms take the same steps.
-fn resolve_dots(raw: &str) -> Result<String, Fault> {
+fn resolve_dot_segments(raw: &str) -> Result<String, CanonicalPathError> {
     let mut kept: Vec<&str> = Vec::new();
     let mut names_directory = false;
     for segment in raw.split('/') {
-        let step = step(segment)?;
-        names_directory = !matches!(step, Step::Down);
+        let step = segment_step(segment)?;
+        names_directory = !matches!(step, SegmentStep::Child);
         match step {
-            Step::Stay => {}
-            Step::Up => {
-                kept.pop().ok_or(Fault::Climbs)?;
+            SegmentStep::Current => {}
+            SegmentStep::Parent => {
+                kept.pop().ok_or(CanonicalPathError::AboveRoot)?;
             }
-            Step::Down => kept.push(segment),
+            SegmentStep::Child => kept.push(segment),
         }
     }
     let mut path = String::with_capacity(raw.len() + 1);

@@ -9,7 +9,7 @@
 //! * No connection is kept idle longer than `idle_timeout`.
 //!
 //! Not here: the time that a body may take (the reader knows what it waits for) and the choice to try again
-//! ([`Error::is_transient`] tells whether it can help).
+//! ([`ClientError::is_transient`] tells whether it can help).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -32,15 +32,15 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tower::Service;
 
-use crate::outgoing::{Outgoing, port_of};
-use crate::tls::Trust;
+use crate::outgoing_policy::{OutgoingPolicy, uri_port};
+use crate::tls::TlsTrust;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type BoxBody = UnsyncBoxBody<Bytes, BoxError>;
+type ClientBoxError = Box<dyn std::error::Error + Send + Sync>;
+type ClientRequestBody = UnsyncBoxBody<Bytes, ClientBoxError>;
 
 /// Bounds of one client.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ClientOptions {
     /// Time to resolve, connect and shake hands; `None` waits as long as the kernel does. Default 5 s.
     pub connect_timeout: Option<Duration>,
     /// Time from sending the request to the complete head of the answer; `None` waits forever. Default 60 s.
@@ -50,21 +50,21 @@ pub struct Options {
     /// How many connections without a request are kept per host. Default 64.
     pub max_idle_per_host: usize,
     /// Whom `https` servers must be signed by; without it `https` is refused. Default none.
-    pub trust: Option<Trust>,
+    pub tls_trust: Option<TlsTrust>,
     /// Whom the client may ask, for addresses that come from content; whoever is named if nothing, for addresses that the
     /// machine's configuration gives. Default nothing.
-    pub outgoing: Option<Arc<Outgoing>>,
+    pub outgoing_policy: Option<Arc<OutgoingPolicy>>,
 }
 
-impl Default for Options {
+impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             connect_timeout: Some(Duration::from_secs(5)),
             response_timeout: Some(Duration::from_secs(60)),
             idle_timeout: Duration::from_secs(60),
             max_idle_per_host: 64,
-            trust: None,
-            outgoing: None,
+            tls_trust: None,
+            outgoing_policy: None,
         }
     }
 }
@@ -72,22 +72,22 @@ impl Default for Options {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ClientError {
     /// No connection: the name is unknown, the port closed, the handshake failed or took too long. Nothing was sent.
     #[error("cannot connect to `{host}`")]
     Connect {
         /// Host and port.
         host: String,
         /// The cause.
-        source: BoxError,
+        source: ClientBoxError,
     },
     /// The head of the answer did not arrive in time.
-    #[error("`{host}` did not answer within {} ms", after.as_millis())]
+    #[error("`{host}` did not answer within {} ms", timeout.as_millis())]
     Timeout {
         /// Host and port.
         host: String,
         /// The limit.
-        after: Duration,
+        timeout: Duration,
     },
     /// The connection ended, or the answer was malformed, after the request was at least partly sent.
     #[error("the connection to `{host}` broke before the answer was complete")]
@@ -95,11 +95,11 @@ pub enum Error {
         /// Host and port.
         host: String,
         /// The cause.
-        source: BoxError,
+        source: ClientBoxError,
     },
     /// The host, or the address that its name leads to, is none that may be asked. Nothing was sent.
     #[error("`{host}` may not be asked: {reason}")]
-    NotAdmitted {
+    NotAllowed {
         /// Host and port.
         host: String,
         /// What is not listed.
@@ -115,75 +115,75 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl ClientError {
     /// Tells whether sending the same request again can help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        !matches!(self, Self::Request { .. } | Self::NotAdmitted { .. })
+        !matches!(self, Self::Request { .. } | Self::NotAllowed { .. })
     }
 
     /// Tells whether the server cannot have seen the request.
     #[must_use]
     pub fn is_unsent(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Request { .. } | Self::NotAdmitted { .. })
+        matches!(self, Self::Connect { .. } | Self::Request { .. } | Self::NotAllowed { .. })
     }
 }
 
 /// A pool of connections; clones share it.
 #[derive(Debug, Clone)]
-pub struct Client {
-    pool: Pool<Connector, BoxBody>,
+pub struct HttpClient {
+    pool: Pool<ClientConnector, ClientRequestBody>,
     response_timeout: Option<Duration>,
-    outgoing: Option<Arc<Outgoing>>,
+    outgoing_policy: Option<Arc<OutgoingPolicy>>,
 }
 
-impl Default for Client {
+impl Default for HttpClient {
     fn default() -> Self {
-        Self::new(Options::default())
+        Self::new(ClientOptions::default())
     }
 }
 
-impl Client {
+impl HttpClient {
     /// Returns a client without any connection yet.
     #[must_use]
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: ClientOptions) -> Self {
         let response_timeout = options.response_timeout;
         let pool = Pool::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(options.idle_timeout)
             .pool_max_idle_per_host(options.max_idle_per_host)
-            .build(Connector {
+            .build(ClientConnector {
                 connect_timeout: options.connect_timeout,
-                trust: options.trust,
-                outgoing: options.outgoing.clone(),
+                tls_trust: options.tls_trust,
+                outgoing_policy: options.outgoing_policy.clone(),
             });
-        Self { pool, response_timeout, outgoing: options.outgoing }
+        Self { pool, response_timeout, outgoing_policy: options.outgoing_policy }
     }
 
     /// Sends `request` and returns the head of the answer; the body follows as it is read.
     ///
     /// # Errors
-    /// See [`Error`]; [`Error::is_unsent`] tells whether a request with effects may be sent again.
-    pub async fn send<B>(&self, request: Request<B>) -> Result<Response<Incoming>, Error>
+    /// See [`ClientError`]; [`ClientError::is_unsent`] tells whether a request with effects may be sent again.
+    pub async fn send<B>(&self, request: Request<B>) -> Result<Response<Incoming>, ClientError>
     where
         B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
+        B::Error: Into<ClientBoxError>,
     {
         let host = match request.uri().authority() {
             Some(authority) => authority.to_string(),
             None => {
-                return Err(Error::Request {
+                return Err(ClientError::Request {
                     uri: request.uri().to_string(),
                     reason: "the URI names no host".to_owned(),
                 });
             }
         };
-        if let Some(outgoing) = &self.outgoing
+        if let Some(outgoing) = &self.outgoing_policy
             && !outgoing
-                .admits_host(request.uri().host().unwrap_or_default(), port_of(request.uri()))
+                .allows_host(request.uri().host().unwrap_or_default(), uri_port(request.uri()))
         {
             let reason = "no entry of `hosts` below `[outgoing]` in `tympan.toml` names it";
-            return Err(Error::NotAdmitted { host, reason: reason.to_owned() });
+            return Err(ClientError::NotAllowed { host, reason: reason.to_owned() });
         }
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         let answer = self.pool.request(request);
@@ -191,58 +191,58 @@ impl Client {
             None => answer.await,
             Some(after) => match tokio::time::timeout(after, answer).await {
                 Ok(answer) => answer,
-                Err(_elapsed) => return Err(Error::Timeout { host, after }),
+                Err(_elapsed) => return Err(ClientError::Timeout { host, timeout: after }),
             },
         };
-        answer.map_err(|error| sort(error, host))
+        answer.map_err(|error| classify_error(error, host))
     }
 }
 
-fn sort(error: legacy::Error, host: String) -> Error {
+fn classify_error(error: legacy::Error, host: String) -> ClientError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(one) = cause {
-        if let Some(AddressNotAdmitted(reason)) = one.downcast_ref() {
-            return Error::NotAdmitted { host, reason: reason.clone() };
+        if let Some(AddressNotAllowed(reason)) = one.downcast_ref() {
+            return ClientError::NotAllowed { host, reason: reason.clone() };
         }
         cause = one.source();
     }
     let source = error.into();
-    let is_connect = |source: &BoxError| {
+    let is_connect = |source: &ClientBoxError| {
         source.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
     };
     if is_connect(&source) {
-        Error::Connect { host, source }
+        ClientError::Connect { host, source }
     } else {
-        Error::Broken { host, source }
+        ClientError::Broken { host, source }
     }
 }
 
 /// The address that a name leads to is none that may be connected to, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct AddressNotAdmitted(String);
+struct AddressNotAllowed(String);
 
 #[derive(Debug, Clone)]
-struct Connector {
+struct ClientConnector {
     connect_timeout: Option<Duration>,
-    trust: Option<Trust>,
-    outgoing: Option<Arc<Outgoing>>,
+    tls_trust: Option<TlsTrust>,
+    outgoing_policy: Option<Arc<OutgoingPolicy>>,
 }
 
-impl Connector {
-    async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
+impl ClientConnector {
+    async fn connect(self, uri: Uri) -> Result<ClientStream, ClientBoxError> {
         let is_tls = uri.scheme_str() == Some("https");
         let host = uri.host().ok_or("the URI names no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = port_of(&uri);
-        let stream = match &self.outgoing {
+        let port = uri_port(&uri);
+        let stream = match &self.outgoing_policy {
             None => TcpStream::connect((host.as_str(), port)).await?,
             Some(outgoing) => {
                 let found = tokio::net::lookup_host((host.as_str(), port)).await?;
-                let (admitted, others) = outgoing.judge(found);
+                let (admitted, others) = outgoing.partition_addresses(found);
                 match others.first() {
                     Some(other) if admitted.is_empty() => {
-                        return Err(AddressNotAdmitted(outgoing.refusal(other.ip())).into());
+                        return Err(AddressNotAllowed(outgoing.refusal_reason(other.ip())).into());
                     }
                     // The addresses that were judged, not the name, which may lead elsewhere by now.
                     _ => TcpStream::connect(&*admitted).await?,
@@ -251,20 +251,20 @@ impl Connector {
         };
         stream.set_nodelay(true)?;
         if !is_tls {
-            return Ok(Stream::Clear(TokioIo::new(stream)));
+            return Ok(ClientStream::Plain(TokioIo::new(stream)));
         }
-        let trust = self.trust.ok_or("no trusted roots are configured for TLS")?;
+        let trust = self.tls_trust.ok_or("no trusted roots are configured for TLS")?;
         let stream = trust.connector().connect(ServerName::try_from(host)?, stream).await?;
-        Ok(Stream::Tls(Box::new(TokioIo::new(stream))))
+        Ok(ClientStream::Tls(Box::new(TokioIo::new(stream))))
     }
 }
 
-impl Service<Uri> for Connector {
-    type Response = Stream;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>>;
+impl Service<Uri> for ClientConnector {
+    type Response = ClientStream;
+    type Error = ClientBoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<ClientStream, ClientBoxError>> + Send>>;
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), ClientBoxError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -280,55 +280,55 @@ impl Service<Uri> for Connector {
     }
 }
 
-enum Stream {
-    Clear(TokioIo<TcpStream>),
+enum ClientStream {
+    Plain(TokioIo<TcpStream>),
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
 }
 
-impl Connection for Stream {
+impl Connection for ClientStream {
     fn connected(&self) -> Connected {
         match self {
-            Self::Clear(stream) => stream.connected(),
+            Self::Plain(stream) => stream.connected(),
             Self::Tls(stream) => stream.inner().get_ref().0.connected(),
         }
     }
 }
 
-impl Read for Stream {
+impl Read for ClientStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for ClientStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
@@ -339,14 +339,14 @@ impl Write for Stream {
         slices: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
-            Self::Clear(stream) => stream.is_write_vectored(),
+            Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
         }
     }

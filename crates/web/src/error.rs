@@ -25,7 +25,7 @@ pub enum Error {
     #[error("cannot use the TLS {what}: {reason}")]
     Tls {
         /// `certificate`, `key` or `roots`.
-        what: &'static str,
+        item: &'static str,
         /// What is wrong with it.
         reason: String,
     },

@@ -10,24 +10,24 @@ use http_body_util::Full;
 pub const FLUSH_PATH: &str = "/dispatcher/invalidate.cache";
 
 /// `CQ-Action`.
-pub const ACTION: HeaderName = HeaderName::from_static("cq-action");
+pub const ACTION_HEADER: HeaderName = HeaderName::from_static("cq-action");
 /// `CQ-Handle`.
-pub const HANDLE: HeaderName = HeaderName::from_static("cq-handle");
+pub const HANDLE_HEADER: HeaderName = HeaderName::from_static("cq-handle");
 /// `CQ-Path`.
-pub const PATH: HeaderName = HeaderName::from_static("cq-path");
+pub const PATH_HEADER: HeaderName = HeaderName::from_static("cq-path");
 /// `CQ-Action-Scope`.
-pub const ACTION_SCOPE: HeaderName = HeaderName::from_static("cq-action-scope");
+pub const ACTION_SCOPE_HEADER: HeaderName = HeaderName::from_static("cq-action-scope");
 /// `X-Tympan-Seq`: the number of the change at its publisher.
-pub const SEQUENCE: HeaderName = HeaderName::from_static("x-tympan-seq");
+pub const SEQUENCE_HEADER: HeaderName = HeaderName::from_static("x-tympan-seq");
 /// `X-Tympan-Order`: who sends, and the how many-th flush it is, so that a lost one is missed.
-pub const ORDER: HeaderName = HeaderName::from_static("x-tympan-order");
+pub const NUMBERING_HEADER: HeaderName = HeaderName::from_static("x-tympan-order");
 
-const OLD_ACTION: HeaderName = HeaderName::from_static("action");
-const OLD_HANDLE: HeaderName = HeaderName::from_static("handle");
+const LEGACY_ACTION_HEADER: HeaderName = HeaderName::from_static("action");
+const LEGACY_HANDLE_HEADER: HeaderName = HeaderName::from_static("handle");
 
 /// What happened to the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum FlushAction {
     /// It was published or changed.
     Activate,
     /// It was taken offline.
@@ -40,9 +40,9 @@ pub enum Action {
     Reorder,
 }
 
-impl Action {
+impl FlushAction {
     /// All actions.
-    pub const ALL: [Self; 5] =
+    pub const ALL_ACTIONS: [Self; 5] =
         [Self::Activate, Self::Deactivate, Self::Delete, Self::Test, Self::Reorder];
 
     /// Returns the action's name on the wire.
@@ -58,39 +58,41 @@ impl Action {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.as_str().eq_ignore_ascii_case(text.trim()))
+        Self::ALL_ACTIONS
+            .into_iter()
+            .find(|action| action.as_str().eq_ignore_ascii_case(text.trim()))
     }
 }
 
 /// How far the message reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum FlushScope {
     /// Only the path's own files; no `.stat` file is touched.
     ResourceOnly,
 }
 
-const RESOURCE_ONLY: &str = "ResourceOnly";
+const RESOURCE_ONLY_VALUE: &str = "ResourceOnly";
 
 /// One flush.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlushMessage {
     /// What happened.
-    pub action: Action,
+    pub action: FlushAction,
     /// The absolute path that it happened to.
     pub handle: String,
     /// How far it reaches; `None` also makes other files below the same `.stat` files stale.
-    pub scope: Option<Scope>,
+    pub scope: Option<FlushScope>,
     /// URIs to fetch again while their old files stay in use.
     pub refetch: Vec<String>,
     /// The number of the change at its publisher, rising.
     pub sequence: Option<u64>,
     /// Which of its sender's flushes it is.
-    pub numbering: Option<Numbering>,
+    pub numbering: Option<FlushNumbering>,
 }
 
 /// Which of its sender's flushes a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Numbering {
+pub struct FlushNumbering {
     /// Who sends: a publisher's agent, the same over restarts; visible ASCII without spaces, as is `run`.
     pub source: String,
     /// Tells a run of the sender's process from those before.
@@ -100,15 +102,15 @@ pub struct Numbering {
 }
 
 /// A longer name of a sender or run is none.
-const MAX_NAME_BYTES: usize = 200;
+const MAX_SENDER_NAME_BYTES: usize = 200;
 
-impl Numbering {
+impl FlushNumbering {
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let mut name = || {
             let name = words.next()?;
-            let is_sound =
-                name.len() <= MAX_NAME_BYTES && name.bytes().all(|byte| byte.is_ascii_graphic());
+            let is_sound = name.len() <= MAX_SENDER_NAME_BYTES
+                && name.bytes().all(|byte| byte.is_ascii_graphic());
             is_sound.then(|| name.to_owned())
         };
         let (source, run) = (name()?, name()?);
@@ -119,7 +121,7 @@ impl Numbering {
 
 /// Why a message cannot be sent, or is not obeyed: answer 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum FlushMessageError {
     /// `CQ-Action` holds none of the known actions.
     #[error("unknown action `{0}`; known are Activate, Deactivate, Delete, Test and Reorder")]
     Action(String),
@@ -135,39 +137,40 @@ impl FlushMessage {
     /// Returns the request that carries this message to the dispatcher at `host` (`host:port`).
     ///
     /// # Errors
-    /// [`Fault::Handle`] and [`Fault::Refetch`] for values that cannot be written into a request.
-    pub fn to_request(&self, host: &str) -> Result<Request<Full<Bytes>>, Fault> {
+    /// [`FlushMessageError::Handle`] and [`FlushMessageError::Refetch`] for values that cannot be written into a request.
+    pub fn to_request(&self, host: &str) -> Result<Request<Full<Bytes>>, FlushMessageError> {
         check_handle(&self.handle)?;
-        let handle =
-            HeaderValue::from_bytes(self.handle.as_bytes()).map_err(|_invalid| Fault::Handle)?;
-        let body = self.body()?;
+        let handle = HeaderValue::from_bytes(self.handle.as_bytes())
+            .map_err(|_invalid| FlushMessageError::Handle)?;
+        let body = self.body_text()?;
         let mut request = Request::new(Full::from(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() =
-            format!("http://{host}{FLUSH_PATH}").parse().map_err(|_invalid| Fault::Handle)?;
+        *request.uri_mut() = format!("http://{host}{FLUSH_PATH}")
+            .parse()
+            .map_err(|_invalid| FlushMessageError::Handle)?;
         let headers = request.headers_mut();
-        headers.insert(ACTION, HeaderValue::from_static(self.action.as_str()));
-        headers.insert(HANDLE, handle.clone());
-        headers.insert(PATH, handle);
-        if self.scope == Some(Scope::ResourceOnly) {
-            headers.insert(ACTION_SCOPE, HeaderValue::from_static(RESOURCE_ONLY));
+        headers.insert(ACTION_HEADER, HeaderValue::from_static(self.action.as_str()));
+        headers.insert(HANDLE_HEADER, handle.clone());
+        headers.insert(PATH_HEADER, handle);
+        if self.scope == Some(FlushScope::ResourceOnly) {
+            headers.insert(ACTION_SCOPE_HEADER, HeaderValue::from_static(RESOURCE_ONLY_VALUE));
         }
         if let Some(sequence) = self.sequence {
-            headers.insert(SEQUENCE, HeaderValue::from(sequence));
+            headers.insert(SEQUENCE_HEADER, HeaderValue::from(sequence));
         }
-        if let Some(Numbering { source, run, count }) = &self.numbering {
+        if let Some(FlushNumbering { source, run, count }) = &self.numbering {
             let order = HeaderValue::from_str(&format!("{source} {run} {count}"));
-            headers.insert(ORDER, order.map_err(|_invalid| Fault::Handle)?);
+            headers.insert(NUMBERING_HEADER, order.map_err(|_invalid| FlushMessageError::Handle)?);
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         Ok(request)
     }
 
-    fn body(&self) -> Result<String, Fault> {
+    fn body_text(&self) -> Result<String, FlushMessageError> {
         let mut body = String::new();
         for uri in &self.refetch {
             if !uri.starts_with('/') || uri.contains(char::is_control) {
-                return Err(Fault::Refetch(uri.clone()));
+                return Err(FlushMessageError::Refetch(uri.clone()));
             }
             body.push_str(uri);
             body.push('\n');
@@ -177,40 +180,48 @@ impl FlushMessage {
 
     /// Tells whether a request with these headers is a flush.
     ///
-    /// Only `CQ-Action` makes one: `Action` and `Handle` are too common to refuse a visitor for them, and count
+    /// Only `CQ-Action` makes one: `FlushAction` and `Handle` are too common to refuse a visitor for them, and count
     /// only where both stand together.
     #[must_use]
     pub fn is_flush(headers: &HeaderMap) -> bool {
-        headers.contains_key(ACTION)
-            || (headers.contains_key(OLD_ACTION) && headers.contains_key(OLD_HANDLE))
+        headers.contains_key(ACTION_HEADER)
+            || (headers.contains_key(LEGACY_ACTION_HEADER)
+                && headers.contains_key(LEGACY_HANDLE_HEADER))
     }
 
     /// Reads a message from a request's headers and complete body.
     ///
     /// # Errors
-    /// [`Fault::Action`] and [`Fault::Handle`]; a line of the body that is no absolute path is skipped, as old
+    /// [`FlushMessageError::FlushAction`] and [`FlushMessageError::Handle`]; a line of the body that is no absolute path is skipped, as old
     /// agents send their own text there.
-    pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self, Fault> {
-        let action = text_of(headers, &ACTION, &OLD_ACTION).unwrap_or_default();
-        let action = Action::parse(&action).ok_or(Fault::Action(action))?;
-        let handle = text_of(headers, &HANDLE, &OLD_HANDLE).unwrap_or_default();
+    pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self, FlushMessageError> {
+        let action =
+            header_text(headers, &ACTION_HEADER, &LEGACY_ACTION_HEADER).unwrap_or_default();
+        let action = FlushAction::parse(&action).ok_or(FlushMessageError::Action(action))?;
+        let handle =
+            header_text(headers, &HANDLE_HEADER, &LEGACY_HANDLE_HEADER).unwrap_or_default();
         // A test names no path that anything happens to.
-        if action != Action::Test {
+        if action != FlushAction::Test {
             check_handle(&handle)?;
         }
         let scope = headers
-            .get(ACTION_SCOPE)
-            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(RESOURCE_ONLY.as_bytes()))
-            .then_some(Scope::ResourceOnly);
-        let refetch = if is_plain_text(headers) { parse_lines(body) } else { Vec::new() };
+            .get(ACTION_SCOPE_HEADER)
+            .is_some_and(|value| {
+                value.as_bytes().eq_ignore_ascii_case(RESOURCE_ONLY_VALUE.as_bytes())
+            })
+            .then_some(FlushScope::ResourceOnly);
+        let refetch =
+            if has_plain_text_body(headers) { parse_refetch_lines(body) } else { Vec::new() };
         let sequence =
-            headers.get(SEQUENCE).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        let numbering = headers.get(ORDER).and_then(|value| Numbering::parse(value.to_str().ok()?));
+            headers.get(SEQUENCE_HEADER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let numbering = headers
+            .get(NUMBERING_HEADER)
+            .and_then(|value| FlushNumbering::parse(value.to_str().ok()?));
         Ok(Self { action, handle, scope, refetch, sequence, numbering })
     }
 }
 
-fn text_of(headers: &HeaderMap, name: &HeaderName, old: &HeaderName) -> Option<String> {
+fn header_text(headers: &HeaderMap, name: &HeaderName, old: &HeaderName) -> Option<String> {
     let value = headers.get(name).or_else(|| headers.get(old))?;
     let bytes = value.as_bytes();
     // What is no UTF-8 is what headers of HTTP/1.1 once were: ISO 8859-1 (RFC 9110, section 5.5).
@@ -219,14 +230,14 @@ fn text_of(headers: &HeaderMap, name: &HeaderName, old: &HeaderName) -> Option<S
     Some(text.trim().to_owned())
 }
 
-fn check_handle(handle: &str) -> Result<(), Fault> {
+fn check_handle(handle: &str) -> Result<(), FlushMessageError> {
     let is_sound = handle.starts_with('/')
         && !handle.contains(char::is_control)
         && handle.split('/').all(|segment| segment != ".." && segment != ".");
-    is_sound.then_some(()).ok_or(Fault::Handle)
+    is_sound.then_some(()).ok_or(FlushMessageError::Handle)
 }
 
-fn is_plain_text(headers: &HeaderMap) -> bool {
+fn has_plain_text_body(headers: &HeaderMap) -> bool {
     headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
@@ -234,7 +245,7 @@ fn is_plain_text(headers: &HeaderMap) -> bool {
         .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("text/plain"))
 }
 
-fn parse_lines(body: &[u8]) -> Vec<String> {
+fn parse_refetch_lines(body: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(body)
         .lines()
         .map(str::trim)

@@ -4,27 +4,27 @@
 //! has to say the same.
 
 /// So many bytes of a page may hold the declaration.
-const HEAD_BYTES: usize = 1024;
+const CHARSET_SCAN_BYTES: usize = 1024;
 /// Longer labels are none.
-const MAX_LABEL: usize = 40;
+const MAX_CHARSET_LABEL_BYTES: usize = 40;
 
 /// Returns the label of the charset that a page's `<meta>` declares, as it is written there.
 #[must_use]
-pub fn declared(page: &[u8]) -> Option<&str> {
-    let head = page.get(..HEAD_BYTES.min(page.len()))?;
+pub fn declared_charset(page: &[u8]) -> Option<&str> {
+    let head = page.get(..CHARSET_SCAN_BYTES.min(page.len()))?;
     let mut rest = head;
     loop {
-        let start = find(rest, b"<")?;
+        let start = find_bytes(rest, b"<")?;
         let after = rest.get(start..)?;
         if after.starts_with(b"<!--") {
-            let end = find(after, b"-->")?;
+            let end = find_bytes(after, b"-->")?;
             rest = after.get(end + 3..)?;
             continue;
         }
         let is_meta = after.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"<meta"))
             && after.get(5).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == b'/');
-        let end = find(after, b">")?;
-        if is_meta && let Some(label) = label_of(after.get(5..end)?) {
+        let end = find_bytes(after, b">")?;
+        if is_meta && let Some(label) = meta_charset_label(after.get(5..end)?) {
             return Some(label);
         }
         rest = after.get(1..)?;
@@ -32,7 +32,7 @@ pub fn declared(page: &[u8]) -> Option<&str> {
 }
 
 /// Returns the label in a `<meta>`, be it in `charset` or in the `content` of an `http-equiv`.
-fn label_of(attributes: &[u8]) -> Option<&str> {
+fn meta_charset_label(attributes: &[u8]) -> Option<&str> {
     const NAME: &[u8] = b"charset";
     let is_name = |window: &[u8]| window.eq_ignore_ascii_case(NAME);
     let at = attributes.windows(NAME.len()).position(is_name)?;
@@ -41,11 +41,12 @@ fn label_of(attributes: &[u8]) -> Option<&str> {
     let rest = rest.strip_prefix(b"\"").or(rest.strip_prefix(b"'")).unwrap_or(rest);
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_:.".contains(byte);
     let length = rest.iter().take_while(|byte| is_letter(byte)).count();
-    let label = rest.get(..length).filter(|label| (1..=MAX_LABEL).contains(&label.len()))?;
+    let label =
+        rest.get(..length).filter(|label| (1..=MAX_CHARSET_LABEL_BYTES).contains(&label.len()))?;
     std::str::from_utf8(label).ok()
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+fn find_bytes(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
@@ -55,7 +56,7 @@ mod tests {
 
     #[test]
     fn heads_declare_charsets() {
-        let late = format!("<html>{}<meta charset=gbk>", " ".repeat(HEAD_BYTES));
+        let late = format!("<html>{}<meta charset=gbk>", " ".repeat(CHARSET_SCAN_BYTES));
         for (page, expected) in [
             ("<!DOCTYPE html><meta charset=\"utf-8\">", Some("utf-8")),
             (
@@ -75,7 +76,7 @@ mod tests {
             ("<!-- never ends", None),
             ("", None),
         ] {
-            assert_eq!(declared(page.as_bytes()), expected, "{page}");
+            assert_eq!(declared_charset(page.as_bytes()), expected, "{page}");
         }
     }
 }

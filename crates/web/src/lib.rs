@@ -2,52 +2,52 @@
 //!
 //! Entry to this room requires a byte format or a socket; it is no drawer for helpers.
 //!
-//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`lane`] and [`wire`] (who answers before it), [`handover`] (to the process that takes this one's place),
-//!   [`limit`] (bounded bodies), [`patience`] (with who takes them slowly), [`rate`] (what one client may ask), [`proxy_protocol`] and [`forwarded`] (who is behind a proxy),
+//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`fast_path`] and [`connection_socket`] (who answers before it), [`socket_handover`] (to the process that takes this one's place),
+//!   [`body_limit`] (bounded bodies), [`slow_client_timeout`] (with who takes them slowly), [`rate_limit`] (what one client may ask), [`proxy_protocol`] and [`forwarded_client`] (who is behind a proxy),
 //!   [`client`] (pooled HTTP/1.1).
-//! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`] without [`secret_parameters`]; the [`flush_message`] from
+//! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`] without [`secret_parameter`]; the [`flush_message`] from
 //!   publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the rule from a URL to a file below the document root;
-//!   [`sling_url`], the parts of a URL path; [`digits`] of numbers in them; [`html_charset`], what a page's head declares; the
+//!   [`sling_url`], the parts of a URL path; [`decimal_digits`] of numbers in them; [`html_charset`], what a page's head declares; the
 //!   [`request_histogram`] of `/metrics`.
 //!
 //! Not here: content, caching rules, templates, routes.
 
 pub mod access_log;
+pub mod body_limit;
+mod body_timeout;
 pub mod cache_path;
 pub mod client;
-pub mod digits;
+mod connection_limit;
+pub mod connection_socket;
+pub mod decimal_digits;
 mod error;
-mod escape;
+pub mod fast_path;
 pub mod flush_message;
-pub mod forwarded;
-pub mod handover;
+pub mod forwarded_client;
 pub mod html_charset;
-pub mod lane;
-pub mod limit;
+mod http2_monitor;
+pub mod ip_network;
+mod keep_alive;
 mod linger;
 pub mod listen;
+mod log_escape;
 pub mod log_file;
 pub mod log_time;
-mod meter;
-pub mod network;
-pub mod outgoing;
-mod pace;
-pub mod patience;
+pub mod outgoing_policy;
+mod page_cache;
 pub mod proxy_protocol;
-mod quiet;
-pub mod rate;
-pub mod read_body;
+pub mod rate_limit;
+pub mod reader_body;
 pub mod request_histogram;
 pub mod request_log;
-mod resident;
 pub mod sample_mark;
-mod seats;
-pub mod secret_parameters;
+pub mod secret_parameter;
 pub mod shortcut;
 pub mod sling_url;
-mod stall;
+pub mod slow_client_timeout;
+pub mod socket_handover;
 pub mod tls;
-pub mod wire;
+mod write_timeout;
 
 pub use error::Error;
 

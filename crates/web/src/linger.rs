@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! * A peer of which nothing more is expected is not waited for.
-//! * One that goes on sending is heard for [`MOST_BYTES`] and [`PATIENCE`] at most.
+//! * One that goes on sending is heard for [`MAX_LINGER_BYTES`] and [`LINGER_TIMEOUT`] at most.
 //! * A reader is told that the connection ended when its seat is wanted and nothing of a request has come.
 
 use std::io::{IoSlice, Result};
@@ -20,19 +20,19 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::listen::Counters;
-use crate::seats::Seat;
+use crate::connection_limit::ConnectionActivity;
+use crate::listen::ListenerCounters;
 
 /// How long the rest of what a peer sends is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much of it is read.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_LINGER_BYTES: usize = 1024 * 1024;
 
 /// Whether a peer is in the middle of sending something; clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Expected(Arc<AtomicBool>);
+pub(crate) struct MoreInputExpected(Arc<AtomicBool>);
 
-impl Expected {
+impl MoreInputExpected {
     /// Notes whether the request that came last goes on.
     pub(crate) fn set(&self, goes_on: bool) {
         self.0.store(goes_on, Ordering::Relaxed);
@@ -45,29 +45,40 @@ impl Expected {
 
 /// Hears its peer out before it ends.
 #[derive(Debug)]
-pub(crate) struct Linger<T> {
+pub(crate) struct LingeringStream<T> {
     inner: T,
-    expected: Expected,
-    is_announced: bool,
-    dropped: usize,
-    alarm: Option<Pin<Box<Sleep>>>,
-    seat: Option<(Arc<Seat>, Arc<Counters>)>,
+    more_input_expected: MoreInputExpected,
+    is_shutdown_sent: bool,
+    discarded_bytes: usize,
+    deadline_timer: Option<Pin<Box<Sleep>>>,
+    activity_and_counters: Option<(Arc<ConnectionActivity>, Arc<ListenerCounters>)>,
 }
 
-impl<T> Linger<T> {
-    pub(crate) fn new(inner: T, expected: Expected) -> Self {
-        Self { inner, expected, is_announced: false, dropped: 0, alarm: None, seat: None }
+impl<T> LingeringStream<T> {
+    pub(crate) fn new(inner: T, expected: MoreInputExpected) -> Self {
+        Self {
+            inner,
+            more_input_expected: expected,
+            is_shutdown_sent: false,
+            discarded_bytes: 0,
+            deadline_timer: None,
+            activity_and_counters: None,
+        }
     }
 
     /// Lets the connection seem to end when its seat is wanted.
-    pub(crate) fn seated(self, seat: Arc<Seat>, counters: Arc<Counters>) -> Self {
-        Self { seat: Some((seat, counters)), ..self }
+    pub(crate) fn with_activity(
+        self,
+        seat: Arc<ConnectionActivity>,
+        counters: Arc<ListenerCounters>,
+    ) -> Self {
+        Self { activity_and_counters: Some((seat, counters)), ..self }
     }
 
     /// Tells whether the connection is to end, and counts it.
-    fn leaves(&self, cx: &Context<'_>) -> bool {
-        let Some((seat, counters)) = &self.seat else { return false };
-        let leaves = seat.leaves(cx);
+    fn should_leave(&self, cx: &Context<'_>) -> bool {
+        let Some((seat, counters)) = &self.activity_and_counters else { return false };
+        let leaves = seat.should_leave(cx);
         if leaves {
             counters.evicted.fetch_add(1, Ordering::Relaxed);
         }
@@ -80,23 +91,25 @@ impl<T> Linger<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> Linger<T> {
+impl<T: AsyncRead + Unpin> LingeringStream<T> {
     /// Reads and drops; ready when the peer has ended too, or was heard for long enough.
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_discard_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut piece = [std::mem::MaybeUninit::uninit(); 8 * 1024];
-        while self.dropped < MOST_BYTES {
+        while self.discarded_bytes < MAX_LINGER_BYTES {
             let mut buffer = ReadBuf::uninit(&mut piece);
             match Pin::new(&mut self.inner).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    self.dropped += buffer.filled().len();
+                    self.discarded_bytes += buffer.filled().len();
                 }
                 Poll::Ready(_ended) => return Poll::Ready(()),
-                Poll::Pending if self.dropped == 0 && !self.expected.is_set() => {
+                Poll::Pending
+                    if self.discarded_bytes == 0 && !self.more_input_expected.is_set() =>
+                {
                     return Poll::Ready(());
                 }
                 Poll::Pending => {
-                    let sleep = || Box::pin(tokio::time::sleep(PATIENCE));
-                    return self.alarm.get_or_insert_with(sleep).as_mut().poll(cx);
+                    let sleep = || Box::pin(tokio::time::sleep(LINGER_TIMEOUT));
+                    return self.deadline_timer.get_or_insert_with(sleep).as_mut().poll(cx);
                 }
             }
         }
@@ -104,7 +117,7 @@ impl<T: AsyncRead + Unpin> Linger<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Linger<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for LingeringStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -112,22 +125,22 @@ impl<T: AsyncRead + Unpin> AsyncRead for Linger<T> {
     ) -> Poll<Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
-        if read.is_pending() && self.leaves(cx) {
+        if read.is_pending() && self.should_leave(cx) {
             return Poll::Ready(Ok(()));
         }
         ready!(read)?;
         if buffer.filled().len() > before {
             // Until the service sees a whole request in it.
-            self.expected.set(true);
-            if let Some((seat, _)) = &self.seat {
-                seat.note_busy();
+            self.more_input_expected.set(true);
+            if let Some((seat, _)) = &self.activity_and_counters {
+                seat.record_active();
             }
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LingeringStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -141,11 +154,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        if !self.is_announced {
+        if !self.is_shutdown_sent {
             ready!(Pin::new(&mut self.inner).poll_shutdown(cx))?;
-            self.is_announced = true;
+            self.is_shutdown_sent = true;
         }
-        self.poll_rest(cx).map(Ok)
+        self.poll_discard_rest(cx).map(Ok)
     }
 
     fn poll_write_vectored(
@@ -163,12 +176,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Expected, Linger, MOST_BYTES};
+    use super::{LingeringStream, MAX_LINGER_BYTES, MoreInputExpected};
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    fn expected() -> Expected {
-        let expected = Expected::default();
+    fn expected() -> MoreInputExpected {
+        let expected = MoreInputExpected::default();
         expected.set(true);
         expected
     }
@@ -176,7 +189,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_is_in_the_middle_of_something_is_heard_out() {
         let (near, mut far) = tokio::io::duplex(64);
-        let mut lingering = Linger::new(near, expected());
+        let mut lingering = LingeringStream::new(near, expected());
         lingering.write_all(b"answer").await.unwrap();
         let end = tokio::spawn(async move { lingering.shutdown().await });
         let mut answer = String::new();
@@ -191,16 +204,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_is_heard_for_ever() {
         let (near, mut far) = tokio::io::duplex(64);
-        let silent = Linger::new(near, expected()).shutdown().await;
+        let silent = LingeringStream::new(near, expected()).shutdown().await;
         silent.unwrap();
         let written = far.write_all(b"x").await;
         assert!(written.is_err(), "the connection is gone");
         let (near, mut far) = tokio::io::duplex(64);
         let talking =
             tokio::spawn(async move { while far.write_all(&[b'x'; 64]).await.is_ok() {} });
-        let mut lingering = Linger::new(near, expected());
+        let mut lingering = LingeringStream::new(near, expected());
         lingering.shutdown().await.unwrap();
-        assert!(lingering.dropped >= MOST_BYTES);
+        assert!(lingering.discarded_bytes >= MAX_LINGER_BYTES);
         drop(lingering);
         talking.await.unwrap();
     }
@@ -208,7 +221,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_said_everything_is_not_waited_for() {
         let (near, _far) = tokio::io::duplex(64);
-        let mut lingering = Linger::new(near, Expected::default());
+        let mut lingering = LingeringStream::new(near, MoreInputExpected::default());
         let end = tokio::time::timeout(Duration::ZERO, lingering.shutdown()).await;
         assert!(end.is_ok(), "it ends at once");
     }

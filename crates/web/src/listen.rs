@@ -1,29 +1,29 @@
 //! The listener of every front: bind, accept within limits, serve HTTP/1.1 and, where TLS offers it, HTTP/2, drain.
 //!
-//! In: a bound socket, a service, [`Front`] (limits, TLS, trusted proxies, counters), a future that ends the serving.
-//! Out: every request carries the extensions [`Peer`] and [`crate::limit::BodyLimit`], over TLS also [`crate::tls::Handshake`].
+//! In: a bound socket, a service, [`ListenerOptions`] (limits, TLS, trusted proxies, counters), a future that ends the serving.
+//! Out: every request carries the extensions [`ConnectionPeer`] and [`crate::limit::BodyLimit`], over TLS also [`crate::tls::TlsHandshake`].
 //!
 //! Invariants
 //! * At most `max_connections` connections are served; further ones wait, and those on which nothing is asked leave for
 //!   them ([`crate::seats`]). They wait in the kernel's backlog, or accepted and in bounds, beyond which they are answered 503
-//!   with `Retry-After` and closed ([`Overflow`]).
+//!   with `Retry-After` and closed ([`OverflowPolicy`]).
 //! * A head over `header_bytes` is answered 431, a `Content-Length` over `body_bytes` 413, both before the
 //!   service sees the request. A head that is not complete within `header_timeout` closes the connection.
-//! * A connection from one of [`Front::proxies`] begins with a PROXY header, and no other one may.
+//! * A connection from one of [`ListenerOptions::proxies`] begins with a PROXY header, and no other one may.
 //! * After the shutdown future resolves no connection is accepted; open requests have `drain_timeout` to finish.
 //!
-//! Here is the accepting. `connection` waits for a place and finds out what is spoken, `http1` and `http2` speak it, `asked`
-//! lets the service answer, `drain` ends all of it.
+//! Here is the accepting. `connection` waits for a place and finds out what is spoken, `http1` and `http2` speak it, `connection_context`
+//! lets the service answer, `drain_connections` ends all of it.
 //!
 //! Not here: chunked bodies over the limit ([`crate::limit`], as only the reader of a body sees them grow).
 
-mod asked;
 mod connection;
-mod counters;
+mod connection_context;
 mod drain;
 mod http1;
 mod http2;
-mod limits;
+mod listener_counter;
+mod listener_limit;
 mod refusal;
 mod socket;
 
@@ -43,51 +43,51 @@ use tokio::sync::Semaphore;
 use tower::Service;
 use tracing::warn;
 
-use self::connection::Arrival;
-use self::drain::Ends;
-use self::refusal::{MOST_REFUSALS, refuse};
-use crate::lane::Lane;
-use crate::network::Network;
-use crate::seats::Seats;
+use self::connection::UnadmittedConnection;
+use self::drain::ConnectionShutdown;
+use self::refusal::{MAX_CONCURRENT_REFUSALS, refuse_connection};
+use crate::connection_limit::ConnectionLimiter;
+use crate::fast_path::FastPath;
+use crate::ip_network::IpNetwork;
 use crate::shortcut::Shortcut;
-use crate::tls::Tls;
+use crate::tls::TlsServer;
 use crate::{Error, Result};
 
-pub use self::counters::Counters;
-pub use self::drain::Drain;
-pub use self::limits::{Limits, Overflow};
-pub use self::socket::{Reuse, bind};
+pub use self::drain::ListenerDrain;
+pub use self::listener_counter::ListenerCounters;
+pub use self::listener_limit::{ListenerLimits, OverflowPolicy};
+pub use self::socket::{PortReuse, bind_listener};
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type ListenBoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What one listener serves with.
 #[derive(Debug, Clone, Default)]
-pub struct Front {
+pub struct ListenerOptions {
     /// The bounds.
-    pub limits: Limits,
+    pub limits: ListenerLimits,
     /// The certificates; without any the front speaks cleartext.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsServer>,
     /// Proxies whose connections begin with a PROXY header, which names the client. Default none.
-    pub proxies: Arc<[Network]>,
+    pub proxies: Arc<[IpNetwork]>,
     /// What the front counts; share one to add up several listeners.
-    pub counters: Arc<Counters>,
+    pub counters: Arc<ListenerCounters>,
     /// How the front ends.
-    pub drain: Drain,
+    pub drain: ListenerDrain,
     /// Answers what it can on connections of HTTP/1.1, before the service sees a request.
-    pub lane: Option<Arc<dyn Lane>>,
+    pub fast_path: Option<Arc<dyn FastPath>>,
     /// Answers what is at hand on connections without TLS that no lane has, before the service sees a request.
     pub shortcut: Option<Arc<dyn Shortcut>>,
 }
 
-impl From<Limits> for Front {
-    fn from(limits: Limits) -> Self {
+impl From<ListenerLimits> for ListenerOptions {
+    fn from(limits: ListenerLimits) -> Self {
         Self { limits, ..Self::default() }
     }
 }
 
 /// Who sent the request; an extension of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
+pub struct ConnectionPeer {
     /// The other end of the connection.
     pub addr: SocketAddr,
     /// Whether the connection is encrypted.
@@ -96,7 +96,7 @@ pub struct Peer {
     pub is_loopback: bool,
 }
 
-impl Peer {
+impl ConnectionPeer {
     /// Describes the peer at `addr`.
     #[must_use]
     pub fn new(addr: SocketAddr, is_tls: bool) -> Self {
@@ -105,80 +105,88 @@ impl Peer {
 }
 
 /// So many connections are accepted before others have their turn.
-const MOST_AT_ONCE: u64 = 1024;
+const MAX_ACCEPT_BATCH: u64 = 1024;
 
 /// Serves `service` on `listener` until `shutdown` resolves and the open requests have ended.
 ///
 /// # Errors
-/// [`Error::Serve`] when the socket cannot be used on this runtime. Errors of single connections are counted.
-pub async fn serve<S, B>(
+/// [`ClientError::Serve`] when the socket cannot be used on this runtime. Errors of single connections are counted.
+pub async fn serve_listener<S, B>(
     listener: TcpListener,
     service: S,
-    front: Front,
+    front: ListenerOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Into<BoxError>,
+    S::Error: Into<ListenBoxError>,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<ListenBoxError>,
 {
     let listener =
         tokio::net::TcpListener::from_std(listener).map_err(|source| Error::Serve { source })?;
     // All connections have it in common.
     let front = Arc::new(front);
     let limits = &front.limits;
-    let seats = Seats::new(limits.max_connections, Arc::clone(&front.counters), front.lane.clone());
-    let refusals = Arc::new(Semaphore::new(MOST_REFUSALS));
-    let ends = Ends::new();
+    let seats = ConnectionLimiter::new(
+        limits.max_connections,
+        Arc::clone(&front.counters),
+        front.fast_path.clone(),
+    );
+    let refusals = Arc::new(Semaphore::new(MAX_CONCURRENT_REFUSALS));
+    let ends = ConnectionShutdown::new();
     let accepting = async {
         let mut shutdown = pin!(shutdown);
-        let mut outage = Outage::default();
+        let mut outage = AcceptOutage::default();
         for turn in 1_u64.. {
-            if turn.is_multiple_of(MOST_AT_ONCE) {
+            if turn.is_multiple_of(MAX_ACCEPT_BATCH) {
                 tokio::task::yield_now().await;
             }
             let (stream, addr) = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                accepted = accept(&listener, &mut outage) => accepted,
+                accepted = accept_connection(&listener, &mut outage) => accepted,
             };
-            let arrival = Arrival {
-                peer: Peer::new(addr, front.tls.is_some()),
-                front: Arc::clone(&front),
+            let arrival = UnadmittedConnection {
+                peer: ConnectionPeer::new(addr, front.tls.is_some()),
+                listener_options: Arc::clone(&front),
                 service: service.clone(),
-                seats: Arc::clone(&seats),
-                ending: ends.ending(),
-                watchers: ends.watchers(),
+                connection_limiter: Arc::clone(&seats),
+                end_signal: ends.subscribe_end(),
+                shutdown_watchers: ends.shutdown_watchers(),
             };
-            if let Some(seated) = seats.take_now() {
-                tokio::spawn(arrival.be_seated(seated).run(stream));
+            if let Some(seated) = seats.try_acquire() {
+                tokio::spawn(arrival.admit(seated).run_connection(stream));
                 continue;
             }
             front.counters.saturated.fetch_add(1, Ordering::Relaxed);
             match front.limits.overflow {
-                Overflow::Wait => {
+                OverflowPolicy::Wait => {
                     let seated = tokio::select! {
                         biased;
                         () = &mut shutdown => None,
-                        seated = seats.take() => Some(seated),
+                        seated = seats.acquire() => Some(seated),
                     };
                     let is_end = seated.is_none();
                     // Nobody else has this one, so it is served beyond the limit when all end.
-                    let seated = seated.unwrap_or_else(|| seats.add());
-                    tokio::spawn(arrival.be_seated(seated).run(stream));
+                    let seated = seated.unwrap_or_else(|| seats.acquire_beyond_limit());
+                    tokio::spawn(arrival.admit(seated).run_connection(stream));
                     if is_end {
                         break;
                     }
                 }
-                Overflow::Refuse => match seats.begin_to_wait() {
+                OverflowPolicy::Refuse => match seats.try_begin_waiting() {
                     Some(waiting) => {
-                        tokio::spawn(arrival.wait(waiting, stream, Arc::clone(&refusals)));
+                        tokio::spawn(arrival.wait_and_serve(
+                            waiting,
+                            stream,
+                            Arc::clone(&refusals),
+                        ));
                     }
                     None => {
                         front.counters.refused.fetch_add(1, Ordering::Relaxed);
-                        refuse(stream, &front, &refusals);
+                        refuse_connection(stream, &front, &refusals);
                     }
                 },
             }
@@ -189,20 +197,20 @@ where
     tokio::task::unconstrained(accepting).await;
     // New clients are refused at once instead of waiting in the backlog of a socket that nobody accepts from.
     drop(listener);
-    ends.drain(&front, &seats).await;
+    ends.drain_connections(&front, &seats).await;
     Ok(())
 }
 
-async fn accept(
+async fn accept_connection(
     listener: &tokio::net::TcpListener,
-    outage: &mut Outage,
+    outage: &mut AcceptOutage,
 ) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
             // Out of file descriptors or memory: the connection stays in the backlog and the cause may pass.
             Err(error) => {
-                if outage.begins(Instant::now()) {
+                if outage.record_failure(Instant::now()) {
                     warn!(reason = %error, "cannot accept connections");
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -213,19 +221,19 @@ async fn accept(
 
 /// After so long without a failure to accept the next one is news: where few files are free, connections are accepted now and
 /// then and others fail between.
-const CALM: Duration = Duration::from_mins(1);
+const OUTAGE_QUIET_PERIOD: Duration = Duration::from_mins(1);
 
 /// A time in which connections cannot be accepted, or hardly.
 #[derive(Debug, Default)]
-struct Outage {
-    failed: Option<Instant>,
+struct AcceptOutage {
+    last_failure: Option<Instant>,
 }
 
-impl Outage {
+impl AcceptOutage {
     /// Notes that a connection could not be accepted. Tells whether this is another outage than the last one.
-    fn begins(&mut self, now: Instant) -> bool {
-        let before = self.failed.replace(now);
-        before.is_none_or(|before| now.duration_since(before) > CALM)
+    fn record_failure(&mut self, now: Instant) -> bool {
+        let before = self.last_failure.replace(now);
+        before.is_none_or(|before| now.duration_since(before) > OUTAGE_QUIET_PERIOD)
     }
 }
 
@@ -235,10 +243,10 @@ mod tests {
 
     #[test]
     fn an_outage_is_told_once_though_some_are_accepted_meanwhile() {
-        let (mut outage, start) = (Outage::default(), Instant::now());
+        let (mut outage, start) = (AcceptOutage::default(), Instant::now());
         let told: Vec<u64> = [0, 1, 30, 89, 149, 210, 270, 400]
             .into_iter()
-            .filter(|second| outage.begins(start + Duration::from_secs(*second)))
+            .filter(|second| outage.record_failure(start + Duration::from_secs(*second)))
             .collect();
         assert_eq!(told, [0, 210, 400]);
     }

@@ -1,7 +1,7 @@
 //! A log file written by its own thread, so that no request waits for a disk.
 //!
 //! In: lines, which are turned into text behind those that wait already. Out: an append-only text file, and with
-//! [`Rotation`] one more for each day before, named as AEM does: `request.log.2026-11-20`, and behind it
+//! [`LogRotation`] one more for each day before, named as AEM does: `request.log.2026-11-20`, and behind it
 //! `request.log.2026-11-20.1` where a day had more than a file may hold.
 //!
 //! Invariants
@@ -26,89 +26,89 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::{Error, Result};
 
 /// Text that waits for the writer at most, in bytes: about 16,000 lines.
-const QUEUE_BYTES: usize = 4 * 1024 * 1024;
+const MAX_QUEUE_BYTES: usize = 4 * 1024 * 1024;
 /// More memory than this is given back when the writer has taken what it held.
-const KEPT_BYTES: usize = 256 * 1024;
-const BUFFER_BYTES: usize = 64 * 1024;
-const FLUSH_AFTER: Duration = Duration::from_secs(1);
+const MAX_RETAINED_BUFFER_BYTES: usize = 256 * 1024;
+const FILE_BUFFER_BYTES: usize = 64 * 1024;
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// After it has written all there was, the writer lets lines gather for so long: to wake it costs a request more than to
 /// make a line, and a busy server would do it for each.
-const GATHER: Duration = Duration::from_millis(5);
+const BATCH_DELAY: Duration = Duration::from_millis(5);
 
 /// A new file for each day, in UTC, and perhaps more of them on a day of many requests.
 #[derive(Debug, Clone, Copy)]
-pub struct Rotation {
+pub struct LogRotation {
     /// How many files that were put aside are kept.
-    pub keep: usize,
+    pub max_rotated_files: usize,
     /// The size at which a file is put aside before its day is over.
     pub max_bytes: Option<u64>,
     /// Tells the time.
     pub clock: fn() -> SystemTime,
 }
 
-impl Default for Rotation {
+impl Default for LogRotation {
     /// Two weeks.
     fn default() -> Self {
-        Self { keep: 14, max_bytes: None, clock: SystemTime::now }
+        Self { max_rotated_files: 14, max_bytes: None, clock: SystemTime::now }
     }
 }
 
 /// What the writer does between two lines.
-enum Order {
+enum LogWriterCommand {
     Reopen,
     Sync(SyncSender<()>),
 }
 
 /// What waits for the writer.
 #[derive(Default)]
-struct Pending {
+struct PendingLogText {
     text: String,
     /// Each with the length of the text before it.
-    orders: Vec<(usize, Order)>,
+    commands: Vec<(usize, LogWriterCommand)>,
     /// Whether the writer waits for the bell.
-    is_awaited: bool,
+    is_writer_waiting: bool,
     is_closed: bool,
 }
 
 /// The place where lines wait.
 #[derive(Default)]
-struct Desk {
-    pending: Mutex<Pending>,
-    bell: Condvar,
+struct LogQueue {
+    pending: Mutex<PendingLogText>,
+    writer_wakeup: Condvar,
 }
 
-impl Desk {
-    fn open(&self) -> MutexGuard<'_, Pending> {
+impl LogQueue {
+    fn lock_pending(&self) -> MutexGuard<'_, PendingLogText> {
         // Text that a line left unfinished, as its value panicked, is text all the same.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds something, and wakes the writer if it waits for anything.
-    fn add(&self, add: impl FnOnce(&mut Pending)) {
-        let mut pending = self.open();
+    fn enqueue(&self, add: impl FnOnce(&mut PendingLogText)) {
+        let mut pending = self.lock_pending();
         add(&mut pending);
-        let is_awaited = std::mem::take(&mut pending.is_awaited);
+        let is_awaited = std::mem::take(&mut pending.is_writer_waiting);
         drop(pending);
         if is_awaited {
-            self.bell.notify_one();
+            self.writer_wakeup.notify_one();
         }
     }
 }
 
 /// A line of a log that is written straight into what waits for the writer: a busy server writes several for a request.
-pub trait PutLine {
+pub trait WriteLogLine {
     /// Writes the line, without its line break.
     ///
     /// # Errors
     /// Of `out`.
-    fn put(&self, out: &mut impl fmt::Write) -> fmt::Result;
+    fn write_line(&self, out: &mut impl fmt::Write) -> fmt::Result;
 }
 
 /// A line that writes itself otherwise.
-struct Displayed<'a, L>(&'a L);
+struct DisplayLogLine<'a, L>(&'a L);
 
-impl<L: Display> PutLine for Displayed<'_, L> {
-    fn put(&self, out: &mut impl fmt::Write) -> fmt::Result {
+impl<L: Display> WriteLogLine for DisplayLogLine<'_, L> {
+    fn write_line(&self, out: &mut impl fmt::Write) -> fmt::Result {
         write!(out, "{}", self.0)
     }
 }
@@ -116,33 +116,33 @@ impl<L: Display> PutLine for Displayed<'_, L> {
 /// The sending side of a log whose lines are `L`; clones share the writer, which ends with the last of them.
 #[derive(Debug)]
 pub struct LogFile<L> {
-    shared: Arc<Shared>,
-    lines: PhantomData<fn(L)>,
+    shared: Arc<LogFileShared>,
+    line_type: PhantomData<fn(L)>,
 }
 
 impl<L> Clone for LogFile<L> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), lines: PhantomData }
+        Self { shared: Arc::clone(&self.shared), line_type: PhantomData }
     }
 }
 
-struct Shared {
-    desk: Arc<Desk>,
+struct LogFileShared {
+    queue: Arc<LogQueue>,
     // `None` only while dropping.
-    writer: Option<JoinHandle<()>>,
-    dropped: Arc<AtomicU64>,
+    writer_thread: Option<JoinHandle<()>>,
+    dropped_lines: Arc<AtomicU64>,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for LogFileShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("dropped", &self.dropped).finish_non_exhaustive()
+        f.debug_struct("Shared").field("dropped", &self.dropped_lines).finish_non_exhaustive()
     }
 }
 
-impl Drop for Shared {
+impl Drop for LogFileShared {
     fn drop(&mut self) {
-        self.desk.add(|pending| pending.is_closed = true);
-        if let Some(writer) = self.writer.take() {
+        self.queue.enqueue(|pending| pending.is_closed = true);
+        if let Some(writer) = self.writer_thread.take() {
             // The writer's own panic has been reported by then, and dropping cannot fail.
             drop(writer.join());
         }
@@ -153,72 +153,76 @@ impl<L: Display> LogFile<L> {
     /// Opens `file` for appending and starts its writer.
     ///
     /// # Errors
-    /// [`Error::LogFile`] when the file cannot be opened or no thread started.
+    /// [`ClientError::LogFile`] when the file cannot be opened or no thread started.
     pub fn open(file: &Path) -> Result<Self> {
-        Self::open_with(file, None)
+        Self::open_with_rotation(file, None)
     }
 
     /// Opens `file` for appending, with a new one for each day.
     ///
     /// # Errors
-    /// As [`LogFile::open`].
-    pub fn open_daily(file: &Path, rotation: Rotation) -> Result<Self> {
-        Self::open_with(file, Some(rotation))
+    /// As [`LogFile::lock_pending`].
+    pub fn open_daily(file: &Path, rotation: LogRotation) -> Result<Self> {
+        Self::open_with_rotation(file, Some(rotation))
     }
 
-    fn open_with(file: &Path, rotation: Option<Rotation>) -> Result<Self> {
+    fn open_with_rotation(file: &Path, rotation: Option<LogRotation>) -> Result<Self> {
         let failed = |source| Error::LogFile { file: file.to_owned(), source };
         let opened = open_for_append(file).map_err(failed)?;
         // What an earlier run wrote on another day is put aside with the first line.
         let written = opened.metadata().ok().filter(|metadata| metadata.len() > 0);
         let bytes = written.as_ref().map_or(0, std::fs::Metadata::len);
         let written = written.and_then(|metadata| metadata.modified().ok());
-        let day = rotation.map_or(0, |rotation| day_of(written.unwrap_or_else(rotation.clock)));
-        let desk = Arc::new(Desk::default());
+        let day = rotation.map_or(0, |rotation| unix_day(written.unwrap_or_else(rotation.clock)));
+        let desk = Arc::new(LogQueue::default());
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer {
+        let writer = LogWriter {
             path: file.to_owned(),
-            file: BufWriter::with_capacity(BUFFER_BYTES, opened),
-            dropped: Arc::clone(&dropped),
+            file: BufWriter::with_capacity(FILE_BUFFER_BYTES, opened),
+            dropped_lines: Arc::clone(&dropped),
             rotation,
             day,
-            bytes,
+            file_bytes: bytes,
         };
         let writer = std::thread::Builder::new()
             .name("log-writer".to_owned())
             .spawn({
                 let desk = Arc::clone(&desk);
-                move || writer.run(&desk)
+                move || writer.run_loop(&desk)
             })
             .map_err(failed)?;
-        let shared = Arc::new(Shared { desk, writer: Some(writer), dropped });
-        Ok(Self { shared, lines: PhantomData })
+        let shared = Arc::new(LogFileShared {
+            queue: desk,
+            writer_thread: Some(writer),
+            dropped_lines: dropped,
+        });
+        Ok(Self { shared, line_type: PhantomData })
     }
 
     /// Queues `line`, or drops it if too much waits.
     pub fn write(&self, line: L) {
-        self.write_as(&Displayed(&line));
+        self.write_line(&DisplayLogLine(&line));
     }
 
     /// Queues the line that `line` writes, or drops it if too much waits: for lines whose parts are elsewhere.
-    pub fn write_as(&self, line: &impl PutLine) {
-        self.shared.desk.add(|pending| {
-            if pending.text.len() >= QUEUE_BYTES {
-                self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+    pub fn write_line(&self, line: &impl WriteLogLine) {
+        self.shared.queue.enqueue(|pending| {
+            if pending.text.len() >= MAX_QUEUE_BYTES {
+                self.shared.dropped_lines.fetch_add(1, Ordering::Relaxed);
                 return;
             }
             // Writing to a string cannot fail.
-            line.put(&mut pending.text).ok();
+            line.write_line(&mut pending.text).ok();
             pending.text.push('\n');
         });
     }
 
     /// Queues whole lines that are text already, each with its line break; drops all of them if too much waits.
     pub fn write_text(&self, lines: &str) {
-        self.shared.desk.add(|pending| {
-            if pending.text.len() >= QUEUE_BYTES {
+        self.shared.queue.enqueue(|pending| {
+            if pending.text.len() >= MAX_QUEUE_BYTES {
                 let count = lines.bytes().filter(|byte| *byte == b'\n').count() as u64;
-                self.shared.dropped.fetch_add(count, Ordering::Relaxed);
+                self.shared.dropped_lines.fetch_add(count, Ordering::Relaxed);
                 return;
             }
             pending.text.push_str(lines);
@@ -227,32 +231,32 @@ impl<L: Display> LogFile<L> {
 
     /// Returns how many lines were lost to too many that waited, or to the disk.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
+    pub fn dropped_lines(&self) -> u64 {
+        self.shared.dropped_lines.load(Ordering::Relaxed)
     }
 
     /// Opens the path anew after what is queued, for tools that rotate logs by renaming.
     pub fn reopen(&self) {
-        self.order(Order::Reopen);
+        self.send_command(LogWriterCommand::Reopen);
     }
 
     /// Waits until everything queued before is written to the file.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        self.order(Order::Sync(done));
+        self.send_command(LogWriterCommand::Sync(done));
         // An error means that the writer ended, so nothing is left to wait for.
         wait.recv().ok();
     }
 
-    fn order(&self, order: Order) {
-        self.shared.desk.add(|pending| pending.orders.push((pending.text.len(), order)));
+    fn send_command(&self, order: LogWriterCommand) {
+        self.shared.queue.enqueue(|pending| pending.commands.push((pending.text.len(), order)));
     }
 }
 
 const DAY_SECONDS: u64 = 86_400;
 
 /// Returns the day of a time, in UTC, since 1970.
-fn day_of(time: SystemTime) -> u64 {
+fn unix_day(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY_SECONDS)
 }
 
@@ -261,51 +265,51 @@ fn open_for_append(file: &Path) -> std::io::Result<File> {
     File::options().append(true).create(true).mode(0o600).open(file)
 }
 
-struct Writer {
+struct LogWriter {
     path: PathBuf,
     file: BufWriter<File>,
-    dropped: Arc<AtomicU64>,
-    rotation: Option<Rotation>,
+    dropped_lines: Arc<AtomicU64>,
+    rotation: Option<LogRotation>,
     /// The day of the file, since 1970.
     day: u64,
     /// What the file holds, with what is on its way to it.
-    bytes: u64,
+    file_bytes: u64,
 }
 
 /// What the writer took from the desk.
-enum Taken {
+enum LogQueueBatch {
     /// What waited, in place of the text that was given.
-    Some(Vec<(usize, Order)>),
+    Batch(Vec<(usize, LogWriterCommand)>),
     /// Nothing came for a while.
-    Nothing,
+    TimedOut,
     /// Nothing will come any more.
     Closed,
 }
 
-impl Desk {
+impl LogQueue {
     /// Takes what waits, and leaves `text`, which is empty, in its place. Waits for something, but no longer than `patience`
     /// if there is one.
-    fn take(&self, text: &mut String, patience: Option<Duration>) -> Taken {
-        let mut pending = self.open();
+    fn take_batch(&self, text: &mut String, patience: Option<Duration>) -> LogQueueBatch {
+        let mut pending = self.lock_pending();
         loop {
-            if !pending.text.is_empty() || !pending.orders.is_empty() {
-                pending.is_awaited = false;
+            if !pending.text.is_empty() || !pending.commands.is_empty() {
+                pending.is_writer_waiting = false;
                 std::mem::swap(&mut pending.text, text);
-                return Taken::Some(std::mem::take(&mut pending.orders));
+                return LogQueueBatch::Batch(std::mem::take(&mut pending.commands));
             }
             if pending.is_closed {
-                return Taken::Closed;
+                return LogQueueBatch::Closed;
             }
-            pending.is_awaited = true;
+            pending.is_writer_waiting = true;
             pending = match patience {
-                None => self.bell.wait(pending).unwrap_or_else(PoisonError::into_inner),
+                None => self.writer_wakeup.wait(pending).unwrap_or_else(PoisonError::into_inner),
                 Some(patience) => {
-                    let waited = self.bell.wait_timeout(pending, patience);
+                    let waited = self.writer_wakeup.wait_timeout(pending, patience);
                     let (mut pending, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-                    let is_empty = pending.text.is_empty() && pending.orders.is_empty();
+                    let is_empty = pending.text.is_empty() && pending.commands.is_empty();
                     if waited.timed_out() && is_empty && !pending.is_closed {
-                        pending.is_awaited = false;
-                        return Taken::Nothing;
+                        pending.is_writer_waiting = false;
+                        return LogQueueBatch::TimedOut;
                     }
                     pending
                 }
@@ -314,21 +318,21 @@ impl Desk {
     }
 }
 
-impl Writer {
-    fn run(mut self, desk: &Desk) {
+impl LogWriter {
+    fn run_loop(mut self, desk: &LogQueue) {
         // Since when there is text that is not on its way to the kernel.
         let (mut text, mut since) = (String::new(), None::<Instant>);
         loop {
-            let patience = since.map(|since| FLUSH_AFTER.saturating_sub(since.elapsed()));
+            let patience = since.map(|since| FLUSH_INTERVAL.saturating_sub(since.elapsed()));
             if patience.is_some_and(|patience| patience.is_zero()) {
                 self.flush();
                 since = None;
                 continue;
             }
-            let orders = match desk.take(&mut text, patience) {
-                Taken::Some(orders) => orders,
-                Taken::Nothing => continue,
-                Taken::Closed => break,
+            let orders = match desk.take_batch(&mut text, patience) {
+                LogQueueBatch::Batch(orders) => orders,
+                LogQueueBatch::TimedOut => continue,
+                LogQueueBatch::Closed => break,
             };
             since.get_or_insert_with(Instant::now);
             let mut done = 0;
@@ -336,20 +340,20 @@ impl Writer {
                 self.write_lines(text.get(done..end).unwrap_or_default());
                 done = end;
                 match order {
-                    Order::Reopen => self.reopen(),
-                    Order::Sync(told) => {
+                    LogWriterCommand::Reopen => self.reopen(),
+                    LogWriterCommand::Sync(told) => {
                         self.flush();
                         told.send(()).ok();
                     }
                 }
             }
             self.write_lines(text.get(done..).unwrap_or_default());
-            if text.capacity() > KEPT_BYTES {
+            if text.capacity() > MAX_RETAINED_BUFFER_BYTES {
                 text = String::new();
             }
             text.clear();
-            if !desk.open().is_closed {
-                std::thread::sleep(GATHER);
+            if !desk.lock_pending().is_closed {
+                std::thread::sleep(BATCH_DELAY);
             }
         }
         self.flush();
@@ -357,7 +361,7 @@ impl Writer {
 
     fn flush(&mut self) {
         if self.file.flush().is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.dropped_lines.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -368,17 +372,17 @@ impl Writer {
             let most = self.rotation.and_then(|rotation| rotation.max_bytes);
             let length = most.map_or(text.len(), |most| {
                 // Up to the end of the line with which the file is large enough.
-                let left =
-                    usize::try_from(most.max(1).saturating_sub(self.bytes)).unwrap_or(usize::MAX);
+                let left = usize::try_from(most.max(1).saturating_sub(self.file_bytes))
+                    .unwrap_or(usize::MAX);
                 let rest = text.as_bytes().get(left.saturating_sub(1)..).unwrap_or_default();
                 let end = rest.iter().position(|byte| *byte == b'\n');
                 end.map_or(text.len(), |end| left.saturating_sub(1) + end + 1)
             });
             let (lines, rest) = text.split_at_checked(length).unwrap_or((text, ""));
-            self.bytes += lines.len() as u64;
+            self.file_bytes += lines.len() as u64;
             let count = || lines.bytes().filter(|byte| *byte == b'\n').count() as u64;
             if self.file.write_all(lines.as_bytes()).is_err() {
-                self.dropped.fetch_add(count(), Ordering::Relaxed);
+                self.dropped_lines.fetch_add(count(), Ordering::Relaxed);
             }
             text = rest;
         }
@@ -387,30 +391,30 @@ impl Writer {
     /// Puts the file aside when its day is over, or when it is as large as it may be.
     fn rotate(&mut self) {
         let Some(rotation) = self.rotation else { return };
-        let today = day_of((rotation.clock)());
-        let is_large = rotation.max_bytes.is_some_and(|max| self.bytes >= max.max(1));
+        let today = unix_day((rotation.clock)());
+        let is_large = rotation.max_bytes.is_some_and(|max| self.file_bytes >= max.max(1));
         if today == self.day && !is_large {
             return;
         }
         self.flush();
-        let aside = self.aside();
+        let aside = self.rotated_path();
         self.day = today;
         if let Err(error) = std::fs::rename(&self.path, &aside) {
             tracing::warn!(file = %self.path.display(), reason = %error, "cannot put a log aside");
             // Tried again after as many bytes, not with each line.
-            self.bytes = 0;
+            self.file_bytes = 0;
             return;
         }
         self.reopen();
-        self.prune(rotation.keep);
+        self.prune_rotated_files(rotation.max_rotated_files);
     }
 
     /// Returns the name for the file of its day: behind all that the day has already.
-    fn aside(&self) -> PathBuf {
+    fn rotated_path(&self) -> PathBuf {
         let days = i64::try_from(self.day).unwrap_or(i64::MAX);
         let date = jiff::Timestamp::from_second(days.saturating_mul(DAY_SECONDS as i64));
         let date = date.unwrap_or_default().to_zoned(jiff::tz::TimeZone::UTC).date();
-        let of_day = self.dated().into_iter().filter(|(day, ..)| *day == date);
+        let of_day = self.list_rotated_files().into_iter().filter(|(day, ..)| *day == date);
         let number = of_day.map(|(_, number, _)| number + 1).max();
         let mut name = self.path.as_os_str().to_owned();
         name.push(match number {
@@ -421,7 +425,7 @@ impl Writer {
     }
 
     /// Returns the files that were put aside, with day and number.
-    fn dated(&self) -> Vec<(jiff::civil::Date, u64, String)> {
+    fn list_rotated_files(&self) -> Vec<(jiff::civil::Date, u64, String)> {
         let (Some(folder), Some(own)) = (self.path.parent(), self.path.file_name()) else {
             return Vec::new();
         };
@@ -442,9 +446,9 @@ impl Writer {
     }
 
     /// Removes the files that were put aside but for the newest ones.
-    fn prune(&self, keep: usize) {
+    fn prune_rotated_files(&self, keep: usize) {
         let Some(folder) = self.path.parent() else { return };
-        let mut files = self.dated();
+        let mut files = self.list_rotated_files();
         files.sort_unstable();
         files.truncate(files.len().saturating_sub(keep));
         for (_, _, name) in files {
@@ -458,8 +462,8 @@ impl Writer {
         self.flush();
         match open_for_append(&self.path) {
             Ok(file) => {
-                self.bytes = file.metadata().map_or(0, |metadata| metadata.len());
-                self.file = BufWriter::with_capacity(BUFFER_BYTES, file);
+                self.file_bytes = file.metadata().map_or(0, |metadata| metadata.len());
+                self.file = BufWriter::with_capacity(FILE_BUFFER_BYTES, file);
             }
             Err(error) => {
                 tracing::warn!(file = %self.path.display(), reason = %error, "cannot reopen the log");

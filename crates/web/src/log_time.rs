@@ -32,7 +32,7 @@ impl LogTime {
     }
 
     /// Returns the length of a time at the start of `text` and the time.
-    pub(crate) fn parse_prefix(text: &str) -> Option<(Self, &str)> {
+    pub(crate) fn parse_time_prefix(text: &str) -> Option<(Self, &str)> {
         // All places are filled: years below 0 and hours of one digit would be written otherwise than they were read.
         const SHAPE: &str = "00/aaa/0000:00:00:00 +0000";
         let (stamp, rest) = (text.get(..SHAPE.len())?, text.get(SHAPE.len()..)?);
@@ -55,10 +55,10 @@ impl LogTime {
 }
 
 /// The numbers below 100, with two digits each.
-const DIGITS: [[u8; 2]; 100] = digits();
+const TWO_DIGIT_NUMBERS: [[u8; 2]; 100] = two_digit_numbers();
 
 #[expect(clippy::indexing_slicing, reason = "a number below 100")]
-const fn digits() -> [[u8; 2]; 100] {
+const fn two_digit_numbers() -> [[u8; 2]; 100] {
     let mut digits = [[0; 2]; 100];
     let mut number = 0_u8;
     while number < 100 {
@@ -75,18 +75,18 @@ thread_local! {
 
 impl fmt::Display for LogTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.put(f)
+        self.write_cached(f)
     }
 }
 
 impl LogTime {
     /// Writes the time, as a text that is remembered for the next line.
-    pub(crate) fn put(self, out: &mut impl fmt::Write) -> fmt::Result {
+    pub(crate) fn write_cached(self, out: &mut impl fmt::Write) -> fmt::Result {
         LAST.with_borrow_mut(|last| match last {
             Some((time, text)) if *time == self => out.write_str(text),
             _ => {
                 let mut text = String::with_capacity(32);
-                self.write(&mut text)?;
+                self.write_uncached(&mut text)?;
                 let (_, text) = last.insert((self, text));
                 out.write_str(text)
             }
@@ -94,7 +94,7 @@ impl LogTime {
     }
 
     /// Writes the time anew.
-    fn write(self, f: &mut impl fmt::Write) -> fmt::Result {
+    fn write_uncached(self, f: &mut impl fmt::Write) -> fmt::Result {
         let timestamp = Timestamp::from_second(self.unix_seconds).map_err(|_range| fmt::Error)?;
         let offset = Offset::from_seconds(self.offset_seconds).map_err(|_range| fmt::Error)?;
         let at = offset.to_datetime(timestamp);
@@ -108,7 +108,7 @@ impl LogTime {
         let minutes = self.offset_seconds.unsigned_abs() / 60;
         // Two digits each, but for years before 1 or after 9999: a line of a log is mostly its time.
         let two = |number: u32| {
-            DIGITS
+            TWO_DIGIT_NUMBERS
                 .get(number as usize)
                 .map_or("", |digits| std::str::from_utf8(digits).unwrap_or_default())
         };
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_time_is_read_in_the_form_that_is_written_and_in_no_other() {
         let text = "21/Nov/2026:00:50:16 +0200";
-        let (time, rest) = LogTime::parse_prefix("21/Nov/2026:00:50:16 +0200 more").unwrap();
+        let (time, rest) = LogTime::parse_time_prefix("21/Nov/2026:00:50:16 +0200 more").unwrap();
         assert_eq!((time.to_string().as_str(), rest), (text, " more"));
         assert_eq!((time.unix_seconds, time.offset_seconds), (1_795_215_016, 7200));
         for other in [
@@ -148,7 +148,7 @@ mod tests {
             "31/Feb/2026:00:50:16 +0200",
             "21/Nov/2026:00:50:1é +0200",
         ] {
-            assert!(LogTime::parse_prefix(other).is_none(), "{other}");
+            assert!(LogTime::parse_time_prefix(other).is_none(), "{other}");
         }
     }
 }

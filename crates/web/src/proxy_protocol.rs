@@ -14,21 +14,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The first bytes of version 2.
-const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// The longest line of version 1, with its end.
-const MAX_LINE_BYTES: usize = 107;
+const MAX_V1_LINE_BYTES: usize = 107;
 
 /// More than this is no header that a proxy sends: addresses and a few hundred bytes about its TLS.
-const MAX_HEADER_BYTES: usize = 4096;
+const MAX_PROXY_HEADER_BYTES: usize = 4096;
 
 /// The part of version 2 that tells about TLS, and the bit in it that says so.
-const TLS_PART: u8 = 0x20;
-const TLS_BIT: u8 = 0x01;
+const TLS_TLV_TYPE: u8 = 0x20;
+const TLS_CLIENT_FLAG: u8 = 0x01;
 
 /// Who is behind a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Proxied {
+pub struct ProxyHeader {
     /// The client; nothing when the proxy speaks for itself, as for a health check.
     pub client: Option<SocketAddr>,
     /// Whether the client spoke TLS to the proxy; version 1 does not tell.
@@ -39,56 +39,57 @@ pub struct Proxied {
 ///
 /// # Errors
 /// [`ErrorKind::InvalidData`] if there is none, otherwise what the connection says.
-pub async fn read<T: AsyncRead + Unpin>(stream: &mut T) -> Result<Proxied> {
-    let mut start = [0; SIGNATURE.len()];
+pub async fn read_proxy_header<T: AsyncRead + Unpin>(stream: &mut T) -> Result<ProxyHeader> {
+    let mut start = [0; V2_SIGNATURE.len()];
     stream.read_exact(&mut start).await?;
-    if start == *SIGNATURE {
-        return read_binary(stream).await;
+    if start == *V2_SIGNATURE {
+        return read_v2_header(stream).await;
     }
     let mut line = start.to_vec();
     // Byte by byte, as what follows the line belongs to another reader.
     while !line.ends_with(b"\r\n") {
-        if line.len() >= MAX_LINE_BYTES || !line.starts_with(b"PROXY ") {
-            return Err(fault("the connection does not begin with a PROXY header"));
+        if line.len() >= MAX_V1_LINE_BYTES || !line.starts_with(b"PROXY ") {
+            return Err(invalid_header_error("the connection does not begin with a PROXY header"));
         }
         line.push(stream.read_u8().await?);
     }
-    parse_line(&line).ok_or_else(|| fault("the PROXY line cannot be read"))
+    parse_v1_line(&line).ok_or_else(|| invalid_header_error("the PROXY line cannot be read"))
 }
 
-async fn read_binary<T: AsyncRead + Unpin>(stream: &mut T) -> Result<Proxied> {
+async fn read_v2_header<T: AsyncRead + Unpin>(stream: &mut T) -> Result<ProxyHeader> {
     let mut head = [0; 4];
     stream.read_exact(&mut head).await?;
     let [version, family, high, low] = head;
     let length = usize::from(u16::from_be_bytes([high, low]));
-    if length > MAX_HEADER_BYTES {
-        return Err(fault("the PROXY header is too long"));
+    if length > MAX_PROXY_HEADER_BYTES {
+        return Err(invalid_header_error("the PROXY header is too long"));
     }
     let mut rest = vec![0; length];
     stream.read_exact(&mut rest).await?;
-    parse_binary(version, family, &rest).ok_or_else(|| fault("the PROXY header cannot be read"))
+    parse_v2_header(version, family, &rest)
+        .ok_or_else(|| invalid_header_error("the PROXY header cannot be read"))
 }
 
 /// Parses a header that is complete; for tests of arbitrary bytes.
 #[must_use]
-pub fn parse(bytes: &[u8]) -> Option<Proxied> {
-    match bytes.strip_prefix(SIGNATURE) {
+pub fn parse_proxy_header(bytes: &[u8]) -> Option<ProxyHeader> {
+    match bytes.strip_prefix(V2_SIGNATURE) {
         Some(&[version, family, high, low, ref rest @ ..]) => {
             let length = usize::from(u16::from_be_bytes([high, low]));
-            parse_binary(version, family, rest.get(..length)?)
+            parse_v2_header(version, family, rest.get(..length)?)
         }
         Some(_) => None,
-        None => parse_line(bytes),
+        None => parse_v1_line(bytes),
     }
 }
 
 /// `PROXY TCP4 192.0.2.1 192.0.2.2 56324 443`
-fn parse_line(line: &[u8]) -> Option<Proxied> {
-    let line = line.get(..line.len().min(MAX_LINE_BYTES))?.strip_suffix(b"\r\n")?;
+fn parse_v1_line(line: &[u8]) -> Option<ProxyHeader> {
+    let line = line.get(..line.len().min(MAX_V1_LINE_BYTES))?.strip_suffix(b"\r\n")?;
     let mut words = std::str::from_utf8(line).ok()?.strip_prefix("PROXY ")?.split(' ');
     let family = words.next()?;
     if family == "UNKNOWN" {
-        return Some(Proxied { client: None, is_tls: false });
+        return Some(ProxyHeader { client: None, is_tls: false });
     }
     let client: IpAddr = words.next()?.parse().ok()?;
     let own: IpAddr = words.next()?.parse().ok()?;
@@ -100,13 +101,14 @@ fn parse_line(line: &[u8]) -> Option<Proxied> {
         _ => false,
     };
     let client = SocketAddr::new(client, port.parse().ok()?);
-    (is_right && words.next().is_none()).then_some(Proxied { client: Some(client), is_tls: false })
+    (is_right && words.next().is_none())
+        .then_some(ProxyHeader { client: Some(client), is_tls: false })
 }
 
-fn parse_binary(version: u8, family: u8, rest: &[u8]) -> Option<Proxied> {
+fn parse_v2_header(version: u8, family: u8, rest: &[u8]) -> Option<ProxyHeader> {
     match version {
         // The proxy's own connection.
-        0x20 => return Some(Proxied { client: None, is_tls: false }),
+        0x20 => return Some(ProxyHeader { client: None, is_tls: false }),
         0x21 => {}
         _ => return None,
     }
@@ -114,51 +116,51 @@ fn parse_binary(version: u8, family: u8, rest: &[u8]) -> Option<Proxied> {
         0x11 => {
             let (addresses, parts) = rest.split_at_checked(12)?;
             let ip = Ipv4Addr::from(<[u8; 4]>::try_from(addresses.get(..4)?).ok()?);
-            (Some(SocketAddr::from((ip, port(addresses, 8)?))), parts)
+            (Some(SocketAddr::from((ip, read_port(addresses, 8)?))), parts)
         }
         0x21 => {
             let (addresses, parts) = rest.split_at_checked(36)?;
             let ip = Ipv6Addr::from(<[u8; 16]>::try_from(addresses.get(..16)?).ok()?);
-            (Some(SocketAddr::from((ip, port(addresses, 32)?))), parts)
+            (Some(SocketAddr::from((ip, read_port(addresses, 32)?))), parts)
         }
         // Unix sockets, datagrams and what the proxy does not tell: the client has no address that anyone could judge.
         0x00 | 0x12 | 0x22 | 0x31 | 0x32 => (None, &[][..]),
         _ => return None,
     };
-    Some(Proxied { client, is_tls: tells_tls(parts) })
+    Some(ProxyHeader { client, is_tls: has_tls_client_tlv(parts) })
 }
 
-fn port(addresses: &[u8], at: usize) -> Option<u16> {
+fn read_port(addresses: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(<[u8; 2]>::try_from(addresses.get(at..at + 2)?).ok()?))
 }
 
 /// Looks for the part about TLS: kind, length in two bytes, value.
-fn tells_tls(mut parts: &[u8]) -> bool {
+fn has_tls_client_tlv(mut parts: &[u8]) -> bool {
     while let Some((&[kind, high, low], rest)) = parts.split_first_chunk::<3>() {
         let length = usize::from(u16::from_be_bytes([high, low]));
         let Some((value, next)) = rest.split_at_checked(length) else { return false };
-        if kind == TLS_PART {
-            return value.first().is_some_and(|bits| bits & TLS_BIT != 0);
+        if kind == TLS_TLV_TYPE {
+            return value.first().is_some_and(|bits| bits & TLS_CLIENT_FLAG != 0);
         }
         parts = next;
     }
     false
 }
 
-fn fault(text: &str) -> Error {
+fn invalid_header_error(text: &str) -> Error {
     Error::new(ErrorKind::InvalidData, text.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Proxied, SIGNATURE, parse, read};
+    use super::{ProxyHeader, V2_SIGNATURE, parse_proxy_header, read_proxy_header};
 
-    fn client(text: &str) -> Option<Proxied> {
-        Some(Proxied { client: Some(text.parse().unwrap()), is_tls: false })
+    fn client(text: &str) -> Option<ProxyHeader> {
+        Some(ProxyHeader { client: Some(text.parse().unwrap()), is_tls: false })
     }
 
     fn binary(version: u8, family: u8, rest: &[u8]) -> Vec<u8> {
-        let mut bytes = SIGNATURE.to_vec();
+        let mut bytes = V2_SIGNATURE.to_vec();
         bytes.extend([version, family]);
         bytes.extend((rest.len() as u16).to_be_bytes());
         bytes.extend(rest);
@@ -170,12 +172,12 @@ mod tests {
     #[test]
     fn lines_of_version_1() {
         let check = |line: &str, expected| {
-            assert_eq!(parse(format!("{line}\r\n").as_bytes()), expected, "{line}");
+            assert_eq!(parse_proxy_header(format!("{line}\r\n").as_bytes()), expected, "{line}");
         };
         check("PROXY TCP4 192.0.2.1 192.0.2.2 56324 443", client("192.0.2.1:56324"));
         check("PROXY TCP6 2001:db8::1 2001:db8::2 56324 443", client("[2001:db8::1]:56324"));
-        check("PROXY UNKNOWN", Some(Proxied { client: None, is_tls: false }));
-        check("PROXY UNKNOWN whatever else", Some(Proxied { client: None, is_tls: false }));
+        check("PROXY UNKNOWN", Some(ProxyHeader { client: None, is_tls: false }));
+        check("PROXY UNKNOWN whatever else", Some(ProxyHeader { client: None, is_tls: false }));
         for broken in [
             "PROXY TCP4 192.0.2.1 192.0.2.2 56324",
             "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443 1",
@@ -192,21 +194,31 @@ mod tests {
 
     #[test]
     fn headers_of_version_2() {
-        assert_eq!(parse(&binary(0x21, 0x11, &V4)), client("192.0.2.1:56324"));
+        assert_eq!(parse_proxy_header(&binary(0x21, 0x11, &V4)), client("192.0.2.1:56324"));
         let mut six = [0; 36];
         six[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
         six[15] = 1;
         six[33] = 80;
-        assert_eq!(parse(&binary(0x21, 0x21, &six)), client("[2001:db8::1]:80"));
-        let nobody = Some(Proxied { client: None, is_tls: false });
-        assert_eq!(parse(&binary(0x20, 0x11, &V4)), nobody, "the proxy's own");
-        assert_eq!(parse(&binary(0x21, 0x00, &[])), nobody);
-        assert_eq!(parse(&binary(0x21, 0x31, &[0; 216])), nobody, "a Unix socket");
-        assert_eq!(parse(&binary(0x11, 0x11, &V4)), None, "another version");
-        assert_eq!(parse(&binary(0x21, 0x41, &V4)), None, "a family that nobody knows");
-        assert_eq!(parse(&binary(0x21, 0x13, &V4)), None, "a transport that nobody knows");
-        assert_eq!(parse(&binary(0x21, 0x11, &V4[..8])), None, "too short");
-        let with = |parts: &[u8]| parse(&binary(0x21, 0x11, &[&V4[..], parts].concat())).unwrap();
+        assert_eq!(parse_proxy_header(&binary(0x21, 0x21, &six)), client("[2001:db8::1]:80"));
+        let nobody = Some(ProxyHeader { client: None, is_tls: false });
+        assert_eq!(parse_proxy_header(&binary(0x20, 0x11, &V4)), nobody, "the proxy's own");
+        assert_eq!(parse_proxy_header(&binary(0x21, 0x00, &[])), nobody);
+        assert_eq!(parse_proxy_header(&binary(0x21, 0x31, &[0; 216])), nobody, "a Unix socket");
+        assert_eq!(parse_proxy_header(&binary(0x11, 0x11, &V4)), None, "another version");
+        assert_eq!(
+            parse_proxy_header(&binary(0x21, 0x41, &V4)),
+            None,
+            "a family that nobody knows"
+        );
+        assert_eq!(
+            parse_proxy_header(&binary(0x21, 0x13, &V4)),
+            None,
+            "a transport that nobody knows"
+        );
+        assert_eq!(parse_proxy_header(&binary(0x21, 0x11, &V4[..8])), None, "too short");
+        let with = |parts: &[u8]| {
+            parse_proxy_header(&binary(0x21, 0x11, &[&V4[..], parts].concat())).unwrap()
+        };
         assert!(with(&[0x02, 0, 1, b'h', 0x20, 0, 5, 1, 0, 0, 0, 0]).is_tls);
         assert!(!with(&[0x20, 0, 5, 0, 0, 0, 0, 0]).is_tls);
         assert!(!with(&[0x20, 0, 50, 1]).is_tls, "a part that does not fit");
@@ -221,14 +233,14 @@ mod tests {
         ] {
             let bytes = [&header[..], b"GET"].concat();
             let mut reader = &bytes[..];
-            read(&mut reader).await.unwrap();
+            read_proxy_header(&mut reader).await.unwrap();
             assert_eq!(reader, b"GET");
         }
         for broken in [&b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"[..], &[b'P'; 200], b"PROXY TCP4 "] {
-            assert!(read(&mut &*broken).await.is_err());
+            assert!(read_proxy_header(&mut &*broken).await.is_err());
         }
         let endless = [&b"PROXY TCP4 "[..], &[b'1'; 200]].concat();
-        assert!(read(&mut &endless[..]).await.is_err());
+        assert!(read_proxy_header(&mut &endless[..]).await.is_err());
     }
 
     proptest::proptest! {
@@ -236,7 +248,7 @@ mod tests {
         fn any_bytes_are_parsed_or_refused(bytes: Vec<u8>, family: u8) {
             let line = [b"PROXY ", &bytes[..], b"\r\n"].concat();
             for bytes in [&bytes, &line, &binary(0x21, family, &bytes)] {
-                std::hint::black_box(parse(bytes));
+                std::hint::black_box(parse_proxy_header(bytes));
             }
         }
     }

@@ -12,85 +12,86 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 
 /// The upper ends of the buckets, in seconds; what took longer stands in one more.
-const ENDS: [f64; 14] =
+const BUCKET_BOUNDS_SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 /// The labels of methods; the last one is that of all others.
-const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "other"];
+const METHOD_LABELS: [&str; 8] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "other"];
 /// The labels of classes of status, by the first digit less one.
-const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+const STATUS_CLASS_LABELS: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// Durations of requests of one method that ended with one class of status.
 #[derive(Debug, Default)]
-struct Histogram {
-    counts: [AtomicU64; ENDS.len() + 1],
-    microseconds: AtomicU64,
+struct DurationHistogram {
+    bucket_counts: [AtomicU64; BUCKET_BOUNDS_SECONDS.len() + 1],
+    total_microseconds: AtomicU64,
 }
 
-impl Histogram {
-    fn note(&self, elapsed: Duration) {
+impl DurationHistogram {
+    fn record_duration(&self, elapsed: Duration) {
         let seconds = elapsed.as_secs_f64();
-        let index = ENDS.partition_point(|end| *end < seconds);
-        if let Some(count) = self.counts.get(index) {
+        let index = BUCKET_BOUNDS_SECONDS.partition_point(|end| *end < seconds);
+        if let Some(count) = self.bucket_counts.get(index) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         if microseconds > 0 {
-            self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
+            self.total_microseconds.fetch_add(microseconds, Ordering::Relaxed);
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0)
+        self.bucket_counts.iter().all(|count| count.load(Ordering::Relaxed) == 0)
     }
 
-    fn write(&self, text: &mut String, name: &str, labels: &str) {
+    fn write_metric(&self, text: &mut String, name: &str, labels: &str) {
         let mut sum = 0;
-        let ends = ENDS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
-        for (end, count) in ends.zip(&self.counts) {
+        let ends = BUCKET_BOUNDS_SECONDS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        for (end, count) in ends.zip(&self.bucket_counts) {
             sum += count.load(Ordering::Relaxed);
             // Writing to a string cannot fail.
             writeln!(text, "{name}_bucket{{{labels},le=\"{end}\"}} {sum}").ok();
         }
         #[expect(clippy::cast_precision_loss, reason = "a sum of times needs no more than 52 bits")]
-        let seconds = self.microseconds.load(Ordering::Relaxed) as f64 / 1e6;
+        let seconds = self.total_microseconds.load(Ordering::Relaxed) as f64 / 1e6;
         writeln!(text, "{name}_sum{{{labels}}} {seconds}\n{name}_count{{{labels}}} {sum}").ok();
     }
 }
 
 /// Durations of requests by method and class of status.
 #[derive(Debug, Default)]
-pub struct RequestHistogram([[Histogram; CLASSES.len()]; METHODS.len()]);
+pub struct RequestHistogram([[DurationHistogram; STATUS_CLASS_LABELS.len()]; METHOD_LABELS.len()]);
 
 impl RequestHistogram {
     /// Counts a request.
-    pub fn note(&self, method: &Method, status: StatusCode, elapsed: Duration) {
-        self.note_named(method.as_str(), status, elapsed);
+    pub fn record_request(&self, method: &Method, status: StatusCode, elapsed: Duration) {
+        self.record_request_by_name(method.as_str(), status, elapsed);
     }
 
     /// Counts a request whose method is given by its name.
-    pub fn note_named(&self, method: &str, status: StatusCode, elapsed: Duration) {
-        let last = METHODS.len() - 1;
-        let row = METHODS.iter().position(|known| *known == method).unwrap_or(last);
-        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
+    pub fn record_request_by_name(&self, method: &str, status: StatusCode, elapsed: Duration) {
+        let last = METHOD_LABELS.len() - 1;
+        let row = METHOD_LABELS.iter().position(|known| *known == method).unwrap_or(last);
+        let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASS_LABELS.len()) - 1;
         if let Some(histogram) = self.0.get(row).and_then(|row| row.get(class)) {
-            histogram.note(elapsed);
+            histogram.record_duration(elapsed);
         }
     }
 
     /// Writes the head of the metric `name`.
-    pub fn write_head(text: &mut String, name: &str, help: &str) {
+    pub fn write_metric_head(text: &mut String, name: &str, help: &str) {
         // Writing to a string cannot fail.
         write!(text, "# HELP {name} {help}\n# TYPE {name} histogram\n").ok();
     }
 
     /// Writes the metric `name` without its head; each line has `labels`, such as `role="author"`, the method and the class
     /// of status.
-    pub fn write(&self, text: &mut String, name: &str, labels: &str) {
-        for (method, row) in METHODS.iter().zip(&self.0) {
-            for (class, histogram) in CLASSES.iter().zip(row) {
+    pub fn write_metric(&self, text: &mut String, name: &str, labels: &str) {
+        for (method, row) in METHOD_LABELS.iter().zip(&self.0) {
+            for (class, histogram) in STATUS_CLASS_LABELS.iter().zip(row) {
                 if !histogram.is_empty() {
                     let labels = format!("{labels},method=\"{method}\",status=\"{class}\"");
-                    histogram.write(text, name, &labels);
+                    histogram.write_metric(text, name, &labels);
                 }
             }
         }
@@ -105,15 +106,19 @@ mod tests {
     fn requests_are_counted_by_method_and_class_of_status() {
         let times = RequestHistogram::default();
         for milliseconds in [0, 1, 1, 30, 100_000] {
-            times.note(&Method::GET, StatusCode::OK, Duration::from_millis(milliseconds));
+            times.record_request(&Method::GET, StatusCode::OK, Duration::from_millis(milliseconds));
         }
-        times.note(&Method::GET, StatusCode::NOT_FOUND, Duration::ZERO);
-        times.note(&Method::POST, StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(3));
+        times.record_request(&Method::GET, StatusCode::NOT_FOUND, Duration::ZERO);
+        times.record_request(
+            &Method::POST,
+            StatusCode::SERVICE_UNAVAILABLE,
+            Duration::from_secs(3),
+        );
         for name in ["BREW", "get", "other"] {
-            times.note_named(name, StatusCode::from_u16(999).unwrap(), Duration::ZERO);
+            times.record_request_by_name(name, StatusCode::from_u16(999).unwrap(), Duration::ZERO);
         }
         let mut text = String::new();
-        times.write(&mut text, "t", "farm=\"x\"");
+        times.write_metric(&mut text, "t", "farm=\"x\"");
         let get = "farm=\"x\",method=\"GET\",status=\"2xx\"";
         for line in [
             format!("t_bucket{{{get},le=\"0.0005\"}} 1\n"),

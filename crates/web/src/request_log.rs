@@ -8,34 +8,34 @@
 //! `docs/formats/request-log.md` has the details. Written through [`crate::log_file`], read by the lab.
 //!
 //! Invariants
-//! * One [`Line`] is one line of text, whatever its values hold; what was written reads back equal.
+//! * One [`RequestLogLine`] is one line of text, whatever its values hold; what was written reads back equal.
 //! * A number belongs to one entry and at most one exit between two starts of the server; exits come in any order.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::digits::Digits;
-use crate::escape::{Escaped, Place, unescape};
-use crate::log_file::PutLine;
+use crate::decimal_digits::DecimalDigits;
+use crate::log_escape::{EscapedLogField, LogEscapeContext, unescape_log_field};
+use crate::log_file::WriteLogLine;
 use crate::log_time::LogTime;
 use crate::sample_mark;
-use crate::secret_parameters::without_secrets;
+use crate::secret_parameter::redact_secrets;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct RequestLogLine {
     /// When the request entered, or its answer left.
-    pub at: LogTime,
+    pub logged_at: LogTime,
     /// The request's number, counted from 1 at each start.
-    pub request: u64,
+    pub request_number: u64,
     /// What happened.
-    pub event: Event,
+    pub event: RequestLogEvent,
 }
 
 /// What a line tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum RequestLogEvent {
     /// The request came in.
     Entry {
         /// `GET`.
@@ -60,45 +60,45 @@ pub enum Event {
 
 /// One line whose parts are elsewhere, for writers of many lines.
 #[derive(Debug, Clone, Copy)]
-pub struct LineRef<'a> {
-    /// As in [`Line`].
-    pub at: LogTime,
-    /// As in [`Line`].
-    pub request: u64,
-    /// As in [`Line`].
-    pub event: EventRef<'a>,
+pub struct RequestLogLineRef<'a> {
+    /// As in [`RequestLogLine`].
+    pub logged_at: LogTime,
+    /// As in [`RequestLogLine`].
+    pub request_number: u64,
+    /// As in [`RequestLogLine`].
+    pub event: RequestLogEventRef<'a>,
 }
 
-/// What a [`LineRef`] tells.
+/// What a [`RequestLogLineRef`] tells.
 #[derive(Debug, Clone, Copy)]
-pub enum EventRef<'a> {
-    /// As in [`Event`].
+pub enum RequestLogEventRef<'a> {
+    /// As in [`RequestLogEvent`].
     Entry {
-        /// As in [`Event`].
+        /// As in [`RequestLogEvent`].
         method: &'a str,
-        /// As in [`Event`].
+        /// As in [`RequestLogEvent`].
         target: &'a str,
-        /// As in [`Event`].
+        /// As in [`RequestLogEvent`].
         version: &'a str,
     },
-    /// As in [`Event`].
+    /// As in [`RequestLogEvent`].
     Exit {
-        /// As in [`Event`].
+        /// As in [`RequestLogEvent`].
         status: u16,
-        /// As in [`Event`].
+        /// As in [`RequestLogEvent`].
         media_type: Option<&'a str>,
-        /// As in [`Event`].
+        /// As in [`RequestLogEvent`].
         elapsed: Duration,
-        /// As in [`Event`].
+        /// As in [`RequestLogEvent`].
         sample: Option<&'a str>,
     },
 }
 
 /// Gives requests their numbers.
 #[derive(Debug, Default)]
-pub struct Numbers(AtomicU64);
+pub struct RequestNumberSequence(AtomicU64);
 
-impl Numbers {
+impl RequestNumberSequence {
     /// Returns the next number; the first is 1.
     pub fn take_next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
@@ -110,58 +110,69 @@ impl Numbers {
 #[error(
     "expected `<date> [<number>] -> <method> <url> <version>` or `<date> [<number>] <- <status> <type> <n>ms`"
 )]
-pub struct Malformed;
+pub struct MalformedRequestLogLine;
 
-impl fmt::Display for Line {
+impl fmt::Display for RequestLogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let event = match &self.event {
-            Event::Entry { method, target, version } => EventRef::Entry { method, target, version },
-            Event::Exit { status, media_type, elapsed, sample } => EventRef::Exit {
-                status: *status,
-                media_type: media_type.as_deref(),
-                elapsed: *elapsed,
-                sample: sample.as_deref(),
-            },
-        };
-        fmt::Display::fmt(&LineRef { at: self.at, request: self.request, event }, f)
-    }
-}
-
-impl fmt::Display for LineRef<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.put(f)
-    }
-}
-
-impl PutLine for LineRef<'_> {
-    fn put(&self, out: &mut impl fmt::Write) -> fmt::Result {
-        self.at.put(out)?;
-        out.write_str(" [")?;
-        out.write_str(Digits::of(self.request).as_str())?;
-        match self.event {
-            EventRef::Entry { method, target, version } => {
-                out.write_str("] -> ")?;
-                Escaped(method, Place::Word).put(out)?;
-                out.write_str(" ")?;
-                Escaped(&without_secrets(target), Place::Word).put(out)?;
-                out.write_str(" ")?;
-                Escaped(version, Place::Word).put(out)
+            RequestLogEvent::Entry { method, target, version } => {
+                RequestLogEventRef::Entry { method, target, version }
             }
-            EventRef::Exit { status, media_type, elapsed, sample } => {
+            RequestLogEvent::Exit { status, media_type, elapsed, sample } => {
+                RequestLogEventRef::Exit {
+                    status: *status,
+                    media_type: media_type.as_deref(),
+                    elapsed: *elapsed,
+                    sample: sample.as_deref(),
+                }
+            }
+        };
+        fmt::Display::fmt(
+            &RequestLogLineRef {
+                logged_at: self.logged_at,
+                request_number: self.request_number,
+                event,
+            },
+            f,
+        )
+    }
+}
+
+impl fmt::Display for RequestLogLineRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_line(f)
+    }
+}
+
+impl WriteLogLine for RequestLogLineRef<'_> {
+    fn write_line(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        self.logged_at.write_cached(out)?;
+        out.write_str(" [")?;
+        out.write_str(DecimalDigits::from_number(self.request_number).as_str())?;
+        match self.event {
+            RequestLogEventRef::Entry { method, target, version } => {
+                out.write_str("] -> ")?;
+                EscapedLogField(method, LogEscapeContext::Bare).write_to(out)?;
+                out.write_str(" ")?;
+                EscapedLogField(&redact_secrets(target), LogEscapeContext::Bare).write_to(out)?;
+                out.write_str(" ")?;
+                EscapedLogField(version, LogEscapeContext::Bare).write_to(out)
+            }
+            RequestLogEventRef::Exit { status, media_type, elapsed, sample } => {
                 out.write_str("] <- ")?;
-                out.write_str(Digits::of(status.into()).as_str())?;
+                out.write_str(DecimalDigits::from_number(status.into()).as_str())?;
                 out.write_str(" ")?;
                 match media_type {
-                    Some(media_type) => put_media_type(media_type, out)?,
+                    Some(media_type) => write_media_type(media_type, out)?,
                     None => out.write_str("-")?,
                 }
                 if let Some(sample) = sample {
-                    out.write_str(MARK)?;
-                    Escaped(sample, Place::Word).put(out)?;
+                    out.write_str(SAMPLE_MARK_PREFIX)?;
+                    EscapedLogField(sample, LogEscapeContext::Bare).write_to(out)?;
                 }
                 out.write_str(" ")?;
                 let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-                out.write_str(Digits::of(elapsed_ms).as_str())?;
+                out.write_str(DecimalDigits::from_number(elapsed_ms).as_str())?;
                 out.write_str("ms")
             }
         }
@@ -169,32 +180,32 @@ impl PutLine for LineRef<'_> {
 }
 
 /// What stands before a mark: it has the form of a parameter of the media type, which all readers of these logs know.
-const MARK: &str = "; lab=";
+const SAMPLE_MARK_PREFIX: &str = "; lab=";
 
 /// Writes a media type so that no part of it reads as a mark.
-fn put_media_type(media_type: &str, out: &mut impl fmt::Write) -> fmt::Result {
+fn write_media_type(media_type: &str, out: &mut impl fmt::Write) -> fmt::Result {
     // Old servers write parameters after a space, so a bare space is part of the format here.
-    let Some((before, after)) = media_type.split_once(MARK) else {
-        return Escaped(media_type, Place::Quoted).put(out);
+    let Some((before, after)) = media_type.split_once(SAMPLE_MARK_PREFIX) else {
+        return EscapedLogField(media_type, LogEscapeContext::Quoted).write_to(out);
     };
-    Escaped(before, Place::Quoted).put(out)?;
+    EscapedLogField(before, LogEscapeContext::Quoted).write_to(out)?;
     out.write_str("\\x3b lab=")?;
-    put_media_type(after, out)
+    write_media_type(after, out)
 }
 
 /// Reads one line, without its line break.
 ///
 /// # Errors
-/// [`Malformed`] for any other text, for example a line that was cut by a crash.
-pub fn parse_line(text: &str) -> Result<Line, Malformed> {
-    read_line(text).ok_or(Malformed)
+/// [`MalformedRequestLogLine`] for any other text, for example a line that was cut by a crash.
+pub fn parse_request_log_line(text: &str) -> Result<RequestLogLine, MalformedRequestLogLine> {
+    parse_request_log_fields(text).ok_or(MalformedRequestLogLine)
 }
 
 /// Returns a line without the name of the instance that wrote it, and that name: AEM as a Cloud Service puts the logs of
 /// several instances together and ends each line with ` [cm-p1-e1-aem-publish-1]`. Numbers of requests are those of one
 /// instance.
 #[must_use]
-pub fn split_instance(text: &str) -> (&str, Option<&str>) {
+pub fn split_instance_name(text: &str) -> (&str, Option<&str>) {
     let split = text.strip_suffix(']').and_then(|text| text.rsplit_once(" ["));
     match split {
         Some((line, name)) if !name.is_empty() && !name.contains([' ', '[', ']']) => {
@@ -204,39 +215,39 @@ pub fn split_instance(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-fn read_line(text: &str) -> Option<Line> {
-    let (at, rest) = LogTime::parse_prefix(text)?;
+fn parse_request_log_fields(text: &str) -> Option<RequestLogLine> {
+    let (at, rest) = LogTime::parse_time_prefix(text)?;
     let (request, rest) = rest.strip_prefix(" [")?.split_once("] ")?;
     let event = match rest.split_at_checked(3)? {
-        ("-> ", entry) => read_entry(entry)?,
-        ("<- ", exit) => read_exit(exit)?,
+        ("-> ", entry) => parse_entry_event(entry)?,
+        ("<- ", exit) => parse_exit_event(exit)?,
         _ => return None,
     };
-    Some(Line { at, request: request.parse().ok()?, event })
+    Some(RequestLogLine { logged_at: at, request_number: request.parse().ok()?, event })
 }
 
-fn read_entry(text: &str) -> Option<Event> {
+fn parse_entry_event(text: &str) -> Option<RequestLogEvent> {
     let (method, rest) = text.split_once(' ')?;
     let (target, version) = rest.rsplit_once(' ')?;
-    Some(Event::Entry {
-        method: unescape(method),
-        target: unescape(target),
-        version: unescape(version),
+    Some(RequestLogEvent::Entry {
+        method: unescape_log_field(method),
+        target: unescape_log_field(target),
+        version: unescape_log_field(version),
     })
 }
 
-fn read_exit(text: &str) -> Option<Event> {
+fn parse_exit_event(text: &str) -> Option<RequestLogEvent> {
     let (status, rest) = text.split_once(' ')?;
     let (media_type, elapsed) = rest.rsplit_once(' ')?;
     let elapsed = elapsed.strip_suffix("ms")?.parse().ok()?;
-    let marked = media_type
-        .rsplit_once(MARK)
-        .and_then(|(media_type, sample)| Some((media_type, sample_mark::read(sample.as_bytes())?)));
+    let marked = media_type.rsplit_once(SAMPLE_MARK_PREFIX).and_then(|(media_type, sample)| {
+        Some((media_type, sample_mark::parse_sample_mark(sample.as_bytes())?))
+    });
     let (media_type, sample) =
         marked.map_or((media_type, None), |(media_type, sample)| (media_type, Some(sample)));
-    Some(Event::Exit {
+    Some(RequestLogEvent::Exit {
         status: status.parse().ok()?,
-        media_type: (media_type != "-").then(|| unescape(media_type)),
+        media_type: (media_type != "-").then(|| unescape_log_field(media_type)),
         elapsed: Duration::from_millis(elapsed),
         sample: sample.map(str::to_owned),
     })

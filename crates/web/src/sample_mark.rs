@@ -9,31 +9,31 @@
 use http::{HeaderMap, HeaderName};
 
 /// The header that holds a mark.
-pub static HEADER: HeaderName = HeaderName::from_static("x-tympan-lab");
+pub static SAMPLE_MARK_HEADER: HeaderName = HeaderName::from_static("x-tympan-lab");
 
 /// Most letters and digits of a run's name.
-const MOST_OF_RUN: usize = 24;
+const MAX_RUN_NAME_CHARS: usize = 24;
 /// Most digits of a sample's number.
-const MOST_DIGITS: usize = 16;
+const MAX_SAMPLE_DIGITS: usize = 16;
 
 /// Returns the mark that a header's value is; nothing for any other bytes.
 #[must_use]
-pub fn read(value: &[u8]) -> Option<&str> {
+pub fn parse_sample_mark(value: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(value).ok()?;
     let (run, number) = text.split_once('-')?;
-    let is_run = (1..=MOST_OF_RUN).contains(&run.len())
+    let is_run = (1..=MAX_RUN_NAME_CHARS).contains(&run.len())
         && run.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let is_number = (1..=MOST_DIGITS).contains(&number.len())
+    let is_number = (1..=MAX_SAMPLE_DIGITS).contains(&number.len())
         && number.bytes().all(|byte| byte.is_ascii_digit());
     (is_run && is_number).then_some(text)
 }
 
 /// Returns the mark of a request; nothing if it has none, or several.
 #[must_use]
-pub fn of(headers: &HeaderMap) -> Option<&str> {
-    let mut values = headers.get_all(&HEADER).into_iter();
+pub fn sample_mark_of(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(&SAMPLE_MARK_HEADER).into_iter();
     let (first, second) = (values.next()?, values.next());
-    if second.is_some() { None } else { read(first.as_bytes()) }
+    if second.is_some() { None } else { parse_sample_mark(first.as_bytes()) }
 }
 
 #[cfg(test)]
@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn only_short_plain_marks_are_read() {
-        assert_eq!(read(b"19ab03ff2c1-17"), Some("19ab03ff2c1-17"));
-        assert_eq!(read(b"Release7-0"), Some("Release7-0"));
+        assert_eq!(parse_sample_mark(b"19ab03ff2c1-17"), Some("19ab03ff2c1-17"));
+        assert_eq!(parse_sample_mark(b"Release7-0"), Some("Release7-0"));
         for other in [
             &b""[..],
             b"-1",
@@ -62,17 +62,17 @@ mod tests {
             "r\u{fc}n-1".as_bytes(),
             b"\xff-1",
         ] {
-            assert_eq!(read(other), None, "{}", String::from_utf8_lossy(other));
+            assert_eq!(parse_sample_mark(other), None, "{}", String::from_utf8_lossy(other));
         }
     }
 
     #[test]
     fn a_request_has_one_mark_or_none() {
         let mut headers = HeaderMap::new();
-        assert_eq!(of(&headers), None);
-        headers.append(&HEADER, HeaderValue::from_static("run-1"));
-        assert_eq!(of(&headers), Some("run-1"));
-        headers.append(&HEADER, HeaderValue::from_static("run-2"));
-        assert_eq!(of(&headers), None);
+        assert_eq!(sample_mark_of(&headers), None);
+        headers.append(&SAMPLE_MARK_HEADER, HeaderValue::from_static("run-1"));
+        assert_eq!(sample_mark_of(&headers), Some("run-1"));
+        headers.append(&SAMPLE_MARK_HEADER, HeaderValue::from_static("run-2"));
+        assert_eq!(sample_mark_of(&headers), None);
     }
 }

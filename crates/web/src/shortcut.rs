@@ -24,39 +24,39 @@ use rustix::net::{SendFlags, send};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::listen::Peer;
-use crate::patience::Patience;
-use crate::resident::{load, would_wait};
-use crate::wire::before_file;
+use crate::connection_socket::head_send_flags;
+use crate::listen::ConnectionPeer;
+use crate::page_cache::{load_into_page_cache, would_block_on_disk};
+use crate::slow_client_timeout::SlowClientTimeout;
 
 /// No file that is sent so is longer.
-pub const MAX_FILE: u64 = 256 * 1024;
+pub const MAX_SHORTCUT_FILE_BYTES: u64 = 256 * 1024;
 
 /// Answers requests from what is at hand.
 pub trait Shortcut: Send + Sync + Debug {
     /// Returns the answer to a GET or HEAD; nothing if the service has to give it. `head` is the whole head of one request
     /// without a body. Never waits, and takes the processor for a millisecond or so at most.
-    fn answer(&self, head: &[u8], peer: Peer) -> Option<Ready>;
+    fn try_respond(&self, head: &[u8], peer: ConnectionPeer) -> Option<ReadyResponse>;
 }
 
 /// A whole answer, after which the connection goes on.
-pub struct Ready {
+pub struct ReadyResponse {
     /// Status line and headers, with the empty line at the end.
     pub head: Vec<u8>,
     /// What follows it.
-    pub body: ReadyBody,
+    pub body: ReadyResponseBody,
     /// Is told how many bytes of the body were sent, when all were or none will be any more.
-    pub done: Box<dyn FnOnce(u64) + Send>,
+    pub on_sent: Box<dyn FnOnce(u64) + Send>,
 }
 
 /// The body of an answer.
 #[derive(Debug)]
-pub enum ReadyBody {
+pub enum ReadyResponseBody {
     /// None.
     Empty,
     /// Bytes in memory.
     Bytes(Bytes),
-    /// A part of a file, of at most [`MAX_FILE`] bytes.
+    /// A part of a file, of at most [`MAX_SHORTCUT_FILE_BYTES`] bytes.
     File {
         /// The file, whose position does not matter.
         file: Arc<File>,
@@ -67,23 +67,23 @@ pub enum ReadyBody {
     },
 }
 
-impl Debug for Ready {
+impl Debug for ReadyResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (head, body) = (String::from_utf8_lossy(&self.head), &self.body);
         f.debug_struct("Ready").field("head", &head).field("body", body).finish_non_exhaustive()
     }
 }
 
-impl Ready {
+impl ReadyResponse {
     /// Tells the client that this is the connection's last answer.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn mark_connection_close(&mut self) {
         // Before the line that ends the head.
         self.head.truncate(self.head.len().saturating_sub(2));
         self.head.extend_from_slice(b"connection: close\r\n\r\n");
     }
 }
 
-impl ReadyBody {
+impl ReadyResponseBody {
     fn length(&self) -> u64 {
         match self {
             Self::Empty => 0,
@@ -94,18 +94,18 @@ impl ReadyBody {
 }
 
 /// An answer on its way.
-struct Sending {
+struct ResponseTransfer {
     head: Vec<u8>,
-    body: ReadyBody,
+    body: ReadyResponseBody,
     /// Bytes of head and body together.
-    sent: u64,
-    done: Option<Box<dyn FnOnce(u64) + Send>>,
+    sent_bytes: u64,
+    on_sent: Option<Box<dyn FnOnce(u64) + Send>>,
 }
 
-impl Drop for Sending {
+impl Drop for ResponseTransfer {
     fn drop(&mut self) {
-        let of_body = self.sent.saturating_sub(self.head.len() as u64);
-        if let Some(done) = self.done.take() {
+        let of_body = self.sent_bytes.saturating_sub(self.head.len() as u64);
+        if let Some(done) = self.on_sent.take() {
             done(of_body);
         }
     }
@@ -114,34 +114,38 @@ impl Drop for Sending {
 /// Sends an answer.
 ///
 /// # Errors
-/// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `patience`, or less than [`Patience`] asks for.
-pub(crate) async fn send_ready(stream: &TcpStream, ready: Ready, patience: Duration) -> Result<()> {
-    let Ready { head, body, done } = ready;
+/// Of the socket; [`ErrorKind::TimedOut`] if the client takes nothing for `slow_client_timeout`, or less than [`SlowClientTimeout`] asks for.
+pub(crate) async fn send_ready_response(
+    stream: &TcpStream,
+    ready: ReadyResponse,
+    patience: Duration,
+) -> Result<()> {
+    let ReadyResponse { head, body, on_sent: done } = ready;
     let total = head.len() as u64 + body.length();
     // From here on whoever waits is told, also when this is given up.
-    let mut sending = Sending { head, body, sent: 0, done: Some(done) };
-    if let ReadyBody::File { file, start, length: length @ 1.. } = &sending.body
-        && would_wait(file, *start, *length)
+    let mut sending = ResponseTransfer { head, body, sent_bytes: 0, on_sent: Some(done) };
+    if let ReadyResponseBody::File { file, start, length: length @ 1.. } = &sending.body
+        && would_block_on_disk(file, *start, *length)
     {
-        load(Arc::clone(file), *start, *length).await;
+        load_into_page_cache(Arc::clone(file), *start, *length).await;
     }
-    let mut waiting: Option<(Instant, Patience)> = None;
-    while sending.sent < total {
-        match stream.try_io(Interest::WRITABLE, || sending.send_some(stream)) {
+    let mut waiting: Option<(Instant, SlowClientTimeout)> = None;
+    while sending.sent_bytes < total {
+        match stream.try_io(Interest::WRITABLE, || sending.send_available(stream)) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
-                sending.sent += count as u64;
+                sending.sent_bytes += count as u64;
                 if let Some((since, patience)) = &mut waiting {
-                    patience.note(elapsed_ms(*since), count as u64, false);
+                    patience.record_progress(elapsed_ms(*since), count as u64, false);
                 }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let (since, patience) =
-                    waiting.get_or_insert_with(|| (Instant::now(), Patience::new(patience)));
+                let (since, patience) = waiting
+                    .get_or_insert_with(|| (Instant::now(), SlowClientTimeout::new(patience)));
                 let now_ms = elapsed_ms(*since);
-                patience.note(now_ms, 0, true);
-                let end_ms = patience.end_ms().unwrap_or(now_ms);
+                patience.record_progress(now_ms, 0, true);
+                let end_ms = patience.deadline_ms().unwrap_or(now_ms);
                 let rest = Duration::from_millis(end_ms.saturating_sub(now_ms));
                 let writable = tokio::time::timeout(rest, stream.writable()).await;
                 writable.map_err(|_| {
@@ -158,23 +162,23 @@ fn elapsed_ms(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Sending {
+impl ResponseTransfer {
     /// Sends what the socket takes now.
-    fn send_some(&self, stream: &TcpStream) -> Result<usize> {
-        let at = usize::try_from(self.sent).unwrap_or(usize::MAX);
+    fn send_available(&self, stream: &TcpStream) -> Result<usize> {
+        let at = usize::try_from(self.sent_bytes).unwrap_or(usize::MAX);
         let head = self.head.get(at..).unwrap_or_default();
-        let of_body = self.sent.saturating_sub(self.head.len() as u64);
+        let of_body = self.sent_bytes.saturating_sub(self.head.len() as u64);
         match &self.body {
-            ReadyBody::Empty => Ok(send(stream, head, SendFlags::NOSIGNAL)?),
-            ReadyBody::Bytes(bytes) => {
+            ReadyResponseBody::Empty => Ok(send(stream, head, SendFlags::NOSIGNAL)?),
+            ReadyResponseBody::Bytes(bytes) => {
                 let rest = usize::try_from(of_body).ok().and_then(|at| bytes.get(at..));
                 let slices = [IoSlice::new(head), IoSlice::new(rest.unwrap_or_default())];
                 Ok(rustix::io::writev(stream, &slices)?)
             }
-            ReadyBody::File { length, .. } if !head.is_empty() => {
-                Ok(send(stream, head, before_file(*length) | SendFlags::NOSIGNAL)?)
+            ReadyResponseBody::File { length, .. } if !head.is_empty() => {
+                Ok(send(stream, head, head_send_flags(*length) | SendFlags::NOSIGNAL)?)
             }
-            ReadyBody::File { file, start, length } => {
+            ReadyResponseBody::File { file, start, length } => {
                 let mut offset = start + of_body;
                 let count = usize::try_from(length - of_body).unwrap_or(usize::MAX);
                 Ok(rustix::fs::sendfile(stream, file, Some(&mut offset), count)?)
@@ -191,7 +195,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::resident::tests::{forgotten, is_forgotten};
+    use crate::page_cache::tests::{forgotten, is_forgotten};
 
     async fn pair() -> (TcpStream, std::net::TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -199,11 +203,11 @@ mod tests {
         (listener.accept().await.unwrap().0, client)
     }
 
-    fn ready(body: ReadyBody) -> (Ready, Arc<AtomicU64>) {
+    fn ready(body: ReadyResponseBody) -> (ReadyResponse, Arc<AtomicU64>) {
         let told = Arc::new(AtomicU64::new(u64::MAX));
         let teller = Arc::clone(&told);
         let done = Box::new(move |sent| teller.store(sent, Ordering::SeqCst));
-        (Ready { head: b"head\r\n\r\n".to_vec(), body, done }, told)
+        (ReadyResponse { head: b"head\r\n\r\n".to_vec(), body, on_sent: done }, told)
     }
 
     fn file(bytes: &[u8]) -> Arc<File> {
@@ -214,13 +218,23 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_comes_whole_from_memory_and_from_a_file() {
-        let bytes: Vec<u8> = (0..MAX_FILE).map(|at| (at % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..MAX_SHORTCUT_FILE_BYTES).map(|at| (at % 251) as u8).collect();
         for (body, expected) in [
-            (ReadyBody::Empty, &bytes[..0]),
-            (ReadyBody::File { file: file(b""), start: 0, length: 0 }, &bytes[..0]),
-            (ReadyBody::Bytes(bytes.clone().into()), &bytes[..]),
-            (ReadyBody::File { file: file(&bytes), start: 0, length: MAX_FILE }, &bytes[..]),
-            (ReadyBody::File { file: file(&bytes), start: 7, length: 1_000 }, &bytes[7..1_007]),
+            (ReadyResponseBody::Empty, &bytes[..0]),
+            (ReadyResponseBody::File { file: file(b""), start: 0, length: 0 }, &bytes[..0]),
+            (ReadyResponseBody::Bytes(bytes.clone().into()), &bytes[..]),
+            (
+                ReadyResponseBody::File {
+                    file: file(&bytes),
+                    start: 0,
+                    length: MAX_SHORTCUT_FILE_BYTES,
+                },
+                &bytes[..],
+            ),
+            (
+                ReadyResponseBody::File { file: file(&bytes), start: 7, length: 1_000 },
+                &bytes[7..1_007],
+            ),
         ] {
             let (server, mut client) = pair().await;
             let (ready, told) = ready(body);
@@ -230,7 +244,7 @@ mod tests {
                 client.read_to_end(&mut seen).unwrap();
                 seen
             });
-            send_ready(&server, ready, Duration::from_secs(30)).await.unwrap();
+            send_ready_response(&server, ready, Duration::from_secs(30)).await.unwrap();
             drop(server);
             assert_eq!(reader.join().unwrap(), [&b"head\r\n\r\n"[..], expected].concat());
             assert_eq!(told.load(Ordering::SeqCst), expected.len() as u64);
@@ -248,15 +262,17 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_before_a_file_is_in_memory() {
-        if !is_forgotten(0, MAX_FILE) {
+        if !is_forgotten(0, MAX_SHORTCUT_FILE_BYTES) {
             return;
         }
         let (runtime, held) = busy();
         runtime.block_on(async {
             let (server, mut client) = pair().await;
-            let file = forgotten(0, MAX_FILE);
-            let (ready, told) = ready(ReadyBody::File { file, start: 0, length: MAX_FILE });
-            let mut sending = Box::pin(send_ready(&server, ready, Duration::from_secs(30)));
+            let file = forgotten(0, MAX_SHORTCUT_FILE_BYTES);
+            let (ready, told) =
+                ready(ReadyResponseBody::File { file, start: 0, length: MAX_SHORTCUT_FILE_BYTES });
+            let mut sending =
+                Box::pin(send_ready_response(&server, ready, Duration::from_secs(30)));
             let polled = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending());
             client.set_nonblocking(true).unwrap();
@@ -266,22 +282,24 @@ mod tests {
             let reader = std::thread::spawn(move || client.read_to_end(&mut Vec::new()).unwrap());
             sending.await.unwrap();
             drop(server);
-            assert_eq!(told.load(Ordering::SeqCst), MAX_FILE);
-            assert_eq!(reader.join().unwrap() as u64, 8 + MAX_FILE);
+            assert_eq!(told.load(Ordering::SeqCst), MAX_SHORTCUT_FILE_BYTES);
+            assert_eq!(reader.join().unwrap() as u64, 8 + MAX_SHORTCUT_FILE_BYTES);
         });
     }
 
     #[test]
     fn an_answer_that_is_given_up_while_its_file_is_read_is_told() {
-        if !is_forgotten(0, MAX_FILE) {
+        if !is_forgotten(0, MAX_SHORTCUT_FILE_BYTES) {
             return;
         }
         let (runtime, held) = busy();
         runtime.block_on(async {
             let (server, client) = pair().await;
-            let file = forgotten(0, MAX_FILE);
-            let (ready, told) = ready(ReadyBody::File { file, start: 0, length: MAX_FILE });
-            let mut sending = Box::pin(send_ready(&server, ready, Duration::from_secs(30)));
+            let file = forgotten(0, MAX_SHORTCUT_FILE_BYTES);
+            let (ready, told) =
+                ready(ReadyResponseBody::File { file, start: 0, length: MAX_SHORTCUT_FILE_BYTES });
+            let mut sending =
+                Box::pin(send_ready_response(&server, ready, Duration::from_secs(30)));
             let polled = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending());
             drop(sending);
@@ -294,9 +312,9 @@ mod tests {
     async fn what_cannot_be_sent_is_told_with_what_was() {
         let (server, client) = pair().await;
         // A file that lost its end.
-        let body = ReadyBody::File { file: file(&[1; 10]), start: 0, length: 20 };
+        let body = ReadyResponseBody::File { file: file(&[1; 10]), start: 0, length: 20 };
         let (ready, told) = ready(body);
-        let error = send_ready(&server, ready, Duration::from_secs(30)).await.unwrap_err();
+        let error = send_ready_response(&server, ready, Duration::from_secs(30)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
         assert_eq!(told.load(Ordering::SeqCst), 10);
         drop((server, client));
@@ -306,8 +324,9 @@ mod tests {
     async fn a_client_that_reads_nothing_is_given_up() {
         let (server, client) = pair().await;
         // More than both sockets hold.
-        let (ready, told) = ready(ReadyBody::Bytes(vec![0; 64 << 20].into()));
-        let error = send_ready(&server, ready, Duration::from_millis(50)).await.unwrap_err();
+        let (ready, told) = ready(ReadyResponseBody::Bytes(vec![0; 64 << 20].into()));
+        let error =
+            send_ready_response(&server, ready, Duration::from_millis(50)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(told.load(Ordering::SeqCst) < 64 << 20);
         drop(client);

@@ -1,16 +1,16 @@
 //! The one decomposition of URL paths: into resource path, selectors, extension, suffix and path parameters, as Sling does.
 //!
-//! The publisher, which knows which resources exist, gets a [`Url`]. The dispatcher, which does not, gets every
-//! [`Reading`] that a publisher may come to, and judges with the same code what the publisher draws.
+//! The publisher, which knows which resources exist, gets a [`SlingUrl`]. The dispatcher, which does not, gets every
+//! [`SlingUrlReading`] that a publisher may come to, and judges with the same code what the publisher draws.
 //!
 //! In: the raw path of a request (still percent-encoded) and a question: does a resource exist at this path?
-//! Out: a [`Url`]; or from a decoded path, its [`Reading`]s.
+//! Out: a [`SlingUrl`]; or from a decoded path, its [`SlingUrlReading`]s.
 //!
 //! Rules
 //! * The resource path is the longest prefix at which a resource exists and which the end of the path or a
 //!   dot follows. Between that dot and the next slash stand selectors and, last, the extension; from the
 //!   slash on it is the suffix.
-//! * Where no such resource exists, the first dot splits, and [`Url::exists`] is false.
+//! * Where no such resource exists, the first dot splits, and [`SlingUrl::exists`] is false.
 //! * `;name=value` after the resource path or the extension is a path parameter; a value with a dot is
 //!   quoted (`;v='1.0'`) unless it stands at the very end.
 //! * `_jcr_content` means `jcr:content`, for every namespace prefix that content uses.
@@ -23,7 +23,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
 
-/// The request header in which a dispatcher lists the [`Reading::depth`] of each reading of the path that its filter refuses.
+/// The request header in which a dispatcher lists the [`SlingUrlReading::depth`] of each reading of the path that its filter refuses.
 ///
 /// Only the publisher knows which reading is right; it answers as if nothing was there if that one is listed. A dispatcher
 /// never passes on what a client says here.
@@ -37,21 +37,21 @@ pub enum MalformedUrl {
     NotAbsolute,
     /// A percent escape does not decode to UTF-8.
     #[error("a percent escape is broken")]
-    Escape,
+    InvalidEscape,
     /// The path has a `.` or `..` segment.
     #[error("the path has a `.` or `..` segment")]
     Traversal,
     /// The path holds a control character.
     #[error("the path holds a control character")]
-    Control,
+    ControlCharacter,
     /// A quoted path parameter does not end.
     #[error("a quoted path parameter does not end")]
-    Quote,
+    UnclosedQuote,
 }
 
 /// The parts of a request path, decoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Url {
+pub struct SlingUrl {
     /// The path of the resource, or where it would be.
     pub path: String,
     /// Tells whether a resource exists at `path`.
@@ -66,7 +66,7 @@ pub struct Url {
     pub parameters: Vec<(String, String)>,
 }
 
-impl Url {
+impl SlingUrl {
     /// Splits a raw request path.
     ///
     /// `exists` is asked for longer prefixes first, at most once for each dot in the path.
@@ -74,38 +74,38 @@ impl Url {
     /// # Errors
     /// [`MalformedUrl`] for paths that no resource can have.
     pub fn split(raw: &str, exists: impl Fn(&str) -> bool) -> Result<Self, MalformedUrl> {
-        let (path, parameters) = take_parameters(raw)?;
+        let (path, parameters) = extract_parameters(raw)?;
         let path = match path {
-            Cow::Borrowed(path) => decode(path)?,
-            Cow::Owned(path) => Cow::Owned(decode(&path)?.into_owned()),
+            Cow::Borrowed(path) => decode_escapes(path)?,
+            Cow::Owned(path) => Cow::Owned(decode_escapes(&path)?.into_owned()),
         };
-        let path = match unmangle(&path) {
+        let path = match unmangle_namespaces(&path) {
             Some(path) => Cow::Owned(path),
             None => path,
         };
-        check(&path)?;
-        let split = cuts(&path).find(|prefix| exists(prefix));
-        let resource = split.or_else(|| cuts(&path).last()).unwrap_or("/");
+        check_resource_path(&path)?;
+        let split = resource_path_candidates(&path).find(|prefix| exists(prefix));
+        let resource = split.or_else(|| resource_path_candidates(&path).last()).unwrap_or("/");
         let mut url = Self {
             path: resource.to_owned(),
             exists: split.is_some(),
             parameters,
             ..Self::default()
         };
-        url.read_rest(path.get(resource.len()..).unwrap_or_default());
+        url.parse_rest(path.get(resource.len()..).unwrap_or_default());
         Ok(url)
     }
 
     /// Reads what follows the resource path: empty, or a dot and more.
-    fn read_rest(&mut self, rest: &str) {
+    fn parse_rest(&mut self, rest: &str) {
         // A slash that ends the path of a resource follows no dot.
-        let reading = Reading::of_rest("", if rest.starts_with('.') { rest } else { "" });
+        let reading = SlingUrlReading::from_rest("", if rest.starts_with('.') { rest } else { "" });
         self.selectors = split_selectors(reading.selectors.unwrap_or_default());
         self.extension = reading.extension.map(str::to_owned);
         self.suffix = reading.suffix.map(str::to_owned);
     }
 
-    /// Tells which of the [`Reading`]s of its path this is, as [`Reading::depth`] does.
+    /// Tells which of the [`SlingUrlReading`]s of its path this is, as [`SlingUrlReading::depth`] does.
     #[must_use]
     pub fn depth(&self) -> usize {
         count_segments(self.suffix.as_deref())
@@ -148,7 +148,7 @@ impl Url {
 
 /// The parts of a decoded path, if the extension stands in a certain one of its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading<'a> {
+pub struct SlingUrlReading<'a> {
     /// Before the first dot of that segment.
     pub path: &'a str,
     /// Between path and extension, joined by dots.
@@ -159,11 +159,11 @@ pub struct Reading<'a> {
     pub suffix: Option<&'a str>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> SlingUrlReading<'a> {
     /// Returns the reading that goes by the text alone: the first dot splits. A path without a dot is a path only.
     #[must_use]
-    pub fn first(path: &'a str) -> Self {
-        Self::all(path).next().unwrap_or(Self {
+    pub fn by_first_dot(path: &'a str) -> Self {
+        Self::all_readings(path).next().unwrap_or(Self {
             path,
             selectors: None,
             extension: None,
@@ -175,19 +175,19 @@ impl<'a> Reading<'a> {
     ///
     /// Folders and files may have dots in their names: `/dam/a.jpg/jcr:content.json` is the picture `/dam/a` with a
     /// suffix, or data of `/dam/a.jpg`. Where a resource's own last name has a dot, selectors are among those given here.
-    pub fn all(path: &'a str) -> impl Iterator<Item = Self> {
+    pub fn all_readings(path: &'a str) -> impl Iterator<Item = Self> {
         let mut from = Some(0);
         std::iter::from_fn(move || {
             let begin = from?;
             let dot = begin + path.get(begin..)?.find('.')?;
             let (before, rest) = path.split_at_checked(dot)?;
             from = rest.find('/').map(|slash| dot + slash);
-            Some(Self::of_rest(before, rest))
+            Some(Self::from_rest(before, rest))
         })
     }
 
     /// Reads what follows a resource path: nothing, or a dot and more.
-    fn of_rest(path: &'a str, rest: &'a str) -> Self {
+    fn from_rest(path: &'a str, rest: &'a str) -> Self {
         let present = |text: &&str| !text.is_empty();
         let rest = rest.strip_prefix('.').unwrap_or(rest);
         let (dotted, suffix) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -214,14 +214,14 @@ fn count_segments(suffix: Option<&str>) -> usize {
 /// Returns a raw path without its `;name=value` parameters.
 ///
 /// # Errors
-/// [`MalformedUrl::Quote`] or [`MalformedUrl::Escape`].
-pub fn cut_parameters(raw: &str) -> Result<Cow<'_, str>, MalformedUrl> {
-    Ok(take_parameters(raw)?.0)
+/// [`MalformedUrl::UnclosedQuote`] or [`MalformedUrl::InvalidEscape`].
+pub fn strip_parameters(raw: &str) -> Result<Cow<'_, str>, MalformedUrl> {
+    Ok(extract_parameters(raw)?.0)
 }
 
 /// Returns a path without what stands between each `;` and the next slash, as servlet containers cut it.
 #[must_use]
-pub fn cut_to_slashes(path: &str) -> String {
+pub fn strip_to_slashes(path: &str) -> String {
     let segments = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
     segments.collect::<Vec<_>>().join("/")
 }
@@ -233,14 +233,14 @@ pub fn split_selectors(text: &str) -> Vec<String> {
 }
 
 /// Yields the prefixes at which a resource may end, longest first: the whole path, then up to each dot.
-fn cuts(path: &str) -> impl Iterator<Item = &str> {
+fn resource_path_candidates(path: &str) -> impl Iterator<Item = &str> {
     let whole = if path.len() > 1 { path.strip_suffix('/').unwrap_or(path) } else { path };
     let dots = path.rmatch_indices('.').map(|(at, _)| path.get(..at).unwrap_or_default());
     std::iter::once(whole).chain(dots)
 }
 
 /// Refuses what cannot name a resource.
-fn check(path: &str) -> Result<(), MalformedUrl> {
+fn check_resource_path(path: &str) -> Result<(), MalformedUrl> {
     if !path.starts_with('/') {
         return Err(MalformedUrl::NotAbsolute);
     }
@@ -249,7 +249,7 @@ fn check(path: &str) -> Result<(), MalformedUrl> {
         false => path.chars().any(char::is_control),
     };
     if has_control {
-        return Err(MalformedUrl::Control);
+        return Err(MalformedUrl::ControlCharacter);
     }
     if path.contains("/.") && path.split('/').any(|segment| segment == "." || segment == "..") {
         return Err(MalformedUrl::Traversal);
@@ -258,7 +258,7 @@ fn check(path: &str) -> Result<(), MalformedUrl> {
 }
 
 /// Decodes percent escapes; a lone `%` is an error, not text.
-fn decode(text: &str) -> Result<Cow<'_, str>, MalformedUrl> {
+fn decode_escapes(text: &str) -> Result<Cow<'_, str>, MalformedUrl> {
     if !text.contains('%') {
         return Ok(Cow::Borrowed(text));
     }
@@ -267,16 +267,16 @@ fn decode(text: &str) -> Result<Cow<'_, str>, MalformedUrl> {
         !escape.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
     };
     if text.match_indices('%').any(is_broken) {
-        return Err(MalformedUrl::Escape);
+        return Err(MalformedUrl::InvalidEscape);
     }
-    percent_decode_str(text).decode_utf8().map_err(|_| MalformedUrl::Escape)
+    percent_decode_str(text).decode_utf8().map_err(|_| MalformedUrl::InvalidEscape)
 }
 
 /// A path without its parameters, and the parameters.
-type Stripped<'a> = (Cow<'a, str>, Vec<(String, String)>);
+type StrippedPath<'a> = (Cow<'a, str>, Vec<(String, String)>);
 
 /// Cuts the `;name=value` parameters out of a raw path.
-fn take_parameters(raw: &str) -> Result<Stripped<'_>, MalformedUrl> {
+fn extract_parameters(raw: &str) -> Result<StrippedPath<'_>, MalformedUrl> {
     let Some((path, mut rest)) = raw.split_once(';') else {
         return Ok((Cow::Borrowed(raw), Vec::new()));
     };
@@ -285,18 +285,19 @@ fn take_parameters(raw: &str) -> Result<Stripped<'_>, MalformedUrl> {
     loop {
         // After an extension, a dot can only belong to the value; before one, it begins the selectors.
         let after_extension = path.rsplit('/').next().is_some_and(|segment| segment.contains('.'));
-        let (name, after) = split_before(rest, &['=', ';', '/', '.']);
+        let (name, after) = split_before_any(rest, &['=', ';', '/', '.']);
         let (value, after) = match after.strip_prefix('=') {
             None => ("", after),
             Some(quoted) if quoted.starts_with('\'') => {
                 let quoted = quoted.get(1..).unwrap_or_default();
-                quoted.split_once('\'').ok_or(MalformedUrl::Quote)?
+                quoted.split_once('\'').ok_or(MalformedUrl::UnclosedQuote)?
             }
-            Some(plain) if after_extension => split_before(plain, &[';', '/']),
-            Some(plain) => split_before(plain, &[';', '/', '.']),
+            Some(plain) if after_extension => split_before_any(plain, &[';', '/']),
+            Some(plain) => split_before_any(plain, &[';', '/', '.']),
         };
         if !name.is_empty() {
-            parameters.push((decode(name)?.into_owned(), decode(value)?.into_owned()));
+            parameters
+                .push((decode_escapes(name)?.into_owned(), decode_escapes(value)?.into_owned()));
         }
         let (kept, next) =
             after.split_once(';').map_or((after, None), |(kept, next)| (kept, Some(next)));
@@ -309,12 +310,12 @@ fn take_parameters(raw: &str) -> Result<Stripped<'_>, MalformedUrl> {
 }
 
 /// Splits a text before the first of the given characters.
-fn split_before<'a>(text: &'a str, ends: &[char]) -> (&'a str, &'a str) {
+fn split_before_any<'a>(text: &'a str, ends: &[char]) -> (&'a str, &'a str) {
     text.split_at(text.find(ends).unwrap_or(text.len()))
 }
 
 /// The namespace prefixes that stand mangled in URLs.
-const PREFIXES: [&str; 17] = [
+const MANGLED_PREFIXES: [&str; 17] = [
     "jcr",
     "nt",
     "mix",
@@ -336,11 +337,11 @@ const PREFIXES: [&str; 17] = [
 
 /// Turns `_jcr_content` at the begin of a segment into `jcr:content`; nothing if no segment begins so.
 #[must_use]
-pub fn unmangle(path: &str) -> Option<String> {
+pub fn unmangle_namespaces(path: &str) -> Option<String> {
     if !path.contains("/_") {
         return None;
     }
-    let segments = path.split('/').map(|segment| match split_mangled(segment) {
+    let segments = path.split('/').map(|segment| match split_mangled_segment(segment) {
         Some((prefix, name)) => format!("{prefix}:{name}"),
         None => segment.to_owned(),
     });
@@ -348,16 +349,16 @@ pub fn unmangle(path: &str) -> Option<String> {
 }
 
 /// Finds the known prefix of a mangled segment.
-fn split_mangled(segment: &str) -> Option<(&str, &str)> {
+fn split_mangled_segment(segment: &str) -> Option<(&str, &str)> {
     let (prefix, name) = segment.strip_prefix('_')?.split_once('_')?;
-    (!name.is_empty() && PREFIXES.contains(&prefix)).then_some((prefix, name))
+    (!name.is_empty() && MANGLED_PREFIXES.contains(&prefix)).then_some((prefix, name))
 }
 
-/// Turns `jcr:content` into `_jcr_content`, the opposite of what [`Url::split`] does.
+/// Turns `jcr:content` into `_jcr_content`, the opposite of what [`SlingUrl::split`] does.
 #[must_use]
-pub fn mangle(path: &str) -> String {
+pub fn mangle_namespaces(path: &str) -> String {
     let segments = path.split('/').map(|segment| match segment.split_once(':') {
-        Some((prefix, name)) if PREFIXES.contains(&prefix) => format!("_{prefix}_{name}"),
+        Some((prefix, name)) if MANGLED_PREFIXES.contains(&prefix) => format!("_{prefix}_{name}"),
         _ => segment.to_owned(),
     });
     segments.collect::<Vec<_>>().join("/")
@@ -369,7 +370,7 @@ mod tests {
 
     /// Splits with resources at the given paths and writes the parts as one line.
     fn split(raw: &str, resources: &[&str]) -> String {
-        let url = match Url::split(raw, |path| resources.contains(&path)) {
+        let url = match SlingUrl::split(raw, |path| resources.contains(&path)) {
             Ok(url) => url,
             Err(error) => return error.to_string(),
         };
@@ -409,7 +410,7 @@ mod tests {
 
     #[track_caller]
     fn check_readings(path: &str, expected: &[&str]) {
-        let written = Reading::all(path).map(|reading| {
+        let written = SlingUrlReading::all_readings(path).map(|reading| {
             let mut text = format!("path={}", reading.path);
             let parts = [
                 ("sel", reading.selectors),
@@ -422,9 +423,9 @@ mod tests {
             text
         });
         assert_eq!(written.collect::<Vec<_>>(), expected, "{path}");
-        let first = Reading::all(path).next();
-        let none = Reading { path, selectors: None, extension: None, suffix: None };
-        assert_eq!(Reading::first(path), first.unwrap_or(none));
+        let first = SlingUrlReading::all_readings(path).next();
+        let none = SlingUrlReading { path, selectors: None, extension: None, suffix: None };
+        assert_eq!(SlingUrlReading::by_first_dot(path), first.unwrap_or(none));
     }
 
     #[test]
@@ -462,7 +463,7 @@ mod tests {
     #[test]
     fn a_refused_reading_is_known_by_what_follows_its_extension() {
         let is_refused = |raw: &str, resources: &[&str], list: &str| {
-            let url = Url::split(raw, |path| resources.contains(&path)).unwrap();
+            let url = SlingUrl::split(raw, |path| resources.contains(&path)).unwrap();
             let mut headers = HeaderMap::new();
             headers.insert(REFUSED_READINGS, list.parse().unwrap());
             url.is_refused_by(&headers)
@@ -516,7 +517,7 @@ mod tests {
         assert_eq!(split("/a/jcr%3Acontent.json", &exists), "found path=/a/jcr:content ext=json");
         assert_eq!(split("/a/_x_y.html", &exists), "found path=/a/_x_y ext=html");
         assert_eq!(split("/%C3%A4/b%20c.html", &exists), "found path=/ä/b c ext=html");
-        assert_eq!(mangle("/a/jcr:content/x:y"), "/a/_jcr_content/x:y");
+        assert_eq!(mangle_namespaces("/a/jcr:content/x:y"), "/a/_jcr_content/x:y");
     }
 
     #[test]

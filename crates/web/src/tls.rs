@@ -28,101 +28,103 @@ use crate::{Error, Result};
 
 /// A certificate chain and its key.
 #[derive(Debug, Clone)]
-pub struct Identity(Arc<CertifiedKey>);
+pub struct TlsIdentity(Arc<CertifiedKey>);
 
-impl Identity {
+impl TlsIdentity {
     /// Reads a certificate chain and its key, both in PEM.
     ///
     /// # Errors
-    /// [`Error::Tls`] names the part that is malformed or does not fit the other.
+    /// [`ClientError::TlsServer`] names the part that is malformed or does not fit the other.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self> {
         let chain = parse_certificates(certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| Error::Tls { what: "key", reason: error.to_string() })?;
+            .map_err(|error| Error::Tls { item: "key", reason: error.to_string() })?;
         let own = CertifiedKey::from_der(chain, key, &ring::default_provider())
-            .map_err(|error| Error::Tls { what: "certificate", reason: error.to_string() })?;
+            .map_err(|error| Error::Tls { item: "certificate", reason: error.to_string() })?;
         Ok(Self(Arc::new(own)))
     }
 
-    fn is_for(&self, name: &ServerName<'_>) -> bool {
-        self.0.end_entity_cert().is_ok_and(|certificate| is_for(certificate, name))
+    fn is_valid_for(&self, name: &ServerName<'_>) -> bool {
+        self.0
+            .end_entity_cert()
+            .is_ok_and(|certificate| is_certificate_valid_for(certificate, name))
     }
 }
 
 /// Whose certificates a listener asks its clients for.
 #[derive(Debug, Clone, Copy)]
-pub struct ClientRoots<'a> {
+pub struct ClientCertificateRoots<'a> {
     /// Who signs them, in PEM.
-    pub pem: &'a [u8],
+    pub roots_pem: &'a [u8],
     /// Whether a client without one is refused.
     pub is_required: bool,
 }
 
 /// What a listener offers over TLS.
 #[derive(Debug, Clone, Default)]
-pub struct Offering<'a> {
+pub struct TlsServerSettings<'a> {
     /// The certificates; a client gets the first one for the name that it asks for, or the first of all.
-    pub identities: Vec<Identity>,
+    pub identities: Vec<TlsIdentity>,
     /// Whether and how clients prove themselves.
-    pub clients: Option<ClientRoots<'a>>,
+    pub client_roots: Option<ClientCertificateRoots<'a>>,
     /// Whether HTTP/2 is spoken with clients that can.
     pub has_http2: bool,
 }
 
 /// What a listener proves itself with; clones are the same one.
 #[derive(Debug, Clone)]
-pub struct Tls(Arc<ArcSwap<Configs>>);
+pub struct TlsServer(Arc<ArcSwap<TlsServerConfigs>>);
 
 /// What a listener offers, twice.
 #[derive(Debug)]
-struct Configs {
-    /// In the order of [`provider`].
-    by_listener: Arc<ServerConfig>,
+struct TlsServerConfigs {
+    /// In the order of [`crypto_provider`].
+    server_order: Arc<ServerConfig>,
     /// In the client's order.
-    by_client: Arc<ServerConfig>,
+    client_order: Arc<ServerConfig>,
 }
 
-impl Configs {
-    fn new(offering: &Offering<'_>) -> Result<Self> {
+impl TlsServerConfigs {
+    fn new(offering: &TlsServerSettings<'_>) -> Result<Self> {
         let by_client = server_config(offering)?;
         let mut by_listener = by_client.clone();
         by_listener.ignore_client_order = true;
-        Ok(Self { by_listener: Arc::new(by_listener), by_client: Arc::new(by_client) })
+        Ok(Self { server_order: Arc::new(by_listener), client_order: Arc::new(by_client) })
     }
 
     /// Returns what a client with these ciphers gets.
-    fn with(&self, ciphers: &[CipherSuite]) -> &Arc<ServerConfig> {
+    fn config_for_ciphers(&self, ciphers: &[CipherSuite]) -> &Arc<ServerConfig> {
         // What nobody knows is there to see whether it is passed over (RFC 8701).
         let is_known = |suite: &CipherSuite| suite.as_str().is_some();
         let first = ciphers.iter().copied().find(is_known);
-        if first.is_some_and(is_chacha) { &self.by_client } else { &self.by_listener }
+        if first.is_some_and(is_chacha) { &self.client_order } else { &self.server_order }
     }
 }
 
-impl Tls {
+impl TlsServer {
     /// Returns TLS with one certificate, for HTTP/1.1; chain and key are in PEM.
     ///
     /// # Errors
-    /// [`Error::Tls`] names the part that is malformed or does not fit the other.
+    /// [`ClientError::TlsServer`] names the part that is malformed or does not fit the other.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self> {
-        let identities = vec![Identity::from_pem(certificate, key)?];
-        Self::new(&Offering { identities, ..Offering::default() })
+        let identities = vec![TlsIdentity::from_pem(certificate, key)?];
+        Self::new(&TlsServerSettings { identities, ..TlsServerSettings::default() })
     }
 
     /// Returns TLS as `offering` says.
     ///
     /// # Errors
-    /// [`Error::Tls`] if there is no certificate, or nobody whom clients could be signed by.
-    pub fn new(offering: &Offering<'_>) -> Result<Self> {
-        Ok(Self(Arc::new(ArcSwap::from_pointee(Configs::new(offering)?))))
+    /// [`ClientError::TlsServer`] if there is no certificate, or nobody whom clients could be signed by.
+    pub fn new(offering: &TlsServerSettings<'_>) -> Result<Self> {
+        Ok(Self(Arc::new(ArcSwap::from_pointee(TlsServerConfigs::new(offering)?))))
     }
 
     /// Shakes hands as `offering` says from now on; open connections stay.
     ///
     /// # Errors
-    /// As [`Tls::new`]; then nothing changes.
-    pub fn replace(&self, offering: &Offering<'_>) -> Result<()> {
-        self.0.store(Arc::new(Configs::new(offering)?));
+    /// As [`TlsServer::new`]; then nothing changes.
+    pub fn replace(&self, offering: &TlsServerSettings<'_>) -> Result<()> {
+        self.0.store(Arc::new(TlsServerConfigs::new(offering)?));
         Ok(())
     }
 
@@ -136,13 +138,13 @@ impl Tls {
     {
         let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         let configs = self.0.load_full();
-        let config = Arc::clone(configs.with(start.client_hello().cipher_suites()));
+        let config = Arc::clone(configs.config_for_ciphers(start.client_hello().cipher_suites()));
         start.into_stream(config).await
     }
 }
 
 /// Returns ring's ciphers in the order of this module.
-fn provider() -> CryptoProvider {
+fn crypto_provider() -> CryptoProvider {
     let mut provider = ring::default_provider();
     provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
     provider
@@ -166,34 +168,35 @@ fn is_chacha(suite: CipherSuite) -> bool {
     )
 }
 
-fn server_config(offering: &Offering<'_>) -> Result<ServerConfig> {
+fn server_config(offering: &TlsServerSettings<'_>) -> Result<ServerConfig> {
     if offering.identities.is_empty() {
-        return Err(Error::Tls { what: "certificate", reason: "there is none".to_owned() });
+        return Err(Error::Tls { item: "certificate", reason: "there is none".to_owned() });
     }
-    let fault = |what| move |error: rustls::Error| Error::Tls { what, reason: error.to_string() };
-    let provider = Arc::new(provider());
-    let verifier: Arc<dyn ClientCertVerifier> = match &offering.clients {
+    let fault =
+        |what| move |error: rustls::Error| Error::Tls { item: what, reason: error.to_string() };
+    let provider = Arc::new(crypto_provider());
+    let verifier: Arc<dyn ClientCertVerifier> = match &offering.client_roots {
         None => Arc::new(NoClientAuth),
         Some(clients) => {
-            let roots = Arc::new(parse_roots(clients.pem)?);
+            let roots = Arc::new(parse_roots(clients.roots_pem)?);
             let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
             let builder =
                 if clients.is_required { builder } else { builder.allow_unauthenticated() };
             builder
                 .build()
-                .map_err(|error| Error::Tls { what: "roots", reason: error.to_string() })?
+                .map_err(|error| Error::Tls { item: "roots", reason: error.to_string() })?
         }
     };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(fault("certificate"))?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(ByName(offering.identities.clone())));
+        .with_cert_resolver(Arc::new(CertificateByName(offering.identities.clone())));
     // Tickets hold what resumption needs, so that no memory is kept for visitors who may never come again.
     config.ticketer = ring::Ticketer::new().map_err(fault("key"))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     if offering.has_http2 {
-        config.alpn_protocols.insert(0, HTTP_2.to_vec());
+        config.alpn_protocols.insert(0, HTTP2_ALPN.to_vec());
         // A browser opens one connection then, which brings what opens the next one. Each further ticket costs a key, an
         // encryption and a record for each handshake.
         config.send_tls13_tickets = 1;
@@ -202,45 +205,47 @@ fn server_config(offering: &Offering<'_>) -> Result<ServerConfig> {
 }
 
 /// The name of HTTP/2 in handshakes.
-pub(crate) const HTTP_2: &[u8] = b"h2";
+pub(crate) const HTTP2_ALPN: &[u8] = b"h2";
 
 /// Chooses a certificate by the name that a client asks for.
 #[derive(Debug)]
-struct ByName(Vec<Identity>);
+struct CertificateByName(Vec<TlsIdentity>);
 
-impl ResolvesServerCert for ByName {
+impl ResolvesServerCert for CertificateByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         // To compare a name, a certificate is parsed.
         if let [only] = &*self.0 {
             return Some(Arc::clone(&only.0));
         }
         let name = hello.server_name().and_then(|name| ServerName::try_from(name).ok());
-        let chosen = name.and_then(|name| self.0.iter().find(|identity| identity.is_for(&name)));
+        let chosen =
+            name.and_then(|name| self.0.iter().find(|identity| identity.is_valid_for(&name)));
         chosen.or(self.0.first()).map(|identity| Arc::clone(&identity.0))
     }
 }
 
-fn is_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+fn is_certificate_valid_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
     ParsedCertificate::try_from(certificate)
         .is_ok_and(|certificate| verify_server_name(&certificate, name).is_ok())
 }
 
 /// What a client and the listener agreed on; an extension of requests over TLS.
 #[derive(Debug, Clone)]
-pub struct Handshake {
+pub struct TlsHandshake {
     /// The cipher suite, such as `TLS13_AES_128_GCM_SHA256`.
     pub cipher: Option<&'static str>,
-    /// The certificate that the client proved itself with, signed by the listener's [`ClientRoots`].
-    pub client: Option<ClientCertificate>,
+    /// The certificate that the client proved itself with, signed by the listener's [`ClientCertificateRoots`].
+    pub client_certificate: Option<ClientCertificate>,
 }
 
-impl Handshake {
-    pub(crate) fn of(connection: &ServerConnection) -> Self {
+impl TlsHandshake {
+    pub(crate) fn from_connection(connection: &ServerConnection) -> Self {
         let suite = connection.negotiated_cipher_suite();
         let client = connection.peer_certificates().and_then(<[_]>::first);
         Self {
             cipher: suite.and_then(|suite| suite.suite().as_str()),
-            client: client.map(|der| ClientCertificate(Arc::new(der.clone().into_owned()))),
+            client_certificate: client
+                .map(|der| ClientCertificate(Arc::new(der.clone().into_owned()))),
         }
     }
 }
@@ -252,8 +257,8 @@ pub struct ClientCertificate(Arc<CertificateDer<'static>>);
 impl ClientCertificate {
     /// Tells whether the certificate is for `name`, as one of its alternative names says.
     #[must_use]
-    pub fn is_for(&self, name: &str) -> bool {
-        ServerName::try_from(name).is_ok_and(|name| is_for(&self.0, &name))
+    pub fn is_valid_for(&self, name: &str) -> bool {
+        ServerName::try_from(name).is_ok_and(|name| is_certificate_valid_for(&self.0, &name))
     }
 
     /// Returns the certificate as DER.
@@ -265,24 +270,24 @@ impl ClientCertificate {
 
 /// Whom a client believes.
 #[derive(Debug, Clone)]
-pub struct Trust(Arc<ClientConfig>);
+pub struct TlsTrust(Arc<ClientConfig>);
 
-impl Trust {
-    /// Believes servers whose certificates one of the roots in `pem` signed.
+impl TlsTrust {
+    /// Believes servers whose certificates one of the roots in `roots_pem` signed.
     ///
     /// # Errors
-    /// [`Error::Tls`] when `pem` holds no usable certificate.
+    /// [`ClientError::TlsServer`] when `roots_pem` holds no usable certificate.
     pub fn from_pem(pem: &[u8]) -> Result<Self> {
-        Self::of(parse_roots(pem)?)
+        Self::from_roots(parse_roots(pem)?)
     }
 
-    /// Believes servers as [`Trust::from_pem`] does, and proves itself with a certificate to those that ask.
+    /// Believes servers as [`TlsTrust::from_pem`] does, and proves itself with a certificate to those that ask.
     ///
     /// # Errors
-    /// [`Error::Tls`] when `pem` holds no usable certificate, or the identity cannot be used.
-    pub fn with_identity(pem: &[u8], identity: &Identity) -> Result<Self> {
-        let fault = |error: rustls::Error| Error::Tls { what: "roots", reason: error.to_string() };
-        let config = ClientConfig::builder_with_provider(Arc::new(provider()))
+    /// [`ClientError::TlsServer`] when `roots_pem` holds no usable certificate, or the identity cannot be used.
+    pub fn with_identity(pem: &[u8], identity: &TlsIdentity) -> Result<Self> {
+        let fault = |error: rustls::Error| Error::Tls { item: "roots", reason: error.to_string() };
+        let config = ClientConfig::builder_with_provider(Arc::new(crypto_provider()))
             .with_safe_default_protocol_versions()
             .map_err(fault)?
             .with_root_certificates(parse_roots(pem)?)
@@ -293,22 +298,22 @@ impl Trust {
     /// Believes servers whose certificates one of the system's roots signed.
     ///
     /// # Errors
-    /// [`Error::Tls`] when the system has none.
-    pub fn system() -> Result<Self> {
+    /// [`ClientError::TlsServer`] when the system has none.
+    pub fn system_roots() -> Result<Self> {
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
         let (added, _ignored) = roots.add_parsable_certificates(found.certs);
         if added == 0 {
             let reason = "the system has no certificates; install `ca-certificates`".to_owned();
-            return Err(Error::Tls { what: "roots", reason });
+            return Err(Error::Tls { item: "roots", reason });
         }
-        Self::of(roots)
+        Self::from_roots(roots)
     }
 
-    fn of(roots: RootCertStore) -> Result<Self> {
-        let config = ClientConfig::builder_with_provider(Arc::new(provider()))
+    fn from_roots(roots: RootCertStore) -> Result<Self> {
+        let config = ClientConfig::builder_with_provider(Arc::new(crypto_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Tls { what: "roots", reason: error.to_string() })?
+            .map_err(|error| Error::Tls { item: "roots", reason: error.to_string() })?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self(Arc::new(config)))
@@ -323,7 +328,7 @@ fn parse_roots(pem: &[u8]) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     let (added, _ignored) = roots.add_parsable_certificates(parse_certificates(pem, "roots")?);
     if added == 0 {
-        return Err(Error::Tls { what: "roots", reason: "no usable certificate".to_owned() });
+        return Err(Error::Tls { item: "roots", reason: "no usable certificate".to_owned() });
     }
     Ok(roots)
 }
@@ -331,9 +336,9 @@ fn parse_roots(pem: &[u8]) -> Result<RootCertStore> {
 fn parse_certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<std::result::Result<_, _>>()
-        .map_err(|error| Error::Tls { what, reason: error.to_string() })?;
+        .map_err(|error| Error::Tls { item: what, reason: error.to_string() })?;
     if chain.is_empty() {
-        return Err(Error::Tls { what, reason: "no certificate in the PEM text".to_owned() });
+        return Err(Error::Tls { item: what, reason: "no certificate in the PEM text".to_owned() });
     }
     Ok(chain)
 }

@@ -7,28 +7,30 @@ use std::time::Instant;
 
 use serde_json::json;
 use tympan_backup::{
-    Copied, CopyDepth, CopyTarget, Progress, RepositorySource, Run, RunKind, RunLog, Who,
-    copy_repository,
+    BackupProgress, BackupRepositorySource, BackupRunKind, BackupRunLog, BackupRunRecord,
+    CopyDepth, CopyReport, CopyTarget, VaultUser, copy_repository,
 };
 
-use super::save::is_repository;
-use super::source::OfBase;
-use super::{INCOMPLETE, Watch, failed, open, source};
-use crate::args::backup::Save;
-use crate::base::MAIN;
-use crate::command::{Fault, Outcome};
+use super::repository_source::BaseCoverage;
+use super::save::is_repository_source;
+use super::{
+    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, repository_source, vault_session,
+};
+use crate::args::backup::BackupSaveArgs;
+use crate::command::{CommandFault, CommandOutcome};
+use crate::home_origin::MAIN_BRANCH;
 use crate::say;
 
 /// The name of the log of copies, among those of vaults.
-pub(super) const LOG: &str = "copies";
+pub(super) const COPY_LOG_NAME: &str = "copies";
 
 /// Copies a repository.
-pub(super) fn run(arguments: &Save, place: &Path) -> Outcome {
+pub(super) fn run_repository_copy(arguments: &BackupSaveArgs, place: &Path) -> CommandOutcome {
     let [name] = arguments.sources.as_slice() else {
-        return Err(Fault::usage("a plain copy is of one repository: name one source"));
+        return Err(CommandFault::usage("a plain copy is of one repository: name one source"));
     };
-    if !is_repository(name) {
-        return Err(Fault::usage(format!(
+    if !is_repository_source(name) {
+        return Err(CommandFault::usage(format!(
             "a plain copy is of a repository, `repo:HOME` or a URL; copy the folder `{name}` with `cp -a`, or save it into a vault"
         )));
     }
@@ -38,55 +40,77 @@ pub(super) fn run(arguments: &Save, place: &Path) -> Outcome {
     } else {
         CopyTarget::Folder(place.to_owned())
     };
-    let depth = if arguments.force { CopyDepth::Everything } else { CopyDepth::Changes };
+    let depth = if arguments.force { CopyDepth::Everything } else { CopyDepth::MissingOnly };
     // A copy is whole by itself.
-    let opened = source::open(name, arguments, OfBase::Saved)?;
-    let source = RepositorySource {
+    let opened = repository_source::open_source(name, arguments, BaseCoverage::SavedHere)?;
+    let source = BackupRepositorySource {
         base: &*opened.base,
         blobs: &*opened.blobs,
-        reference: MAIN,
-        path: &opened.path,
+        reference: MAIN_BRANCH,
+        path: &opened.snapshot_path,
         view: None,
-        below: None,
+        base_owner: None,
         files: &[],
     };
-    let (start, begin) = (open::now(), Instant::now());
-    let progress = Arc::new(Progress::default());
+    let (start, begin) = (vault_session::current_timestamp(), Instant::now());
+    let progress = Arc::new(BackupProgress::default());
     let (quiet, json) = (arguments.tuning.quiet, arguments.vault.json);
-    let watch = if quiet { Watch::silent(&progress) } else { Watch::begin(&progress, json) };
-    let copied = copy_repository(source, &target, (&Who::this_process(), depth), &progress);
+    let watch = if quiet {
+        ProgressDisplay::start_silent(&progress)
+    } else {
+        ProgressDisplay::start(&progress, json)
+    };
+    let copied = copy_repository(source, &target, (&VaultUser::this_process(), depth), &progress);
     drop(watch);
-    let copied = copied.map_err(failed);
-    note(&copied, (start, &opened.path, place), &progress);
+    let copied = copied.map_err(backup_fault);
+    record_copy_run(&copied, (start, &opened.snapshot_path, place), &progress);
     let copied = copied?;
-    tell(&copied, (place, begin.elapsed().as_millis()), arguments);
-    Ok(if copied.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+    print_copy_report(&copied, (place, begin.elapsed().as_millis()), arguments);
+    Ok(if copied.faults.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(INCOMPLETE_EXIT_CODE)
+    })
 }
 
 /// Writes the run into the log.
-fn note(
-    copied: &Result<Copied, Fault>,
+fn record_copy_run(
+    copied: &Result<CopyReport, CommandFault>,
     (start, path, place): (jiff::Timestamp, &str, &Path),
-    progress: &Progress,
+    progress: &BackupProgress,
 ) {
     let paths = vec![path.to_owned(), place.display().to_string()];
     let outcome = match copied {
         Ok(_) => Ok(None),
         Err(fault) => Err(fault.message().to_owned()),
     };
-    let mut run = Run::of((start, open::now()), paths, outcome, progress);
+    let mut run =
+        BackupRunRecord::of((start, vault_session::current_timestamp()), paths, outcome, progress);
     if let Ok(copied) = copied {
-        run.kind = RunKind::Copy;
-        run.stored_bytes = copied.bytes;
+        run.kind = BackupRunKind::Copy;
+        run.stored_bytes = copied.written_bytes;
         run.faults = copied.faults.len() as u64;
     }
-    if let Some(Err(error)) = open::runs(LOG).map(|file| RunLog::new(file).add(&run)) {
+    if let Some(Err(error)) =
+        vault_session::run_log_file(COPY_LOG_NAME).map(|file| BackupRunLog::new(file).append(&run))
+    {
         tracing::warn!(reason = %error, "a run is not in the log of runs");
     }
 }
 
-fn tell(copied: &Copied, (place, elapsed_ms): (&Path, u128), arguments: &Save) {
-    let Copied { root, is_incremental, files, bytes, removed, faults } = copied;
+fn print_copy_report(
+    copied: &CopyReport,
+    (place, elapsed_ms): (&Path, u128),
+    arguments: &BackupSaveArgs,
+) {
+    let CopyReport {
+        root,
+        is_incremental,
+        written_files: files,
+        written_bytes: bytes,
+        removed_files: removed,
+        faults,
+    } = copied;
     let json = arguments.vault.json;
     for fault in faults {
         if json {

@@ -5,47 +5,51 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
-use tympan_backup::{Onlookers, Unmounted, mount};
+use tympan_backup::{MountAccess, UnmountOutcome, mount};
 
-use super::{failed, open, signals};
-use crate::args::backup::{ClientArguments, ReadArguments, VaultArguments};
-use crate::command::{Fault, Outcome};
+use super::{backup_fault, interrupt_signal, vault_session};
+use crate::args::backup::{SnapshotClientArgs, VaultArgs, VaultReadArgs};
+use crate::command::{CommandFault, CommandOutcome};
 use crate::say;
 
 /// How soon it is seen that somebody took the mount down, or asks for its end.
-const GLANCE: Duration = Duration::from_millis(100);
+const UNMOUNT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Shows the snapshots until the person ends it.
-pub(super) fn run(
-    (arguments, clients, reading): (&VaultArguments, &ClientArguments, ReadArguments),
+pub(super) fn run_mount(
+    (arguments, clients, reading): (&VaultArgs, &SnapshotClientArgs, VaultReadArgs),
     dir: &Path,
     allow_other: bool,
-) -> Outcome {
-    let opened = open::open(arguments)?;
+) -> CommandOutcome {
+    let opened = vault_session::open_vault(arguments)?;
     // Others may save meanwhile; what is looked at must not be pruned.
-    let _lock = opened.lock_to_read(reading)?;
-    let onlookers = if allow_other { Onlookers::All } else { Onlookers::Owner };
+    let _lock = opened.lock_for_reading(reading)?;
+    let onlookers = if allow_other { MountAccess::All } else { MountAccess::Owner };
     // Before the mount, so that no signal leaves one behind.
-    signals::listen()?;
-    let mounted = mount(opened.vault.clone(), dir, (open::clients(clients), onlookers));
-    let mounted = mounted.map_err(failed)?;
+    interrupt_signal::listen_for_interrupts()?;
+    let mounted = mount_vault(
+        opened.vault.clone(),
+        dir,
+        (vault_session::selected_clients(clients), onlookers),
+    );
+    let mounted = mounted.map_err(backup_fault)?;
     if arguments.json {
         say!("{}", json!({ "message_type": "mounted", "path": dir }));
     } else {
         say!("`{}` shows the snapshots; end it with Ctrl-C or `umount`", dir.display());
     }
-    while !mounted.is_over() && !signals::is_asked() {
-        std::thread::sleep(GLANCE);
+    while !mounted.is_unmounted() && !interrupt_signal::is_interrupted() {
+        std::thread::sleep(UNMOUNT_POLL_INTERVAL);
     }
-    let ended = mounted.end().map_err(|error| Fault::with_code(error.to_string(), 1))?;
+    let ended = mounted.unmount().map_err(|error| CommandFault::with_code(error.to_string(), 1))?;
     match ended {
-        Unmounted::Idle => {}
-        Unmounted::InUse => tell_in_use(dir),
+        UnmountOutcome::Idle => {}
+        UnmountOutcome::InUse => print_mount_in_use(dir),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 #[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
-fn tell_in_use(dir: &Path) {
+fn print_mount_in_use(dir: &Path) {
     eprintln!("tympan: `{}` was in use; whoever uses it gets errors now", dir.display());
 }

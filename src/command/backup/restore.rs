@@ -7,39 +7,42 @@ use std::time::SystemTime;
 
 use serde_json::json;
 use tympan_backup::{
-    Error, Excludes, Existing, ImportOptions, Imported, Index, LeftOut, Missing, Node, Progress,
-    RestoreOptions, Restored, Selection, Snapshot, StoreReference, Vault, find_path,
-    folder_stands_on, home_files, import_folder, import_snapshot, stands_on,
+    BackupProgress, BaseStoreReference, Error, ExcludeRules, ExistingFilePolicy, ImportOptions,
+    ImportReport, MissingContentPolicy, OmittedCounts, RestoreOptions, RestoreReport,
+    RestoreSelection, SnapshotNode, Vault, VaultIndex, VaultSnapshot, find_folder_base, find_path,
+    find_snapshot_base, import_folder, import_snapshot, read_home_files,
 };
 use tympan_blobs::BlobStore;
-use tympan_store::{ChunkId, ChunkStore, CompositeStore, Lease};
+use tympan_store::{ChunkId, ChunkStore, LayeredStore, RootLease};
 
-use super::source::credentials;
-use super::{INCOMPLETE, Watch, failed, open, source};
-use crate::args::backup::{
-    ClientArguments, InstanceArguments, ReadArguments, Restore, VaultArguments,
+use super::repository_source::read_credentials;
+use super::{
+    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, repository_source, vault_session,
 };
-use crate::backend::Backend;
-use crate::base::{self, Access, Origin};
-use crate::command::{CHECK_FAILED, Fault, Outcome};
-use crate::config::Config;
-use crate::home::chain;
+use crate::args::backup::{
+    BackupRestoreArgs, RepositoryInstanceArgs, SnapshotClientArgs, VaultArgs, VaultReadArgs,
+};
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
+use crate::config::TympanConfig;
+use crate::home::error_chain_text;
+use crate::home_chunk_store::HomeChunkStore;
+use crate::home_origin::{self, BaseAccess, HomeOrigin};
 use crate::say;
 
 /// A vault that is restored from, and its index.
-type RestoreSource<'a> = (&'a Arc<Vault>, &'a Index);
+type RestoreVault<'a> = (&'a Arc<Vault>, &'a VaultIndex);
 
 /// Restores into a folder, or makes a home.
-pub(super) fn run(arguments: &Restore) -> Outcome {
+pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
     if let (Some(folder), Some(home)) = (&arguments.unpacked, &arguments.home) {
-        let progress = Progress::default();
-        let reference = folder_stands_on(folder).map_err(failed)?;
-        return into_home((home, arguments), reference.as_ref(), &mut |target, options| {
-            import_folder(folder, target, (options, &progress)).map_err(failed)
+        let progress = BackupProgress::default();
+        let reference = find_folder_base(folder).map_err(backup_fault)?;
+        return restore_to_home((home, arguments), reference.as_ref(), &mut |target, options| {
+            import_folder(folder, target, (options, &progress)).map_err(backup_fault)
         });
     }
     let from = &arguments.vault;
-    let vault = VaultArguments {
+    let vault = VaultArgs {
         vault: from.vault.clone().unwrap_or_default(),
         password_file: from.password_file.clone(),
         password_command: from.password_command.clone(),
@@ -47,83 +50,88 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
         json: from.json,
         place: from.place.clone(),
     };
-    let opened = open::open(&vault)?;
-    let _lock = opened.lock_to_read(arguments.reading)?;
-    let index = Index::load(&opened.vault).map_err(failed)?;
-    let clients = open::clients(&arguments.clients);
-    let together = opened.vault.find_saved_together(&arguments.snapshot, &clients);
-    let together = together.map_err(failed)?;
-    for fault in index.damage() {
-        tell_damage(fault, vault.json);
+    let opened = vault_session::open_vault(&vault)?;
+    let _lock = opened.lock_for_reading(arguments.reading)?;
+    let index = VaultIndex::load(&opened.vault).map_err(backup_fault)?;
+    let clients = vault_session::selected_clients(&arguments.clients);
+    let together = opened.vault.find_run_snapshots(&arguments.snapshot, &clients);
+    let together = together.map_err(backup_fault)?;
+    for fault in index.damaged_files() {
+        print_index_damage(fault, vault.json);
     }
     let from = (&opened.vault, &index);
     match (&arguments.home, &arguments.to) {
-        (Some(home), _) => from_repository((home, arguments), from, &together),
-        (None, Some(target)) => into_folder((target, arguments), from, &together),
-        (None, None) => Err(Fault::usage("name the folder to restore into with `--to`")),
+        (Some(home), _) => restore_to_home_from_repository((home, arguments), from, &together),
+        (None, Some(target)) => restore_to_folder((target, arguments), from, &together),
+        (None, None) => Err(CommandFault::usage("name the folder to restore into with `--to`")),
     }
 }
 
 /// Makes a home of the repository among snapshots that were saved together.
-fn from_repository(
-    (home, arguments): (&Path, &Restore),
-    from: RestoreSource<'_>,
-    together: &[Snapshot],
-) -> Outcome {
+fn restore_to_home_from_repository(
+    (home, arguments): (&Path, &BackupRestoreArgs),
+    from: RestoreVault<'_>,
+    together: &[VaultSnapshot],
+) -> CommandOutcome {
     let json = arguments.vault.json;
-    let progress = Arc::new(Progress::default());
-    let mut watch = Some(Watch::begin(&progress, json));
-    let snapshot = repository_of(together)?;
-    let reference = stands_on((from.0, from.1), snapshot).map_err(failed)?;
-    let code = into_home((home, arguments), reference.as_ref(), &mut |target, options| {
+    let progress = Arc::new(BackupProgress::default());
+    let mut watch = Some(ProgressDisplay::start(&progress, json));
+    let snapshot = repository_snapshot(together)?;
+    let reference = find_snapshot_base((from.0, from.1), snapshot).map_err(backup_fault)?;
+    let code = restore_to_home((home, arguments), reference.as_ref(), &mut |target, options| {
         let imported = import_snapshot(from, snapshot, target, (options, &progress));
         drop(watch.take());
-        imported.map_err(failed)
+        imported.map_err(backup_fault)
     })?;
-    let files = home_files(from, snapshot).map_err(failed)?;
-    tell_files(&super::home_files::write(home, &files)?, json);
+    let files = read_home_files(from, snapshot).map_err(backup_fault)?;
+    print_restored_files(&super::home_file::write_home_files(home, &files)?, json);
     Ok(code)
 }
 
 /// Restores snapshots that were saved together into a folder.
-fn into_folder(
-    (target, arguments): (&Path, &Restore),
-    (vault, index): RestoreSource<'_>,
-    together: &[Snapshot],
-) -> Outcome {
+fn restore_to_folder(
+    (target, arguments): (&Path, &BackupRestoreArgs),
+    (vault, index): RestoreVault<'_>,
+    together: &[VaultSnapshot],
+) -> CommandOutcome {
     let json = arguments.vault.json;
-    let progress = Arc::new(Progress::default());
-    let watch = Watch::begin(&progress, json);
+    let progress = Arc::new(BackupProgress::default());
+    let watch = ProgressDisplay::start(&progress, json);
     let existing = match (arguments.in_place, arguments.delete) {
-        (false, _) => Existing::Refuse,
-        (true, false) => Existing::Replace,
-        (true, true) => Existing::Mirror,
+        (false, _) => ExistingFilePolicy::Refuse,
+        (true, false) => ExistingFilePolicy::Replace,
+        (true, true) => ExistingFilePolicy::Mirror,
     };
-    let selection = selection_of(arguments)?;
+    let selection = restore_selection(arguments)?;
     let mut options = RestoreOptions { existing, selection, path: PathBuf::from(&arguments.path) };
-    let parts = parts_of((vault, index), together, &arguments.path)?;
-    if parts.len() > 1 && existing == Existing::Mirror {
-        return Err(Fault::usage(
+    let parts = restorable_parts((vault, index), together, &arguments.path)?;
+    if parts.len() > 1 && existing == ExistingFilePolicy::Mirror {
+        return Err(CommandFault::usage(
             "several snapshots were saved together, and each would remove what the others hold: name one of them, or a `--path`",
         ));
     }
-    let mut restored = Restored::default();
+    let mut restored = RestoreReport::default();
     for (node, folder) in parts {
         let target = target.join(folder);
-        let part = tympan_backup::restore((vault, index), &node, &target, (&options, &progress));
-        restored.add(part.map_err(failed)?);
+        let part =
+            tympan_backup::restore_snapshot((vault, index), &node, &target, (&options, &progress));
+        restored.add(part.map_err(backup_fault)?);
         // What the first has restored is no reason to refuse the next.
-        if existing == Existing::Refuse {
-            options.existing = Existing::Replace;
+        if existing == ExistingFilePolicy::Refuse {
+            options.existing = ExistingFilePolicy::Replace;
         }
     }
     drop(watch);
-    tell_restored(&restored, (target, existing), json);
-    let is_whole = restored.faults.is_empty() && index.damage().is_empty();
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+    print_restore_report(&restored, (target, existing), json);
+    let is_whole = restored.faults.is_empty() && index.damaged_files().is_empty();
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE_EXIT_CODE) })
 }
 
-fn tell_restored(restored: &Restored, (target, existing): (&Path, Existing), json: bool) {
+fn print_restore_report(
+    restored: &RestoreReport,
+    (target, existing): (&Path, ExistingFilePolicy),
+    json: bool,
+) {
     for fault in &restored.faults {
         if json {
             say!(
@@ -138,8 +146,8 @@ fn tell_restored(restored: &Restored, (target, existing): (&Path, Existing), jso
         say!(
             "{}",
             json!({
-                "message_type": "summary", "items": restored.items, "bytes": restored.bytes, "errors": restored.faults.len(),
-                "removed": restored.removed,
+                "message_type": "summary", "items": restored.items, "bytes": restored.written_bytes, "errors": restored.faults.len(),
+                "removed": restored.removed_items,
             })
         );
         return;
@@ -147,11 +155,11 @@ fn tell_restored(restored: &Restored, (target, existing): (&Path, Existing), jso
     say!(
         "restored {} items, {} written, into `{}`",
         restored.items,
-        indicatif::HumanBytes(restored.bytes),
+        indicatif::HumanBytes(restored.written_bytes),
         target.display()
     );
-    if existing == Existing::Mirror {
-        say!("removed {} items that the snapshot does not hold", restored.removed);
+    if existing == ExistingFilePolicy::Mirror {
+        say!("removed {} items that the snapshot does not hold", restored.removed_items);
     }
     if restored.is_vault_damaged {
         say!(
@@ -161,7 +169,7 @@ fn tell_restored(restored: &Restored, (target, existing): (&Path, Existing), jso
 }
 
 /// Tells of an index file that is damaged, by which something may be missing.
-fn tell_damage(fault: &tympan_backup::Fault, json: bool) {
+fn print_index_damage(fault: &tympan_backup::BackupFault, json: bool) {
     if json {
         say!("{}", json!({ "message_type": "error", "item": fault.path, "error": fault.message }));
     } else {
@@ -170,24 +178,24 @@ fn tell_damage(fault: &tympan_backup::Fault, json: bool) {
 }
 
 /// Returns what of a snapshot is restored.
-fn selection_of(arguments: &Restore) -> Result<Selection, Fault> {
-    let Restore { include, iinclude, exclude, iexclude, .. } = arguments;
+fn restore_selection(arguments: &BackupRestoreArgs) -> Result<RestoreSelection, CommandFault> {
+    let BackupRestoreArgs { include, iinclude, exclude, iexclude, .. } = arguments;
     let patterns = |exact: &[String], any_case: &[String]| {
-        Excludes::new(exact.to_vec())
-            .and_then(|patterns| patterns.and_ignoring_case(any_case))
-            .map_err(failed)
+        ExcludeRules::new(exact.to_vec())
+            .and_then(|patterns| patterns.with_ignore_case_patterns(any_case))
+            .map_err(backup_fault)
     };
     if !include.is_empty() || !iinclude.is_empty() {
-        return Ok(Selection::Only(patterns(include, iinclude)?));
+        return Ok(RestoreSelection::Matching(patterns(include, iinclude)?));
     }
     if !exclude.is_empty() || !iexclude.is_empty() {
-        return Ok(Selection::AllBut(patterns(exclude, iexclude)?));
+        return Ok(RestoreSelection::NotMatching(patterns(exclude, iexclude)?));
     }
-    Ok(Selection::Everything)
+    Ok(RestoreSelection::Everything)
 }
 
 /// Finds the snapshot of a repository among those that were saved together.
-fn repository_of(together: &[Snapshot]) -> Result<&Snapshot, Fault> {
+fn repository_snapshot(together: &[VaultSnapshot]) -> Result<&VaultSnapshot, CommandFault> {
     let mut repositories = together.iter().filter(|one| one.repository_root().is_some());
     match (repositories.next(), repositories.next(), together) {
         (Some(one), None, _) | (None, _, [one]) => Ok(one),
@@ -196,12 +204,12 @@ fn repository_of(together: &[Snapshot]) -> Result<&Snapshot, Fault> {
             let named: Vec<String> = named
                 .map(|one| format!("`{}` of {}", one.id.short(), one.paths.join(", ")))
                 .collect();
-            Err(Fault::usage(format!(
+            Err(CommandFault::usage(format!(
                 "several repositories were saved together: name one of {}",
                 named.join("; ")
             )))
         }
-        (None, ..) => Err(Fault::usage(
+        (None, ..) => Err(CommandFault::usage(
             "no repository was saved in this run; restore its folders with `--to`",
         )),
     }
@@ -209,11 +217,11 @@ fn repository_of(together: &[Snapshot]) -> Result<&Snapshot, Fault> {
 
 /// Finds what is restored of snapshots that were saved together, and into which folders below the target. Of several, a
 /// repository gets one named by its path: what is in it has the same names in each.
-fn parts_of(
-    (vault, index): RestoreSource<'_>,
-    together: &[Snapshot],
+fn restorable_parts(
+    (vault, index): RestoreVault<'_>,
+    together: &[VaultSnapshot],
     path: &str,
-) -> Result<Vec<(Node, PathBuf)>, Fault> {
+) -> Result<Vec<(SnapshotNode, PathBuf)>, CommandFault> {
     let mut parts = Vec::new();
     let is_whole = path.trim_matches('/').is_empty();
     let mut missing = None;
@@ -224,7 +232,7 @@ fn parts_of(
                 missing = Some(error);
                 continue;
             }
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(backup_fault(error)),
         };
         let is_apart = together.len() > 1 && is_whole && snapshot.repository_root().is_some();
         let apart = snapshot.paths.first().filter(|_| is_apart);
@@ -234,13 +242,13 @@ fn parts_of(
     // A path is meant in one snapshot; folders come first, as people name files in these.
     parts.truncate(if is_whole { parts.len() } else { 1 });
     match (parts.is_empty(), missing) {
-        (true, Some(error)) => Err(failed(error)),
+        (true, Some(error)) => Err(backup_fault(error)),
         _ => Ok(parts),
     }
 }
 
 /// Tells which files a restored home has besides its repository.
-fn tell_files(names: &[String], json: bool) {
+fn print_restored_files(names: &[String], json: bool) {
     if json {
         say!("{}", json!({ "message_type": "home_files", "files": names }));
         return;
@@ -261,40 +269,47 @@ fn tell_files(names: &[String], json: bool) {
 }
 
 /// Fills a new home.
-type Filling<'a> =
-    dyn FnMut((&dyn ChunkStore, &dyn BlobStore), ImportOptions<'_>) -> Result<Imported, Fault> + 'a;
+type HomeFiller<'a> = dyn FnMut(
+        (&dyn ChunkStore, &dyn BlobStore),
+        ImportOptions<'_>,
+    ) -> Result<ImportReport, CommandFault>
+    + 'a;
 
 /// Makes a new home and fills it: a clone, if what it is filled with stood on a base.
-fn into_home(
-    (home, arguments): (&Path, &Restore),
-    reference: Option<&StoreReference>,
-    fill: &mut Filling<'_>,
-) -> Outcome {
+fn restore_to_home(
+    (home, arguments): (&Path, &BackupRestoreArgs),
+    reference: Option<&BaseStoreReference>,
+    fill: &mut HomeFiller<'_>,
+) -> CommandOutcome {
     let is_empty = std::fs::read_dir(home).map_or(true, |mut entries| entries.next().is_none());
     if !is_empty {
-        return Err(Fault::usage(format!(
+        return Err(CommandFault::usage(format!(
             "`{}` is not empty; a backup becomes a new home, which can take the place of the old one afterwards",
             home.display()
         )));
     }
-    let missing = if arguments.allow_missing { Missing::Allow } else { Missing::Refuse };
+    let missing = if arguments.allow_missing {
+        MissingContentPolicy::Allow
+    } else {
+        MissingContentPolicy::Refuse
+    };
     let json = arguments.vault.json;
     let Some(reference) = reference else {
         if arguments.base.is_some() {
-            return Err(Fault::usage("the snapshot stands on no base; leave `--base` out"));
+            return Err(CommandFault::usage("the snapshot stands on no base; leave `--base` out"));
         }
-        let backend = Backend::open(home, &Config::default())?;
-        let blobs = backend.open_blobs(home, &Config::default())?.store;
-        let options = ImportOptions { missing, below: None };
+        let backend = HomeChunkStore::open(home, &TympanConfig::default())?;
+        let blobs = backend.open_blobs(home, &TympanConfig::default())?.store;
+        let options = ImportOptions { missing, base: None };
         let imported = fill((&*backend.chunks, &*blobs), options)?;
-        return Ok(tell_home((home, None), &imported, json));
+        return Ok(print_restored_home((home, None), &imported, json));
     };
-    let clone = NewClone::open((home, arguments), reference)?;
-    match clone.fill((home, missing), fill) {
-        Ok(imported) => Ok(tell_home((home, Some(&clone)), &imported, json)),
+    let clone = CloneRestoration::lease_base((home, arguments), reference)?;
+    match clone.fill_home((home, missing), fill) {
+        Ok(imported) => Ok(print_restored_home((home, Some(&clone)), &imported, json)),
         Err(fault) => {
             // Nothing half-done is left: neither the lease nor what was empty before.
-            clone.give_back();
+            clone.release_lease();
             std::fs::remove_dir_all(home).ok();
             Err(fault)
         }
@@ -302,37 +317,41 @@ fn into_home(
 }
 
 /// A home that is to stand on another one again.
-struct NewClone {
-    origin: Origin,
-    access: Access,
+struct CloneRestoration {
+    origin: HomeOrigin,
+    access: BaseAccess,
     /// What it stands on, and the lease there; nothing if that cannot be had, and need not be.
-    base: Option<(base::Opened, Lease)>,
+    base_and_lease: Option<(home_origin::BaseWithBlobs, RootLease)>,
 }
 
-impl NewClone {
+impl CloneRestoration {
     /// Takes a lease on what a clone stood on when it was saved.
-    fn open(
-        (home, arguments): (&Path, &Restore),
-        reference: &StoreReference,
-    ) -> Result<Self, Fault> {
+    fn lease_base(
+        (home, arguments): (&Path, &BackupRestoreArgs),
+        reference: &BaseStoreReference,
+    ) -> Result<Self, CommandFault> {
         let from = match &arguments.base {
             None => reference.from.clone(),
-            Some(from) if base::is_url(from) => from.trim_end_matches('/').to_owned(),
-            Some(dir) => absolute(Path::new(dir))?,
+            Some(from) if home_origin::is_instance_url(from) => {
+                from.trim_end_matches('/').to_owned()
+            }
+            Some(dir) => absolute_dir(Path::new(dir))?,
         };
         let ca = arguments.ca.as_ref().map(std::fs::canonicalize).transpose();
-        let ca =
-            ca.map_err(|error| Fault::usage(format!("cannot read the file of `--ca`: {error}")))?;
-        let secret = credentials(arguments.key.as_deref(), arguments.token_file.as_deref())?;
-        let access = Access { secret, ca: ca.clone(), leases: None };
-        let root: ChunkId = reference.root.parse().map_err(|_| {
-            Fault::usage("the snapshot does not say which state of its base it stands on")
+        let ca = ca.map_err(|error| {
+            CommandFault::usage(format!("cannot read the file of `--ca`: {error}"))
         })?;
-        let holder = base::holder_of(home)?;
-        let leased = base::open(&from, &access, home).and_then(|opened| {
+        let secret = read_credentials(arguments.key.as_deref(), arguments.token_file.as_deref())?;
+        let access = BaseAccess { credentials: secret, ca_file: ca.clone(), lease_dir: None };
+        let root: ChunkId = reference.root.parse().map_err(|_| {
+            CommandFault::usage("the snapshot does not say which state of its base it stands on")
+        })?;
+        let holder = home_origin::lease_holder_name(home)?;
+        let leased = home_origin::open_base_at(&from, &access, home).and_then(|opened| {
             let holders = (holder.as_str(), reference.holder.as_str());
-            let lease = base::lease_root(&*opened.0, holders, root, SystemTime::now());
-            let lease = lease.map_err(|error| Fault::with_code(chain(&error), 1))?;
+            let lease = home_origin::lease_saved_root(&*opened.0, holders, root, SystemTime::now());
+            let lease =
+                lease.map_err(|error| CommandFault::with_code(error_chain_text(&error), 1))?;
             Ok((opened, lease))
         });
         let base = match leased {
@@ -342,7 +361,7 @@ impl NewClone {
                 None
             }
             Err(fault) => {
-                return Err(Fault::usage(format!(
+                return Err(CommandFault::usage(format!(
                     "the snapshot holds what a clone had of its own; what it stood on, `{from}`, cannot be used: {}; name \
                      where that is now with `--base`, or make the home without it with `--allow-missing`",
                     fault.message()
@@ -350,69 +369,83 @@ impl NewClone {
             }
         };
         let root = Some(reference.root.clone());
-        Ok(Self { origin: Origin { from, holder, root, ca, leases: None }, access, base })
+        Ok(Self {
+            origin: HomeOrigin { from, holder, root, ca, leases: None },
+            access,
+            base_and_lease: base,
+        })
     }
 
-    fn fill(
+    fn fill_home(
         &self,
-        (home, missing): (&Path, Missing),
-        fill: &mut Filling<'_>,
-    ) -> Result<Imported, Fault> {
+        (home, missing): (&Path, MissingContentPolicy),
+        fill: &mut HomeFiller<'_>,
+    ) -> Result<ImportReport, CommandFault> {
         // The file comes first: a store without it would pass for a home of its own.
-        base::create(home)?;
-        base::write_credentials(home, &self.access)?;
+        home_origin::create_home_dir(home)?;
+        home_origin::write_credentials(home, &self.access)?;
         self.origin.write_clone(home)?;
-        let own = base::open_own(home)?;
-        let backend = Backend {
+        let own = home_origin::open_own_packs(home)?;
+        let backend = HomeChunkStore {
             chunks: own.clone(),
             local: Some(own.clone()),
             database: None,
-            base: None,
+            overlay_base: None,
             lock: None,
         };
-        let blobs = backend.open_blobs(home, &Config::default())?.store;
-        let below = self.base.as_ref().map(|((base, blobs), lease)| {
+        let blobs = backend.open_blobs(home, &TympanConfig::default())?.store;
+        let below = self.base_and_lease.as_ref().map(|((base, blobs), lease)| {
             // From now on the own refs may reach what only the base has.
-            let over = CompositeStore::new(own.clone(), base.clone(), lease.clone());
+            let over = LayeredStore::new(own.clone(), base.clone(), lease.clone());
             over.map(|_| (&**base, &**blobs))
         });
-        let below = below.transpose().map_err(|error| Fault::cannot_run(chain(&error)))?;
-        fill((&*own, &*blobs), ImportOptions { missing, below })
+        let below = below
+            .transpose()
+            .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
+        fill((&*own, &*blobs), ImportOptions { missing, base: below })
     }
 
-    fn give_back(&self) {
-        if let Some(((base, _), lease)) = &self.base
-            && let Err(error) = base.release(&lease.holder)
+    fn release_lease(&self) {
+        if let Some(((base, _), lease)) = &self.base_and_lease
+            && let Err(error) = base.release_lease(&lease.holder)
         {
             tracing::warn!(
-                reason = chain(&error),
+                reason = error_chain_text(&error),
                 "a lease ends by itself, as it could not be given back"
             );
         }
     }
 }
 
-fn absolute(dir: &Path) -> Result<String, Fault> {
+fn absolute_dir(dir: &Path) -> Result<String, CommandFault> {
     let cannot = |reason: &dyn std::fmt::Display| {
-        Fault::usage(format!("cannot use `{}` as a base: {reason}", dir.display()))
+        CommandFault::usage(format!("cannot use `{}` as a base: {reason}", dir.display()))
     };
     let full = std::fs::canonicalize(dir).map_err(|error| cannot(&error))?;
     full.to_str().map(str::to_owned).ok_or_else(|| cannot(&"its name is not UTF-8"))
 }
 
-fn tell_home(
-    (home, clone): (&Path, Option<&NewClone>),
-    imported: &Imported,
+fn print_restored_home(
+    (home, clone): (&Path, Option<&CloneRestoration>),
+    imported: &ImportReport,
     json: bool,
 ) -> ExitCode {
-    let Imported { root, branches, revisions, chunks, blobs, reference, missing } = imported;
+    let ImportReport {
+        root,
+        branches,
+        revision_count: revisions,
+        chunk_count: chunks,
+        blob_count: blobs,
+        reference,
+        missing,
+    } = imported;
     let base = clone.map(|clone| &clone.origin.from);
     if json {
         say!(
             "{}",
             json!({
                 "message_type": "summary", "root": root.to_string(), "ref": reference, "branches": branches, "revisions": revisions, "chunks": chunks, "blobs": blobs, "base": base,
-                "missing_chunks": missing.chunks, "missing_blobs": missing.blobs,
+                "missing_chunks": missing.chunk_count, "missing_blobs": missing.blob_count,
             })
         );
     } else {
@@ -426,25 +459,29 @@ fn tell_home(
         if let Some(base) = base {
             say!("it stands on `{base}`, as it did when it was saved");
         }
-        if *missing != LeftOut::default() {
-            say!("missing: {} chunks, {} blobs", missing.chunks, missing.blobs);
+        if *missing != OmittedCounts::default() {
+            say!("missing: {} chunks, {} blobs", missing.chunk_count, missing.blob_count);
         }
     }
-    if *missing == LeftOut::default() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
+    if *missing == OmittedCounts::default() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(INCOMPLETE_EXIT_CODE)
+    }
 }
 
 /// Compares snapshots with what is there now; for `latest`, all that one save has made.
-pub(super) fn verify(
-    (arguments, clients, reading): (&VaultArguments, &ClientArguments, ReadArguments),
-    (snapshot, instance): (&str, &InstanceArguments),
-) -> Outcome {
-    let opened = open::open(arguments)?;
-    let _lock = opened.lock_to_read(reading)?;
-    let clients = open::clients(clients);
-    let together = opened.vault.find_saved_together(snapshot, &clients).map_err(failed)?;
+pub(super) fn run_verify(
+    (arguments, clients, reading): (&VaultArgs, &SnapshotClientArgs, VaultReadArgs),
+    (snapshot, instance): (&str, &RepositoryInstanceArgs),
+) -> CommandOutcome {
+    let opened = vault_session::open_vault(arguments)?;
+    let _lock = opened.lock_for_reading(reading)?;
+    let clients = vault_session::selected_clients(clients);
+    let together = opened.vault.find_run_snapshots(snapshot, &clients).map_err(backup_fault)?;
     let mut differences = 0;
     for snapshot in &together {
-        let findings = findings(&opened, snapshot, (arguments.json, instance))?;
+        let findings = verify_findings(&opened, snapshot, (arguments.json, instance))?;
         for finding in &findings {
             if arguments.json {
                 say!("{}", json!({ "message_type": "difference", "text": finding }));
@@ -463,15 +500,15 @@ pub(super) fn verify(
         }
         differences += findings.len();
     }
-    Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
 /// Returns how a snapshot differs from what is there now.
-fn findings(
-    opened: &open::Opened,
-    snapshot: &Snapshot,
-    (json, instance): (bool, &InstanceArguments),
-) -> Result<Vec<String>, Fault> {
+fn verify_findings(
+    opened: &vault_session::VaultSession,
+    snapshot: &VaultSnapshot,
+    (json, instance): (bool, &RepositoryInstanceArgs),
+) -> Result<Vec<String>, CommandFault> {
     let mut findings = Vec::new();
     if snapshot.is_incomplete() {
         findings
@@ -479,24 +516,24 @@ fn findings(
     }
     if let Some(saved) = snapshot.repository_root() {
         let path = snapshot.paths.first().map_or("", String::as_str);
-        let repository = source::open_saved(path, instance)?;
-        let refs = repository.base.refs();
-        let refs = refs.map_err(|error| Fault::with_code(chain(&error), 1))?;
+        let repository = repository_source::open_source_by_snapshot_path(path, instance)?;
+        let refs = repository.base.list_refs();
+        let refs = refs.map_err(|error| CommandFault::with_code(error_chain_text(&error), 1))?;
         let live = refs
             .iter()
-            .find(|(name, _)| name == crate::base::MAIN)
+            .find(|(name, _)| name == crate::home_origin::MAIN_BRANCH)
             .map(|(_, root)| root.to_string());
         if live.as_deref() != Some(saved) {
             let live = live.unwrap_or_else(|| "none".to_owned());
             findings.push(format!("{path}: the root is {live}, and {saved} was saved"));
         }
     } else {
-        let index = Index::load(&opened.vault).map_err(failed)?;
-        findings.extend(index.damage().iter().map(ToString::to_string));
-        let progress = Arc::new(Progress::default());
-        let _watch = Watch::begin(&progress, json);
-        let faults = tympan_backup::verify((&opened.vault, &index), snapshot, &progress);
-        findings.extend(faults.map_err(failed)?.iter().map(ToString::to_string));
+        let index = VaultIndex::load(&opened.vault).map_err(backup_fault)?;
+        findings.extend(index.damaged_files().iter().map(ToString::to_string));
+        let progress = Arc::new(BackupProgress::default());
+        let _watch = ProgressDisplay::start(&progress, json);
+        let faults = tympan_backup::verify_snapshot((&opened.vault, &index), snapshot, &progress);
+        findings.extend(faults.map_err(backup_fault)?.iter().map(ToString::to_string));
     }
     Ok(findings)
 }

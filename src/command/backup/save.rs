@@ -8,95 +8,105 @@ use std::time::Instant;
 
 use serde_json::json;
 use tympan_backup::{
-    Compression, HomeFile, Index, LeftOut, Lock, LockMode, Parent, Progress, Rate, ReadLimits,
-    RepositorySource, Run, RunLog, SaveOptions, Saved, Session, Tuning, Vault, View,
-    save_directories, save_repository, save_stream, source_path, without_secrets,
+    BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, CompressionMode,
+    DocumentView, HomeFile, OmittedCounts, ParentSelection, RateLimit, SaveOptions, SaveSession,
+    SaveSummary, SourceReadLimits, Vault, VaultIndex, VaultLock, VaultLockMode, WriterTuning,
+    redact_address, save_directories, save_repository, save_stream, source_path,
 };
-use tympan_store::Retention;
+use tympan_store::RevisionRetention;
 
-use super::give_way::{Before, GivingWay};
-use super::home_files::{self, StateDatabase};
-use super::selection::{self, Sources};
-use super::settings::Settings;
-use super::source::{LeftBelow, OfBase};
-use super::view::ContentView;
-use super::{INCOMPLETE, Watch, copy, failed, open, source};
-use crate::args::backup::{self, CompressionLevel, Save, VaultArguments};
-use crate::base::{MAIN, is_url};
-use crate::command::{Fault, Outcome};
+use super::document_view::ContentDocumentView;
+use super::home_file::{self, StateDatabaseInclusion};
+use super::repository_source::{BaseCoverage, SeparatelySavedBase};
+use super::save_throttle::{BaselineSource, ThrottledSave};
+use super::source_selection::{self, SaveSources};
+use super::tuned_settings::TunedSaveSettings;
+use super::{
+    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, copy, repository_source, vault_session,
+};
+use crate::args::backup::{self, BackupSaveArgs, CompressionLevel, VaultArgs};
+use crate::command::{CommandFault, CommandOutcome};
 use crate::config;
+use crate::home_origin::{MAIN_BRANCH, is_instance_url};
 use crate::say;
 
 /// Saves folders as one snapshot, and each repository as one of its own. What is wrong with one source does not keep the
 /// others from being saved.
-pub(super) fn run(arguments: &Save) -> Outcome {
+pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     if let Some(place) = &arguments.to {
-        return copy::run(arguments, place);
+        return copy::run_repository_copy(arguments, place);
     }
-    let Sources { repositories, folders } = Sources::read(arguments)?;
-    let options = options(arguments)?;
-    let found = Settings::read(&arguments.vault.vault);
+    let SaveSources { repositories, folders } = SaveSources::from_args(arguments)?;
+    let options = save_options(arguments)?;
+    let found = TunedSaveSettings::read(&arguments.vault.vault);
     // The lock tells others which process to look for, whatever host the snapshot is to name.
-    let who = tympan_backup::Who::this_process();
+    let who = tympan_backup::VaultUser::this_process();
     // The password's key takes long to derive; a repository is opened meanwhile.
     let (vault, mut ahead) = std::thread::scope(|scope| {
-        let first =
-            repositories.first().map(|source| scope.spawn(move || Ready::open(source, arguments)));
-        let vault = open::open_to_save(&vault_arguments(arguments, &found), &who);
+        let first = repositories
+            .first()
+            .map(|source| scope.spawn(move || OpenSaveSource::open_source(source, arguments)));
+        let vault =
+            vault_session::open_vault_to_save(&effective_vault_args(arguments, &found), &who);
         let opened = first
             .map(|first| first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (vault, opened)
     });
     let mut vault = vault?;
-    vault.set_compression(compression(arguments.compression));
-    vault.set_tuning(tuning(arguments, &found));
-    if let Some(Err(error)) = options.tables.as_ref().map(|tables| vault.keep_index_in(tables)) {
+    vault.set_compression(to_compression(arguments.compression));
+    vault.set_tuning(effective_tuning(arguments, &found));
+    if let Some(Err(error)) =
+        options.table_dir.as_ref().map(|tables| vault.enable_index_table(tables))
+    {
         tracing::debug!(reason = %error, "what the index says is not kept here");
     }
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
-    let lock = open::lock(&vault, &who, (LockMode::Shared, wait))?;
-    let log = open::runs(vault.id()).map(RunLog::new).filter(|_| !arguments.dry_run);
-    let vault = if arguments.dry_run { Arc::new(vault.dry()) } else { vault };
-    let runner = Runner { vault, lock, log, arguments };
-    let mut report = SaveReport::new(arguments);
+    let lock = vault_session::lock_vault(&vault, &who, (VaultLockMode::Shared, wait))?;
+    let log = vault_session::run_log_file(vault.id())
+        .map(BackupRunLog::new)
+        .filter(|_| !arguments.dry_run);
+    let vault = if arguments.dry_run { Arc::new(vault.to_dry_run()) } else { vault };
+    let runner = SourceSaver { vault, lock, log, arguments };
+    let mut report = SaveSourcesReport::new(arguments);
     save_sources(&runner, (&repositories, &folders), (&options, &mut ahead), &mut report)?;
-    report.outcome()
+    report.into_outcome()
 }
 
 /// Saves the sources, one after another.
 fn save_sources(
-    runner: &Runner<'_>,
+    runner: &SourceSaver<'_>,
     (repositories, folders): (&[String], &[PathBuf]),
-    (options, ahead): (&SaveOptions, &mut Option<Result<Ready, Fault>>),
-    report: &mut SaveReport<'_>,
-) -> Result<(), Fault> {
+    (options, ahead): (&SaveOptions, &mut Option<Result<OpenSaveSource, CommandFault>>),
+    report: &mut SaveSourcesReport<'_>,
+) -> Result<(), CommandFault> {
     let arguments = runner.arguments;
     if arguments.source_lists.stdin {
         let name = arguments.source_lists.stdin_filename.as_str();
         let names = vec![format!("/{}", name.trim_start_matches('/'))];
-        report.add(runner.run((names, None), &mut |session| {
+        report.add_result(runner.save_source((names, None), &mut |session| {
             let saved = save_stream(session, std::io::stdin().lock(), name, options);
-            saved.map(Some).map_err(SaveFailure::of)
+            saved.map(Some).map_err(SaveFailure::from_error)
         }))?;
     }
     if !folders.is_empty() {
         let names = folders.iter().map(|folder| folder.display().to_string()).collect();
-        let last = runner.log.as_ref().and_then(|log| last_of(&log.read().ok()?, folders));
-        report.add(runner.run((names, last.as_ref()), &mut |session| {
-            save_directories(session, folders, options).map(Some).map_err(SaveFailure::of)
+        let last = runner.log.as_ref().and_then(|log| last_similar_run(&log.read().ok()?, folders));
+        report.add_result(runner.save_source((names, last.as_ref()), &mut |session| {
+            save_directories(session, folders, options).map(Some).map_err(SaveFailure::from_error)
         }))?;
     }
     for source in repositories {
         // How much has changed in it is known when it is saved.
-        let done = runner.run((vec![without_secrets(source)], None), &mut |session| {
-            let ready = ahead.take().unwrap_or_else(|| Ready::open(source, arguments));
+        let done = runner.save_source((vec![redact_address(source)], None), &mut |session| {
+            let ready =
+                ahead.take().unwrap_or_else(|| OpenSaveSource::open_source(source, arguments));
             let ready = ready.map_err(SaveFailure::Source)?;
-            let saved = ready.save(session, options).map_err(SaveFailure::of)?;
-            ready.tell_left_out(arguments);
+            let saved = ready.save(session, options).map_err(SaveFailure::from_error)?;
+            ready.print_excluded_parts(arguments);
             Ok(saved)
         });
-        report.add(done)?;
+        report.add_result(done)?;
     }
     Ok(())
 }
@@ -104,51 +114,55 @@ fn save_sources(
 /// Why a source was not saved.
 enum SaveFailure {
     /// Something is wrong with the source: others can still be saved.
-    Source(Fault),
+    Source(CommandFault),
     /// Something is wrong with the vault or the run.
-    Run(Fault),
+    Run(CommandFault),
 }
 
 impl SaveFailure {
-    fn of(error: tympan_backup::Error) -> Self {
-        if error.is_of_source() { Self::Source(failed(error)) } else { Self::Run(failed(error)) }
+    fn from_error(error: tympan_backup::Error) -> Self {
+        if error.is_source_error() {
+            Self::Source(backup_fault(error))
+        } else {
+            Self::Run(backup_fault(error))
+        }
     }
 
-    fn fault(&self) -> &Fault {
+    fn fault(&self) -> &CommandFault {
         let (Self::Source(fault) | Self::Run(fault)) = self;
         fault
     }
 }
 
 /// What came of all sources.
-struct SaveReport<'a> {
-    arguments: &'a Save,
-    is_whole: bool,
+struct SaveSourcesReport<'a> {
+    arguments: &'a BackupSaveArgs,
+    is_complete: bool,
     saved_sources: usize,
     /// What is wrong with sources that were not saved.
-    failed_sources: Vec<Fault>,
+    failed_sources: Vec<CommandFault>,
     /// What is wrong with the vault; each run tells the same.
-    damage: Vec<tympan_backup::Fault>,
+    vault_faults: Vec<tympan_backup::BackupFault>,
 }
 
-impl<'a> SaveReport<'a> {
-    const fn new(arguments: &'a Save) -> Self {
+impl<'a> SaveSourcesReport<'a> {
+    const fn new(arguments: &'a BackupSaveArgs) -> Self {
         Self {
             arguments,
-            is_whole: true,
+            is_complete: true,
             saved_sources: 0,
             failed_sources: Vec::new(),
-            damage: Vec::new(),
+            vault_faults: Vec::new(),
         }
     }
 
     /// Adds what came of a source; fails if no other can be saved either.
-    fn add(&mut self, done: Result<Done, SaveFailure>) -> Result<(), Fault> {
+    fn add_result(&mut self, done: Result<SavedSource, SaveFailure>) -> Result<(), CommandFault> {
         match done {
             Ok(done) => {
                 self.saved_sources += 1;
-                self.is_whole &= tell(&done, self.arguments);
-                self.damage = done.damage;
+                self.is_complete &= print_saved_source(&done, self.arguments);
+                self.vault_faults = done.vault_faults;
                 Ok(())
             }
             Err(SaveFailure::Source(fault)) => {
@@ -156,44 +170,44 @@ impl<'a> SaveReport<'a> {
                 Ok(())
             }
             Err(SaveFailure::Run(fault)) => {
-                self.failed_sources.iter().for_each(Fault::print);
+                self.failed_sources.iter().for_each(CommandFault::print);
                 Err(fault)
             }
         }
     }
 
-    fn outcome(mut self) -> Outcome {
-        for fault in &self.damage {
-            tell_fault(("the vault is damaged", fault), self.arguments.vault.json);
+    fn into_outcome(mut self) -> CommandOutcome {
+        for fault in &self.vault_faults {
+            print_item_fault(("the vault is damaged", fault), self.arguments.vault.json);
         }
         let last = self.failed_sources.pop();
-        self.failed_sources.iter().for_each(Fault::print);
-        let is_whole = self.is_whole && last.is_none() && self.damage.is_empty();
+        self.failed_sources.iter().for_each(CommandFault::print);
+        let is_whole = self.is_complete && last.is_none() && self.vault_faults.is_empty();
         match last {
             // Nothing is saved: the command has failed.
             Some(fault) if self.saved_sources == 0 => return Err(fault),
             Some(fault) => fault.print(),
             None => {}
         }
-        Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+        Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE_EXIT_CODE) })
     }
 }
 
 /// Tells whether a source is a repository; all others are folders.
-pub(super) fn is_repository(source: &str) -> bool {
-    source.starts_with("repo:") || is_url(source)
+pub(super) fn is_repository_source(source: &str) -> bool {
+    source.starts_with("repo:") || is_instance_url(source)
 }
 
 /// A vault that several sources are saved into, one after another.
-struct Runner<'a> {
+struct SourceSaver<'a> {
     vault: Arc<Vault>,
-    lock: Lock,
-    log: Option<RunLog>,
-    arguments: &'a Save,
+    lock: VaultLock,
+    log: Option<BackupRunLog>,
+    arguments: &'a BackupSaveArgs,
 }
 
 /// Returns the last save of the same folders that went well.
-fn last_of(runs: &[Run], folders: &[PathBuf]) -> Option<Run> {
+fn last_similar_run(runs: &[BackupRunRecord], folders: &[PathBuf]) -> Option<BackupRunRecord> {
     let named = |folder: &PathBuf| source_path(folder).to_string_lossy().into_owned();
     let mut paths: Vec<String> = folders.iter().map(named).collect();
     paths.sort();
@@ -202,44 +216,55 @@ fn last_of(runs: &[Run], folders: &[PathBuf]) -> Option<Run> {
 }
 
 /// What came of one source.
-struct Done {
-    saved: Option<Saved>,
+struct SavedSource {
+    summary: Option<SaveSummary>,
     elapsed_ms: u128,
     /// Index files that could not be read: what they list was saved again.
-    damage: Vec<tympan_backup::Fault>,
+    vault_faults: Vec<tympan_backup::BackupFault>,
 }
 
-impl Runner<'_> {
+impl SourceSaver<'_> {
     /// Saves one source, and notes the run. It will look at about as much as one that is `like` it.
-    fn run(
+    fn save_source(
         &self,
-        (names, like): (Vec<String>, Option<&Run>),
-        save: &mut dyn FnMut(&Session<'_>) -> Result<Option<Saved>, SaveFailure>,
-    ) -> Result<Done, SaveFailure> {
-        let (start, begin) = (open::now(), Instant::now());
-        let progress = Arc::new(Progress::default());
+        (names, like): (Vec<String>, Option<&BackupRunRecord>),
+        save: &mut dyn FnMut(&SaveSession<'_>) -> Result<Option<SaveSummary>, SaveFailure>,
+    ) -> Result<SavedSource, SaveFailure> {
+        let (start, begin) = (vault_session::current_timestamp(), Instant::now());
+        let progress = Arc::new(BackupProgress::default());
         if let Some(like) = like {
             progress.expected_items.store(like.items, Ordering::Relaxed);
             progress.expected_bytes.store(like.bytes, Ordering::Relaxed);
         }
         let (tuning, json) = (&self.arguments.tuning, self.arguments.vault.json);
         limit_reading(&progress, tuning);
-        let watch =
-            if tuning.quiet { Watch::silent(&progress) } else { Watch::begin(&progress, json) };
+        let watch = if tuning.quiet {
+            ProgressDisplay::start_silent(&progress)
+        } else {
+            ProgressDisplay::start(&progress, json)
+        };
         let beside = tuning.beside.as_ref();
         let giving_way = beside
-            .map(|home| GivingWay::begin(home, (Before::Watched, tuning.finish_within), &progress))
+            .map(|home| {
+                ThrottledSave::start(
+                    home,
+                    (BaselineSource::LiveMeasurement, tuning.finish_within),
+                    &progress,
+                )
+            })
             .transpose()
             .map_err(SaveFailure::Run)?;
-        let index = Index::load_locked(&self.vault, &self.lock);
+        let index = VaultIndex::load_locked(&self.vault, &self.lock);
         let mut damage = Vec::new();
-        let saved = index.map_err(|error| SaveFailure::Run(failed(error))).and_then(|index| {
-            damage.extend_from_slice(index.damage());
-            let index = Arc::new(index);
-            save(&Session::new((&self.vault, &index), &self.lock, &progress))
-        });
+        let saved =
+            index.map_err(|error| SaveFailure::Run(backup_fault(error))).and_then(|index| {
+                damage.extend_from_slice(index.damaged_files());
+                let index = Arc::new(index);
+                save(&SaveSession::new((&self.vault, &index), &self.lock, &progress))
+            });
         drop(watch);
-        if let Some(yielded) = giving_way.and_then(GivingWay::end).filter(|_| !tuning.quiet) {
+        if let Some(yielded) = giving_way.and_then(ThrottledSave::finish).filter(|_| !tuning.quiet)
+        {
             if json {
                 say!("{}", yielded.to_json());
             } else {
@@ -247,38 +272,48 @@ impl Runner<'_> {
             }
         }
         if tuning.verbose && !json {
-            tell_more(&progress);
+            print_run_details(&progress);
         }
         let outcome = saved
             .as_ref()
             .map(Option::as_ref)
             .map_err(|failure| failure.fault().message().to_owned());
-        let run = Run::of((start, open::now()), names, outcome, &progress);
-        if let Some(Err(error)) = self.log.as_ref().map(|log| log.add(&run)) {
+        let run = BackupRunRecord::of(
+            (start, vault_session::current_timestamp()),
+            names,
+            outcome,
+            &progress,
+        );
+        if let Some(Err(error)) = self.log.as_ref().map(|log| log.append(&run)) {
             tracing::warn!(reason = %error, "a run is not in the log of runs");
         }
-        Ok(Done { saved: saved?, elapsed_ms: begin.elapsed().as_millis(), damage })
+        Ok(SavedSource {
+            summary: saved?,
+            elapsed_ms: begin.elapsed().as_millis(),
+            vault_faults: damage,
+        })
     }
 }
 
 /// Lists what this user has saved into the vault from this machine.
-pub(super) fn runs(arguments: &VaultArguments) -> Outcome {
+pub(super) fn list_runs(arguments: &VaultArgs) -> CommandOutcome {
     // Without a vault, the plain copies.
     let name = match arguments.vault.as_str() {
-        "" => copy::LOG.to_owned(),
-        _ => open::open(arguments)?.vault.id().to_owned(),
+        "" => copy::COPY_LOG_NAME.to_owned(),
+        _ => vault_session::open_vault(arguments)?.vault.id().to_owned(),
     };
-    let log = open::runs(&name).map(RunLog::new).ok_or_else(|| {
-        Fault::usage("neither XDG_STATE_HOME nor HOME says where the log of runs is")
+    let log = vault_session::run_log_file(&name).map(BackupRunLog::new).ok_or_else(|| {
+        CommandFault::usage("neither XDG_STATE_HOME nor HOME says where the log of runs is")
     })?;
     let runs = log.read();
-    let runs = runs.map_err(|error| Fault::with_code(format!("the log of runs: {error}"), 1))?;
+    let runs =
+        runs.map_err(|error| CommandFault::with_code(format!("the log of runs: {error}"), 1))?;
     for run in runs {
         if arguments.json {
             say!("{}", serde_json::to_string(&run).unwrap_or_default());
             continue;
         }
-        let Run { start, end, kind, paths, .. } = &run;
+        let BackupRunRecord { start, end, kind, paths, .. } = &run;
         let seconds = end.duration_since(*start).as_secs_f64();
         let end = run.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
         say!(
@@ -293,110 +328,122 @@ pub(super) fn runs(arguments: &VaultArguments) -> Outcome {
 }
 
 /// Bounds how fast sources are read.
-pub(super) fn limit_reading(progress: &Progress, tuning: &backup::Tuning) {
-    progress.limit_reading(ReadLimits {
-        bytes: tuning.limit_read.map(Rate),
-        calls: tuning.limit_iops.map(Rate),
+pub(super) fn limit_reading(progress: &BackupProgress, tuning: &backup::SaveTuningArgs) {
+    progress.set_read_limits(SourceReadLimits {
+        bytes: tuning.limit_read.map(RateLimit),
+        calls: tuning.limit_iops.map(RateLimit),
     });
 }
 
 /// Returns what a save is asked for.
-pub(super) fn options(arguments: &Save) -> Result<SaveOptions, Fault> {
-    let mut options = SaveOptions::new(tympan_backup::Who::this_process(), open::now());
-    options.excludes = selection::excludes(&arguments.excludes)?;
+pub(super) fn save_options(arguments: &BackupSaveArgs) -> Result<SaveOptions, CommandFault> {
+    let mut options = SaveOptions::new(
+        tympan_backup::VaultUser::this_process(),
+        vault_session::current_timestamp(),
+    );
+    options.excludes = source_selection::read_excludes(&arguments.excludes)?;
     options.tags.clone_from(&arguments.tag);
     if let Some(host) = &arguments.host {
-        options.who.host.clone_from(host);
+        options.user.host.clone_from(host);
     }
     if arguments.force {
-        options.parent = Parent::Nothing;
+        options.parent = ParentSelection::Nothing;
     }
     if !arguments.no_cache {
-        options.tables = open::cache();
+        options.table_dir = vault_session::cache_dir();
     }
     Ok(options)
 }
 
 /// Obnam counted in nodes of this size.
-const NODE_BYTES: u64 = 256 << 10;
+const OBNAM_NODE_BYTES: u64 = 256 << 10;
 
 /// Returns how the vault is opened; Obnam's word for what is kept of its folders counts in nodes.
-fn vault_arguments(arguments: &Save, found: &Settings) -> VaultArguments {
+fn effective_vault_args(arguments: &BackupSaveArgs, found: &TunedSaveSettings) -> VaultArgs {
     let mut vault = arguments.vault.clone();
-    vault.place.connections = vault.place.connections.or(found.connections());
-    let nodes = arguments.tuning.lru_size.map(|nodes| nodes.saturating_mul(NODE_BYTES));
-    vault.place.tree_cache = vault.place.tree_cache.or(nodes).or(found.tree_cache());
+    vault.place.connections = vault.place.connections.or(found.connection_count());
+    let nodes = arguments.tuning.lru_size.map(|nodes| nodes.saturating_mul(OBNAM_NODE_BYTES));
+    vault.place.tree_cache = vault.place.tree_cache.or(nodes).or(found.tree_cache_bytes());
     vault
 }
 
 /// What is given outdoes what was found by `tune`.
-fn tuning(arguments: &Save, found: &Settings) -> Tuning {
+fn effective_tuning(arguments: &BackupSaveArgs, found: &TunedSaveSettings) -> WriterTuning {
     let given = &arguments.tuning;
-    let nodes = given.upload_queue_size.map(|nodes| nodes.saturating_mul(NODE_BYTES));
-    let usual = Tuning::default();
-    Tuning {
-        connections: arguments.vault.place.connections.or(found.connections()).map(usize::from),
+    let nodes = given.upload_queue_size.map(|nodes| nodes.saturating_mul(OBNAM_NODE_BYTES));
+    let usual = WriterTuning::default();
+    WriterTuning {
+        connections: arguments
+            .vault
+            .place
+            .connections
+            .or(found.connection_count())
+            .map(usize::from),
         queue_bytes: given
             .upload_queue
             .or(nodes)
             .or(found.queue_bytes())
             .unwrap_or(usual.queue_bytes),
-        delay: std::time::Duration::from_millis(given.delay_ms),
+        piece_delay: std::time::Duration::from_millis(given.delay_ms),
     }
 }
 
-const fn compression(level: CompressionLevel) -> Compression {
+const fn to_compression(level: CompressionLevel) -> CompressionMode {
     match level {
-        CompressionLevel::Auto => Compression::Auto,
-        CompressionLevel::Off => Compression::Off,
-        CompressionLevel::Fastest => Compression::Fastest,
-        CompressionLevel::Better => Compression::Better,
-        CompressionLevel::Max => Compression::Max,
+        CompressionLevel::Auto => CompressionMode::Auto,
+        CompressionLevel::Off => CompressionMode::Off,
+        CompressionLevel::Fastest => CompressionMode::Fastest,
+        CompressionLevel::Better => CompressionMode::Better,
+        CompressionLevel::Max => CompressionMode::Max,
     }
 }
 
 /// Saves a repository, beside the instance that may be writing it; returns the path of its snapshots, too.
 pub(super) fn save_source(
-    session: &Session<'_>,
+    session: &SaveSession<'_>,
     source: &str,
-    (arguments, options): (&Save, &SaveOptions),
-) -> Result<(Option<Saved>, String), Fault> {
-    let ready = Ready::open(source, arguments)?;
-    Ok((ready.save(session, options).map_err(failed)?, ready.opened.path))
+    (arguments, options): (&BackupSaveArgs, &SaveOptions),
+) -> Result<(Option<SaveSummary>, String), CommandFault> {
+    let ready = OpenSaveSource::open_source(source, arguments)?;
+    Ok((ready.save(session, options).map_err(backup_fault)?, ready.repository.snapshot_path))
 }
 
 /// A repository that can be saved.
-struct Ready {
-    opened: source::Opened,
-    view: Option<ContentView>,
+struct OpenSaveSource {
+    repository: repository_source::OpenRepositorySource,
+    view: Option<ContentDocumentView>,
     files: Vec<HomeFile>,
     /// Which earlier revisions are saved.
-    history: Option<Retention>,
+    history: Option<RevisionRetention>,
 }
 
-impl Ready {
-    fn open(source: &str, arguments: &Save) -> Result<Self, Fault> {
-        let of_base = if arguments.with_base { OfBase::Saved } else { OfBase::Left };
-        let opened = source::open(source, arguments, of_base)?;
-        let view = if arguments.no_view { None } else { opened.view() };
-        let state =
-            if arguments.with_state { StateDatabase::Saved } else { StateDatabase::LeftOut };
-        let files = opened.home.as_deref().map(|home| home_files::read(home, state));
+impl OpenSaveSource {
+    fn open_source(source: &str, arguments: &BackupSaveArgs) -> Result<Self, CommandFault> {
+        let of_base =
+            if arguments.with_base { BaseCoverage::SavedHere } else { BaseCoverage::SavedByOwner };
+        let opened = repository_source::open_source(source, arguments, of_base)?;
+        let view = if arguments.no_view { None } else { opened.document_view() };
+        let state = if arguments.with_state {
+            StateDatabaseInclusion::Included
+        } else {
+            StateDatabaseInclusion::Excluded
+        };
+        let files = opened.home.as_deref().map(|home| home_file::read_home_files(home, state));
         let files = files.transpose()?.unwrap_or_default();
         let history = match (arguments.with_history, opened.home.as_deref()) {
             (false, _) => None,
-            (true, Some(home)) => Some(config::read(home)?.history.retention()),
-            (true, None) => Some(Retention::default()),
+            (true, Some(home)) => Some(config::read_home_config(home)?.history.retention()),
+            (true, None) => Some(RevisionRetention::default()),
         };
-        Ok(Self { opened, view, files, history })
+        Ok(Self { repository: opened, view, files, history })
     }
 
     /// Says what of a home is not in its snapshot.
-    fn tell_left_out(&self, arguments: &Save) {
+    fn print_excluded_parts(&self, arguments: &BackupSaveArgs) {
         if arguments.tuning.quiet || arguments.vault.json {
             return;
         }
-        let home = match (&self.opened.home, arguments.with_state) {
+        let home = match (&self.repository.home, arguments.with_state) {
             (None, _) => ", and of its home all but the repository",
             (Some(_), false) => ", and jobs and logins (`--with-state` saves them)",
             (Some(_), true) => "",
@@ -410,18 +457,18 @@ impl Ready {
 
     fn save(
         &self,
-        session: &Session<'_>,
+        session: &SaveSession<'_>,
         options: &SaveOptions,
-    ) -> tympan_backup::Result<Option<Saved>> {
-        let Self { opened, view, files, history } = self;
-        let options = &SaveOptions { history: *history, ..options.clone() };
-        let source = RepositorySource {
+    ) -> tympan_backup::Result<Option<SaveSummary>> {
+        let Self { repository: opened, view, files, history } = self;
+        let options = &SaveOptions { revision_retention: *history, ..options.clone() };
+        let source = BackupRepositorySource {
             base: &*opened.base,
             blobs: &*opened.blobs,
-            reference: MAIN,
-            path: &opened.path,
-            view: view.as_ref().map(|view| view as &dyn View),
-            below: opened.below.as_ref().map(LeftBelow::as_below),
+            reference: MAIN_BRANCH,
+            path: &opened.snapshot_path,
+            view: view.as_ref().map(|view| view as &dyn DocumentView),
+            base_owner: opened.separate_base.as_ref().map(SeparatelySavedBase::as_separate_base),
             files,
         };
         save_repository(session, source, options)
@@ -429,16 +476,16 @@ impl Ready {
 }
 
 /// Returns how much memory this process has used at most; nothing where the system does not say.
-fn peak_bytes() -> Option<u64> {
+fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(peak.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
 /// Tells what a run looked at, and what it took.
-fn tell_more(progress: &Progress) {
+fn print_run_details(progress: &BackupProgress) {
     let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed);
-    let peak = peak_bytes().map(|bytes| format!("{} kB", bytes / 1024));
+    let peak = peak_memory_bytes().map(|bytes| format!("{} kB", bytes / 1024));
     say!(
         "looked at {} things, {}; read {} of them; peak memory {}",
         count(&progress.items),
@@ -449,7 +496,7 @@ fn tell_more(progress: &Progress) {
 }
 
 /// Tells what is wrong with one thing.
-fn tell_fault((what, fault): (&str, &tympan_backup::Fault), json: bool) {
+fn print_item_fault((what, fault): (&str, &tympan_backup::BackupFault), json: bool) {
     if json {
         say!("{}", json!({ "message_type": "error", "item": fault.path, "error": fault.message }));
     } else {
@@ -458,7 +505,10 @@ fn tell_fault((what, fault): (&str, &tympan_backup::Fault), json: bool) {
 }
 
 /// Says what came of a source, and tells whether it is saved whole.
-fn tell(Done { saved, elapsed_ms, .. }: &Done, arguments: &Save) -> bool {
+fn print_saved_source(
+    SavedSource { summary: saved, elapsed_ms, .. }: &SavedSource,
+    arguments: &BackupSaveArgs,
+) -> bool {
     let json = arguments.vault.json;
     let is_whole = saved.as_ref().is_none_or(|saved| saved.faults.is_empty());
     if arguments.tuning.quiet && is_whole {
@@ -468,7 +518,7 @@ fn tell(Done { saved, elapsed_ms, .. }: &Done, arguments: &Save) -> bool {
         if json {
             say!(
                 "{}",
-                json!({ "message_type": "unchanged", "elapsed_ms": elapsed_ms, "peak_bytes": peak_bytes() })
+                json!({ "message_type": "unchanged", "elapsed_ms": elapsed_ms, "peak_bytes": peak_memory_bytes() })
             );
         } else {
             say!("nothing changed since the snapshot before; none was made");
@@ -477,7 +527,7 @@ fn tell(Done { saved, elapsed_ms, .. }: &Done, arguments: &Save) -> bool {
     };
     let (written, snapshot) = (&saved.written, &saved.snapshot);
     for fault in &saved.faults {
-        tell_fault(("not saved", fault), json);
+        print_item_fault(("not saved", fault), json);
     }
     if json {
         say!(
@@ -486,7 +536,7 @@ fn tell(Done { saved, elapsed_ms, .. }: &Done, arguments: &Save) -> bool {
                 "message_type": "summary", "snapshot_id": snapshot.id.to_string(), "paths": snapshot.paths,
                 "data_blobs": written.pieces, "tree_blobs": written.folders, "data_added": written.plain_bytes,
                 "data_added_packed": written.stored_bytes, "elapsed_ms": elapsed_ms, "errors": saved.faults.len(),
-                "peak_bytes": peak_bytes(), "left_chunks": saved.left_out.chunks, "left_blobs": saved.left_out.blobs,
+                "peak_bytes": peak_memory_bytes(), "left_chunks": saved.omitted.chunk_count, "left_blobs": saved.omitted.blob_count,
                 "dry_run": arguments.dry_run,
             })
         );
@@ -503,8 +553,8 @@ fn tell(Done { saved, elapsed_ms, .. }: &Done, arguments: &Save) -> bool {
             written.folders,
             indicatif::HumanBytes(written.stored_bytes)
         );
-        if saved.left_out != LeftOut::default() {
-            let LeftOut { chunks, blobs } = saved.left_out;
+        if saved.omitted != OmittedCounts::default() {
+            let OmittedCounts { chunk_count: chunks, blob_count: blobs } = saved.omitted;
             say!(
                 "{chunks} chunks and {blobs} blobs are left to the base of the clone, whose owner saves them"
             );
@@ -524,9 +574,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display().to_string();
         let at = Timestamp::UNIX_EPOCH;
-        let run = |paths: &[&str], items: u64, outcome: Result<Option<&Saved>, String>| {
+        let run = |paths: &[&str], items: u64, outcome: Result<Option<&SaveSummary>, String>| {
             let paths = paths.iter().map(ToString::to_string).collect();
-            Run { items, ..Run::of((at, at), paths, outcome, &Progress::default()) }
+            BackupRunRecord {
+                items,
+                ..BackupRunRecord::of((at, at), paths, outcome, &BackupProgress::default())
+            }
         };
         let runs = [
             run(&[&path], 7, Ok(None)),
@@ -536,8 +589,8 @@ mod tests {
         ];
         // However it is written.
         let written = [PathBuf::from(format!("{path}/")), PathBuf::from(format!("{path}/."))];
-        assert_eq!(last_of(&runs, &written).map(|run| run.items), Some(8));
-        assert_eq!(last_of(&runs, &[dir.path().join("lost")]), None);
-        assert_eq!(last_of(&runs, &[PathBuf::from("/")]), None);
+        assert_eq!(last_similar_run(&runs, &written).map(|run| run.items), Some(8));
+        assert_eq!(last_similar_run(&runs, &[dir.path().join("lost")]), None);
+        assert_eq!(last_similar_run(&runs, &[PathBuf::from("/")]), None);
     }
 }

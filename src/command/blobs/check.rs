@@ -6,54 +6,60 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tympan_blobs::collect::{Sorter, missing};
-use tympan_blobs::{BlobId, ReadBlobs, id_of};
-use tympan_content::{Depth, NodePath};
+use tympan_blobs::garbage_collection::{BlobIdSorter, find_missing_blobs};
+use tympan_blobs::{BlobId, ReadBlobs, compute_blob_id};
+use tympan_content::{NodePath, SubtreeScope};
 
-use crate::blobs::{Sharing, cannot, visit};
-use crate::command::{CHECK_FAILED, Fault, Outcome};
-use crate::home::{Home, chain};
+use crate::blob_sharing::{BlobSharing, storage_fault, visit_referenced_blobs};
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
+use crate::home::{Home, error_chain_text};
 use crate::say;
 
 /// Missing blobs that are named; the others are counted.
-const NAMED: usize = 10_000;
+const MAX_NAMED_MISSING: usize = 10_000;
 
 /// What a check has found.
 #[derive(Default)]
-struct Found {
+struct BlobCheckReport {
     /// Blobs that content refers to.
-    checked: u64,
+    checked_count: u64,
     /// What is wrong, by blob.
     faults: BTreeMap<BlobId, String>,
-    missing: u64,
+    missing_count: u64,
     /// Who refers to a blob of which something is wrong: a branch and a path, or nothing but history.
-    places: BTreeMap<BlobId, Vec<String>>,
+    referrers: BTreeMap<BlobId, Vec<String>>,
 }
 
 /// Looks for all blobs.
-pub(super) fn run(home: &Path, rehash: bool, json: bool) -> Outcome {
+pub(super) fn run_blob_check(home: &Path, rehash: bool, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
-    let found = look(&home, rehash)?;
+    let found = check_blobs(&home, rehash)?;
     if json {
-        say!("{}", to_json(&found));
+        say!("{}", check_json(&found));
     } else {
-        print(&found);
+        print_check(&found);
     }
-    let is_clean = found.faults.is_empty() && found.missing == 0;
-    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    let is_clean = found.faults.is_empty() && found.missing_count == 0;
+    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
-fn look(home: &Home, rehash: bool) -> Result<Found, Fault> {
-    let failed = |error: tympan_blobs::Error| Fault::cannot_run(chain(&error));
-    let scratch = Sharing::of(home).scratch()?;
-    let sorters = (Sorter::new(&scratch), Sorter::new(&scratch));
-    let go_on = &mut |_: &tympan_store::Progress| ControlFlow::Continue(());
-    let needed = visit(&**home.repository.chunks(), sorters, go_on, |(first, second), id| {
-        first.add_id(id)?;
-        second.add_id(id)
-    })?;
-    let (needed, to_count) = needed.ok_or_else(|| Fault::cannot_run("the walk was stopped"))?;
-    let mut present = Sorter::new(&scratch);
+fn check_blobs(home: &Home, rehash: bool) -> Result<BlobCheckReport, CommandFault> {
+    let failed = |error: tympan_blobs::Error| CommandFault::cannot_run(error_chain_text(&error));
+    let scratch = BlobSharing::of_home(home).scratch_dir()?;
+    let sorters = (BlobIdSorter::new(&scratch), BlobIdSorter::new(&scratch));
+    let go_on = &mut |_: &tympan_store::GarbageCollectionProgress| ControlFlow::Continue(());
+    let needed = visit_referenced_blobs(
+        &**home.repository.chunks(),
+        sorters,
+        go_on,
+        |(first, second), id| {
+            first.add_id(id)?;
+            second.add_id(id)
+        },
+    )?;
+    let (needed, to_count) =
+        needed.ok_or_else(|| CommandFault::cannot_run("the walk was stopped"))?;
+    let mut present = BlobIdSorter::new(&scratch);
     for (role, place) in &home.blobs.writable {
         let mut fault = None;
         let listed = place.list(&mut |listed| match present.add(&listed) {
@@ -63,13 +69,14 @@ fn look(home: &Home, rehash: bool) -> Result<Found, Fault> {
                 ControlFlow::Break(())
             }
         });
-        listed.map_err(|error| cannot(role, &error))?;
+        listed.map_err(|error| storage_fault(role, &error))?;
         fault.map_or(Ok(()), |error| Err(failed(error)))?;
     }
     let blobs = home.repository.blobs();
     let (gone, count) =
-        missing(&mut |id| blobs.contains(id), needed, present, NAMED).map_err(failed)?;
-    let mut found = Found { missing: count, ..Found::default() };
+        find_missing_blobs(&mut |id| blobs.contains(id), needed, present, MAX_NAMED_MISSING)
+            .map_err(failed)?;
+    let mut found = BlobCheckReport { missing_count: count, ..BlobCheckReport::default() };
     let reason =
         "is missing; restore it from a backup, or take it back with `tympan blobs undelete`";
     found.faults.extend(gone.into_iter().map(|id| (id, reason.to_owned())));
@@ -79,24 +86,24 @@ fn look(home: &Home, rehash: bool) -> Result<Found, Fault> {
         if last.replace(id) == Some(id) {
             continue;
         }
-        found.checked += 1;
+        found.checked_count += 1;
         if rehash
             && !found.faults.contains_key(&id)
-            && let Some(fault) = damage(home, &id)
+            && let Some(fault) = blob_damage(home, &id)
         {
             found.faults.insert(id, fault);
         }
     }
     if !found.faults.is_empty() {
-        find_places(home, &mut found)?;
+        find_referrers(home, &mut found)?;
     }
     Ok(found)
 }
 
 /// Reads a blob; returns what is wrong with it.
-fn damage(home: &Home, id: &BlobId) -> Option<String> {
+fn blob_damage(home: &Home, id: &BlobId) -> Option<String> {
     match home.repository.blobs().open(id) {
-        Ok(Some(content)) => match id_of(&mut content.into_reader()) {
+        Ok(Some(content)) => match compute_blob_id(&mut content.into_reader()) {
             Ok(actual) if actual == *id => None,
             Ok(actual) => {
                 Some(format!("is damaged: its bytes are {actual}; restore it from a backup"))
@@ -104,60 +111,66 @@ fn damage(home: &Home, id: &BlobId) -> Option<String> {
             Err(error) => Some(format!("cannot be read: {error}")),
         },
         Ok(None) => Some("is missing".to_owned()),
-        Err(error) => Some(chain(&error)),
+        Err(error) => Some(error_chain_text(&error)),
     }
 }
 
 /// Finds out which nodes refer to what is wrong.
-fn find_places(home: &Home, found: &mut Found) -> Result<(), Fault> {
-    let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
+fn find_referrers(home: &Home, found: &mut BlobCheckReport) -> Result<(), CommandFault> {
+    let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
     for branch in home.repository.branches().map_err(failed)? {
         let snapshot = home.repository.snapshot_at(branch.root).map_err(failed)?;
-        for document in snapshot.documents(&NodePath::root(), Depth::Subtree).map_err(failed)? {
-            let needs: BTreeSet<BlobId> =
-                snapshot.needs_of(&document).map_err(failed)?.blobs.into_iter().collect();
+        for document in
+            snapshot.stored_documents(&NodePath::root(), SubtreeScope::Subtree).map_err(failed)?
+        {
+            let needs: BTreeSet<BlobId> = snapshot
+                .document_requirements(&document)
+                .map_err(failed)?
+                .blobs
+                .into_iter()
+                .collect();
             for id in needs.into_iter().filter(|id| found.faults.contains_key(id)) {
                 let place = match branch.name.as_str() {
                     "main" => document.path.to_string(),
                     name => format!("{} (branch `{name}`)", document.path),
                 };
-                found.places.entry(id).or_default().push(place);
+                found.referrers.entry(id).or_default().push(place);
             }
         }
     }
     Ok(())
 }
 
-fn print(found: &Found) {
+fn print_check(found: &BlobCheckReport) {
     for (id, fault) in &found.faults {
         say!("{id} {fault}");
-        match found.places.get(id) {
+        match found.referrers.get(id) {
             Some(places) => places.iter().for_each(|place| say!("  {place}")),
             None => say!("  only kept revisions and versions refer to it"),
         }
     }
-    let unnamed = found.missing.saturating_sub(NAMED as u64);
+    let unnamed = found.missing_count.saturating_sub(MAX_NAMED_MISSING as u64);
     if unnamed > 0 {
         say!("… and {unnamed} more are missing");
     }
     let faults = found.faults.len() as u64 + unnamed;
     let verdict = if faults == 0 { "clean".to_owned() } else { format!("{faults} faults") };
-    say!("{} blobs: {verdict}", found.checked);
+    say!("{} blobs: {verdict}", found.checked_count);
 }
 
-fn to_json(found: &Found) -> Value {
+fn check_json(found: &BlobCheckReport) -> Value {
     let faults: Vec<Value> = found
         .faults
         .iter()
         .map(|(id, fault)| {
-            let places = found.places.get(id).cloned().unwrap_or_default();
+            let places = found.referrers.get(id).cloned().unwrap_or_default();
             json!({ "blob": id.to_string(), "fault": fault, "paths": places })
         })
         .collect();
     json!({
-        "clean": faults.is_empty() && found.missing == 0,
-        "blobs": found.checked,
-        "missing": found.missing,
+        "clean": faults.is_empty() && found.missing_count == 0,
+        "blobs": found.checked_count,
+        "missing": found.missing_count,
         "faults": faults,
     })
 }

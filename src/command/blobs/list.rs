@@ -6,21 +6,21 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tympan_blobs::{Listed, ReadBlobs, WriteBlobs};
+use tympan_blobs::{ListedBlob, ReadBlobs, WriteBlobs};
 
-use super::time;
-use crate::blobs::cannot;
-use crate::command::{Fault, Outcome};
+use super::format_time;
+use crate::blob_sharing::storage_fault;
+use crate::command::{CommandFault, CommandOutcome};
 use crate::home::Home;
 
 /// Lists the blobs that can be read, or those in the trash.
-pub(super) fn run(home: &Path, trash: bool, json: bool) -> Outcome {
+pub(super) fn run_blob_list(home: &Path, trash: bool, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut written = Ok(());
     for (role, place) in &home.blobs.writable {
-        let mut show = |Listed { id, modified }: Listed| {
-            let at = time(modified);
+        let mut show = |ListedBlob { id, modified }: ListedBlob| {
+            let at = format_time(modified);
             written = match json {
                 true => {
                     let blob = json!({ "blob": id.to_string(), "at": at, "role": role });
@@ -31,12 +31,12 @@ pub(super) fn run(home: &Path, trash: bool, json: bool) -> Outcome {
             if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let listed = if trash { place.list_trash(&mut show) } else { place.list(&mut show) };
-        listed.map_err(|error| cannot(role, &error))?;
+        listed.map_err(|error| storage_fault(role, &error))?;
     }
     match written.and_then(|()| out.flush()) {
         // Whoever reads has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(Fault::cannot_run(format!("cannot write the list: {error}"))),
+        Err(error) => Err(CommandFault::cannot_run(format!("cannot write the list: {error}"))),
         Ok(()) => Ok(ExitCode::SUCCESS),
     }
 }

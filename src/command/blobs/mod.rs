@@ -11,60 +11,68 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use tympan_blobs::collect::{Registered, census, forget, registered};
+use tympan_blobs::garbage_collection::{
+    RegisteredMember, count_blobs, list_members, unregister_member,
+};
 use tympan_blobs::{BlobId, WriteBlobs};
-use tympan_content::Date;
+use tympan_content::JcrDate;
 
-use crate::args::{Blobs, BlobsArguments};
-use crate::backend;
-use crate::blobs::cannot;
-use crate::command::{Fault, Outcome};
+use crate::args::{BlobsArgs, BlobsCommand};
+use crate::blob_sharing::storage_fault;
+use crate::command::{CommandFault, CommandOutcome};
 use crate::home::Home;
+use crate::home_chunk_store;
 use crate::say;
 
 /// Runs the command.
-pub(crate) fn run(arguments: &BlobsArguments) -> Outcome {
-    backend::choose_database(arguments.database.as_deref());
+pub(crate) fn run_blobs_command(arguments: &BlobsArgs) -> CommandOutcome {
+    home_chunk_store::set_database_url_override(arguments.database.as_deref());
     match &arguments.command {
-        Blobs::Check { home, rehash, json } => check::run(home, *rehash, *json),
-        Blobs::Gc { home, dry_run, mark_only, grace, window, json } => {
+        BlobsCommand::Check { home, rehash, json } => check::run_blob_check(home, *rehash, *json),
+        BlobsCommand::Gc { home, dry_run, mark_only, grace, window, json } => {
             let mode = match (dry_run, mark_only) {
-                (true, _) => gc::Mode::DryRun,
-                (false, true) => gc::Mode::Mark,
-                (false, false) => gc::Mode::Sweep,
+                (true, _) => gc::BlobGcMode::DryRun,
+                (false, true) => gc::BlobGcMode::Mark,
+                (false, false) => gc::BlobGcMode::Sweep,
             };
-            gc::run(home, mode, [grace, window], *json)
+            gc::run_blob_gc(home, mode, [grace, window], *json)
         }
-        Blobs::Stats { home, json } => stats(home, *json),
-        Blobs::List { home, trash, json } => list::run(home, *trash, *json),
-        Blobs::Undelete { blobs, all, home } => undelete(home, blobs, *all),
-        Blobs::Forget { repository, home } => take_out(home, repository),
-        Blobs::Promote(promotion) => promote::run(promotion),
+        BlobsCommand::Stats { home, json } => print_blob_stats(home, *json),
+        BlobsCommand::List { home, trash, json } => list::run_blob_list(home, *trash, *json),
+        BlobsCommand::Undelete { blobs, all, home } => undelete_blobs(home, blobs, *all),
+        BlobsCommand::Forget { repository, home } => unregister_repository(home, repository),
+        BlobsCommand::Promote(promotion) => promote::run_blob_promote(promotion),
     }
 }
 
 /// Counts what each place holds.
-fn stats(home: &Path, json: bool) -> Outcome {
+fn print_blob_stats(home: &Path, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let mut bodies = Vec::new();
     for (role, place) in &home.blobs.writable {
-        let found = census(&**place).map_err(|error| cannot(role, &error))?;
+        let found = count_blobs(&**place).map_err(|error| storage_fault(role, &error))?;
         if json {
             let members: Vec<Value> = found.members.iter().map(member_json).collect();
             bodies.push(json!({
                 "role": role, "place": format!("{place:?}"),
-                "blobs": found.live.blobs, "bytes": found.live.bytes,
-                "trashBlobs": found.trash.blobs, "trashBytes": found.trash.bytes,
+                "blobs": found.live.blob_count, "bytes": found.live.bytes,
+                "trashBlobs": found.trash.blob_count, "trashBytes": found.trash.bytes,
                 "repositories": members,
             }));
             continue;
         }
-        say!("{role} (`{place:?}`): {} blobs, {} bytes", found.live.blobs, found.live.bytes);
-        say!("  in the trash: {} blobs, {} bytes", found.trash.blobs, found.trash.bytes);
+        say!("{role} (`{place:?}`): {} blobs, {} bytes", found.live.blob_count, found.live.bytes);
+        say!("  in the trash: {} blobs, {} bytes", found.trash.blob_count, found.trash.bytes);
         for one in &found.members {
-            let marked = one.marked.as_ref().map_or_else(
+            let marked = one.last_marks.as_ref().map_or_else(
                 || "has never said what it needs".to_owned(),
-                |marked| format!("needed {} blobs at {}", marked.count, time(marked.begun)),
+                |marked| {
+                    format!(
+                        "needed {} blobs at {}",
+                        marked.blob_count,
+                        format_time(marked.started_at)
+                    )
+                },
             );
             say!("  {} ({}) {marked}", one.member.id, one.member.name);
         }
@@ -75,23 +83,24 @@ fn stats(home: &Path, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn member_json(one: &Registered) -> Value {
+fn member_json(one: &RegisteredMember) -> Value {
     json!({
         "id": one.member.id,
         "name": one.member.name,
-        "since": time(one.since),
-        "needs": one.marked.as_ref().map(|marked| marked.count),
-        "marked": one.marked.as_ref().map(|marked| time(marked.begun)),
+        "since": format_time(one.registered_at),
+        "needs": one.last_marks.as_ref().map(|marked| marked.blob_count),
+        "marked": one.last_marks.as_ref().map(|marked| format_time(marked.started_at)),
     })
 }
 
 /// Takes blobs back out of the trash.
-fn undelete(home: &Path, blobs: &[String], all: bool) -> Outcome {
+fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let mut wanted: Vec<BlobId> = Vec::new();
     for blob in blobs {
         let id = blob.parse();
-        wanted.push(id.map_err(|error: tympan_store::Error| Fault::usage(error.to_string()))?);
+        wanted
+            .push(id.map_err(|error: tympan_store::Error| CommandFault::usage(error.to_string()))?);
     }
     let mut count = 0;
     for (role, place) in &home.blobs.writable {
@@ -101,30 +110,33 @@ fn undelete(home: &Path, blobs: &[String], all: bool) -> Outcome {
                 chosen.push(listed.id);
                 ControlFlow::Continue(())
             });
-            listed.map_err(|error| cannot(role, &error))?;
+            listed.map_err(|error| storage_fault(role, &error))?;
         }
         for id in chosen {
-            count += u64::from(place.undelete(&id).map_err(|error| cannot(role, &error))?);
+            count += u64::from(place.undelete(&id).map_err(|error| storage_fault(role, &error))?);
         }
     }
     say!("{count} blobs are back");
     if !all && count < wanted.len() as u64 {
-        return Err(Fault::with_code("not all of them are in the trash", super::CHECK_FAILED));
+        return Err(CommandFault::with_code(
+            "not all of them are in the trash",
+            super::CHECK_FAILED_EXIT_CODE,
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Takes a repository out.
-fn take_out(home: &Path, repository: &str) -> Outcome {
+fn unregister_repository(home: &Path, repository: &str) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let mut known = Vec::new();
     let mut is_known = false;
     for (role, place) in &home.blobs.writable {
-        let failed = |error: tympan_blobs::Error| cannot(role, &error);
+        let failed = |error: tympan_blobs::Error| storage_fault(role, &error);
         // Listed first, so that a slip of the hand is told with the names that there are; damaged notes must not stop it.
-        let members = registered(&**place).unwrap_or_default();
+        let members = list_members(&**place).unwrap_or_default();
         known.extend(members.into_iter().map(|one| one.member.id));
-        if forget(&**place, repository).map_err(failed)? {
+        if unregister_member(&**place, repository).map_err(failed)? {
             say!("`{repository}` is taken out of `{role}`");
             is_known = true;
         }
@@ -132,13 +144,13 @@ fn take_out(home: &Path, repository: &str) -> Outcome {
     if is_known {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Fault::usage(format!(
+    Err(CommandFault::usage(format!(
         "no repository `{repository}` shares the blobs; there are: {}",
         known.join(", ")
     )))
 }
 
 /// Returns a time as people read it.
-fn time(at: SystemTime) -> String {
-    Date::from_system_time(at).to_string()
+fn format_time(at: SystemTime) -> String {
+    JcrDate::from_system_time(at).to_string()
 }

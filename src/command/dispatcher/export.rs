@@ -7,78 +7,85 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use tympan_dispatcher::config::{Config, Farm};
-use tympan_dispatcher::{Error, Export, Exported, Sink};
+use tympan_dispatcher::config::{DispatcherConfig, FarmConfig};
+use tympan_dispatcher::{CacheExport, Error, ExportSink, ExportSummary};
 
-use crate::command::{Fault, Outcome};
-use crate::home::chain;
+use crate::command::{CommandFault, CommandOutcome};
+use crate::home::error_chain_text;
 use crate::say;
 
 /// What is exported.
-pub(super) struct What<'a> {
+pub(super) struct CacheExportOptions<'a> {
     pub(super) farm: Option<&'a str>,
-    pub(super) has_stale: bool,
-    pub(super) is_bare: bool,
+    pub(super) includes_stale: bool,
+    pub(super) is_bodies_only: bool,
     pub(super) time: u64,
 }
 
 /// Runs the command; one of archive and folder is given.
-pub(super) fn run(
-    config: &Config,
-    what: &What<'_>,
+pub(super) fn run_cache_export(
+    config: &DispatcherConfig,
+    what: &CacheExportOptions<'_>,
     (tar, folder): (Option<&Path>, Option<&Path>),
     json: bool,
-) -> Outcome {
-    let export = Export {
-        farm: find(config, what.farm)?,
+) -> CommandOutcome {
+    let export = CacheExport {
+        farm: find_farm(config, what.farm)?,
         now: SystemTime::now(),
-        has_stale: what.has_stale,
-        is_bare: what.is_bare,
-        time: what.time,
+        includes_stale: what.includes_stale,
+        excludes_metadata: what.is_bodies_only,
+        file_time: what.time,
     };
     let is_piped = tar == Some(Path::new("-"));
     let exported = match (tar, folder) {
         (Some(_), _) if is_piped => {
             let to = BufWriter::new(std::io::stdout().lock());
-            tympan_dispatcher::export(&export, Sink::Tar(to)).map_err(|error| fault(&error))?
+            tympan_dispatcher::export_cache(&export, ExportSink::Tar(to))
+                .map_err(|error| export_fault(&error))?
         }
-        (Some(file), _) => into_file(&export, file)?,
-        (None, Some(folder)) => into_folder(&export, folder)?,
-        (None, None) => return Err(Fault::usage("say where to: --tar FILE or --folder DIR")),
+        (Some(file), _) => export_to_file(&export, file)?,
+        (None, Some(folder)) => export_to_folder(&export, folder)?,
+        (None, None) => {
+            return Err(CommandFault::usage("say where to: --tar FILE or --folder DIR"));
+        }
     };
-    tell(&exported, json, is_piped);
+    print_export(&exported, json, is_piped);
     Ok(ExitCode::SUCCESS)
 }
 
-fn find<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a Farm, Fault> {
-    let keeps = |farm: &&Farm| farm.cache.as_ref().is_some_and(|cache| cache.docroot.is_some());
+fn find_farm<'a>(
+    config: &'a DispatcherConfig,
+    name: Option<&str>,
+) -> Result<&'a FarmConfig, CommandFault> {
+    let keeps =
+        |farm: &&FarmConfig| farm.cache.as_ref().is_some_and(|cache| cache.docroot.is_some());
     let mut farms = config.farms.iter().map(|farm| &**farm);
     if let Some(name) = name {
         let found = farms.find(|farm| farm.name == name);
-        return found.ok_or_else(|| Fault::usage(format!("there is no farm `{name}`")));
+        return found.ok_or_else(|| CommandFault::usage(format!("there is no farm `{name}`")));
     }
-    let farms: Vec<&Farm> = farms.filter(keeps).collect();
+    let farms: Vec<&FarmConfig> = farms.filter(keeps).collect();
     match farms.as_slice() {
         [farm] => Ok(farm),
-        [] => Err(Fault::usage("no farm has a `/cache` with a `/docroot`")),
+        [] => Err(CommandFault::usage("no farm has a `/cache` with a `/docroot`")),
         several => {
             let names: Vec<&str> = several.iter().map(|farm| farm.name.as_str()).collect();
             let names = names.join(", ");
-            Err(Fault::usage(format!("say which farm with --farm: {names}")))
+            Err(CommandFault::usage(format!("say which farm with --farm: {names}")))
         }
     }
 }
 
 /// Writes beside the file first, so that nobody takes a part for the whole.
-fn into_file(export: &Export<'_>, file: &Path) -> Result<Exported, Fault> {
-    let part = part_of(file);
+fn export_to_file(export: &CacheExport<'_>, file: &Path) -> Result<ExportSummary, CommandFault> {
+    let part = partial_path(file);
     // Another export may write there, and a link would lead elsewhere.
-    let to = File::create_new(&part).map_err(|error| unmade(&part, &error))?;
-    let written = tympan_dispatcher::export(export, Sink::Tar(BufWriter::new(&to)))
-        .map_err(|error| fault(&error));
+    let to = File::create_new(&part).map_err(|error| create_fault(&part, &error))?;
+    let written = tympan_dispatcher::export_cache(export, ExportSink::Tar(BufWriter::new(&to)))
+        .map_err(|error| export_fault(&error));
     let placed = written.and_then(|exported| {
-        to.sync_all().map_err(|error| unwritable(&part, &error))?;
-        place(&part, file)?;
+        to.sync_all().map_err(|error| write_fault(&part, &error))?;
+        publish_partial_file(&part, file)?;
         Ok(exported)
     });
     if placed.is_err() {
@@ -87,26 +94,30 @@ fn into_file(export: &Export<'_>, file: &Path) -> Result<Exported, Fault> {
     placed
 }
 
-fn into_folder(export: &Export<'_>, folder: &Path) -> Result<Exported, Fault> {
+fn export_to_folder(
+    export: &CacheExport<'_>,
+    folder: &Path,
+) -> Result<ExportSummary, CommandFault> {
     let is_free = match std::fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     };
     if !is_free {
         let folder = folder.display();
-        return Err(Fault::usage(format!(
+        return Err(CommandFault::usage(format!(
             "`{folder}` is not empty; name a folder that is, or a new one"
         )));
     }
-    let part = part_of(folder);
+    let part = partial_path(folder);
     if let Some(parent) = part.parent() {
-        std::fs::create_dir_all(parent).map_err(|error| unwritable(parent, &error))?;
+        std::fs::create_dir_all(parent).map_err(|error| write_fault(parent, &error))?;
     }
-    std::fs::create_dir(&part).map_err(|error| unmade(&part, &error))?;
-    let sink = Sink::<Vec<u8>>::Folder(part.clone());
-    let placed = tympan_dispatcher::export(export, sink).map_err(|error| fault(&error));
+    std::fs::create_dir(&part).map_err(|error| create_fault(&part, &error))?;
+    let sink = ExportSink::<Vec<u8>>::Folder(part.clone());
+    let placed =
+        tympan_dispatcher::export_cache(export, sink).map_err(|error| export_fault(&error));
     let placed = placed.and_then(|exported| {
-        place(&part, folder)?;
+        publish_partial_file(&part, folder)?;
         Ok(exported)
     });
     if placed.is_err() {
@@ -116,45 +127,45 @@ fn into_folder(export: &Export<'_>, folder: &Path) -> Result<Exported, Fault> {
 }
 
 /// Gives what is on the disk already its name, for good.
-fn place(part: &Path, path: &Path) -> Result<(), Fault> {
+fn publish_partial_file(part: &Path, path: &Path) -> Result<(), CommandFault> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     std::fs::rename(part, path)
         .and_then(|()| File::open(parent)?.sync_all())
-        .map_err(|error| unwritable(path, &error))
+        .map_err(|error| write_fault(path, &error))
 }
 
-fn part_of(path: &Path) -> PathBuf {
+fn partial_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(path.components().as_path());
     name.push(".part");
     PathBuf::from(name)
 }
 
 /// Tells why what is written first cannot be made.
-fn unmade(part: &Path, error: &std::io::Error) -> Fault {
+fn create_fault(part: &Path, error: &std::io::Error) -> CommandFault {
     if error.kind() != std::io::ErrorKind::AlreadyExists {
-        return unwritable(part, error);
+        return write_fault(part, error);
     }
     let part = part.display();
-    Fault::usage(format!(
+    CommandFault::usage(format!(
         "`{part}` is in the way; another export writes it, or one that ended early left it: remove it then"
     ))
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::cannot_run(format!("cannot write `{}`: {error}", path.display()))
+fn write_fault(path: &Path, error: &std::io::Error) -> CommandFault {
+    CommandFault::cannot_run(format!("cannot write `{}`: {error}", path.display()))
 }
 
-fn fault(error: &Error) -> Fault {
+fn export_fault(error: &Error) -> CommandFault {
     match error {
-        Error::NoDocroot(_) => Fault::usage(chain(error)),
-        _ => Fault::cannot_run(chain(error)),
+        Error::NoDocroot(_) => CommandFault::usage(error_chain_text(error)),
+        _ => CommandFault::cannot_run(error_chain_text(error)),
     }
 }
 
 #[expect(clippy::print_stderr, reason = "standard output may hold the archive")]
-fn tell(exported: &Exported, json: bool, is_piped: bool) {
-    let Exported { files, bytes, stale, unserved, unsteady } = exported;
+fn print_export(exported: &ExportSummary, json: bool, is_piped: bool) {
+    let ExportSummary { files, bytes, stale, unserved, unsteady } = exported;
     let text = if json {
         serde_json::to_value(exported).unwrap_or_default().to_string()
     } else {

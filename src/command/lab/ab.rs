@@ -4,37 +4,41 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tympan_lab::watch_log::Logged;
-use tympan_lab::{ab, goal, honesty};
+use tympan_lab::log_watch::LogWatchResult;
+use tympan_lab::{ab, goal, result_validity};
 
-use super::logs::WatchedLogs;
-use super::send::{headers, read_bytes};
-use super::{fault, write};
-use crate::args::lab::Ab;
-use crate::command::{CHECK_FAILED, Fault, Outcome};
+use super::load_run::{parse_headers, read_bytes};
+use super::log_watch::WatchedLogs;
+use super::{lab_fault, write_text};
+use crate::args::lab::LabAbArgs;
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
 /// Prints what ab says while it runs: how far it has come at standard error, where nobody need listen.
-fn hear(word: ab::Word<'_>) {
+fn print_ab_message(word: ab::AbMessage<'_>) {
     match word {
-        ab::Word::Progress(text) => drop(writeln!(std::io::stderr(), "{text}")),
-        ab::Word::Log(text) => say!("{text}"),
+        ab::AbMessage::Progress(text) => drop(writeln!(std::io::stderr(), "{text}")),
+        ab::AbMessage::Log(text) => say!("{text}"),
     }
 }
 
 /// Returns the attributes of ab's table, if one is wanted: each of them asks for it.
-fn markup(arguments: &Ab) -> Option<ab::Markup> {
+fn table_attributes(arguments: &LabAbArgs) -> Option<ab::AbTableAttributes> {
     let given = [&arguments.table, &arguments.row, &arguments.cell];
     let is_wanted = arguments.is_markup || given.iter().any(|attributes| attributes.is_some());
     let [table, row, cell] = given.map(|attributes| attributes.clone().unwrap_or_default());
-    is_wanted.then_some(ab::Markup { table, row, cell })
+    is_wanted.then_some(ab::AbTableAttributes {
+        table_attributes: table,
+        row_attributes: row,
+        cell_attributes: cell,
+    })
 }
 
 /// Returns the load that the options ask for.
-fn load(arguments: &Ab) -> Result<ab::Ab, Fault> {
+fn ab_options(arguments: &LabAbArgs) -> Result<ab::AbOptions, CommandFault> {
     use base64::Engine as _;
     let base64 = base64::engine::general_purpose::STANDARD;
-    let mut all = headers(&arguments.headers)?;
+    let mut all = parse_headers(&arguments.headers)?;
     if !arguments.cookies.is_empty() {
         all.push(("Cookie".to_owned(), arguments.cookies.join("; ")));
     }
@@ -53,7 +57,7 @@ fn load(arguments: &Ab) -> Result<ab::Ab, Fault> {
         None => "GET",
     };
     let default = if arguments.seconds.is_some() { 50_000 } else { 1 };
-    Ok(ab::Ab {
+    Ok(ab::AbOptions {
         url: arguments.url.clone().unwrap_or_default(),
         requests: arguments.requests.unwrap_or(default),
         concurrency: arguments.concurrency,
@@ -65,96 +69,99 @@ fn load(arguments: &Ab) -> Result<ab::Ab, Fault> {
         content_type: arguments.content_type.clone(),
         headers: all,
         proxy: arguments.proxy.clone(),
-        source: arguments.source,
-        window: arguments.window,
+        source_address: arguments.source,
+        socket_buffer_size: arguments.window,
         protocol: arguments.protocol.clone(),
         ciphers: arguments.ciphers.clone(),
         certificate: arguments.certificate.clone(),
-        hides_name: arguments.hides_name,
+        hides_server_name: arguments.hides_name,
         verbosity: arguments.verbosity.unwrap_or(0),
-        quiet: arguments.quiet,
-        markup: markup(arguments),
-        strict: arguments.strict_ab,
-        any_length: arguments.any_length,
-        without_deviation: arguments.without_deviation,
-        without_percentiles: arguments.without_percentiles,
-        csv: arguments.csv.clone(),
-        gnuplot: arguments.gnuplot.clone(),
-        workers: arguments.workers,
+        is_quiet: arguments.quiet,
+        html_table: table_attributes(arguments),
+        is_strict: arguments.strict_ab,
+        allows_any_length: arguments.any_length,
+        omits_deviation: arguments.without_deviation,
+        omits_percentiles: arguments.without_percentiles,
+        csv_path: arguments.csv.clone(),
+        gnuplot_path: arguments.gnuplot.clone(),
+        worker_count: arguments.workers,
     })
 }
 
-pub(super) fn ab(arguments: &Ab) -> Outcome {
+pub(super) fn run_ab(arguments: &LabAbArgs) -> CommandOutcome {
     if arguments.is_version {
-        say!("{}", ab::Ab::default().banner().trim_end());
+        say!("{}", ab::AbOptions::default().banner().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
-    let load = load(arguments)?;
-    let logs = WatchedLogs::begin(&arguments.logs)?;
-    let (line, end) = load.opening().map_err(|error| fault(&error))?;
+    let load = ab_options(arguments)?;
+    let logs = WatchedLogs::start(&arguments.logs)?;
+    let (line, end) = load.opening_line().map_err(|error| lab_fault(&error))?;
     say!("{}", load.banner());
     // A run that tells meanwhile how far it has come, or what comes back, begins with its line; else that is told whole.
     let is_told_before = end.is_empty() || load.verbosity >= 2;
     if is_told_before {
         say!("{line}");
     }
-    let run = load.run_heard(Arc::new(hear)).map_err(|error| fault(&error))?;
-    let logged = logs.end();
+    let run =
+        load.run_with_listener(Arc::new(print_ab_message)).map_err(|error| lab_fault(&error))?;
+    let logged = logs.log_results();
     match is_told_before {
         true => say!("{}\n", end.trim_start_matches("...")),
         false => say!("{line}{end}\n"),
     }
-    say!("\n{}", run.figures().trim_end());
+    say!("\n{}", run.to_report().trim_end());
     if let Some(path) = &arguments.csv {
-        write(path, &run.csv())?;
+        write_text(path, &run.to_csv())?;
     }
     if let Some(path) = &arguments.gnuplot {
-        write(path, &run.gnuplot())?;
+        write_text(path, &run.to_gnuplot())?;
     }
     // A table in HTML is to stay one.
-    if load.markup.is_none() {
-        tell_more(&run, arguments);
+    if load.html_table.is_none() {
+        print_ab_details(&run, arguments);
     }
-    for line in logged.iter().flat_map(Logged::told) {
+    for line in logged.iter().flat_map(LogWatchResult::describe_lines) {
         say!("{line}");
     }
-    conclude(&run, &logged)
+    conclude_ab(&run, &logged)
 }
 
 /// Tells what ab's text has no line for.
-fn tell_more(run: &ab::AbRun, arguments: &Ab) {
-    if run.varying_lengths() > 0 && !arguments.strict_ab {
+fn print_ab_details(run: &ab::AbRun, arguments: &LabAbArgs) {
+    if run.length_mismatch_count() > 0 && !arguments.strict_ab {
         say!(
             "\nLength varies: {} answers; ab would call them failed (--strict-ab)",
-            run.varying_lengths()
+            run.length_mismatch_count()
         );
     }
-    let response = run.results.total().response;
+    let response = run.results.total_stats().response_times;
     say!(
         "\nWith three digits: p50 {}, p95 {}, p99 {}, p99.9 {}, max {}",
-        goal::show(response.quantile(0.5)),
-        goal::show(response.quantile(0.95)),
-        goal::show(response.quantile(0.99)),
-        goal::show(response.quantile(0.999)),
-        goal::show(response.max())
+        goal::format_response_time(response.quantile(0.5)),
+        goal::format_response_time(response.quantile(0.95)),
+        goal::format_response_time(response.quantile(0.99)),
+        goal::format_response_time(response.quantile(0.999)),
+        goal::format_response_time(response.max())
     );
     let generator = &run.results.generator;
     say!(
         "Generator: {:.0} % of its processors, lag p99 {}",
         generator.cpu_share(run.results.elapsed) * 100.0,
-        goal::show(generator.lag.quantile(0.99))
+        goal::format_response_time(generator.lag.quantile(0.99))
     );
 }
 
-fn conclude(run: &ab::AbRun, logged: &[Logged]) -> Outcome {
-    let is_unread = logged.iter().any(|log| log.unread.is_some());
-    match honesty::warning(&run.results) {
+fn conclude_ab(run: &ab::AbRun, logged: &[LogWatchResult]) -> CommandOutcome {
+    let is_unread = logged.iter().any(|log| log.read_failure.is_some());
+    match result_validity::validity_warning(&run.results) {
         Some(warning) => {
             say!("{warning}");
             Ok(ExitCode::from(3))
         }
         None if run.is_unreachable() || is_unread => Ok(ExitCode::from(3)),
-        None if logged.iter().any(|log| log.errors.count > 0) => Ok(ExitCode::from(CHECK_FAILED)),
+        None if logged.iter().any(|log| log.errors.error_count > 0) => {
+            Ok(ExitCode::from(CHECK_FAILED_EXIT_CODE))
+        }
         None => Ok(ExitCode::SUCCESS),
     }
 }

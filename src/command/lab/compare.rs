@@ -5,107 +5,119 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tympan_lab::compare::{Basis, Better, Comparison, Verdict, compare as compare_series};
-use tympan_lab::paired::{self, Turns};
-use tympan_lab::program::Program;
+use tympan_lab::metric_comparison::{
+    BetterDirection, ComparisonVerdict, DifferenceBasis, MetricComparison, compare_series,
+};
+use tympan_lab::paired_run::{self, PairedRunOptions};
+use tympan_lab::program::MeasuredProgram;
 
-use super::{fault, read_text, tune};
-use crate::args::lab_proof::Compare;
-use crate::command::{CHECK_FAILED, Fault, Outcome};
+use super::{lab_fault, read_text, tune};
+use crate::args::lab_analysis::LabCompareArgs;
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
-pub(super) fn compare(arguments: &Compare) -> Outcome {
+pub(super) fn run_compare(arguments: &LabCompareArgs) -> CommandOutcome {
     let rows = match arguments.runs {
-        Some(runs) => of_programs(arguments, runs)?,
-        None if is_report(&arguments.before) && is_report(&arguments.after) => {
-            let read =
-                |text: &str| paired::read_reports(Path::new(text)).map_err(|error| fault(&error));
+        Some(runs) => compare_programs(arguments, runs)?,
+        None if is_report_json(&arguments.before) && is_report_json(&arguments.after) => {
+            let read = |text: &str| {
+                paired_run::read_reports(Path::new(text)).map_err(|error| lab_fault(&error))
+            };
             let (before, after) = (read(&arguments.before)?, read(&arguments.after)?);
-            paired::compare_reports(&before, &after, arguments.trim)
+            paired_run::compare_reports(&before, &after, arguments.trim)
         }
-        None => of_numbers(arguments)?,
+        None => compare_numbers(arguments)?,
     };
     if arguments.json {
-        say!("{}", json!({ "metrics": rows.iter().map(row_json).collect::<Vec<_>>() }));
+        say!("{}", json!({ "metrics": rows.iter().map(comparison_json).collect::<Vec<_>>() }));
     } else {
         let is_colored = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        rows.iter().for_each(|row| say!("{}", line(row, is_colored)));
+        rows.iter().for_each(|row| say!("{}", comparison_line(row, is_colored)));
     }
-    let is_any = |verdict: Verdict| rows.iter().any(|row| row.verdict() == verdict);
+    let is_any = |verdict: ComparisonVerdict| rows.iter().any(|row| row.verdict() == verdict);
     Ok(match arguments.fail_if_worse {
-        true if is_any(Verdict::Worse) => ExitCode::from(CHECK_FAILED),
-        true if is_any(Verdict::TooFew) => ExitCode::from(3),
+        true if is_any(ComparisonVerdict::Worse) => ExitCode::from(CHECK_FAILED_EXIT_CODE),
+        true if is_any(ComparisonVerdict::TooFewRuns) => ExitCode::from(3),
         _ => ExitCode::SUCCESS,
     })
 }
 
 /// Returns a comparison as a line; green and red tell the direction of goodness to those who see colors.
-fn line(row: &Comparison, is_colored: bool) -> String {
-    match (is_colored, row.is_good()) {
+fn comparison_line(row: &MetricComparison, is_colored: bool) -> String {
+    match (is_colored, row.is_improvement()) {
         (false, _) => row.to_string(),
         (true, true) => format!("\x1b[32m{row}\x1b[0m"),
         (true, false) => format!("\x1b[31m{row}\x1b[0m"),
     }
 }
 
-fn better(arguments: &Compare) -> Better {
-    if arguments.less_is_better { Better::Less } else { Better::More }
+fn better_direction(arguments: &LabCompareArgs) -> BetterDirection {
+    if arguments.less_is_better { BetterDirection::Lower } else { BetterDirection::Higher }
 }
 
-fn row_json(row: &Comparison) -> serde_json::Value {
+fn comparison_json(row: &MetricComparison) -> serde_json::Value {
     json!({
         "metric": row.metric,
-        "before": row.before,
-        "after": row.after,
+        "before": row.mean_before,
+        "after": row.mean_after,
         "difference": row.difference,
-        "share": row.share,
-        "interval": [row.interval.0, row.interval.1],
-        "interval_of": match row.basis {
-            Basis::Share => "share",
-            Basis::Difference => "difference",
+        "share": row.difference_share,
+        "interval": [row.confidence_interval.0, row.confidence_interval.1],
+        "interval_of": match row.interval_basis {
+            DifferenceBasis::ShareOfMedian => "share",
+            DifferenceBasis::AbsoluteDifference => "difference",
         },
-        "chance": row.chance,
+        "chance": row.p_value,
         "verdict": match row.verdict() {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::Noise => "noise",
-            Verdict::TooFew => "too few runs",
+            ComparisonVerdict::Better => "better",
+            ComparisonVerdict::Worse => "worse",
+            ComparisonVerdict::NoDifference => "noise",
+            ComparisonVerdict::TooFewRuns => "too few runs",
         },
     })
 }
 
-fn is_report(text: &str) -> bool {
+fn is_report_json(text: &str) -> bool {
     let path = Path::new(text);
     path.is_dir() || path.extension().is_some_and(|extension| extension == "json")
 }
 
-fn of_programs(arguments: &Compare, runs: usize) -> Result<Vec<Comparison>, Fault> {
+fn compare_programs(
+    arguments: &LabCompareArgs,
+    runs: usize,
+) -> Result<Vec<MetricComparison>, CommandFault> {
     if runs == 0 {
-        return Err(Fault::usage("--runs is at least 1"));
+        return Err(CommandFault::usage("--runs is at least 1"));
     }
-    let metric = tune::metric(arguments.metric.as_deref())?;
-    let program = |line: &str| Program {
+    let metric = tune::parse_metric(arguments.metric.as_deref())?;
+    let program = |line: &str| MeasuredProgram {
         words: ["sh", "-c", line].map(str::to_owned).to_vec(),
         metric: metric.clone(),
     };
-    let turns = Turns { runs, warm_ups: arguments.warm_ups, seed: arguments.seed };
+    let turns = PairedRunOptions {
+        runs_per_program: runs,
+        warm_up_runs: arguments.warm_ups,
+        seed: arguments.seed,
+    };
     let (one, two) = (program(&arguments.before), program(&arguments.after));
-    let paired = paired::measure(&one, &two, turns).map_err(|error| fault(&error))?;
+    let paired = paired_run::measure_pairs(&one, &two, turns).map_err(|error| lab_fault(&error))?;
     if !arguments.json {
-        for (name, series) in [("before", &paired.before), ("after ", &paired.after)] {
+        for (name, series) in
+            [("before", &paired_run.measures_before), ("after ", &paired_run.measures_after)]
+        {
             for run in series {
                 let metric = run.metric.map(|metric| format!("  {metric}")).unwrap_or_default();
                 say!("{name}  {:.4} s{metric}", run.elapsed.as_secs_f64());
             }
         }
     }
-    Ok(paired.compare(arguments.trim, better(arguments)))
+    Ok(paired_run.compare_metrics(arguments.trim, better_direction(arguments)))
 }
 
-fn of_numbers(arguments: &Compare) -> Result<Vec<Comparison>, Fault> {
-    let (names, before) = columns(Path::new(&arguments.before))?;
-    let (_, after) = columns(Path::new(&arguments.after))?;
-    let better = better(arguments);
+fn compare_numbers(arguments: &LabCompareArgs) -> Result<Vec<MetricComparison>, CommandFault> {
+    let (names, before) = read_number_columns(Path::new(&arguments.before))?;
+    let (_, after) = read_number_columns(Path::new(&arguments.after))?;
+    let better = better_direction(arguments);
     Ok(before
         .iter()
         .zip(&after)
@@ -119,7 +131,7 @@ fn of_numbers(arguments: &Compare) -> Result<Vec<Comparison>, Fault> {
 }
 
 /// Reads numbers: one run per line, columns parted by spaces, commas, tabs or `|`; a line with a word is a heading.
-fn columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), Fault> {
+fn read_number_columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), CommandFault> {
     let mut names = Vec::new();
     let mut columns: Vec<Vec<f64>> = Vec::new();
     for line in read_text(path)?.lines() {
@@ -138,7 +150,7 @@ fn columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), Fault> {
         }
     }
     if columns.is_empty() {
-        return Err(Fault::usage(format!("`{}` holds no numbers", path.display())));
+        return Err(CommandFault::usage(format!("`{}` holds no numbers", path.display())));
     }
     Ok((names, columns))
 }
@@ -149,12 +161,14 @@ mod tests {
 
     #[test]
     fn what_is_better_is_green_and_the_words_say_it_too() {
-        let row = |after: f64| compare_series("ms", &[10.0; 8], &[after; 8], 0, Better::Less);
+        let row =
+            |after: f64| compare_series("ms", &[10.0; 8], &[after; 8], 0, BetterDirection::Lower);
         let (faster, slower) = (row(5.0), row(20.0));
-        assert_eq!(line(&faster, true), format!("\x1b[32m{faster}\x1b[0m"));
-        assert_eq!(line(&slower, true), format!("\x1b[31m{slower}\x1b[0m"));
+        assert_eq!(comparison_line(&faster, true), format!("\x1b[32m{faster}\x1b[0m"));
+        assert_eq!(comparison_line(&slower, true), format!("\x1b[31m{slower}\x1b[0m"));
         assert!(
-            line(&faster, false).ends_with("better") && line(&slower, false).ends_with("worse")
+            comparison_line(&faster, false).ends_with("better")
+                && comparison_line(&slower, false).ends_with("worse")
         );
     }
 }

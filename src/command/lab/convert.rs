@@ -1,26 +1,29 @@
-//! The commands that write plans in another form: `convert` and `export`.
+//! The commands that write plans in another form: `convert_plan` and `export_plan`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tympan_lab::plan::{Plan, Run};
+use tympan_lab::plan::{RunOptions, TestPlan};
 
-use super::send::properties;
-use super::{fault, write};
-use crate::args::lab_proof::{Convert, Export};
-use crate::command::{Fault, Outcome};
+use super::load_run::parse_properties;
+use super::{lab_fault, write_text};
+use crate::args::lab_analysis::{LabConvertArgs, LabExportArgs};
+use crate::command::{CommandFault, CommandOutcome};
 use crate::say;
 
-pub(super) fn convert(arguments: &Convert) -> Outcome {
-    let plan = Plan::load(&arguments.plan).map_err(|error| fault(&error))?;
-    let run = Run { properties: properties(&arguments.properties)?, ..Run::default() };
-    let text = plan.to_toml(&run).map_err(|error| fault(&error))?;
-    let out = place(&arguments.plan, arguments.out.as_deref(), ("toml", arguments.force))?;
+pub(super) fn convert_plan(arguments: &LabConvertArgs) -> CommandOutcome {
+    let plan = TestPlan::load(&arguments.plan).map_err(|error| lab_fault(&error))?;
+    let run = RunOptions {
+        properties: parse_properties(&arguments.properties)?,
+        ..RunOptions::default()
+    };
+    let text = plan.to_toml(&run).map_err(|error| lab_fault(&error))?;
+    let out = output_path(&arguments.plan, arguments.out.as_deref(), ("toml", arguments.force))?;
     // Data files are looked for beside a plan; what does not read there is told, and nothing is written.
     let folder = out.parent().map(Path::to_owned).unwrap_or_default();
-    Plan::parse(text.as_bytes(), &out.display().to_string(), folder)
-        .map_err(|error| fault(&error))?;
-    write(&out, &text)?;
+    TestPlan::parse(text.as_bytes(), &out.display().to_string(), folder)
+        .map_err(|error| lab_fault(&error))?;
+    write_text(&out, &text)?;
     for remark in text.lines().map_while(|line| line.strip_prefix("# ")) {
         say!("{remark}");
     }
@@ -28,21 +31,21 @@ pub(super) fn convert(arguments: &Convert) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn export(arguments: &Export) -> Outcome {
-    let plan = Plan::load(&arguments.jmx).map_err(|error| fault(&error))?;
-    let out = place(&arguments.jmx, arguments.out.as_deref(), ("jmx", arguments.force))?;
+pub(super) fn export_plan(arguments: &LabExportArgs) -> CommandOutcome {
+    let plan = TestPlan::load(&arguments.jmx).map_err(|error| lab_fault(&error))?;
+    let out = output_path(&arguments.jmx, arguments.out.as_deref(), ("jmx", arguments.force))?;
     let stem = out
         .file_stem()
         .map_or_else(|| "plan".to_owned(), |stem| stem.to_string_lossy().into_owned());
     let order = format!("{stem}-order.csv");
-    let exported = plan.to_jmx(&order).map_err(|error| fault(&error))?;
+    let exported = plan.to_jmx(&order).map_err(|error| lab_fault(&error))?;
     let order = out.with_file_name(order);
-    if exported.order.is_some() {
+    if exported.scenario_order.is_some() {
         refuse_existing(&order, arguments.force)?;
     }
-    write(&out, &exported.jmx)?;
-    if let Some(rows) = &exported.order {
-        write(&order, rows)?;
+    write_text(&out, &exported.jmx)?;
+    if let Some(rows) = &exported.scenario_order {
+        write_text(&order, rows)?;
         say!("{}", order.display());
     }
     for remark in &exported.remarks {
@@ -56,19 +59,22 @@ pub(super) fn export(arguments: &Export) -> Outcome {
 }
 
 /// Returns where the other form goes, which must be free unless it is to be replaced.
-fn place(
+fn output_path(
     plan: &Path,
     out: Option<&Path>,
     (extension, force): (&str, bool),
-) -> Result<PathBuf, Fault> {
+) -> Result<PathBuf, CommandFault> {
     let out = out.map_or_else(|| plan.with_extension(extension), Path::to_owned);
     refuse_existing(&out, force)?;
     Ok(out)
 }
 
-fn refuse_existing(path: &Path, force: bool) -> Result<(), Fault> {
+fn refuse_existing(path: &Path, force: bool) -> Result<(), CommandFault> {
     if path.exists() && !force {
-        return Err(Fault::usage(format!("`{}` exists; --force replaces it", path.display())));
+        return Err(CommandFault::usage(format!(
+            "`{}` exists; --force replaces it",
+            path.display()
+        )));
     }
     Ok(())
 }

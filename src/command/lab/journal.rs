@@ -1,4 +1,4 @@
-//! `journal`: adds steps by running this program itself, and shows them.
+//! `run_journal_command`: adds steps by running this program itself, and shows them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -8,33 +8,36 @@ use std::process::{Command, ExitCode};
 use clap::Parser;
 use serde_json::{Value, json};
 use tympan_lab::ab;
-use tympan_lab::journal::{self, Figures, Step};
-use tympan_lab::redact;
+use tympan_lab::journal::{self, JournalStep, RunFigures};
+use tympan_lab::redaction;
 
-use super::send::plan_run;
-use super::{fault, read_text, write};
-use crate::args::lab::{Ab, Get, Lab, Run};
-use crate::args::lab_fleet::{Agents, Data};
-use crate::args::lab_proof::{Journal, JournalAdd, JournalShow, JournalVerb, Proof, Replay};
-use crate::command::{Fault, Outcome};
-use crate::open_program::OPEN_PROGRAM;
+use super::load_run::plan_run_from_args;
+use super::{lab_fault, read_text, write_text};
+use crate::args::lab::{LabAbArgs, LabCommand, LabGetArgs, LabRunArgs};
+use crate::args::lab_analysis::{
+    JournalAddArgs, JournalShowArgs, LabAnalysisCommand, LabJournalArgs, LabJournalCommand,
+    LabReplayArgs,
+};
+use crate::args::lab_fleet::{AgentDataDivision, LabAgentsArgs};
+use crate::command::{CommandFault, CommandOutcome};
+use crate::program_file::PROGRAM_FILE;
 use crate::say;
 
-pub(super) fn journal(arguments: &Journal) -> Outcome {
+pub(super) fn run_journal_command(arguments: &LabJournalArgs) -> CommandOutcome {
     match (&arguments.verb, &arguments.file) {
-        (Some(JournalVerb::Add(add)), _) => self::add(add),
-        (Some(JournalVerb::Show(show)), _) => self::show(show),
-        (None, Some(file)) => diary(file),
+        (Some(LabJournalCommand::Add(add)), _) => self::add_journal_step(add),
+        (Some(LabJournalCommand::Show(show)), _) => self::show_journal(show),
+        (None, Some(file)) => print_ab_diary(file),
         (None, None) => {
-            Err(Fault::usage("`journal` takes `add`, `show`, or a file with texts of ab"))
+            Err(CommandFault::usage("`journal` takes `add`, `show`, or a file with texts of ab"))
         }
     }
 }
 
-fn diary(file: &Path) -> Outcome {
-    let runs = ab::parse_all(&read_text(file)?);
+fn print_ab_diary(file: &Path) -> CommandOutcome {
+    let runs = ab::parse_ab_reports(&read_text(file)?);
     if runs.is_empty() {
-        return Err(Fault::usage(format!("`{}` holds no text of ab", file.display())));
+        return Err(CommandFault::usage(format!("`{}` holds no text of ab", file.display())));
     }
     for (number, run) in runs.iter().enumerate() {
         let before = number.checked_sub(1).and_then(|before| runs.get(before));
@@ -44,7 +47,7 @@ fn diary(file: &Path) -> Outcome {
         say!(
             "{:>3} {:>10.2}/s  p50 {:>8} p98 {:>8} max {:>8}  {factor}",
             number + 1,
-            run.rate,
+            run.requests_per_second,
             time(50),
             time(98),
             time(100)
@@ -56,70 +59,74 @@ fn diary(file: &Path) -> Outcome {
 /// The words of a step, read as this program reads them.
 #[derive(Debug, Parser)]
 #[command(name = "lab", no_binary_name = true)]
-struct Words {
+struct StepArgs {
     #[command(subcommand)]
-    lab: Lab,
+    lab: LabCommand,
 }
 
-fn add(arguments: &JournalAdd) -> Outcome {
+fn add_journal_step(arguments: &JournalAddArgs) -> CommandOutcome {
     let words: Vec<&str> = arguments.command.iter().map(String::as_str).collect();
     let words = match words.as_slice() {
         ["tympan", "lab", rest @ ..] | ["lab", rest @ ..] => rest,
         all => all,
     };
-    let parsed = Words::try_parse_from(words).map_err(|error| Fault::usage(error.to_string()))?;
-    let asked = asked(&parsed.lab)?;
-    let is_ab = matches!(parsed.lab, Lab::Ab(_));
+    let parsed =
+        StepArgs::try_parse_from(words).map_err(|error| CommandFault::usage(error.to_string()))?;
+    let asked = load_command_settings(&parsed.lab)?;
+    let is_ab = matches!(parsed.lab, LabCommand::Ab(_));
     let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     if !is_ab && !words.iter().any(|word| word == "--json") {
         words.push("--json".to_owned());
     }
-    let (output, code) = run_self(&words)?;
+    let (output, code) = run_own_program(&words)?;
     if !matches!(code, 0 | 1) {
         // What was not measured is no step.
         let report: Option<Value> = serde_json::from_str(output.trim()).ok();
         match report.filter(|_| !arguments.book.json) {
-            Some(report) => say!("nothing was measured, so no step is added: {}", why(&report)),
+            Some(report) => say!(
+                "nothing was measured, so no step is added: {}",
+                invalid_measurement_reason(&report)
+            ),
             None => say!("{}", output.trim_end()),
         }
         return Ok(ExitCode::from(code));
     }
     let mut report: Option<Value> = serde_json::from_str(output.trim()).ok();
     if let Some(report) = &mut report {
-        redact::value(report);
+        redaction::redact_json(report);
     }
     let figures = match &report {
-        Some(report) => Figures::of_report(report),
-        None => ab::parse(&output).map(|run| Figures::of_ab(&run)),
+        Some(report) => RunFigures::from_report(report),
+        None => ab::parse_ab_report(&output).map(|run| RunFigures::from_ab_report(&run)),
     };
     let Some(figures) = figures else {
-        return Err(Fault::cannot_run(format!("`{}` printed no figures", words.join(" "))));
+        return Err(CommandFault::cannot_run(format!("`{}` printed no figures", words.join(" "))));
     };
-    let mut step = Step {
+    let mut step = JournalStep {
         what: arguments.what.clone(),
         at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        command: redact::words(&arguments.command),
+        command: redaction::redact_command_line(&arguments.command),
         asked,
         figures,
     };
-    step.note_length();
-    journal::add(&arguments.book.journal, &step).map_err(|error| fault(&error))?;
-    let steps = journal::read(&arguments.book.journal).map_err(|error| fault(&error))?;
+    step.record_response_length();
+    journal::append_step(&arguments.book.journal, &step).map_err(|error| lab_fault(&error))?;
+    let steps = journal::read_steps(&arguments.book.journal).map_err(|error| lab_fault(&error))?;
     if let Some(report) = report {
-        keep_report(&arguments.book.journal, steps.len(), &report)?;
+        store_step_report(&arguments.book.journal, steps.len(), &report)?;
     }
-    let rows = journal::rows(&steps);
+    let rows = journal::compare_steps(&steps);
     let last = rows.get(rows.len().saturating_sub(1)..).unwrap_or_default();
     if arguments.book.json {
         say!("{}", json!({ "steps": last }));
     } else {
-        say!("{}", journal::table(last));
+        say!("{}", journal::format_journal_table(last));
     }
     Ok(ExitCode::from(code))
 }
 
 /// Returns why a report is no measurement.
-fn why(report: &Value) -> String {
+fn invalid_measurement_reason(report: &Value) -> String {
     let texts = |name: &str| -> Vec<String> {
         let all = report.get(name).and_then(Value::as_array).into_iter().flatten();
         all.filter_map(|text| text.as_str().map(str::to_owned)).collect()
@@ -132,18 +139,19 @@ fn why(report: &Value) -> String {
 }
 
 /// Keeps a step's whole report in the folder beside the journal, for `lab compare`.
-fn keep_report(journal: &Path, number: usize, report: &Value) -> Result<(), Fault> {
+fn store_step_report(journal: &Path, number: usize, report: &Value) -> Result<(), CommandFault> {
     let folder = journal.with_extension("runs");
     std::fs::create_dir_all(&folder).map_err(|error| {
-        Fault::cannot_run(format!("cannot make `{}`: {error}", folder.display()))
+        CommandFault::cannot_run(format!("cannot make `{}`: {error}", folder.display()))
     })?;
-    write(&folder.join(format!("step-{number:03}.json")), &report.to_string())
+    write_text(&folder.join(format!("step-{number:03}.json")), &report.to_string())
 }
 
 /// Runs this program with words of its own; returns what it printed and its exit code.
-fn run_self(words: &[String]) -> Result<(String, u8), Fault> {
-    let lost = |error: std::io::Error| Fault::cannot_run(format!("cannot run the step: {error}"));
-    let output = Command::new(OPEN_PROGRAM)
+fn run_own_program(words: &[String]) -> Result<(String, u8), CommandFault> {
+    let lost =
+        |error: std::io::Error| CommandFault::cannot_run(format!("cannot run the step: {error}"));
+    let output = Command::new(PROGRAM_FILE)
         .arg("lab")
         .args(words)
         .stdin(std::process::Stdio::null())
@@ -156,140 +164,148 @@ fn run_self(words: &[String]) -> Result<(String, u8), Fault> {
 
 /// What a command asks for, by name.
 #[derive(Debug, Default)]
-struct Asked(BTreeMap<String, String>);
+struct LoadCommandSettings(BTreeMap<String, String>);
 
-impl Asked {
-    fn note(&mut self, name: &str, value: impl Display) {
+impl LoadCommandSettings {
+    fn add(&mut self, name: &str, value: impl Display) {
         self.0.insert(name.to_owned(), value.to_string());
     }
 
-    fn note_if<T: Display>(&mut self, name: &str, value: Option<&T>) {
+    fn add_optional<T: Display>(&mut self, name: &str, value: Option<&T>) {
         match value {
-            Some(value) => self.note(name, value),
-            None => self.note(name, "-"),
+            Some(value) => self.add(name, value),
+            None => self.add(name, "-"),
         }
     }
 
     /// Agents share a load, and make another one if each has all rows.
-    fn note_agents(&mut self, agents: &Agents) {
+    fn add_agents(&mut self, agents: &LabAgentsArgs) {
         let count = agents.agents.as_deref().map(|text| match text.parse::<usize>() {
             Ok(count) => count,
             Err(_) => text.split(',').count(),
         });
-        self.note_if("agents", count.as_ref());
-        self.note("rows", if agents.data == Data::Copy { "copy" } else { "share" });
+        self.add_optional("agents", count.as_ref());
+        self.add("rows", if agents.data == AgentDataDivision::Copy { "copy" } else { "share" });
     }
 
-    fn note_headers(&mut self, headers: &[String]) {
-        self.note("headers", sorted(headers.iter().map(|header| redact::header(header))));
+    fn add_headers(&mut self, headers: &[String]) {
+        self.add(
+            "headers",
+            sort_and_join(headers.iter().map(|header| redaction::redact_header(header))),
+        );
     }
 
-    fn get(&mut self, get: &Get) -> Result<(), Fault> {
-        self.note("command", "get");
-        self.note("urls", redact::text(&super::pages::addresses(&get.urls)?.join(" ")));
-        self.note("method", get.method());
-        self.note_if("body", get.body.as_deref().map(digest).transpose()?.as_ref());
-        self.note("concurrency", get.users);
-        self.note_if("count", get.requests.as_ref());
-        self.note_if("time", get.duration.as_ref());
-        self.note_if("rate", get.rate.as_ref());
+    fn add_get(&mut self, get: &LabGetArgs) -> Result<(), CommandFault> {
+        self.add("command", "get");
+        self.add(
+            "urls",
+            redaction::redact_text(&super::page_latency::read_addresses(&get.urls)?.join(" ")),
+        );
+        self.add("method", get.http_method());
+        self.add_optional("body", get.body.as_deref().map(file_digest).transpose()?.as_ref());
+        self.add("concurrency", get.users);
+        self.add_optional("count", get.requests.as_ref());
+        self.add_optional("time", get.duration.as_ref());
+        self.add_optional("rate", get.rate.as_ref());
         if get.rate.is_some() {
-            self.note("arrivals", format!("{:?}, at most {}", get.arrivals, get.max_users));
+            self.add("arrivals", format!("{:?}, at most {}", get.arrivals, get.max_users));
         }
-        self.note_if("pause", get.think.as_ref());
-        self.note("keep-alive", !get.no_keep_alive);
-        self.note("redirects", get.follow);
+        self.add_optional("pause", get.think.as_ref());
+        self.add("keep-alive", !get.no_keep_alive);
+        self.add("redirects", get.follow);
         if get.no_tls_resume {
-            self.note("sessions", "full handshakes");
+            self.add("sessions", "full handshakes");
         }
         if get.http2 {
-            self.note("protocol", "HTTP/2");
+            self.add("protocol", "HTTP/2");
         }
-        self.note_headers(&get.headers);
-        self.note_agents(&get.agents);
+        self.add_headers(&get.headers);
+        self.add_agents(&get.agents);
         Ok(())
     }
 
-    fn ab(&mut self, ab: &Ab) -> Result<(), Fault> {
-        self.note("command", "ab");
-        self.note("urls", redact::text(ab.url.as_deref().unwrap_or_default()));
+    fn add_ab(&mut self, ab: &LabAbArgs) -> Result<(), CommandFault> {
+        self.add("command", "ab");
+        self.add("urls", redaction::redact_text(ab.url.as_deref().unwrap_or_default()));
         let is_head = if ab.head { "HEAD" } else { "-" };
-        self.note("method", ab.method.as_deref().unwrap_or(is_head));
+        self.add("method", ab.method.as_deref().unwrap_or(is_head));
         let body = ab.post.as_deref().or(ab.put.as_deref());
-        self.note_if("body", body.map(digest).transpose()?.as_ref());
-        self.note("concurrency", ab.concurrency);
-        self.note_if("count", ab.requests.as_ref());
-        self.note_if("time", ab.seconds.as_ref());
-        self.note("keep-alive", ab.keep_alive);
-        self.note_if("proxy", ab.proxy.as_deref().map(redact::text).as_ref());
+        self.add_optional("body", body.map(file_digest).transpose()?.as_ref());
+        self.add("concurrency", ab.concurrency);
+        self.add_optional("count", ab.requests.as_ref());
+        self.add_optional("time", ab.seconds.as_ref());
+        self.add("keep-alive", ab.keep_alive);
+        self.add_optional("proxy", ab.proxy.as_deref().map(redaction::redact_text).as_ref());
         if let Some(source) = &ab.source {
-            self.note("source", source);
+            self.add("source", source);
         }
-        self.note_headers(&ab.headers);
+        self.add_headers(&ab.headers);
         let name = |cookie: &String| cookie.split('=').next().unwrap_or_default().to_owned();
-        self.note("cookies", sorted(ab.cookies.iter().map(name)));
-        self.note("login", ab.login.is_some());
+        self.add("cookies", sort_and_join(ab.cookies.iter().map(name)));
+        self.add("login", ab.login.is_some());
         Ok(())
     }
 
-    fn run(&mut self, run: &Run) -> Result<(), Fault> {
-        self.note("command", "run");
-        self.note("plan", digest(&run.plan)?);
+    fn add_run(&mut self, run: &LabRunArgs) -> Result<(), CommandFault> {
+        self.add("command", "run");
+        self.add("plan", file_digest(&run.plan)?);
         let left_out = &run.allowed.allow_ignore;
-        let plan = super::send::load(&run.plan, left_out)?;
-        let files = plan.files(&plan_run(run)?).map_err(|error| fault(&error))?;
+        let plan = super::load_run::load_plan(&run.plan, left_out)?;
+        let files =
+            plan.file_paths(&plan_run_from_args(run)?).map_err(|error| lab_fault(&error))?;
         for (name, path) in files {
-            self.note(&format!("file {name}"), digest(&path)?);
+            self.add(&format!("file {name}"), file_digest(&path)?);
         }
-        self.note_if("target", run.target.as_deref().map(redact::text).as_ref());
-        self.note_if("rate", run.rate.as_ref());
-        self.note_if("users", run.users.as_ref());
+        self.add_optional("target", run.target.as_deref().map(redaction::redact_text).as_ref());
+        self.add_optional("rate", run.rate.as_ref());
+        self.add_optional("users", run.users.as_ref());
         if run.rate.is_some() || run.users.is_some() {
-            self.note("time", run.lasts.as_deref().unwrap_or("1m"));
+            self.add("time", run.lasts.as_deref().unwrap_or("1m"));
         }
-        self.note_if("seed", run.seed.as_ref());
+        self.add_optional("seed", run.seed.as_ref());
         if !left_out.is_empty() {
-            self.note("left out", sorted(left_out.iter().cloned()));
+            self.add("left out", sort_and_join(left_out.iter().cloned()));
         }
-        let properties = run.properties.iter().map(|property| redact::property(property));
-        self.note("properties", sorted(properties));
-        self.note_agents(&run.agents);
+        let properties = run.properties.iter().map(|property| redaction::redact_property(property));
+        self.add("properties", sort_and_join(properties));
+        self.add_agents(&run.agents);
         Ok(())
     }
 
-    fn replay(&mut self, replay: &Replay) -> Result<(), Fault> {
-        self.note("command", "replay");
-        self.note("log", digest(&replay.log)?);
-        self.note("target", redact::text(&replay.target));
-        self.note("speed", &replay.speed);
-        self.note("methods", if replay.all_methods { "all" } else { "reading" });
-        self.note_headers(&replay.headers);
+    fn add_replay(&mut self, replay: &LabReplayArgs) -> Result<(), CommandFault> {
+        self.add("command", "replay");
+        self.add("log", file_digest(&replay.log)?);
+        self.add("target", redaction::redact_text(&replay.target));
+        self.add("speed", &replay.speed);
+        self.add("methods", if replay.all_methods { "all" } else { "reading" });
+        self.add_headers(&replay.headers);
         Ok(())
     }
 }
 
 /// Returns what a command asks for: two runs may be compared only where all of it is the same.
-fn asked(lab: &Lab) -> Result<BTreeMap<String, String>, Fault> {
-    let mut asked = Asked::default();
+fn load_command_settings(lab: &LabCommand) -> Result<BTreeMap<String, String>, CommandFault> {
+    let mut asked = LoadCommandSettings::default();
     match lab {
-        Lab::Get(get) => asked.get(get)?,
-        Lab::Ab(ab) => asked.ab(ab)?,
-        Lab::Run(run) => asked.run(run)?,
-        Lab::Proof(Proof::Replay(replay)) => asked.replay(replay)?,
+        LabCommand::Get(get) => asked.add_get(get)?,
+        LabCommand::Ab(ab) => asked.add_ab(ab)?,
+        LabCommand::Run(run) => asked.add_run(run)?,
+        LabCommand::Proof(LabAnalysisCommand::Replay(replay)) => asked.add_replay(replay)?,
         _ => {
-            return Err(Fault::usage(
+            return Err(CommandFault::usage(
                 "a step is measured with `get`, `ab`, `run` or `replay`; what others ask for cannot be told yet",
             ));
         }
     }
-    asked.note("client", client());
+    asked.add("client", client_machine());
     Ok(asked.0)
 }
 
 /// Returns a file's name with the sum of its content: a changed plan is another plan, wherever it lies.
-fn digest(path: &Path) -> Result<String, Fault> {
-    let bytes = std::fs::read(path)
-        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", path.display())))?;
+fn file_digest(path: &Path) -> Result<String, CommandFault> {
+    let bytes = std::fs::read(path).map_err(|error| {
+        CommandFault::usage(format!("cannot read `{}`: {error}", path.display()))
+    })?;
     let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -297,30 +313,33 @@ fn digest(path: &Path) -> Result<String, Fault> {
     Ok(format!("{name} ({sum:016x})"))
 }
 
-fn sorted(texts: impl Iterator<Item = String>) -> String {
+fn sort_and_join(texts: impl Iterator<Item = String>) -> String {
     let mut texts: Vec<String> = texts.collect();
     texts.sort();
     if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
 }
 
 /// Returns the machine that measures.
-fn client() -> String {
+fn client_machine() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     format!("{name}, {processors} processors")
 }
 
-fn show(arguments: &JournalShow) -> Outcome {
-    let steps = journal::read(&arguments.book.journal).map_err(|error| fault(&error))?;
+fn show_journal(arguments: &JournalShowArgs) -> CommandOutcome {
+    let steps = journal::read_steps(&arguments.book.journal).map_err(|error| lab_fault(&error))?;
     if steps.is_empty() {
-        return Err(Fault::usage(format!("`{}` holds no step", arguments.book.journal.display())));
+        return Err(CommandFault::usage(format!(
+            "`{}` holds no step",
+            arguments.book.journal.display()
+        )));
     }
-    let rows = journal::rows(&steps);
+    let rows = journal::compare_steps(&steps);
     if arguments.book.json {
         say!("{}", json!({ "steps": rows }));
     } else {
-        say!("{}", journal::table(&rows));
+        say!("{}", journal::format_journal_table(&rows));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,19 +2,19 @@
 //! 2 refused, 3 could not measure.
 
 mod ab;
+mod agent_fleet;
+mod analysis;
 mod compare;
 mod convert;
-mod fleet;
+mod evaluation;
 mod journal;
-mod keep;
-mod logs;
-mod pages;
-mod phases;
-mod project;
-mod proof;
-mod read;
-mod send;
-mod site;
+mod load_phase;
+mod load_run;
+mod log_watch;
+mod page_latency;
+mod performance_project;
+mod run_folder;
+mod site_traffic;
 mod tough;
 mod tune;
 mod upload;
@@ -25,159 +25,173 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tympan_lab::calculate::parse_duration;
-use tympan_lab::goal::{self, Goal, Judged};
-use tympan_lab::live::{Form, Live};
-use tympan_lab::record::Results;
-use tympan_lab::report::{self, Report};
-use tympan_lab::watch_log::Logged;
+use tympan_lab::calculator::parse_duration;
+use tympan_lab::goal::{self, GoalResult, LoadGoal};
+use tympan_lab::live_display::{LiveDisplay, LiveDisplayMode};
+use tympan_lab::log_watch::LogWatchResult;
+use tympan_lab::measurement::RunResults;
+use tympan_lab::report::{self, RunReport};
 
-use self::logs::WatchedLogs;
-use crate::args::lab::{Lab, Output};
-use crate::command::{CHECK_FAILED, Fault, Outcome};
-use crate::home::chain;
+use self::log_watch::WatchedLogs;
+use crate::args::lab::{LabCommand, LabOutputArgs};
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
+use crate::home::error_chain_text;
 use crate::say;
 
 /// Runs the command.
-pub(crate) fn run(lab: Lab) -> Outcome {
+pub(crate) fn run_lab_command(lab: LabCommand) -> CommandOutcome {
     match lab {
-        Lab::Get(arguments) => send::get(&arguments),
-        Lab::Ab(arguments) => ab::ab(&arguments),
-        Lab::Jmeter(arguments) => send::jmeter(&arguments),
-        Lab::Run(arguments) => send::run(&arguments),
-        Lab::Check(arguments) => read::check(&arguments),
-        Lab::Slo(arguments) => pages::slo(&arguments),
-        Lab::Agent(arguments) => fleet::agent(&arguments),
-        Lab::Report(arguments) => read::report(&arguments),
-        Lab::Log(arguments) => read::log(&arguments),
-        Lab::CacheRatio(arguments) => read::cache_ratio(&arguments),
-        Lab::Users(arguments) => read::users(&arguments),
-        Lab::UploadGoal(arguments) => read::upload_goal(&arguments),
-        Lab::Proof(command) => proof::run(&command),
-        Lab::Breakpoint(arguments) => phases::breakpoint(&arguments),
-        Lab::Endure(arguments) => phases::endure(&arguments),
-        Lab::Golive(arguments) => phases::golive(&arguments),
-        Lab::Errors(arguments) => phases::errors(&arguments),
-        Lab::Component(arguments) => phases::component(&arguments),
-        Lab::Page(arguments) => pages::page(&arguments),
-        Lab::Components(arguments) => pages::components(&arguments),
-        Lab::Upload(arguments) => upload::upload(&arguments),
-        Lab::Tough(arguments) => tough::tough(&arguments),
-        Lab::BackupImpact(arguments) => tough::backup_impact(&arguments),
-        Lab::Other(words) => {
+        LabCommand::Get(arguments) => load_run::run_get(&arguments),
+        LabCommand::Ab(arguments) => ab::run_ab(&arguments),
+        LabCommand::Jmeter(arguments) => load_run::run_jmeter(&arguments),
+        LabCommand::Run(arguments) => load_run::run_plan_command(&arguments),
+        LabCommand::Check(arguments) => evaluation::check_plans(&arguments),
+        LabCommand::Slo(arguments) => page_latency::run_slo(&arguments),
+        LabCommand::Agent(arguments) => agent_fleet::run_agent(&arguments),
+        LabCommand::Report(arguments) => evaluation::report_results(&arguments),
+        LabCommand::Log(arguments) => evaluation::summarize_request_log(&arguments),
+        LabCommand::CacheRatio(arguments) => evaluation::print_cache_ratio(&arguments),
+        LabCommand::Users(arguments) => evaluation::calculate_users(&arguments),
+        LabCommand::UploadGoal(arguments) => evaluation::calculate_upload_goal(&arguments),
+        LabCommand::Proof(command) => analysis::run_analysis_command(&command),
+        LabCommand::Breakpoint(arguments) => load_phase::run_breakpoint(&arguments),
+        LabCommand::Endure(arguments) => load_phase::run_endurance(&arguments),
+        LabCommand::Golive(arguments) => load_phase::run_go_live(&arguments),
+        LabCommand::Errors(arguments) => load_phase::run_error_test(&arguments),
+        LabCommand::Component(arguments) => load_phase::run_component_test(&arguments),
+        LabCommand::Page(arguments) => page_latency::run_page_measurement(&arguments),
+        LabCommand::Components(arguments) => page_latency::run_component_measurement(&arguments),
+        LabCommand::Upload(arguments) => upload::run_upload_test(&arguments),
+        LabCommand::Tough(arguments) => tough::run_tough(&arguments),
+        LabCommand::BackupImpact(arguments) => tough::run_backup_impact(&arguments),
+        LabCommand::Other(words) => {
             let word = words.first().map_or("", String::as_str);
-            Err(Fault::usage(format!(
+            Err(CommandFault::usage(format!(
                 "`tympan lab` knows no `{word}`; `tympan lab --help` lists what it knows"
             )))
         }
     }
 }
 
-fn fault(error: &tympan_lab::Error) -> Fault {
-    if error.is_usage() { Fault::usage(chain(error)) } else { Fault::cannot_run(chain(error)) }
+fn lab_fault(error: &tympan_lab::Error) -> CommandFault {
+    if error.is_usage() {
+        CommandFault::usage(error_chain_text(error))
+    } else {
+        CommandFault::cannot_run(error_chain_text(error))
+    }
 }
 
-fn duration(text: &str) -> Result<Duration, Fault> {
+fn duration_from_text(text: &str) -> Result<Duration, CommandFault> {
     parse_duration(text).ok_or_else(|| {
-        Fault::usage(format!(
+        CommandFault::usage(format!(
             "`{text}` is no duration; write it with a unit, such as 30s, 150ms or 1h30m"
         ))
     })
 }
 
-fn open(path: &Path) -> Result<BufReader<File>, Fault> {
+fn open_file(path: &Path) -> Result<BufReader<File>, CommandFault> {
     File::open(path)
         .map(BufReader::new)
-        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", path.display())))
+        .map_err(|error| CommandFault::usage(format!("cannot read `{}`: {error}", path.display())))
 }
 
-fn read_text(path: &Path) -> Result<String, Fault> {
-    let bytes = std::fs::read(path)
-        .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", path.display())))?;
+fn read_text(path: &Path) -> Result<String, CommandFault> {
+    let bytes = std::fs::read(path).map_err(|error| {
+        CommandFault::usage(format!("cannot read `{}`: {error}", path.display()))
+    })?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Fault> {
-    std::fs::write(path, text)
-        .map_err(|error| Fault::cannot_run(format!("cannot write `{}`: {error}", path.display())))
+fn write_text(path: &Path, text: &str) -> Result<(), CommandFault> {
+    std::fs::write(path, text).map_err(|error| {
+        CommandFault::cannot_run(format!("cannot write `{}`: {error}", path.display()))
+    })
 }
 
-fn goals(path: Option<&Path>) -> Result<Vec<Goal>, Fault> {
+fn read_goals(path: Option<&Path>) -> Result<Vec<LoadGoal>, CommandFault> {
     match path {
         None => Ok(Vec::new()),
-        Some(path) => goal::parse(&read_text(path)?, &path.display().to_string())
-            .map_err(|error| fault(&error)),
+        Some(path) => goal::parse_goals(&read_text(path)?, &path.display().to_string())
+            .map_err(|error| lab_fault(&error)),
     }
 }
 
 /// Shows a run at standard error while it goes on: a board on a terminal, a line now and then elsewhere.
-fn live(title: &str, lasts: Option<Duration>) -> Live {
+fn live_display(title: &str, lasts: Option<Duration>) -> LiveDisplay {
     let is_terminal = std::io::stderr().is_terminal()
         && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb");
-    let form = if is_terminal { Form::Board } else { Form::Lines };
-    Live::new(Box::new(std::io::stderr()), form, title, lasts)
+    let form = if is_terminal { LiveDisplayMode::Board } else { LiveDisplayMode::Lines };
+    LiveDisplay::new(Box::new(std::io::stderr()), form, title, lasts)
 }
 
 /// What a run is told with.
-struct Telling<'a> {
+struct RunReportOptions<'a> {
     title: &'a str,
-    goals: &'a [Goal],
-    output: &'a Output,
+    goals: &'a [LoadGoal],
+    output: &'a LabOutputArgs,
     /// The lab made the load itself.
-    is_own: bool,
+    is_generated_load: bool,
     /// What is kept of the run.
-    keeper: keep::Ended<'a>,
+    finished_run: run_folder::FinishedRun<'a>,
     /// What nothing may be logged to.
-    logs: WatchedLogs,
+    watched_logs: WatchedLogs,
 }
 
 /// Writes the reports, prints the summary, and decides the exit code.
-fn conclude(results: &mut Results, telling: &Telling<'_>) -> Outcome {
-    results.logged = telling.logs.end();
-    results.target.clone_from(&telling.keeper.watched);
+fn conclude_run(results: &mut RunResults, telling: &RunReportOptions<'_>) -> CommandOutcome {
+    results.log_watches = telling.watched_logs.log_results();
+    results.target_facts.clone_from(&telling.finished_run.process_metrics);
     let results = &*results;
-    let mut judged: Vec<Judged> = goal::judge(telling.goals, results);
-    judged.extend(results.logged.iter().map(Logged::judged));
-    let report = Report { title: telling.title, results, goals: &judged, is_own: telling.is_own };
-    telling.keeper.write(results, &report)?;
+    let mut judged: Vec<GoalResult> = goal::judge_goals(telling.goals, results);
+    judged.extend(results.log_watches.iter().map(LogWatchResult::to_judged_goal));
+    let report = RunReport {
+        title: telling.title,
+        results,
+        judged_goals: &judged,
+        is_own_load: telling.is_generated_load,
+    };
+    telling.finished_run.write_folder(results, &report)?;
     if let Some(path) = &telling.output.report {
-        write_report(path, &report)?;
+        write_html_report(path, &report)?;
     }
     if let Some(path) = &telling.output.junit {
-        write(path, &report::junit(&report))?;
+        write_text(path, &report::report_to_junit(&report))?;
     }
     if let Some(path) = &telling.output.markdown {
-        write(path, &report::markdown(&report))?;
+        write_text(path, &report::report_to_markdown(&report))?;
     }
     if telling.output.json {
-        say!("{}", report::json(&report));
+        say!("{}", report::report_to_json(&report));
     } else {
-        say!("{}", report::plain(&report).trim_end());
+        say!("{}", report::report_to_plain_text(&report).trim_end());
     }
-    Ok(exit_code(results, &judged, telling.is_own))
+    Ok(run_exit_code(results, &judged, telling.is_generated_load))
 }
 
 /// Writes a report; beside the index of a folder, as JMeter makes one, its numbers too.
-fn write_report(path: &Path, report: &Report<'_>) -> Result<(), Fault> {
-    write(path, &report::html(report))?;
+fn write_html_report(path: &Path, report: &RunReport<'_>) -> Result<(), CommandFault> {
+    write_text(path, &report::render_report_html(report))?;
     if path.file_name().is_some_and(|name| name == "index.html") {
-        write(&path.with_file_name("statistics.json"), &report::statistics(report.results))?;
+        write_text(
+            &path.with_file_name("statistics.json"),
+            &report::render_jmeter_statistics(report.results),
+        )?;
     }
     Ok(())
 }
 
 /// Tells "slow" from "not measured": a saturated generator, or a target that never answered, measures nothing.
-fn exit_code(results: &Results, judged: &[Judged], is_own: bool) -> ExitCode {
-    let total = results.total();
+fn run_exit_code(results: &RunResults, judged: &[GoalResult], is_own: bool) -> ExitCode {
+    let total = results.total_stats();
     // Of nothing at all, too.
-    let is_unreachable = total.statuses.keys().all(|status| *status == 0);
-    let is_doubtful = !tympan_lab::honesty::doubts(results).is_empty();
-    let is_incomplete = !tympan_lab::honesty::losses(results).is_empty()
-        || results.logged.iter().any(|log| log.unread.is_some());
+    let is_unreachable = total.status_counts.keys().all(|status| *status == 0);
+    let is_doubtful = !tympan_lab::result_validity::validity_doubts(results).is_empty();
+    let is_incomplete = !tympan_lab::result_validity::agent_losses(results).is_empty()
+        || results.log_watches.iter().any(|log| log.read_failure.is_some());
     if is_own && (is_unreachable || is_doubtful || is_incomplete) {
         ExitCode::from(3)
     } else if judged.iter().any(|goal| !goal.is_met) {
-        ExitCode::from(CHECK_FAILED)
+        ExitCode::from(CHECK_FAILED_EXIT_CODE)
     } else {
         ExitCode::SUCCESS
     }

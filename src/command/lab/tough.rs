@@ -4,136 +4,150 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use tympan_lab::plan::parse_rate;
-use tympan_lab::program::{Metric, Program};
-use tympan_lab::redact::HIDDEN;
-use tympan_lab::tough::impact::Impact;
-use tympan_lab::tough::{Config, Mode, Phase, Ramp, Tough, of_suites, of_yaml};
+use tympan_lab::program::{MeasuredProgram, OutputMetric};
+use tympan_lab::redaction::REDACTED;
+use tympan_lab::tough_day::backup_impact::BackupImpactTest;
+use tympan_lab::tough_day::{
+    LoadRamp, ToughConfig, ToughDayRun, ToughLoadMode, ToughPhase, config_of_suites, config_of_yaml,
+};
 
-use super::keep::Beside;
-use super::logs::WatchedLogs;
-use super::phases::finish;
-use super::{duration, fault, goals, read_text};
-use crate::args::lab_author::{BackupImpact, Tough as Arguments};
-use crate::command::{Fault, Outcome};
+use super::load_phase::finish_phase_test;
+use super::log_watch::WatchedLogs;
+use super::run_folder::TargetWatch;
+use super::{duration_from_text, lab_fault, read_goals, read_text};
+use crate::args::lab_author::{LabBackupImpactArgs, LabToughArgs as Arguments};
+use crate::command::{CommandFault, CommandOutcome};
 use crate::say;
 
-pub(super) fn tough(arguments: &Arguments) -> Outcome {
+pub(super) fn run_tough(arguments: &Arguments) -> CommandOutcome {
     let path = Path::new(&arguments.what);
     let is_file = path.extension().is_some_and(|kind| kind == "yaml" || kind == "yml");
     let mut config = if is_file {
-        of_yaml(&read_text(path)?, &arguments.what)
+        config_of_yaml(&read_text(path)?, &arguments.what)
     } else {
-        of_suites(&arguments.what)
+        config_of_suites(&arguments.what)
     }
-    .map_err(|error| fault(&error))?;
-    replace_load(arguments, &mut config)?;
-    let goals = goals(arguments.kept.output.goals.as_deref())?;
+    .map_err(|error| lab_fault(&error))?;
+    override_load(arguments, &mut config)?;
+    let goals = read_goals(arguments.kept.output.goals.as_deref())?;
     let picture = arguments.file.as_deref().map(std::fs::read).transpose();
-    let picture = picture.map_err(|error| Fault::usage(format!("cannot read --file: {error}")))?;
-    let name = run_name(arguments.name.as_deref(), "tough")?;
-    let is_dry = arguments.dry_run || config.is_dry;
-    let author = arguments.author.clone().or_else(|| config.author.clone());
+    let picture =
+        picture.map_err(|error| CommandFault::usage(format!("cannot read --file: {error}")))?;
+    let name = run_name_or_default(arguments.name.as_deref(), "tough")?;
+    let is_dry = arguments.dry_run || config.is_dry_run;
+    let author = arguments.author.clone().or_else(|| config.author_url.clone());
     let login = arguments.login.clone().or_else(|| config.login.clone());
-    if login.as_deref().is_some_and(|login| login.ends_with(&format!(":{HIDDEN}"))) && !is_dry {
-        return Err(Fault::usage(format!(
+    if login.as_deref().is_some_and(|login| login.ends_with(&format!(":{REDACTED}"))) && !is_dry {
+        return Err(CommandFault::usage(format!(
             "`{}` was kept without its password; give `--login` or TYMPAN_LAB_LOGIN",
             arguments.what
         )));
     }
-    let tough = Tough {
-        author: author.unwrap_or_default(),
-        publish: arguments.publish.clone(),
+    let tough = ToughDayRun {
+        author_url: author.unwrap_or_default(),
+        publish_url: arguments.publish.clone(),
         login: login.unwrap_or_else(|| "admin:admin".to_owned()),
         config,
-        name,
+        run_name: name,
         keeps_content: arguments.keep_content,
-        picture,
-        seed: arguments.seed,
-        user_secret: user_secret()?,
+        upload_picture: picture,
+        picture_seed: arguments.seed,
+        user_password_prefix: random_user_secret()?,
         goals: &goals,
     };
     if is_dry {
-        say!("{}", tough.plan().trim_end());
+        say!("{}", tough.describe_plan().trim_end());
         return Ok(std::process::ExitCode::SUCCESS);
     }
-    if tough.author.is_empty() {
-        return Err(Fault::usage("`--author URL` says which author is loaded"));
+    if tough.author_url.is_empty() {
+        return Err(CommandFault::usage("`--author URL` says which author is loaded"));
     }
-    let lasts = tough.config.phases.iter().map(|phase| phase.lasts).sum();
-    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
-    let beside = Beside::begin(&arguments.watched)?;
-    let mut live = super::live(&tough.author, Some(lasts));
-    let mut sheet = tough.run(&mut live).map_err(|error| fault(&error))?;
+    let lasts = tough.config.phases.iter().map(|phase| phase.duration).sum();
+    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let beside = TargetWatch::start(&arguments.watched)?;
+    let mut live = super::live_display(&tough.author_url, Some(lasts));
+    let mut sheet = tough.run(&mut live).map_err(|error| lab_fault(&error))?;
     drop(live);
-    beside.tell(&mut sheet);
-    logs.tell(&mut sheet);
+    beside.add_to_sheet(&mut sheet);
+    logs.add_to_sheet(&mut sheet);
     let kept = is_file.then_some(path);
-    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), kept)
+    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), kept)
 }
 
 /// Returns what nobody can know of the passwords of users that tests make.
-fn user_secret() -> Result<String, Fault> {
+fn random_user_secret() -> Result<String, CommandFault> {
     let mut random = [0; 16];
-    getrandom::fill(&mut random)
-        .map_err(|error| Fault::cannot_run(format!("the system gives no random bytes: {error}")))?;
+    getrandom::fill(&mut random).map_err(|error| {
+        CommandFault::cannot_run(format!("the system gives no random bytes: {error}"))
+    })?;
     Ok(format!("{:032x}", u128::from_le_bytes(random)))
 }
 
 /// Returns the name of a run: one that is given, or one of this second.
-fn run_name(given: Option<&str>, kind: &str) -> Result<String, Fault> {
+fn run_name_or_default(given: Option<&str>, kind: &str) -> Result<String, CommandFault> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let name = given.map_or_else(|| format!("{kind}-{}", since.as_secs()), str::to_owned);
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if name.is_empty() || !name.chars().all(is_name) {
-        return Err(Fault::usage(format!("`{name}` is no name: letters, digits and `-` only")));
+        return Err(CommandFault::usage(format!(
+            "`{name}` is no name: letters, digits and `-` only"
+        )));
     }
     Ok(name)
 }
 
-pub(super) fn backup_impact(arguments: &BackupImpact) -> Outcome {
+pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutcome {
     let mix: Vec<u64> =
         arguments.mix.split('/').filter_map(|share| share.trim().parse().ok()).collect();
     let Ok(mix) = <[u64; 3]>::try_from(mix) else {
-        return Err(Fault::usage(format!("--mix `{}` is not such as 75/24/1", arguments.mix)));
+        return Err(CommandFault::usage(format!(
+            "--mix `{}` is not such as 75/24/1",
+            arguments.mix
+        )));
     };
     let share = arguments.load.strip_suffix('%').and_then(|share| share.trim().parse::<f64>().ok());
     let Some(share) = share else {
-        return Err(Fault::usage(format!("--load `{}` is no share such as 80%", arguments.load)));
+        return Err(CommandFault::usage(format!(
+            "--load `{}` is no share such as 80%",
+            arguments.load
+        )));
     };
-    let shell = |command: &String| Program {
+    let shell = |command: &String| MeasuredProgram {
         words: ["sh", "-c", command.as_str()].map(str::to_owned).to_vec(),
         metric: None,
     };
-    let metric = arguments.bytes.as_deref().map(Metric::parse).transpose();
-    let impact = Impact {
-        mix,
-        threads: arguments.threads,
-        share: share / 100.0,
-        span: duration(&arguments.span)?,
+    let metric = arguments.bytes.as_deref().map(OutputMetric::parse).transpose();
+    let impact = BackupImpactTest {
+        work_mix: mix,
+        thread_count: arguments.threads,
+        load_share: share / 100.0,
+        measure_duration: duration_from_text(&arguments.span)?,
         delays: arguments.delay.clone(),
-        runs: arguments.runs,
-        program: Program {
+        runs_per_backup: arguments.runs,
+        backup_program: MeasuredProgram {
             words: arguments.program.clone(),
-            metric: metric.map_err(|error| fault(&error))?,
+            metric: metric.map_err(|error| lab_fault(&error))?,
         },
-        before: arguments.before.as_ref().map(shell),
-        traversals: arguments.traverse.clone(),
+        before_program: arguments.before.as_ref().map(shell),
+        traversal_paths: arguments.traverse.clone(),
     };
-    impact.check().map_err(|error| fault(&error))?;
+    impact.validate().map_err(|error| lab_fault(&error))?;
     if arguments.kept.output.goals.is_some() {
-        return Err(Fault::usage("the impact is measured, not judged: there are no --goals"));
+        return Err(CommandFault::usage(
+            "the impact is measured, not judged: there are no --goals",
+        ));
     }
-    let config = of_suites("toughday").map_err(|error| fault(&error))?;
-    let tough = Tough {
+    let config = config_of_suites("toughday").map_err(|error| lab_fault(&error))?;
+    let tough = ToughDayRun {
         config,
-        author: arguments.author.clone(),
-        publish: None,
+        author_url: arguments.author.clone(),
+        publish_url: None,
         login: arguments.login.clone().unwrap_or_else(|| "admin:admin".to_owned()),
-        name: run_name(arguments.name.as_deref(), "impact")?,
+        run_name: run_name_or_default(arguments.name.as_deref(), "impact")?,
         keeps_content: false,
-        picture: None,
-        seed: 1,
-        user_secret: String::new(),
+        upload_picture: None,
+        picture_seed: 1,
+        user_password_prefix: String::new(),
         goals: &[],
     };
     let is_quiet = arguments.kept.output.json;
@@ -142,34 +156,34 @@ pub(super) fn backup_impact(arguments: &BackupImpact) -> Outcome {
             say!("{line}");
         }
     };
-    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
-    let mut sheet = impact.run(&tough, &mut tell).map_err(|error| fault(&error))?;
-    logs.tell(&mut sheet);
-    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let mut sheet = impact.run(&tough, &mut tell).map_err(|error| lab_fault(&error))?;
+    logs.add_to_sheet(&mut sheet);
+    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
 /// Puts the load of the arguments in the place of that of the file.
-fn replace_load(arguments: &Arguments, config: &mut Config) -> Result<(), Fault> {
-    let lasts = arguments.duration.as_deref().map(duration).transpose()?;
+fn override_load(arguments: &Arguments, config: &mut ToughConfig) -> Result<(), CommandFault> {
+    let lasts = arguments.duration.as_deref().map(duration_from_text).transpose()?;
     if lasts.is_some_and(|lasts: Duration| lasts.is_zero()) {
-        return Err(Fault::usage("--duration is a time above 0"));
+        return Err(CommandFault::usage("--duration is a time above 0"));
     }
     let mode = match (arguments.concurrency, &arguments.rate) {
-        (Some(users), _) => Some(Mode::Normal {
-            users: Ramp::steady(f64::from(users)),
-            wait: duration(&arguments.wait)?,
+        (Some(users), _) => Some(ToughLoadMode::Normal {
+            users: LoadRamp::constant(f64::from(users)),
+            pause: duration_from_text(&arguments.wait)?,
         }),
         (None, Some(rate)) => {
             let rate = parse_rate(rate).ok_or_else(|| {
-                Fault::usage(format!("--rate `{rate}` is no rate above 0, such as 20/s"))
+                CommandFault::usage(format!("--rate `{rate}` is no rate above 0, such as 20/s"))
             })?;
-            Some(Mode::ConstantLoad { rate: Ramp::steady(rate) })
+            Some(ToughLoadMode::ConstantLoad { rate: LoadRamp::constant(rate) })
         }
         (None, None) => None,
     };
-    let replace = |phase: &mut Phase| {
-        phase.lasts = lasts.unwrap_or(phase.lasts);
-        phase.mode = mode.clone().unwrap_or_else(|| phase.mode.clone());
+    let replace = |phase: &mut ToughPhase| {
+        phase.duration = lasts.unwrap_or(phase.duration);
+        phase.load_mode = mode.clone().unwrap_or_else(|| phase.load_mode.clone());
     };
     config.phases.iter_mut().for_each(replace);
     Ok(())

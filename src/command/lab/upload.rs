@@ -1,20 +1,20 @@
 //! `tympan lab upload`: proves the goal that `upload-goal` calculates.
 
-use tympan_lab::calculate::{Uploads, peak_factor};
+use tympan_lab::calculator::{UploadWorkload, peak_factor};
 use tympan_lab::phase::upload as proof;
 
-use super::keep::Beside;
-use super::logs::WatchedLogs;
-use super::phases::finish;
-use super::send::headers;
-use super::{duration, fault, read_text};
-use crate::args::lab_phases::Upload;
-use crate::command::{Fault, Outcome};
+use super::load_phase::finish_phase_test;
+use super::load_run::parse_headers;
+use super::log_watch::WatchedLogs;
+use super::run_folder::TargetWatch;
+use super::{duration_from_text, lab_fault, read_text};
+use crate::args::lab_phases::LabUploadArgs;
+use crate::command::{CommandFault, CommandOutcome};
 
 /// The goal as words, from a file or from the arguments.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Words {
+struct UploadGoalText {
     assets: toml::Value,
     size: toml::Value,
     #[serde(default = "nothing")]
@@ -25,54 +25,55 @@ struct Words {
     skew: String,
 }
 
-fn nothing() -> toml::Value {
+fn empty_value() -> toml::Value {
     toml::Value::Integer(0)
 }
 
-fn working_day() -> String {
+fn default_window() -> String {
     "8h".to_owned()
 }
 
-fn most_in_little() -> String {
+fn default_skew() -> String {
     "80/20".to_owned()
 }
 
-pub(super) fn upload(arguments: &Upload) -> Outcome {
+pub(super) fn run_upload_test(arguments: &LabUploadArgs) -> CommandOutcome {
     if arguments.kept.output.goals.is_some() {
-        return Err(Fault::usage("the goal of uploads is --goal-from, not --goals"));
+        return Err(CommandFault::usage("the goal of uploads is --goal-from, not --goals"));
     }
     let picture = arguments.file.as_deref().map(std::fs::read).transpose();
-    let picture = picture.map_err(|error| Fault::usage(format!("cannot read --file: {error}")))?;
-    let asked = proof::Proof {
-        folder: arguments.folder.clone(),
+    let picture =
+        picture.map_err(|error| CommandFault::usage(format!("cannot read --file: {error}")))?;
+    let asked = proof::UploadTrial {
+        folder_url: arguments.folder.clone(),
         login: arguments.asker.login.clone(),
-        headers: headers(&arguments.asker.headers)?,
-        goal: goal(&words(arguments)?)?,
-        lasts: duration(&arguments.lasts)?,
-        waits: !arguments.no_renditions,
-        patience: duration(&arguments.patience)?,
-        picture,
+        headers: parse_headers(&arguments.asker.headers)?,
+        workload_goal: parse_upload_goal(&read_upload_goal(arguments)?)?,
+        peak_duration: duration_from_text(&arguments.lasts)?,
+        waits_for_renditions: !arguments.no_renditions,
+        rendition_timeout: duration_from_text(&arguments.patience)?,
+        picture_bytes: picture,
         seed: arguments.seed,
     };
-    let logs = WatchedLogs::begin(&arguments.kept.logs)?;
-    let beside = Beside::begin(&arguments.watched)?;
-    let mut sheet = proof::run(&asked).map_err(|error| fault(&error))?;
-    beside.tell(&mut sheet);
-    logs.tell(&mut sheet);
-    finish(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
+    let logs = WatchedLogs::start(&arguments.kept.logs)?;
+    let beside = TargetWatch::start(&arguments.watched)?;
+    let mut sheet = proof::run_upload_trial(&asked).map_err(|error| lab_fault(&error))?;
+    beside.add_to_sheet(&mut sheet);
+    logs.add_to_sheet(&mut sheet);
+    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
 
-fn words(arguments: &Upload) -> Result<Words, Fault> {
+fn read_upload_goal(arguments: &LabUploadArgs) -> Result<UploadGoalText, CommandFault> {
     if let Some(path) = &arguments.goal_from {
         return toml::from_str(&read_text(path)?).map_err(|error| {
-            Fault::usage(format!("`{}`: {}", path.display(), error.to_string().trim_end()))
+            CommandFault::usage(format!("`{}`: {}", path.display(), error.to_string().trim_end()))
         });
     }
     let (Some(assets), Some(size)) = (&arguments.assets, &arguments.size) else {
-        return Err(Fault::usage("give --assets and --size, or --goal-from"));
+        return Err(CommandFault::usage("give --assets and --size, or --goal-from"));
     };
     let text = |text: &str| toml::Value::String(text.to_owned());
-    Ok(Words {
+    Ok(UploadGoalText {
         assets: text(assets),
         size: text(size),
         renditions: text(&arguments.spread.renditions),
@@ -82,7 +83,7 @@ fn words(arguments: &Upload) -> Result<Words, Fault> {
 }
 
 /// Returns a number from a number, or from a text such as `500/day` or `12MB`.
-fn number(value: &toml::Value) -> Result<f64, Fault> {
+fn parse_number_with_unit(value: &toml::Value) -> Result<f64, CommandFault> {
     let number = match value {
         toml::Value::Integer(number) => Some(*number as f64),
         toml::Value::Float(number) => Some(*number),
@@ -92,13 +93,13 @@ fn number(value: &toml::Value) -> Result<f64, Fault> {
         }
         _ => None,
     };
-    number
-        .filter(|number: &f64| number.is_finite() && *number >= 0.0)
-        .ok_or_else(|| Fault::usage(format!("`{}` is no number of the goal", plainly(value))))
+    number.filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(|| {
+        CommandFault::usage(format!("`{}` is no number of the goal", plain_value_text(value)))
+    })
 }
 
 /// Shows a value as it was written, or what it is.
-fn plainly(value: &toml::Value) -> String {
+fn plain_value_text(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
         toml::Value::Integer(number) => number.to_string(),
@@ -107,27 +108,27 @@ fn plainly(value: &toml::Value) -> String {
     }
 }
 
-fn goal(words: &Words) -> Result<Uploads, Fault> {
-    let window = duration(&words.window)?;
+fn parse_upload_goal(words: &UploadGoalText) -> Result<UploadWorkload, CommandFault> {
+    let window = duration_from_text(&words.window)?;
     let skew = words.skew.split_once('/').and_then(|(share, time)| {
         let (share, time) = (share.trim().parse::<f64>().ok()?, time.trim().parse::<f64>().ok()?);
         (share > 0.0 && time > 0.0 && share.is_finite() && time.is_finite())
             .then_some((share, time))
     });
     let Some((share, time)) = skew else {
-        return Err(Fault::usage(
+        return Err(CommandFault::usage(
             "the skew is such as 80/20: percent of the work / percent of the time",
         ));
     };
     if window.is_zero() {
-        return Err(Fault::usage("the window is a time above 0"));
+        return Err(CommandFault::usage("the window is a time above 0"));
     }
-    Ok(Uploads {
-        assets: number(&words.assets)?,
-        size: number(&words.size)?,
-        renditions: number(&words.renditions)?,
+    Ok(UploadWorkload {
+        assets_per_window: parse_number_with_unit(&words.assets)?,
+        original_mb: parse_number_with_unit(&words.size)?,
+        renditions_mb: parse_number_with_unit(&words.renditions)?,
         window,
-        peak: peak_factor(share / 100.0, time / 100.0),
+        peak_factor: peak_factor(share / 100.0, time / 100.0),
     })
 }
 
@@ -137,11 +138,19 @@ mod tests {
 
     #[test]
     fn a_goal_is_read_from_a_file() {
-        let read =
-            |text: &str| toml::from_str::<Words>(text).ok().and_then(|words| goal(&words).ok());
+        let read = |text: &str| {
+            toml::from_str::<UploadGoalText>(text)
+                .ok()
+                .and_then(|words| parse_upload_goal(&words).ok())
+        };
         let uploads = read("assets = \"500/day\"\nsize = 12\nrenditions = \"4MB\"\n").unwrap();
         assert_eq!(
-            (uploads.assets, uploads.size, uploads.renditions, uploads.peak),
+            (
+                uploads.assets_per_window,
+                uploads.original_mb,
+                uploads.renditions_mb,
+                uploads.peak_factor
+            ),
             (500.0, 12.0, 4.0, 4.0)
         );
         for text in [

@@ -7,51 +7,56 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tympan_content::{
-    Conflict, Date, Error, MergeChoice, Merged, NodeDifference, NodePath, Property, Revising, Side,
+    Error, JcrDate, MergeConflict, MergeOptions, MergeOutcome, MergeSide, NodeDifference, NodePath,
+    Property, RevisionDetails,
 };
 
-use super::{failed, time};
-use crate::args::{Branch, MergeBranch, Prefer};
-use crate::command::{CHECK_FAILED, Fault, Outcome};
+use super::{content_fault, parse_time};
+use crate::args::{MergeBranchArgs, PreferredMergeSide, RepoBranchCommand};
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::home::Home;
 use crate::say;
 
 /// Runs the command.
-pub(super) fn run(command: &Branch) -> Outcome {
-    let by = |message| Revising { user: "system", message, at: SystemTime::now() };
+pub(super) fn run_branch_command(command: &RepoBranchCommand) -> CommandOutcome {
+    let by = |message| RevisionDetails { user: "system", message, time: SystemTime::now() };
     match command {
-        Branch::List { home, json } => return list(home, *json),
-        Branch::Create { name, from, at, home } => {
-            let at = at.as_deref().map(time).transpose()?;
+        RepoBranchCommand::List { home, json } => return list_branches(home, *json),
+        RepoBranchCommand::Create { name, from, at, home } => {
+            let at = at.as_deref().map(parse_time).transpose()?;
             let home = Home::open_existing(home)?;
-            let from = home.repository.on_branch(from).map_err(failed)?;
-            let root = at.map(|at| from.root_at(at)).transpose().map_err(failed)?;
+            let from = home.repository.open_branch(from).map_err(content_fault)?;
+            let root = at.map(|at| from.root_at_time(at)).transpose().map_err(content_fault)?;
             let made = match root {
                 Some(root) => from.create_branch_at(name, root, by("create the branch")),
                 None => from.create_branch(name, by("create the branch")),
             };
-            let root = made.map_err(failed)?;
+            let root = made.map_err(content_fault)?;
             say!("branch `{name}` is at {root}");
         }
-        Branch::Rename { from, to, home } => {
+        RepoBranchCommand::Rename { from, to, home } => {
             let home = Home::open_existing(home)?;
-            home.repository.rename_branch(from, to, by("rename the branch")).map_err(failed)?;
+            home.repository
+                .rename_branch(from, to, by("rename the branch"))
+                .map_err(content_fault)?;
             say!("branch `{from}` is now `{to}`");
         }
-        Branch::Delete { name, home } => {
+        RepoBranchCommand::Delete { name, home } => {
             let home = Home::open_existing(home)?;
-            home.repository.delete_branch(name, by("delete the branch")).map_err(failed)?;
+            home.repository.delete_branch(name, by("delete the branch")).map_err(content_fault)?;
             say!("branch `{name}` is gone");
         }
-        Branch::Diff { name, details, home, json } => return diff(home, name, *details, *json),
-        Branch::Merge(arguments) => return merge(arguments),
+        RepoBranchCommand::Diff { name, details, home, json } => {
+            return diff_branch(home, name, *details, *json);
+        }
+        RepoBranchCommand::Merge(arguments) => return merge_branch(arguments),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(home: &Path, json: bool) -> Outcome {
+fn list_branches(home: &Path, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
-    for branch in home.repository.branches().map_err(failed)? {
+    for branch in home.repository.branches().map_err(content_fault)? {
         if json {
             let base = branch.base.map(|base| base.to_string());
             let root = branch.root.to_string();
@@ -64,17 +69,18 @@ fn list(home: &Path, json: bool) -> Outcome {
 }
 
 /// Lists what a branch changed.
-fn diff(home: &Path, name: &str, details: bool, json: bool) -> Outcome {
+fn diff_branch(home: &Path, name: &str, details: bool, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
-    let [before, after] = home.repository.launched(name).map_err(failed)?;
-    for change in before.diff(&after) {
-        let change = change.map_err(failed)?;
-        let inside = if details { change.details().map_err(failed)? } else { Vec::new() };
+    let [before, after] = home.repository.branch_change_states(name).map_err(content_fault)?;
+    for change in before.changed_documents(&after) {
+        let change = change.map_err(content_fault)?;
+        let inside =
+            if details { change.node_differences().map_err(content_fault)? } else { Vec::new() };
         let path = change.path.as_str();
         if json {
             let mut body = json!({ "path": path, "kind": change.kind.name() });
             if let (true, Some(body)) = (details, body.as_object_mut()) {
-                let nodes: Vec<Value> = inside.iter().map(node_json).collect();
+                let nodes: Vec<Value> = inside.iter().map(node_difference_json).collect();
                 body.insert("nodes".to_owned(), nodes.into());
             }
             say!("{body}");
@@ -87,7 +93,7 @@ fn diff(home: &Path, name: &str, details: bool, json: bool) -> Outcome {
             say!("    {:8} {at}{order}", node.kind.name());
             for property in node.properties {
                 let text = |value: &Option<Property>| {
-                    value.as_ref().map_or_else(|| "-".to_owned(), text_of)
+                    value.as_ref().map_or_else(|| "-".to_owned(), property_text)
                 };
                 say!(
                     "        {}: {} -> {}",
@@ -101,12 +107,12 @@ fn diff(home: &Path, name: &str, details: bool, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn node_json(node: &NodeDifference) -> Value {
+fn node_difference_json(node: &NodeDifference) -> Value {
     let properties: Vec<Value> = node
         .properties
         .iter()
         .map(|one| {
-            let text = |value: &Option<Property>| value.as_ref().map(text_of);
+            let text = |value: &Option<Property>| value.as_ref().map(property_text);
             json!({ "name": one.name, "before": text(&one.before), "after": text(&one.after) })
         })
         .collect();
@@ -116,60 +122,68 @@ fn node_json(node: &NodeDifference) -> Value {
     })
 }
 
-fn text_of(property: &Property) -> String {
+fn property_text(property: &Property) -> String {
     let texts: Vec<_> = property.values().iter().map(|value| value.to_text()).collect();
     texts.join(", ")
 }
 
 /// Merges a branch, or tells what that would do.
-fn merge(arguments: &MergeBranch) -> Outcome {
-    let choice = choice(arguments)?;
-    let MergeBranch { name, into, dry_run, home, json, .. } = arguments;
+fn merge_branch(arguments: &MergeBranchArgs) -> CommandOutcome {
+    let choice = merge_choice(arguments)?;
+    let MergeBranchArgs { name, into, dry_run, home, json, .. } = arguments;
     let home = Home::open_existing(home)?;
-    let into = home.repository.on_branch(into).map_err(failed)?;
+    let into = home.repository.open_branch(into).map_err(content_fault)?;
     let message = format!("merge `{name}`");
-    let revising = Revising { user: "system", message: &message, at: SystemTime::now() };
+    let revising = RevisionDetails { user: "system", message: &message, time: SystemTime::now() };
     let merged = if *dry_run {
-        into.try_merge(name, &choice)
+        into.preview_merge(name, &choice)
     } else {
-        into.merge_part(name, &choice, revising)
+        into.merge_branch_part(name, &choice, revising)
     };
     let merged = match merged {
-        Err(Error::Conflicts(conflicts)) => Merged { conflicts, ..Merged::default() },
-        merged => merged.map_err(failed)?,
+        Err(Error::Conflicts(conflicts)) => MergeOutcome { conflicts, ..MergeOutcome::default() },
+        merged => merged.map_err(content_fault)?,
     };
     if *json {
         say!("{}", merged_json(&merged));
     } else {
-        print_merged(&merged, into.branch(), *dry_run);
+        print_merge(&merged, into.branch(), *dry_run);
     }
-    Ok(if merged.conflicts.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(if merged.conflicts.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(CHECK_FAILED_EXIT_CODE)
+    })
 }
 
-fn choice(arguments: &MergeBranch) -> Result<MergeChoice, Fault> {
-    let path = |text: &String| NodePath::new(text).map_err(failed);
-    let side = |prefer: Prefer| match prefer {
-        Prefer::Mine => Side::Mine,
-        Prefer::Theirs => Side::Theirs,
+fn merge_choice(arguments: &MergeBranchArgs) -> Result<MergeOptions, CommandFault> {
+    let path = |text: &String| NodePath::new(text).map_err(content_fault);
+    let side = |prefer: PreferredMergeSide| match prefer {
+        PreferredMergeSide::Mine => MergeSide::Ours,
+        PreferredMergeSide::Theirs => MergeSide::Theirs,
     };
     let mut decisions = BTreeMap::new();
-    for (paths, side) in [(&arguments.mine, Side::Mine), (&arguments.theirs, Side::Theirs)] {
+    for (paths, side) in
+        [(&arguments.mine, MergeSide::Ours), (&arguments.theirs, MergeSide::Theirs)]
+    {
         for text in paths {
             if decisions.insert(path(text)?, side).is_some_and(|other| other != side) {
-                return Err(Fault::usage(format!("`{text}` is given both ways; decide for one")));
+                return Err(CommandFault::usage(format!(
+                    "`{text}` is given both ways; decide for one"
+                )));
             }
         }
     }
     let only = arguments.only.iter().map(path).collect::<Result<_, _>>()?;
-    Ok(MergeChoice { only, prefer: arguments.prefer.map(side), decisions })
+    Ok(MergeOptions { included_paths: only, default_side: arguments.prefer.map(side), decisions })
 }
 
-fn print_merged(merged: &Merged, into: &str, is_trial: bool) {
-    for (path, kind) in &merged.changes {
+fn print_merge(merged: &MergeOutcome, into: &str, is_trial: bool) {
+    for (path, kind) in &merged.document_changes {
         say!("{:8} {path}", kind.name());
     }
-    for (conflict, side) in &merged.decided {
-        let side = if *side == Side::Mine { "mine" } else { "theirs" };
+    for (conflict, side) in &merged.resolved_conflicts {
+        let side = if *side == MergeSide::Ours { "mine" } else { "theirs" };
         say!("decided for {side}: {conflict}");
     }
     for conflict in &merged.conflicts {
@@ -183,17 +197,17 @@ fn print_merged(merged: &Merged, into: &str, is_trial: bool) {
     }
 }
 
-fn merged_json(merged: &Merged) -> Value {
+fn merged_json(merged: &MergeOutcome) -> Value {
     let changes: Vec<Value> = merged
-        .changes
+        .document_changes
         .iter()
         .map(|(path, kind)| json!({ "path": path.as_str(), "kind": kind.name() }))
         .collect();
     let decided: Vec<Value> = merged
-        .decided
+        .resolved_conflicts
         .iter()
         .map(|(conflict, side)| {
-            let side = if *side == Side::Mine { "mine" } else { "theirs" };
+            let side = if *side == MergeSide::Ours { "mine" } else { "theirs" };
             json!({ "conflict": conflict_json(conflict), "side": side })
         })
         .collect();
@@ -205,10 +219,10 @@ fn merged_json(merged: &Merged) -> Value {
     })
 }
 
-fn conflict_json(conflict: &Conflict) -> Value {
-    let text = |value: &Option<Property>| value.as_ref().map(text_of);
-    let changed = conflict.changed.as_ref().map(|by| {
-        let at = Date::from_system_time(by.at).to_string();
+fn conflict_json(conflict: &MergeConflict) -> Value {
+    let text = |value: &Option<Property>| value.as_ref().map(property_text);
+    let changed = conflict.last_change.as_ref().map(|by| {
+        let at = JcrDate::from_system_time(by.time).to_string();
         json!({ "user": by.user, "at": at, "revision": by.revision, "message": by.message })
     });
     json!({

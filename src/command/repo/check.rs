@@ -10,31 +10,31 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tympan_blobs::BlobStore;
-use tympan_content::{Date, IndexFault, IndexMaps};
+use tympan_content::{IndexFault, IndexMapRebuilder, JcrDate};
 use tympan_store::{
-    BlobId, ChunkStore, Fate, Inspection, LocalStore, Repaired, RepairedPart, Report, inspect, key,
-    plan, repair,
+    BlobId, ChunkStore, LocalStore, RepairedPart, RepairedPartOutcome, StoreCheckReport,
+    StoreInspection, StoreRepairReport, inspect_store, key, plan_repair, repair,
 };
 
-use crate::backend::Backend;
-use crate::command::{CHECK_FAILED, Fault, Outcome};
-use crate::home::{chain, require_home};
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
+use crate::home::{error_chain_text, require_home};
+use crate::home_chunk_store::HomeChunkStore;
 use crate::{config, say};
 
 /// Lines of one list that are printed; the others are counted.
-const SHOWN: usize = 100;
+const MAX_PRINTED_LINES: usize = 100;
 
 /// What is done about damage.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum RepoCheckMode {
     /// It is named, with what a repair would do.
-    Look,
+    ReportOnly,
     /// It is repaired.
     Repair,
 }
 
 /// The stores of a home.
-struct Stores {
+struct HomeStores {
     local: Arc<LocalStore>,
     /// The packs with what they lie over, if the home is a clone.
     chunks: Arc<dyn ChunkStore>,
@@ -43,9 +43,9 @@ struct Stores {
 
 /// Re-hashes every record, walks every ref, lease and kept revision, looks for every blob that content names, and
 /// repairs what is damaged if that is wanted.
-pub(super) fn run(home: &Path, mode: Mode, json: bool) -> Outcome {
+pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool) -> CommandOutcome {
     require_home(home)?;
-    let stores = Stores::open(home)?;
+    let stores = HomeStores::open(home)?;
     let mut found = stores.inspect()?;
     let first = found.report.clone();
     let mut repaired = None;
@@ -61,11 +61,11 @@ pub(super) fn run(home: &Path, mode: Mode, json: bool) -> Outcome {
         }
         repaired = Some(done);
         match mode {
-            Mode::Look => stores,
-            Mode::Repair => {
+            RepoCheckMode::ReportOnly => stores,
+            RepoCheckMode::Repair => {
                 // What is left is judged by what the next start sees.
                 drop(stores);
-                let stores = Stores::open(home)?;
+                let stores = HomeStores::open(home)?;
                 found = stores.inspect()?;
                 stores
             }
@@ -73,15 +73,15 @@ pub(super) fn run(home: &Path, mode: Mode, json: bool) -> Outcome {
     };
     let mut missing = stores.check_blobs(&found.report);
     // Indexes can be compared with content that can be read.
-    let indexes = if found.report.is_clean() { stores.check_indexes()? } else { Vec::new() };
+    let indexes = if found.report.is_clean() { stores.check_index_maps()? } else { Vec::new() };
     let wrong: Vec<String> = indexes.iter().map(ToString::to_string).collect();
     match mode {
-        Mode::Look => {
+        RepoCheckMode::ReportOnly => {
             missing.extend(wrong.iter().map(|line| format!("{line}; `--repair` makes it again")))
         }
-        Mode::Repair => {
-            stores.remake_indexes(&indexes)?;
-            missing.extend(stores.left_of(&indexes)?);
+        RepoCheckMode::Repair => {
+            stores.rebuild_index_maps(&indexes)?;
+            missing.extend(stores.remaining_index_faults(&indexes)?);
         }
     }
     let is_clean = found.report.is_clean() && missing.is_empty();
@@ -97,112 +97,123 @@ pub(super) fn run(home: &Path, mode: Mode, json: bool) -> Outcome {
         }
         say!("{body}");
     } else {
-        if repaired.is_some() && mode == Mode::Repair {
+        if repaired.is_some() && mode == RepoCheckMode::Repair {
             print_findings(&found.report);
         }
-        if mode == Mode::Repair && !wrong.is_empty() {
+        if mode == RepoCheckMode::Repair && !wrong.is_empty() {
             say!("indexes made again:");
-            print_list(&wrong);
+            print_limited_list(&wrong);
         }
-        print_list(&missing);
+        print_limited_list(&missing);
         print_summary(&found.report, missing.len());
     }
-    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
-impl Stores {
-    fn open(home: &Path) -> Result<Self, Fault> {
-        let config = config::read(home)?;
-        let backend = Backend::open(home, &config)?;
+impl HomeStores {
+    fn open(home: &Path) -> Result<Self, CommandFault> {
+        let config = config::read_home_config(home)?;
+        let backend = HomeChunkStore::open(home, &config)?;
         let blobs = backend.open_blobs(home, &config)?.store;
         let chunks = backend.chunks;
         let local = backend.local.ok_or_else(|| {
-            Fault::usage("the repository of this home lies in a database, which checks itself")
+            CommandFault::usage(
+                "the repository of this home lies in a database, which checks itself",
+            )
         })?;
         Ok(Self { local, chunks, blobs })
     }
 
-    fn inspect(&self) -> Result<Inspection, Fault> {
-        inspect(&self.local, SystemTime::now()).map_err(|error| Fault::cannot_run(chain(&error)))
+    fn inspect(&self) -> Result<StoreInspection, CommandFault> {
+        inspect_store(&self.local, SystemTime::now())
+            .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
     }
 
-    fn repair(&self, found: &Inspection, mode: Mode) -> Result<Repaired, Fault> {
-        let maps = IndexMaps::new(&*self.local);
+    fn repair(
+        &self,
+        found: &StoreInspection,
+        mode: RepoCheckMode,
+    ) -> Result<StoreRepairReport, CommandFault> {
+        let maps = IndexMapRebuilder::new(&*self.local);
         let done = match mode {
-            Mode::Look => plan(&self.local, found, &maps),
-            Mode::Repair => repair(&self.local, found, &maps, SystemTime::now()),
+            RepoCheckMode::ReportOnly => plan_repair(&self.local, found, &maps),
+            RepoCheckMode::Repair => repair_store(&self.local, found, &maps, SystemTime::now()),
         };
-        done.map_err(|error| Fault::cannot_run(format!("the repair stopped: {}", chain(&error))))
+        done.map_err(|error| {
+            CommandFault::cannot_run(format!("the repair stopped: {}", error_chain_text(&error)))
+        })
     }
 
     /// Compares the index maps of all refs with those that their content makes.
-    fn check_indexes(&self) -> Result<Vec<IndexFault>, Fault> {
-        let compared = IndexMaps::new(&*self.chunks).compare();
-        compared.map_err(|error| Fault::cannot_run(chain(&error)))
+    fn check_index_maps(&self) -> Result<Vec<IndexFault>, CommandFault> {
+        let compared = IndexMapRebuilder::new(&*self.chunks).find_faults();
+        compared.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
     }
 
     /// Makes the index maps of the refs anew that have a wrong one.
-    fn remake_indexes(&self, faults: &[IndexFault]) -> Result<(), Fault> {
-        let maps = IndexMaps::new(&*self.chunks);
-        let names: BTreeSet<&str> = faults.iter().map(|fault| &*fault.name).collect();
+    fn rebuild_index_maps(&self, faults: &[IndexFault]) -> Result<(), CommandFault> {
+        let maps = IndexMapRebuilder::new(&*self.chunks);
+        let names: BTreeSet<&str> = faults.iter().map(|fault| &*fault.ref_name).collect();
         for name in names {
-            let made = maps.remake(name, SystemTime::now());
-            made.map_err(|error| Fault::cannot_run(chain(&error)))?;
+            let made = maps.rebuild_ref(name, SystemTime::now());
+            made.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
         }
         Ok(())
     }
 
     /// Returns what is still wrong after indexes were made anew.
-    fn left_of(&self, faults: &[IndexFault]) -> Result<Vec<String>, Fault> {
+    fn remaining_index_faults(&self, faults: &[IndexFault]) -> Result<Vec<String>, CommandFault> {
         if faults.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(self.check_indexes()?.iter().map(ToString::to_string).collect())
+        Ok(self.check_index_maps()?.iter().map(ToString::to_string).collect())
     }
 
     /// Returns what is wrong with the blobs that the packs do not hold.
-    fn check_blobs(&self, report: &Report) -> Vec<String> {
+    fn check_blobs(&self, report: &StoreCheckReport) -> Vec<String> {
         let check = |blob: &BlobId| match self.blobs.open(blob) {
             Ok(Some(content)) => blob_damage(blob, content),
             Ok(None) => Some(format!("the blob {blob} is missing; restore it from a backup")),
-            Err(error) => Some(chain(&error)),
+            Err(error) => Some(error_chain_text(&error)),
         };
-        report.blobs_elsewhere.iter().filter_map(check).collect()
+        report.external_blobs.iter().filter_map(check).collect()
     }
 }
 
 /// Re-hashes a large blob; nothing if it is what its id says.
 fn blob_damage(expected: &BlobId, content: tympan_content::BlobContent) -> Option<String> {
-    match tympan_blobs::id_of(&mut content.into_reader()) {
+    match tympan_blobs::compute_blob_id(&mut content.into_reader()) {
         Ok(actual) if actual == *expected => None,
         Ok(actual) => Some(format!(
             "the blob {expected} is damaged: its bytes are {actual}; restore it from a backup"
         )),
-        Err(error) => Some(format!("the blob {expected} cannot be read: {}", chain(&error))),
+        Err(error) => {
+            Some(format!("the blob {expected} cannot be read: {}", error_chain_text(&error)))
+        }
     }
 }
 
 /// Returns a key as the path that it stands for.
-fn path_of(key: &[u8]) -> String {
-    match key::parse(key) {
+fn key_path_text(key: &[u8]) -> String {
+    match key::parse_key(key) {
         Ok(names) => format!("/{}", names.join("/")),
         Err(_) => String::from_utf8_lossy(key).escape_debug().to_string(),
     }
 }
 
-fn time_of(at: SystemTime) -> String {
-    Date::from_system_time(at).to_string()
+fn format_time(at: SystemTime) -> String {
+    JcrDate::from_system_time(at).to_string()
 }
 
 /// Returns every finding of a check as a line.
-fn findings(report: &Report) -> Vec<String> {
+fn finding_lines(report: &StoreCheckReport) -> Vec<String> {
     let mut lines = report.faults.clone();
-    lines.extend(report.affected.iter().map(|one| {
-        let path = path_of(&one.key);
+    lines.extend(report.damaged_locations.iter().map(|one| {
+        let path = key_path_text(&one.key);
         format!("{}, {}: `{path}` cannot be read: {}", one.origin, one.map, one.fault)
     }));
-    if report.unlisted > 0 {
-        lines.push(format!("{} more places are damaged", report.unlisted));
+    if report.unlisted_count > 0 {
+        lines.push(format!("{} more places are damaged", report.unlisted_count));
     }
     lines.extend(report.damaged_revisions.iter().map(|(name, count)| {
         format!("{count} of the kept revisions of `{name}` cannot be read in full")
@@ -210,43 +221,43 @@ fn findings(report: &Report) -> Vec<String> {
     lines
 }
 
-fn print_list(lines: &[String]) {
-    lines.iter().take(SHOWN).for_each(|line| say!("{line}"));
-    if let Some(more) = lines.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+fn print_limited_list(lines: &[String]) {
+    lines.iter().take(MAX_PRINTED_LINES).for_each(|line| say!("{line}"));
+    if let Some(more) = lines.len().checked_sub(MAX_PRINTED_LINES).filter(|more| *more > 0) {
         say!("… and {more} more; `--json` lists them");
     }
 }
 
-fn print_findings(report: &Report) {
-    print_list(&report.notes);
-    print_list(&findings(report));
+fn print_findings(report: &StoreCheckReport) {
+    print_limited_list(&report.recovery_notes);
+    print_limited_list(&finding_lines(report));
 }
 
-fn print_summary(report: &Report, missing_blobs: usize) {
-    let faults = findings(report).len() + missing_blobs;
+fn print_summary(report: &StoreCheckReport, missing_blobs: usize) {
+    let faults = finding_lines(report).len() + missing_blobs;
     say!(
         "{} packs, {} commits, {} refs, {} leases, {} revisions, {} chunks ({} reachable), {} blobs, {} bytes: {}",
-        report.packs,
-        report.commits,
-        report.refs,
-        report.leases,
-        report.revisions,
-        report.chunks,
-        report.reachable,
-        report.blobs as usize + report.blobs_elsewhere.len(),
-        report.bytes,
+        report.pack_count,
+        report.commit_count,
+        report.ref_count,
+        report.lease_count,
+        report.revision_count,
+        report.chunk_count,
+        report.reachable_chunks,
+        report.blob_count as usize + report.external_blobs.len(),
+        report.pack_bytes,
         if faults == 0 { "clean".to_owned() } else { format!("{faults} faults") }
     );
 }
 
-fn part_line(part: &RepairedPart) -> String {
-    let RepairedPart { name, map, key, fate } = part;
-    let place = format!("{name} {map}: `{}`", path_of(key));
+fn repaired_part_line(part: &RepairedPart) -> String {
+    let RepairedPart { ref_name: name, map, key, outcome: fate } = part;
+    let place = format!("{name} {map}: `{}`", key_path_text(key));
     match fate {
-        Fate::Restored { sequence } => format!("{place} as in revision {sequence}"),
-        Fate::Lost => format!("{place} is lost: no kept revision has it whole"),
-        Fate::Span { to, records } => {
-            let to = to.as_ref().map_or_else(|| "the end".to_owned(), |to| path_of(to));
+        RepairedPartOutcome::Restored { sequence } => format!("{place} as in revision {sequence}"),
+        RepairedPartOutcome::Lost => format!("{place} is lost: no kept revision has it whole"),
+        RepairedPartOutcome::Span { to, records } => {
+            let to = to.as_ref().map_or_else(|| "the end".to_owned(), |to| key_path_text(to));
             let records =
                 if *records == 0 { String::new() } else { format!(", {records} records,") };
             format!("{place} up to `{to}`{records} cannot be read")
@@ -254,113 +265,119 @@ fn part_line(part: &RepairedPart) -> String {
     }
 }
 
-fn print_repaired(done: &Repaired, mode: Mode) {
+fn print_repaired(done: &StoreRepairReport, mode: RepoCheckMode) {
     match mode {
-        Mode::Look => say!("`--repair` would do this:"),
-        Mode::Repair => say!("repaired:"),
+        RepoCheckMode::ReportOnly => say!("`--repair` would do this:"),
+        RepoCheckMode::Repair => say!("repaired:"),
     }
     let mut lines = Vec::new();
-    lines.extend(done.set_aside.iter().map(|file| format!("damaged file set aside: {file}")));
-    lines.extend(done.remade.iter().map(|file| format!("index file made again: {file}")));
-    if done.moved > 0 {
-        lines.push(format!("{} chunks and blobs moved out of damaged packs", done.moved));
+    lines.extend(
+        done.quarantined_files.iter().map(|file| format!("damaged file set aside: {file}")),
+    );
+    lines.extend(done.rebuilt_indexes.iter().map(|file| format!("index file made again: {file}")));
+    if done.moved_records > 0 {
+        lines.push(format!("{} chunks and blobs moved out of damaged packs", done.moved_records));
     }
     for one in &done.refs {
-        let good = one.good.map_or_else(
+        let good = one.last_good_revision.map_or_else(
             || "no kept revision is whole".to_owned(),
-            |(sequence, at)| format!("the newest whole revision is {sequence} of {}", time_of(at)),
+            |(sequence, at)| {
+                format!("the newest whole revision is {sequence} of {}", format_time(at))
+            },
         );
-        let now = match (one.root, one.is_restorable) {
+        let now = match (one.new_root, one.is_restorable) {
             (Some(root), _) => format!("is `{root}` now"),
             (None, true) => "gets a new state".to_owned(),
             (None, false) => {
                 "stays: nothing of it can be read; restore it from a backup".to_owned()
             }
         };
-        lines.push(format!("ref `{}`, damaged at `{}`, {now}; {good}", one.name, one.damaged));
+        lines.push(format!("ref `{}`, damaged at `{}`, {now}; {good}", one.name, one.damaged_root));
     }
-    lines.extend(done.parts.iter().map(part_line));
+    lines.extend(done.parts.iter().map(repaired_part_line));
     for one in &done.revisions {
         let update = &one.revision.update;
-        let state = match (one.root, mode) {
+        let state = match (one.new_root, mode) {
             (Some(root), _) => format!("is `{root}` now"),
-            (None, Mode::Look) => "is mended or left out".to_owned(),
-            (None, Mode::Repair) => "has left the list: nothing of it can be read".to_owned(),
+            (None, RepoCheckMode::ReportOnly) => "is mended or left out".to_owned(),
+            (None, RepoCheckMode::Repair) => {
+                "has left the list: nothing of it can be read".to_owned()
+            }
         };
         lines.push(format!(
             "revision {} of `{}`, {} by {}: {state}",
             one.revision.sequence,
             update.name,
-            time_of(update.at),
+            format_time(update.updated_at),
             update.author
         ));
     }
-    lines.extend(done.leases.iter().map(|lease| {
+    lines.extend(done.released_leases.iter().map(|lease| {
         format!("lease of `{}` ends: `{}` cannot be read in full", lease.holder, lease.root)
     }));
-    lines.extend(done.history.iter().cloned());
-    print_list(&lines);
-    say!("{} records restored, {} lost", done.restored, done.lost);
-    if done.unlisted > 0 {
-        say!("{} more parts and revisions are not listed", done.unlisted);
+    lines.extend(done.history_faults.iter().cloned());
+    print_limited_list(&lines);
+    say!("{} records restored, {} lost", done.restored_records, done.lost_records);
+    if done.unlisted_count > 0 {
+        say!("{} more parts and revisions are not listed", done.unlisted_count);
     }
 }
 
-fn report_json(report: &Report, missing_blobs: &[String]) -> Value {
-    let mut faults = findings(report);
+fn report_json(report: &StoreCheckReport, missing_blobs: &[String]) -> Value {
+    let mut faults = finding_lines(report);
     faults.extend_from_slice(missing_blobs);
     json!({
         "clean": faults.is_empty(),
-        "packs": report.packs,
-        "chunks": report.chunks,
-        "blobs": report.blobs as usize + report.blobs_elsewhere.len(),
-        "commits": report.commits,
-        "bytes": report.bytes,
-        "refs": report.refs,
-        "leases": report.leases,
-        "revisions": report.revisions,
-        "reachable": report.reachable,
-        "notes": report.notes,
+        "packs": report.pack_count,
+        "chunks": report.chunk_count,
+        "blobs": report.blob_count as usize + report.external_blobs.len(),
+        "commits": report.commit_count,
+        "bytes": report.pack_bytes,
+        "refs": report.ref_count,
+        "leases": report.lease_count,
+        "revisions": report.revision_count,
+        "reachable": report.reachable_chunks,
+        "notes": report.recovery_notes,
         "faults": faults,
-        "unlisted": report.unlisted,
+        "unlisted": report.unlisted_count,
     })
 }
 
 fn indexes_json(faults: &[IndexFault]) -> Value {
     let fault = |fault: &IndexFault| {
         json!({
-            "ref": fault.name,
-            "index": fault.index,
+            "ref": fault.ref_name,
+            "index": fault.index_name,
             "path": fault.path.as_str(),
-            "missing": fault.missing,
-            "surplus": fault.surplus,
+            "missing": fault.missing_entries,
+            "surplus": fault.surplus_entries,
         })
     };
     faults.iter().map(fault).collect()
 }
 
-fn repaired_json(done: &Repaired, mode: Mode) -> Value {
+fn repaired_json(done: &StoreRepairReport, mode: RepoCheckMode) -> Value {
     let refs = done.refs.iter().map(|one| {
         json!({
             "name": one.name,
-            "damaged": one.damaged.to_string(),
-            "root": one.root.map(|root| root.to_string()),
-            "good": one.good.map(|(sequence, _)| sequence),
+            "damaged": one.damaged_root.to_string(),
+            "root": one.new_root.map(|root| root.to_string()),
+            "good": one.last_good_revision.map(|(sequence, _)| sequence),
             "restorable": one.is_restorable,
         })
     });
     let parts = done.parts.iter().map(|part| {
-        let (fate, revision, to, records) = match &part.fate {
-            Fate::Restored { sequence } => ("restored", Some(*sequence), None, 1),
-            Fate::Lost => ("lost", None, None, 1),
-            Fate::Span { to, records } => {
-                ("unreadable", None, to.as_ref().map(|to| path_of(to)), *records)
+        let (fate, revision, to, records) = match &part.outcome {
+            RepairedPartOutcome::Restored { sequence } => ("restored", Some(*sequence), None, 1),
+            RepairedPartOutcome::Lost => ("lost", None, None, 1),
+            RepairedPartOutcome::Span { to, records } => {
+                ("unreadable", None, to.as_ref().map(|to| key_path_text(to)), *records)
             }
         };
         json!({
-            "ref": part.name,
+            "ref": part.ref_name,
             "map": part.map,
-            "path": path_of(&part.key),
+            "path": key_path_text(&part.key),
             "to": to,
             "fate": fate,
             "revision": revision,
@@ -371,23 +388,23 @@ fn repaired_json(done: &Repaired, mode: Mode) -> Value {
         json!({
             "ref": one.revision.update.name,
             "revision": one.revision.sequence,
-            "at": time_of(one.revision.update.at),
+            "at": format_time(one.revision.update.updated_at),
             "author": one.revision.update.author,
-            "root": one.root.map(|root| root.to_string()),
+            "root": one.new_root.map(|root| root.to_string()),
         })
     });
     json!({
-        "done": mode == Mode::Repair,
-        "set_aside": done.set_aside,
-        "remade": done.remade,
-        "moved": done.moved,
+        "done": mode == RepoCheckMode::Repair,
+        "set_aside": done.quarantined_files,
+        "remade": done.rebuilt_indexes,
+        "moved": done.moved_records,
         "refs": refs.collect::<Vec<_>>(),
         "parts": parts.collect::<Vec<_>>(),
-        "restored": done.restored,
-        "lost": done.lost,
+        "restored": done.restored_records,
+        "lost": done.lost_records,
         "revisions": revisions.collect::<Vec<_>>(),
-        "leases": done.leases.iter().map(|one| one.holder.as_str()).collect::<Vec<_>>(),
-        "history": done.history,
-        "unlisted": done.unlisted,
+        "leases": done.released_leases.iter().map(|one| one.holder.as_str()).collect::<Vec<_>>(),
+        "history": done.history_faults,
+        "unlisted": done.unlisted_count,
     })
 }

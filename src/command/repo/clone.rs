@@ -9,60 +9,63 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::sync::watch;
-use tympan_blobs::collect::SweepMode;
-use tympan_replicate::{CaughtUp, Credentials, Standby};
-use tympan_store::{ChunkId, CollectOptions, CompositeStore, LocalStore, take_lease};
+use tympan_blobs::garbage_collection::SweepMode;
+use tympan_replicate::{RemoteStoreCredentials, StandbyCopyReport, StandbyStore};
+use tympan_store::{ChunkId, GarbageCollectionOptions, LayeredStore, LocalStore, acquire_lease};
 
-use crate::args::Clone;
-use crate::backend;
-use crate::base::{self, Access, LEASE_LIFE, MAIN, Opened, Origin, create, holder_of, open_own};
-use crate::blobs::{Membership, Sharing};
-use crate::clock::trusted_now;
-use crate::collection::{self, Pacer};
-use crate::command::instance::Signals;
-use crate::command::{Fault, Outcome, runtime};
-use crate::config::{self, Config};
-use crate::home::{chain, write_closed};
-use crate::places;
+use crate::args::RepoCloneArgs;
+use crate::blob_sharing::{BlobSharing, StorageMembership};
+use crate::blob_storage;
+use crate::command::instance::ProcessSignals;
+use crate::command::{CommandFault, CommandOutcome, create_runtime};
+use crate::config::{self, TympanConfig};
+use crate::garbage_collection::{self, CollectionPacer};
+use crate::home::{error_chain_text, write_private_file};
+use crate::home_chunk_store;
+use crate::home_origin::{
+    self, BaseAccess, BaseWithBlobs, HomeOrigin, LEASE_DURATION, MAIN_BRANCH, create_home_dir,
+    lease_holder_name, open_own_packs,
+};
 use crate::say;
+use crate::trusted_clock::trusted_now;
 
 /// How often a standby looks for something new.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const STANDBY_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How long it waits after a failure, at most.
-const MAX_WAIT: Duration = Duration::from_secs(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// How often the status file is written while nothing changes.
-const STATUS_EVERY: Duration = Duration::from_secs(1);
+const STATUS_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it sweeps its blobs.
-const SWEEP_EVERY: Duration = Duration::from_hours(24);
+const BLOB_SWEEP_INTERVAL: Duration = Duration::from_hours(24);
 /// Where a standby tells how far it is.
-const STATUS_FILE: &str = "standby.json";
+const STANDBY_STATUS_FILE: &str = "standby.json";
 
 /// Clones, copies or follows.
-pub(super) fn run(clone: &Clone) -> Outcome {
-    let from = absolute(&clone.from)?;
-    let access = access(clone, &from)?;
+pub(super) fn run_clone(clone: &RepoCloneArgs) -> CommandOutcome {
+    let from = absolute_origin(&clone.from)?;
+    let access = base_access(clone, &from)?;
     if clone.follow {
-        return follow(clone, &from, &access);
+        return follow_repository(clone, &from, &access);
     }
     if clone.full {
-        return copy(clone, &from, &access);
+        return copy_repository(clone, &from, &access);
     }
-    require_empty(&clone.to)?;
-    let base = base::open(&from, &access, &clone.to)?;
-    let holder = holder_of(&clone.to)?;
-    let origin = Origin {
+    require_empty_dir(&clone.to)?;
+    let base = home_origin::open_base_at(&from, &access, &clone.to)?;
+    let holder = lease_holder_name(&clone.to)?;
+    let origin = HomeOrigin {
         from: from.clone(),
         holder: holder.clone(),
         root: None,
-        ca: access.ca.clone(),
-        leases: access.leases.clone(),
+        ca: access.ca_file.clone(),
+        leases: access.lease_dir.clone(),
     };
-    let cloned = make_clone(&clone.to, origin, &access, &base);
+    let cloned = create_clone(&clone.to, origin, &access, &base);
     let root = match cloned {
         Ok(root) => root,
         Err(fault) => {
             // Nothing half-done is left: neither the lease nor what was empty before.
-            base.0.release(&holder).ok();
+            base.0.release_lease(&holder).ok();
             fs::remove_dir_all(&clone.to).ok();
             return Err(fault);
         }
@@ -77,112 +80,122 @@ pub(super) fn run(clone: &Clone) -> Outcome {
 }
 
 /// Takes a lease on the newest state and makes a home whose `main` begins there.
-fn make_clone(to: &Path, origin: Origin, access: &Access, base: &Opened) -> Result<ChunkId, Fault> {
+fn create_clone(
+    to: &Path,
+    origin: HomeOrigin,
+    access: &BaseAccess,
+    base: &BaseWithBlobs,
+) -> Result<ChunkId, CommandFault> {
     let from = origin.from.clone();
     let failed = |error: tympan_store::Error| {
-        Fault::cannot_run(format!("cannot clone `{from}`: {}", chain(&error)))
+        CommandFault::cannot_run(format!("cannot clone `{from}`: {}", error_chain_text(&error)))
     };
     let now = SystemTime::now();
-    let lease = take_lease(base.0.as_ref(), &origin.holder, MAIN, (now, LEASE_LIFE));
+    let lease = acquire_lease(base.0.as_ref(), &origin.holder, MAIN_BRANCH, (now, LEASE_DURATION));
     let lease = lease.map_err(failed)?;
     let root = lease.root;
-    let origin = Origin { root: Some(root.to_string()), ..origin };
+    let origin = HomeOrigin { root: Some(root.to_string()), ..origin };
     // The file comes first: a store without it would pass for an empty home.
-    create(to)?;
-    base::write_credentials(to, access)?;
+    create_home_dir(to)?;
+    home_origin::write_credentials(to, access)?;
     origin.write_clone(to)?;
-    let own = open_own(to)?;
-    let store = CompositeStore::new(own, Arc::clone(&base.0), lease).map_err(failed)?;
-    base::begin_clone(&store, &from).map_err(failed)?;
+    let own = open_own_packs(to)?;
+    let store = LayeredStore::new(own, Arc::clone(&base.0), lease).map_err(failed)?;
+    home_origin::start_clone_branch(&store, &from).map_err(failed)?;
     Ok(root)
 }
 
 /// Copies everything into a home of its own.
-fn copy(clone: &Clone, from: &str, access: &Access) -> Outcome {
-    require_bare(&clone.to)?;
-    let base = base::open(from, access, &clone.to)?;
-    let config = config::read(&clone.to)?;
-    let (standby, own) = open_standby((&clone.to, &config), base, &holder_of(&clone.to)?)?;
+fn copy_repository(clone: &RepoCloneArgs, from: &str, access: &BaseAccess) -> CommandOutcome {
+    require_unused_home_dir(&clone.to)?;
+    let base = home_origin::open_base_at(from, access, &clone.to)?;
+    let config = config::read_home_config(&clone.to)?;
+    let (standby, own) = open_standby((&clone.to, &config), base, &lease_holder_name(&clone.to)?)?;
     own.sharing.register()?;
     let done = standby.catch_up(SystemTime::now());
-    let done = done
-        .map_err(|error| Fault::cannot_run(format!("cannot copy `{from}`: {}", chain(&error))))?;
-    let root = standby.root().ok().flatten().map(|root| root.to_string()).unwrap_or_default();
+    let done = done.map_err(|error| {
+        CommandFault::cannot_run(format!("cannot copy `{from}`: {}", error_chain_text(&error)))
+    })?;
+    let root = standby.local_root().ok().flatten().map(|root| root.to_string()).unwrap_or_default();
     if clone.json {
-        let CaughtUp { synced, large_blobs, .. } = done;
+        let StandbyCopyReport { sync_stats: synced, large_blobs, .. } = done;
         say!(
             "{}",
             json!({
-                "from": from, "to": clone.to, "root": root, "chunks": synced.chunks,
-                "blobs": synced.blobs + large_blobs, "bytes": synced.bytes,
+                "from": from, "to": clone.to, "root": root, "chunks": synced.fetched_chunks,
+                "blobs": synced.fetched_blobs + large_blobs, "bytes": synced.fetched_bytes,
             })
         );
     } else {
         say!(
             "`{}` is a copy of `{from}` at root {root}: {} chunks, {} blobs",
             clone.to.display(),
-            done.synced.chunks,
-            done.synced.blobs + done.large_blobs
+            done.sync_stats.fetched_chunks,
+            done.sync_stats.fetched_blobs + done.large_blobs
         );
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Follows until a signal.
-fn follow(clone: &Clone, from: &str, access: &Access) -> Outcome {
+fn follow_repository(clone: &RepoCloneArgs, from: &str, access: &BaseAccess) -> CommandOutcome {
     let to = &clone.to;
-    let origin = match Origin::of_standby(to)? {
+    let origin = match HomeOrigin::read_standby(to)? {
         Some(origin) if origin.from == from => origin,
         Some(origin) => {
-            return Err(Fault::usage(format!(
+            return Err(CommandFault::usage(format!(
                 "`{}` is a standby of `{}`, not of `{from}`",
                 to.display(),
                 origin.from
             )));
         }
         None => {
-            require_bare(to)?;
-            create(to)?;
-            let (from, ca) = (from.to_owned(), access.ca.clone());
-            let origin = Origin { from, holder: holder_of(to)?, root: None, ca, leases: None };
-            base::write_credentials(to, access)?;
+            require_unused_home_dir(to)?;
+            create_home_dir(to)?;
+            let (from, ca) = (from.to_owned(), access.ca_file.clone());
+            let origin =
+                HomeOrigin { from, holder: lease_holder_name(to)?, root: None, ca, leases: None };
+            home_origin::write_credentials(to, access)?;
             origin.write_standby(to)?;
             origin
         }
     };
-    let base =
-        if access.secret.is_some() { base::open(from, access, to)? } else { origin.open(to)? };
-    let config = config::read(to)?;
+    let base = if access.credentials.is_some() {
+        home_origin::open_base_at(from, access, to)?
+    } else {
+        origin.open_base(to)?
+    };
+    let config = config::read_home_config(to)?;
     let (standby, own) = open_standby((to, &config), base, &origin.holder)?;
     own.sharing.register()?;
     let (from, to, is_json) = (from.to_owned(), to.clone(), clone.json);
-    let follower = Follower { standby, own, from, to, is_json, config };
-    runtime(4)?.block_on(async {
-        let mut signals = Signals::listen()?;
+    let follower = StandbyFollower { standby, stores: own, from, to, is_json, config };
+    create_runtime(4)?.block_on(async {
+        let mut signals = ProcessSignals::listen()?;
         let (stop, stopped) = watch::channel(false);
         // What is in the way is in the log; a blob is stored only after it worked.
-        drop(follower.own.sharing.register_far(&stopped));
-        let work = tokio::task::spawn_blocking(move || follower.run(&stopped));
-        signals.wait().await;
+        drop(follower.stores.sharing.register_remotely(&stopped));
+        let work = tokio::task::spawn_blocking(move || follower.follow_until_stopped(&stopped));
+        signals.wait_for_end().await;
         stop.send_replace(true);
-        work.await.map_err(|error| Fault::cannot_run(error.to_string()))
+        work.await.map_err(|error| CommandFault::cannot_run(error.to_string()))
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// A standby at work.
-struct Follower {
-    standby: Standby,
-    own: Own,
+struct StandbyFollower {
+    standby: StandbyStore,
+    stores: StandbyStores,
     from: String,
     to: PathBuf,
     is_json: bool,
-    config: Config,
+    config: TympanConfig,
 }
 
-impl Follower {
-    fn run(&self, stopped: &watch::Receiver<bool>) {
-        let mut wait = LOOK_EVERY;
+impl StandbyFollower {
+    fn follow_until_stopped(&self, stopped: &watch::Receiver<bool>) {
+        let mut wait = STANDBY_POLL_INTERVAL;
         let mut is_ready = false;
         let mut fault: Option<String> = None;
         let mut stated = UNIX_EPOCH;
@@ -194,29 +207,37 @@ impl Follower {
             let is_news = match &looked {
                 Ok(done) => done.revisions > 0 || fault.take().is_some() || !is_ready,
                 Err(error) => {
-                    let reason = chain(error);
+                    let reason = error_chain_text(error);
                     let is_news = fault.as_ref() != Some(&reason);
                     fault = Some(reason);
                     is_news
                 }
             };
-            wait = if looked.is_ok() { LOOK_EVERY } else { (wait * 2).min(MAX_WAIT) };
-            let is_due = now.duration_since(stated).unwrap_or_default() >= STATUS_EVERY;
+            wait = if looked.is_ok() {
+                STANDBY_POLL_INTERVAL
+            } else {
+                (wait * 2).min(MAX_RETRY_DELAY)
+            };
+            let is_due = now.duration_since(stated).unwrap_or_default() >= STATUS_WRITE_INTERVAL;
             if is_news || is_due {
                 stated = now;
-                self.state(fault.as_deref(), is_news);
+                self.report_status(fault.as_deref(), is_news);
             }
             if looked.is_ok() && !is_ready {
                 is_ready = true;
                 say!("ready");
             }
-            let every = self.config.collect.every.map_or(collection::EVERY, |span| span.0);
+            let every = self
+                .config
+                .collect
+                .every
+                .map_or(garbage_collection::COLLECTION_INTERVAL, |span| span.0);
             let is_due = now.duration_since(collected).unwrap_or_default() >= every;
             if is_due && !every.is_zero() {
                 collected = now;
-                self.collect(now);
+                self.collect_garbage(now);
                 let since = |at: SystemTime| now.duration_since(at).unwrap_or_default();
-                if swept.is_none_or(|at| since(at) >= SWEEP_EVERY) {
+                if swept.is_none_or(|at| since(at) >= BLOB_SWEEP_INTERVAL) {
                     swept = Some(now);
                     self.sweep_blobs(stopped);
                 }
@@ -227,17 +248,20 @@ impl Follower {
             }
             std::thread::sleep(wait);
         }
-        self.state(fault.as_deref(), true);
+        self.report_status(fault.as_deref(), true);
     }
 
     /// Collects what the standby has no use for any more, as an instance does in its home.
-    fn collect(&self, now: SystemTime) {
+    fn collect_garbage(&self, now: SystemTime) {
         let retention = self.config.history.retention();
-        let now = trusted_now(&self.to, &*self.own.chunks, now);
-        let options = CollectOptions { retention, ..CollectOptions::at(now) };
-        match self.standby.collect(&options) {
+        let now = trusted_now(&self.to, &*self.stores.chunks, now);
+        let options =
+            GarbageCollectionOptions { retention, ..GarbageCollectionOptions::at_time(now) };
+        match self.standby.collect_garbage(&options) {
             Ok(done) => tracing::info!(freed_bytes = done.freed_bytes, "garbage collected"),
-            Err(error) => tracing::error!(reason = chain(&error), "no garbage is collected"),
+            Err(error) => {
+                tracing::error!(reason = error_chain_text(&error), "no garbage is collected")
+            }
         }
     }
 
@@ -245,16 +269,20 @@ impl Follower {
     fn sweep_blobs(&self, stopped: &watch::Receiver<bool>) {
         let go_on =
             || if *stopped.borrow() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let rate = self.config.collect.rate.map_or(collection::BYTES_PER_SECOND, |rate| rate.0);
-        let mut pacer = Pacer::at(rate.max(1));
-        let sharing = &self.own.sharing;
-        let done = sharing.mark(&*self.own.chunks, &mut |progress| {
-            pacer.wait(progress);
+        let rate = self
+            .config
+            .collect
+            .rate
+            .map_or(garbage_collection::DEFAULT_BYTES_PER_SECOND, |rate| rate.0);
+        let mut pacer = CollectionPacer::with_rate(rate.max(1));
+        let sharing = &self.stores.sharing;
+        let done = sharing.mark_needed_blobs(&*self.stores.chunks, &mut |progress| {
+            pacer.throttle(progress);
             go_on()
         });
         let swept = done.and_then(|marked| match marked {
             Some(marked) => {
-                let now = trusted_now(&self.to, &*self.own.chunks, SystemTime::now());
+                let now = trusted_now(&self.to, &*self.stores.chunks, SystemTime::now());
                 let options = sharing.sweep_options(SweepMode::Remove, now)?;
                 let swept = sharing.sweep(&options, &mut &go_on)?;
                 Ok(Some((marked, swept)))
@@ -263,9 +291,10 @@ impl Follower {
         });
         match swept {
             Ok(Some((marked, places))) => {
-                let discarded: u64 = places.iter().map(|(_, swept)| swept.discarded.blobs).sum();
-                tracing::info!(needed = marked.count, discarded, "blobs swept");
-                for reason in marked.untold {
+                let discarded: u64 =
+                    places.iter().map(|(_, swept)| swept.discarded.blob_count).sum();
+                tracing::info!(needed = marked.blob_count, discarded, "blobs swept");
+                for reason in marked.unreachable_owners {
                     tracing::error!(reason, "not told which blobs are needed");
                 }
             }
@@ -275,11 +304,11 @@ impl Follower {
     }
 
     /// Says how far the standby is, in the status file and, if it is news, on standard output.
-    fn state(&self, fault: Option<&str>, is_news: bool) {
+    fn report_status(&self, fault: Option<&str>, is_news: bool) {
         let now = SystemTime::now();
         let lag = self.standby.lag();
         let age = lag.age(now).map(|age| age.as_secs_f64());
-        let root = self.standby.root().ok().flatten().map(|root| root.to_string());
+        let root = self.standby.local_root().ok().flatten().map(|root| root.to_string());
         let seconds =
             |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let status = json!({
@@ -315,46 +344,48 @@ impl Follower {
 /// Replaces the status file; it is worth nothing after a crash, so it is not synced.
 fn write_status(home: &Path, text: &str) -> std::io::Result<()> {
     let unfinished = home.join("standby.json.tmp");
-    write_closed(&unfinished, text.as_bytes())?;
-    fs::rename(unfinished, home.join(STATUS_FILE))
+    write_private_file(&unfinished, text.as_bytes())?;
+    fs::rename(unfinished, home.join(STANDBY_STATUS_FILE))
 }
 
 /// Returns what a standby stated last.
 pub(super) fn last_status(home: &Path) -> Option<serde_json::Value> {
-    serde_json::from_str(&fs::read_to_string(home.join(STATUS_FILE)).ok()?).ok()
+    serde_json::from_str(&fs::read_to_string(home.join(STANDBY_STATUS_FILE)).ok()?).ok()
 }
 
 /// Returns what the arguments say about reading from a running instance.
-fn access(clone: &Clone, from: &str) -> Result<Access, Fault> {
+fn base_access(clone: &RepoCloneArgs, from: &str) -> Result<BaseAccess, CommandFault> {
     let read_key = |file: &PathBuf| {
-        let key = fs::read_to_string(file)
-            .map_err(|error| Fault::usage(format!("cannot read `{}`: {error}", file.display())))?;
-        Ok::<_, Fault>(Credentials::Key(key.trim().to_owned()))
+        let key = fs::read_to_string(file).map_err(|error| {
+            CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+        })?;
+        Ok::<_, CommandFault>(RemoteStoreCredentials::Key(key.trim().to_owned()))
     };
     let secret = match (&clone.key, &clone.token) {
         (Some(file), _) => Some(read_key(file)?),
-        (None, Some(token)) => Some(Credentials::Token(token.clone())),
+        (None, Some(token)) => Some(RemoteStoreCredentials::Token(token.clone())),
         (None, None) => None,
     };
     let ca = clone.ca.as_ref().map(fs::canonicalize).transpose();
-    let ca =
-        ca.map_err(|error| Fault::usage(format!("cannot read the file of `--ca`: {error}")))?;
+    let ca = ca
+        .map_err(|error| CommandFault::usage(format!("cannot read the file of `--ca`: {error}")))?;
     let leases = clone.leases.as_deref().map(|folder| lease_folder(folder, from)).transpose()?;
-    Ok(Access { secret, ca, leases })
+    Ok(BaseAccess { credentials: secret, ca_file: ca, lease_dir: leases })
 }
 
 /// Returns the folder that is to hold the lease, if the home that is cloned pays heed to it.
-fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, Fault> {
-    if base::is_url(from) {
-        return Err(Fault::usage("`--leases` is for a home that is read by its directory"));
+fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, CommandFault> {
+    if home_origin::is_instance_url(from) {
+        return Err(CommandFault::usage("`--leases` is for a home that is read by its directory"));
     }
-    let folder = fs::canonicalize(folder)
-        .map_err(|error| Fault::usage(format!("cannot use `{}`: {error}", folder.display())))?;
-    let heeded = config::read(Path::new(from))?.history.leases;
+    let folder = fs::canonicalize(folder).map_err(|error| {
+        CommandFault::usage(format!("cannot use `{}`: {error}", folder.display()))
+    })?;
+    let heeded = config::read_home_config(Path::new(from))?.history.leases;
     if heeded.iter().any(|one| fs::canonicalize(one).is_ok_and(|one| one == folder)) {
         return Ok(folder);
     }
-    Err(Fault::usage(format!(
+    Err(CommandFault::usage(format!(
         "`{from}` pays no heed to leases in `{}`: add it to `leases` in the section `[history]` of its `tympan.toml`, and \
          restart its instance",
         folder.display()
@@ -362,54 +393,56 @@ fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, Fault> {
 }
 
 /// What a standby has of its own.
-struct Own {
+struct StandbyStores {
     chunks: Arc<LocalStore>,
-    sharing: Sharing,
+    sharing: BlobSharing,
 }
 
 /// Opens a standby, with its blobs where its configuration says.
 fn open_standby(
-    (to, config): (&Path, &Config),
-    base: Opened,
+    (to, config): (&Path, &TympanConfig),
+    base: BaseWithBlobs,
     holder: &str,
-) -> Result<(Standby, Own), Fault> {
-    let chunks = open_own(to)?;
-    let membership = Membership::of(to, None);
-    let section = backend::chosen_blobs(to, config)?;
-    let blobs = places::open((to, &section), &membership, chunks.clone(), None)?;
-    let standby = Standby::new(base, (chunks.clone(), blobs.store.clone()), holder.to_owned());
-    Ok((standby, Own { chunks, sharing: Sharing::new(membership, &blobs) }))
+) -> Result<(StandbyStore, StandbyStores), CommandFault> {
+    let chunks = open_own_packs(to)?;
+    let membership = StorageMembership::new(to, None);
+    let section = home_chunk_store::effective_blob_section(to, config)?;
+    let blobs = blob_storage::open_home_blobs((to, &section), &membership, chunks.clone(), None)?;
+    let standby = StandbyStore::new(base, (chunks.clone(), blobs.store.clone()), holder.to_owned());
+    Ok((standby, StandbyStores { chunks, sharing: BlobSharing::new(membership, &blobs) }))
 }
 
 /// Refuses a directory in which something is.
-fn require_empty(to: &Path) -> Result<(), Fault> {
-    require_nothing_but(&[], to)
+fn require_empty_dir(to: &Path) -> Result<(), CommandFault> {
+    require_only_known_entries(&[], to)
 }
 
 /// Refuses a directory in which something is that was not put there for the home to be.
-fn require_bare(to: &Path) -> Result<(), Fault> {
-    require_nothing_but(&["tympan.toml", "replication.key"], to)
+fn require_unused_home_dir(to: &Path) -> Result<(), CommandFault> {
+    require_only_known_entries(&["tympan.toml", "replication.key"], to)
 }
 
-fn require_nothing_but(known: &[&str], to: &Path) -> Result<(), Fault> {
+fn require_only_known_entries(known: &[&str], to: &Path) -> Result<(), CommandFault> {
     let is_known = |entry: std::io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| known.iter().any(|known| entry.file_name() == *known))
     };
     match fs::read_dir(to).map(|mut entries| entries.all(is_known)) {
         Ok(true) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Ok(false) => Err(Fault::usage(format!("`{}` is not empty", to.display()))),
-        Err(error) => Err(Fault::usage(format!("cannot use `{}`: {error}", to.display()))),
+        Ok(false) => Err(CommandFault::usage(format!("`{}` is not empty", to.display()))),
+        Err(error) => Err(CommandFault::usage(format!("cannot use `{}`: {error}", to.display()))),
     }
 }
 
 /// Returns a directory as it is found from anywhere; a URL as it is.
-fn absolute(from: &str) -> Result<String, Fault> {
-    if base::is_url(from) {
+fn absolute_origin(from: &str) -> Result<String, CommandFault> {
+    if home_origin::is_instance_url(from) {
         return Ok(from.trim_end_matches('/').to_owned());
     }
     let path = fs::canonicalize(from)
-        .map_err(|error| Fault::usage(format!("cannot clone `{from}`: {error}")))?;
+        .map_err(|error| CommandFault::usage(format!("cannot clone `{from}`: {error}")))?;
     let text = path.to_str().map(str::to_owned);
-    text.ok_or_else(|| Fault::usage(format!("the name of `{}` is not UTF-8", path.display())))
+    text.ok_or_else(|| {
+        CommandFault::usage(format!("the name of `{}` is not UTF-8", path.display()))
+    })
 }

@@ -6,40 +6,40 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use serde_json::json;
-use tympan_jobs::Queues;
-use tympan_store::{ChunkStore, CollectMode, Collected};
+use tympan_jobs::JobQueues;
+use tympan_store::{ChunkStore, GarbageCollectionMode, GarbageCollectionReport};
 
-use crate::clock::trusted_now;
-use crate::collection;
-use crate::command::{Fault, Outcome, runtime};
-use crate::home::{Home, chain};
+use crate::command::{CommandFault, CommandOutcome, create_runtime};
+use crate::garbage_collection;
+use crate::home::{Home, error_chain_text};
 use crate::say;
+use crate::trusted_clock::trusted_now;
 
 /// Runs the command.
-pub(super) fn run(home: &Path, dry_run: bool, json: bool) -> Outcome {
+pub(super) fn run_repository_gc(home: &Path, dry_run: bool, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let now = trusted_now(&home.dir, &**home.repository.chunks(), SystemTime::now());
-    let mut options = runtime(1)?.block_on(async {
+    let mut options = create_runtime(1)?.block_on(async {
         let state = home.open_state().await?;
-        let queues = Queues::new(state.pool().clone());
-        let options = collection::options(&home.config, &queues, now).await;
+        let queues = JobQueues::new(state.pool().clone());
+        let options = garbage_collection::collect_options(&home.config, &queues, now).await;
         state.close().await;
         options
     })?;
     let outdated = if dry_run {
         0
     } else {
-        let purged = collection::purge(&home.repository, &home.config, now);
-        purged.map_err(|error| Fault::cannot_run(chain(&error)))?.removed
+        let purged = garbage_collection::purge_versions(&home.repository, &home.config, now);
+        purged.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?.removed_count
     };
     if dry_run {
-        options.mode = CollectMode::DryRun;
+        options.mode = GarbageCollectionMode::DryRun;
     }
     let chunks: &dyn ChunkStore = &**home.repository.chunks();
-    let done = chunks.collect(&options, &mut |_| ControlFlow::Continue(()));
-    let done = done.map_err(|error| Fault::cannot_run(chain(&error)))?;
+    let done = chunks.collect_garbage(&options, &mut |_| ControlFlow::Continue(()));
+    let done = done.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
     if json {
-        let mut body = to_json(&done);
+        let mut body = collection_json(&done);
         if let Some(body) = body.as_object_mut() {
             body.insert("versionsRemoved".to_owned(), outdated.into());
         }
@@ -48,21 +48,21 @@ pub(super) fn run(home: &Path, dry_run: bool, json: bool) -> Outcome {
         if outdated > 0 {
             say!("{outdated} outdated versions of nodes taken away");
         }
-        print(&done, dry_run);
+        print_collection(&done, dry_run);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(done: &Collected, dry_run: bool) {
-    for keeper in &done.keepers {
-        say!("{:>14} bytes kept by {}", keeper.bytes, keeper.what);
+fn print_collection(done: &GarbageCollectionReport, dry_run: bool) {
+    for keeper in &done.retainers {
+        say!("{:>14} bytes kept by {}", keeper.retained_bytes, keeper.description);
     }
     say!(
         "{} bytes live in {} records; {} revisions kept, {} {}",
         done.live_bytes,
         done.live_records,
-        done.revisions_kept,
-        done.revisions_dropped,
+        done.retained_revisions,
+        done.dropped_revisions,
         if dry_run { "would go" } else { "gone" }
     );
     say!(
@@ -74,11 +74,11 @@ fn print(done: &Collected, dry_run: bool) {
     );
 }
 
-fn to_json(done: &Collected) -> serde_json::Value {
+fn collection_json(done: &GarbageCollectionReport) -> serde_json::Value {
     let keepers: Vec<serde_json::Value> = done
-        .keepers
+        .retainers
         .iter()
-        .map(|keeper| json!({ "what": keeper.what, "bytes": keeper.bytes }))
+        .map(|keeper| json!({ "what": keeper.description, "bytes": keeper.retained_bytes }))
         .collect();
     json!({
         "generation": done.generation,
@@ -87,8 +87,8 @@ fn to_json(done: &Collected) -> serde_json::Value {
         "garbageBytes": done.garbage_bytes,
         "freedBytes": done.freed_bytes,
         "movedBytes": done.moved_bytes,
-        "revisionsKept": done.revisions_kept,
-        "revisionsDropped": done.revisions_dropped,
+        "revisionsKept": done.retained_revisions,
+        "revisionsDropped": done.dropped_revisions,
         "keepers": keepers,
     })
 }

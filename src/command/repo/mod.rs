@@ -4,54 +4,64 @@ mod branch;
 mod check;
 mod clone;
 mod gc;
-mod log;
 mod promote;
 mod restore_path;
+mod revision_log;
 mod stats;
 
 use std::time::SystemTime;
 
-use crate::args::{Repo, RepoArguments};
-use crate::backend;
-use crate::command::{Fault, Outcome};
-use crate::home::chain;
+use crate::args::{RepoArgs, RepoCommand};
+use crate::command::{CommandFault, CommandOutcome};
+use crate::home::error_chain_text;
+use crate::home_chunk_store;
 
 /// Reads a time from the command line.
-fn time(text: &str) -> Result<SystemTime, Fault> {
-    let date = tympan_content::Date::parse_lenient(text);
-    Ok(date.map_err(|error| Fault::usage(error.to_string()))?.to_system_time())
+fn parse_time(text: &str) -> Result<SystemTime, CommandFault> {
+    let date = tympan_content::JcrDate::parse_lenient(text);
+    Ok(date.map_err(|error| CommandFault::usage(error.to_string()))?.to_system_time())
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &RepoArguments) -> Outcome {
-    backend::choose_database(arguments.database.as_deref());
+pub(crate) fn run_repo_command(arguments: &RepoArgs) -> CommandOutcome {
+    home_chunk_store::set_database_url_override(arguments.database.as_deref());
     match &arguments.command {
-        Repo::Check { home, repair, json } => {
-            let mode = if *repair { check::Mode::Repair } else { check::Mode::Look };
-            check::run(home, mode, *json)
+        RepoCommand::Check { home, repair, json } => {
+            let mode = if *repair {
+                check::RepoCheckMode::Repair
+            } else {
+                check::RepoCheckMode::ReportOnly
+            };
+            check::run_repository_check(home, mode, *json)
         }
-        Repo::Clone(arguments) => clone::run(arguments),
-        Repo::Promote { home, json } => promote::run(home, *json),
-        Repo::Stats { home, json } => stats::run(home, *json),
-        Repo::Gc { home, dry_run, json } => gc::run(home, *dry_run, *json),
-        Repo::Log { home, branch, limit, json } => log::run(home, branch, *limit, *json),
-        Repo::Diff { from, to, home, json } => log::diff(home, [from, to], *json),
-        Repo::Revert { root, home, branch } => log::revert(home, branch, root),
-        Repo::RestorePath(arguments) => restore_path::run(arguments),
-        Repo::Branch(command) => branch::run(command),
+        RepoCommand::Clone(arguments) => clone::run_clone(arguments),
+        RepoCommand::Promote { home, json } => promote::promote_standby(home, *json),
+        RepoCommand::Stats { home, json } => stats::print_repository_stats(home, *json),
+        RepoCommand::Gc { home, dry_run, json } => gc::run_repository_gc(home, *dry_run, *json),
+        RepoCommand::Log { home, branch, limit, json } => {
+            revision_log::print_revision_log(home, branch, *limit, *json)
+        }
+        RepoCommand::Diff { from, to, home, json } => {
+            revision_log::diff_states(home, [from, to], *json)
+        }
+        RepoCommand::Revert { root, home, branch } => {
+            revision_log::revert_branch(home, branch, root)
+        }
+        RepoCommand::RestorePath(arguments) => restore_path::run_restore_path(arguments),
+        RepoCommand::Branch(command) => branch::run_branch_command(command),
     }
 }
 
 /// Tells a failure of the content: what cannot be asked for is the caller's mistake.
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
-fn failed(error: tympan_content::Error) -> Fault {
+fn content_fault(error: tympan_content::Error) -> CommandFault {
     match error {
-        tympan_content::Error::Branch { .. }
+        tympan_content::Error::InvalidBranch { .. }
         | tympan_content::Error::InvalidName { .. }
         | tympan_content::Error::ValueFormat { .. }
         | tympan_content::Error::NodeMissing(_)
         | tympan_content::Error::VersionMissing { .. }
-        | tympan_content::Error::Refused { .. } => Fault::usage(error.to_string()),
-        _ => Fault::cannot_run(chain(&error)),
+        | tympan_content::Error::InvalidEdit { .. } => CommandFault::usage(error.to_string()),
+        _ => CommandFault::cannot_run(error_chain_text(&error)),
     }
 }

@@ -4,33 +4,37 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tympan_store::{ChunkStore, Root};
+use tympan_store::{ChunkStore, StoreRoot};
 
 use super::clone::last_status;
-use crate::base::{self, Origin, open_own};
-use crate::command::{Fault, Outcome};
-use crate::home::chain;
+use crate::command::{CommandFault, CommandOutcome};
+use crate::home::error_chain_text;
+use crate::home_origin::{self, HomeOrigin, open_own_packs};
 use crate::say;
 
 /// Makes a standby a home of its own, which `tympan author` runs on.
-pub(super) fn run(home: &Path, json: bool) -> Outcome {
-    let origin = Origin::of_standby(home)?
-        .ok_or_else(|| Fault::usage(format!("`{}` is no standby", home.display())))?;
+pub(super) fn promote_standby(home: &Path, json: bool) -> CommandOutcome {
+    let origin = HomeOrigin::read_standby(home)?
+        .ok_or_else(|| CommandFault::usage(format!("`{}` is no standby", home.display())))?;
     // Whoever follows holds the lock: it must have stopped before anything is decided.
-    let own = open_own(home)?;
+    let own = open_own_packs(home)?;
     let failed = |error: tympan_store::Error| {
-        Fault::cannot_run(format!("cannot promote `{}`: {}", home.display(), chain(&error)))
+        CommandFault::cannot_run(format!(
+            "cannot promote `{}`: {}",
+            home.display(),
+            error_chain_text(&error)
+        ))
     };
     let root = own.read_ref("main").map_err(failed)?.ok_or_else(|| {
-        Fault::cannot_run(format!(
+        CommandFault::cannot_run(format!(
             "`{}` holds no complete state of `{}` yet; follow it until it says `ready`",
             home.display(),
             origin.from
         ))
     })?;
-    Root::read(own.as_ref(), &root).map_err(failed)?;
+    StoreRoot::read(own.as_ref(), &root).map_err(failed)?;
     own.close().map_err(failed)?;
-    base::end_standby(home)?;
+    home_origin::promote_standby_home(home)?;
     let status = last_status(home).unwrap_or_default();
     let until = status.get("complete_until").cloned().unwrap_or_default();
     if json {

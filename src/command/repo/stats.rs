@@ -4,16 +4,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tympan_content::{Index, NodePath};
+use tympan_content::{LookupIndex, NodePath};
 
-use crate::command::{Fault, Outcome};
-use crate::home::{Home, chain};
+use crate::command::{CommandFault, CommandOutcome};
+use crate::home::{Home, error_chain_text};
 use crate::say;
 
 /// Counts documents, pages and assets.
-pub(super) fn run(home: &Path, json: bool) -> Outcome {
+pub(super) fn print_repository_stats(home: &Path, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
-    let failed = |error: tympan_content::Error| Fault::cannot_run(chain(&error));
+    let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
     let snapshot = home.repository.snapshot().map_err(failed)?;
     let root = snapshot.node(&NodePath::root()).map_err(failed)?;
     let documents = root
@@ -22,8 +22,8 @@ pub(super) fn run(home: &Path, json: bool) -> Outcome {
         .map_err(failed)?
         .unwrap_or_default()
         .len();
-    let count = |name: &str| -> Result<usize, Fault> {
-        Ok(snapshot.look_up(Index::Type, name).map_err(failed)?.len())
+    let count = |name: &str| -> Result<usize, CommandFault> {
+        Ok(snapshot.look_up_paths(LookupIndex::Type, name).map_err(failed)?.len())
     };
     let (pages, assets) = (count("cq:Page")?, count("dam:Asset")?);
     if json {

@@ -8,74 +8,81 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use super::{Around, Backend, FileKind, Listing, Staged};
-use crate::id::Id;
+use super::{BackendWrapper, StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
+use crate::object_id::VaultObjectId;
 
 /// A backend that removes and replaces nothing but locks.
 #[derive(Debug)]
-pub struct AppendOnly {
-    inner: Arc<dyn Backend>,
+pub struct AppendOnlyBackend {
+    inner: Arc<dyn VaultBackend>,
 }
 
-impl AppendOnly {
+impl AppendOnlyBackend {
     /// Guards a backend.
     #[must_use]
-    pub const fn new(inner: Arc<dyn Backend>) -> Self {
+    pub const fn new(inner: Arc<dyn VaultBackend>) -> Self {
         Self { inner }
     }
 }
 
-fn refused(text: &str) -> io::Error {
+fn append_only_error(text: &str) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, format!("the vault is opened append-only: {text}"))
 }
 
-impl Around for AppendOnly {
-    fn inner(&self) -> &dyn Backend {
+impl BackendWrapper for AppendOnlyBackend {
+    fn inner(&self) -> &dyn VaultBackend {
         &*self.inner
     }
 
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
         // The one file that is not named by its bytes.
-        if kind == FileKind::Config && self.inner.contains(kind, id)? {
-            return Err(refused("its `config` stays as it is"));
+        if kind == VaultFileKind::Config && self.inner.contains(kind, id)? {
+            return Err(append_only_error("its `config` stays as it is"));
         }
         self.inner.write(kind, id, bytes)
     }
 
-    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
+    fn stage(
+        &self,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
+        bytes: Vec<u8>,
+    ) -> io::Result<StagedFile> {
         self.inner.stage(kind, id, bytes)
     }
 
-    fn reveal(&self, staged: &Staged) -> io::Result<()> {
+    fn reveal(&self, staged: &StagedFile) -> io::Result<()> {
         match staged.kind {
-            FileKind::Config => Around::write(self, staged.kind, &staged.id, &staged.bytes),
+            VaultFileKind::Config => {
+                BackendWrapper::write(self, staged.kind, &staged.id, &staged.bytes)
+            }
             _ => self.inner.reveal(staged),
         }
     }
 
     fn reveal_then_list(
         &self,
-        staged: &Staged,
-        kinds: &[FileKind],
-    ) -> io::Result<Vec<io::Result<Listing>>> {
-        if staged.kind == FileKind::Config {
-            return Err(refused("its `config` stays as it is"));
+        staged: &StagedFile,
+        kinds: &[VaultFileKind],
+    ) -> io::Result<Vec<io::Result<VaultFileListing>>> {
+        if staged.kind == VaultFileKind::Config {
+            return Err(append_only_error("its `config` stays as it is"));
         }
         self.inner.reveal_then_list(staged, kinds)
     }
 
-    fn discard(&self, staged: &Staged) {
+    fn discard(&self, staged: &StagedFile) {
         self.inner.discard(staged);
     }
 
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
+    fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
         match kind {
-            FileKind::Lock => self.inner.remove(kind, id),
-            _ => Err(refused("nothing is removed from it")),
+            VaultFileKind::Lock => self.inner.remove(kind, id),
+            _ => Err(append_only_error("nothing is removed from it")),
         }
     }
 
     fn remove_folders(&self) -> io::Result<()> {
-        Err(refused("nothing is removed from it"))
+        Err(append_only_error("nothing is removed from it"))
     }
 }

@@ -19,12 +19,14 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::{Backend, FileKind, TEMPORARY, file_name, folder_name, folders};
-use crate::id::Id;
+use super::{
+    TEMP_DIR, VaultBackend, VaultFileKind, kind_folder_name, vault_file_path, vault_folders,
+};
+use crate::object_id::VaultObjectId;
 
 /// What a vault's folder has done by the file system, call by call: the seam at which a test sees what a loss of power may
 /// leave. Reading needs none.
-pub trait FolderDisk: Send + Sync + std::fmt::Debug {
+pub trait VaultFileSystem: Send + Sync + std::fmt::Debug {
     /// Makes a file that is not there yet, locked until it is closed, with its bytes; nothing of it is durable.
     ///
     /// # Errors
@@ -47,7 +49,7 @@ pub trait FolderDisk: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// What the system says.
-    fn make_folder(&self, path: &Path) -> io::Result<()>;
+    fn create_folder(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
@@ -64,20 +66,20 @@ pub trait FolderDisk: Send + Sync + std::fmt::Debug {
 
 /// The file system itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemDisk;
+pub struct NativeFileSystem;
 
-impl FolderDisk for SystemDisk {
+impl VaultFileSystem for NativeFileSystem {
     fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         // Without a lock, which some file systems do not offer, a sweep takes the file for nobody's after an hour.
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::NOLCK) => {}
-            Err(error) if is_not_offered(&error.into()) => {}
+            Err(error) if is_unsupported(&error.into()) => {}
             locked => locked?,
         }
         file.write_all(bytes)?;
         match file.set_permissions(fs::Permissions::from_mode(0o400)) {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied || is_not_offered(&error) => {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied || is_unsupported(&error) => {
             }
             set => set?,
         }
@@ -92,7 +94,7 @@ impl FolderDisk for SystemDisk {
         fs::rename(from, to)
     }
 
-    fn make_folder(&self, path: &Path) -> io::Result<()> {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)
     }
 
@@ -106,40 +108,40 @@ impl FolderDisk for SystemDisk {
 }
 
 /// A file in `tmp` that is younger may not have been locked yet by the process that made it.
-const SWEEP_AGE: Duration = Duration::from_hours(1);
+const MIN_SWEEP_AGE: Duration = Duration::from_hours(1);
 /// Packs that stay open for reading.
-const OPEN_PACKS: usize = 64;
+const MAX_OPEN_PACKS: usize = 64;
 
 /// A vault's folder.
 #[derive(Debug)]
 pub struct LocalBackend {
     dir: PathBuf,
     /// The packs read last, newest at the end.
-    open: Mutex<Vec<(Id, std::sync::Arc<File>)>>,
-    disk: Box<dyn FolderDisk>,
+    open_packs: Mutex<Vec<(VaultObjectId, std::sync::Arc<File>)>>,
+    file_system: Box<dyn VaultFileSystem>,
     /// Whether it was told that folders cannot be synced.
-    is_warned: AtomicBool,
+    has_warned_of_sync: AtomicBool,
 }
 
 impl LocalBackend {
     /// Names the folder; nothing is touched yet.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self::over(Box::new(SystemDisk), dir)
+        Self::with_file_system(Box::new(NativeFileSystem), dir)
     }
 
     /// As [`LocalBackend::new`], over a file system of the caller's own.
     #[must_use]
-    pub fn over(disk: Box<dyn FolderDisk>, dir: impl Into<PathBuf>) -> Self {
+    pub fn with_file_system(disk: Box<dyn VaultFileSystem>, dir: impl Into<PathBuf>) -> Self {
         let (open, is_warned) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-        Self { dir: dir.into(), open, disk, is_warned }
+        Self { dir: dir.into(), open_packs: open, file_system: disk, has_warned_of_sync: is_warned }
     }
 
     /// Makes the names in a folder durable, where the file system offers that.
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        match self.disk.sync_folder(folder) {
-            Err(error) if is_not_offered(&error) => {
-                if !self.is_warned.swap(true, Ordering::Relaxed) {
+        match self.file_system.sync_folder(folder) {
+            Err(error) if is_unsupported(&error) => {
+                if !self.has_warned_of_sync.swap(true, Ordering::Relaxed) {
                     warn!(file = %folder.display(), %error, "the file system syncs no folders: a loss of power may cost what was saved last");
                 }
                 Ok(())
@@ -148,18 +150,18 @@ impl LocalBackend {
         }
     }
 
-    fn file(&self, kind: FileKind, id: &Id) -> PathBuf {
-        self.dir.join(file_name(kind, id))
+    fn file_path(&self, kind: VaultFileKind, id: &VaultObjectId) -> PathBuf {
+        self.dir.join(vault_file_path(kind, id))
     }
 
     /// Returns a pack, opened.
-    fn pack(&self, id: &Id) -> io::Result<std::sync::Arc<File>> {
-        if let Some((_, file)) = self.open.lock().iter().find(|(of, _)| of == id) {
+    fn open_pack(&self, id: &VaultObjectId) -> io::Result<std::sync::Arc<File>> {
+        if let Some((_, file)) = self.open_packs.lock().iter().find(|(of, _)| of == id) {
             return Ok(file.clone());
         }
-        let file = std::sync::Arc::new(File::open(self.file(FileKind::Pack, id))?);
-        let mut open = self.open.lock();
-        if open.len() >= OPEN_PACKS {
+        let file = std::sync::Arc::new(File::open(self.file_path(VaultFileKind::Pack, id))?);
+        let mut open = self.open_packs.lock();
+        if open.len() >= MAX_OPEN_PACKS {
             open.remove(0);
         }
         open.push((*id, file.clone()));
@@ -167,34 +169,34 @@ impl LocalBackend {
     }
 
     /// Removes what crashed writers left.
-    fn sweep(&self, now: SystemTime) -> io::Result<()> {
-        let Ok(entries) = fs::read_dir(self.dir.join(TEMPORARY)) else { return Ok(()) };
+    fn remove_abandoned_files(&self, now: SystemTime) -> io::Result<()> {
+        let Ok(entries) = fs::read_dir(self.dir.join(TEMP_DIR)) else { return Ok(()) };
         for entry in entries {
             let path = entry?.path();
             let Ok(file) = File::open(&path) else { continue };
             let age = file.metadata()?.modified()?;
-            let is_old = now.duration_since(age).is_ok_and(|age| age > SWEEP_AGE);
+            let is_old = now.duration_since(age).is_ok_and(|age| age > MIN_SWEEP_AGE);
             if is_old && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
             {
-                self.disk.remove_file(&path)?;
+                self.file_system.remove_file(&path)?;
             }
         }
         Ok(())
     }
 }
 
-impl Backend for LocalBackend {
-    fn place(&self) -> String {
+impl VaultBackend for LocalBackend {
+    fn location(&self) -> String {
         self.dir.display().to_string()
     }
 
     fn create(&self) -> io::Result<()> {
-        self.disk.make_folder(&self.dir)?;
+        self.file_system.create_folder(&self.dir)?;
         if fs::read_dir(&self.dir)?.next().is_some() {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        for folder in folders().collect::<Vec<_>>().iter().rev() {
-            self.disk.make_folder(&self.dir.join(folder))?;
+        for folder in vault_folders().collect::<Vec<_>>().iter().rev() {
+            self.file_system.create_folder(&self.dir.join(folder))?;
         }
         self.sync_folder(&self.dir.join("data"))?;
         self.sync_folder(&self.dir)?;
@@ -202,14 +204,14 @@ impl Backend for LocalBackend {
         above.map_or(Ok(()), |above| self.sync_folder(above))
     }
 
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
+    fn list(&self, kind: VaultFileKind) -> io::Result<Vec<(VaultObjectId, u64)>> {
         let mut found = Vec::new();
         match kind {
-            FileKind::Config => {
+            VaultFileKind::Config => {
                 let length = fs::metadata(self.dir.join("config"))?.len();
-                found.push((Id::default(), length));
+                found.push((VaultObjectId::default(), length));
             }
-            FileKind::Pack => {
+            VaultFileKind::Pack => {
                 for folder in fs::read_dir(self.dir.join("data"))? {
                     let folder = folder?;
                     if folder.file_type()?.is_dir() {
@@ -217,31 +219,31 @@ impl Backend for LocalBackend {
                     }
                 }
             }
-            _ => list_folder(&self.dir.join(folder_name(kind)), &mut found)?,
+            _ => list_folder(&self.dir.join(kind_folder_name(kind)), &mut found)?,
         }
         Ok(found)
     }
 
-    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
-        self.file(kind, id).try_exists()
+    fn contains(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<bool> {
+        self.file_path(kind, id).try_exists()
     }
 
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+    fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        File::open(self.file(kind, id))?.read_to_end(&mut bytes)?;
+        File::open(self.file_path(kind, id))?.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
     fn read_range(
         &self,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
         start: u64,
         length: usize,
     ) -> io::Result<Vec<u8>> {
         let file = match kind {
-            FileKind::Pack => self.pack(id)?,
-            _ => std::sync::Arc::new(File::open(self.file(kind, id))?),
+            VaultFileKind::Pack => self.open_pack(id)?,
+            _ => std::sync::Arc::new(File::open(self.file_path(kind, id))?),
         };
         // The length comes from an index, which may be wrong: the file bounds what is reserved for it.
         if file.metadata()?.len() < start.saturating_add(length as u64) {
@@ -252,17 +254,17 @@ impl Backend for LocalBackend {
         Ok(bytes)
     }
 
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
-        let path = self.file(kind, id);
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
+        let path = self.file_path(kind, id);
         let folder = path.parent().unwrap_or(&self.dir);
-        let temporary = self.temporary()?;
-        let written = self.disk.write_new(&temporary, bytes).and_then(|locked| {
-            self.disk.sync_file(&locked, &temporary)?;
-            match self.disk.rename(&temporary, &path) {
+        let temporary = self.temp_path()?;
+        let written = self.file_system.write_new(&temporary, bytes).and_then(|locked| {
+            self.file_system.sync_file(&locked, &temporary)?;
+            match self.file_system.rename(&temporary, &path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    self.disk.make_folder(folder)?;
+                    self.file_system.create_folder(folder)?;
                     folder.parent().map_or(Ok(()), |above| self.sync_folder(above))?;
-                    self.disk.rename(&temporary, &path)
+                    self.file_system.rename(&temporary, &path)
                 }
                 renamed => renamed,
             }?;
@@ -270,17 +272,17 @@ impl Backend for LocalBackend {
         });
         if written.is_err() {
             // What is said is why the write failed; the file is swept away later, if it cannot be removed now.
-            self.disk.remove_file(&temporary).ok();
+            self.file_system.remove_file(&temporary).ok();
         }
         written
     }
 
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
-        if kind == FileKind::Pack {
-            self.open.lock().retain(|(open, _)| open != id);
+    fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
+        if kind == VaultFileKind::Pack {
+            self.open_packs.lock().retain(|(open, _)| open != id);
         }
-        let path = self.file(kind, id);
-        match self.disk.remove_file(&path) {
+        let path = self.file_path(kind, id);
+        match self.file_system.remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             removed => removed?,
         }
@@ -288,15 +290,15 @@ impl Backend for LocalBackend {
     }
 
     fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
-        self.sweep(now)
+        self.remove_abandoned_files(now)
     }
 
     fn remove_folders(&self) -> io::Result<()> {
-        for entry in fs::read_dir(self.dir.join(TEMPORARY)).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(self.dir.join(TEMP_DIR)).into_iter().flatten().flatten() {
             // What stays is told by its folder, which stays with it.
-            self.disk.remove_file(&entry.path()).ok();
+            self.file_system.remove_file(&entry.path()).ok();
         }
-        let folders = folders().map(|folder| self.dir.join(folder)).chain([self.dir.clone()]);
+        let folders = vault_folders().map(|folder| self.dir.join(folder)).chain([self.dir.clone()]);
         // All that can go does, whatever is in the way of others.
         folders.map(|folder| remove_folder(&folder)).fold(Ok(()), Result::and)
     }
@@ -304,14 +306,14 @@ impl Backend for LocalBackend {
 
 impl LocalBackend {
     /// Returns a name in `tmp` that nobody else uses.
-    fn temporary(&self) -> io::Result<PathBuf> {
+    fn temp_path(&self) -> io::Result<PathBuf> {
         let mut random = [0; 12];
         getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
         let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let folder = self.dir.join(TEMPORARY);
+        let folder = self.dir.join(TEMP_DIR);
         if !folder.is_dir() {
             // Vaults that restic made have no such folder.
-            self.disk.make_folder(&folder)?;
+            self.file_system.create_folder(&folder)?;
         }
         Ok(folder.join(name))
     }
@@ -325,7 +327,7 @@ fn remove_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn list_folder(folder: &Path, found: &mut Vec<(Id, u64)>) -> io::Result<()> {
+fn list_folder(folder: &Path, found: &mut Vec<(VaultObjectId, u64)>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -342,7 +344,7 @@ fn list_folder(folder: &Path, found: &mut Vec<(Id, u64)>) -> io::Result<()> {
 }
 
 /// Tells whether the file system does not know what it was asked for.
-fn is_not_offered(error: &io::Error) -> bool {
+fn is_unsupported(error: &io::Error) -> bool {
     let known = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS];
     Errno::from_io_error(error).is_some_and(|error| known.contains(&error))
 }
@@ -352,29 +354,29 @@ mod tests {
     use super::*;
 
     /// The system's, with another way to sync folders.
-    struct Odd(fn(&Path) -> io::Result<()>);
+    struct FaultySyncFileSystem(fn(&Path) -> io::Result<()>);
 
-    impl std::fmt::Debug for Odd {
+    impl std::fmt::Debug for FaultySyncFileSystem {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("Odd")
         }
     }
 
-    impl FolderDisk for Odd {
+    impl VaultFileSystem for FaultySyncFileSystem {
         fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
-            SystemDisk.write_new(path, bytes)
+            NativeFileSystem.write_new(path, bytes)
         }
         fn sync_file(&self, file: &File, path: &Path) -> io::Result<()> {
-            SystemDisk.sync_file(file, path)
+            NativeFileSystem.sync_file(file, path)
         }
         fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-            SystemDisk.rename(from, to)
+            NativeFileSystem.rename(from, to)
         }
-        fn make_folder(&self, path: &Path) -> io::Result<()> {
-            SystemDisk.make_folder(path)
+        fn create_folder(&self, path: &Path) -> io::Result<()> {
+            NativeFileSystem.create_folder(path)
         }
         fn remove_file(&self, path: &Path) -> io::Result<()> {
-            SystemDisk.remove_file(path)
+            NativeFileSystem.remove_file(path)
         }
         fn sync_folder(&self, path: &Path) -> io::Result<()> {
             (self.0)(path)
@@ -383,14 +385,17 @@ mod tests {
 
     fn written_with(sync: fn(&Path) -> io::Result<()>) -> (io::Result<()>, LocalBackend) {
         let dir = tempfile::tempdir().unwrap();
-        let backend = LocalBackend::over(Box::new(Odd(sync)), dir.path().join("vault"));
+        let backend = LocalBackend::with_file_system(
+            Box::new(FaultySyncFileSystem(sync)),
+            dir.path().join("vault"),
+        );
         backend
             .create()
             .and_then(|()| {
-                let id = Id::of(b"bytes");
-                backend.write(FileKind::Pack, &id, b"bytes")?;
-                assert_eq!(backend.read(FileKind::Pack, &id)?, b"bytes");
-                backend.remove(FileKind::Pack, &id)
+                let id = VaultObjectId::of(b"bytes");
+                backend.write(VaultFileKind::Pack, &id, b"bytes")?;
+                assert_eq!(backend.read(VaultFileKind::Pack, &id)?, b"bytes");
+                backend.remove(VaultFileKind::Pack, &id)
             })
             .map_or_else(|error| (Err(error), LocalBackend::new("")), |()| (Ok(()), backend))
     }
@@ -402,7 +407,7 @@ mod tests {
         }] {
             let (written, backend) = written_with(refuse);
             written.unwrap();
-            assert!(backend.is_warned.into_inner());
+            assert!(backend.has_warned_of_sync.into_inner());
         }
     }
 
@@ -412,6 +417,6 @@ mod tests {
         assert_eq!(written.unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
         let (written, backend) = written_with(|folder| File::open(folder)?.sync_all());
         written.unwrap();
-        assert!(!backend.is_warned.into_inner());
+        assert!(!backend.has_warned_of_sync.into_inner());
     }
 }

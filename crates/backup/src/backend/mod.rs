@@ -7,34 +7,34 @@
 //! * A file is never changed, only made and removed.
 
 mod append_only;
-mod around;
-mod dry;
+mod dry_run;
 mod local;
-mod paced;
+mod rate_limited;
 pub(crate) mod rest;
 mod s3;
 pub(crate) mod sftp;
-mod staged;
+mod staged_file;
+mod wrapper;
 
 use std::fmt;
 use std::io;
 use std::time::SystemTime;
 
-pub use append_only::AppendOnly;
-pub use around::Around;
-pub(crate) use dry::DryBackend;
-pub use local::{FolderDisk, LocalBackend, SystemDisk};
-pub use paced::{Limits, PacedBackend};
+pub use append_only::AppendOnlyBackend;
+pub(crate) use dry_run::DryRunBackend;
+pub use local::{LocalBackend, NativeFileSystem, VaultFileSystem};
+pub use rate_limited::{RateLimitedBackend, TransferLimits};
 pub use rest::{RestAddress, RestBackend, RestLogin};
 pub use s3::{S3Address, S3Backend};
-pub use sftp::{SftpAddress, SftpBackend, SftpOptions, UnknownHost};
-pub use staged::Staged;
+pub use sftp::{SftpAddress, SftpBackend, SftpOptions, UnknownHostPolicy};
+pub use staged_file::StagedFile;
+pub use wrapper::BackendWrapper;
 
-use crate::id::Id;
+use crate::object_id::VaultObjectId;
 
 /// The kinds of files in a vault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileKind {
+pub enum VaultFileKind {
     /// The one that says what the vault is.
     Config,
     /// The vault's key, sealed with a password.
@@ -49,7 +49,7 @@ pub enum FileKind {
     Pack,
 }
 
-impl fmt::Display for FileKind {
+impl fmt::Display for VaultFileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Config => "config",
@@ -63,36 +63,36 @@ impl fmt::Display for FileKind {
 }
 
 /// Files of a kind, with their lengths.
-pub(crate) type Listing = Vec<(Id, u64)>;
+pub(crate) type VaultFileListing = Vec<(VaultObjectId, u64)>;
 
 /// Returns the folder of a kind of files, from the vault's folder on.
-const fn folder_name(kind: FileKind) -> &'static str {
+const fn kind_folder_name(kind: VaultFileKind) -> &'static str {
     match kind {
-        FileKind::Config => "",
-        FileKind::Key => "keys",
-        FileKind::Lock => "locks",
-        FileKind::Snapshot => "snapshots",
-        FileKind::Index => "index",
-        FileKind::Pack => "data",
+        VaultFileKind::Config => "",
+        VaultFileKind::Key => "keys",
+        VaultFileKind::Lock => "locks",
+        VaultFileKind::Snapshot => "snapshots",
+        VaultFileKind::Index => "index",
+        VaultFileKind::Pack => "data",
     }
 }
 
 /// Returns where a file lies, from the vault's folder on.
-fn file_name(kind: FileKind, id: &Id) -> String {
+fn vault_file_path(kind: VaultFileKind, id: &VaultObjectId) -> String {
     match kind {
-        FileKind::Config => "config".to_owned(),
-        FileKind::Pack => {
+        VaultFileKind::Config => "config".to_owned(),
+        VaultFileKind::Pack => {
             let name = id.to_string();
             format!("data/{}/{name}", name.get(..2).unwrap_or_default())
         }
-        _ => format!("{}/{id}", folder_name(kind)),
+        _ => format!("{}/{id}", kind_folder_name(kind)),
     }
 }
 
 /// Returns an address as it may be shown: a password, or what else stands behind a user's name or a question mark, is left
 /// out.
 #[must_use]
-pub fn without_secrets(address: &str) -> String {
+pub fn redact_address(address: &str) -> String {
     let address = match address.split_once('?') {
         Some((before, _)) => format!("{before}?***"),
         None => address.to_owned(),
@@ -116,9 +116,9 @@ pub fn without_secrets(address: &str) -> String {
 }
 
 /// A place that keeps the files of a vault.
-pub trait Backend: Send + Sync + fmt::Debug {
+pub trait VaultBackend: Send + Sync + fmt::Debug {
     /// Returns how people name the place.
-    fn place(&self) -> String;
+    fn location(&self) -> String;
 
     /// Returns how many calls at once pay off.
     fn connections(&self) -> usize {
@@ -140,13 +140,13 @@ pub trait Backend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// What the system says.
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>>;
+    fn list(&self, kind: VaultFileKind) -> io::Result<Vec<(VaultObjectId, u64)>>;
 
     /// Tells whether a file is there.
     ///
     /// # Errors
     /// What the system says.
-    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
+    fn contains(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<bool> {
         Ok(self.list(kind)?.iter().any(|(one, _)| one == id))
     }
 
@@ -154,35 +154,45 @@ pub trait Backend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`], or what else the system says.
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>>;
+    fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>>;
 
     /// Reads a part of a file.
     ///
     /// # Errors
-    /// As [`Backend::read`]; [`io::ErrorKind::UnexpectedEof`] if the file is shorter.
-    fn read_range(&self, kind: FileKind, id: &Id, start: u64, length: usize)
-    -> io::Result<Vec<u8>>;
+    /// As [`VaultBackend::read`]; [`io::ErrorKind::UnexpectedEof`] if the file is shorter.
+    fn read_range(
+        &self,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
+        start: u64,
+        length: usize,
+    ) -> io::Result<Vec<u8>>;
 
     /// Makes a file, durably.
     ///
     /// # Errors
     /// What the system says; the file is not there then.
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()>;
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()>;
 
     /// Brings a file to the place without its name: nobody sees it until it is revealed. Files that wait for each other
     /// to appear can be brought at once this way. A place that has no such thing keeps the bytes here until then.
     ///
     /// # Errors
     /// What the system says; nothing is there then.
-    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
-        Ok(Staged::held(kind, *id, bytes))
+    fn stage(
+        &self,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
+        bytes: Vec<u8>,
+    ) -> io::Result<StagedFile> {
+        Ok(StagedFile::in_memory(kind, *id, bytes))
     }
 
     /// Lets a staged file appear under its name, whole and durable.
     ///
     /// # Errors
-    /// As [`Backend::write`].
-    fn reveal(&self, staged: &Staged) -> io::Result<()> {
+    /// As [`VaultBackend::write`].
+    fn reveal(&self, staged: &StagedFile) -> io::Result<()> {
         self.write(staged.kind, &staged.id, &staged.bytes)
     }
 
@@ -190,14 +200,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// there by then is among them unless it was removed since.
     ///
     /// # Errors
-    /// As [`Backend::reveal`]; for each kind as [`Backend::list`].
+    /// As [`VaultBackend::reveal`]; for each kind as [`VaultBackend::list`].
     fn reveal_then_list(
         &self,
-        staged: &Staged,
-        kinds: &[FileKind],
-    ) -> io::Result<Vec<io::Result<Listing>>> {
+        staged: &StagedFile,
+        kinds: &[VaultFileKind],
+    ) -> io::Result<Vec<io::Result<VaultFileListing>>> {
         self.reveal(staged)?;
-        let list = |kind: &FileKind| self.list(*kind);
+        let list = |kind: &VaultFileKind| self.list(*kind);
         if !self.is_remote() {
             return Ok(kinds.iter().map(list).collect());
         }
@@ -209,7 +219,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     }
 
     /// Removes a staged file that is not to appear, as far as that is possible now.
-    fn discard(&self, staged: &Staged) {
+    fn discard(&self, staged: &StagedFile) {
         let _ = staged;
     }
 
@@ -225,7 +235,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// What the system says.
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()>;
+    fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()>;
 
     /// Removes what crashed writers left, as far as it is certain that nobody writes it any more.
     ///
@@ -247,13 +257,13 @@ pub trait Backend: Send + Sync + fmt::Debug {
 }
 
 /// The folders of a vault, each after those in it, from the vault's folder on.
-fn folders() -> impl Iterator<Item = String> {
+fn vault_folders() -> impl Iterator<Item = String> {
     let packs = (0..=u8::MAX).map(|number| format!("data/{number:02x}"));
-    packs.chain(["data", "index", "keys", "locks", "snapshots", TEMPORARY].map(str::to_owned))
+    packs.chain(["data", "index", "keys", "locks", "snapshots", TEMP_DIR].map(str::to_owned))
 }
 
 /// The folder for files that have no name yet.
-const TEMPORARY: &str = "tmp";
+const TEMP_DIR: &str = "tmp";
 
 #[cfg(test)]
 mod tests {
@@ -261,7 +271,7 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        let check = |address: &str, shown: &str| assert_eq!(without_secrets(address), shown);
+        let check = |address: &str, shown: &str| assert_eq!(redact_address(address), shown);
         check("rest:https://ann:s3cret@host:8000/x/", "rest:https://ann:***@host:8000/x/");
         check("sftp://ann:s3cret@host/x", "sftp://ann:***@host/x");
         check("sftp:ann:s3cret@host:x", "sftp:ann:***@host:x");

@@ -23,25 +23,25 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use serde::Deserialize;
 use tokio::runtime::Runtime;
-use tympan_web::client::{Client, Options};
-use tympan_web::limit::limited;
-use tympan_web::tls::Trust;
+use tympan_web::body_limit::limit_body;
+use tympan_web::client::{ClientOptions, HttpClient};
+use tympan_web::tls::TlsTrust;
 
-use super::{Backend, FileKind, folder_name, without_secrets};
-use crate::id::Id;
+use super::{VaultBackend, VaultFileKind, kind_folder_name, redact_address};
+use crate::object_id::VaultObjectId;
 
 /// How lists with lengths are asked for.
-const VERSION_2: &str = "application/vnd.x.restic.rest.v2";
+const REST_V2_MEDIA_TYPE: &str = "application/vnd.x.restic.rest.v2";
 /// How often a request is sent.
-const ATTEMPTS: u32 = 5;
+const MAX_REQUEST_ATTEMPTS: u32 = 5;
 /// The wait before the second time; it doubles.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
 /// From the first byte sent to the head of the answer: a pack over a slow line takes its time.
-const PATIENCE: Duration = Duration::from_mins(15);
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(15);
 /// An answer must go on within this time.
-const STALL: Duration = Duration::from_mins(1);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 /// No file, and no list, is longer.
-const MAX_ANSWER: u64 = 1 << 30;
+const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 
 /// Where a server is, in restic's words: `rest:http://HOST:PORT/PATH/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,14 +59,14 @@ impl RestAddress {
     /// What is wrong with it, and how to write it.
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let rest = text.strip_prefix("rest:")?;
-        Some(parse(rest).map_err(|reason| {
-            let text = without_secrets(text);
+        Some(parse_rest_address(rest).map_err(|reason| {
+            let text = redact_address(text);
             format!("`{text}` {reason}; write `rest:https://USER@HOST:PORT/PATH`")
         }))
     }
 }
 
-fn parse(rest: &str) -> Result<RestAddress, &'static str> {
+fn parse_rest_address(rest: &str) -> Result<RestAddress, &'static str> {
     let (scheme, rest) = rest.split_once("://").ok_or("names no server")?;
     if !matches!(scheme, "http" | "https") {
         return Err("names neither http nor https");
@@ -109,10 +109,10 @@ impl fmt::Debug for RestLogin {
 
 /// A vault behind a server.
 pub struct RestBackend {
-    place: String,
+    location: String,
     url: String,
     authorization: Option<HeaderValue>,
-    client: Client,
+    client: HttpClient,
     /// Taken when this is dropped.
     runtime: Option<Runtime>,
     connections: usize,
@@ -120,7 +120,7 @@ pub struct RestBackend {
 
 impl fmt::Debug for RestBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RestBackend").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("RestBackend").field("place", &self.location).finish_non_exhaustive()
     }
 }
 
@@ -136,35 +136,35 @@ impl Drop for RestBackend {
 /// An entry of a list, of either version.
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Listed {
+pub(crate) enum RestListEntry {
     Named { name: String, size: u64 },
     Name(String),
 }
 
 /// Decodes a list; one of nothing may be `null`.
-pub(crate) fn parse_list(body: &[u8]) -> io::Result<Vec<Listed>> {
-    let listed: Option<Vec<Listed>> = serde_json::from_slice(body)
+pub(crate) fn parse_list(body: &[u8]) -> io::Result<Vec<RestListEntry>> {
+    let listed: Option<Vec<RestListEntry>> = serde_json::from_slice(body)
         .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
     Ok(listed.unwrap_or_default())
 }
 
 /// An answer, complete.
-struct Answer {
+struct RestResponse {
     status: StatusCode,
     length: Option<u64>,
     /// Whether rclone says so, which says "not found" of what it cannot read, too.
-    is_of_rclone: bool,
+    is_from_rclone: bool,
     body: Bytes,
 }
 
 /// Why there is none.
-struct Failure {
+struct RestFailure {
     error: io::Error,
     is_transient: bool,
 }
 
 #[derive(Clone)]
-struct Ask {
+struct RestRequest {
     method: Method,
     uri: String,
     authorization: Option<HeaderValue>,
@@ -174,14 +174,14 @@ struct Ask {
 }
 
 impl RestBackend {
-    /// Names the place; it is not asked yet. `trust` says by whom servers of `https` must be signed.
+    /// Names the place; it is not asked yet. `tls_trust` says by whom servers of `https` must be signed.
     ///
     /// # Errors
     /// If the login cannot be sent, or the system gives no threads.
     pub fn new(
         address: RestAddress,
         login: Option<&RestLogin>,
-        (trust, connections): (Option<Trust>, usize),
+        (trust, connections): (Option<TlsTrust>, usize),
     ) -> io::Result<Self> {
         let authorization = match login {
             None => None,
@@ -199,10 +199,14 @@ impl RestBackend {
             .build()?;
         let client = {
             let _entered = runtime.enter();
-            Client::new(Options { trust, response_timeout: Some(PATIENCE), ..Options::default() })
+            HttpClient::new(ClientOptions {
+                tls_trust: trust,
+                response_timeout: Some(RESPONSE_TIMEOUT),
+                ..ClientOptions::default()
+            })
         };
         Ok(Self {
-            place: format!("rest:{}", address.url),
+            location: format!("rest:{}", address.url),
             url: address.url,
             authorization,
             client,
@@ -212,20 +216,20 @@ impl RestBackend {
     }
 
     /// Returns the URL of a file.
-    fn url(&self, kind: FileKind, id: &Id) -> String {
+    fn file_url(&self, kind: VaultFileKind, id: &VaultObjectId) -> String {
         match kind {
-            FileKind::Config => format!("{}config", self.url),
-            _ => format!("{}{}/{id}", self.url, folder_name(kind)),
+            VaultFileKind::Config => format!("{}config", self.url),
+            _ => format!("{}{}/{id}", self.url, kind_folder_name(kind)),
         }
     }
 
-    fn ask(&self, method: Method, uri: String) -> Ask {
+    fn new_request(&self, method: Method, uri: String) -> RestRequest {
         let authorization = self.authorization.clone();
-        Ask { method, uri, authorization, range: None, body: Bytes::new() }
+        RestRequest { method, uri, authorization, range: None, body: Bytes::new() }
     }
 
     /// Runs work on the threads of this backend, whatever thread it is asked from.
-    fn wait<T: Send + 'static>(
+    fn block_on_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<T> {
@@ -241,16 +245,16 @@ impl RestBackend {
 
     /// Sends a request until there is an answer, or no hope of one. A server that fails within (5xx) or is busy (429) is
     /// asked again.
-    fn send(&self, ask: Ask) -> io::Result<Answer> {
+    fn send_with_retries(&self, ask: RestRequest) -> io::Result<RestResponse> {
         let client = self.client.clone();
-        self.wait(async move {
-            let mut pause = FIRST_WAIT;
+        self.block_on_runtime(async move {
+            let mut pause = INITIAL_BACKOFF;
             for attempt in 1.. {
                 match send_once(&client, ask.clone()).await {
-                    Err(failure) if failure.is_transient && attempt < ATTEMPTS => {}
+                    Err(failure) if failure.is_transient && attempt < MAX_REQUEST_ATTEMPTS => {}
                     Err(failure) => return Err(failure.error),
                     Ok(answer) => {
-                        if !is_passing(answer.status) || attempt == ATTEMPTS {
+                        if !is_transient_status(answer.status) || attempt == MAX_REQUEST_ATTEMPTS {
                             return Ok(answer);
                         }
                     }
@@ -262,19 +266,21 @@ impl RestBackend {
         })?
     }
 
-    fn head(&self, kind: FileKind, id: &Id) -> io::Result<Option<u64>> {
-        let answer = self.send(self.ask(Method::HEAD, self.url(kind, id)))?;
+    fn file_length(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Option<u64>> {
+        let answer =
+            self.send_with_retries(self.new_request(Method::HEAD, self.file_url(kind, id)))?;
         match answer.status {
             StatusCode::NOT_FOUND => Ok(None),
             status if status.is_success() => Ok(Some(answer.length.unwrap_or(0))),
-            status => Err(refused(status)),
+            status => Err(status_error(status)),
         }
     }
 }
 
-async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
-    let lasting = |error: io::Error| Failure { error, is_transient: false };
-    let mut request = Request::builder().method(ask.method).uri(ask.uri).header(ACCEPT, VERSION_2);
+async fn send_once(client: &HttpClient, ask: RestRequest) -> Result<RestResponse, RestFailure> {
+    let lasting = |error: io::Error| RestFailure { error, is_transient: false };
+    let mut request =
+        Request::builder().method(ask.method).uri(ask.uri).header(ACCEPT, REST_V2_MEDIA_TYPE);
     if let Some(authorization) = ask.authorization {
         request = request.header(AUTHORIZATION, authorization);
     }
@@ -283,11 +289,11 @@ async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
     }
     let request = request.body(Full::new(ask.body));
     let request = request.map_err(|error| lasting(io::Error::other(error)))?;
-    let answer = client.send(request).await.map_err(|error| Failure {
+    let answer = client.send(request).await.map_err(|error| RestFailure {
         is_transient: error.is_transient(),
         error: io::Error::new(
             if error.is_transient() { ErrorKind::ConnectionReset } else { ErrorKind::Other },
-            crate::chain(&error),
+            crate::join_error_causes(&error),
         ),
     })?;
     let status = answer.status();
@@ -298,24 +304,25 @@ async fn send_once(client: &Client, ask: Ask) -> Result<Answer, Failure> {
     // A part is no longer than what was asked for.
     let longest = match (status, ask.range) {
         (StatusCode::PARTIAL_CONTENT, Some((first, last))) => last - first + 1,
-        _ => MAX_ANSWER,
+        _ => MAX_RESPONSE_BYTES,
     };
-    let body = limited(answer.into_body(), longest).stalling_at_most(STALL).collect().await;
-    let body = body.map_err(|error| Failure {
+    let body =
+        limit_body(answer.into_body(), longest).with_idle_timeout(IDLE_TIMEOUT).collect().await;
+    let body = body.map_err(|error| RestFailure {
         error: io::Error::new(ErrorKind::ConnectionReset, format!("the answer broke off: {error}")),
         is_transient: true,
     })?;
-    Ok(Answer { status, length, is_of_rclone, body: body.to_bytes() })
+    Ok(RestResponse { status, length, is_from_rclone: is_of_rclone, body: body.to_bytes() })
 }
 
 /// Tells whether a server that fails within, or is busy, may do better a moment later.
-fn is_passing(status: StatusCode) -> bool {
+fn is_transient_status(status: StatusCode) -> bool {
     let is_able = status != StatusCode::NOT_IMPLEMENTED;
     status.is_server_error() && is_able || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 /// Says what an answer means that is no success.
-fn refused(status: StatusCode) -> io::Error {
+fn status_error(status: StatusCode) -> io::Error {
     let (kind, text) = match status {
         StatusCode::NOT_FOUND => return ErrorKind::NotFound.into(),
         StatusCode::UNAUTHORIZED => (
@@ -326,15 +333,15 @@ fn refused(status: StatusCode) -> io::Error {
             ErrorKind::PermissionDenied,
             "the server does not allow it; it may only take what is new",
         ),
-        status if is_passing(status) => (ErrorKind::ResourceBusy, "the server failed"),
+        status if is_transient_status(status) => (ErrorKind::ResourceBusy, "the server failed"),
         _ => (ErrorKind::Other, "the server failed"),
     };
     io::Error::new(kind, format!("{text} (HTTP {})", status.as_u16()))
 }
 
-impl Backend for RestBackend {
-    fn place(&self) -> String {
-        self.place.clone()
+impl VaultBackend for RestBackend {
+    fn location(&self) -> String {
+        self.location.clone()
     }
 
     fn connections(&self) -> usize {
@@ -346,14 +353,18 @@ impl Backend for RestBackend {
     }
 
     fn create(&self) -> io::Result<()> {
-        if self.contains(FileKind::Config, &Id::default())? {
+        if self.contains(VaultFileKind::Config, &VaultObjectId::default())? {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        let answer = self.send(self.ask(Method::POST, format!("{}?create=true", self.url)))?;
+        let answer = self.send_with_retries(
+            self.new_request(Method::POST, format!("{}?create=true", self.url)),
+        )?;
         if !answer.status.is_success() {
-            return Err(refused(answer.status));
+            return Err(status_error(answer.status));
         }
-        for kind in [FileKind::Key, FileKind::Snapshot, FileKind::Index, FileKind::Pack] {
+        for kind in
+            [VaultFileKind::Key, VaultFileKind::Snapshot, VaultFileKind::Index, VaultFileKind::Pack]
+        {
             if !self.list(kind)?.is_empty() {
                 return Err(ErrorKind::AlreadyExists.into());
             }
@@ -361,63 +372,65 @@ impl Backend for RestBackend {
         Ok(())
     }
 
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        let none = Id::default();
-        if kind == FileKind::Config {
-            return Ok(vec![(none, self.head(kind, &none)?.ok_or(ErrorKind::NotFound)?)]);
+    fn list(&self, kind: VaultFileKind) -> io::Result<Vec<(VaultObjectId, u64)>> {
+        let none = VaultObjectId::default();
+        if kind == VaultFileKind::Config {
+            return Ok(vec![(none, self.file_length(kind, &none)?.ok_or(ErrorKind::NotFound)?)]);
         }
-        let answer =
-            self.send(self.ask(Method::GET, format!("{}{}/", self.url, folder_name(kind))))?;
+        let answer = self.send_with_retries(
+            self.new_request(Method::GET, format!("{}{}/", self.url, kind_folder_name(kind))),
+        )?;
         match answer.status {
             // A place that was never made. For rclone that is an empty list, and this a failure: taken for a vault without
             // snapshots, or without locks, it would cost data.
-            StatusCode::NOT_FOUND if !answer.is_of_rclone => return Ok(Vec::new()),
+            StatusCode::NOT_FOUND if !answer.is_from_rclone => return Ok(Vec::new()),
             StatusCode::NOT_FOUND => {
                 return Err(io::Error::other("rclone cannot list the place (HTTP 404)"));
             }
-            status if !status.is_success() => return Err(refused(status)),
+            status if !status.is_success() => return Err(status_error(status)),
             _ => {}
         }
         let mut found = Vec::new();
         for one in parse_list(&answer.body)? {
             match one {
-                Listed::Named { name, size } => {
+                RestListEntry::Named { name, size } => {
                     found.extend(name.parse().ok().map(|id| (id, size)))
                 }
                 // Servers of version 1 tell no lengths.
-                Listed::Name(name) => {
+                RestListEntry::Name(name) => {
                     let Ok(id) = name.parse() else { continue };
-                    found.extend(self.head(kind, &id)?.map(|length| (id, length)));
+                    found.extend(self.file_length(kind, &id)?.map(|length| (id, length)));
                 }
             }
         }
         Ok(found)
     }
 
-    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
-        Ok(self.head(kind, id)?.is_some())
+    fn contains(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<bool> {
+        Ok(self.file_length(kind, id)?.is_some())
     }
 
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
-        let answer = self.send(self.ask(Method::GET, self.url(kind, id)))?;
+    fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>> {
+        let answer =
+            self.send_with_retries(self.new_request(Method::GET, self.file_url(kind, id)))?;
         if answer.status.is_success() {
             Ok(answer.body.into())
         } else {
-            Err(refused(answer.status))
+            Err(status_error(answer.status))
         }
     }
 
     fn read_range(
         &self,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
         start: u64,
         length: usize,
     ) -> io::Result<Vec<u8>> {
         let Some(last) = (length as u64).checked_sub(1) else { return Ok(Vec::new()) };
-        let mut ask = self.ask(Method::GET, self.url(kind, id));
+        let mut ask = self.new_request(Method::GET, self.file_url(kind, id));
         ask.range = Some((start, start.saturating_add(last)));
-        let answer = self.send(ask)?;
+        let answer = self.send_with_retries(ask)?;
         let bytes = match answer.status {
             StatusCode::PARTIAL_CONTENT => answer.body,
             // A server without ranges sends all.
@@ -426,58 +439,64 @@ impl Backend for RestBackend {
                 answer.body.slice(from..from.saturating_add(length).min(answer.body.len()))
             }
             StatusCode::RANGE_NOT_SATISFIABLE => return Err(ErrorKind::UnexpectedEof.into()),
-            status => return Err(refused(status)),
+            status => return Err(status_error(status)),
         };
         if bytes.len() == length { Ok(bytes.into()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
 
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
-        let mut ask = self.ask(Method::POST, self.url(kind, id));
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
+        let mut ask = self.new_request(Method::POST, self.file_url(kind, id));
         ask.body = Bytes::copy_from_slice(bytes);
-        let sent = self.send(ask);
+        let sent = self.send_with_retries(ask);
         match sent {
             Ok(answer) if answer.status.is_success() => Ok(()),
             // Servers refuse what they have, such as what was sent before the answer broke off. What is named by its hash
             // and has its length is the same.
             other
-                if self.head(kind, id)? == Some(bytes.len() as u64) && kind != FileKind::Config =>
+                if self.file_length(kind, id)? == Some(bytes.len() as u64)
+                    && kind != VaultFileKind::Config =>
             {
                 other.map(|_| ())
             }
-            Ok(answer) => Err(refused(answer.status)),
+            Ok(answer) => Err(status_error(answer.status)),
             Err(error) => Err(error),
         }
     }
 
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
-        let answer = self.send(self.ask(Method::DELETE, self.url(kind, id)))?;
+    fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
+        let answer =
+            self.send_with_retries(self.new_request(Method::DELETE, self.file_url(kind, id)))?;
         match answer.status {
             StatusCode::NOT_FOUND => Ok(()),
             status if status.is_success() => Ok(()),
-            status => Err(refused(status)),
+            status => Err(status_error(status)),
         }
     }
 
     /// The protocol has a request for it, which removes what is in the folders, too; few servers know it.
     fn remove_folders(&self) -> io::Result<()> {
-        if self.contains(FileKind::Config, &Id::default())? {
+        if self.contains(VaultFileKind::Config, &VaultObjectId::default())? {
             return Ok(());
         }
-        for kind in
-            [FileKind::Key, FileKind::Lock, FileKind::Snapshot, FileKind::Index, FileKind::Pack]
-        {
+        for kind in [
+            VaultFileKind::Key,
+            VaultFileKind::Lock,
+            VaultFileKind::Snapshot,
+            VaultFileKind::Index,
+            VaultFileKind::Pack,
+        ] {
             if !self.list(kind)?.is_empty() {
                 return Ok(());
             }
         }
-        let answer = self.send(self.ask(Method::DELETE, self.url.clone()))?;
+        let answer = self.send_with_retries(self.new_request(Method::DELETE, self.url.clone()))?;
         match answer.status {
             StatusCode::NOT_IMPLEMENTED
             | StatusCode::METHOD_NOT_ALLOWED
             | StatusCode::NOT_FOUND
             | StatusCode::FORBIDDEN => Ok(()),
             status if status.is_success() => Ok(()),
-            status => Err(refused(status)),
+            status => Err(status_error(status)),
         }
     }
 }

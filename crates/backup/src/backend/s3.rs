@@ -7,10 +7,10 @@
 use std::io::{self, ErrorKind};
 
 use bytes::Bytes;
-use tympan_blobs::{Error, Objects};
+use tympan_blobs::{Error, ObjectBucket};
 
-use super::{Backend, FileKind, file_name, folder_name, without_secrets};
-use crate::id::Id;
+use super::{VaultBackend, VaultFileKind, kind_folder_name, redact_address, vault_file_path};
+use crate::object_id::VaultObjectId;
 
 /// Where a bucket is, in restic's words: `s3:HOST/BUCKET/PREFIX`, `s3:https://HOST/BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl S3Address {
         let mut next = || parts.next().unwrap_or_default();
         let (host, bucket, prefix) = (next(), next(), next());
         if host.is_empty() || bucket.is_empty() || host.contains(['@', ' ']) {
-            let text = without_secrets(text);
+            let text = redact_address(text);
             let text = format!(
                 "`{text}` names no bucket; write `s3:HOST/BUCKET/PREFIX`, or `s3:http://HOST:PORT/BUCKET/PREFIX`"
             );
@@ -50,13 +50,13 @@ impl S3Address {
             endpoint: format!("{scheme}://{host}"),
             bucket: bucket.to_owned(),
             prefix: prefix.trim_matches('/').to_owned(),
-            region: region_of(host),
+            region: parse_aws_region(host),
         }))
     }
 }
 
 /// Tells the region of a host of Amazon: `s3.REGION.amazonaws.com`.
-fn region_of(host: &str) -> Option<String> {
+fn parse_aws_region(host: &str) -> Option<String> {
     let name = host.strip_suffix(".amazonaws.com")?;
     let region = name.strip_prefix("s3.").or_else(|| name.strip_prefix("s3-"))?;
     (!region.is_empty()).then(|| region.trim_start_matches("dualstack.").to_owned())
@@ -65,28 +65,28 @@ fn region_of(host: &str) -> Option<String> {
 /// A vault's part of a bucket.
 #[derive(Debug)]
 pub struct S3Backend {
-    place: String,
-    objects: Objects,
+    location: String,
+    objects: ObjectBucket,
     connections: usize,
 }
 
 impl S3Backend {
-    /// Names the place; it is not asked yet. `place` is how people name it.
+    /// Names the place; it is not asked yet. `location` is how people name it.
     #[must_use]
-    pub const fn new(place: String, objects: Objects, connections: usize) -> Self {
-        Self { place, objects, connections }
+    pub const fn new(place: String, objects: ObjectBucket, connections: usize) -> Self {
+        Self { location: place, objects, connections }
     }
 }
 
-fn failed(error: Error) -> io::Error {
+fn object_store_error(error: Error) -> io::Error {
     // What passes was tried again for as long as the client has patience.
     let kind = if error.is_transient() { ErrorKind::ResourceBusy } else { ErrorKind::Other };
     io::Error::new(kind, error)
 }
 
-impl Backend for S3Backend {
-    fn place(&self) -> String {
-        self.place.clone()
+impl VaultBackend for S3Backend {
+    fn location(&self) -> String {
+        self.location.clone()
     }
 
     fn connections(&self) -> usize {
@@ -98,37 +98,37 @@ impl Backend for S3Backend {
     }
 
     fn create(&self) -> io::Result<()> {
-        if self.objects.list("").map_err(failed)?.is_empty() {
+        if self.objects.list("").map_err(object_store_error)?.is_empty() {
             Ok(())
         } else {
             Err(ErrorKind::AlreadyExists.into())
         }
     }
 
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        if kind == FileKind::Config {
-            let length = self.objects.length("config").map_err(failed)?;
-            return Ok(vec![(Id::default(), length.ok_or(ErrorKind::NotFound)?)]);
+    fn list(&self, kind: VaultFileKind) -> io::Result<Vec<(VaultObjectId, u64)>> {
+        if kind == VaultFileKind::Config {
+            let length = self.objects.length("config").map_err(object_store_error)?;
+            return Ok(vec![(VaultObjectId::default(), length.ok_or(ErrorKind::NotFound)?)]);
         }
-        let found = self.objects.list(folder_name(kind)).map_err(failed)?;
+        let found = self.objects.list(kind_folder_name(kind)).map_err(object_store_error)?;
         let named =
             found.into_iter().filter_map(|(name, length)| Some((name.parse().ok()?, length)));
         Ok(named.collect())
     }
 
-    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
-        Ok(self.objects.length(&file_name(kind, id)).map_err(failed)?.is_some())
+    fn contains(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<bool> {
+        Ok(self.objects.length(&vault_file_path(kind, id)).map_err(object_store_error)?.is_some())
     }
 
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
-        let found = self.objects.read(&file_name(kind, id)).map_err(failed)?;
+    fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>> {
+        let found = self.objects.read(&vault_file_path(kind, id)).map_err(object_store_error)?;
         Ok(found.ok_or(ErrorKind::NotFound)?.into())
     }
 
     fn read_range(
         &self,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
         start: u64,
         length: usize,
     ) -> io::Result<Vec<u8>> {
@@ -136,17 +136,22 @@ impl Backend for S3Backend {
             return Ok(Vec::new());
         }
         let range = start..start.saturating_add(length as u64);
-        let found = self.objects.read_range(&file_name(kind, id), range).map_err(failed)?;
+        let found = self
+            .objects
+            .read_range(&vault_file_path(kind, id), range)
+            .map_err(object_store_error)?;
         let bytes = found.ok_or(ErrorKind::NotFound)?;
         if bytes.len() == length { Ok(bytes.into()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
 
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
-        self.objects.put(&file_name(kind, id), Bytes::copy_from_slice(bytes)).map_err(failed)
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
+        self.objects
+            .put(&vault_file_path(kind, id), Bytes::copy_from_slice(bytes))
+            .map_err(object_store_error)
     }
 
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
-        self.objects.remove(&file_name(kind, id)).map_err(failed)
+    fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
+        self.objects.remove(&vault_file_path(kind, id)).map_err(object_store_error)
     }
 }
 

@@ -8,38 +8,40 @@ use tempfile::NamedTempFile;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use super::{Place, cannot_write};
+use super::{CopySink, target_error};
 use crate::error::{Error, Result};
-use crate::source::repository::{FACTS, Facts, README, STATE};
+use crate::source::repository::{
+    METADATA_FILE_NAME, README_FILE_NAME, STATE_FOLDER, SavedRepositoryMetadata,
+};
 
 /// Files that are longer, before or after compression, have their lengths in ZIP64's form. What does not compress grows by
 /// less than the difference to what the old form can tell.
-const LONG: u64 = (4 << 30) - (64 << 20);
+const ZIP64_THRESHOLD_BYTES: u64 = (4 << 30) - (64 << 20);
 
 /// A ZIP file in the making, under another name beside its own.
-pub(super) struct Archive {
+pub(super) struct ZipCopyWriter {
     path: PathBuf,
     zip: ZipWriter<NamedTempFile>,
 }
 
-impl Archive {
+impl ZipCopyWriter {
     pub(super) fn create(path: &Path) -> Result<Self> {
         if path.exists() {
             let text = format!(
                 "`{}` is there already; a ZIP file is always a full copy: name a new one",
                 path.display()
             );
-            return Err(Error::Refused(text));
+            return Err(Error::InvalidRequest(text));
         }
-        let folder = folder_of(path);
-        std::fs::create_dir_all(folder).map_err(cannot_write(folder))?;
-        let file = NamedTempFile::new_in(folder).map_err(cannot_write(path))?;
+        let folder = parent_folder(path);
+        std::fs::create_dir_all(folder).map_err(target_error(folder))?;
+        let file = NamedTempFile::new_in(folder).map_err(target_error(path))?;
         Ok(Self { path: path.to_owned(), zip: ZipWriter::new(file) })
     }
 
     fn add(&mut self, name: &str, (length, content): (u64, &mut dyn Read)) -> io::Result<()> {
         let options = SimpleFileOptions::default()
-            .large_file(length >= LONG)
+            .large_file(length >= ZIP64_THRESHOLD_BYTES)
             .compression_method(CompressionMethod::Deflated)
             .compression_level(Some(1))
             .last_modified_time(zip::DateTime::default());
@@ -49,43 +51,48 @@ impl Archive {
     }
 
     /// Says which state it is, and gives the file its name.
-    pub(super) fn finish(mut self, facts: &Facts, readme: &str) -> Result<()> {
+    pub(super) fn finish_archive(
+        mut self,
+        facts: &SavedRepositoryMetadata,
+        readme: &str,
+    ) -> Result<()> {
         let path = self.path.clone();
-        let failed = || cannot_write(&path);
+        let failed = || target_error(&path);
         let json = serde_json::to_vec_pretty(facts).unwrap_or_default();
-        self.add(README, (readme.len() as u64, &mut readme.as_bytes())).map_err(failed())?;
-        self.add(FACTS, (json.len() as u64, &mut json.as_slice())).map_err(failed())?;
+        self.add(README_FILE_NAME, (readme.len() as u64, &mut readme.as_bytes()))
+            .map_err(failed())?;
+        self.add(METADATA_FILE_NAME, (json.len() as u64, &mut json.as_slice())).map_err(failed())?;
         let file = self.zip.finish().map_err(|error| failed()(error.into()))?;
         file.as_file().sync_all().map_err(failed())?;
         file.persist_noclobber(&path).map_err(|error| failed()(error.error))?;
-        let folder = File::open(folder_of(&path)).and_then(|folder| folder.sync_all());
+        let folder = File::open(parent_folder(&path)).and_then(|folder| folder.sync_all());
         folder.map_err(failed())
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
+fn parent_folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-impl Place for Archive {
-    fn holds(&self, _: &str) -> bool {
+impl CopySink for ZipCopyWriter {
+    fn contains(&self, _: &str) -> bool {
         false
     }
 
-    fn take(&mut self, name: &str, content: (u64, &mut dyn Read)) -> Result<bool> {
-        let path = format!("{STATE}/{name}");
-        self.add(&path, content).map_err(cannot_write(&self.path))?;
+    fn write_file(&mut self, name: &str, content: (u64, &mut dyn Read)) -> Result<bool> {
+        let path = format!("{STATE_FOLDER}/{name}");
+        self.add(&path, content).map_err(target_error(&self.path))?;
         Ok(true)
     }
 }
 
 /// A ZIP file with a copy.
-pub(crate) struct Opened {
+pub(crate) struct ZipCopyReader {
     path: PathBuf,
     zip: ZipArchive<File>,
 }
 
-impl Opened {
+impl ZipCopyReader {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::Source { path: path.to_owned(), source };
         let zip = ZipArchive::new(File::open(path).map_err(failed)?);
@@ -93,17 +100,18 @@ impl Opened {
     }
 
     /// Reads what the copy says about itself.
-    pub(crate) fn facts(&mut self) -> Result<Vec<u8>> {
+    pub(crate) fn read_metadata(&mut self) -> Result<Vec<u8>> {
         let path = self.path.clone();
-        let failed = |source| Error::Source { path: path.join(FACTS), source };
-        let mut entry = self.zip.by_name(FACTS).map_err(|error| failed(error.into()))?;
+        let failed = |source| Error::Source { path: path.join(METADATA_FILE_NAME), source };
+        let mut entry =
+            self.zip.by_name(METADATA_FILE_NAME).map_err(|error| failed(error.into()))?;
         let mut json = Vec::new();
         (&mut entry).take(1 << 20).read_to_end(&mut json).map_err(failed)?;
         Ok(json)
     }
 
     /// Hands over the files of the state, by name, with their lengths.
-    pub(crate) fn each(
+    pub(crate) fn for_each_file(
         &mut self,
         take: &mut dyn FnMut(&str, u64, &mut dyn Read) -> Result<()>,
     ) -> Result<()> {
@@ -112,7 +120,9 @@ impl Opened {
             let mut entry = self.zip.by_index(number).map_err(|error| failed(error.into()))?;
             let path = entry.name().map_err(|error| failed(error.into()))?.into_owned();
             let length = entry.size();
-            if let Some(name) = path.strip_prefix(STATE).and_then(|rest| rest.strip_prefix('/')) {
+            if let Some(name) =
+                path.strip_prefix(STATE_FOLDER).and_then(|rest| rest.strip_prefix('/'))
+            {
                 take(name, length, &mut entry)?;
             }
         }
@@ -123,7 +133,7 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::copy::facts_of;
+    use crate::copy::copy_metadata;
 
     /// A stream that begins and ends with something, and has nothing but zeros in between.
     fn long(length: u64) -> impl Read {
@@ -134,20 +144,20 @@ mod tests {
     fn a_blob_of_more_than_4_gib_is_in_the_file_and_comes_out_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("copy.zip");
-        let mut archive = Archive::create(&path).unwrap();
+        let mut archive = ZipCopyWriter::create(&path).unwrap();
         let length = (4 << 30) + 4096;
-        assert!(archive.take("blob", (length, &mut long(length))).unwrap());
-        assert!(archive.take("after", (5, &mut b"after".as_slice())).unwrap());
-        let root = tympan_store::ChunkId::of(b"root");
-        archive.finish(&facts_of("main", &root, None), "read me").unwrap();
+        assert!(archive.write_file("blob", (length, &mut long(length))).unwrap());
+        assert!(archive.write_file("after", (5, &mut b"after".as_slice())).unwrap());
+        let root = tympan_store::ChunkId::hash_of(b"root");
+        archive.finish_archive(&copy_metadata("main", &root, None), "read me").unwrap();
         let mut found = Vec::new();
-        let mut opened = Opened::open(&path).unwrap();
+        let mut opened = ZipCopyReader::open(&path).unwrap();
         let mut take = |name: &str, told: u64, content: &mut dyn Read| {
             // Whoever reads it to its end compares its checksum.
             found.push((name.to_owned(), told, io::copy(content, &mut io::sink()).unwrap()));
             Ok(())
         };
-        opened.each(&mut take).unwrap();
+        opened.for_each_file(&mut take).unwrap();
         assert_eq!(found, [("blob".to_owned(), length, length), ("after".to_owned(), 5, 5)]);
     }
 }

@@ -8,40 +8,48 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-use super::{CopyDepth, Place, cannot_write};
+use super::{CopyDepth, CopySink, target_error};
 use crate::error::{Error, Result};
-use crate::source::repository::{FACTS, Facts, README, README_TEXT, STATE};
+use crate::source::repository::{
+    METADATA_FILE_NAME, README_FILE_NAME, README_TEXT, STATE_FOLDER, SavedRepositoryMetadata,
+};
 
 /// Is there while a copy is under way, and after one that did not end.
 pub(crate) const UNFINISHED: &str = "unfinished";
 /// Files are written here and renamed.
-const NEW: &str = "new";
+const TEMP_FILE_NAME: &str = "new";
 /// Bytes that are compared at once.
-const BUFFER: usize = 64 << 10;
+const COMPARE_BUFFER_BYTES: usize = 64 << 10;
 
-pub(super) struct Folder {
+pub(super) struct CopyFolder {
     dir: PathBuf,
     /// Held locked until this is dropped.
     handle: OwnedFd,
-    trusts: bool,
-    count: u64,
+    trusts_existing: bool,
+    written_files: u64,
 }
 
-impl Folder {
+impl CopyFolder {
     /// Opens a folder alone, and reads what an earlier copy says about itself.
-    pub(super) fn open(dir: &Path, depth: CopyDepth) -> Result<(Self, Option<Facts>)> {
-        let failed = |source| cannot_write(dir)(source);
+    pub(super) fn open(
+        dir: &Path,
+        depth: CopyDepth,
+    ) -> Result<(Self, Option<SavedRepositoryMetadata>)> {
+        let failed = |source| target_error(dir)(source);
         fs::create_dir_all(dir).map_err(failed)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(dir, flags, Mode::empty());
         let handle = handle.map_err(|error| failed(error.into()))?;
         if rustix::fs::flock(&handle, FlockOperation::NonBlockingLockExclusive).is_err() {
             let text = format!("another copy into `{}` is under way", dir.display());
-            return Err(Error::Refused(text));
+            return Err(Error::InvalidRequest(text));
         }
-        let facts = dir.join(FACTS);
+        let facts = dir.join(METADATA_FILE_NAME);
         let before = match fs::read(&facts) {
-            Ok(json) => Some(serde_json::from_slice::<Facts>(&json).map_err(|_| other(dir))?),
+            Ok(json) => Some(
+                serde_json::from_slice::<SavedRepositoryMetadata>(&json)
+                    .map_err(|_| foreign_folder_error(dir))?,
+            ),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(source) => return Err(Error::Source { path: facts, source }),
         };
@@ -52,77 +60,81 @@ impl Folder {
             None => is_empty || is_unfinished,
         };
         if !is_ours {
-            return Err(other(dir));
+            return Err(foreign_folder_error(dir));
         }
         let counts = before.as_ref().and_then(|facts| facts.copy).unwrap_or_default();
         // What is needed no more is found by looking at everything, from time to time.
         let is_due = counts.added > counts.files / 2 + 16;
-        let trusts = before.is_some() && !is_unfinished && depth == CopyDepth::Changes && !is_due;
-        Ok((Self { dir: dir.to_owned(), handle, trusts, count: 0 }, before))
+        let trusts =
+            before.is_some() && !is_unfinished && depth == CopyDepth::MissingOnly && !is_due;
+        Ok((
+            Self { dir: dir.to_owned(), handle, trusts_existing: trusts, written_files: 0 },
+            before,
+        ))
     }
 
     /// Tells whether what is there is taken for granted.
-    pub(super) const fn trusts(&self) -> bool {
-        self.trusts
+    pub(super) const fn trusts_existing(&self) -> bool {
+        self.trusts_existing
     }
 
     /// Marks that a copy is under way.
-    pub(super) fn begin(&self) -> Result<()> {
+    pub(super) fn mark_unfinished(&self) -> Result<()> {
         let mark = self.dir.join(UNFINISHED);
         let made = File::create(&mark).and_then(|file| file.sync_all());
-        made.map_err(cannot_write(&mark))?;
+        made.map_err(target_error(&mark))?;
         self.sync()?;
-        let new = self.dir.join(NEW);
+        let new = self.dir.join(TEMP_FILE_NAME);
         match fs::remove_dir_all(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(cannot_write(&new)(error));
+                return Err(target_error(&new)(error));
             }
             _ => {}
         }
-        fs::create_dir(&new).map_err(cannot_write(&new))
+        fs::create_dir(&new).map_err(target_error(&new))
     }
 
-    /// Makes all durable, and then says which state it is. The mark of a copy under way stays until [`Folder::end`].
-    pub(super) fn finish(&self, facts: &Facts) -> Result<()> {
-        let failed = |source| cannot_write(&self.dir)(source);
-        self.write(README, README_TEXT.as_bytes())?;
+    /// Makes all durable, and then says which state it is. The mark of a copy under way stays until [`CopyFolder::clear_unfinished_mark`].
+    pub(super) fn finish(&self, facts: &SavedRepositoryMetadata) -> Result<()> {
+        let failed = |source| target_error(&self.dir)(source);
+        self.replace_file(README_FILE_NAME, README_TEXT.as_bytes())?;
         rustix::fs::syncfs(&self.handle).map_err(|error| failed(error.into()))?;
         let json = serde_json::to_vec_pretty(facts).unwrap_or_default();
-        self.write(FACTS, &json)?;
+        self.replace_file(METADATA_FILE_NAME, &json)?;
         self.sync()
     }
 
     /// Takes the mark of a copy under way away, after all that was removed is durably gone: of a part that is there, all
     /// below it is, too.
-    pub(super) fn end(&self) -> Result<()> {
-        let failed = |source| cannot_write(&self.dir)(source);
+    pub(super) fn clear_unfinished_mark(&self) -> Result<()> {
+        let failed = |source| target_error(&self.dir)(source);
         rustix::fs::syncfs(&self.handle).map_err(|error| failed(error.into()))?;
         let mark = self.dir.join(UNFINISHED);
-        fs::remove_file(&mark).map_err(cannot_write(&mark))?;
-        let new = self.dir.join(NEW);
-        fs::remove_dir_all(&new).map_err(cannot_write(&new))?;
+        fs::remove_file(&mark).map_err(target_error(&mark))?;
+        let new = self.dir.join(TEMP_FILE_NAME);
+        fs::remove_dir_all(&new).map_err(target_error(&new))?;
         self.sync()
     }
 
     /// Replaces a small file at the top.
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let (new, path) = (self.dir.join(NEW).join(name), self.dir.join(name));
+    fn replace_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let (new, path) = (self.dir.join(TEMP_FILE_NAME).join(name), self.dir.join(name));
         let written = File::create(&new).and_then(|mut file| {
             file.write_all(bytes)?;
             file.sync_all()?;
             fs::rename(&new, &path)
         });
-        written.map_err(cannot_write(&path))
+        written.map_err(target_error(&path))
     }
 
     fn sync(&self) -> Result<()> {
-        rustix::fs::fsync(&self.handle).map_err(|error| cannot_write(&self.dir)(error.into()))
+        rustix::fs::fsync(&self.handle).map_err(|error| target_error(&self.dir)(error.into()))
     }
 
     /// Removes what the state does not need; returns how many files.
-    pub(super) fn sweep(&self, needed: &HashSet<String>) -> Result<u64> {
-        let state = self.dir.join(STATE);
-        let failed = |source| cannot_write(&state)(source);
+    pub(super) fn remove_unneeded(&self, needed: &HashSet<String>) -> Result<u64> {
+        let state = self.dir.join(STATE_FOLDER);
+        let failed = |source| target_error(&state)(source);
         let mut removed = 0;
         for folder in fs::read_dir(&state).map_err(failed)? {
             let folder = folder.map_err(failed)?.path();
@@ -137,31 +149,31 @@ impl Folder {
         Ok(removed)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(STATE).join(name.get(..2).unwrap_or_default()).join(name)
+    fn file_path(&self, name: &str) -> PathBuf {
+        self.dir.join(STATE_FOLDER).join(name.get(..2).unwrap_or_default()).join(name)
     }
 }
 
-fn other(dir: &Path) -> Error {
-    Error::Refused(format!(
+fn foreign_folder_error(dir: &Path) -> Error {
+    Error::InvalidRequest(format!(
         "`{}` holds something else than a copy; name a new folder, an empty one, or one with an earlier copy",
         dir.display()
     ))
 }
 
-impl Place for Folder {
-    fn holds(&self, name: &str) -> bool {
-        self.trusts && self.path(name).exists()
+impl CopySink for CopyFolder {
+    fn contains(&self, name: &str) -> bool {
+        self.trusts_existing && self.file_path(name).exists()
     }
 
-    fn take(&mut self, name: &str, (_, content): (u64, &mut dyn Read)) -> Result<bool> {
-        let path = self.path(name);
-        self.count += 1;
-        let new = self.dir.join(NEW).join(self.count.to_string());
+    fn write_file(&mut self, name: &str, (_, content): (u64, &mut dyn Read)) -> Result<bool> {
+        let path = self.file_path(name);
+        self.written_files += 1;
+        let new = self.dir.join(TEMP_FILE_NAME).join(self.written_files.to_string());
         let written = File::create(&new).and_then(|mut file| {
             io::copy(content, &mut file)?;
             // Compared with what is there, so that what is whole stays as it is.
-            if is_same(&new, &path)? {
+            if has_same_content(&new, &path)? {
                 fs::remove_file(&new)?;
                 return Ok(false);
             }
@@ -171,11 +183,11 @@ impl Place for Folder {
             fs::rename(&new, &path)?;
             Ok(true)
         });
-        written.map_err(cannot_write(&path))
+        written.map_err(target_error(&path))
     }
 }
 
-fn is_same(left: &Path, right: &Path) -> io::Result<bool> {
+fn has_same_content(left: &Path, right: &Path) -> io::Result<bool> {
     let mut there = match File::open(right) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         opened => opened?,
@@ -184,7 +196,7 @@ fn is_same(left: &Path, right: &Path) -> io::Result<bool> {
     if here.metadata()?.len() != there.metadata()?.len() {
         return Ok(false);
     }
-    let (mut one, mut other) = (vec![0; BUFFER], vec![0; BUFFER]);
+    let (mut one, mut other) = (vec![0; COMPARE_BUFFER_BYTES], vec![0; COMPARE_BUFFER_BYTES]);
     loop {
         let length = here.read(&mut one)?;
         let (Some(one), Some(other)) = (one.get(..length), other.get_mut(..length)) else {

@@ -20,20 +20,23 @@ use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tympan_blobs::SMALL_BYTES;
+use tympan_blobs::SMALL_BLOB_BYTES;
 use tympan_store::{BlobId, Chunk, ChunkId};
 
-use self::archive::Archive;
-pub(crate) use self::archive::Opened as ZipCopy;
-use self::folder::Folder;
+pub(crate) use self::archive::ZipCopyReader as ZipCopy;
+use self::archive::ZipCopyWriter;
+use self::folder::CopyFolder;
 pub(crate) use self::folder::UNFINISHED;
 use crate::error::{Error, Result};
-use crate::id::Id;
-use crate::save::{Fault, Faults, Progress};
-use crate::source::frames::{IS_BLOB, IS_CHUNK, push_frame};
-use crate::source::lease::{Kept, keep_root};
-use crate::source::repository::{FORMAT, Facts, README_TEXT, RepositorySource, TOGETHER};
-use crate::vault::Who;
+use crate::object_id::VaultObjectId;
+use crate::save::{BackupFault, BackupProgress, FaultCollector};
+use crate::source::frame::{BLOB_FRAME_KIND, CHUNK_FRAME_KIND, push_frame};
+use crate::source::repository::{
+    BackupRepositorySource, CHUNK_READ_BATCH_SIZE, README_TEXT, REPOSITORY_FORMAT_VERSION,
+    SavedRepositoryMetadata,
+};
+use crate::source::root_lease::{RootLeaseRequest, run_with_root_lease};
+use crate::vault::VaultUser;
 
 /// Where a copy is made.
 #[derive(Clone, Debug)]
@@ -49,31 +52,31 @@ pub enum CopyTarget {
 pub enum CopyDepth {
     /// Parts that are there are not looked into.
     #[default]
-    Changes,
+    MissingOnly,
     /// All is read from the repository, and compared with what is there.
     Everything,
 }
 
 /// What came of a copy.
 #[derive(Clone, Debug)]
-pub struct Copied {
+pub struct CopyReport {
     /// The root that is there now.
     pub root: ChunkId,
     /// Whether there was a copy before.
     pub is_incremental: bool,
     /// Files that were written.
-    pub files: u64,
+    pub written_files: u64,
     /// Bytes of them.
-    pub bytes: u64,
+    pub written_bytes: u64,
     /// Files that the state needs no more and that were removed.
-    pub removed: u64,
+    pub removed_files: u64,
     /// What the repository lacks. If there is any, the copy before is still the one that counts.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<BackupFault>,
 }
 
 /// What a folder with a copy notes beside its root.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct CopyFacts {
+pub(crate) struct CopyMetadata {
     /// Files when everything was looked at last.
     files: u64,
     /// Files that came since.
@@ -81,11 +84,11 @@ pub(crate) struct CopyFacts {
 }
 
 /// A place that takes files one after another.
-trait Place {
+trait CopySink {
     /// Tells whether a part or blob is there, with all below it.
-    fn holds(&self, name: &str) -> bool;
+    fn contains(&self, name: &str) -> bool;
     /// Takes a file of a length; returns whether it had to be written. Where the stream fails, what was there stays.
-    fn take(&mut self, name: &str, content: (u64, &mut dyn Read)) -> Result<bool>;
+    fn write_file(&mut self, name: &str, content: (u64, &mut dyn Read)) -> Result<bool>;
 }
 
 /// Copies the state that a ref points to.
@@ -93,81 +96,116 @@ trait Place {
 /// # Errors
 /// [`Error::Refused`] for a place that holds something else, or a ZIP file that is there; what repository and place say.
 pub fn copy_repository(
-    source: RepositorySource<'_>,
+    source: BackupRepositorySource<'_>,
     target: &CopyTarget,
-    (who, depth): (&Who, CopyDepth),
-    progress: &Progress,
-) -> Result<Copied> {
-    let RepositorySource { base, reference, .. } = source;
-    keep_root(Kept { base, reference, what: "copy", who }, progress, |lease| match target {
-        CopyTarget::Folder(dir) => to_folder(source, dir, (lease.root, depth), progress),
-        CopyTarget::Zip(file) => to_zip(source, file, lease.root, progress),
-    })
+    (who, depth): (&VaultUser, CopyDepth),
+    progress: &BackupProgress,
+) -> Result<CopyReport> {
+    let BackupRepositorySource { base, reference, .. } = source;
+    run_with_root_lease(
+        RootLeaseRequest { base, reference, operation: "copy", user: who },
+        progress,
+        |lease| match target {
+            CopyTarget::Folder(dir) => copy_to_folder(source, dir, (lease.root, depth), progress),
+            CopyTarget::Zip(file) => copy_to_zip(source, file, lease.root, progress),
+        },
+    )
 }
 
-fn to_folder(
-    source: RepositorySource<'_>,
+fn copy_to_folder(
+    source: BackupRepositorySource<'_>,
     dir: &Path,
     (root, depth): (ChunkId, CopyDepth),
-    progress: &Progress,
-) -> Result<Copied> {
-    let (mut folder, before) = Folder::open(dir, depth)?;
+    progress: &BackupProgress,
+) -> Result<CopyReport> {
+    let (mut folder, before) = CopyFolder::open(dir, depth)?;
     let is_incremental = before.is_some();
     let name = root.to_string();
-    if folder.trusts() && before.as_ref().is_some_and(|facts| facts.root == name) {
-        return Ok(Copied {
+    if folder.trusts_existing() && before.as_ref().is_some_and(|facts| facts.root == name) {
+        return Ok(CopyReport {
             root,
             is_incremental,
-            files: 0,
-            bytes: 0,
-            removed: 0,
+            written_files: 0,
+            written_bytes: 0,
+            removed_files: 0,
             faults: Vec::new(),
         });
     }
-    folder.begin()?;
-    let mut copier = Copier::new(source, &mut folder, progress);
-    copier.part(&root)?;
-    let Copier { seen, files, bytes, faults, .. } = copier;
+    folder.mark_unfinished()?;
+    let mut copier = RepositoryCopier::new(source, &mut folder, progress);
+    copier.copy_part_tree(&root)?;
+    let RepositoryCopier {
+        needed_names: seen,
+        written_files: files,
+        written_bytes: bytes,
+        faults,
+        ..
+    } = copier;
     let faults = faults.into_sorted();
     if !faults.is_empty() {
         // The mark of a run that did not end stays: the next one looks at everything.
-        return Ok(Copied { root, is_incremental, files, bytes, removed: 0, faults });
+        return Ok(CopyReport {
+            root,
+            is_incremental,
+            written_files: files,
+            written_bytes: bytes,
+            removed_files: 0,
+            faults,
+        });
     }
-    let is_full = !folder.trusts();
+    let is_full = !folder.trusts_existing();
     let known = before.and_then(|facts| facts.copy).unwrap_or_default();
     let counts = if is_full {
-        CopyFacts { files: seen.len() as u64, added: 0 }
+        CopyMetadata { files: seen.len() as u64, added: 0 }
     } else {
-        CopyFacts { added: known.added + files, ..known }
+        CopyMetadata { added: known.added + files, ..known }
     };
-    folder.finish(&facts_of(source.reference, &root, Some(counts)))?;
+    folder.finish(&copy_metadata(source.reference, &root, Some(counts)))?;
     // Only who has looked at everything knows what nobody needs. A part may go after what is below it: cut off here, the next
     // run takes nothing for granted.
-    let removed = if is_full { folder.sweep(&seen)? } else { 0 };
-    folder.end()?;
-    Ok(Copied { root, is_incremental, files, bytes, removed, faults })
+    let removed = if is_full { folder.remove_unneeded(&seen)? } else { 0 };
+    folder.clear_unfinished_mark()?;
+    Ok(CopyReport {
+        root,
+        is_incremental,
+        written_files: files,
+        written_bytes: bytes,
+        removed_files: removed,
+        faults,
+    })
 }
 
-fn to_zip(
-    source: RepositorySource<'_>,
+fn copy_to_zip(
+    source: BackupRepositorySource<'_>,
     file: &Path,
     root: ChunkId,
-    progress: &Progress,
-) -> Result<Copied> {
-    let mut archive = Archive::create(file)?;
-    let mut copier = Copier::new(source, &mut archive, progress);
-    copier.part(&root)?;
-    let Copier { files, bytes, faults, .. } = copier;
+    progress: &BackupProgress,
+) -> Result<CopyReport> {
+    let mut archive = ZipCopyWriter::create(file)?;
+    let mut copier = RepositoryCopier::new(source, &mut archive, progress);
+    copier.copy_part_tree(&root)?;
+    let RepositoryCopier { written_files: files, written_bytes: bytes, faults, .. } = copier;
     let faults = faults.into_sorted();
     if faults.is_empty() {
-        archive.finish(&facts_of(source.reference, &root, None), README_TEXT)?;
+        archive.finish_archive(&copy_metadata(source.reference, &root, None), README_TEXT)?;
     }
-    Ok(Copied { root, is_incremental: false, files, bytes, removed: 0, faults })
+    Ok(CopyReport {
+        root,
+        is_incremental: false,
+        written_files: files,
+        written_bytes: bytes,
+        removed_files: 0,
+        faults,
+    })
 }
 
-fn facts_of(reference: &str, root: &ChunkId, copy: Option<CopyFacts>) -> Facts {
-    Facts {
-        format: FORMAT,
+fn copy_metadata(
+    reference: &str,
+    root: &ChunkId,
+    copy: Option<CopyMetadata>,
+) -> SavedRepositoryMetadata {
+    SavedRepositoryMetadata {
+        format: REPOSITORY_FORMAT_VERSION,
         name: reference.to_owned(),
         root: root.to_string(),
         branches: Vec::new(),
@@ -176,80 +214,92 @@ fn facts_of(reference: &str, root: &ChunkId, copy: Option<CopyFacts>) -> Facts {
     }
 }
 
-struct Copier<'a, P> {
-    source: RepositorySource<'a>,
-    place: &'a mut P,
-    progress: &'a Progress,
+struct RepositoryCopier<'a, P> {
+    source: BackupRepositorySource<'a>,
+    sink: &'a mut P,
+    progress: &'a BackupProgress,
     /// The names of all that the state needs, as far as it was looked at.
-    seen: HashSet<String>,
-    files: u64,
-    bytes: u64,
-    faults: Faults,
+    needed_names: HashSet<String>,
+    written_files: u64,
+    written_bytes: u64,
+    faults: FaultCollector,
 }
 
-impl<'a, P: Place> Copier<'a, P> {
-    fn new(source: RepositorySource<'a>, place: &'a mut P, progress: &'a Progress) -> Self {
-        let faults = Faults::default();
-        Self { source, place, progress, seen: HashSet::new(), files: 0, bytes: 0, faults }
+impl<'a, P: CopySink> RepositoryCopier<'a, P> {
+    fn new(
+        source: BackupRepositorySource<'a>,
+        place: &'a mut P,
+        progress: &'a BackupProgress,
+    ) -> Self {
+        let faults = FaultCollector::default();
+        Self {
+            source,
+            sink: place,
+            progress,
+            needed_names: HashSet::new(),
+            written_files: 0,
+            written_bytes: 0,
+            faults,
+        }
     }
 
-    fn part(&mut self, root: &ChunkId) -> Result<()> {
+    fn copy_part_tree(&mut self, root: &ChunkId) -> Result<()> {
         let name = root.to_string();
-        if self.place.holds(&name) {
+        if self.sink.contains(&name) {
             return Ok(());
         }
-        let chunk = self.source.base.read(root)?;
-        self.seen.insert(name);
+        let chunk = self.source.base.read_chunk(root)?;
+        self.needed_names.insert(name);
         self.copy_part(root, &chunk)
     }
 
     /// Copies what is below a chunk, and then the chunk with those below it that refer to no others.
     fn copy_part(&mut self, id: &ChunkId, chunk: &Chunk) -> Result<()> {
-        self.progress.go_on()?;
+        self.progress.check_running()?;
         let below: BTreeSet<ChunkId> = chunk.chunk_refs().collect();
         let unknown: Vec<ChunkId> =
-            below.into_iter().filter(|id| !self.place.holds(&id.to_string())).collect();
+            below.into_iter().filter(|id| !self.sink.contains(&id.to_string())).collect();
         let mut frames = Vec::new();
-        push_frame(&mut frames, IS_CHUNK, chunk.bytes());
+        push_frame(&mut frames, CHUNK_FRAME_KIND, chunk.bytes());
         let mut blobs: BTreeSet<BlobId> = chunk.blob_refs().collect();
-        for some in unknown.chunks(TOGETHER) {
-            for (id, chunk) in some.iter().zip(self.source.base.read_many(some)?) {
+        for some in unknown.chunks(CHUNK_READ_BATCH_SIZE) {
+            for (id, chunk) in some.iter().zip(self.source.base.read_chunks(some)?) {
                 if chunk.chunk_refs().len() == 0 {
-                    push_frame(&mut frames, IS_CHUNK, chunk.bytes());
+                    push_frame(&mut frames, CHUNK_FRAME_KIND, chunk.bytes());
                     blobs.extend(chunk.blob_refs());
-                } else if self.seen.insert(id.to_string()) {
+                } else if self.needed_names.insert(id.to_string()) {
                     self.copy_part(id, &chunk)?;
                 }
             }
         }
         let (small, large): (Vec<BlobId>, Vec<BlobId>) =
-            blobs.into_iter().partition(|id| id.length() < SMALL_BYTES as u64);
-        for some in small.chunks(TOGETHER) {
+            blobs.into_iter().partition(|id| id.length() < SMALL_BLOB_BYTES as u64);
+        for some in small.chunks(CHUNK_READ_BATCH_SIZE) {
             for (id, bytes) in some.iter().zip(self.source.base.read_blobs(some)?) {
                 match bytes {
-                    Some(bytes) => push_frame(&mut frames, IS_BLOB, &bytes),
-                    None => self.missing(id),
+                    Some(bytes) => push_frame(&mut frames, BLOB_FRAME_KIND, &bytes),
+                    None => self.record_missing_blob(id),
                 }
             }
         }
         for id in &large {
-            self.blob(id)?;
+            self.copy_blob(id)?;
         }
-        self.take(&id.to_string(), frames.len() as u64, &mut Cursor::new(frames))
+        self.write_file(&id.to_string(), frames.len() as u64, &mut Cursor::new(frames))
     }
 
-    fn blob(&mut self, id: &BlobId) -> Result<()> {
-        let name = Id::from_bytes(*id.digest()).to_string();
-        if !self.seen.insert(name.clone()) || self.place.holds(&name) {
+    fn copy_blob(&mut self, id: &BlobId) -> Result<()> {
+        let name = VaultObjectId::from_bytes(*id.digest()).to_string();
+        if !self.needed_names.insert(name.clone()) || self.sink.contains(&name) {
             return Ok(());
         }
         let Some(content) = self.source.blobs.open(id)? else {
-            self.missing(id);
+            self.record_missing_blob(id);
             return Ok(());
         };
-        let mut reader = Hashed::new(content.into_reader(), *id.digest());
-        match self.take(&name, id.length(), &mut reader) {
-            Err(_) if reader.is_wrong => {
+        let mut reader = HashCheckingReader::new(content.into_reader(), *id.digest());
+        match self.write_file(&name, id.length(), &mut reader) {
+            Err(_) if reader.has_mismatch => {
                 self.faults.add(format!("blob {id}"), &"its bytes have another hash");
                 Ok(())
             }
@@ -257,44 +307,44 @@ impl<'a, P: Place> Copier<'a, P> {
         }
     }
 
-    fn missing(&self, id: &BlobId) {
+    fn record_missing_blob(&self, id: &BlobId) {
         self.faults.add(format!("blob {id}"), &"the repository refers to it and does not hold it");
     }
 
-    fn take(&mut self, name: &str, length: u64, content: &mut dyn Read) -> Result<()> {
-        if self.place.take(name, (length, content))? {
-            self.files += 1;
-            self.bytes += length;
+    fn write_file(&mut self, name: &str, length: u64, content: &mut dyn Read) -> Result<()> {
+        if self.sink.write_file(name, (length, content))? {
+            self.written_files += 1;
+            self.written_bytes += length;
             self.progress.read_items.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
-        self.progress.add(1, length);
+        self.progress.add_done(1, length);
         Ok(())
     }
 }
 
 /// A stream that fails at its end if its bytes do not have the hash that they should have. So nobody takes them for whole,
 /// and what is there of an earlier copy stays.
-struct Hashed<R> {
+struct HashCheckingReader<R> {
     source: R,
-    hash: sha2::Sha256,
+    hasher: sha2::Sha256,
     expected: [u8; 32],
-    is_wrong: bool,
+    has_mismatch: bool,
 }
 
-impl<R: Read> Hashed<R> {
+impl<R: Read> HashCheckingReader<R> {
     fn new(source: R, expected: [u8; 32]) -> Self {
-        Self { source, hash: sha2::Digest::new(), expected, is_wrong: false }
+        Self { source, hasher: sha2::Digest::new(), expected, has_mismatch: false }
     }
 }
 
-impl<R: Read> Read for Hashed<R> {
+impl<R: Read> Read for HashCheckingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let length = self.source.read(buffer)?;
-        sha2::Digest::update(&mut self.hash, buffer.get(..length).unwrap_or_default());
+        sha2::Digest::update(&mut self.hasher, buffer.get(..length).unwrap_or_default());
         if length == 0 && !buffer.is_empty() {
-            let found: [u8; 32] = sha2::Digest::finalize_reset(&mut self.hash).into();
-            self.is_wrong = self.is_wrong || found != self.expected;
-            if self.is_wrong {
+            let found: [u8; 32] = sha2::Digest::finalize_reset(&mut self.hasher).into();
+            self.has_mismatch = self.has_mismatch || found != self.expected;
+            if self.has_mismatch {
                 return Err(std::io::ErrorKind::InvalidData.into());
             }
         }
@@ -303,7 +353,7 @@ impl<R: Read> Read for Hashed<R> {
 }
 
 /// Makes the error of a place that cannot be written.
-fn cannot_write(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+fn target_error(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Target { path, source }
 }

@@ -15,124 +15,126 @@ use fuser::{
 use parking_lot::Mutex;
 use tracing::warn;
 
-use super::Onlookers;
-use super::inodes::Inodes;
-use super::roots::{Roots, Thing};
+use super::MountAccess;
+use super::inode_table::InodeTable;
+use super::mounted_snapshots::{MountItem, MountedSnapshots};
 use crate::error::Result;
-use crate::restore::mode_of;
-use crate::vault::node::{Node, NodeKind, Time};
+use crate::restore::to_system_mode;
+use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind};
 
 /// What a snapshot holds never changes.
-const LONG: Duration = Duration::from_hours(1);
+const SNAPSHOT_ENTRY_TTL: Duration = Duration::from_hours(1);
 /// Snapshots come and go.
-const SHORT: Duration = Duration::from_secs(1);
+const VIRTUAL_ENTRY_TTL: Duration = Duration::from_secs(1);
 /// The number that stands for one that is not told.
-const UNTOLD: INodeNo = INodeNo(0xffff_ffff);
+const UNKNOWN_INODE: INodeNo = INodeNo(0xffff_ffff);
 
-pub(super) struct FileSystem {
-    roots: Roots,
-    inodes: Mutex<Inodes>,
-    opened: Mutex<(u64, HashMap<u64, Opened>)>,
+pub(super) struct SnapshotFileSystem {
+    snapshots: MountedSnapshots,
+    inodes: Mutex<InodeTable>,
+    open_handles: Mutex<(u64, HashMap<u64, OpenMountHandle>)>,
     /// When it was mounted: the time of what is in no snapshot.
-    since: SystemTime,
+    mounted_at: SystemTime,
     owner: (u32, u32),
-    onlookers: Onlookers,
+    access: MountAccess,
     /// Whether the kernel asks for access control lists and goes by them.
-    knows_lists: bool,
+    supports_acls: bool,
 }
 
 /// The attribute that has the access control list of a file.
-const ACCESS_LIST: &str = "system.posix_acl_access";
+const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
 
 /// What somebody has opened.
 #[derive(Clone)]
-enum Opened {
+enum OpenMountHandle {
     Folder(Arc<Vec<(Vec<u8>, FileType)>>),
-    File(Arc<File>),
+    File(Arc<OpenSnapshotFile>),
 }
 
-struct File {
-    node: Arc<Node>,
+struct OpenSnapshotFile {
+    node: Arc<SnapshotNode>,
     /// Where each piece begins, and where the last ends.
-    starts: Vec<u64>,
+    piece_offsets: Vec<u64>,
     /// The pieces that were read last.
-    at_hand: Mutex<Vec<(usize, Arc<Vec<u8>>)>>,
+    cached_pieces: Mutex<Vec<(usize, Arc<Vec<u8>>)>>,
 }
 
-impl FileSystem {
-    pub(super) fn new(roots: Roots, onlookers: Onlookers) -> Self {
+impl SnapshotFileSystem {
+    pub(super) fn new(roots: MountedSnapshots, onlookers: MountAccess) -> Self {
         let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let since = SystemTime::now();
         Self {
-            roots,
-            inodes: Mutex::new(Inodes::new()),
-            opened: Mutex::default(),
-            since,
+            snapshots: roots,
+            inodes: Mutex::new(InodeTable::new()),
+            open_handles: Mutex::default(),
+            mounted_at: since,
             owner,
-            onlookers,
-            knows_lists: false,
+            access: onlookers,
+            supports_acls: false,
         }
     }
 
-    fn thing(&self, number: INodeNo) -> Result<Thing, Errno> {
+    fn find_item(&self, number: INodeNo) -> Result<MountItem, Errno> {
         self.inodes.lock().find(number.0).cloned().ok_or(Errno::ESTALE)
     }
 
-    fn node(&self, number: INodeNo) -> Result<Arc<Node>, Errno> {
-        match self.thing(number)? {
-            Thing::Stored(_, node) => Ok(node),
+    fn find_node(&self, number: INodeNo) -> Result<Arc<SnapshotNode>, Errno> {
+        match self.find_item(number)? {
+            MountItem::Stored(_, node) => Ok(node),
             _ => Err(Errno::ENODATA),
         }
     }
 
     /// Finds what stands in a folder under a name.
-    fn find(&self, parent: INodeNo, name: &OsStr) -> Result<Thing, Errno> {
-        match self.thing(parent)? {
-            Thing::Above(above) => {
-                let list = self.roots.list(&above);
+    fn look_up_child(&self, parent: INodeNo, name: &OsStr) -> Result<MountItem, Errno> {
+        match self.find_item(parent)? {
+            MountItem::Virtual(above) => {
+                let list = self.snapshots.list_virtual_folder(&above);
                 let found = list.into_iter().find(|(given, _)| given == name.as_bytes());
                 found.map(|(_, thing)| thing).ok_or(Errno::ENOENT)
             }
-            Thing::Stored(top, node) => {
+            MountItem::Stored(top, node) => {
                 let id = node.subtree.ok_or(Errno::ENOTDIR)?;
-                let tree = self.roots.tree(&id).map_err(|error| unreadable(&error))?;
+                let tree = self.snapshots.read_tree(&id).map_err(|error| log_read_error(&error))?;
                 let node = tree.find(name.as_bytes()).ok_or(Errno::ENOENT)?;
-                Ok(Thing::Stored(top, Arc::new(node.clone())))
+                Ok(MountItem::Stored(top, Arc::new(node.clone())))
             }
-            Thing::Link(_) => Err(Errno::ENOTDIR),
+            MountItem::Link(_) => Err(Errno::ENOTDIR),
         }
     }
 
-    fn list(&self, number: INodeNo) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {
+    fn list_folder(&self, number: INodeNo) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {
         let mut entries =
             vec![(b".".to_vec(), FileType::Directory), (b"..".to_vec(), FileType::Directory)];
-        match self.thing(number)? {
-            Thing::Above(above) => {
-                let list = self.roots.list(&above);
-                entries.extend(list.into_iter().map(|(name, thing)| (name, kind_of(&thing))));
-            }
-            Thing::Stored(_, node) => {
-                let id = node.subtree.ok_or(Errno::ENOTDIR)?;
-                let tree = self.roots.tree(&id).map_err(|error| unreadable(&error))?;
+        match self.find_item(number)? {
+            MountItem::Virtual(above) => {
+                let list = self.snapshots.list_virtual_folder(&above);
                 entries
-                    .extend(tree.nodes.iter().map(|node| (node.name.clone(), type_of(node.kind))));
+                    .extend(list.into_iter().map(|(name, thing)| (name, item_file_type(&thing))));
             }
-            Thing::Link(_) => return Err(Errno::ENOTDIR),
+            MountItem::Stored(_, node) => {
+                let id = node.subtree.ok_or(Errno::ENOTDIR)?;
+                let tree = self.snapshots.read_tree(&id).map_err(|error| log_read_error(&error))?;
+                entries.extend(
+                    tree.nodes.iter().map(|node| (node.name.clone(), node_file_type(node.kind))),
+                );
+            }
+            MountItem::Link(_) => return Err(Errno::ENOTDIR),
         }
         Ok(entries)
     }
 
     /// Describes what stands under a number, and says for how long that holds.
-    fn describe(&self, number: u64, thing: &Thing) -> (Duration, FileAttr) {
+    fn item_attributes(&self, number: u64, thing: &MountItem) -> (Duration, FileAttr) {
         let mut facts = FileAttr {
             ino: INodeNo(number),
             size: 0,
             blocks: 0,
-            atime: self.since,
-            mtime: self.since,
-            ctime: self.since,
-            crtime: self.since,
-            kind: kind_of(thing),
+            atime: self.mounted_at,
+            mtime: self.mounted_at,
+            ctime: self.mounted_at,
+            crtime: self.mounted_at,
+            kind: item_file_type(thing),
             perm: 0o555,
             nlink: 1,
             uid: self.owner.0,
@@ -142,70 +144,76 @@ impl FileSystem {
             flags: 0,
         };
         match thing {
-            Thing::Above(_) => return (SHORT, facts),
-            Thing::Link(to) => {
+            MountItem::Virtual(_) => return (VIRTUAL_ENTRY_TTL, facts),
+            MountItem::Link(to) => {
                 facts.size = to.len() as u64;
-                return (SHORT, facts);
+                return (VIRTUAL_ENTRY_TTL, facts);
             }
-            Thing::Stored(_, node) => {
-                facts.size = if node.kind == NodeKind::Symlink {
+            MountItem::Stored(_, node) => {
+                facts.size = if node.kind == SnapshotNodeKind::Symlink {
                     node.target().len() as u64
                 } else {
                     node.size
                 };
                 facts.blocks = facts.size.div_ceil(512);
-                facts.perm = mode_of(node).as_raw_mode() as u16 & 0o7777;
+                facts.perm = to_system_mode(node).as_raw_mode() as u16 & 0o7777;
                 let has_list =
-                    || node.extended_attributes.iter().any(|one| one.name == ACCESS_LIST);
-                if self.onlookers == Onlookers::All && !self.knows_lists && has_list() {
+                    || node.extended_attributes.iter().any(|one| one.name == ACL_ATTRIBUTE);
+                if self.access == MountAccess::All && !self.supports_acls && has_list() {
                     // With a list, the bits of the group are what it allows at most, not what the group may.
                     facts.perm &= 0o7700;
                 }
-                facts.mtime = moment(node.mtime);
-                facts.atime = moment(node.atime);
-                facts.ctime = moment(node.ctime);
+                facts.mtime = to_system_time(node.mtime);
+                facts.atime = to_system_time(node.atime);
+                facts.ctime = to_system_time(node.ctime);
                 facts.nlink = u32::try_from(node.links).unwrap_or(u32::MAX).max(1);
                 facts.uid = node.uid;
                 facts.gid = node.gid;
                 facts.rdev = u32::try_from(node.device).unwrap_or(0);
             }
         }
-        (LONG, facts)
+        (SNAPSHOT_ENTRY_TTL, facts)
     }
 
-    fn keep(&self, what: Opened) -> FileHandle {
-        let mut opened = self.opened.lock();
+    fn register_handle(&self, what: OpenMountHandle) -> FileHandle {
+        let mut opened = self.open_handles.lock();
         opened.0 += 1;
         let handle = opened.0;
         opened.1.insert(handle, what);
         FileHandle(handle)
     }
 
-    fn opened(&self, handle: FileHandle) -> Result<Opened, Errno> {
-        self.opened.lock().1.get(&handle.0).cloned().ok_or(Errno::EBADF)
+    fn find_handle(&self, handle: FileHandle) -> Result<OpenMountHandle, Errno> {
+        self.open_handles.lock().1.get(&handle.0).cloned().ok_or(Errno::EBADF)
     }
 
     fn open_file(&self, number: INodeNo) -> Result<FileHandle, Errno> {
-        let node = self.node(number)?;
-        let Some(starts) = self.roots.starts(&node) else {
+        let node = self.find_node(number)?;
+        let Some(starts) = self.snapshots.piece_offsets(&node) else {
             warn!(file = %node.text_name(), "the vault lacks a part of a file");
             return Err(Errno::EIO);
         };
-        let file = File { node, starts, at_hand: Mutex::default() };
-        Ok(self.keep(Opened::File(Arc::new(file))))
+        let file =
+            OpenSnapshotFile { node, piece_offsets: starts, cached_pieces: Mutex::default() };
+        Ok(self.register_handle(OpenMountHandle::File(Arc::new(file))))
     }
 
     /// Reads bytes of a file; fewer only at its end.
-    fn read_at(&self, file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
-        let end = file.starts.last().copied().unwrap_or(0);
+    fn read_file_range(
+        &self,
+        file: &OpenSnapshotFile,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, Errno> {
+        let end = file.piece_offsets.last().copied().unwrap_or(0);
         let end = offset.saturating_add(length as u64).min(end);
         let mut bytes = Vec::with_capacity(length);
         let mut at = offset;
         while at < end {
             // The last that begins at or before this place; pieces are never empty.
-            let number = file.starts.partition_point(|start| *start <= at).saturating_sub(1);
-            let piece = self.piece(file, number)?;
-            let start = file.starts.get(number).copied().unwrap_or(at);
+            let number = file.piece_offsets.partition_point(|start| *start <= at).saturating_sub(1);
+            let piece = self.read_piece(file, number)?;
+            let start = file.piece_offsets.get(number).copied().unwrap_or(at);
             let from = usize::try_from(at - start).map_err(|_| Errno::EIO)?;
             let wanted = usize::try_from(end - at).unwrap_or(usize::MAX);
             let part = piece.get(from..).unwrap_or_default();
@@ -220,50 +228,51 @@ impl FileSystem {
         Ok(bytes)
     }
 
-    fn piece(&self, file: &File, number: usize) -> Result<Arc<Vec<u8>>, Errno> {
+    fn read_piece(&self, file: &OpenSnapshotFile, number: usize) -> Result<Arc<Vec<u8>>, Errno> {
         let known = |pieces: &Vec<(usize, Arc<Vec<u8>>)>| {
             pieces.iter().find(|(kept, _)| *kept == number).map(|(_, piece)| piece.clone())
         };
-        if let Some(piece) = known(&file.at_hand.lock()) {
+        if let Some(piece) = known(&file.cached_pieces.lock()) {
             return Ok(piece);
         }
         let ids = file.node.content.as_deref().unwrap_or_default();
         let id = ids.get(number).ok_or(Errno::EIO)?;
-        let piece = Arc::new(self.roots.piece(id).map_err(|error| unreadable(&error))?);
-        let mut at_hand = file.at_hand.lock();
+        let piece =
+            Arc::new(self.snapshots.read_piece(id).map_err(|error| log_read_error(&error))?);
+        let mut at_hand = file.cached_pieces.lock();
         at_hand.insert(0, (number, piece.clone()));
         at_hand.truncate(2);
         Ok(piece)
     }
 }
 
-fn unreadable(error: &crate::Error) -> Errno {
-    let reason = crate::chain(error);
+fn log_read_error(error: &crate::Error) -> Errno {
+    let reason = crate::join_error_causes(error);
     warn!(reason, "a part of the vault cannot be read");
     Errno::EIO
 }
 
-fn kind_of(thing: &Thing) -> FileType {
+fn item_file_type(thing: &MountItem) -> FileType {
     match thing {
-        Thing::Above(_) => FileType::Directory,
-        Thing::Link(_) => FileType::Symlink,
-        Thing::Stored(_, node) => type_of(node.kind),
+        MountItem::Virtual(_) => FileType::Directory,
+        MountItem::Link(_) => FileType::Symlink,
+        MountItem::Stored(_, node) => node_file_type(node.kind),
     }
 }
 
-const fn type_of(kind: NodeKind) -> FileType {
+const fn node_file_type(kind: SnapshotNodeKind) -> FileType {
     match kind {
-        NodeKind::Dir => FileType::Directory,
-        NodeKind::Symlink => FileType::Symlink,
-        NodeKind::Dev => FileType::BlockDevice,
-        NodeKind::Chardev => FileType::CharDevice,
-        NodeKind::Fifo => FileType::NamedPipe,
-        NodeKind::Socket => FileType::Socket,
-        NodeKind::File | NodeKind::Irregular => FileType::RegularFile,
+        SnapshotNodeKind::Dir => FileType::Directory,
+        SnapshotNodeKind::Symlink => FileType::Symlink,
+        SnapshotNodeKind::Dev => FileType::BlockDevice,
+        SnapshotNodeKind::Chardev => FileType::CharDevice,
+        SnapshotNodeKind::Fifo => FileType::NamedPipe,
+        SnapshotNodeKind::Socket => FileType::Socket,
+        SnapshotNodeKind::File | SnapshotNodeKind::Irregular => FileType::RegularFile,
     }
 }
 
-fn moment(time: Time) -> SystemTime {
+fn to_system_time(time: NodeTime) -> SystemTime {
     let seconds = Duration::from_secs(time.seconds.unsigned_abs());
     let whole = if time.seconds < 0 {
         UNIX_EPOCH.checked_sub(seconds)
@@ -275,7 +284,7 @@ fn moment(time: Time) -> SystemTime {
 }
 
 /// Answers with bytes, or with their number if that is all that is asked for.
-fn answer(reply: ReplyXattr, bytes: &[u8], size: u32) {
+fn reply_xattr(reply: ReplyXattr, bytes: &[u8], size: u32) {
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     match size {
         0 => reply.size(length),
@@ -284,21 +293,23 @@ fn answer(reply: ReplyXattr, bytes: &[u8], size: u32) {
     }
 }
 
-impl Filesystem for FileSystem {
+impl Filesystem for SnapshotFileSystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // With lists, the kernel checks modes, too: whoever mounted for no one else may read everything.
-        if self.onlookers == Onlookers::All {
-            self.knows_lists = config.add_capabilities(InitFlags::FUSE_POSIX_ACL).is_ok();
+        if self.access == MountAccess::All {
+            self.supports_acls = config.add_capabilities(InitFlags::FUSE_POSIX_ACL).is_ok();
         }
         Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.find(parent, name) {
+        match self.look_up_child(parent, name) {
             Ok(thing) => {
-                let number =
-                    self.inodes.lock().tell((parent.0, name.as_bytes().to_vec()), thing.clone());
-                let (holds, facts) = self.describe(number, &thing);
+                let number = self
+                    .inodes
+                    .lock()
+                    .record_lookup((parent.0, name.as_bytes().to_vec()), thing.clone());
+                let (holds, facts) = self.item_attributes(number, &thing);
                 reply.entry(&holds, &facts, Generation(0));
             }
             Err(error) => reply.error(error),
@@ -310,9 +321,9 @@ impl Filesystem for FileSystem {
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.thing(number) {
+        match self.find_item(number) {
             Ok(thing) => {
-                let (holds, facts) = self.describe(number.0, &thing);
+                let (holds, facts) = self.item_attributes(number.0, &thing);
                 reply.attr(&holds, &facts);
             }
             Err(error) => reply.error(error),
@@ -320,9 +331,9 @@ impl Filesystem for FileSystem {
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        match self.thing(number) {
-            Ok(Thing::Link(to)) => reply.data(&to),
-            Ok(Thing::Stored(_, node)) if node.kind == NodeKind::Symlink => {
+        match self.find_item(number) {
+            Ok(MountItem::Link(to)) => reply.data(&to),
+            Ok(MountItem::Stored(_, node)) if node.kind == SnapshotNodeKind::Symlink => {
                 reply.data(node.target());
             }
             Ok(_) => reply.error(Errno::EINVAL),
@@ -348,9 +359,9 @@ impl Filesystem for FileSystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let bytes = self.opened(handle).and_then(|opened| match opened {
-            Opened::File(file) => self.read_at(&file, offset, size as usize),
-            Opened::Folder(_) => Err(Errno::EISDIR),
+        let bytes = self.find_handle(handle).and_then(|opened| match opened {
+            OpenMountHandle::File(file) => self.read_file_range(&file, offset, size as usize),
+            OpenMountHandle::Folder(_) => Err(Errno::EISDIR),
         });
         match bytes {
             Ok(bytes) => reply.data(&bytes),
@@ -377,14 +388,14 @@ impl Filesystem for FileSystem {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.opened.lock().1.remove(&handle.0);
+        self.open_handles.lock().1.remove(&handle.0);
         reply.ok();
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.list(number) {
+        match self.list_folder(number) {
             Ok(entries) => {
-                let handle = self.keep(Opened::Folder(Arc::new(entries)));
+                let handle = self.register_handle(OpenMountHandle::Folder(Arc::new(entries)));
                 reply.opened(handle, FopenFlags::empty());
             }
             Err(error) => reply.error(error),
@@ -399,14 +410,14 @@ impl Filesystem for FileSystem {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let entries = match self.opened(handle) {
-            Ok(Opened::Folder(entries)) => entries,
-            Ok(Opened::File(_)) => return reply.error(Errno::ENOTDIR),
+        let entries = match self.find_handle(handle) {
+            Ok(OpenMountHandle::Folder(entries)) => entries,
+            Ok(OpenMountHandle::File(_)) => return reply.error(Errno::ENOTDIR),
             Err(error) => return reply.error(error),
         };
         let begin = usize::try_from(offset).unwrap_or(usize::MAX);
         for (at, (name, kind)) in entries.iter().enumerate().skip(begin) {
-            let number = if name == b"." { number } else { UNTOLD };
+            let number = if name == b"." { number } else { UNKNOWN_INODE };
             if reply.add(number, at as u64 + 1, *kind, OsStr::from_bytes(name)) {
                 break;
             }
@@ -422,7 +433,7 @@ impl Filesystem for FileSystem {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.opened.lock().1.remove(&handle.0);
+        self.open_handles.lock().1.remove(&handle.0);
         reply.ok();
     }
 
@@ -431,22 +442,23 @@ impl Filesystem for FileSystem {
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let node = match self.node(number) {
+        let node = match self.find_node(number) {
             Ok(node) => node,
             Err(error) => return reply.error(error),
         };
-        let named = |attribute: &&crate::Attribute| attribute.name.as_bytes() == name.as_bytes();
+        let named =
+            |attribute: &&crate::ExtendedAttribute| attribute.name.as_bytes() == name.as_bytes();
         match node.extended_attributes.iter().find(named) {
-            Some(attribute) => answer(reply, &attribute.value, size),
+            Some(attribute) => reply_xattr(reply, &attribute.value, size),
             None => reply.error(Errno::ENODATA),
         }
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.node(number).map(|node| {
+        let names = self.find_node(number).map(|node| {
             let names = node.extended_attributes.iter().map(|one| format!("{}\0", one.name));
             names.collect::<String>()
         });
-        answer(reply, names.unwrap_or_default().as_bytes(), size);
+        reply_xattr(reply, names.unwrap_or_default().as_bytes(), size);
     }
 }

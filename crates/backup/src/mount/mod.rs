@@ -13,8 +13,8 @@
 //! Not here: the lock that keeps a prune away, which the caller holds.
 
 mod file_system;
-mod inodes;
-mod roots;
+mod inode_table;
+mod mounted_snapshots;
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -23,21 +23,21 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use self::file_system::FileSystem;
-use self::roots::Roots;
+use self::file_system::SnapshotFileSystem;
+use self::mounted_snapshots::MountedSnapshots;
 use crate::error::{Error, Result};
 use crate::vault::Vault;
-use crate::vault::snapshot::Clients;
+use crate::vault::snapshot::ClientFilter;
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 
 /// The kernel's side of FUSE.
-const DEVICE: &str = "/dev/fuse";
+const FUSE_DEVICE: &str = "/dev/fuse";
 /// Requests that are answered at once.
-const THREADS: usize = 4;
+const REQUEST_THREAD_COUNT: usize = 4;
 
 /// Who may look at what is mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Onlookers {
+pub enum MountAccess {
     /// The user who mounted it, who may read everything.
     #[default]
     Owner,
@@ -47,7 +47,7 @@ pub enum Onlookers {
 
 /// A mounted vault. It is taken down when this is dropped.
 #[derive(Debug)]
-pub struct Mounted {
+pub struct VaultMount {
     dir: PathBuf,
     unmounter: SessionUnmounter,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -55,7 +55,7 @@ pub struct Mounted {
 
 /// How a mount ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmounted {
+pub enum UnmountOutcome {
     /// Nobody was using it.
     Idle,
     /// Files or folders were in use; those who use them get errors from now on.
@@ -65,20 +65,20 @@ pub enum Unmounted {
 /// Mounts the snapshots of some clients at an empty folder.
 ///
 /// # Errors
-/// [`Error::Refused`] for a folder that is none or holds something; [`Error::Mount`] where the system cannot do it; what
+/// [`Error::InvalidRequest`] for a folder that is none or holds something; [`Error::Mount`] where the system cannot do it; what
 /// the vault says.
-pub fn mount(
+pub fn mount_vault(
     vault: Arc<Vault>,
     dir: &Path,
-    (clients, onlookers): (Clients, Onlookers),
-) -> Result<Mounted> {
+    (clients, onlookers): (ClientFilter, MountAccess),
+) -> Result<VaultMount> {
     let failed = |source| Error::Source { path: dir.to_owned(), source };
     let dir = dir.canonicalize().map_err(failed)?;
     if fs::read_dir(&dir).map_err(failed)?.next().is_some() {
         let text = format!("`{}` is not empty; mount at an empty folder", dir.display());
-        return Err(Error::Refused(text));
+        return Err(Error::InvalidRequest(text));
     }
-    if let Err(source) = fs::metadata(DEVICE) {
+    if let Err(source) = fs::metadata(FUSE_DEVICE) {
         let advice = "this machine has no FUSE; load the kernel's module `fuse`";
         return Err(Error::Mount { dir, advice, source });
     }
@@ -92,12 +92,12 @@ pub fn mount(
     ];
     let mut config = Config::default();
     config.mount_options = options.to_vec();
-    config.n_threads = Some(THREADS);
-    if onlookers == Onlookers::All {
+    config.n_threads = Some(REQUEST_THREAD_COUNT);
+    if onlookers == MountAccess::All {
         config.acl = SessionACL::All;
         config.mount_options.push(MountOption::DefaultPermissions);
     }
-    let file_system = FileSystem::new(Roots::open(vault, clients)?, onlookers);
+    let file_system = SnapshotFileSystem::new(MountedSnapshots::open(vault, clients)?, onlookers);
     let mut session = Session::new(file_system, &dir, &config).map_err(|source| {
         let advice = match source.kind() {
             ErrorKind::NotFound => {
@@ -112,13 +112,13 @@ pub fn mount(
     })?;
     let unmounter = session.unmount_callable();
     let thread = std::thread::spawn(move || session.run());
-    Ok(Mounted { dir, unmounter, thread: Some(thread) })
+    Ok(VaultMount { dir, unmounter, thread: Some(thread) })
 }
 
-impl Mounted {
+impl VaultMount {
     /// Tells whether it was taken down from outside, by `umount`.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_unmounted(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
@@ -126,36 +126,36 @@ impl Mounted {
     ///
     /// # Errors
     /// What the system says.
-    pub fn end(mut self) -> io::Result<Unmounted> {
-        self.take_down()
+    pub fn unmount(mut self) -> io::Result<UnmountOutcome> {
+        self.unmount_once()
     }
 
-    fn take_down(&mut self) -> io::Result<Unmounted> {
-        let Some(thread) = self.thread.take() else { return Ok(Unmounted::Idle) };
+    fn unmount_once(&mut self) -> io::Result<UnmountOutcome> {
+        let Some(thread) = self.thread.take() else { return Ok(UnmountOutcome::Idle) };
         if !thread.is_finished()
             && let Err(error) = self.unmounter.unmount()
         {
             if error.kind() != ErrorKind::ResourceBusy {
                 return Err(error);
             }
-            return detach(&self.dir).map(|()| Unmounted::InUse);
+            return detach_mount(&self.dir).map(|()| UnmountOutcome::InUse);
         }
         match thread.join() {
-            Ok(ended) => ended.map(|()| Unmounted::Idle),
+            Ok(ended) => ended.map(|()| UnmountOutcome::Idle),
             Err(_) => Err(io::Error::other("the thread that answered has failed")),
         }
     }
 }
 
 /// Takes down what is in use: its name goes now, and the rest when this process ends. Nobody can look into it any more.
-fn detach(dir: &Path) -> io::Result<()> {
+fn detach_mount(dir: &Path) -> io::Result<()> {
     let status = Command::new("umount").arg("-l").arg(dir).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("umount: {status}"))) }
 }
 
-impl Drop for Mounted {
+impl Drop for VaultMount {
     fn drop(&mut self) {
-        if let Err(error) = self.take_down() {
+        if let Err(error) = self.unmount_once() {
             tracing::warn!(%error, file = %self.dir.display(), "a mounted vault is not taken down");
         }
     }

@@ -24,45 +24,52 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 use rustix::fs::OFlags;
 
-use super::below::LeftOut;
-use super::facts::{attributes, mode_of, time};
-use super::names::Names;
-use super::table::{Entry, FolderTable, NewTable, TableFile, UNSETTLED, facts_of};
-use crate::cut::PieceReader;
-use crate::deep;
+use super::base_store::OmittedCounts;
+use super::file_metadata::{node_time, read_attributes, to_vault_mode};
+use super::folder_table::{
+    FolderEntry, FolderTable, FolderTableFile, NewFolderTable, UNSTABLE_DIGEST, digest_entries,
+};
+use super::user_group_names::UserGroupNames;
+use crate::deep_stack;
 use crate::error::{Error, Result};
-use crate::id::Id;
-use crate::save::{Faults, SaveOptions, Saved, Session};
-use crate::vault::index::BlobKind;
-use crate::vault::node::{Node, NodeKind, Time, Tree};
-use crate::vault::snapshot::INCOMPLETE;
-use crate::vault::write::Writer;
+use crate::object_id::VaultObjectId;
+use crate::piece_splitter::PieceReader;
+use crate::save::{FaultCollector, SaveOptions, SaveSession, SaveSummary};
+use crate::vault::index::PackBlobKind;
+use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
+use crate::vault::pack_writer::PackWriter;
+use crate::vault::snapshot::INCOMPLETE_TAG;
 
 /// Saves folders, and files, of this system as one snapshot.
 ///
 /// # Errors
 /// If none of the paths is there, all of them stay out, or the vault fails. What else cannot be read is in
-/// [`Saved::faults`].
+/// [`SaveSummary::faults`].
 pub fn save_directories(
-    session: &Session<'_>,
+    session: &SaveSession<'_>,
     paths: &[PathBuf],
     options: &SaveOptions,
-) -> Result<Saved> {
-    deep::run(|| save_below(session, paths, options))
+) -> Result<SaveSummary> {
+    deep_stack::run_on_deep_stack(|| save_source_paths(session, paths, options))
 }
 
-fn save_below(session: &Session<'_>, paths: &[PathBuf], options: &SaveOptions) -> Result<Saved> {
-    let Sources { wanted, names, faults } = Sources::find(paths, options)?;
+fn save_source_paths(
+    session: &SaveSession<'_>,
+    paths: &[PathBuf],
+    options: &SaveOptions,
+) -> Result<SaveSummary> {
+    let SourcePaths { requested_paths: wanted, names, faults } =
+        SourcePaths::find_sources(paths, options)?;
     // Also one that lacks something: each file is looked at anyway, and what is missing is read.
-    let parent = session.earlier(options, &names)?.alike.pop();
-    let writer = Writer::new(session.vault, session.index, session.lock);
-    let system = Names::of_system();
-    let file = TableFile::of(session.vault, options, &names, &system);
+    let parent = session.list_earlier_snapshots(options, &names)?.comparable.pop();
+    let writer = PackWriter::new(session.vault, session.index, session.lock);
+    let system = UserGroupNames::read_system();
+    let file = FolderTableFile::for_paths(session.vault, options, &names, &system);
     let table = match (&file, &parent) {
         (Some(file), Some(parent)) => file.read(&parent.tree, session.index),
         _ => FolderTable::default(),
     };
-    let saver = Saver {
+    let saver = DirectorySaver {
         session,
         writer: &writer,
         options,
@@ -70,49 +77,53 @@ fn save_below(session: &Session<'_>, paths: &[PathBuf], options: &SaveOptions) -
         faults,
         trusted_until: parent
             .as_ref()
-            .map_or(Time::default(), |parent| tick_before(parent.timestamp())),
-        settled_until: tick_before(options.now),
-        table,
-        new_table: NewTable::default(),
+            .map_or(NodeTime::default(), |parent| tick_before(parent.timestamp())),
+        stable_until: tick_before(options.started_at),
+        previous_table: table,
+        new_table: NewFolderTable::default(),
     };
     let old = parent.as_ref().map(|parent| parent.tree);
-    let tree = saver.save_wanted(Path::new("/"), &wanted, old)?;
-    let Saver { faults, new_table, .. } = saver;
+    let tree = saver.save_requested_paths(Path::new("/"), &wanted, old)?;
+    let DirectorySaver { faults, new_table, .. } = saver;
     let faults = faults.into_sorted();
     let mut options = options.clone();
     if !faults.is_empty() {
-        options.tags.push(INCOMPLETE.to_owned());
+        options.tags.push(INCOMPLETE_TAG.to_owned());
     }
-    let (snapshot, written, listed) = session.finish(writer, tree, (&options, names, parent))?;
-    if let Some(file) = file.filter(|_| !session.vault.is_dry()) {
-        let files: Vec<Id> = session.index.files().iter().chain(&listed).copied().collect();
+    let (snapshot, written, listed) =
+        session.finish_snapshot(writer, tree, (&options, names, parent))?;
+    if let Some(file) = file.filter(|_| !session.vault.is_dry_run()) {
+        let files: Vec<VaultObjectId> =
+            session.index.files().iter().chain(&listed).copied().collect();
         file.write(new_table, (&tree, &files), &faults);
     }
-    Ok(Saved { snapshot, written, faults, left_out: LeftOut::default() })
+    Ok(SaveSummary { snapshot, written, faults, omitted: OmittedCounts::default() })
 }
 
 /// The paths of a save.
-struct Sources {
+struct SourcePaths {
     /// Those that are there and do not stay out.
-    wanted: Wanted,
+    requested_paths: RequestedPathTree,
     /// All that were asked for, sorted, so that a save that lacks one still belongs to the others of the same paths.
     names: Vec<String>,
     /// Those that are not there.
-    faults: Faults,
+    faults: FaultCollector,
 }
 
-impl Sources {
-    fn find(paths: &[PathBuf], options: &SaveOptions) -> Result<Self> {
-        let (mut wanted, mut names, faults) = (Wanted::default(), Vec::new(), Faults::default());
+impl SourcePaths {
+    fn find_sources(paths: &[PathBuf], options: &SaveOptions) -> Result<Self> {
+        let (mut wanted, mut names, faults) =
+            (RequestedPathTree::default(), Vec::new(), FaultCollector::default());
         let (mut first_error, mut is_empty) = (None, true);
         for path in paths {
             names.push(source_path(path).to_string_lossy().into_owned());
-            match absolute(path) {
+            match absolute_path(path) {
                 Ok(absolute) => {
-                    let facts = fs::symlink_metadata(&absolute);
-                    if facts.is_ok_and(|facts| !options.excludes.contains_source(&absolute, &facts))
-                    {
-                        wanted.insert(&absolute);
+                    let facts = fs::symlink_metadata(&absolute_path);
+                    if facts.is_ok_and(|facts| {
+                        !options.excludes.contains_source(&absolute_path, &facts)
+                    }) {
+                        wanted.insert(&absolute_path);
                         is_empty = false;
                     }
                 }
@@ -124,19 +135,19 @@ impl Sources {
             }
         }
         if is_empty {
-            let all_stay_out = || Error::Refused("all sources are excluded".to_owned());
+            let all_stay_out = || Error::InvalidRequest("all sources are excluded".to_owned());
             return Err(first_error.unwrap_or_else(all_stay_out));
         }
         names.sort();
         names.dedup();
-        Ok(Self { wanted, names, faults })
+        Ok(Self { requested_paths: wanted, names, faults })
     }
 }
 
 /// Returns the path by which snapshots name a source, which may not be there now.
 #[must_use]
 pub fn source_path(path: &Path) -> PathBuf {
-    absolute(path).unwrap_or_else(|_| {
+    absolute_path(path).unwrap_or_else(|_| {
         let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         full.components().collect()
     })
@@ -146,7 +157,7 @@ pub fn source_path(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// If it is not there.
-pub fn absolute(path: &Path) -> Result<PathBuf> {
+pub fn absolute_path(path: &Path) -> Result<PathBuf> {
     let failed = |source| Error::Source { path: path.to_owned(), source };
     fs::symlink_metadata(path).map_err(failed)?;
     let full = std::path::absolute(path).map_err(failed)?;
@@ -159,61 +170,66 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
 
 /// The paths that are asked for, as a tree of names.
 #[derive(Debug, Default)]
-struct Wanted {
-    is_whole: bool,
-    below: BTreeMap<OsString, Self>,
+struct RequestedPathTree {
+    is_requested: bool,
+    children: BTreeMap<OsString, Self>,
 }
 
-impl Wanted {
+impl RequestedPathTree {
     fn insert(&mut self, path: &Path) {
         let mut at = self;
         for part in path.components() {
             if let Component::Normal(name) = part {
-                at = at.below.entry(name.to_owned()).or_default();
+                at = at.children.entry(name.to_owned()).or_default();
             }
         }
-        at.is_whole = true;
+        at.is_requested = true;
     }
 }
 
-pub(super) struct Saver<'a> {
-    pub(super) session: &'a Session<'a>,
-    pub(super) writer: &'a Writer,
+pub(super) struct DirectorySaver<'a> {
+    pub(super) session: &'a SaveSession<'a>,
+    pub(super) writer: &'a PackWriter,
     pub(super) options: &'a SaveOptions,
-    pub(super) names: Names,
-    pub(super) faults: Faults,
+    pub(super) names: UserGroupNames,
+    pub(super) faults: FaultCollector,
     /// Files that changed later than this may have changed again since the snapshot before, without any sign of it.
-    pub(super) trusted_until: Time,
+    pub(super) trusted_until: NodeTime,
     /// The same for whoever is compared with this snapshot.
-    pub(super) settled_until: Time,
+    pub(super) stable_until: NodeTime,
     /// What is known of the snapshot before.
-    pub(super) table: FolderTable,
-    pub(super) new_table: NewTable,
+    pub(super) previous_table: FolderTable,
+    pub(super) new_table: NewFolderTable,
 }
 
 /// What is in a folder now.
-struct Listing {
+struct DirectoryListing {
     /// By ascending name, without what stays out.
-    entries: Vec<Entry>,
+    entries: Vec<FolderEntry>,
     /// Whether the system told of all of them.
-    is_whole: bool,
+    is_complete: bool,
 }
 
-impl Saver<'_> {
+impl DirectorySaver<'_> {
     /// Saves the folders above what is asked for, with only that in them.
-    fn save_wanted(&self, path: &Path, wanted: &Wanted, old: Option<Id>) -> Result<Id> {
-        if wanted.is_whole {
+    fn save_requested_paths(
+        &self,
+        path: &Path,
+        wanted: &RequestedPathTree,
+        old: Option<VaultObjectId>,
+    ) -> Result<VaultObjectId> {
+        if wanted.is_requested {
             let device = fs::symlink_metadata(path).map_or(0, |facts| facts.dev());
             return self.save_entries(path, old, device);
         }
-        let old = self.session.old_tree(old.as_ref());
+        let old = self.session.read_previous_tree(old.as_ref());
         let mut nodes = Vec::new();
-        for (name, below) in &wanted.below {
+        for (name, below) in &wanted.children {
             let path = path.join(name);
             let old = old.as_ref().and_then(|tree| tree.find(name.as_bytes()));
             // A link on the way is a folder in the snapshot: what was asked for is below it.
             let facts =
-                if below.is_whole { fs::symlink_metadata(&path) } else { fs::metadata(&path) };
+                if below.is_requested { fs::symlink_metadata(&path) } else { fs::metadata(&path) };
             let facts = match facts {
                 Ok(facts) => facts,
                 // It was there when the save began.
@@ -222,23 +238,26 @@ impl Saver<'_> {
                     continue;
                 }
             };
-            if below.is_whole && !facts.is_dir() {
+            if below.is_requested && !facts.is_dir() {
                 nodes.extend(self.save_path(&path, &facts, old)?);
                 continue;
             }
-            let mut node = self.describe(&path, &facts, NodeKind::Dir);
-            node.subtree = Some(self.save_wanted(&path, below, old.and_then(|old| old.subtree))?);
-            if below.is_whole {
-                self.session.progress.add(1, 0);
+            let mut node = self.node_with_attributes(&path, &facts, SnapshotNodeKind::Dir);
+            node.subtree =
+                Some(self.save_requested_paths(&path, below, old.and_then(|old| old.subtree))?);
+            if below.is_requested {
+                self.session.progress.add_done(1, 0);
             }
             nodes.push(node);
         }
-        self.writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes()).map(|(id, _)| id)
+        self.writer
+            .add_blob(PackBlobKind::Tree, &SnapshotTree::from_nodes(nodes).to_bytes())
+            .map(|(id, _)| id)
     }
 
     /// Lists the files at and below a path, as a save would find them.
     pub(super) fn list_files(&self, path: &Path) -> Result<Vec<(PathBuf, Metadata)>> {
-        let path = absolute(path)?;
+        let path = absolute_path(path)?;
         let failed = |source| Error::Source { path: path.clone(), source };
         let facts = fs::symlink_metadata(&path).map_err(failed)?;
         if !facts.is_dir() {
@@ -248,11 +267,12 @@ impl Saver<'_> {
     }
 
     fn list_below(&self, path: &Path, device: u64) -> Result<Vec<(PathBuf, Metadata)>> {
-        self.session.progress.go_on()?;
-        let entries = self.list(path).entries;
+        self.session.progress.check_running()?;
+        let entries = self.list_entries(path).entries;
         let below = entries.par_iter().map(|(name, facts)| {
             let path = path.join(name);
-            let stays_out = self.options.excludes.other_file_systems && facts.dev() != device;
+            let stays_out =
+                self.options.excludes.excludes_other_file_systems && facts.dev() != device;
             match (facts.is_dir(), facts.is_file()) {
                 (true, _) if !stays_out => self.list_below(&path, device),
                 (_, true) => Ok(vec![(path, facts.clone())]),
@@ -267,9 +287,9 @@ impl Saver<'_> {
         &self,
         path: &Path,
         facts: &Metadata,
-        old: Option<&Node>,
-    ) -> Result<Option<Node>> {
-        self.session.progress.go_on()?;
+        old: Option<&SnapshotNode>,
+    ) -> Result<Option<SnapshotNode>> {
+        self.session.progress.check_running()?;
         let kind = facts.file_type();
         let node = if kind.is_file() {
             match self.save_file(path, facts, old)? {
@@ -277,7 +297,7 @@ impl Saver<'_> {
                 None => return Ok(None),
             }
         } else if kind.is_symlink() {
-            let mut node = self.describe(path, facts, NodeKind::Symlink);
+            let mut node = self.node_with_attributes(path, facts, SnapshotNodeKind::Symlink);
             match fs::read_link(path) {
                 Ok(target) => {
                     let target = target.into_os_string().into_vec();
@@ -292,36 +312,43 @@ impl Saver<'_> {
             }
             node
         } else if kind.is_fifo() {
-            self.describe(path, facts, NodeKind::Fifo)
+            self.node_with_attributes(path, facts, SnapshotNodeKind::Fifo)
         } else if kind.is_block_device() {
-            self.describe(path, facts, NodeKind::Dev)
+            self.node_with_attributes(path, facts, SnapshotNodeKind::Dev)
         } else if kind.is_char_device() {
-            self.describe(path, facts, NodeKind::Chardev)
+            self.node_with_attributes(path, facts, SnapshotNodeKind::Chardev)
         } else {
             return Ok(None);
         };
-        self.session.progress.add(1, node.size);
+        self.session.progress.add_done(1, node.size);
         Ok(Some(node))
     }
 
     /// Saves what is in a folder; `old` is its tree in the snapshot before.
-    fn save_entries(&self, path: &Path, old: Option<Id>, device: u64) -> Result<Id> {
-        self.session.progress.go_on()?;
-        let Listing { entries, is_whole } = self.list(path);
-        let facts = facts_of(&entries);
+    fn save_entries(
+        &self,
+        path: &Path,
+        old: Option<VaultObjectId>,
+        device: u64,
+    ) -> Result<VaultObjectId> {
+        self.session.progress.check_running()?;
+        let DirectoryListing { entries, is_complete: is_whole } = self.list_entries(path);
+        let facts = digest_entries(&entries);
         let is_settled = entries.iter().all(|(_, facts)| {
-            !facts.is_file() || time(facts.ctime(), facts.ctime_nsec()) < self.settled_until
+            !facts.is_file() || node_time(facts.ctime(), facts.ctime_nsec()) < self.stable_until
         });
-        let noted = if is_settled { facts } else { UNSETTLED };
-        let known = self.table.find(path, &facts);
-        let known = known.filter(|id| is_whole && self.writer.contains(BlobKind::Tree, id));
+        let noted = if is_settled { facts } else { UNSTABLE_DIGEST };
+        let known = self.previous_table.find_unchanged_tree(path, &facts);
+        let known = known.filter(|id| is_whole && self.writer.contains(PackBlobKind::Tree, id));
         // What the table knows needs no reading, unless something deeper differs.
-        let mut old_tree = if known.is_some() { None } else { self.session.old_tree(old.as_ref()) };
+        let mut old_tree =
+            if known.is_some() { None } else { self.session.read_previous_tree(old.as_ref()) };
         let old_below = |name: &OsStr| match &old_tree {
             Some(tree) => tree.find(name.as_bytes()).and_then(|node| node.subtree),
-            None => self.table.tree(&path.join(name)),
+            None => self.previous_table.find_tree(&path.join(name)),
         };
-        let folders: Vec<&Entry> = entries.iter().filter(|(_, facts)| facts.is_dir()).collect();
+        let folders: Vec<&FolderEntry> =
+            entries.iter().filter(|(_, facts)| facts.is_dir()).collect();
         let below = folders.par_iter().map(|entry| {
             let (name, facts) = *entry;
             let old = old_below(name);
@@ -334,32 +361,32 @@ impl Saver<'_> {
                 self.new_table.add(path, noted, id);
                 let files = entries.iter().filter(|(_, facts)| facts.is_file());
                 let bytes = files.map(|(_, facts)| facts.len()).sum();
-                self.session.progress.add(entries.len() as u64, bytes);
+                self.session.progress.add_done(entries.len() as u64, bytes);
                 return Ok(id);
             }
-            old_tree = self.session.old_tree(Some(&id));
+            old_tree = self.session.read_previous_tree(Some(&id));
         }
-        let below: HashMap<&OsStr, Id> =
+        let below: HashMap<&OsStr, VaultObjectId> =
             below.into_iter().map(|(name, id, _)| (name, id)).collect();
-        let save = |(name, facts): &Entry| {
+        let save = |(name, facts): &FolderEntry| {
             let path = path.join(name);
             if let Some(subtree) = below.get(name.as_os_str()) {
-                let mut node = self.describe(&path, facts, NodeKind::Dir);
+                let mut node = self.node_with_attributes(&path, facts, SnapshotNodeKind::Dir);
                 node.subtree = Some(*subtree);
-                self.session.progress.add(1, 0);
+                self.session.progress.add_done(1, 0);
                 return Ok(Some(node));
             }
             let old = old_tree.as_ref().and_then(|tree| tree.find(name.as_bytes()));
             self.save_path(&path, facts, old)
         };
-        let nodes = entries.par_iter().map(save).collect::<Result<Vec<Option<Node>>>>()?;
-        let tree = Tree { nodes: nodes.into_iter().flatten().collect() };
+        let nodes = entries.par_iter().map(save).collect::<Result<Vec<Option<SnapshotNode>>>>()?;
+        let tree = SnapshotTree { nodes: nodes.into_iter().flatten().collect() };
         let same = known.or(old).filter(|id| {
-            old_tree.as_ref() == Some(&tree) && self.writer.contains(BlobKind::Tree, id)
+            old_tree.as_ref() == Some(&tree) && self.writer.contains(PackBlobKind::Tree, id)
         });
         let id = match same {
             Some(id) => id,
-            None => self.writer.add(BlobKind::Tree, &tree.to_bytes())?.0,
+            None => self.writer.add_blob(PackBlobKind::Tree, &tree.to_bytes())?.0,
         };
         if is_whole {
             self.new_table.add(path, noted, id);
@@ -372,17 +399,20 @@ impl Saver<'_> {
         &self,
         path: &Path,
         facts: &Metadata,
-        (old, device): (Option<Id>, u64),
-    ) -> Result<Id> {
-        if self.options.excludes.other_file_systems && facts.dev() != device {
-            return Ok(self.writer.add(BlobKind::Tree, &Tree::default().to_bytes())?.0);
+        (old, device): (Option<VaultObjectId>, u64),
+    ) -> Result<VaultObjectId> {
+        if self.options.excludes.excludes_other_file_systems && facts.dev() != device {
+            return Ok(self
+                .writer
+                .add_blob(PackBlobKind::Tree, &SnapshotTree::default().to_bytes())?
+                .0);
         }
         self.save_entries(path, old, device)
     }
 
     /// Lists a folder, without what stays out.
-    fn list(&self, path: &Path) -> Listing {
-        let (names, mut is_whole) = match list(path) {
+    fn list_entries(&self, path: &Path) -> DirectoryListing {
+        let (names, mut is_whole) = match list_folder_names(path) {
             Ok(names) => (names, true),
             Err(error) => {
                 self.faults.add(path, &error);
@@ -409,15 +439,21 @@ impl Saver<'_> {
                 }
             }
         }
-        Listing { entries, is_whole }
+        DirectoryListing { entries, is_complete: is_whole }
     }
 
-    fn save_file(&self, path: &Path, facts: &Metadata, old: Option<&Node>) -> Result<Option<Node>> {
-        let mut node = self.facts(path, facts, NodeKind::File);
-        let is_trusted = |old: &&Node| is_unchanged(old, &node) && old.ctime < self.trusted_until;
+    fn save_file(
+        &self,
+        path: &Path,
+        facts: &Metadata,
+        old: Option<&SnapshotNode>,
+    ) -> Result<Option<SnapshotNode>> {
+        let mut node = self.node_from_metadata(path, facts, SnapshotNodeKind::File);
+        let is_trusted =
+            |old: &&SnapshotNode| is_unchanged(old, &node) && old.ctime < self.trusted_until;
         if let Some(old) = old.filter(is_trusted)
             && let Some(content) = &old.content
-            && content.iter().all(|id| self.writer.contains(BlobKind::Data, id))
+            && content.iter().all(|id| self.writer.contains(PackBlobKind::Data, id))
         {
             node.content = Some(content.clone());
             // Changing an attribute changes `ctime`.
@@ -426,7 +462,8 @@ impl Saver<'_> {
         }
         self.add_attributes(path, &mut node);
         self.session.progress.read_items.fetch_add(1, Ordering::Relaxed);
-        let read = open(path).map_err(|source| Error::Source { path: path.to_owned(), source });
+        let read = open_regular_file(path)
+            .map_err(|source| Error::Source { path: path.to_owned(), source });
         match read.and_then(|file| self.save_content(path, file, node.size)) {
             Ok((content, length)) => {
                 node.content = Some(content);
@@ -442,59 +479,74 @@ impl Saver<'_> {
     }
 
     /// Saves the bytes of a file; returns its pieces and its length.
-    fn save_content(&self, path: &Path, file: File, expected: u64) -> Result<(Vec<Id>, u64)> {
+    fn save_content(
+        &self,
+        path: &Path,
+        file: File,
+        expected: u64,
+    ) -> Result<(Vec<VaultObjectId>, u64)> {
         let failed = |source| Error::Source { path: path.to_owned(), source };
         // What is appended meanwhile belongs to the next save: whoever writes faster than this reads would hold it up forever.
         // Files of `/proc` say that they have no length.
         let length = file.metadata().map_err(failed)?.len();
         let file = file.take(if length == 0 { u64::MAX } else { length });
         let progress = self.session.progress;
-        let mut pieces = PieceReader::new(file, Some(self.session.vault.cutter()), expected);
+        let mut pieces = PieceReader::new(file, Some(self.session.vault.splitter()), expected);
         let (mut content, mut length) = (Vec::new(), 0);
-        while let Some(piece) = pieces.next(|bytes| progress.has_read(bytes)).map_err(failed)? {
-            progress.go_on()?;
-            content.push(self.writer.add(BlobKind::Data, piece)?.0);
+        while let Some(piece) = pieces.next(|bytes| progress.record_read(bytes)).map_err(failed)? {
+            progress.check_running()?;
+            content.push(self.writer.add_blob(PackBlobKind::Data, piece)?.0);
             length += piece.len() as u64;
         }
         Ok((content, length))
     }
 
     /// Returns a node with all that the system knows about a path.
-    fn describe(&self, path: &Path, facts: &Metadata, kind: NodeKind) -> Node {
-        let mut node = self.facts(path, facts, kind);
+    fn node_with_attributes(
+        &self,
+        path: &Path,
+        facts: &Metadata,
+        kind: SnapshotNodeKind,
+    ) -> SnapshotNode {
+        let mut node = self.node_from_metadata(path, facts, kind);
         self.add_attributes(path, &mut node);
         node
     }
 
-    fn add_attributes(&self, path: &Path, node: &mut Node) {
-        match attributes(path) {
+    fn add_attributes(&self, path: &Path, node: &mut SnapshotNode) {
+        match read_attributes(path) {
             Ok(attributes) => node.extended_attributes = attributes,
             Err(error) => self.faults.add(path, &format!("its extended attributes: {error}")),
         }
     }
 
     /// Returns a node with what the system says in one call.
-    fn facts(&self, path: &Path, facts: &Metadata, kind: NodeKind) -> Node {
+    fn node_from_metadata(
+        &self,
+        path: &Path,
+        facts: &Metadata,
+        kind: SnapshotNodeKind,
+    ) -> SnapshotNode {
         let name = path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
-        let mut node = Node::new(name, kind, mode_of(facts.mode(), kind));
-        node.mtime = time(facts.mtime(), facts.mtime_nsec());
+        let mut node = SnapshotNode::new(name, kind, to_vault_mode(facts.mode(), kind));
+        node.mtime = node_time(facts.mtime(), facts.mtime_nsec());
         node.atime = node.mtime;
-        node.ctime = time(facts.ctime(), facts.ctime_nsec());
+        node.ctime = node_time(facts.ctime(), facts.ctime_nsec());
         node.uid = facts.uid();
         node.gid = facts.gid();
         node.user = self.names.user(node.uid).unwrap_or_default().to_owned();
         node.group = self.names.group(node.gid).unwrap_or_default().to_owned();
         node.inode = facts.ino();
-        if kind == NodeKind::File {
+        if kind == SnapshotNodeKind::File {
             node.size = facts.size();
         }
-        if kind != NodeKind::Dir {
+        if kind != SnapshotNodeKind::Dir {
             node.links = facts.nlink();
             if node.links > 1 {
                 node.device_id = facts.dev();
             }
         }
-        if matches!(kind, NodeKind::Dev | NodeKind::Chardev) {
+        if matches!(kind, SnapshotNodeKind::Dev | SnapshotNodeKind::Chardev) {
             node.device = facts.rdev();
         }
         node
@@ -502,19 +554,19 @@ impl Saver<'_> {
 }
 
 /// Clocks of file systems go in ticks: of some milliseconds here, of up to two seconds elsewhere.
-const TICK: i64 = 2;
+const MAX_CLOCK_TICK_SECONDS: i64 = 2;
 
 /// Returns the time at which the clock of any file system said something earlier than now for sure.
-fn tick_before(now: jiff::Timestamp) -> Time {
-    Time { seconds: now.as_second().saturating_sub(TICK), nanos: 0 }
+fn tick_before(now: jiff::Timestamp) -> NodeTime {
+    NodeTime { seconds: now.as_second().saturating_sub(MAX_CLOCK_TICK_SECONDS), nanos: 0 }
 }
 
-fn is_unchanged(old: &Node, new: &Node) -> bool {
-    let facts = |node: &Node| (node.kind, node.size, node.mtime, node.ctime, node.inode);
+fn is_unchanged(old: &SnapshotNode, new: &SnapshotNode) -> bool {
+    let facts = |node: &SnapshotNode| (node.kind, node.size, node.mtime, node.ctime, node.inode);
     facts(old) == facts(new)
 }
 
-fn list(path: &Path) -> io::Result<Vec<OsString>> {
+fn list_folder_names(path: &Path) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path)? {
         names.push(entry?.file_name());
@@ -524,7 +576,7 @@ fn list(path: &Path) -> io::Result<Vec<OsString>> {
 }
 
 /// Opens a file that was one a moment ago: neither a link nor a pipe in its place holds up the run.
-fn open(path: &Path) -> io::Result<File> {
+fn open_regular_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     OpenOptions::new().read(true).custom_flags(flags).open(path)

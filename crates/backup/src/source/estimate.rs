@@ -12,32 +12,32 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use super::directory::Saver;
-use super::names::Names;
-use super::table::{FolderTable, NewTable};
+use super::directory::DirectorySaver;
+use super::folder_table::{FolderTable, NewFolderTable};
+use super::user_group_names::UserGroupNames;
 use crate::error::Result;
-use crate::id::Id;
-use crate::save::{Faults, SaveOptions, Session};
-use crate::vault::index::Index;
-use crate::vault::node::Time;
-use crate::vault::write::Writer;
+use crate::object_id::VaultObjectId;
+use crate::save::{FaultCollector, SaveOptions, SaveSession};
+use crate::vault::index::VaultIndex;
+use crate::vault::node::NodeTime;
+use crate::vault::pack_writer::PackWriter;
 
 /// Bytes that are drawn, about.
-const WANTED_BYTES: u64 = 96 << 20;
+const SAMPLE_BYTES: u64 = 96 << 20;
 /// Files that are drawn at least, where there are so many.
-const WANTED_FILES: u64 = 4_000;
+const MIN_SAMPLE_FILES: u64 = 4_000;
 
 /// What a save would take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Estimate {
+pub struct SaveEstimate {
     /// Files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
     /// How many of them were read for the estimate.
-    pub read_files: u64,
+    pub sampled_files: u64,
     /// How long the save would take.
-    pub time: Duration,
+    pub duration: Duration,
     /// Bytes that it would add to the vault.
     pub stored_bytes: u64,
 }
@@ -46,25 +46,25 @@ pub struct Estimate {
 ///
 /// # Errors
 /// If a path is not there at all, or the vault fails.
-pub fn estimate_full(
-    session: &Session<'_>,
+pub fn estimate_full_save(
+    session: &SaveSession<'_>,
     paths: &[PathBuf],
     options: &SaveOptions,
-) -> Result<Estimate> {
+) -> Result<SaveEstimate> {
     let begin = Instant::now();
-    let (vault, index) = (Arc::new(session.vault.dry()), Arc::new(Index::default()));
-    let session = Session::new((&vault, &index), session.lock, session.progress);
-    let writer = Writer::new(&vault, &index, session.lock);
-    let saver = Saver {
+    let (vault, index) = (Arc::new(session.vault.to_dry_run()), Arc::new(VaultIndex::default()));
+    let session = SaveSession::new((&vault, &index), session.lock, session.progress);
+    let writer = PackWriter::new(&vault, &index, session.lock);
+    let saver = DirectorySaver {
         session: &session,
         writer: &writer,
         options,
-        names: Names::of_system(),
-        faults: Faults::default(),
-        trusted_until: Time::default(),
-        settled_until: Time::default(),
-        table: FolderTable::default(),
-        new_table: NewTable::default(),
+        names: UserGroupNames::read_system(),
+        faults: FaultCollector::default(),
+        trusted_until: NodeTime::default(),
+        stable_until: NodeTime::default(),
+        previous_table: FolderTable::default(),
+        new_table: NewFolderTable::default(),
     };
     // A source that is not there is no reason to say nothing of the others.
     let present = paths.iter().filter(|path| path.symlink_metadata().is_ok());
@@ -73,10 +73,10 @@ pub fn estimate_full(
     let bytes = files.iter().map(|(_, facts)| facts.len()).sum::<u64>();
     let count = files.len() as u64;
     let walked = begin.elapsed();
-    let share = share_of(count, bytes);
+    let share = sample_share(count, bytes);
     let is_drawn = |path: &Path| {
         use std::os::unix::ffi::OsStrExt;
-        let hash = Id::of(path.as_os_str().as_bytes());
+        let hash = VaultObjectId::of(path.as_os_str().as_bytes());
         let number = hash
             .as_bytes()
             .iter()
@@ -98,13 +98,19 @@ pub fn estimate_full(
     let by_both = f64::midpoint(by_bytes, ratio(count, read_files));
     let time = walked + begin.elapsed().mul_f64(by_both);
     let stored_bytes = (written.stored_bytes as f64 * by_bytes) as u64;
-    Ok(Estimate { files: count, bytes, read_files, time, stored_bytes })
+    Ok(SaveEstimate {
+        files: count,
+        bytes,
+        sampled_files: read_files,
+        duration: time,
+        stored_bytes,
+    })
 }
 
 /// Returns which share of the files is drawn.
-fn share_of(files: u64, bytes: u64) -> f64 {
-    let by_bytes = WANTED_BYTES as f64 / bytes.max(1) as f64;
-    let by_files = WANTED_FILES as f64 / files.max(1) as f64;
+fn sample_share(files: u64, bytes: u64) -> f64 {
+    let by_bytes = SAMPLE_BYTES as f64 / bytes.max(1) as f64;
+    let by_files = MIN_SAMPLE_FILES as f64 / files.max(1) as f64;
     by_bytes.min(by_files).clamp(0.01, 1.0)
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 
-use super::pattern::{LetterCase, MalformedPattern, PathPatterns};
+use super::pattern::{ExcludePathPatterns, LetterCase, MalformedPattern};
 use crate::error::{Error, Result};
 
 /// A file whose presence keeps everything else in its folder out.
@@ -41,48 +41,52 @@ impl FolderMark {
 
 /// What stays out of a backup.
 #[derive(Clone, Debug, Default)]
-pub struct Excludes {
-    given: Vec<String>,
-    exact: PathPatterns,
-    any_case: PathPatterns,
+pub struct ExcludeRules {
+    patterns: Vec<String>,
+    exact_case: ExcludePathPatterns,
+    any_case: ExcludePathPatterns,
     expressions: RegexSet,
     /// Folders with one of these marks are left empty, but for the mark.
     pub marks: Vec<FolderMark>,
     /// Files with more bytes than this stay out.
-    pub larger_than: Option<u64>,
+    pub max_file_bytes: Option<u64>,
     /// Folders on other file systems are left empty.
-    pub other_file_systems: bool,
+    pub excludes_other_file_systems: bool,
 }
 
-impl Excludes {
+impl ExcludeRules {
     /// Reads patterns, with the meaning that restic gives them: `*` stands for anything within a name, `**` for any names,
     /// `?` for a character, `[a-z]` for one of some, `[^a-z]` for one of the others; `\` takes the meaning from what
     /// follows. A pattern that begins with `/` is about whole paths; another one about names anywhere in them. `!` before a
     /// pattern takes back what those before it exclude.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a pattern that cannot be understood.
+    /// [`Error::InvalidRequest`] for a pattern that cannot be understood.
     pub fn new(patterns: Vec<String>) -> Result<Self> {
-        let exact = PathPatterns::parse(&patterns, LetterCase::Exact).map_err(refuse)?;
-        Ok(Self { given: patterns, exact, ..Self::default() })
+        let exact = ExcludePathPatterns::parse(&patterns, LetterCase::Exact)
+            .map_err(malformed_pattern_error)?;
+        Ok(Self { patterns, exact_case: exact, ..Self::default() })
     }
 
     /// Also excludes what fits patterns whatever the case of its letters.
     ///
     /// # Errors
-    /// As [`Excludes::new`].
-    pub fn and_ignoring_case(mut self, patterns: &[String]) -> Result<Self> {
-        self.any_case = PathPatterns::parse(patterns, LetterCase::Ignored).map_err(refuse)?;
+    /// As [`ExcludeRules::new`].
+    pub fn with_ignore_case_patterns(mut self, patterns: &[String]) -> Result<Self> {
+        self.any_case = ExcludePathPatterns::parse(patterns, LetterCase::Ignored)
+            .map_err(malformed_pattern_error)?;
         Ok(self)
     }
 
     /// Also excludes paths in which a regular expression is found, as Obnam does.
     ///
     /// # Errors
-    /// [`Error::Refused`] for an expression that cannot be understood.
-    pub fn and_expressions(mut self, expressions: &[String]) -> Result<Self> {
+    /// [`Error::InvalidRequest`] for an expression that cannot be understood.
+    pub fn with_expressions(mut self, expressions: &[String]) -> Result<Self> {
         self.expressions = RegexSetBuilder::new(expressions).build().map_err(|error| {
-            Error::Refused(format!("cannot understand a regular expression to exclude: {error}"))
+            Error::InvalidRequest(format!(
+                "cannot understand a regular expression to exclude: {error}"
+            ))
         })?;
         Ok(self)
     }
@@ -90,22 +94,22 @@ impl Excludes {
     /// Returns the patterns in which the case of letters counts.
     #[must_use]
     pub fn patterns(&self) -> &[String] {
-        &self.given
+        &self.patterns
     }
 
     /// Tells whether an absolute path stays out.
     #[must_use]
     pub fn contains(&self, path: &Path) -> bool {
         use std::os::unix::ffi::OsStrExt;
-        self.exact.contains(path)
-            || self.any_case.contains(path)
+        self.exact_case.is_match(path)
+            || self.any_case.is_match(path)
             || (!self.expressions.is_empty()
                 && self.expressions.is_match(path.as_os_str().as_bytes()))
     }
 
     /// Tells whether something stays out for its size.
     pub(crate) fn is_too_large(&self, facts: &Metadata) -> bool {
-        facts.is_file() && self.larger_than.is_some_and(|limit| facts.len() > limit)
+        facts.is_file() && self.max_file_bytes.is_some_and(|limit| facts.len() > limit)
     }
 
     /// Returns the marks of a folder. Of a folder with marks, nothing else is saved.
@@ -125,8 +129,8 @@ impl Excludes {
     }
 }
 
-fn refuse(MalformedPattern { pattern }: MalformedPattern) -> Error {
-    Error::Refused(format!(
+fn malformed_pattern_error(MalformedPattern { pattern }: MalformedPattern) -> Error {
+    Error::InvalidRequest(format!(
         "cannot understand the pattern `{pattern}`: a `[` needs its `]` and at least one character, and `\\` one that \
          follows"
     ))
@@ -137,7 +141,7 @@ mod tests {
     use super::*;
 
     fn check(pattern: &str, inside: &[&str], outside: &[&str]) {
-        let excludes = Excludes::new(vec![pattern.to_owned()]).unwrap();
+        let excludes = ExcludeRules::new(vec![pattern.to_owned()]).unwrap();
         for path in inside {
             assert!(excludes.contains(Path::new(path)), "{pattern} has {path}");
         }
@@ -153,19 +157,19 @@ mod tests {
         check("a/**/z", &["/a/z", "/q/a/b/c/z"], &["/ba/z"]);
         check("tmp/", &["/tmp", "/a/tmp"], &["/a/tmpx"]);
         check("ü?.[ab]", &["/x/üy.a"], &["/x/üy.c"]);
-        assert!(Excludes::new(vec!["[".to_owned()]).is_err());
+        assert!(ExcludeRules::new(vec!["[".to_owned()]).is_err());
     }
 
     #[test]
     fn expressions_are_found_anywhere_in_a_path() {
         let given = [r"\.o$".to_owned(), "^/srv/(a|ä)/".to_owned()];
-        let excludes = Excludes::default().and_expressions(&given).unwrap();
+        let excludes = ExcludeRules::default().with_expressions(&given).unwrap();
         for path in ["/a/b.o", "/srv/ä/x", "/srv/a/x"] {
             assert!(excludes.contains(Path::new(path)), "{path}");
         }
         assert!(!excludes.contains(Path::new("/x/srv/a/x.oo")));
         // A pattern of the shell is no regular expression.
-        let refused = Excludes::default().and_expressions(&["*.tmp".to_owned()]);
-        assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+        let refused = ExcludeRules::default().with_expressions(&["*.tmp".to_owned()]);
+        assert!(matches!(refused, Err(Error::InvalidRequest(_))), "{refused:?}");
     }
 }

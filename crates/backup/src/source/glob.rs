@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// returned whether it is there or not.
 ///
 /// # Errors
-/// [`Error::Refused`] for a pattern that cannot be understood.
+/// [`Error::InvalidRequest`] for a pattern that cannot be understood.
 pub fn expand_glob(pattern: &str) -> Result<Vec<PathBuf>> {
     if !pattern.contains(['*', '?', '[', '\\']) {
         return Ok(vec![PathBuf::from(pattern)]);
@@ -22,7 +22,7 @@ pub fn expand_glob(pattern: &str) -> Result<Vec<PathBuf>> {
     let mut paths = vec![PathBuf::from(start)];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
         let name = NamePattern::parse(part).ok_or_else(|| {
-            Error::Refused(format!("cannot understand the pattern `{pattern}` of sources"))
+            Error::InvalidRequest(format!("cannot understand the pattern `{pattern}` of sources"))
         })?;
         paths = match name.as_literal() {
             Some(literal) => {
@@ -30,17 +30,18 @@ pub fn expand_glob(pattern: &str) -> Result<Vec<PathBuf>> {
                     paths.iter().map(|path| path.join(std::ffi::OsStr::from_bytes(literal)));
                 below.filter(|path| path.symlink_metadata().is_ok()).collect()
             }
-            None => paths.iter().flat_map(|path| entries_that_fit(path, &name)).collect(),
+            None => paths.iter().flat_map(|path| matching_entries(path, &name)).collect(),
         };
     }
     Ok(paths)
 }
 
-fn entries_that_fit(folder: &Path, pattern: &NamePattern) -> Vec<PathBuf> {
+fn matching_entries(folder: &Path, pattern: &NamePattern) -> Vec<PathBuf> {
     let listed = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let Ok(entries) = fs::read_dir(listed) else { return Vec::new() };
     let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
-    let mut names: Vec<OsString> = names.filter(|name| pattern.fits(name.as_bytes())).collect();
+    let mut names: Vec<OsString> =
+        names.filter(|name| pattern.matches_name(name.as_bytes())).collect();
     names.sort();
     names.into_iter().map(|name| folder.join(name)).collect()
 }

@@ -17,32 +17,33 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use tracing::warn;
-use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BYTES};
-use tympan_store::{Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, RefUpdate};
+use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BLOB_BYTES};
+use tympan_store::{BaseStore, BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, RefUpdate};
 
-use super::below::{LeftOut, StoreReference, folder_stands_on, stands_on};
-use super::frames::{CHUNKS, IS_BLOB, IS_CHUNK};
+use super::base_store::{BaseStoreReference, OmittedCounts, find_folder_base, find_snapshot_base};
+use super::frame::{BLOB_FRAME_KIND, CHUNK_FRAME_KIND, FRAME_FILE_NAME};
 use super::repository::{
-    BRANCHES, BranchFacts, FACTS, FORMAT, Facts, HOME, HomeFile, REVISIONS, RevisionFacts, STATE,
-    TOGETHER,
+    BRANCHES_FOLDER, CHUNK_READ_BATCH_SIZE, HOME_FOLDER, HomeFile, METADATA_FILE_NAME,
+    REPOSITORY_FORMAT_VERSION, REVISIONS_FOLDER, STATE_FOLDER, SavedBranchMetadata,
+    SavedRepositoryMetadata, SavedRevisionMetadata,
 };
 use crate::copy::{UNFINISHED, ZipCopy};
-use crate::deep;
+use crate::deep_stack;
 use crate::error::{Error, Result};
-use crate::id::Id;
-use crate::look::find_path;
-use crate::save::Progress;
+use crate::inspection::find_path;
+use crate::object_id::VaultObjectId;
+use crate::save::BackupProgress;
 use crate::vault::Vault;
-use crate::vault::index::{BlobKind, Index};
-use crate::vault::node::Node;
-use crate::vault::snapshot::Snapshot;
+use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::node::SnapshotNode;
+use crate::vault::snapshot::VaultSnapshot;
 
 /// Bytes that wait to be committed by an import.
 const IMPORT_BYTES: usize = 16 << 20;
 
 /// What an import brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportReport {
     /// The ref that was made.
     pub reference: String,
     /// The root it points to.
@@ -50,18 +51,18 @@ pub struct Imported {
     /// Other refs that were made.
     pub branches: Vec<String>,
     /// Earlier states that the ref has gone through.
-    pub revisions: u64,
+    pub revision_count: u64,
     /// Chunks.
-    pub chunks: u64,
+    pub chunk_count: u64,
     /// Blobs, small and large.
-    pub blobs: u64,
+    pub blob_count: u64,
     /// Chunks and blobs that were referred to and are in no place; what is below such chunks is not counted.
-    pub missing: LeftOut,
+    pub missing: OmittedCounts,
 }
 
 /// What becomes of an import that lacks something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingContentPolicy {
     /// It is refused, and nothing is imported.
     #[default]
     Refuse,
@@ -73,9 +74,9 @@ pub enum Missing {
 #[derive(Clone, Copy, Default)]
 pub struct ImportOptions<'a> {
     /// What becomes of one that lacks something.
-    pub missing: Missing,
+    pub missing: MissingContentPolicy,
     /// What the repository is to stand on, as it did when it was saved.
-    pub below: Option<(&'a dyn Base, &'a dyn ReadBlobs)>,
+    pub base: Option<(&'a dyn BaseStore, &'a dyn ReadBlobs)>,
 }
 
 impl std::fmt::Debug for ImportOptions<'_> {
@@ -87,41 +88,43 @@ impl std::fmt::Debug for ImportOptions<'_> {
 /// Imports a snapshot of a repository into an empty store.
 ///
 /// # Errors
-/// [`Error::Refused`] if the snapshot is none of a repository, is incomplete, or the store is not empty.
+/// [`Error::InvalidRequest`] if the snapshot is none of a repository, is incomplete, or the store is not empty.
 pub fn import_snapshot(
-    (vault, index): (&Arc<Vault>, &Index),
-    snapshot: &Snapshot,
+    (vault, index): (&Arc<Vault>, &VaultIndex),
+    snapshot: &VaultSnapshot,
     (target, blobs): (&dyn ChunkStore, &dyn BlobStore),
-    (options, progress): (ImportOptions<'_>, &Progress),
-) -> Result<Imported> {
-    let reference = stands_on((vault, index), snapshot)?;
-    let facts = find_path(vault, index, snapshot, FACTS);
+    (options, progress): (ImportOptions<'_>, &BackupProgress),
+) -> Result<ImportReport> {
+    let reference = find_snapshot_base((vault, index), snapshot)?;
+    let facts = find_path(vault, index, snapshot, METADATA_FILE_NAME);
     let facts = facts.map_err(|_| {
-        Error::Refused(format!(
+        Error::InvalidRequest(format!(
             "the snapshot `{}` is not of a repository; restore it into a folder with `--to`",
             snapshot.id.short()
         ))
     })?;
     let mut json = Vec::new();
-    crate::restore::stream((vault, index), &facts, &mut json)?;
-    let mut import = Import::new((target, blobs), progress, &json, (options, reference))?;
-    let mut left = vec![find_path(vault, index, snapshot, STATE)?];
-    if !import.facts.branches.is_empty() {
-        left.push(find_path(vault, index, snapshot, BRANCHES)?);
+    crate::restore::stream_file((vault, index), &facts, &mut json)?;
+    let mut import = SnapshotImporter::new((target, blobs), progress, &json, (options, reference))?;
+    let mut left = vec![find_path(vault, index, snapshot, STATE_FOLDER)?];
+    if !import.metadata.branches.is_empty() {
+        left.push(find_path(vault, index, snapshot, BRANCHES_FOLDER)?);
     }
-    if !import.facts.revisions.is_empty() {
-        left.push(find_path(vault, index, snapshot, REVISIONS)?);
+    if !import.metadata.revisions.is_empty() {
+        left.push(find_path(vault, index, snapshot, REVISIONS_FOLDER)?);
     }
     let (mut seen, mut files) = (HashSet::new(), Vec::new());
     while let Some(node) = left.pop() {
-        progress.go_on()?;
+        progress.check_running()?;
         let Some(tree) = &node.subtree else {
             files.push(node);
             continue;
         };
         for node in vault.read_tree(index, tree)?.nodes {
-            // `chunks` is in every folder; all else is named by its hash.
-            if node.name == CHUNKS.as_bytes() || seen.insert((node.name.clone(), node.subtree)) {
+            // `chunk_count` is in every folder; all else is named by its hash.
+            if node.name == FRAME_FILE_NAME.as_bytes()
+                || seen.insert((node.name.clone(), node.subtree))
+            {
                 left.push(node);
             }
         }
@@ -129,18 +132,18 @@ pub fn import_snapshot(
     // In the order of the packs, so that what is read ahead lies together.
     files.sort_by_cached_key(|node| {
         let first = node.content.iter().flatten().next();
-        let place = first.and_then(|id| index.find(BlobKind::Data, id));
-        place.map(|place| (index.pack(place), place.offset))
+        let place = first.and_then(|id| index.find(PackBlobKind::Data, id));
+        place.map(|place| (index.pack_id(place), place.offset))
     });
     let mut left = files.as_slice();
     while !left.is_empty() {
         let mut bytes = 0;
-        let fits = |node: &&Node| {
+        let fits = |node: &&SnapshotNode| {
             bytes += node.size;
             bytes <= IMPORT_BYTES as u64
         };
         let (some, later) = left.split_at(left.iter().take_while(fits).count().max(1));
-        let mut ahead = read_ahead((vault, index), some);
+        let mut ahead = read_files_ahead((vault, index), some);
         for node in some {
             import_file((vault, index), (node, &mut ahead), &mut import)?;
         }
@@ -153,11 +156,11 @@ pub fn import_snapshot(
 ///
 /// # Errors
 /// If the vault cannot be read.
-pub fn home_files(
-    (vault, index): (&Arc<Vault>, &Index),
-    snapshot: &Snapshot,
+pub fn read_home_files(
+    (vault, index): (&Arc<Vault>, &VaultIndex),
+    snapshot: &VaultSnapshot,
 ) -> Result<Vec<HomeFile>> {
-    let folder = match find_path(vault, index, snapshot, HOME) {
+    let folder = match find_path(vault, index, snapshot, HOME_FOLDER) {
         Ok(folder) => folder,
         Err(Error::PathMissing { .. }) => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -169,58 +172,63 @@ pub fn home_files(
     let mut files = Vec::new();
     for node in nodes {
         let mut bytes = Vec::new();
-        crate::restore::stream((vault, index), &node, &mut bytes)?;
+        crate::restore::stream_file((vault, index), &node, &mut bytes)?;
         files.push(HomeFile { name: node.text_name(), bytes });
     }
     Ok(files)
 }
 
 /// Reads files, together, where each call costs a round trip. A file that is larger than all that may wait is left out.
-fn read_ahead((vault, index): (&Vault, &Index), files: &[Node]) -> HashMap<Id, Vec<u8>> {
+fn read_files_ahead(
+    (vault, index): (&Vault, &VaultIndex),
+    files: &[SnapshotNode],
+) -> HashMap<VaultObjectId, Vec<u8>> {
     if !vault.is_remote() {
         return HashMap::new();
     }
     let small = files.iter().filter(|node| node.size <= IMPORT_BYTES as u64);
-    let ids: Vec<Id> = small.flat_map(|node| node.content.iter().flatten().copied()).collect();
-    deep::run_by(vault.backend().connections(), || vault.read_near(index, &ids))
+    let ids: Vec<VaultObjectId> =
+        small.flat_map(|node| node.content.iter().flatten().copied()).collect();
+    deep_stack::run_on_deep_stacks(vault.backend().connections(), || vault.read_pieces(index, &ids))
 }
 
 fn import_file(
-    (vault, index): (&Vault, &Index),
-    (node, ahead): (&Node, &mut HashMap<Id, Vec<u8>>),
-    import: &mut Import<'_>,
+    (vault, index): (&Vault, &VaultIndex),
+    (node, ahead): (&SnapshotNode, &mut HashMap<VaultObjectId, Vec<u8>>),
+    import: &mut SnapshotImporter<'_>,
 ) -> Result<()> {
     let pieces = node.content.clone().unwrap_or_default().into_iter();
-    let mut reader = Pieces { vault, index, pieces, ahead, open: Cursor::default() };
-    import.file(&node.text_name(), node.size, &mut reader)
+    let mut reader =
+        PieceStream { vault, index, pieces, pieces_ahead: ahead, open_piece: Cursor::default() };
+    import.import_file(&node.text_name(), node.size, &mut reader)
 }
 
 /// Reads the pieces of a file as one stream.
-struct Pieces<'a> {
+struct PieceStream<'a> {
     vault: &'a Vault,
-    index: &'a Index,
-    pieces: std::vec::IntoIter<Id>,
+    index: &'a VaultIndex,
+    pieces: std::vec::IntoIter<VaultObjectId>,
     /// What has been read already.
-    ahead: &'a mut HashMap<Id, Vec<u8>>,
-    open: Cursor<Vec<u8>>,
+    pieces_ahead: &'a mut HashMap<VaultObjectId, Vec<u8>>,
+    open_piece: Cursor<Vec<u8>>,
 }
 
-impl Read for Pieces<'_> {
+impl Read for PieceStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            let read = self.open.read(buffer)?;
+            let read = self.open_piece.read(buffer)?;
             if read > 0 || buffer.is_empty() {
                 return Ok(read);
             }
             let Some(id) = self.pieces.next() else { return Ok(0) };
-            let piece = match self.ahead.remove(&id) {
+            let piece = match self.pieces_ahead.remove(&id) {
                 Some(piece) => piece,
                 None => {
-                    let piece = self.vault.read_blob(self.index, BlobKind::Data, &id);
+                    let piece = self.vault.read_blob(self.index, PackBlobKind::Data, &id);
                     piece.map_err(io::Error::other)?
                 }
             };
-            self.open = Cursor::new(piece);
+            self.open_piece = Cursor::new(piece);
         }
     }
 }
@@ -233,31 +241,32 @@ impl Read for Pieces<'_> {
 pub fn import_folder(
     dir: &Path,
     (target, blobs): (&dyn ChunkStore, &dyn BlobStore),
-    (options, progress): (ImportOptions<'_>, &Progress),
-) -> Result<Imported> {
-    let reference = folder_stands_on(dir)?;
+    (options, progress): (ImportOptions<'_>, &BackupProgress),
+) -> Result<ImportReport> {
+    let reference = find_folder_base(dir)?;
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| Error::Source { path, source }
     };
     if dir.is_file() {
         let mut zip = ZipCopy::open(dir)?;
-        let facts = zip.facts()?;
-        let mut import = Import::new((target, blobs), progress, &facts, (options, reference))?;
-        zip.each(&mut |name, length, content| import.file(name, length, content))?;
+        let facts = zip.read_metadata()?;
+        let mut import =
+            SnapshotImporter::new((target, blobs), progress, &facts, (options, reference))?;
+        zip.for_each_file(&mut |name, length, content| import.import_file(name, length, content))?;
         return import.finish();
     }
-    let facts = dir.join(FACTS);
+    let facts = dir.join(METADATA_FILE_NAME);
     let json = fs::read(&facts).map_err(failed(&facts))?;
-    let mut import = Import::new((target, blobs), progress, &json, (options, reference))?;
+    let mut import = SnapshotImporter::new((target, blobs), progress, &json, (options, reference))?;
     // A copy under way, or one that was cut off by a loss of power: what its root needs is whole, and looked for at the end.
     let is_unfinished = dir.join(UNFINISHED).exists();
-    let mut folders = vec![dir.join(STATE)];
-    if !import.facts.branches.is_empty() {
-        folders.push(dir.join(BRANCHES));
+    let mut folders = vec![dir.join(STATE_FOLDER)];
+    if !import.metadata.branches.is_empty() {
+        folders.push(dir.join(BRANCHES_FOLDER));
     }
-    if !import.facts.revisions.is_empty() {
-        folders.push(dir.join(REVISIONS));
+    if !import.metadata.revisions.is_empty() {
+        folders.push(dir.join(REVISIONS_FOLDER));
     }
     let mut seen = HashSet::new();
     while let Some(folder) = folders.pop() {
@@ -265,15 +274,17 @@ pub fn import_folder(
             let path = entry.map_err(failed(&folder))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let facts = fs::symlink_metadata(&path).map_err(failed(&path))?;
-            if name != CHUNKS && !seen.insert((name.clone(), facts.is_dir())) {
+            if name != FRAME_FILE_NAME && !seen.insert((name.clone(), facts.is_dir())) {
                 continue;
             }
             if facts.is_dir() {
                 folders.push(path);
             } else {
                 let mut file = File::open(&path).map_err(failed(&path))?;
-                match import.file(&name, facts.len(), &mut file) {
-                    Err(error @ (Error::Source { .. } | Error::Refused(_))) if is_unfinished => {
+                match import.import_file(&name, facts.len(), &mut file) {
+                    Err(error @ (Error::Source { .. } | Error::InvalidRequest(_)))
+                        if is_unfinished =>
+                    {
                         warn!(%error, file = %path.display(), "passed over in an unfinished copy");
                     }
                     taken => taken?,
@@ -290,99 +301,100 @@ pub(crate) fn import_files(
     target: (&dyn ChunkStore, &dyn BlobStore),
     facts: &[u8],
     files: &[&[u8]],
-    progress: &Progress,
-) -> Result<Imported> {
-    let mut import = Import::new(target, progress, facts, (ImportOptions::default(), None))?;
+    progress: &BackupProgress,
+) -> Result<ImportReport> {
+    let mut import =
+        SnapshotImporter::new(target, progress, facts, (ImportOptions::default(), None))?;
     for file in files {
-        let (name, mut bytes) = (Id::of(file).to_string(), *file);
-        import.file(&name, file.len() as u64, &mut bytes)?;
+        let (name, mut bytes) = (VaultObjectId::of(file).to_string(), *file);
+        import.import_file(&name, file.len() as u64, &mut bytes)?;
     }
     import.finish()
 }
 
-struct Import<'a> {
+struct SnapshotImporter<'a> {
     target: &'a dyn ChunkStore,
     blobs: &'a dyn BlobStore,
-    progress: &'a Progress,
-    facts: Facts,
+    progress: &'a BackupProgress,
+    metadata: SavedRepositoryMetadata,
     root: ChunkId,
-    batch: Batch,
-    waiting: usize,
-    imported: Imported,
+    batch: ChunkBatch,
+    pending_bytes: usize,
+    report: ImportReport,
     options: ImportOptions<'a>,
     /// What the snapshot stands on, by its own word.
-    reference: Option<StoreReference>,
+    base_reference: Option<BaseStoreReference>,
     /// Keeps what is stored until the ref is made.
-    _hold: tympan_store::Hold,
+    _hold: tympan_store::CollectionHold,
 }
 
-impl<'a> Import<'a> {
+impl<'a> SnapshotImporter<'a> {
     fn new(
         (target, blobs): (&'a dyn ChunkStore, &'a dyn BlobStore),
-        progress: &'a Progress,
+        progress: &'a BackupProgress,
         facts: &[u8],
-        (options, reference): (ImportOptions<'a>, Option<StoreReference>),
+        (options, reference): (ImportOptions<'a>, Option<BaseStoreReference>),
     ) -> Result<Self> {
-        let refused = |text: &str| Error::Refused(format!("`{FACTS}` {text}"));
-        let facts: Facts =
+        let refused = |text: &str| Error::InvalidRequest(format!("`{METADATA_FILE_NAME}` {text}"));
+        let facts: SavedRepositoryMetadata =
             serde_json::from_slice(facts).map_err(|_| refused("cannot be understood"))?;
-        if facts.format != FORMAT {
+        if facts.format != REPOSITORY_FORMAT_VERSION {
             return Err(refused("has a format that this version does not know"));
         }
-        let root: Id = facts.root.parse().map_err(|_| refused("names no root"))?;
+        let root: VaultObjectId = facts.root.parse().map_err(|_| refused("names no root"))?;
         let root = ChunkId::from_bytes(*root.as_bytes());
-        if !target.refs()?.is_empty() {
+        if !target.list_refs()?.is_empty() {
             let text = "the home has a repository already; restore into a new one";
-            return Err(Error::Refused(text.to_owned()));
+            return Err(Error::InvalidRequest(text.to_owned()));
         }
-        let (name, missing) = (facts.name.clone(), LeftOut::default());
+        let (name, missing) = (facts.name.clone(), OmittedCounts::default());
         let branches = Vec::new();
-        let imported = Imported {
+        let imported = ImportReport {
             reference: name,
             root,
             branches,
-            revisions: 0,
-            chunks: 0,
-            blobs: 0,
+            revision_count: 0,
+            chunk_count: 0,
+            blob_count: 0,
             missing,
         };
-        let (batch, hold) = (Batch::new(), target.hold()?);
+        let (batch, hold) = (ChunkBatch::new(), target.begin_hold()?);
         Ok(Self {
             target,
             blobs,
             progress,
-            facts,
+            metadata: facts,
             root,
             batch,
-            waiting: 0,
-            imported,
+            pending_bytes: 0,
+            report: imported,
             options,
-            reference,
+            base_reference: reference,
             _hold: hold,
         })
     }
 
     /// Takes a file: a large blob, or frames.
-    fn file(&mut self, name: &str, length: u64, source: &mut dyn Read) -> Result<()> {
-        self.progress.go_on()?;
-        self.progress.add(1, length);
+    fn import_file(&mut self, name: &str, length: u64, source: &mut dyn Read) -> Result<()> {
+        self.progress.check_running()?;
+        self.progress.add_done(1, length);
         let failed = |source| Error::Source { path: name.into(), source };
-        if name == CHUNKS || length < SMALL_BYTES as u64 {
-            return self.frames(name, source);
+        if name == FRAME_FILE_NAME || length < SMALL_BLOB_BYTES as u64 {
+            return self.import_frames(name, source);
         }
         // A file of frames is named by the hash of a chunk, which is no SHA-256: only what has the hash is a blob.
-        let mut file = copy_of(source).map_err(failed)?;
-        let found = tympan_blobs::id_of(&mut file).map_err(failed)?;
+        let mut file = copy_to_temp_file(source).map_err(failed)?;
+        let found = tympan_blobs::compute_blob_id(&mut file).map_err(failed)?;
         io::Seek::rewind(&mut file).map_err(failed)?;
-        if Id::from_bytes(*found.digest()).to_string() != name {
-            return self.frames(name, &mut file);
+        if VaultObjectId::from_bytes(*found.digest()).to_string() != name {
+            return self.import_frames(name, &mut file);
         }
         self.blobs.put(&mut file)?;
-        self.imported.blobs += 1;
+        self.report.blob_count += 1;
         Ok(())
     }
 
-    fn frames(&mut self, name: &str, source: &mut dyn Read) -> Result<()> {
+    fn import_frames(&mut self, name: &str, source: &mut dyn Read) -> Result<()> {
         let failed = |source| Error::Source { path: name.into(), source };
         loop {
             let mut kind = [0; 1];
@@ -397,96 +409,99 @@ impl<'a> Import<'a> {
             if bytes.len() as u64 != length {
                 return Err(failed(io::ErrorKind::UnexpectedEof.into()));
             }
-            self.waiting += bytes.len();
+            self.pending_bytes += bytes.len();
             let bytes = Bytes::from(bytes);
             let [kind] = kind;
             match kind {
-                IS_CHUNK => {
+                CHUNK_FRAME_KIND => {
                     Chunk::parse(bytes.clone())?;
                     self.batch.add_chunk(bytes);
-                    self.imported.chunks += 1;
+                    self.report.chunk_count += 1;
                 }
-                IS_BLOB => {
-                    self.batch.add_blob(BlobId::of(&bytes), bytes);
-                    self.imported.blobs += 1;
+                BLOB_FRAME_KIND => {
+                    self.batch.add_blob(BlobId::hash_of(&bytes), bytes);
+                    self.report.blob_count += 1;
                 }
                 _ => {
-                    return Err(Error::Refused(format!(
+                    return Err(Error::InvalidRequest(format!(
                         "`{name}` holds what no backup has written"
                     )));
                 }
             }
-            if self.waiting >= IMPORT_BYTES {
-                self.waiting = 0;
+            if self.pending_bytes >= IMPORT_BYTES {
+                self.pending_bytes = 0;
                 self.target.commit(std::mem::take(&mut self.batch))?;
             }
         }
     }
 
     /// Makes sure that all is there, and makes the ref.
-    fn finish(mut self) -> Result<Imported> {
+    fn finish(mut self) -> Result<ImportReport> {
         self.target.commit(std::mem::take(&mut self.batch))?;
-        let (missing, seen) = self.check()?;
-        self.imported.missing = missing;
+        let (missing, seen) = self.check_completeness()?;
+        self.report.missing = missing;
         // The ref of a clone to which nothing was written is made when what it stands on is there.
-        let is_there = self.target.contains_many(&[self.root])? == [true];
-        if !is_there && self.options.below.is_none() {
-            return Ok(self.imported);
+        let is_there = self.target.contains_chunks(&[self.root])? == [true];
+        if !is_there && self.options.base.is_none() {
+            return Ok(self.report);
         }
         let mut expected = None;
-        for revision in self.whole_revisions(seen)? {
+        for revision in self.find_complete_revisions(seen)? {
             let Some(root) = revision.root().filter(|root| expected != Some(*root)) else {
                 continue;
             };
-            self.imported.revisions += 1;
-            self.batch.move_ref(RefUpdate {
-                name: self.facts.name.clone(),
-                expected,
-                new: Some(root),
-                at: revision.at(),
+            self.report.revision_count += 1;
+            self.batch.add_ref_update(RefUpdate {
+                name: self.metadata.name.clone(),
+                expected_root: expected,
+                new_root: Some(root),
+                updated_at: revision.timestamp(),
                 author: revision.author,
                 message: revision.message,
             });
             expected = Some(root);
         }
-        self.batch.move_ref(RefUpdate {
-            name: self.facts.name.clone(),
-            expected,
-            new: Some(self.root),
-            at: SystemTime::now(),
+        self.batch.add_ref_update(RefUpdate {
+            name: self.metadata.name.clone(),
+            expected_root: expected,
+            new_root: Some(self.root),
+            updated_at: SystemTime::now(),
             author: "backup".to_owned(),
             message: "restore a backup".to_owned(),
         });
-        for branch in &self.facts.branches {
+        for branch in &self.metadata.branches {
             let Some(root) = branch.root() else { continue };
-            if self.target.contains_many(&[root])? != [true] && self.options.below.is_none() {
+            if self.target.contains_chunks(&[root])? != [true] && self.options.base.is_none() {
                 continue;
             }
-            self.imported.branches.push(branch.name.clone());
-            self.batch.move_ref(RefUpdate {
+            self.report.branches.push(branch.name.clone());
+            self.batch.add_ref_update(RefUpdate {
                 name: branch.name.clone(),
-                expected: None,
-                new: Some(root),
-                at: SystemTime::now(),
+                expected_root: None,
+                new_root: Some(root),
+                updated_at: SystemTime::now(),
                 author: "backup".to_owned(),
                 message: "restore a backup".to_owned(),
             });
         }
         self.target.commit(self.batch)?;
-        Ok(self.imported)
+        Ok(self.report)
     }
 
     /// Returns the earlier states of which nothing is missing, the oldest first; what is in `whole` has been looked at. One that
     /// lacks something is no reason to bring nothing.
-    fn whole_revisions(&self, mut whole: HashSet<ChunkId>) -> Result<Vec<RevisionFacts>> {
+    fn find_complete_revisions(
+        &self,
+        mut whole: HashSet<ChunkId>,
+    ) -> Result<Vec<SavedRevisionMetadata>> {
         let mut revisions = Vec::new();
-        for revision in &self.facts.revisions {
+        for revision in &self.metadata.revisions {
             let Some(root) = revision.root() else { continue };
             if !whole.contains(&root) {
                 let mut seen = HashSet::from([root]);
-                match self.missing_below(vec![root], &whole, &mut seen) {
-                    Ok(missing) if missing == LeftOut::default() => whole.extend(seen),
-                    Ok(_) | Err(Error::Refused(_)) => {
+                match self.count_missing_below(vec![root], &whole, &mut seen) {
+                    Ok(missing) if missing == OmittedCounts::default() => whole.extend(seen),
+                    Ok(_) | Err(Error::InvalidRequest(_)) => {
                         warn!(
                             root = revision.root,
                             "an earlier state lacks something and is left out"
@@ -503,37 +518,37 @@ impl<'a> Import<'a> {
 
     /// Follows everything from the roots on. What lies below has what is below its own chunks. Returns what is missing, if
     /// anything may be, and what was looked at.
-    fn check(&self) -> Result<(LeftOut, HashSet<ChunkId>)> {
-        let branches = self.facts.branches.iter().filter_map(BranchFacts::root);
+    fn check_completeness(&self) -> Result<(OmittedCounts, HashSet<ChunkId>)> {
+        let branches = self.metadata.branches.iter().filter_map(SavedBranchMetadata::root);
         let mut seen: HashSet<ChunkId> = branches.chain([self.root]).collect();
         let level = seen.iter().copied().collect();
-        let missing = self.missing_below(level, &HashSet::new(), &mut seen)?;
+        let missing = self.count_missing_below(level, &HashSet::new(), &mut seen)?;
         Ok((missing, seen))
     }
 
     /// Follows chunks and all below them, but for those that are `whole` or `seen` already. Returns what is missing.
-    fn missing_below(
+    fn count_missing_below(
         &self,
         mut level: Vec<ChunkId>,
         whole: &HashSet<ChunkId>,
         seen: &mut HashSet<ChunkId>,
-    ) -> Result<LeftOut> {
-        let mut missing = LeftOut::default();
+    ) -> Result<OmittedCounts> {
+        let mut missing = OmittedCounts::default();
         let mut known_blobs = HashSet::new();
         while !level.is_empty() {
             let mut below = Vec::new();
-            for some in level.chunks(TOGETHER) {
-                let there = self.target.contains_many(some)?;
+            for some in level.chunks(CHUNK_READ_BATCH_SIZE) {
+                let there = self.target.contains_chunks(some)?;
                 let (there, absent): (Vec<_>, Vec<_>) =
                     some.iter().zip(there).partition(|(_, is_there)| *is_there);
                 let there: Vec<ChunkId> = there.into_iter().map(|(id, _)| *id).collect();
                 let absent: Vec<ChunkId> = absent.into_iter().map(|(id, _)| *id).collect();
-                missing.chunks += self.check_below(&absent)?;
-                for chunk in self.target.read_many(&there)? {
+                missing.chunk_count += self.count_missing_in_base(&absent)?;
+                for chunk in self.target.read_chunks(&there)? {
                     let is_new = |id: &ChunkId| !whole.contains(id) && seen.insert(*id);
                     below.extend(chunk.chunk_refs().filter(is_new));
                     for id in chunk.blob_refs().filter(|id| known_blobs.insert(*id)) {
-                        missing.blobs += u64::from(!self.has_blob(&id)?);
+                        missing.blob_count += u64::from(!self.has_blob(&id)?);
                     }
                 }
             }
@@ -543,29 +558,32 @@ impl<'a> Import<'a> {
     }
 
     /// Looks chunks up below; returns how many are missing.
-    fn check_below(&self, absent: &[ChunkId]) -> Result<u64> {
-        let there = match self.options.below {
-            Some((base, _)) if !absent.is_empty() => base.contains_many(absent)?,
+    fn count_missing_in_base(&self, absent: &[ChunkId]) -> Result<u64> {
+        let there = match self.options.base {
+            Some((base, _)) if !absent.is_empty() => base.contains_chunks(absent)?,
             _ => vec![false; absent.len()],
         };
         let missing: Vec<&ChunkId> =
             absent.iter().zip(there).filter(|(_, is_there)| !is_there).map(|(id, _)| id).collect();
         match missing.first() {
             // Without what a snapshot stands on, it is as it was saved. Any other lacks what nothing brings back.
-            Some(id) if self.options.missing == Missing::Refuse || self.reference.is_none() => {
-                Err(self.lacks(&format!("the chunk `{id}`")))
+            Some(id)
+                if self.options.missing == MissingContentPolicy::Refuse
+                    || self.base_reference.is_none() =>
+            {
+                Err(self.missing_content_error(&format!("the chunk `{id}`")))
             }
             _ => Ok(missing.len() as u64),
         }
     }
 
     fn has_blob(&self, id: &BlobId) -> Result<bool> {
-        let is_small = id.length() < SMALL_BYTES as u64;
+        let is_small = id.length() < SMALL_BLOB_BYTES as u64;
         let is_own = match is_small {
             true => self.target.contains_blob(id)?,
             false => self.blobs.contains(id)?,
         };
-        let is_below = || match self.options.below {
+        let is_below = || match self.options.base {
             None => Ok(false),
             Some((base, _)) if is_small => {
                 Ok(base.read_blobs(std::slice::from_ref(id))?.iter().all(Option::is_some))
@@ -573,16 +591,16 @@ impl<'a> Import<'a> {
             Some((_, blobs)) => Ok::<bool, Error>(blobs.contains(id)?),
         };
         let is_there = is_own || is_below()?;
-        if !is_there && self.options.missing == Missing::Refuse {
-            return Err(self.lacks(&format!("the blob `{id}`")));
+        if !is_there && self.options.missing == MissingContentPolicy::Refuse {
+            return Err(self.missing_content_error(&format!("the blob `{id}`")));
         }
         Ok(is_there)
     }
 
-    fn lacks(&self, what: &str) -> Error {
-        Error::Refused(match &self.reference {
+    fn missing_content_error(&self, what: &str) -> Error {
+        Error::InvalidRequest(match &self.base_reference {
             None => format!("the backup is incomplete: it lacks {what}; nothing was restored"),
-            Some(StoreReference { from, .. }) => {
+            Some(BaseStoreReference { from, .. }) => {
                 format!("the backup stands on `{from}`, which lacks {what}; nothing was restored")
             }
         })
@@ -590,7 +608,7 @@ impl<'a> Import<'a> {
 }
 
 /// Copies a stream into a file without a name, since it must be hashed before it is known what it is.
-fn copy_of(source: &mut dyn Read) -> io::Result<File> {
+fn copy_to_temp_file(source: &mut dyn Read) -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     io::copy(source, &mut file)?;
     io::Seek::rewind(&mut file)?;

@@ -1,18 +1,18 @@
 //! What is backed up: folders, and content repositories.
 
-pub(crate) mod below;
+pub(crate) mod base_store;
 pub(crate) mod directory;
+pub(crate) mod document_view;
 pub(crate) mod estimate;
 pub(crate) mod exclude;
-pub(crate) mod facts;
-pub(crate) mod frames;
+pub(crate) mod file_metadata;
+pub(crate) mod folder_table;
+pub(crate) mod frame;
 pub(crate) mod glob;
 pub(crate) mod import;
-pub(crate) mod lease;
-pub(crate) mod live;
-pub(crate) mod names;
+pub(crate) mod live_store;
 pub(crate) mod pattern;
 pub(crate) mod repository;
+pub(crate) mod root_lease;
 pub(crate) mod stream;
-pub(crate) mod table;
-pub(crate) mod view;
+pub(crate) mod user_group_names;

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Stands for a byte that is no part of UTF-8.
-const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
+const INVALID_BYTE_REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
 /// A pattern that cannot be understood.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,12 +37,12 @@ pub(crate) enum LetterCase {
 
 /// Patterns, of which later ones may take back what earlier ones fit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PathPatterns {
-    patterns: Vec<PathPattern>,
+pub(crate) struct ExcludePathPatterns {
+    patterns: Vec<ExcludePathPattern>,
     case: LetterCase,
 }
 
-impl PathPatterns {
+impl ExcludePathPatterns {
     /// Parses patterns; empty ones are passed over.
     ///
     /// # Errors
@@ -54,34 +54,35 @@ impl PathPatterns {
                 LetterCase::Exact => pattern.clone(),
                 LetterCase::Ignored => lower_case_text(pattern),
             };
-            PathPattern::parse(&text).ok_or_else(|| MalformedPattern { pattern: pattern.clone() })
+            ExcludePathPattern::parse(&text)
+                .ok_or_else(|| MalformedPattern { pattern: pattern.clone() })
         };
         Ok(Self { patterns: patterns.map(parse).collect::<Result<_, _>>()?, case })
     }
 
     /// Tells whether an absolute path fits.
-    pub(crate) fn contains(&self, path: &Path) -> bool {
+    pub(crate) fn is_match(&self, path: &Path) -> bool {
         if self.patterns.is_empty() {
             return false;
         }
         let bytes = path.as_os_str().as_bytes();
         match self.case {
-            LetterCase::Exact => self.fits(bytes),
-            LetterCase::Ignored => self.fits(&lower_case(bytes)),
+            LetterCase::Exact => self.matches_path(bytes),
+            LetterCase::Ignored => self.matches_path(&lower_case_path(bytes)),
         }
     }
 
-    fn fits(&self, path: &[u8]) -> bool {
-        let names = names_of(path);
+    fn matches_path(&self, path: &[u8]) -> bool {
+        let names = split_path_names(path);
         self.patterns.iter().fold(false, |fits, pattern| match pattern.is_negated {
-            true => fits && !pattern.fits(&names),
-            false => fits || pattern.fits(&names),
+            true => fits && !pattern.matches_names(&names),
+            false => fits || pattern.matches_names(&names),
         })
     }
 }
 
 /// Splits a path into its names; the first of an absolute one is `/`.
-fn names_of(path: &[u8]) -> Vec<&[u8]> {
+fn split_path_names(path: &[u8]) -> Vec<&[u8]> {
     let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     if let Some(first) = names.first_mut().filter(|first| first.is_empty()) {
         *first = b"/";
@@ -90,7 +91,7 @@ fn names_of(path: &[u8]) -> Vec<&[u8]> {
 }
 
 #[derive(Clone, Debug)]
-struct PathPattern {
+struct ExcludePathPattern {
     is_negated: bool,
     parts: Vec<PatternPart>,
 }
@@ -124,8 +125,8 @@ impl NamePattern {
     }
 
     /// Tells whether a name fits.
-    pub(crate) fn fits(&self, name: &[u8]) -> bool {
-        fits_name(&self.0, name)
+    pub(crate) fn matches_name(&self, name: &[u8]) -> bool {
+        match_terms(&self.0, name)
     }
 }
 
@@ -142,13 +143,13 @@ enum NameTerm {
     Literal(Vec<u8>),
 }
 
-impl PathPattern {
+impl ExcludePathPattern {
     fn parse(text: &str) -> Option<Self> {
         let (is_negated, text) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
             None => (false, text),
         };
-        let clean = clean(text);
+        let clean = normalize_pattern(text);
         let mut parts = Vec::new();
         for (index, part) in clean.split('/').enumerate() {
             parts.push(match part {
@@ -161,14 +162,14 @@ impl PathPattern {
         Some(Self { is_negated, parts })
     }
 
-    fn fits(&self, names: &[&[u8]]) -> bool {
+    fn matches_names(&self, names: &[&[u8]]) -> bool {
         let parts: Vec<&PatternPart> = self.parts.iter().collect();
-        fits(&parts, names)
+        match_parts(&parts, names)
     }
 }
 
 /// Matches parts of a pattern. `**` becomes none, one, two… names that may be anything, as in restic.
-fn fits(parts: &[&PatternPart], names: &[&[u8]]) -> bool {
+fn match_parts(parts: &[&PatternPart], names: &[&[u8]]) -> bool {
     let any_name = PatternPart::Name(NamePattern(vec![NameTerm::AnyBytes]));
     if let Some(at) = parts.iter().position(|part| **part == PatternPart::AnyNames) {
         let (before, after) = parts.split_at(at);
@@ -180,7 +181,7 @@ fn fits(parts: &[&PatternPart], names: &[&[u8]]) -> bool {
                 let mut parts = before.to_vec();
                 parts.extend(std::iter::repeat_n(&any_name, count));
                 parts.extend_from_slice(after);
-                fits(&parts, names)
+                match_parts(&parts, names)
             })
         });
     }
@@ -197,13 +198,13 @@ fn fits(parts: &[&PatternPart], names: &[&[u8]]) -> bool {
         parts.iter().zip(names).all(|(part, name)| match part {
             PatternPart::AnyNames => false,
             PatternPart::Root => *name == b"/",
-            PatternPart::Name(pattern) => pattern.fits(name),
+            PatternPart::Name(pattern) => pattern.matches_name(name),
         })
     })
 }
 
 /// Matches one name.
-fn fits_name(terms: &[NameTerm], name: &[u8]) -> bool {
+fn match_terms(terms: &[NameTerm], name: &[u8]) -> bool {
     // The last `*` that was met, and where in the name what follows it is tried next.
     let mut retry: Option<(usize, usize)> = None;
     let (mut term, mut at) = (0, 0);
@@ -216,7 +217,7 @@ fn fits_name(terms: &[NameTerm], name: &[u8]) -> bool {
                 retry = Some((term, at + 1));
                 Some(0)
             }
-            Some(one) => one.length_at(rest),
+            Some(one) => one.match_length(rest),
         };
         if let Some(length) = length {
             (term, at) = (term + 1, at + length);
@@ -232,7 +233,7 @@ fn fits_name(terms: &[NameTerm], name: &[u8]) -> bool {
 
 impl NameTerm {
     /// Returns how many of the first bytes fit.
-    fn length_at(&self, rest: &[u8]) -> Option<usize> {
+    fn match_length(&self, rest: &[u8]) -> Option<usize> {
         match self {
             Self::AnyBytes => Some(0),
             Self::AnyCharacter => first_character(rest).map(|(_, length)| length),
@@ -246,11 +247,17 @@ impl NameTerm {
     }
 }
 
-/// Returns the first character and its length; of a byte that is no part of UTF-8, [`REPLACEMENT`] and 1.
+/// Returns the first character and its length; of a byte that is no part of UTF-8, [`INVALID_BYTE_REPLACEMENT`] and 1.
 fn first_character(bytes: &[u8]) -> Option<(char, usize)> {
     let longest = bytes.get(..4).unwrap_or(bytes);
     let chunk = longest.utf8_chunks().next()?;
-    Some(chunk.valid().chars().next().map_or((REPLACEMENT, 1), |one| (one, one.len_utf8())))
+    Some(
+        chunk
+            .valid()
+            .chars()
+            .next()
+            .map_or((INVALID_BYTE_REPLACEMENT, 1), |one| (one, one.len_utf8())),
+    )
 }
 
 fn parse_name(text: &str) -> Option<Vec<NameTerm>> {
@@ -265,9 +272,9 @@ fn parse_name(text: &str) -> Option<Vec<NameTerm>> {
                 let is_negated = letters.next_if_eq(&'^').is_some();
                 let mut ranges = Vec::new();
                 while ranges.is_empty() || letters.next_if_eq(&']').is_none() {
-                    let low = class_letter(&mut letters)?;
+                    let low = parse_class_character(&mut letters)?;
                     let is_range = letters.next_if_eq(&'-').is_some();
-                    let high = if is_range { class_letter(&mut letters)? } else { low };
+                    let high = if is_range { parse_class_character(&mut letters)? } else { low };
                     ranges.push((low, high));
                 }
                 NameTerm::Class { is_negated, ranges }
@@ -290,7 +297,7 @@ fn parse_name(text: &str) -> Option<Vec<NameTerm>> {
 }
 
 /// Reads a character of a class, which its end must follow.
-fn class_letter(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<char> {
+fn parse_class_character(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<char> {
     match letters.next()? {
         '-' | ']' => None,
         '\\' => letters.next(),
@@ -299,7 +306,7 @@ fn class_letter(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Optio
 }
 
 /// Takes `.`, `..` and needless slashes out of a pattern, without asking the system.
-fn clean(text: &str) -> String {
+fn normalize_pattern(text: &str) -> String {
     let is_absolute = text.starts_with('/');
     let mut names: Vec<&str> = Vec::new();
     for name in text.split('/') {
@@ -324,23 +331,23 @@ fn clean(text: &str) -> String {
 }
 
 /// Returns a letter in lower case; of several that one becomes, the first.
-fn lower(letter: char) -> char {
+fn lower_case_char(letter: char) -> char {
     letter.to_lowercase().next().unwrap_or(letter)
 }
 
 fn lower_case_text(text: &str) -> String {
-    text.chars().map(lower).collect()
+    text.chars().map(lower_case_char).collect()
 }
 
-/// Returns a path in lower case, with [`REPLACEMENT`] for each byte that is no part of UTF-8.
-fn lower_case(path: &[u8]) -> Vec<u8> {
+/// Returns a path in lower case, with [`INVALID_BYTE_REPLACEMENT`] for each byte that is no part of UTF-8.
+fn lower_case_path(path: &[u8]) -> Vec<u8> {
     if path.is_ascii() {
         return path.to_ascii_lowercase();
     }
     let mut text = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
-        text.extend(chunk.valid().chars().map(lower));
-        text.extend(chunk.invalid().iter().map(|_| REPLACEMENT));
+        text.extend(chunk.valid().chars().map(lower_case_char));
+        text.extend(chunk.invalid().iter().map(|_| INVALID_BYTE_REPLACEMENT));
     }
     text.into_bytes()
 }
@@ -353,9 +360,9 @@ mod tests {
 
     fn check(patterns: &[&str], path: impl AsRef<OsStr>, fits: bool) {
         let given: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-        let parsed = PathPatterns::parse(&given, LetterCase::Exact).unwrap();
+        let parsed = ExcludePathPatterns::parse(&given, LetterCase::Exact).unwrap();
         let path = Path::new(path.as_ref());
-        assert_eq!(parsed.contains(path), fits, "{patterns:?} {}", path.display());
+        assert_eq!(parsed.is_match(path), fits, "{patterns:?} {}", path.display());
     }
 
     #[test]
@@ -382,7 +389,7 @@ mod tests {
         check(&["[a-b]]"], "/b]", true);
         for malformed in ["[", "a[", "[]a]", "[a-", "[a-]", "[-a]", "a\\", "[^]", "x/[/y", "[a\\"] {
             let given = [malformed.to_owned()];
-            let parsed = PathPatterns::parse(&given, LetterCase::Exact);
+            let parsed = ExcludePathPatterns::parse(&given, LetterCase::Exact);
             assert_eq!(parsed.unwrap_err().pattern, malformed);
         }
     }
@@ -425,11 +432,11 @@ mod tests {
     #[test]
     fn case_is_ignored_where_that_is_asked_for() {
         let given = ["ÄPFEL.*".to_owned(), "*.JPG".to_owned()];
-        let patterns = PathPatterns::parse(&given, LetterCase::Ignored).unwrap();
+        let patterns = ExcludePathPatterns::parse(&given, LetterCase::Ignored).unwrap();
         for path in ["/äpfel.txt", "/ÄPFEL.TXT", "/a.jpg", "/A.Jpg"] {
-            assert!(patterns.contains(Path::new(path)), "{path}");
+            assert!(patterns.is_match(Path::new(path)), "{path}");
         }
-        assert!(patterns.contains(Path::new(OsStr::from_bytes(b"/\xff.jpG"))));
-        assert!(!patterns.contains(Path::new("/apfel.txt")));
+        assert!(patterns.is_match(Path::new(OsStr::from_bytes(b"/\xff.jpG"))));
+        assert!(!patterns.is_match(Path::new("/apfel.txt")));
     }
 }

@@ -17,10 +17,10 @@
 //! * The root stays readable until the snapshot is written: the store keeps it under a lease.
 //! * What belongs to the base of a clone is left to it, where the source says so, and named (`below`).
 //!
-//! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `chunks` (`frames` of the chunk
+//! Layout: `tympan.json` names the root. `state` is the root's folder. A folder holds `omit_chunks` (`frame` of the chunk
 //! itself, of the chunks below it that refer to no others, and of their small blobs), large blobs by their hash, and
 //! what else is below. A part without large blobs and without parts of its own is one file of frames. Beside it,
-//! `content` is what people read (`view`). `branches` holds a folder like `state` for each other ref, which `tympan.json` names
+//! `content` is what people read (`document_view`). `branches` holds a folder like `state` for each other ref, which `tympan.json` names
 //! with its root; `home` holds files of the home. `revisions` holds one for each earlier state that is saved, named by its root.
 //!
 //! Not here: what chunks mean; how it becomes a repository again (`import`).
@@ -33,74 +33,82 @@ use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
-use tympan_blobs::{ReadBlobs, SMALL_BYTES};
-use tympan_store::{Base, BlobId, Chunk, ChunkId, Lease, Revision};
+use tympan_blobs::{ReadBlobs, SMALL_BLOB_BYTES};
+use tympan_store::{BaseStore, BlobId, Chunk, ChunkId, Revision, RootLease};
 
-use super::below::{Below, Leaving, STORES, StoreReference, is_on, lost_chunk};
-use super::frames::{CHUNKS, Known, KnownPiece, LAYOUT, Pieces, make_piece, part_of, split};
-use super::lease::{Kept, keep_root};
-use super::view::{Before, CONTENT, Cuts, View, save_view};
-use crate::copy::CopyFacts;
-use crate::cut::{MAX_PIECE, PieceReader};
-use crate::deep;
+use super::base_store::{
+    BASE_STORE_FILE_NAME, BaseStoreReference, OmissionTracker, SeparateBase, has_base,
+    lost_chunk_name,
+};
+use super::document_view::{BlobPieceMap, CONTENT_FOLDER, DocumentView, PreviousView, save_view};
+use super::frame::{
+    FRAME_FILE_NAME, FramePieceWriter, LAYOUT_TAG, PreviousChunks, PreviousPiece, parse_part_id,
+    split_chunks, write_chunk_piece,
+};
+use super::root_lease::{RootLeaseRequest, run_with_root_lease};
+use crate::copy::CopyMetadata;
+use crate::deep_stack;
 use crate::error::{Error, Result};
-use crate::id::Id;
 use crate::id_map::IdMap;
-use crate::save::{Earlier, Faults, Parent, SaveOptions, Saved, Session};
-use crate::vault::index::BlobKind;
-use crate::vault::node::{Node, NodeKind, Tree, go_mode};
-use crate::vault::snapshot::{BESIDE, INCOMPLETE, Snapshot};
-use crate::vault::write::Writer;
+use crate::object_id::VaultObjectId;
+use crate::piece_splitter::{MAX_PIECE_BYTES, PieceReader};
+use crate::save::{
+    EarlierSnapshots, FaultCollector, ParentSelection, SaveOptions, SaveSession, SaveSummary,
+};
+use crate::vault::index::PackBlobKind;
+use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
+use crate::vault::pack_writer::PackWriter;
+use crate::vault::snapshot::{EXTRAS_TAG_PREFIX, INCOMPLETE_TAG, VaultSnapshot};
 
-pub(crate) const FORMAT: u32 = 1;
-pub(crate) const FACTS: &str = "tympan.json";
-pub(crate) const STATE: &str = "state";
-pub(crate) const BRANCHES: &str = "branches";
-pub(crate) const HOME: &str = "home";
-pub(crate) const REVISIONS: &str = "revisions";
+pub(crate) const REPOSITORY_FORMAT_VERSION: u32 = 1;
+pub(crate) const METADATA_FILE_NAME: &str = "tympan.json";
+pub(crate) const STATE_FOLDER: &str = "state";
+pub(crate) const BRANCHES_FOLDER: &str = "branches";
+pub(crate) const HOME_FOLDER: &str = "home";
+pub(crate) const REVISIONS_FOLDER: &str = "revisions";
 /// Revisions of a ref that are looked at for those that are saved.
-const MOST_REVISIONS: usize = 100_000;
+const MAX_SCANNED_REVISIONS: usize = 100_000;
 /// Names the documents that could not be drawn.
-const UNDRAWN: &str = "undrawn.json";
-pub(crate) const README: &str = "README.txt";
+const UNRENDERED_FILE_NAME: &str = "undrawn.json";
+pub(crate) const README_FILE_NAME: &str = "README.txt";
 pub(crate) const README_TEXT: &str = "This is one state of a Tympan repository, as `tympan backup save` saved it.\n\
     `content`, if it is there, is for people: each document as a folder with its text and its files.\n\
     Make a home of it with `tympan backup restore --unpacked THIS-FOLDER --home NEW-HOME`.\n";
 /// Chunks that are read together.
-pub(crate) const TOGETHER: usize = 256;
+pub(crate) const CHUNK_READ_BATCH_SIZE: usize = 256;
 /// For each chunk that may be read anew at once, so many chunks and parts of the snapshot before are known at most, about.
-const KNOWN_FOR_EACH: usize = 128;
+const PREVIOUS_CHUNKS_PER_CHUNK: usize = 128;
 
 /// What a snapshot of a repository says about itself.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Facts {
+pub(crate) struct SavedRepositoryMetadata {
     pub(crate) format: u32,
     #[serde(rename = "ref")]
     pub(crate) name: String,
     pub(crate) root: String,
     /// The other refs of the repository, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) branches: Vec<BranchFacts>,
+    pub(crate) branches: Vec<SavedBranchMetadata>,
     /// Earlier states of the ref, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) revisions: Vec<RevisionFacts>,
+    pub(crate) revisions: Vec<SavedRevisionMetadata>,
     /// What a plain copy in a folder notes for the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) copy: Option<CopyFacts>,
+    pub(crate) copy: Option<CopyMetadata>,
 }
 
 /// What a snapshot of a repository says about a ref beside the one that it is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct BranchFacts {
+pub(crate) struct SavedBranchMetadata {
     #[serde(rename = "ref")]
     pub(crate) name: String,
     pub(crate) root: String,
 }
 
-impl BranchFacts {
+impl SavedBranchMetadata {
     /// Returns the name of its folder: what it is called may be no name for a file.
-    pub(crate) fn folder(&self) -> String {
-        Id::of(self.name.as_bytes()).to_string()
+    pub(crate) fn folder_name(&self) -> String {
+        VaultObjectId::of(self.name.as_bytes()).to_string()
     }
 
     pub(crate) fn root(&self) -> Option<ChunkId> {
@@ -110,7 +118,7 @@ impl BranchFacts {
 
 /// What a snapshot of a repository says about an earlier state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RevisionFacts {
+pub(crate) struct SavedRevisionMetadata {
     /// Its root, which also names its folder.
     pub(crate) root: String,
     /// When the ref was moved to it, in milliseconds since 1970.
@@ -121,12 +129,12 @@ pub(crate) struct RevisionFacts {
     pub(crate) message: String,
 }
 
-impl RevisionFacts {
+impl SavedRevisionMetadata {
     pub(crate) fn root(&self) -> Option<ChunkId> {
         self.root.parse().ok()
     }
 
-    pub(crate) fn at(&self) -> SystemTime {
+    pub(crate) fn timestamp(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_millis(self.at_ms)
     }
 }
@@ -142,9 +150,9 @@ pub struct HomeFile {
 
 /// A repository to save.
 #[derive(Clone, Copy)]
-pub struct RepositorySource<'a> {
+pub struct BackupRepositorySource<'a> {
     /// Its chunks and small blobs.
-    pub base: &'a dyn Base,
+    pub base: &'a dyn BaseStore,
     /// Its large blobs.
     pub blobs: &'a dyn ReadBlobs,
     /// The ref whose root is saved.
@@ -152,14 +160,14 @@ pub struct RepositorySource<'a> {
     /// The path that its snapshots have, such as `/tympan/srv/author`.
     pub path: &'a str,
     /// What people can read of it, beside what an import reads.
-    pub view: Option<&'a dyn View>,
+    pub view: Option<&'a dyn DocumentView>,
     /// What it stands on and somebody else saves: what `base` and `blobs` do not have is left to that.
-    pub below: Option<Below<'a>>,
+    pub base_owner: Option<SeparateBase<'a>>,
     /// Files of the home that are saved with it.
     pub files: &'a [HomeFile],
 }
 
-impl std::fmt::Debug for RepositorySource<'_> {
+impl std::fmt::Debug for BackupRepositorySource<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RepositorySource").field("path", &self.path).finish_non_exhaustive()
     }
@@ -171,143 +179,169 @@ impl std::fmt::Debug for RepositorySource<'_> {
 /// # Errors
 /// If the repository or the vault fails.
 pub fn save_repository(
-    session: &Session<'_>,
-    source: RepositorySource<'_>,
+    session: &SaveSession<'_>,
+    source: BackupRepositorySource<'_>,
     options: &SaveOptions,
-) -> Result<Option<Saved>> {
-    let RepositorySource { base, reference, .. } = source;
-    let kept = Kept { base, reference, what: "backup", who: &options.who };
-    keep_root(kept, session.progress, |lease| {
-        deep::run(|| save_root(session, source, options, lease))
+) -> Result<Option<SaveSummary>> {
+    let BackupRepositorySource { base, reference, .. } = source;
+    let kept = RootLeaseRequest { base, reference, operation: "backup", user: &options.user };
+    run_with_root_lease(kept, session.progress, |lease| {
+        deep_stack::run_on_deep_stack(|| save_leased_root(session, source, options, lease))
     })
 }
 
-fn save_root(
-    session: &Session<'_>,
-    source: RepositorySource<'_>,
+fn save_leased_root(
+    session: &SaveSession<'_>,
+    source: BackupRepositorySource<'_>,
     options: &SaveOptions,
-    lease: &Lease,
-) -> Result<Option<Saved>> {
+    lease: &RootLease,
+) -> Result<Option<SaveSummary>> {
     let root = lease.root.to_string();
     let paths = vec![source.path.to_owned()];
     // What it lacks would be lacking in all that follow: a part is taken over whole, by its name. Whoever writes a snapshot
     // anew, as `restic repair snapshots`, may leave pieces out and keep names and tags; and had a reason to, so that what he
     // began with may lack them, too, where it is still there.
-    let reference = source.below.map(|below| below.reference);
-    let Earlier { mut alike, originals } = session.earlier(options, &paths)?;
-    let is_as_saved = |one: &Snapshot| one.original.is_none() && !originals.contains(&one.id);
-    let fits = |one: &Snapshot| !one.is_incomplete() && is_as_saved(one) && is_on(one, reference);
+    let reference = source.base_owner.map(|below| below.reference);
+    let EarlierSnapshots { comparable: mut alike, originals } =
+        session.list_earlier_snapshots(options, &paths)?;
+    let is_as_saved = |one: &VaultSnapshot| one.original.is_none() && !originals.contains(&one.id);
+    let fits =
+        |one: &VaultSnapshot| !one.is_incomplete() && is_as_saved(one) && has_base(one, reference);
     let place = alike.iter().rposition(fits);
     // Where a newer one is `latest`, what that shows is another state, or may lack something.
     let is_latest = place.is_some_and(|place| place + 1 == alike.len());
     let parent = place.map(|place| alike.swap_remove(place));
-    let revisions = revisions_before(&source, options, &lease.root)?;
-    let beside = beside_tag(&refs_beside(&source)?, &revisions, source.files);
-    let has_root = |one: &Snapshot| {
-        let tag = one.tags().iter().find(|tag| tag.starts_with(BESIDE));
+    let revisions = list_saved_revisions(&source, options, &lease.root)?;
+    let beside = extras_tag(&list_other_refs(&source)?, &revisions, source.files);
+    let has_root = |one: &VaultSnapshot| {
+        let tag = one.tags().iter().find(|tag| tag.starts_with(EXTRAS_TAG_PREFIX));
         one.repository_root() == Some(root.as_str()) && tag == beside.as_ref()
     };
     if is_latest && parent.as_ref().is_some_and(has_root) {
         return Ok(None);
     }
-    let writer = Writer::new(session.vault, session.index, session.lock);
-    let (faults, cuts) = (Faults::default(), Cuts::default());
-    let leaving = Leaving::new(source.below);
-    let saver = Saver { session, source, options, writer: &writer, faults, cuts, leaving };
-    let old = match (&parent, &options.parent) {
-        (Some(parent), Parent::Latest) => saver.old_state(parent)?,
-        _ => Candidates::default(),
+    let writer = PackWriter::new(session.vault, session.index, session.lock);
+    let (faults, cuts) = (FaultCollector::default(), BlobPieceMap::default());
+    let leaving = OmissionTracker::new(source.base_owner);
+    let saver = RepositorySaver {
+        session,
+        source,
+        options,
+        writer: &writer,
+        faults,
+        blob_pieces: cuts,
+        omissions: leaving,
     };
-    let top = saver.read_own(&[lease.root])?;
-    let saved = saver.save_parts(&top, Old { here: &old, below: None }, Shape::Folder)?;
-    let mut state = saver.folder(STATE.into());
+    let old = match (&parent, &options.parent) {
+        (Some(parent), ParentSelection::LatestMatching) => saver.read_previous_state(parent)?,
+        _ => ReuseCandidates::default(),
+    };
+    let top = saver.read_own_chunks(&[lease.root])?;
+    let saved = saver.save_parts(
+        &top,
+        ReuseScope { candidates: &old, child_candidates: None },
+        PartShape::Folder,
+    )?;
+    let mut state = saver.new_folder_node(STATE_FOLDER.into());
     state.subtree = match saved.into_iter().next() {
         Some(saved) => saved.subtree,
         // A clone to which nothing was written.
-        None => Some(writer.add(BlobKind::Tree, &Tree::default().to_bytes())?.0),
+        None => Some(writer.add_blob(PackBlobKind::Tree, &SnapshotTree::default().to_bytes())?.0),
     };
     let branches = saver.save_branches(parent.as_ref(), (&lease.root, &state))?;
-    let (branches, folders): (Vec<BranchFacts>, Vec<Node>) = branches.into_iter().unzip();
+    let (branches, folders): (Vec<SavedBranchMetadata>, Vec<SnapshotNode>) =
+        branches.into_iter().unzip();
     let name = source.reference.to_owned();
     let revisions = saver.save_revisions(revisions, (parent.as_ref(), &old))?;
-    let (revisions, states): (Vec<RevisionFacts>, Vec<Node>) = revisions.into_iter().unzip();
-    let beside = beside_tag(&branches, &revisions, source.files);
+    let (revisions, states): (Vec<SavedRevisionMetadata>, Vec<SnapshotNode>) =
+        revisions.into_iter().unzip();
+    let beside = extras_tag(&branches, &revisions, source.files);
     let root_text = root.clone();
-    let facts = Facts { format: FORMAT, name, root: root_text, branches, revisions, copy: None };
+    let facts = SavedRepositoryMetadata {
+        format: REPOSITORY_FORMAT_VERSION,
+        name,
+        root: root_text,
+        branches,
+        revisions,
+        copy: None,
+    };
     let facts = serde_json::to_vec_pretty(&facts).unwrap_or_default();
-    let facts = saver.save_bytes(FACTS, &facts)?;
-    let readme = saver.save_bytes(README, README_TEXT.as_bytes())?;
+    let facts = saver.save_file_bytes(METADATA_FILE_NAME, &facts)?;
+    let readme = saver.save_file_bytes(README_FILE_NAME, README_TEXT.as_bytes())?;
     let mut nodes = vec![state, facts, readme];
     if !folders.is_empty() {
-        nodes.push(saver.folder_of(BRANCHES, folders)?);
+        nodes.push(saver.save_node_folder(BRANCHES_FOLDER, folders)?);
     }
     if !states.is_empty() {
         // The same state may have come again.
         let mut states = states;
         states.sort_by(|left, right| left.name.cmp(&right.name));
         states.dedup_by(|left, right| left.name == right.name);
-        nodes.push(saver.folder_of(REVISIONS, states)?);
+        nodes.push(saver.save_node_folder(REVISIONS_FOLDER, states)?);
     }
     if !source.files.is_empty() {
         let files = source.files.iter().map(|file| saver.save_home_file(file));
-        nodes.push(saver.folder_of(HOME, files.collect::<Result<_>>()?)?);
+        nodes.push(saver.save_node_folder(HOME_FOLDER, files.collect::<Result<_>>()?)?);
     }
     if let Some(reference) = reference {
-        nodes.push(saver.save_bytes(STORES, &reference.to_json())?);
+        nodes.push(saver.save_file_bytes(BASE_STORE_FILE_NAME, &reference.to_json())?);
     }
     if let Some(view) = source.view {
-        let before = parent.as_ref().and_then(|parent| saver.old_view(parent));
+        let before = parent.as_ref().and_then(|parent| saver.find_previous_view(parent));
         if let Some((node, undrawn)) = save_view(&saver, (view, &lease.root), before)? {
             nodes.push(node);
             if !undrawn.is_empty() {
                 let list = serde_json::to_vec_pretty(&undrawn).unwrap_or_default();
-                nodes.push(saver.save_bytes(UNDRAWN, &list)?);
+                nodes.push(saver.save_file_bytes(UNRENDERED_FILE_NAME, &list)?);
             }
         }
     }
-    let (tree, _) = writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes())?;
-    let left_out = saver.leaving.counts();
+    let (tree, _) =
+        writer.add_blob(PackBlobKind::Tree, &SnapshotTree::from_nodes(nodes).to_bytes())?;
+    let left_out = saver.omissions.counts();
     let faults = saver.faults.into_sorted();
     let mut options = options.clone();
-    options.tags.extend(["tympan".to_owned(), LAYOUT.to_owned(), format!("root:{root}")]);
-    options.tags.extend(reference.map(StoreReference::tag));
+    options.tags.extend(["tympan".to_owned(), LAYOUT_TAG.to_owned(), format!("root:{root}")]);
+    options.tags.extend(reference.map(BaseStoreReference::tag));
     options.tags.extend(beside);
     if !faults.is_empty() {
-        options.tags.push(INCOMPLETE.to_owned());
+        options.tags.push(INCOMPLETE_TAG.to_owned());
     }
-    let (snapshot, written, _) = session.finish(writer, tree, (&options, paths, parent))?;
-    Ok(Some(Saved { snapshot, written, faults, left_out }))
+    let (snapshot, written, _) =
+        session.finish_snapshot(writer, tree, (&options, paths, parent))?;
+    Ok(Some(SaveSummary { snapshot, written, faults, omitted: left_out }))
 }
 
 /// Lists the refs beside the one that is saved, by name.
-fn refs_beside(source: &RepositorySource<'_>) -> Result<Vec<BranchFacts>> {
-    let refs = source.base.refs()?.into_iter().filter(|(name, _)| name != source.reference);
-    let mut refs: Vec<BranchFacts> =
-        refs.map(|(name, root)| BranchFacts { name, root: root.to_string() }).collect();
+fn list_other_refs(source: &BackupRepositorySource<'_>) -> Result<Vec<SavedBranchMetadata>> {
+    let refs = source.base.list_refs()?.into_iter().filter(|(name, _)| name != source.reference);
+    let mut refs: Vec<SavedBranchMetadata> =
+        refs.map(|(name, root)| SavedBranchMetadata { name, root: root.to_string() }).collect();
     refs.sort_by(|left, right| left.name.cmp(&right.name));
     Ok(refs)
 }
 
 /// Lists the earlier states of the ref that are saved with it, the oldest first. What belongs to the base of a clone is left to
 /// that, its history too.
-fn revisions_before(
-    source: &RepositorySource<'_>,
+fn list_saved_revisions(
+    source: &BackupRepositorySource<'_>,
     options: &SaveOptions,
     root: &ChunkId,
-) -> Result<Vec<RevisionFacts>> {
-    let Some(retention) = options.history.filter(|_| source.below.is_none()) else {
+) -> Result<Vec<SavedRevisionMetadata>> {
+    let Some(retention) = options.revision_retention.filter(|_| source.base_owner.is_none()) else {
         return Ok(Vec::new());
     };
-    let history = source.base.history(source.reference, None, MOST_REVISIONS)?;
-    let times = history.iter().map(|one| (one.sequence, one.update.at));
-    let kept = retention.kept(times, options.now.into());
+    let history = source.base.ref_history(source.reference, None, MAX_SCANNED_REVISIONS)?;
+    let times = history.iter().map(|one| (one.sequence, one.update.updated_at));
+    let kept = retention.select_retained(times, options.started_at.into());
     let mut revisions = Vec::new();
     for Revision { sequence, update } in history.into_iter().rev() {
-        let Some(new) = update.new.filter(|new| new != root && kept.contains(&sequence)) else {
+        let Some(new) = update.new_root.filter(|new| new != root && kept.contains(&sequence))
+        else {
             continue;
         };
-        let at = update.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        revisions.push(RevisionFacts {
+        let at = update.updated_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        revisions.push(SavedRevisionMetadata {
             root: new.to_string(),
             at_ms: u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
             author: update.author,
@@ -318,117 +352,117 @@ fn revisions_before(
 }
 
 /// Returns the tag that names what is saved beside the root; none if that is nothing.
-fn beside_tag(
-    branches: &[BranchFacts],
-    revisions: &[RevisionFacts],
+fn extras_tag(
+    branches: &[SavedBranchMetadata],
+    revisions: &[SavedRevisionMetadata],
     files: &[HomeFile],
 ) -> Option<String> {
     if branches.is_empty() && revisions.is_empty() && files.is_empty() {
         return None;
     }
     let mut text = String::new();
-    for BranchFacts { name, root } in branches {
+    for SavedBranchMetadata { name, root } in branches {
         text.push_str(&format!("{root} {name}\n"));
     }
-    for RevisionFacts { root, at_ms, .. } in revisions {
+    for SavedRevisionMetadata { root, at_ms, .. } in revisions {
         text.push_str(&format!("{root} {at_ms}\n"));
     }
     for HomeFile { name, bytes } in files {
-        text.push_str(&format!("{} {name}\n", Id::of(bytes)));
+        text.push_str(&format!("{} {name}\n", VaultObjectId::of(bytes)));
     }
-    Some(format!("{BESIDE}{}", Id::of(text.as_bytes()).short()))
+    Some(format!("{EXTRAS_TAG_PREFIX}{}", VaultObjectId::of(text.as_bytes()).short()))
 }
 
 /// What a level of this snapshot may take over of the one before.
 #[derive(Default)]
-struct Candidates {
+struct ReuseCandidates {
     /// Parts and large blobs, by the hash that they are named by.
-    nodes: IdMap<ChunkId, OldNode>,
+    nodes: IdMap<ChunkId, PreviousNode>,
     /// What is known of the chunks of the parts that these stand in.
-    known: Known,
+    chunks: PreviousChunks,
 }
 
 /// A node of the snapshot before.
-struct OldNode {
-    node: Node,
+struct PreviousNode {
+    node: SnapshotNode,
     /// Whether the vault still holds all that it names. That is asked once: most of what is taken over is looked at several
     /// times.
-    is_whole: bool,
+    is_complete: bool,
 }
 
 /// What was read of a part of the snapshot before: what stands in its folder, if it is one, and what is known of its chunks.
-type OldPart = (Vec<(ChunkId, OldNode)>, Known);
+type PreviousPart = (Vec<(ChunkId, PreviousNode)>, PreviousChunks);
 
-impl Candidates {
+impl ReuseCandidates {
     fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.known.is_empty()
+        self.nodes.is_empty() && self.chunks.is_empty()
     }
 
     /// Returns of how many chunks and parts something is known.
-    fn count(&self) -> usize {
-        self.nodes.len() + self.known.count_refs()
+    fn candidate_count(&self) -> usize {
+        self.nodes.len() + self.chunks.count_refs()
     }
 
-    fn add(&mut self, (nodes, known): OldPart) {
+    fn add(&mut self, (nodes, known): PreviousPart) {
         self.nodes.extend(nodes);
-        self.known.extend(known);
+        self.chunks.extend(known);
     }
 
     /// Finds what can be taken over.
-    fn find_whole(&self, id: &ChunkId) -> Option<&Node> {
-        self.nodes.get(id).filter(|old| old.is_whole).map(|old| &old.node)
+    fn find_complete(&self, id: &ChunkId) -> Option<&SnapshotNode> {
+        self.nodes.get(id).filter(|old| old.is_complete).map(|old| &old.node)
     }
 
     /// Returns those of what is here that some parts refer to.
-    fn named_in(&self, parts: &[Part]) -> HashSet<ChunkId> {
+    fn find_referenced(&self, parts: &[ChunkPart]) -> HashSet<ChunkId> {
         let refs = parts.iter().flat_map(|(_, chunk)| chunk.chunk_refs());
         refs.filter(|id| self.nodes.contains_key(id)).collect()
     }
 }
 
 /// A chunk that refers to others.
-type Part = (ChunkId, Chunk);
+type ChunkPart = (ChunkId, Chunk);
 
 /// What parts of one level may take over of the snapshot before.
 #[derive(Clone, Copy)]
-struct Old<'a> {
-    here: &'a Candidates,
+struct ReuseScope<'a> {
+    candidates: &'a ReuseCandidates,
     /// What the parts below them may, where these are not all parts of their level: what of that is gone is not known then, so
     /// that nothing is taken over further below. Where they are all, it is found out when it is needed.
-    below: Option<&'a Candidates>,
+    child_candidates: Option<&'a ReuseCandidates>,
 }
 
 /// A part whose file of frames is in the vault.
-struct OpenPart<'a> {
+struct OpenChunkPart<'a> {
     id: ChunkId,
     /// The pieces of the file, and their length.
-    content: (Vec<Id>, u64),
+    content: (Vec<VaultObjectId>, u64),
     /// What is taken over of what stands in it.
-    taken: Vec<&'a Node>,
-    large: Vec<BlobId>,
+    reused_nodes: Vec<&'a SnapshotNode>,
+    large_blobs: Vec<BlobId>,
     /// How many parts in it are saved anew.
-    deep: usize,
+    new_part_count: usize,
 }
 
 /// What stands below a chunk, but for the chunks that refer to no others.
 #[derive(Default)]
-struct Found {
-    deep: Vec<Part>,
+struct PartContents {
+    deep_parts: Vec<ChunkPart>,
     blobs: BTreeSet<BlobId>,
 }
 
 /// Whether a part may be a single file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum PartShape {
     Folder,
-    Either,
+    FolderOrFile,
 }
 
-impl Found {
+impl PartContents {
     /// Notes what a chunk refers to; returns it if that is no chunk.
     fn add(&mut self, id: ChunkId, chunk: Chunk) -> Option<Chunk> {
         if chunk.chunk_refs().len() > 0 {
-            self.deep.push((id, chunk));
+            self.deep_parts.push((id, chunk));
             return None;
         }
         self.blobs.extend(chunk.blob_refs());
@@ -436,54 +470,58 @@ impl Found {
     }
 
     fn extend(&mut self, other: Self) {
-        self.deep.extend(other.deep);
+        self.deep_parts.extend(other.deep_parts);
         self.blobs.extend(other.blobs);
     }
 }
 
-pub(super) struct Saver<'a> {
-    pub(super) session: &'a Session<'a>,
-    pub(super) source: RepositorySource<'a>,
+pub(super) struct RepositorySaver<'a> {
+    pub(super) session: &'a SaveSession<'a>,
+    pub(super) source: BackupRepositorySource<'a>,
     pub(super) options: &'a SaveOptions,
-    pub(super) writer: &'a Writer,
-    faults: Faults,
-    pub(super) cuts: Cuts,
-    leaving: Leaving<'a>,
+    pub(super) writer: &'a PackWriter,
+    faults: FaultCollector,
+    pub(super) blob_pieces: BlobPieceMap,
+    omissions: OmissionTracker<'a>,
 }
 
-impl Saver<'_> {
+impl RepositorySaver<'_> {
     /// Reads the root's part of the snapshot before; nothing is taken over from one whose pieces end elsewhere.
-    fn old_state(&self, parent: &Snapshot) -> Result<Candidates> {
+    fn read_previous_state(&self, parent: &VaultSnapshot) -> Result<ReuseCandidates> {
         let root = parent.repository_root().and_then(|root| root.parse().ok());
-        let is_alike = parent.tags().iter().any(|tag| tag == LAYOUT);
-        let (Some(root), true) = (root, is_alike) else { return Ok(Candidates::default()) };
-        let top = self.session.old_tree(Some(&parent.tree));
-        let state = top.as_ref().and_then(|top| top.find(STATE.as_bytes()));
-        state.map_or_else(|| Ok(Candidates::default()), |state| self.candidates(&[(root, state)]))
+        let is_alike = parent.tags().iter().any(|tag| tag == LAYOUT_TAG);
+        let (Some(root), true) = (root, is_alike) else { return Ok(ReuseCandidates::default()) };
+        let top = self.session.read_previous_tree(Some(&parent.tree));
+        let state = top.as_ref().and_then(|top| top.find(STATE_FOLDER.as_bytes()));
+        state.map_or_else(
+            || Ok(ReuseCandidates::default()),
+            |state| self.load_candidates(&[(root, state)]),
+        )
     }
 
     /// Saves the states of the other refs, each while the repository keeps it. What is wrong with one is a fault.
     fn save_branches(
         &self,
-        parent: Option<&Snapshot>,
-        main: (&ChunkId, &Node),
-    ) -> Result<Vec<(BranchFacts, Node)>> {
+        parent: Option<&VaultSnapshot>,
+        main: (&ChunkId, &SnapshotNode),
+    ) -> Result<Vec<(SavedBranchMetadata, SnapshotNode)>> {
         let mut saved = Vec::new();
-        for BranchFacts { name, .. } in refs_beside(&self.source)? {
-            let (base, who) = (self.source.base, &self.options.who);
-            let kept = Kept { base, reference: &name, what: "backup", who };
-            let done = keep_root(kept, self.session.progress, |lease| {
-                let facts = BranchFacts { name: name.clone(), root: lease.root.to_string() };
+        for SavedBranchMetadata { name, .. } in list_other_refs(&self.source)? {
+            let (base, who) = (self.source.base, &self.options.user);
+            let kept = RootLeaseRequest { base, reference: &name, operation: "backup", user: who };
+            let done = run_with_root_lease(kept, self.session.progress, |lease| {
+                let facts =
+                    SavedBranchMetadata { name: name.clone(), root: lease.root.to_string() };
                 let mut node = self.save_branch(&facts, (parent, main), lease)?;
-                node.name = facts.folder().into_bytes();
+                node.name = facts.folder_name().into_bytes();
                 Ok((facts, node))
             });
             match done {
                 Ok(branch) => saved.push(branch),
                 // Somebody has removed it since it was listed.
-                Err(Error::Store(tympan_store::Error::RefMissing { .. })) => {}
-                Err(error) if error.is_of_source() => {
-                    self.faults.add(format!("branch {name}"), &crate::chain(&error));
+                Err(Error::Store(tympan_store::Error::RefNotFound { .. })) => {}
+                Err(error) if error.is_source_error() => {
+                    self.faults.add(format!("branch {name}"), &crate::join_error_causes(&error));
                 }
                 Err(error) => return Err(error),
             }
@@ -494,28 +532,32 @@ impl Saver<'_> {
     /// Saves the state of another ref. What it shares with the snapshot before is taken over from there.
     fn save_branch(
         &self,
-        facts: &BranchFacts,
-        (parent, main): (Option<&Snapshot>, (&ChunkId, &Node)),
-        lease: &Lease,
-    ) -> Result<Node> {
+        facts: &SavedBranchMetadata,
+        (parent, main): (Option<&VaultSnapshot>, (&ChunkId, &SnapshotNode)),
+        lease: &RootLease,
+    ) -> Result<SnapshotNode> {
         if lease.root == *main.0 {
             return Ok(main.1.clone());
         }
-        let before = parent.and_then(|parent| self.old_branch(parent, facts));
+        let before = parent.and_then(|parent| self.find_previous_branch(parent, facts));
         let old = match (&before, &self.options.parent) {
-            (Some((root, node)), Parent::Latest) => {
-                if *root == lease.root && self.is_whole(node) {
+            (Some((root, node)), ParentSelection::LatestMatching) => {
+                if *root == lease.root && self.is_node_complete(node) {
                     return Ok(node.clone());
                 }
-                self.candidates(&[(*root, node)])?
+                self.load_candidates(&[(*root, node)])?
             }
-            _ => Candidates::default(),
+            _ => ReuseCandidates::default(),
         };
-        let top = self.read_own(&[lease.root])?;
-        let saved = self.save_parts(&top, Old { here: &old, below: None }, Shape::Folder)?;
+        let top = self.read_own_chunks(&[lease.root])?;
+        let saved = self.save_parts(
+            &top,
+            ReuseScope { candidates: &old, child_candidates: None },
+            PartShape::Folder,
+        )?;
         match saved.into_iter().next() {
             Some(node) => Ok(node),
-            None => self.folder_of("", Vec::new()),
+            None => self.save_node_folder("", Vec::new()),
         }
     }
 
@@ -523,21 +565,21 @@ impl Saver<'_> {
     /// of another one stands in `old`. One that the repository gives up meanwhile, or that is damaged, is left out.
     fn save_revisions(
         &self,
-        revisions: Vec<RevisionFacts>,
-        (parent, old): (Option<&Snapshot>, &Candidates),
-    ) -> Result<Vec<(RevisionFacts, Node)>> {
+        revisions: Vec<SavedRevisionMetadata>,
+        (parent, old): (Option<&VaultSnapshot>, &ReuseCandidates),
+    ) -> Result<Vec<(SavedRevisionMetadata, SnapshotNode)>> {
         let before = parent.filter(|_| !revisions.is_empty()).and_then(|parent| {
-            let top = self.session.old_tree(Some(&parent.tree))?;
-            self.session.old_tree(Some(&top.find(REVISIONS.as_bytes())?.subtree?))
+            let top = self.session.read_previous_tree(Some(&parent.tree))?;
+            self.session.read_previous_tree(Some(&top.find(REVISIONS_FOLDER.as_bytes())?.subtree?))
         });
-        let mut saved: Vec<(RevisionFacts, Node)> = Vec::new();
+        let mut saved: Vec<(SavedRevisionMetadata, SnapshotNode)> = Vec::new();
         for facts in revisions {
-            self.session.progress.go_on()?;
+            self.session.progress.check_running()?;
             let Some(root) = facts.root() else { continue };
             let known = saved.iter().find(|(one, _)| one.root == facts.root);
             let known = known.map(|(_, node)| node.clone()).or_else(|| {
                 let node = before.as_ref()?.find(facts.root.as_bytes())?;
-                self.is_whole(node).then(|| node.clone())
+                self.is_node_complete(node).then(|| node.clone())
             });
             let done = match known {
                 Some(node) => Ok(node),
@@ -548,7 +590,7 @@ impl Saver<'_> {
                     node.name = facts.root.clone().into_bytes();
                     saved.push((facts, node));
                 }
-                Err(error) if error.is_of_source() => {
+                Err(error) if error.is_source_error() => {
                     let root = &facts.root;
                     warn!(%error, root, "an earlier state of the repository is not saved");
                 }
@@ -558,68 +600,79 @@ impl Saver<'_> {
         Ok(saved)
     }
 
-    fn save_revision(&self, root: ChunkId, old: &Candidates) -> Result<Node> {
-        let top = self.read_own(&[root])?;
-        let saved = self.save_parts(&top, Old { here: old, below: None }, Shape::Folder)?;
+    fn save_revision(&self, root: ChunkId, old: &ReuseCandidates) -> Result<SnapshotNode> {
+        let top = self.read_own_chunks(&[root])?;
+        let saved = self.save_parts(
+            &top,
+            ReuseScope { candidates: old, child_candidates: None },
+            PartShape::Folder,
+        )?;
         match saved.into_iter().next() {
             Some(node) => Ok(node),
-            None => self.folder_of("", Vec::new()),
+            None => self.save_node_folder("", Vec::new()),
         }
     }
 
     /// Finds the state of a ref in the snapshot before; that of the ref which the snapshot is of, if there is none: a branch
     /// has begun as some state of that.
-    fn old_branch(&self, parent: &Snapshot, branch: &BranchFacts) -> Option<(ChunkId, Node)> {
-        if !parent.tags().iter().any(|tag| tag == LAYOUT) {
+    fn find_previous_branch(
+        &self,
+        parent: &VaultSnapshot,
+        branch: &SavedBranchMetadata,
+    ) -> Option<(ChunkId, SnapshotNode)> {
+        if !parent.tags().iter().any(|tag| tag == LAYOUT_TAG) {
             return None;
         }
-        let top = self.session.old_tree(Some(&parent.tree))?;
+        let top = self.session.read_previous_tree(Some(&parent.tree))?;
         let find = || {
             let mut json = Vec::new();
             let at = (&**self.session.vault, &**self.session.index);
-            crate::restore::stream(at, top.find(FACTS.as_bytes())?, &mut json).ok()?;
-            let facts: Facts = serde_json::from_slice(&json).ok()?;
+            crate::restore::stream_file(at, top.find(METADATA_FILE_NAME.as_bytes())?, &mut json)
+                .ok()?;
+            let facts: SavedRepositoryMetadata = serde_json::from_slice(&json).ok()?;
             let before = facts.branches.iter().find(|before| before.name == branch.name)?;
-            let folders = top.find(BRANCHES.as_bytes())?.subtree?;
-            let folders = self.session.old_tree(Some(&folders))?;
-            Some((before.root()?, folders.find(before.folder().as_bytes())?.clone()))
+            let folders = top.find(BRANCHES_FOLDER.as_bytes())?.subtree?;
+            let folders = self.session.read_previous_tree(Some(&folders))?;
+            Some((before.root()?, folders.find(before.folder_name().as_bytes())?.clone()))
         };
         find().or_else(|| {
             let root = parent.repository_root()?.parse().ok()?;
-            Some((root, top.find(STATE.as_bytes())?.clone()))
+            Some((root, top.find(STATE_FOLDER.as_bytes())?.clone()))
         })
     }
 
     /// Finds the root of the snapshot before, its folder for people, and what is lacking in that.
-    fn old_view(&self, parent: &Snapshot) -> Option<Before> {
+    fn find_previous_view(&self, parent: &VaultSnapshot) -> Option<PreviousView> {
         let root = parent.repository_root()?.parse().ok()?;
-        let top = self.session.old_tree(Some(&parent.tree))?;
-        let undrawn = match top.find(UNDRAWN.as_bytes()) {
+        let top = self.session.read_previous_tree(Some(&parent.tree))?;
+        let undrawn = match top.find(UNRENDERED_FILE_NAME.as_bytes()) {
             None => Vec::new(),
             // Without the list, all is drawn anew.
             Some(node) => {
                 let mut json = Vec::new();
                 let at = (&**self.session.vault, &**self.session.index);
-                crate::restore::stream(at, node, &mut json).ok()?;
+                crate::restore::stream_file(at, node, &mut json).ok()?;
                 serde_json::from_slice(&json).ok()?
             }
         };
-        let tree = top.find(CONTENT.as_bytes())?.subtree?;
-        Some(Before { root, tree, undrawn })
+        let tree = top.find(CONTENT_FOLDER.as_bytes())?.subtree?;
+        Some(PreviousView { root, tree, unrendered: undrawn })
     }
 
     /// Reads parts of the snapshot before, unless more would be known of them than fits into memory: some are left out then.
-    fn candidates(&self, parts: &[(ChunkId, &Node)]) -> Result<Candidates> {
-        let candidates = Mutex::new(Candidates::default());
-        for some in parts.chunks(self.at_once()) {
-            some.par_chunks(self.together(some.len())).try_for_each(|some| {
-                let _working = self.session.progress.begin()?;
+    fn load_candidates(&self, parts: &[(ChunkId, &SnapshotNode)]) -> Result<ReuseCandidates> {
+        let candidates = Mutex::new(ReuseCandidates::default());
+        for some in parts.chunks(self.level_batch_size()) {
+            some.par_chunks(self.read_batch_size(some.len())).try_for_each(|some| {
+                let _working = self.session.progress.begin_work()?;
                 let read = self.read_candidates(some);
                 let mut candidates = candidates.lock();
                 read.into_iter().for_each(|part| candidates.add(part));
                 Ok::<(), Error>(())
             })?;
-            if candidates.lock().count() >= self.at_once().saturating_mul(KNOWN_FOR_EACH) {
+            if candidates.lock().candidate_count()
+                >= self.level_batch_size().saturating_mul(PREVIOUS_CHUNKS_PER_CHUNK)
+            {
                 break;
             }
         }
@@ -627,29 +680,30 @@ impl Saver<'_> {
     }
 
     /// Returns how many of so many parts are read together: few enough for all threads, where calls cost no round trip.
-    fn together(&self, parts: usize) -> usize {
+    fn read_batch_size(&self, parts: usize) -> usize {
         if self.source.base.has_costly_round_trips() {
-            return TOGETHER;
+            return CHUNK_READ_BATCH_SIZE;
         }
-        parts.div_ceil(4 * rayon::current_num_threads()).clamp(1, TOGETHER)
+        parts.div_ceil(4 * rayon::current_num_threads()).clamp(1, CHUNK_READ_BATCH_SIZE)
     }
 
     /// Reads some parts of the snapshot before at once.
-    fn read_candidates(&self, parts: &[(ChunkId, &Node)]) -> Vec<OldPart> {
-        let chunks = self.old_chunks(parts);
-        let read = |(place, (_, node)): (usize, &(ChunkId, &Node))| {
+    fn read_candidates(&self, parts: &[(ChunkId, &SnapshotNode)]) -> Vec<PreviousPart> {
+        let chunks = self.read_previous_chunks(parts);
+        let read = |(place, (_, node)): (usize, &(ChunkId, &SnapshotNode))| {
             let tree = match &node.subtree {
-                Some(subtree) => Some(self.session.old_tree(Some(subtree))?),
+                Some(subtree) => Some(self.session.read_previous_tree(Some(subtree))?),
                 None => None,
             };
             let chunk = chunks.get(place).and_then(Option::as_ref);
-            let known =
-                chunk.map(|chunk| Known::of(chunk, (node, tree.as_ref()), self.session.index));
+            let known = chunk.map(|chunk| {
+                PreviousChunks::from_part(chunk, (node, tree.as_ref()), self.session.index)
+            });
             let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
             let nodes = nodes.filter_map(|node| {
-                let id = part_of(&node)?;
-                let is_whole = self.is_whole(&node);
-                Some((id, OldNode { node, is_whole }))
+                let id = parse_part_id(&node)?;
+                let is_whole = self.is_node_complete(&node);
+                Some((id, PreviousNode { node, is_complete: is_whole }))
             });
             Some((nodes.collect(), known.unwrap_or_default()))
         };
@@ -658,19 +712,23 @@ impl Saver<'_> {
 
     /// Reads the parts of the snapshot before that no part of a level refers to any more; `still` are those that one does. That
     /// is asked once for all parts of the level: to one alone, what stands below the others would seem to be gone.
-    fn candidates_below(&self, old: &Candidates, still: &HashSet<ChunkId>) -> Result<Candidates> {
+    fn load_child_candidates(
+        &self,
+        old: &ReuseCandidates,
+        still: &HashSet<ChunkId>,
+    ) -> Result<ReuseCandidates> {
         let gone = old.nodes.iter().filter(|(id, _)| !still.contains(*id));
         // The others are large blobs.
         let gone = gone.map(|(id, old)| (*id, &old.node));
-        let gone = gone.filter(|(id, node)| node.subtree.is_some() || old.known.refers_to(id));
-        self.candidates(&gone.collect::<Vec<_>>())
+        let gone = gone.filter(|(id, node)| node.subtree.is_some() || old.chunks.refers_to(id));
+        self.load_candidates(&gone.collect::<Vec<_>>())
     }
 
     /// Reads the chunks of parts of the snapshot before, as far as the repository still has them: without one, what its
     /// part refers to is read.
-    fn old_chunks(&self, parts: &[(ChunkId, &Node)]) -> Vec<Option<Chunk>> {
+    fn read_previous_chunks(&self, parts: &[(ChunkId, &SnapshotNode)]) -> Vec<Option<Chunk>> {
         // What a part holds of a clone does not follow from its chunk alone.
-        if self.leaving.is_any() {
+        if self.omissions.is_enabled() {
             return Vec::new();
         }
         let base = self.source.base;
@@ -679,49 +737,54 @@ impl Saver<'_> {
             Ok(chunks) => chunks.into_iter().map(Some).collect(),
             Err(_) if base.has_costly_round_trips() => Vec::new(),
             Err(_) => {
-                let chunks: Vec<Option<Chunk>> = ids.iter().map(|id| base.read(id).ok()).collect();
+                let chunks: Vec<Option<Chunk>> =
+                    ids.iter().map(|id| base.read_chunk(id).ok()).collect();
                 chunks
                     .iter()
                     .flatten()
-                    .for_each(|chunk| self.has_read(std::slice::from_ref(chunk)));
+                    .for_each(|chunk| self.record_chunk_reads(std::slice::from_ref(chunk)));
                 chunks
             }
         }
     }
 
     /// Returns those of some chunks that the repository has, where others are left to what it stands on.
-    fn own(&self, ids: &[ChunkId]) -> Result<Vec<ChunkId>> {
-        if !self.leaving.is_any() {
+    fn find_own_chunks(&self, ids: &[ChunkId]) -> Result<Vec<ChunkId>> {
+        if !self.omissions.is_enabled() {
             return Ok(ids.to_vec());
         }
-        let there = self.source.base.contains_many(ids)?;
+        let there = self.source.base.contains_chunks(ids)?;
         let (own, absent): (Vec<_>, Vec<_>) =
             ids.iter().zip(there).partition(|(_, is_there)| *is_there);
         let absent: Vec<ChunkId> = absent.into_iter().map(|(id, _)| *id).collect();
-        for id in self.leaving.chunks(&absent)? {
+        for id in self.omissions.omit_chunks(&absent)? {
             let fault = "neither the repository nor what it stands on holds it";
-            self.faults.add(lost_chunk(&id), &fault);
+            self.faults.add(lost_chunk_name(&id), &fault);
         }
         Ok(own.into_iter().map(|(id, _)| *id).collect())
     }
 
     /// Tells whether the vault still holds a node of the snapshot before.
-    fn is_whole(&self, node: &Node) -> bool {
-        let has_pieces = |id: &Id| self.writer.contains(BlobKind::Data, id);
+    fn is_node_complete(&self, node: &SnapshotNode) -> bool {
+        let has_pieces = |id: &VaultObjectId| self.writer.contains(PackBlobKind::Data, id);
         node.content.iter().flatten().all(has_pieces)
-            && node.subtree.iter().all(|id| self.writer.contains(BlobKind::Tree, id))
+            && node.subtree.iter().all(|id| self.writer.contains(PackBlobKind::Tree, id))
     }
 
     /// Returns how many chunks of a level are read anew and in memory at once, about.
-    fn at_once(&self) -> usize {
-        self.options.at_once.max(1)
+    fn level_batch_size(&self) -> usize {
+        self.options.chunk_batch_size.max(1)
     }
 
     /// Splits parts so that about as many chunks below each group are read anew.
-    fn split<'a>(&self, parts: &'a [Part], (old, most): (&Candidates, usize)) -> Vec<&'a [Part]> {
-        let is_known = |id: &ChunkId| old.known.is_terminal(id) || old.find_whole(id).is_some();
+    fn split_parts<'a>(
+        &self,
+        parts: &'a [ChunkPart],
+        (old, most): (&ReuseCandidates, usize),
+    ) -> Vec<&'a [ChunkPart]> {
+        let is_known = |id: &ChunkId| old.chunks.is_terminal(id) || old.find_complete(id).is_some();
         let mut new = 0;
-        let is_full = |(_, chunk): &Part| {
+        let is_full = |(_, chunk): &ChunkPart| {
             new += chunk.chunk_refs().filter(|id| !is_known(id)).count();
             let is_full = new >= most;
             if is_full {
@@ -733,44 +796,59 @@ impl Saver<'_> {
     }
 
     /// Saves chunks with all that is below them.
-    fn save_parts(&self, parts: &[Part], old: Old<'_>, shape: Shape) -> Result<Vec<Node>> {
-        let groups = if old.here.is_empty() {
+    fn save_parts(
+        &self,
+        parts: &[ChunkPart],
+        old: ReuseScope<'_>,
+        shape: PartShape,
+    ) -> Result<Vec<SnapshotNode>> {
+        let groups = if old.candidates.is_empty() {
             // Nothing is taken over from here on down, so that no part needs to wait for those beside it.
             parts.chunks(1).collect()
-        } else if old.below.is_some() {
-            self.split(parts, (old.here, self.at_once_each()))
-        } else if self.split(parts, (old.here, self.at_once())).len() > 1 {
-            return self.save_large_level(parts, old.here, shape);
+        } else if old.child_candidates.is_some() {
+            self.split_parts(parts, (old.candidates, self.thread_batch_size()))
+        } else if self.split_parts(parts, (old.candidates, self.level_batch_size())).len() > 1 {
+            return self.save_large_level(parts, old.candidates, shape);
         } else {
             vec![parts]
         };
-        let saved = groups.par_iter().map(|some| self.save_together(some, old, shape));
+        let saved = groups.par_iter().map(|some| self.save_part_batch(some, old, shape));
         Ok(saved.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     /// Returns how many chunks of a level each thread reads anew at once, about, where threads need not wait for each other.
-    fn at_once_each(&self) -> usize {
-        self.at_once().div_ceil(rayon::current_num_threads())
+    fn thread_batch_size(&self) -> usize {
+        self.level_batch_size().div_ceil(rayon::current_num_threads())
     }
 
     /// Saves parts, of which what is saved anew below them is in memory at once.
-    fn save_together(&self, parts: &[Part], old: Old<'_>, shape: Shape) -> Result<Vec<Node>> {
-        let opened = parts.par_iter().map(|part| self.open_part(part, old.here));
+    fn save_part_batch(
+        &self,
+        parts: &[ChunkPart],
+        old: ReuseScope<'_>,
+        shape: PartShape,
+    ) -> Result<Vec<SnapshotNode>> {
+        let opened = parts.par_iter().map(|part| self.open_part(part, old.candidates));
         let opened = opened.collect::<Result<Vec<_>>>()?;
-        let (open, deep): (Vec<OpenPart<'_>>, Vec<Vec<Part>>) = opened.into_iter().unzip();
-        let deep: Vec<Part> = deep.into_iter().flatten().collect();
-        self.close_parts((open, old.here), shape, || {
-            let nothing = Candidates::default();
-            match old.below {
+        let (open, deep): (Vec<OpenChunkPart<'_>>, Vec<Vec<ChunkPart>>) =
+            opened.into_iter().unzip();
+        let deep: Vec<ChunkPart> = deep.into_iter().flatten().collect();
+        self.close_parts((open, old.candidates), shape, || {
+            let nothing = ReuseCandidates::default();
+            match old.child_candidates {
                 _ if deep.is_empty() => Ok(Vec::new()),
                 Some(here) => {
-                    let old = Old { here, below: Some(&nothing) };
-                    self.save_parts(&deep, old, Shape::Either)
+                    let old = ReuseScope { candidates: here, child_candidates: Some(&nothing) };
+                    self.save_parts(&deep, old, PartShape::FolderOrFile)
                 }
                 None => {
-                    let still = old.here.named_in(parts);
-                    let here = &self.candidates_below(old.here, &still)?;
-                    self.save_parts(&deep, Old { here, below: None }, Shape::Either)
+                    let still = old.candidates.find_referenced(parts);
+                    let here = &self.load_child_candidates(old.candidates, &still)?;
+                    self.save_parts(
+                        &deep,
+                        ReuseScope { candidates: here, child_candidates: None },
+                        PartShape::FolderOrFile,
+                    )
                 }
             }
         })
@@ -780,30 +858,30 @@ impl Saver<'_> {
     /// find out what of the snapshot before is still there, and to be saved.
     fn save_large_level(
         &self,
-        parts: &[Part],
-        old: &Candidates,
-        shape: Shape,
-    ) -> Result<Vec<Node>> {
-        let here = &self.candidates_below(old, &old.named_in(parts))?;
+        parts: &[ChunkPart],
+        old: &ReuseCandidates,
+        shape: PartShape,
+    ) -> Result<Vec<SnapshotNode>> {
+        let here = &self.load_child_candidates(old, &old.find_referenced(parts))?;
         let still = Mutex::new(HashSet::new());
         let opened = parts.par_iter().map(|part| {
             let (open, deep) = self.open_part(part, old)?;
-            let named = here.named_in(&deep);
+            let named = here.find_referenced(&deep);
             still.lock().extend(named);
             let deep: Vec<ChunkId> = deep.into_iter().map(|(id, _)| id).collect();
             Ok((open, deep))
         });
         let opened = opened.collect::<Result<Vec<_>>>()?;
-        let (open, deep): (Vec<OpenPart<'_>>, Vec<Vec<ChunkId>>) = opened.into_iter().unzip();
+        let (open, deep): (Vec<OpenChunkPart<'_>>, Vec<Vec<ChunkId>>) = opened.into_iter().unzip();
         let (deep, still) = (deep.into_iter().flatten().collect::<Vec<_>>(), still.into_inner());
         self.close_parts((open, old), shape, || {
-            let below = self.candidates_below(here, &still)?;
-            let old = Old { here, below: Some(&below) };
-            let saved = deep.par_chunks(self.at_once_each()).map(|some| {
-                let working = self.session.progress.begin()?;
-                let parts = self.read_again(some)?;
+            let below = self.load_child_candidates(here, &still)?;
+            let old = ReuseScope { candidates: here, child_candidates: Some(&below) };
+            let saved = deep.par_chunks(self.thread_batch_size()).map(|some| {
+                let working = self.session.progress.begin_work()?;
+                let parts = self.reread_chunks(some)?;
                 drop(working);
-                self.save_parts(&parts, old, Shape::Either)
+                self.save_parts(&parts, old, PartShape::FolderOrFile)
             });
             Ok(saved.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
         })
@@ -812,18 +890,18 @@ impl Saver<'_> {
     /// Saves the large blobs of some parts while `below` saves what is below them, and makes files and folders of them.
     fn close_parts(
         &self,
-        (open, old): (Vec<OpenPart<'_>>, &Candidates),
-        shape: Shape,
-        below: impl FnOnce() -> Result<Vec<Node>> + Send,
-    ) -> Result<Vec<Node>> {
+        (open, old): (Vec<OpenChunkPart<'_>>, &ReuseCandidates),
+        shape: PartShape,
+        below: impl FnOnce() -> Result<Vec<SnapshotNode>> + Send,
+    ) -> Result<Vec<SnapshotNode>> {
         let large = || {
-            let large = open.par_iter().map(|part| self.save_blobs(&part.large, old));
+            let large = open.par_iter().map(|part| self.save_blobs(&part.large_blobs, old));
             large.collect::<Result<Vec<_>>>()
         };
         let (large, saved) = rayon::join(large, below);
         let (large, mut saved) = (large?, saved?.into_iter());
         let whole = open.into_iter().zip(large).map(|(part, mut nodes)| {
-            nodes.extend(saved.by_ref().take(part.deep));
+            nodes.extend(saved.by_ref().take(part.new_part_count));
             (part, nodes)
         });
         let whole: Vec<_> = whole.collect();
@@ -834,46 +912,65 @@ impl Saver<'_> {
     /// other chunks that nothing of the snapshot before stands for are returned, too.
     fn open_part<'a>(
         &self,
-        (id, chunk): &Part,
-        old: &'a Candidates,
-    ) -> Result<(OpenPart<'a>, Vec<Part>)> {
-        let working = self.session.progress.begin()?;
+        (id, chunk): &ChunkPart,
+        old: &'a ReuseCandidates,
+    ) -> Result<(OpenChunkPart<'a>, Vec<ChunkPart>)> {
+        let working = self.session.progress.begin_work()?;
         let mut seen = HashSet::new();
         let (mut taken, mut unknown) = (Vec::new(), Vec::new());
         for id in chunk.chunk_refs().filter(|id| seen.insert(*id)) {
-            match old.find_whole(&id) {
+            match old.find_complete(&id) {
                 Some(node) => taken.push(node),
                 None => unknown.push(id),
             }
         }
-        let mut pieces = Pieces::of(self.writer, chunk)?;
-        let mut found = Found { blobs: chunk.blob_refs().collect(), ..Found::default() };
+        let mut pieces = FramePieceWriter::begin(self.writer, chunk)?;
+        let mut found =
+            PartContents { blobs: chunk.blob_refs().collect(), ..PartContents::default() };
         // What comes next is done by several threads, and each counts what it does itself.
         drop(working);
-        self.add_chunks(&unknown, &old.known, (&mut pieces, &mut found))?;
-        let _working = self.session.progress.begin()?;
-        pieces.end()?;
-        let Found { deep, blobs } = found;
+        self.add_chunks(&unknown, &old.chunks, (&mut pieces, &mut found))?;
+        let _working = self.session.progress.begin_work()?;
+        pieces.end_piece()?;
+        let PartContents { deep_parts: deep, blobs } = found;
         let (small, large): (Vec<BlobId>, Vec<BlobId>) =
-            blobs.into_iter().partition(|id| id.length() < SMALL_BYTES as u64);
-        self.add_small(&small, &mut pieces)?;
+            blobs.into_iter().partition(|id| id.length() < SMALL_BLOB_BYTES as u64);
+        self.add_small_blobs(&small, &mut pieces)?;
         let content = pieces.finish()?;
-        self.session.progress.add(1, content.1);
-        Ok((OpenPart { id: *id, content, taken, large, deep: deep.len() }, deep))
+        self.session.progress.add_done(1, content.1);
+        Ok((
+            OpenChunkPart {
+                id: *id,
+                content,
+                reused_nodes: taken,
+                large_blobs: large,
+                new_part_count: deep.len(),
+            },
+            deep,
+        ))
     }
 
     /// Makes a file or a folder of a part in which these stand, and what was taken over.
-    fn close_part(&self, part: OpenPart<'_>, mut nodes: Vec<Node>, shape: Shape) -> Result<Node> {
-        let _working = self.session.progress.begin()?;
-        let file = self.node(CHUNKS, part.id.as_bytes(), part.content);
+    fn close_part(
+        &self,
+        part: OpenChunkPart<'_>,
+        mut nodes: Vec<SnapshotNode>,
+        shape: PartShape,
+    ) -> Result<SnapshotNode> {
+        let _working = self.session.progress.begin_work()?;
+        let file = self.hash_named_file_node(FRAME_FILE_NAME, part.id.as_bytes(), part.content);
         let name = part.id.to_string().into_bytes();
-        nodes.extend(part.taken.into_iter().cloned());
-        if nodes.is_empty() && shape == Shape::Either {
-            return Ok(Node { name, ..file });
+        nodes.extend(part.reused_nodes.into_iter().cloned());
+        if nodes.is_empty() && shape == PartShape::FolderOrFile {
+            return Ok(SnapshotNode { name, ..file });
         }
         nodes.push(file);
-        let mut folder = self.folder(name);
-        folder.subtree = Some(self.writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes())?.0);
+        let mut folder = self.new_folder_node(name);
+        folder.subtree = Some(
+            self.writer
+                .add_blob(PackBlobKind::Tree, &SnapshotTree::from_nodes(nodes).to_bytes())?
+                .0,
+        );
         Ok(folder)
     }
 
@@ -882,13 +979,13 @@ impl Saver<'_> {
     fn add_chunks(
         &self,
         ids: &[ChunkId],
-        known: &Known,
-        (pieces, found): (&mut Pieces<'_>, &mut Found),
+        known: &PreviousChunks,
+        (pieces, found): (&mut FramePieceWriter<'_>, &mut PartContents),
     ) -> Result<()> {
         if known.is_empty() {
-            for some in ids.chunks(TOGETHER) {
-                let _working = self.session.progress.begin()?;
-                for (id, chunk) in self.read_own(some)? {
+            for some in ids.chunks(CHUNK_READ_BATCH_SIZE) {
+                let _working = self.session.progress.begin_work()?;
+                for (id, chunk) in self.read_own_chunks(some)? {
                     if let Some(chunk) = found.add(id, chunk) {
                         pieces.add_chunk(&id, &chunk)?;
                     }
@@ -897,58 +994,59 @@ impl Saver<'_> {
             return Ok(());
         }
         let new: Vec<ChunkId> = ids.iter().filter(|id| !known.is_terminal(id)).copied().collect();
-        let new = new.par_chunks(self.together(new.len())).map(|some| {
-            let _working = self.session.progress.begin()?;
-            self.read_own(some)
+        let new = new.par_chunks(self.read_batch_size(new.len())).map(|some| {
+            let _working = self.session.progress.begin_work()?;
+            self.read_own_chunks(some)
         });
         let new = new.collect::<Result<Vec<_>>>()?.into_iter().flatten();
         let read: HashMap<ChunkId, Chunk> =
             new.filter_map(|(id, chunk)| Some((id, found.add(id, chunk)?))).collect();
         let is_here = |id: &&ChunkId| known.is_terminal(id) || read.contains_key(*id);
         let here: Vec<ChunkId> = ids.iter().filter(is_here).copied().collect();
-        let parts: Vec<_> = split(&here).into_iter().map(|some| (some, known.find(some))).collect();
+        let parts: Vec<_> =
+            split_chunks(&here).into_iter().map(|some| (some, known.find_piece(some))).collect();
         let lacking = parts.iter().filter(|(_, piece)| piece.is_none());
         let lacking: Vec<&[ChunkId]> = lacking.map(|(some, _)| *some).collect();
         let made = lacking
-            .par_chunks(self.together(lacking.len()))
-            .map(|some| self.make_pieces(some, &read));
+            .par_chunks(self.read_batch_size(lacking.len()))
+            .map(|some| self.write_chunk_pieces(some, &read));
         let mut made = made.collect::<Result<Vec<_>>>()?.into_iter().flat_map(|(made, more)| {
             found.extend(more);
             made
         });
         for (_, piece) in parts {
-            if let Some(piece) = piece.map(KnownPiece::place).or_else(|| made.next()) {
-                pieces.take_over(piece);
+            if let Some(piece) = piece.map(PreviousPiece::id_and_length).or_else(|| made.next()) {
+                pieces.reuse_piece(piece);
             }
         }
         Ok(())
     }
 
     /// Makes pieces of these chunks, of which some were read. Those that are not what they were known to be are found.
-    fn make_pieces(
+    fn write_chunk_pieces(
         &self,
         lacking: &[&[ChunkId]],
         read: &HashMap<ChunkId, Chunk>,
-    ) -> Result<(Vec<(Id, u64)>, Found)> {
-        let _working = self.session.progress.begin()?;
+    ) -> Result<(Vec<(VaultObjectId, u64)>, PartContents)> {
+        let _working = self.session.progress.begin_work()?;
         let unread = lacking.iter().flat_map(|some| some.iter());
         let unread: Vec<ChunkId> = unread.filter(|id| !read.contains_key(*id)).copied().collect();
-        let mut found = Found::default();
-        let more = self.read_own(&unread)?.into_iter();
+        let mut found = PartContents::default();
+        let more = self.read_own_chunks(&unread)?.into_iter();
         let more: HashMap<ChunkId, Chunk> =
             more.filter_map(|(id, chunk)| Some((id, found.add(id, chunk)?))).collect();
         let chunks_of = |some: &&[ChunkId]| {
             let chunks = some.iter().filter_map(|id| read.get(id).or_else(|| more.get(id)));
-            make_piece(self.writer, chunks)
+            write_chunk_piece(self.writer, chunks)
         };
         Ok((lacking.iter().map(chunks_of).collect::<Result<_>>()?, found))
     }
 
     /// Reads those of some chunks that are not left to what the repository stands on.
-    fn read_own(&self, ids: &[ChunkId]) -> Result<Vec<(ChunkId, Chunk)>> {
+    fn read_own_chunks(&self, ids: &[ChunkId]) -> Result<Vec<(ChunkId, Chunk)>> {
         let mut read = Vec::with_capacity(ids.len());
-        for some in ids.chunks(TOGETHER) {
-            let own = self.own(some)?;
+        for some in ids.chunks(CHUNK_READ_BATCH_SIZE) {
+            let own = self.find_own_chunks(some)?;
             let chunks = self.read_chunks(&own)?;
             read.extend(own.into_iter().zip(chunks));
         }
@@ -956,36 +1054,36 @@ impl Saver<'_> {
     }
 
     /// Reads chunks that the repository has.
-    fn read_again(&self, ids: &[ChunkId]) -> Result<Vec<Part>> {
+    fn reread_chunks(&self, ids: &[ChunkId]) -> Result<Vec<ChunkPart>> {
         let mut read = Vec::with_capacity(ids.len());
-        for some in ids.chunks(TOGETHER) {
+        for some in ids.chunks(CHUNK_READ_BATCH_SIZE) {
             read.extend(some.iter().copied().zip(self.read_chunks(some)?));
         }
         Ok(read)
     }
 
     fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
-        let chunks = self.source.base.read_many(ids)?;
-        self.has_read(&chunks);
+        let chunks = self.source.base.read_chunks(ids)?;
+        self.record_chunk_reads(&chunks);
         Ok(chunks)
     }
 
-    fn has_read(&self, chunks: &[Chunk]) {
+    fn record_chunk_reads(&self, chunks: &[Chunk]) {
         if !chunks.is_empty() {
             let bytes = chunks.iter().map(|chunk| chunk.bytes().len() as u64).sum();
-            self.session.progress.has_read(bytes);
+            self.session.progress.record_read(bytes);
         }
     }
 
-    fn add_small(&self, ids: &[BlobId], pieces: &mut Pieces<'_>) -> Result<()> {
-        for some in ids.chunks(TOGETHER) {
+    fn add_small_blobs(&self, ids: &[BlobId], pieces: &mut FramePieceWriter<'_>) -> Result<()> {
+        for some in ids.chunks(CHUNK_READ_BATCH_SIZE) {
             let blobs = self.source.base.read_blobs(some)?;
             let read = blobs.iter().flatten().map(|bytes| bytes.len() as u64).sum();
-            self.session.progress.has_read(read);
+            self.session.progress.record_read(read);
             for (id, bytes) in some.iter().zip(blobs) {
                 match bytes {
                     Some(bytes) => pieces.add_blob(id.digest(), &bytes)?,
-                    None => self.missing(id)?,
+                    None => self.record_missing_blob(id)?,
                 }
             }
         }
@@ -993,8 +1091,8 @@ impl Saver<'_> {
     }
 
     /// Leaves a blob to what the repository stands on; otherwise it is a fault.
-    fn missing(&self, id: &BlobId) -> Result<()> {
-        if !self.leaving.blob(id)? {
+    fn record_missing_blob(&self, id: &BlobId) -> Result<()> {
+        if !self.omissions.omit_blob(id)? {
             let fault = "the repository refers to it and does not hold it";
             self.faults.add(format!("blob {id}"), &fault);
         }
@@ -1002,109 +1100,127 @@ impl Saver<'_> {
     }
 
     /// Saves large blobs, without those that are missing.
-    fn save_blobs(&self, ids: &[BlobId], old: &Candidates) -> Result<Vec<Node>> {
+    fn save_blobs(&self, ids: &[BlobId], old: &ReuseCandidates) -> Result<Vec<SnapshotNode>> {
         ids.par_iter().filter_map(|id| self.save_blob(id, old).transpose()).collect()
     }
 
     /// Saves a large blob; nothing if it is missing, which is a fault.
-    fn save_blob(&self, id: &BlobId, old: &Candidates) -> Result<Option<Node>> {
-        let _working = self.session.progress.begin()?;
-        let name: String = Id::from_bytes(*id.digest()).to_string();
-        if let Some(node) = old.find_whole(&ChunkId::from_bytes(*id.digest())) {
+    fn save_blob(&self, id: &BlobId, old: &ReuseCandidates) -> Result<Option<SnapshotNode>> {
+        let _working = self.session.progress.begin_work()?;
+        let name: String = VaultObjectId::from_bytes(*id.digest()).to_string();
+        if let Some(node) = old.find_complete(&ChunkId::from_bytes(*id.digest())) {
             return Ok(Some(node.clone()));
         }
-        let piece = Id::from_bytes(*id.digest());
-        if id.length() <= MAX_PIECE as u64 && self.writer.contains(BlobKind::Data, &piece) {
-            return Ok(Some(self.node(&name, id.digest(), (vec![piece], id.length()))));
+        let piece = VaultObjectId::from_bytes(*id.digest());
+        if id.length() <= MAX_PIECE_BYTES as u64 && self.writer.contains(PackBlobKind::Data, &piece)
+        {
+            return Ok(Some(self.hash_named_file_node(
+                &name,
+                id.digest(),
+                (vec![piece], id.length()),
+            )));
         }
         let content = match self.source.blobs.open(id) {
             Ok(Some(content)) => content,
             Ok(None) => {
-                self.missing(id)?;
+                self.record_missing_blob(id)?;
                 return Ok(None);
             }
             Err(error) if error.is_damage() => {
-                self.faults.add(format!("blob {id}"), &crate::chain(&error));
+                self.faults.add(format!("blob {id}"), &crate::join_error_causes(&error));
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
         };
         self.session.progress.read_items.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let (content, found) = self.save_stream(content.into_reader(), id.length())?;
+        let (content, found) = self.save_content_stream(content.into_reader(), id.length())?;
         if found != *id {
             self.faults.add(format!("blob {id}"), &"its bytes have another hash");
             return Ok(None);
         }
-        self.session.progress.add(1, id.length());
-        if id.length() > MAX_PIECE as u64 {
-            self.cuts.lock().insert(*id, content.clone());
+        self.session.progress.add_done(1, id.length());
+        if id.length() > MAX_PIECE_BYTES as u64 {
+            self.blob_pieces.lock().insert(*id, content.clone());
         }
-        Ok(Some(self.node(&name, id.digest(), (content, id.length()))))
+        Ok(Some(self.hash_named_file_node(&name, id.digest(), (content, id.length()))))
     }
 
     /// Saves a stream in pieces: one up to the greatest length of a piece, else cut by content.
-    pub(super) fn save_stream(
+    pub(super) fn save_content_stream(
         &self,
         source: Box<dyn Read + Send>,
         length: u64,
-    ) -> Result<(Vec<Id>, BlobId)> {
+    ) -> Result<(Vec<VaultObjectId>, BlobId)> {
         use sha2::{Digest, Sha256};
         let failed = |source| Error::Source { path: "a blob of the repository".into(), source };
         let (mut hash, mut read, mut content) = (Sha256::new(), 0_u64, Vec::new());
-        let cutter = (length > MAX_PIECE as u64).then(|| self.session.vault.cutter());
+        let cutter = (length > MAX_PIECE_BYTES as u64).then(|| self.session.vault.splitter());
         let progress = self.session.progress;
         let mut pieces = PieceReader::new(source, cutter, length);
-        while let Some(piece) = pieces.next(|bytes| progress.has_read(bytes)).map_err(failed)? {
-            progress.go_on()?;
+        while let Some(piece) = pieces.next(|bytes| progress.record_read(bytes)).map_err(failed)? {
+            progress.check_running()?;
             hash.update(piece);
             read += piece.len() as u64;
-            content.push(self.writer.add(BlobKind::Data, piece)?.0);
+            content.push(self.writer.add_blob(PackBlobKind::Data, piece)?.0);
         }
         Ok((content, BlobId::new(hash.finalize().into(), read)))
     }
 
-    fn save_bytes(&self, name: &str, bytes: &[u8]) -> Result<Node> {
-        let (id, _) = self.writer.add(BlobKind::Data, bytes)?;
-        let mut node = self.node(name, &[0; 32], (vec![id], bytes.len() as u64));
+    fn save_file_bytes(&self, name: &str, bytes: &[u8]) -> Result<SnapshotNode> {
+        let (id, _) = self.writer.add_blob(PackBlobKind::Data, bytes)?;
+        let mut node = self.hash_named_file_node(name, &[0; 32], (vec![id], bytes.len() as u64));
         (node.links, node.inode, node.device_id) = (1, 0, 0);
         Ok(node)
     }
 
-    fn save_home_file(&self, HomeFile { name, bytes }: &HomeFile) -> Result<Node> {
-        if bytes.len() <= MAX_PIECE {
-            return self.save_bytes(name, bytes);
+    fn save_home_file(&self, HomeFile { name, bytes }: &HomeFile) -> Result<SnapshotNode> {
+        if bytes.len() <= MAX_PIECE_BYTES {
+            return self.save_file_bytes(name, bytes);
         }
         let (stream, length) = (Box::new(std::io::Cursor::new(bytes.clone())), bytes.len() as u64);
-        let mut node = self.node(name, &[0; 32], (self.save_stream(stream, length)?.0, length));
+        let mut node = self.hash_named_file_node(
+            name,
+            &[0; 32],
+            (self.save_content_stream(stream, length)?.0, length),
+        );
         (node.links, node.inode, node.device_id) = (1, 0, 0);
         Ok(node)
     }
 
     /// Returns the node of a file that is named by a hash. Where the same hash stands in several folders, a restore
     /// makes one file with several names of it.
-    fn node(&self, name: &str, hash: &[u8; 32], (content, size): (Vec<Id>, u64)) -> Node {
-        let mut node = Node::new(name, NodeKind::File, 0o600);
+    fn hash_named_file_node(
+        &self,
+        name: &str,
+        hash: &[u8; 32],
+        (content, size): (Vec<VaultObjectId>, u64),
+    ) -> SnapshotNode {
+        let mut node = SnapshotNode::new(name, SnapshotNodeKind::File, 0o600);
         // Both numbers, as anybody who uploads can make two blobs whose hashes begin with the same 8 bytes.
         let (head, rest) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
         let (second, _) = rest.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
         node.inode = u64::from_le_bytes(*head);
         (node.links, node.device_id) = (2, u64::from_le_bytes(*second));
-        (node.uid, node.gid) = (self.options.who.uid, self.options.who.gid);
+        (node.uid, node.gid) = (self.options.user.uid, self.options.user.gid);
         node.size = size;
         node.content = Some(content);
         node
     }
 
     /// Saves a folder of nodes.
-    fn folder_of(&self, name: &str, nodes: Vec<Node>) -> Result<Node> {
-        let mut folder = self.folder(name.into());
-        folder.subtree = Some(self.writer.add(BlobKind::Tree, &Tree::of(nodes).to_bytes())?.0);
+    fn save_node_folder(&self, name: &str, nodes: Vec<SnapshotNode>) -> Result<SnapshotNode> {
+        let mut folder = self.new_folder_node(name.into());
+        folder.subtree = Some(
+            self.writer
+                .add_blob(PackBlobKind::Tree, &SnapshotTree::from_nodes(nodes).to_bytes())?
+                .0,
+        );
         Ok(folder)
     }
 
-    pub(super) fn folder(&self, name: Vec<u8>) -> Node {
-        let mut node = Node::new(name, NodeKind::Dir, go_mode::DIR | 0o700);
-        (node.uid, node.gid) = (self.options.who.uid, self.options.who.gid);
+    pub(super) fn new_folder_node(&self, name: Vec<u8>) -> SnapshotNode {
+        let mut node = SnapshotNode::new(name, SnapshotNodeKind::Dir, go_mode::DIR | 0o700);
+        (node.uid, node.gid) = (self.options.user.uid, self.options.user.gid);
         node
     }
 }

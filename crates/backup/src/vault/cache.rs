@@ -19,61 +19,61 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use tracing::debug;
 
-use crate::backend::FileKind;
-use crate::id::Id;
+use crate::backend::VaultFileKind;
+use crate::object_id::VaultObjectId;
 
 /// A folder with what is kept of one vault.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct VaultCache {
     dir: PathBuf,
     max_bytes: u64,
     bytes: AtomicU64,
     /// Packs whose time was set in this run.
-    used: Mutex<HashSet<Id>>,
+    touched_packs: Mutex<HashSet<VaultObjectId>>,
     /// Taken while something goes.
-    evicting: Mutex<()>,
-    evicted: AtomicU64,
+    eviction_lock: Mutex<()>,
+    evicted_bytes: AtomicU64,
 }
 
-const fn folder(kind: FileKind) -> Option<&'static str> {
+const fn cache_folder(kind: VaultFileKind) -> Option<&'static str> {
     match kind {
-        FileKind::Index => Some("index"),
-        FileKind::Snapshot => Some("snapshots"),
-        FileKind::Pack => Some("folders"),
-        FileKind::Config | FileKind::Key | FileKind::Lock => None,
+        VaultFileKind::Index => Some("index"),
+        VaultFileKind::Snapshot => Some("snapshots"),
+        VaultFileKind::Pack => Some("folders"),
+        VaultFileKind::Config | VaultFileKind::Key | VaultFileKind::Lock => None,
     }
 }
 
-const FOLDERS: [&str; 3] = ["index", "snapshots", "folders"];
+const CACHE_FOLDERS: [&str; 3] = ["index", "snapshots", "folders"];
 
-impl Cache {
+impl VaultCache {
     pub(super) fn open(dir: &Path, max_bytes: u64) -> io::Result<Self> {
         let mut make = DirBuilder::new();
         make.recursive(true).mode(0o700);
-        for folder in FOLDERS {
+        for folder in CACHE_FOLDERS {
             make.create(dir.join(folder))?;
         }
         let cache = Self {
             dir: dir.to_owned(),
             max_bytes,
             bytes: AtomicU64::new(0),
-            used: Mutex::default(),
-            evicting: Mutex::new(()),
-            evicted: AtomicU64::new(0),
+            touched_packs: Mutex::default(),
+            eviction_lock: Mutex::new(()),
+            evicted_bytes: AtomicU64::new(0),
         };
-        let bytes = cache.files()?.iter().map(|(_, length, _)| length).sum();
+        let bytes = cache.list_files()?.iter().map(|(_, length, _)| length).sum();
         cache.bytes.store(bytes, Ordering::Relaxed);
         Ok(cache)
     }
 
-    fn file(&self, kind: FileKind, id: &Id) -> Option<PathBuf> {
-        Some(self.dir.join(folder(kind)?).join(id.to_string()))
+    fn file_path(&self, kind: VaultFileKind, id: &VaultObjectId) -> Option<PathBuf> {
+        Some(self.dir.join(cache_folder(kind)?).join(id.to_string()))
     }
 
     /// Lists all that is kept: when it was used, its length, and where it is.
-    fn files(&self) -> io::Result<Vec<(SystemTime, u64, PathBuf)>> {
+    fn list_files(&self) -> io::Result<Vec<(SystemTime, u64, PathBuf)>> {
         let mut files = Vec::new();
-        for folder in FOLDERS {
+        for folder in CACHE_FOLDERS {
             for entry in fs::read_dir(self.dir.join(folder))? {
                 let entry = entry?;
                 // Another process may have removed it.
@@ -85,17 +85,22 @@ impl Cache {
     }
 
     /// Reads a file; nothing if it is not kept.
-    pub(super) fn read(&self, kind: FileKind, id: &Id) -> Option<Vec<u8>> {
-        fs::read(self.file(kind, id)?).ok()
+    pub(super) fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> Option<Vec<u8>> {
+        fs::read(self.file_path(kind, id)?).ok()
     }
 
     /// Reads a part of a pack; nothing if it is not kept.
-    pub(super) fn read_range(&self, id: &Id, start: u64, length: usize) -> Option<Vec<u8>> {
-        let file = File::open(self.file(FileKind::Pack, id)?).ok()?;
+    pub(super) fn read_range(
+        &self,
+        id: &VaultObjectId,
+        start: u64,
+        length: usize,
+    ) -> Option<Vec<u8>> {
+        let file = File::open(self.file_path(VaultFileKind::Pack, id)?).ok()?;
         if file.metadata().ok()?.len() < start.checked_add(length as u64)? {
             return None;
         }
-        if self.used.lock().insert(*id) {
+        if self.touched_packs.lock().insert(*id) {
             // The order in which packs go is all that depends on it.
             file.set_modified(SystemTime::now()).ok();
         }
@@ -105,22 +110,22 @@ impl Cache {
     }
 
     /// Tells whether it pays to fetch a whole pack: where packs push each other out, it does not.
-    pub(super) fn has_room(&self) -> bool {
-        self.evicted.load(Ordering::Relaxed) == 0
+    pub(super) fn can_cache_pack(&self) -> bool {
+        self.evicted_bytes.load(Ordering::Relaxed) == 0
     }
 
     /// Keeps a file.
-    pub(super) fn keep(&self, kind: FileKind, id: &Id, bytes: &[u8]) {
+    pub(super) fn store(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) {
         if bytes.len() as u64 > self.max_bytes {
             return;
         }
-        if let Err(error) = self.try_keep(kind, id, bytes) {
+        if let Err(error) = self.try_store(kind, id, bytes) {
             debug!(%error, "a file of the vault is not kept here");
         }
     }
 
-    fn try_keep(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
-        let Some(path) = self.file(kind, id) else { return Ok(()) };
+    fn try_store(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
+        let Some(path) = self.file_path(kind, id) else { return Ok(()) };
         // Another process may keep the same.
         let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
         file.write_all(bytes)?;
@@ -131,13 +136,13 @@ impl Cache {
     }
 
     /// Forgets a file.
-    pub(super) fn forget(&self, kind: FileKind, id: &Id) {
-        if let Some(path) = self.file(kind, id) {
-            self.remove(&path);
+    pub(super) fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) {
+        if let Some(path) = self.file_path(kind, id) {
+            self.remove_path(&path);
         }
     }
 
-    fn remove(&self, path: &Path) {
+    fn remove_path(&self, path: &Path) {
         let length = fs::metadata(path).map_or(0, |facts| facts.len());
         if fs::remove_file(path).is_ok() {
             self.bytes.fetch_sub(length.min(self.bytes.load(Ordering::Relaxed)), Ordering::Relaxed);
@@ -145,13 +150,15 @@ impl Cache {
     }
 
     /// Forgets the files of a kind that the vault no longer holds.
-    pub(super) fn retain(&self, kind: FileKind, there: &[(Id, u64)]) {
-        let Some(folder) = folder(kind).filter(|_| kind != FileKind::Pack) else { return };
+    pub(super) fn retain_listed(&self, kind: VaultFileKind, there: &[(VaultObjectId, u64)]) {
+        let Some(folder) = cache_folder(kind).filter(|_| kind != VaultFileKind::Pack) else {
+            return;
+        };
         let there: HashSet<String> = there.iter().map(|(id, _)| id.to_string()).collect();
         let Ok(entries) = fs::read_dir(self.dir.join(folder)) else { return };
         for entry in entries.flatten() {
             if entry.file_name().to_str().is_none_or(|name| !there.contains(name)) {
-                self.remove(&entry.path());
+                self.remove_path(&entry.path());
             }
         }
     }
@@ -160,8 +167,8 @@ impl Cache {
         if self.bytes.load(Ordering::Relaxed) <= self.max_bytes {
             return Ok(());
         }
-        let _alone = self.evicting.lock();
-        let mut files = self.files()?;
+        let _alone = self.eviction_lock.lock();
+        let mut files = self.list_files()?;
         files.sort();
         let mut bytes: u64 = files.iter().map(|(_, length, _)| length).sum();
         // Some room more, so that the folder is not listed for each file.
@@ -172,7 +179,7 @@ impl Cache {
             }
             fs::remove_file(path).ok();
             bytes -= length;
-            self.evicted.fetch_add(1, Ordering::Relaxed);
+            self.evicted_bytes.fetch_add(1, Ordering::Relaxed);
         }
         self.bytes.store(bytes, Ordering::Relaxed);
         Ok(())
@@ -186,28 +193,28 @@ mod tests {
     #[test]
     fn what_was_not_used_lately_goes_and_the_bound_holds() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::open(dir.path(), 1000).unwrap();
-        let id = |number: u8| Id::of(&[number]);
-        cache.keep(FileKind::Pack, &id(1), &[1; 400]);
+        let cache = VaultCache::open(dir.path(), 1000).unwrap();
+        let id = |number: u8| VaultObjectId::of(&[number]);
+        cache.store(VaultFileKind::Pack, &id(1), &[1; 400]);
         let old = SystemTime::UNIX_EPOCH;
-        let path = cache.file(FileKind::Pack, &id(1)).unwrap();
+        let path = cache.file_path(VaultFileKind::Pack, &id(1)).unwrap();
         File::open(&path).unwrap().set_modified(old).unwrap();
-        cache.keep(FileKind::Index, &id(2), &[2; 400]);
-        let path = cache.file(FileKind::Index, &id(2)).unwrap();
+        cache.store(VaultFileKind::Index, &id(2), &[2; 400]);
+        let path = cache.file_path(VaultFileKind::Index, &id(2)).unwrap();
         File::open(&path).unwrap().set_modified(old + std::time::Duration::from_secs(1)).unwrap();
         assert_eq!(cache.read_range(&id(1), 10, 5).unwrap(), [1; 5]);
         assert!(cache.read_range(&id(1), 399, 2).is_none());
-        assert!(cache.has_room());
-        cache.keep(FileKind::Snapshot, &id(3), &[3; 400]);
-        assert!(cache.read(FileKind::Index, &id(2)).is_none(), "it was used least lately");
-        assert!(cache.read(FileKind::Snapshot, &id(3)).is_some());
+        assert!(cache.can_cache_pack());
+        cache.store(VaultFileKind::Snapshot, &id(3), &[3; 400]);
+        assert!(cache.read(VaultFileKind::Index, &id(2)).is_none(), "it was used least lately");
+        assert!(cache.read(VaultFileKind::Snapshot, &id(3)).is_some());
         assert!(cache.read_range(&id(1), 0, 400).is_some());
-        assert!(!cache.has_room());
-        cache.keep(FileKind::Pack, &id(4), &[4; 1001]);
-        assert!(cache.read(FileKind::Pack, &id(4)).is_none());
-        cache.retain(FileKind::Snapshot, &[]);
-        assert!(cache.read(FileKind::Snapshot, &id(3)).is_none());
-        cache.keep(FileKind::Lock, &id(5), &[5; 5]);
-        assert_eq!(cache.files().unwrap().len(), 1);
+        assert!(!cache.can_cache_pack());
+        cache.store(VaultFileKind::Pack, &id(4), &[4; 1001]);
+        assert!(cache.read(VaultFileKind::Pack, &id(4)).is_none());
+        cache.retain_listed(VaultFileKind::Snapshot, &[]);
+        assert!(cache.read(VaultFileKind::Snapshot, &id(3)).is_none());
+        cache.store(VaultFileKind::Lock, &id(5), &[5; 5]);
+        assert_eq!(cache.list_files().unwrap().len(), 1);
     }
 }

@@ -10,25 +10,25 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Vault;
-use super::index_table::{IndexTable, IndexTableFile};
-use super::lock::Lock;
-use crate::backend::{FileKind, Listing};
+use super::index_table::{IndexTableFile, VaultIndexTable};
+use super::lock::VaultLock;
+use crate::backend::{VaultFileKind, VaultFileListing};
 use crate::error::{Error, Result};
-use crate::id::Id;
 use crate::id_map::IdMap;
-use crate::save::Fault;
+use crate::object_id::VaultObjectId;
+use crate::save::BackupFault;
 
 /// What a blob of a pack is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum BlobKind {
+pub(crate) enum PackBlobKind {
     /// A piece of a file.
     Data,
     /// A folder.
     Tree,
 }
 
-impl BlobKind {
+impl PackBlobKind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Data => "piece",
@@ -39,7 +39,7 @@ impl BlobKind {
 
 /// Where a blob is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PackBlobLocation {
     /// The number of the pack.
     pub(super) pack: u32,
     /// Where it begins.
@@ -47,31 +47,33 @@ pub(crate) struct Place {
     /// Its sealed length.
     pub(crate) length: u32,
     /// Its plain length if it is compressed, or 0.
-    pub(crate) raw: u32,
+    pub(crate) uncompressed_length: u32,
 }
 
-impl Place {
+impl PackBlobLocation {
     /// Returns the plain length.
     fn plain_length(&self) -> u64 {
-        match self.raw {
-            0 => u64::from(self.length).saturating_sub(crate::seal::OVERHEAD as u64),
+        match self.uncompressed_length {
+            0 => {
+                u64::from(self.length).saturating_sub(crate::vault_key::SEAL_OVERHEAD_BYTES as u64)
+            }
             raw => raw.into(),
         }
     }
 
     /// Returns the place of a blob in a pack whose number does not matter.
-    pub(super) fn of(blob: &StoredBlob) -> Self {
+    pub(super) fn from_stored(blob: &StoredBlob) -> Self {
         let raw = blob.uncompressed_length.unwrap_or(0);
-        Self { pack: 0, offset: blob.offset, length: blob.length, raw }
+        Self { pack: 0, offset: blob.offset, length: blob.length, uncompressed_length: raw }
     }
 }
 
 /// The stored form of a blob in an index.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredBlob {
-    pub(crate) id: Id,
+    pub(crate) id: VaultObjectId,
     #[serde(rename = "type")]
-    pub(crate) kind: BlobKind,
+    pub(crate) kind: PackBlobKind,
     pub(crate) offset: u32,
     pub(crate) length: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,14 +83,14 @@ pub(crate) struct StoredBlob {
 /// The stored form of a pack in an index.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredPack {
-    pub(crate) id: Id,
+    pub(crate) id: VaultObjectId,
     pub(crate) blobs: Vec<StoredBlob>,
 }
 
 /// The stored form of a pack that a prune marked: nobody reads from it any more, and it goes when its grace is over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MarkedPack {
-    pub(crate) id: Id,
+    pub(crate) id: VaultObjectId,
     /// What it holds; nothing where no index ever listed it.
     #[serde(default)]
     pub(crate) blobs: Vec<StoredBlob>,
@@ -112,66 +114,71 @@ pub(crate) struct StoredIndex {
 
 /// All index files, loaded.
 #[derive(Debug, Default)]
-pub struct Index {
+pub struct VaultIndex {
     /// What was not read from index files in this run; its packs are the first ones.
-    table: Option<IndexTable>,
-    packs: Vec<Id>,
-    known_packs: HashSet<Id>,
-    data: IdMap<Id, Place>,
-    trees: IdMap<Id, Place>,
+    table: Option<VaultIndexTable>,
+    packs: Vec<VaultObjectId>,
+    known_packs: HashSet<VaultObjectId>,
+    data_blobs: IdMap<VaultObjectId, PackBlobLocation>,
+    tree_blobs: IdMap<VaultObjectId, PackBlobLocation>,
     /// The index files that this was loaded from.
-    files: Vec<Id>,
+    files: Vec<VaultObjectId>,
     /// Those among them that are damaged.
-    damage: Vec<Fault>,
+    damaged_files: Vec<BackupFault>,
 }
 
 /// What happens where an index file is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DamagedFiles {
-    /// What it lists is not known, and told in [`Index::damage`].
-    PassedOver,
+enum DamagedIndexPolicy {
+    /// What it lists is not known, and told in [`VaultIndex::damaged_files`].
+    Skip,
     /// Nothing is loaded.
-    Refused,
+    Refuse,
 }
 
-impl Index {
+impl VaultIndex {
     /// Loads all index files of a vault, without what is marked for removal. Of what a damaged one lists, nothing is known:
-    /// [`Index::damage`] names it.
+    /// [`VaultIndex::damaged_files`] names it.
     ///
     /// # Errors
     /// A failed read.
     pub fn load(vault: &Vault) -> Result<Self> {
-        Self::load_by_table(vault, vault.list(FileKind::Index)?)
+        Self::load_with_table(vault, vault.list_files(VaultFileKind::Index)?)
     }
 
-    /// As [`Index::load`], for whoever has just taken a lock: what was listed with the locks is not listed again, and new
+    /// As [`VaultIndex::load`], for whoever has just taken a lock: what was listed with the locks is not listed again, and new
     /// snapshots are read meanwhile.
     ///
     /// # Errors
-    /// As [`Index::load`].
-    pub fn load_locked(vault: &Vault, lock: &Lock) -> Result<Self> {
+    /// As [`VaultIndex::load`].
+    pub fn load_locked(vault: &Vault, lock: &VaultLock) -> Result<Self> {
         let files = lock.list_index()?;
-        let ahead = || vault.read_snapshots_ahead(&lock.early_snapshots());
-        vault.both(|| Self::load_by_table(vault, files), ahead).0
+        let ahead = || vault.prefetch_snapshots(&lock.initial_snapshots());
+        vault.run_both(|| Self::load_with_table(vault, files), ahead).0
     }
 
     /// Loads what the table here does not tell, and writes a new table where that was much.
-    fn load_by_table(vault: &Vault, files: Listing) -> Result<Self> {
+    fn load_with_table(vault: &Vault, files: VaultFileListing) -> Result<Self> {
         let Some(kept) = &vault.index_table else {
-            return Ok(Self::load_files(vault, &sorted(files), DamagedFiles::PassedOver)?.0);
+            return Ok(
+                Self::load_files(vault, &sorted_file_ids(files), DamagedIndexPolicy::Skip)?.0
+            );
         };
-        let files = sorted(files);
+        let files = sorted_file_ids(files);
         let table = kept.read(vault, &files);
         let known = table.as_ref().map_or(&[][..], |table| table.files.as_slice());
-        let is_new = |file: &&Id| known.binary_search(file).is_err();
-        let new: Vec<Id> = files.iter().filter(is_new).copied().collect();
-        let mut index = table.map_or_else(Self::default, Self::over);
-        index.add_files(vault, &new, DamagedFiles::PassedOver)?;
+        let is_new = |file: &&VaultObjectId| known.binary_search(file).is_err();
+        let new: Vec<VaultObjectId> = files.iter().filter(is_new).copied().collect();
+        let mut index = table.map_or_else(Self::default, Self::from_table);
+        index.add_files(vault, &new, DamagedIndexPolicy::Skip)?;
         index.files = files;
-        let tabled = index.table.as_ref().map_or(0, IndexTable::len);
+        let tabled = index.table.as_ref().map_or(0, VaultIndexTable::len);
         // A table speaks for whole files.
-        if index.damage.is_empty()
-            && IndexTableFile::is_due(tabled, index.data.len() + index.trees.len())
+        if index.damaged_files.is_empty()
+            && IndexTableFile::is_rewrite_due(
+                tabled,
+                index.data_blobs.len() + index.tree_blobs.len(),
+            )
         {
             kept.write(vault, index.to_table());
         }
@@ -179,7 +186,7 @@ impl Index {
     }
 
     /// Begins with what a table tells.
-    fn over(table: IndexTable) -> Self {
+    fn from_table(table: VaultIndexTable) -> Self {
         let packs = table.packs.clone();
         let known_packs = packs.iter().copied().collect();
         Self { table: Some(table), packs, known_packs, ..Self::default() }
@@ -187,34 +194,38 @@ impl Index {
 
     /// Encodes all that is known as a table.
     fn to_table(&self) -> Vec<u8> {
-        let tabled = self.table.as_ref().map_or(0, IndexTable::len);
-        let most = self.data.len() + self.trees.len() + tabled;
-        let entries = [BlobKind::Data, BlobKind::Tree].map(|kind| self.places(kind));
-        IndexTable::encode((&self.files, &self.packs), most, entries)
+        let tabled = self.table.as_ref().map_or(0, VaultIndexTable::len);
+        let most = self.data_blobs.len() + self.tree_blobs.len() + tabled;
+        let entries =
+            [PackBlobKind::Data, PackBlobKind::Tree].map(|kind| self.blob_locations(kind));
+        VaultIndexTable::encode((&self.files, &self.packs), most, entries)
     }
 
     /// Lists all blobs of a kind, each once.
-    fn places(&self, kind: BlobKind) -> impl Iterator<Item = (Id, Place)> + '_ {
+    fn blob_locations(
+        &self,
+        kind: PackBlobKind,
+    ) -> impl Iterator<Item = (VaultObjectId, PackBlobLocation)> + '_ {
         let read = match kind {
-            BlobKind::Data => &self.data,
-            BlobKind::Tree => &self.trees,
+            PackBlobKind::Data => &self.data_blobs,
+            PackBlobKind::Tree => &self.tree_blobs,
         };
-        let tabled = self.table.iter().flat_map(move |table| table.all(kind));
+        let tabled = self.table.iter().flat_map(move |table| table.blob_locations(kind));
         let tabled = tabled.filter(move |(id, _)| !read.contains_key(id));
         read.iter().map(|(id, place)| (*id, *place)).chain(tabled)
     }
 
-    /// As [`Index::load`], with the packs that are marked for removal and listed nowhere else; for somebody who removes what
+    /// As [`VaultIndex::load`], with the packs that are marked for removal and listed nowhere else; for somebody who removes what
     /// no index lists, and to whom a damaged file is an error.
     pub(crate) fn load_with_marks(vault: &Vault) -> Result<(Self, Vec<MarkedPack>)> {
-        let files = sorted(vault.list(FileKind::Index)?);
-        Self::load_files(vault, &files, DamagedFiles::Refused)
+        let files = sorted_file_ids(vault.list_files(VaultFileKind::Index)?);
+        Self::load_files(vault, &files, DamagedIndexPolicy::Refuse)
     }
 
     fn load_files(
         vault: &Vault,
-        files: &[Id],
-        damaged: DamagedFiles,
+        files: &[VaultObjectId],
+        damaged: DamagedIndexPolicy,
     ) -> Result<(Self, Vec<MarkedPack>)> {
         let mut index = Self { files: files.to_vec(), ..Self::default() };
         let mut marked = index.add_files(vault, files, damaged)?;
@@ -226,17 +237,18 @@ impl Index {
     fn add_files(
         &mut self,
         vault: &Vault,
-        files: &[Id],
-        damaged: DamagedFiles,
-    ) -> Result<HashMap<Id, MarkedPack>> {
+        files: &[VaultObjectId],
+        damaged: DamagedIndexPolicy,
+    ) -> Result<HashMap<VaultObjectId, MarkedPack>> {
         let mut marked = HashMap::new();
         // Some files at a time, so that their JSON is not in memory all at once.
         for some in files.chunks(16) {
-            let read = |id: &Id| vault.read_json::<StoredIndex>(FileKind::Index, id);
+            let read =
+                |id: &VaultObjectId| vault.read_json::<StoredIndex>(VaultFileKind::Index, id);
             for (file, stored) in some.iter().zip(vault.read_many(some, read)) {
                 let stored = match stored {
-                    Err(error) if damaged == DamagedFiles::PassedOver && error.is_damage() => {
-                        self.note_damage(file, &error);
+                    Err(error) if damaged == DamagedIndexPolicy::Skip && error.is_damage() => {
+                        self.record_damage(file, &error);
                         continue;
                     }
                     stored => stored?,
@@ -250,39 +262,40 @@ impl Index {
         Ok(marked)
     }
 
-    fn note_damage(&mut self, file: &Id, error: &Error) {
+    fn record_damage(&mut self, file: &VaultObjectId, error: &Error) {
         let path = format!("index/{file}").into();
-        let message = format!("{}; `tympan backup repair` makes it anew", crate::chain(error));
+        let message =
+            format!("{}; `tympan backup repair` makes it anew", crate::join_error_causes(error));
         tracing::warn!(reason = message, "what an index file lists is not known");
-        self.damage.push(Fault { path, message });
+        self.damaged_files.push(BackupFault { path, message });
     }
 
     /// Returns the index files that are damaged: what only they list cannot be found.
     #[must_use]
-    pub fn damage(&self) -> &[Fault] {
-        &self.damage
+    pub fn damaged_files(&self) -> &[BackupFault] {
+        &self.damaged_files
     }
 
     /// Brings an index that was kept to what the vault has now: new files are read, and all anew if one is gone.
     ///
     /// # Errors
-    /// As [`Index::load`].
+    /// As [`VaultIndex::load`].
     pub fn catch_up(kept: &mut Arc<Self>, vault: &Vault) -> Result<()> {
-        Self::catch_up_to(kept, vault, vault.list(FileKind::Index)?)
+        Self::catch_up_to(kept, vault, vault.list_files(VaultFileKind::Index)?)
     }
 
-    /// As [`Index::catch_up`], for whoever has just taken a lock, as [`Index::load_locked`].
+    /// As [`VaultIndex::catch_up`], for whoever has just taken a lock, as [`VaultIndex::load_locked`].
     ///
     /// # Errors
-    /// As [`Index::load`].
-    pub fn catch_up_locked(kept: &mut Arc<Self>, vault: &Vault, lock: &Lock) -> Result<()> {
+    /// As [`VaultIndex::load`].
+    pub fn catch_up_locked(kept: &mut Arc<Self>, vault: &Vault, lock: &VaultLock) -> Result<()> {
         let files = lock.list_index()?;
-        let ahead = || vault.read_snapshots_ahead(&lock.early_snapshots());
-        vault.both(ahead, || Self::catch_up_to(kept, vault, files)).1
+        let ahead = || vault.prefetch_snapshots(&lock.initial_snapshots());
+        vault.run_both(ahead, || Self::catch_up_to(kept, vault, files)).1
     }
 
-    fn catch_up_to(kept: &mut Arc<Self>, vault: &Vault, files: Listing) -> Result<()> {
-        let files = sorted(files);
+    fn catch_up_to(kept: &mut Arc<Self>, vault: &Vault, files: VaultFileListing) -> Result<()> {
+        let files = sorted_file_ids(files);
         if kept.files == files {
             return Ok(());
         }
@@ -291,13 +304,13 @@ impl Index {
             return Ok(());
         }
         let added = files.iter().filter(|file| kept.files.binary_search(file).is_err());
-        let added: Vec<Id> = added.copied().collect();
+        let added: Vec<VaultObjectId> = added.copied().collect();
         let Some(index) = Arc::get_mut(kept) else {
             *kept = Arc::new(Self::load(vault)?);
             return Ok(());
         };
         // What is not read now is read next time.
-        index.add_files(vault, &added, DamagedFiles::PassedOver)?;
+        index.add_files(vault, &added, DamagedIndexPolicy::Skip)?;
         index.files = files;
         Ok(())
     }
@@ -312,54 +325,54 @@ impl Index {
         for blob in &pack.blobs {
             let StoredBlob { offset, length, .. } = *blob;
             let raw = blob.uncompressed_length.unwrap_or(0);
-            let place = Place { pack: number, offset, length, raw };
-            self.table(blob.kind).entry(blob.id).or_insert(place);
+            let place = PackBlobLocation { pack: number, offset, length, uncompressed_length: raw };
+            self.blob_map(blob.kind).entry(blob.id).or_insert(place);
         }
     }
 
-    fn table(&mut self, kind: BlobKind) -> &mut IdMap<Id, Place> {
+    fn blob_map(&mut self, kind: PackBlobKind) -> &mut IdMap<VaultObjectId, PackBlobLocation> {
         match kind {
-            BlobKind::Data => &mut self.data,
-            BlobKind::Tree => &mut self.trees,
+            PackBlobKind::Data => &mut self.data_blobs,
+            PackBlobKind::Tree => &mut self.tree_blobs,
         }
     }
 
-    pub(crate) fn find(&self, kind: BlobKind, id: &Id) -> Option<Place> {
+    pub(crate) fn find(&self, kind: PackBlobKind, id: &VaultObjectId) -> Option<PackBlobLocation> {
         let read = match kind {
-            BlobKind::Data => self.data.get(id).copied(),
-            BlobKind::Tree => self.trees.get(id).copied(),
+            PackBlobKind::Data => self.data_blobs.get(id).copied(),
+            PackBlobKind::Tree => self.tree_blobs.get(id).copied(),
         };
         read.or_else(|| self.table.as_ref()?.find(kind, id))
     }
 
-    pub(crate) fn contains(&self, kind: BlobKind, id: &Id) -> bool {
+    pub(crate) fn contains(&self, kind: PackBlobKind, id: &VaultObjectId) -> bool {
         self.find(kind, id).is_some()
     }
 
     /// Returns the plain length of a blob.
-    pub(crate) fn plain_length(&self, kind: BlobKind, id: &Id) -> Option<u64> {
-        self.find(kind, id).as_ref().map(Place::plain_length)
+    pub(crate) fn plain_length(&self, kind: PackBlobKind, id: &VaultObjectId) -> Option<u64> {
+        self.find(kind, id).as_ref().map(PackBlobLocation::plain_length)
     }
 
     /// Returns how many blobs of a kind there are, with their plain and their stored bytes.
-    pub(crate) fn totals(&self, kind: BlobKind) -> (u64, u64, u64) {
-        self.places(kind).fold((0, 0, 0), |(count, plain, stored), (_, place)| {
+    pub(crate) fn totals(&self, kind: PackBlobKind) -> (u64, u64, u64) {
+        self.blob_locations(kind).fold((0, 0, 0), |(count, plain, stored), (_, place)| {
             (count + 1, plain + place.plain_length(), stored + u64::from(place.length))
         })
     }
 
-    pub(crate) fn pack(&self, place: Place) -> Id {
+    pub(crate) fn pack_id(&self, place: PackBlobLocation) -> VaultObjectId {
         self.packs.get(place.pack as usize).copied().unwrap_or_default()
     }
 
     /// Returns the files that the index was loaded from, ascending.
-    pub(crate) fn files(&self) -> &[Id] {
+    pub(crate) fn files(&self) -> &[VaultObjectId] {
         &self.files
     }
 }
 
-fn sorted(files: Listing) -> Vec<Id> {
-    let mut files: Vec<Id> = files.into_iter().map(|(id, _)| id).collect();
+fn sorted_file_ids(files: VaultFileListing) -> Vec<VaultObjectId> {
+    let mut files: Vec<VaultObjectId> = files.into_iter().map(|(id, _)| id).collect();
     files.sort_unstable();
     files
 }

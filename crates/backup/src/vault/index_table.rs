@@ -20,64 +20,65 @@ use std::time::{Duration, SystemTime};
 use tracing::debug;
 
 use super::Vault;
-use super::index::{BlobKind, Place};
-use crate::id::Id;
+use super::index::{PackBlobKind, PackBlobLocation};
+use crate::object_id::VaultObjectId;
 
-const MAGIC: &[u8; 8] = b"tympidx1";
-const ID_BYTES: usize = 32;
-const ENTRY_BYTES: usize = ID_BYTES + 16;
+const INDEX_TABLE_MAGIC: &[u8; 8] = b"tympidx1";
+const TABLE_ID_BYTES: usize = 32;
+const TABLE_ENTRY_BYTES: usize = TABLE_ID_BYTES + 16;
 /// The table's file.
-const TABLE: &str = "index.table";
+const TABLE_FILE_NAME: &str = "index.table";
 /// What the name of one begins with that is being written.
-const UNFINISHED: &str = ".index.table-";
+const UNFINISHED_PREFIX: &str = ".index.table-";
 /// Nobody writes a table for so long: whoever began it was killed.
-const ABANDONED: Duration = Duration::from_hours(24);
+const ABANDONED_AGE: Duration = Duration::from_hours(24);
 /// How often a guess where an entry stands is made better by what stands there.
-const BETTER_GUESSES: usize = 2;
+const INTERPOLATION_STEPS: usize = 2;
 /// An entry is looked for in so many before and after the last guess first.
-const NEAR: usize = 8;
+const PROBE_RADIUS: usize = 8;
 /// So many blobs are read from JSON in about the time that a table takes to be opened.
-const WORTH_IT: usize = 1_000;
+const MIN_TABLE_BLOBS: usize = 1_000;
 
 /// A blob, and where it is.
-pub(super) type Entry = (Id, Place);
+pub(super) type IndexTableEntry = (VaultObjectId, PackBlobLocation);
 
 /// A table in memory.
 #[derive(Debug)]
-pub(super) struct IndexTable {
+pub(super) struct VaultIndexTable {
     plain: Vec<u8>,
     /// The index files it was made of, ascending.
-    pub(super) files: Vec<Id>,
+    pub(super) files: Vec<VaultObjectId>,
     /// The packs that its entries number.
-    pub(super) packs: Vec<Id>,
+    pub(super) packs: Vec<VaultObjectId>,
     /// Where the entries of pieces begin, those of folders, and where they end.
-    starts: [usize; 3],
+    section_offsets: [usize; 3],
 }
 
-impl IndexTable {
+impl VaultIndexTable {
     /// Decodes a table; nothing if it is none.
     pub(super) fn parse(plain: Vec<u8>) -> Option<Self> {
-        let mut rest = plain.strip_prefix(MAGIC)?;
-        let files = take_ids(&mut rest)?;
-        let packs = take_ids(&mut rest)?;
-        let (data, trees) = (take_count(&mut rest)?, take_count(&mut rest)?);
+        let mut rest = plain.strip_prefix(INDEX_TABLE_MAGIC)?;
+        let files = read_ids(&mut rest)?;
+        let packs = read_ids(&mut rest)?;
+        let (data, trees) = (read_count(&mut rest)?, read_count(&mut rest)?);
         let first = plain.len() - rest.len();
-        let second = first.checked_add(data.checked_mul(ENTRY_BYTES)?)?;
-        let end = second.checked_add(trees.checked_mul(ENTRY_BYTES)?)?;
+        let second = first.checked_add(data.checked_mul(TABLE_ENTRY_BYTES)?)?;
+        let end = second.checked_add(trees.checked_mul(TABLE_ENTRY_BYTES)?)?;
         let is_whole = end == plain.len() && files.is_sorted();
-        is_whole.then_some(Self { files, packs, starts: [first, second, end], plain })
+        is_whole.then_some(Self { files, packs, section_offsets: [first, second, end], plain })
     }
 
     /// Encodes a table of these files, packs and entries: those of pieces and those of folders, `most` at most. They are
     /// sorted where they will be stored, as a large vault has many.
     pub(super) fn encode(
-        (files, packs): (&[Id], &[Id]),
+        (files, packs): (&[VaultObjectId], &[VaultObjectId]),
         most: usize,
-        entries: [impl Iterator<Item = Entry>; 2],
+        entries: [impl Iterator<Item = IndexTableEntry>; 2],
     ) -> Vec<u8> {
-        let ids = ID_BYTES * (files.len() + packs.len());
-        let mut out = Vec::with_capacity(MAGIC.len() + 16 + ids + ENTRY_BYTES * most);
-        out.extend_from_slice(MAGIC);
+        let ids = TABLE_ID_BYTES * (files.len() + packs.len());
+        let mut out =
+            Vec::with_capacity(INDEX_TABLE_MAGIC.len() + 16 + ids + TABLE_ENTRY_BYTES * most);
+        out.extend_from_slice(INDEX_TABLE_MAGIC);
         for ids in [files, packs] {
             push_count(&mut out, ids.len());
             ids.iter().for_each(|id| out.extend_from_slice(id.as_bytes()));
@@ -90,12 +91,12 @@ impl IndexTable {
             let begin = out.len();
             for (id, place) in entries {
                 out.extend_from_slice(id.as_bytes());
-                for number in [place.pack, place.offset, place.length, place.raw] {
+                for number in [place.pack, place.offset, place.length, place.uncompressed_length] {
                     out.extend_from_slice(&number.to_le_bytes());
                 }
             }
             let written = out.get_mut(begin..).unwrap_or_default();
-            let (written, _) = written.as_chunks_mut::<ENTRY_BYTES>();
+            let (written, _) = written.as_chunks_mut::<TABLE_ENTRY_BYTES>();
             // By id, which stands first in each.
             written.sort_unstable();
             push_count(&mut counts, written.len());
@@ -106,48 +107,58 @@ impl IndexTable {
         out
     }
 
-    fn entries(&self, kind: BlobKind) -> &[[u8; ENTRY_BYTES]] {
-        let [first, second, end] = self.starts;
+    fn entries(&self, kind: PackBlobKind) -> &[[u8; TABLE_ENTRY_BYTES]] {
+        let [first, second, end] = self.section_offsets;
         let range = match kind {
-            BlobKind::Data => first..second,
-            BlobKind::Tree => second..end,
+            PackBlobKind::Data => first..second,
+            PackBlobKind::Tree => second..end,
         };
         self.plain.get(range).unwrap_or_default().as_chunks().0
     }
 
     /// Returns how many entries there are.
     pub(super) fn len(&self) -> usize {
-        self.entries(BlobKind::Data).len() + self.entries(BlobKind::Tree).len()
+        self.entries(PackBlobKind::Data).len() + self.entries(PackBlobKind::Tree).len()
     }
 
     /// Finds a blob.
-    pub(super) fn find(&self, kind: BlobKind, id: &Id) -> Option<Place> {
-        let entries = around(self.entries(kind), id);
-        let found = entries.binary_search_by(|entry| id_in(entry).cmp(id.as_bytes())).ok()?;
-        entries.get(found).map(place_in)
+    pub(super) fn find(&self, kind: PackBlobKind, id: &VaultObjectId) -> Option<PackBlobLocation> {
+        let entries = narrow_to_neighborhood(self.entries(kind), id);
+        let found =
+            entries.binary_search_by(|entry| decode_entry_id(entry).cmp(id.as_bytes())).ok()?;
+        entries.get(found).map(decode_entry_location)
     }
 
     /// Lists all blobs of a kind, by ascending id.
-    pub(super) fn all(&self, kind: BlobKind) -> impl Iterator<Item = (Id, Place)> + '_ {
-        self.entries(kind).iter().map(|entry| (Id::from_bytes(*id_in(entry)), place_in(entry)))
+    pub(super) fn blob_locations(
+        &self,
+        kind: PackBlobKind,
+    ) -> impl Iterator<Item = (VaultObjectId, PackBlobLocation)> + '_ {
+        self.entries(kind).iter().map(|entry| {
+            (VaultObjectId::from_bytes(*decode_entry_id(entry)), decode_entry_location(entry))
+        })
     }
 }
 
 /// Returns the few entries among which one is, if it is there at all. Ids are hashes, which spread evenly: so where one stands
 /// follows from its first bytes, about, and from those of what stands there, more closely.
-fn around<'a>(entries: &'a [[u8; ENTRY_BYTES]], id: &Id) -> &'a [[u8; ENTRY_BYTES]] {
-    let wanted = head(id.as_bytes());
+fn narrow_to_neighborhood<'a>(
+    entries: &'a [[u8; TABLE_ENTRY_BYTES]],
+    id: &VaultObjectId,
+) -> &'a [[u8; TABLE_ENTRY_BYTES]] {
+    let wanted = id_prefix(id.as_bytes());
     let last = entries.len().saturating_sub(1);
-    let mut guess = scaled(wanted, entries.len()).min(last);
-    for _ in 0..BETTER_GUESSES {
-        let there = entries.get(guess).map_or(wanted, |entry| head(id_in(entry)));
-        let away = scaled(wanted.abs_diff(there), entries.len());
+    let mut guess = interpolate_position(wanted, entries.len()).min(last);
+    for _ in 0..INTERPOLATION_STEPS {
+        let there = entries.get(guess).map_or(wanted, |entry| id_prefix(decode_entry_id(entry)));
+        let away = interpolate_position(wanted.abs_diff(there), entries.len());
         guess = if there > wanted { guess.saturating_sub(away) } else { guess + away };
         guess = guess.min(last);
     }
     // Wherever the guess is, the id is between two entries, one not above it and one not below it.
-    let order = |place: usize| entries.get(place).map(|entry| id_in(entry).cmp(id.as_bytes()));
-    let mut width = NEAR;
+    let order =
+        |place: usize| entries.get(place).map(|entry| decode_entry_id(entry).cmp(id.as_bytes()));
+    let mut width = PROBE_RADIUS;
     loop {
         let (start, end) = (guess.saturating_sub(width), (guess + width).min(last));
         let is_below = start == 0 || order(start).is_none_or(Ordering::is_le);
@@ -160,39 +171,39 @@ fn around<'a>(entries: &'a [[u8; ENTRY_BYTES]], id: &Id) -> &'a [[u8; ENTRY_BYTE
 }
 
 /// Returns the first bytes of an id as a number.
-fn head(id: &[u8; ID_BYTES]) -> u64 {
+fn id_prefix(id: &[u8; TABLE_ID_BYTES]) -> u64 {
     id.first_chunk().map_or(0, |head| u64::from_be_bytes(*head))
 }
 
 /// Returns how many of so many entries stand below a number, where all numbers are alike.
-fn scaled(number: u64, entries: usize) -> usize {
+fn interpolate_position(number: u64, entries: usize) -> usize {
     let below = (u128::from(number) * entries as u128) >> 64;
     usize::try_from(below).unwrap_or(usize::MAX)
 }
 
-fn id_in(entry: &[u8; ENTRY_BYTES]) -> &[u8; ID_BYTES] {
-    entry.first_chunk().unwrap_or(&[0; ID_BYTES])
+fn decode_entry_id(entry: &[u8; TABLE_ENTRY_BYTES]) -> &[u8; TABLE_ID_BYTES] {
+    entry.first_chunk().unwrap_or(&[0; TABLE_ID_BYTES])
 }
 
-fn place_in(entry: &[u8; ENTRY_BYTES]) -> Place {
+fn decode_entry_location(entry: &[u8; TABLE_ENTRY_BYTES]) -> PackBlobLocation {
     let (numbers, _) = entry.last_chunk::<16>().unwrap_or(&[0; 16]).as_chunks::<4>();
     let mut numbers = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes));
     let mut next = || numbers.next().unwrap_or(0);
-    Place { pack: next(), offset: next(), length: next(), raw: next() }
+    PackBlobLocation { pack: next(), offset: next(), length: next(), uncompressed_length: next() }
 }
 
-fn take_count(rest: &mut &[u8]) -> Option<usize> {
+fn read_count(rest: &mut &[u8]) -> Option<usize> {
     let (count, after) = rest.split_first_chunk::<4>()?;
     *rest = after;
     usize::try_from(u32::from_le_bytes(*count)).ok()
 }
 
-fn take_ids(rest: &mut &[u8]) -> Option<Vec<Id>> {
-    let count = take_count(rest)?;
-    let (ids, after) = rest.split_at_checked(count.checked_mul(ID_BYTES)?)?;
+fn read_ids(rest: &mut &[u8]) -> Option<Vec<VaultObjectId>> {
+    let count = read_count(rest)?;
+    let (ids, after) = rest.split_at_checked(count.checked_mul(TABLE_ID_BYTES)?)?;
     *rest = after;
-    let (ids, _) = ids.as_chunks::<ID_BYTES>();
-    Some(ids.iter().map(|id| Id::from_bytes(*id)).collect())
+    let (ids, _) = ids.as_chunks::<TABLE_ID_BYTES>();
+    Some(ids.iter().map(|id| VaultObjectId::from_bytes(*id)).collect())
 }
 
 fn push_count(out: &mut Vec<u8>, count: usize) {
@@ -206,11 +217,11 @@ pub(super) struct IndexTableFile(pub(super) PathBuf);
 impl IndexTableFile {
     /// Reads the table; nothing unless all index files it was made of are among `files`, which ascend. What killed runs left
     /// beside it goes.
-    pub(super) fn read(&self, vault: &Vault, files: &[Id]) -> Option<IndexTable> {
-        sweep(&self.0, SystemTime::now());
-        let sealed = fs::read(self.0.join(TABLE)).ok()?;
-        let table = vault.open_sealed(sealed).and_then(IndexTable::parse);
-        let is_there = |file: &Id| files.binary_search(file).is_ok();
+    pub(super) fn read(&self, vault: &Vault, files: &[VaultObjectId]) -> Option<VaultIndexTable> {
+        remove_abandoned_tables(&self.0, SystemTime::now());
+        let sealed = fs::read(self.0.join(TABLE_FILE_NAME)).ok()?;
+        let table = vault.open_sealed_bytes(sealed).and_then(VaultIndexTable::parse);
+        let is_there = |file: &VaultObjectId| files.binary_search(file).is_ok();
         let table = table.filter(|table| table.files.iter().all(is_there));
         if table.is_none() {
             debug!(file = %self.0.display(), "the table of the index is out of date");
@@ -219,40 +230,40 @@ impl IndexTableFile {
     }
 
     /// Tells whether it pays to write a table anew, of which `known` blobs are in the present one and `read` are not.
-    pub(super) const fn is_due(known: usize, read: usize) -> bool {
-        read > WORTH_IT && read > known / 8
+    pub(super) const fn is_rewrite_due(known: usize, read: usize) -> bool {
+        read > MIN_TABLE_BLOBS && read > known / 8
     }
 
     /// Keeps a table for later runs.
     pub(super) fn write(&self, vault: &Vault, plain: Vec<u8>) {
-        if let Err(error) = self.store(vault, plain) {
+        if let Err(error) = self.store_table(vault, plain) {
             debug!(file = %self.0.display(), %error, "the table of the index is not kept");
         }
     }
 
-    fn store(&self, vault: &Vault, mut body: Vec<u8>) -> io::Result<()> {
+    fn store_table(&self, vault: &Vault, mut body: Vec<u8>) -> io::Result<()> {
         // Where they are, as a large vault's table is large.
         let (before, after) = vault.key.seal_in_place(&mut body).map_err(io::Error::other)?;
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         // It is worth nothing after a crash that damages it, so it is not synced.
-        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.0)?;
+        let mut file = tempfile::Builder::new().prefix(UNFINISHED_PREFIX).tempfile_in(&self.0)?;
         for part in [before.as_slice(), &body, &after] {
             file.write_all(part)?;
         }
-        file.persist(self.0.join(TABLE))?;
+        file.persist(self.0.join(TABLE_FILE_NAME))?;
         Ok(())
     }
 }
 
 /// Removes what runs left in a folder that were killed while they wrote a table, as far as that can be done now.
-fn sweep(folder: &Path, now: SystemTime) {
+fn remove_abandoned_tables(folder: &Path, now: SystemTime) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if !entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+        if !entry.file_name().as_encoded_bytes().starts_with(UNFINISHED_PREFIX.as_bytes()) {
             continue;
         }
         // Another run may have removed it, or finished.
         let Ok(written) = entry.metadata().and_then(|facts| facts.modified()) else { continue };
-        if now.duration_since(written).unwrap_or_default() > ABANDONED {
+        if now.duration_since(written).unwrap_or_default() > ABANDONED_AGE {
             fs::remove_file(entry.path()).ok();
         }
     }
@@ -262,13 +273,18 @@ fn sweep(folder: &Path, now: SystemTime) {
 mod tests {
     use super::*;
 
-    fn place(number: u32) -> Place {
-        Place { pack: number % 3, offset: number, length: number + 40, raw: number * 2 }
+    fn place(number: u32) -> PackBlobLocation {
+        PackBlobLocation {
+            pack: number % 3,
+            offset: number,
+            length: number + 40,
+            uncompressed_length: number * 2,
+        }
     }
 
     #[test]
     fn all_that_is_in_a_table_is_found_and_nothing_else() {
-        let id = |number: u32| Id::of(&number.to_le_bytes());
+        let id = |number: u32| VaultObjectId::of(&number.to_le_bytes());
         for (data, trees) in [(0, 0), (1, 0), (0, 1), (500, 70)] {
             let unsorted = |from: u32, count: u32| {
                 (from..from + count).map(|one| (id(one), place(one))).collect::<Vec<_>>()
@@ -279,26 +295,31 @@ mod tests {
             let (mut some, mut others) = (unsorted(0, data), unsorted(1_000, trees));
             let most = (data + trees) as usize;
             let entries = [&some, &others].map(|entries| entries.iter().copied());
-            let plain = IndexTable::encode((&files, &packs), most, entries);
+            let plain = VaultIndexTable::encode((&files, &packs), most, entries);
             // There was room for all from the begin: what grows is there twice for a moment.
             assert_eq!(plain.capacity(), plain.len());
-            let table = IndexTable::parse(plain.clone()).unwrap();
+            let table = VaultIndexTable::parse(plain.clone()).unwrap();
             some.sort_unstable_by_key(|(id, _)| *id);
             others.sort_unstable_by_key(|(id, _)| *id);
             assert_eq!((table.files.as_slice(), table.packs.as_slice()), (&files[..], &packs[..]));
             assert_eq!(table.len(), (data + trees) as usize);
             for (kind, all, other) in
-                [(BlobKind::Data, &some, &others), (BlobKind::Tree, &others, &some)]
+                [(PackBlobKind::Data, &some, &others), (PackBlobKind::Tree, &others, &some)]
             {
                 for (id, place) in all {
                     let found = table.find(kind, id).unwrap();
                     assert_eq!(format!("{found:?}"), format!("{place:?}"));
                 }
                 assert!(other.iter().all(|(id, _)| table.find(kind, id).is_none()));
-                assert!(table.all(kind).map(|(id, _)| id).eq(all.iter().map(|(id, _)| *id)));
+                assert!(
+                    table.blob_locations(kind).map(|(id, _)| id).eq(all.iter().map(|(id, _)| *id))
+                );
             }
             for length in 0..plain.len() {
-                assert!(IndexTable::parse(plain[..length].to_vec()).is_none(), "cut at {length}");
+                assert!(
+                    VaultIndexTable::parse(plain[..length].to_vec()).is_none(),
+                    "cut at {length}"
+                );
             }
         }
     }
@@ -306,29 +327,30 @@ mod tests {
     /// Whoever can choose what is saved can choose ids that do not spread evenly.
     #[test]
     fn ids_that_begin_alike_are_found_as_well() {
-        let spread = |number: u32| Id::of(&number.to_le_bytes());
+        let spread = |number: u32| VaultObjectId::of(&number.to_le_bytes());
         let alike = |head: u64| {
             move |number: u32| {
                 let mut bytes = *spread(number).as_bytes();
                 bytes[..8].copy_from_slice(&head.to_be_bytes());
-                Id::from_bytes(bytes)
+                VaultObjectId::from_bytes(bytes)
             }
         };
         let low = (0..2_000).map(alike(0)).chain((0..3).map(spread));
         let high = (0..2_000).map(alike(u64::MAX)).chain((0..3).map(spread));
         let within = (0..2_000).map(alike(1 << 63)).chain((0..2_000).map(spread));
-        let ends = [[0; 32], [0xff; 32]].map(Id::from_bytes);
+        let ends = [[0; 32], [0xff; 32]].map(VaultObjectId::from_bytes);
         for ids in [low.collect::<Vec<_>>(), high.collect(), within.collect(), ends.to_vec()] {
             let (here, away) = ids.split_at(ids.len() / 2);
-            let entries: Vec<Entry> = here.iter().copied().zip((0..).map(place)).collect();
+            let entries: Vec<IndexTableEntry> =
+                here.iter().copied().zip((0..).map(place)).collect();
             let entries = [entries, Vec::new()].map(Vec::into_iter);
-            let plain = IndexTable::encode((&[], &[]), here.len(), entries);
-            let table = IndexTable::parse(plain).unwrap();
+            let plain = VaultIndexTable::encode((&[], &[]), here.len(), entries);
+            let table = VaultIndexTable::parse(plain).unwrap();
             for (id, number) in here.iter().zip(0..) {
-                let found = table.find(BlobKind::Data, id).unwrap();
+                let found = table.find(PackBlobKind::Data, id).unwrap();
                 assert_eq!(found.offset, place(number).offset, "{id:?}");
             }
-            assert!(away.iter().all(|id| table.find(BlobKind::Data, id).is_none()));
+            assert!(away.iter().all(|id| table.find(PackBlobKind::Data, id).is_none()));
         }
     }
 
@@ -336,16 +358,22 @@ mod tests {
     #[test]
     fn an_entry_is_looked_for_among_few() {
         for count in [100_u32, 10_000, 100_000] {
-            let ids = (0..count).map(|number| Id::of(&number.to_le_bytes()));
-            let mut entries: Vec<[u8; ENTRY_BYTES]> = ids
+            let ids = (0..count).map(|number| VaultObjectId::of(&number.to_le_bytes()));
+            let mut entries: Vec<[u8; TABLE_ENTRY_BYTES]> = ids
                 .map(|id| {
-                    let mut entry = [0; ENTRY_BYTES];
-                    entry[..ID_BYTES].copy_from_slice(id.as_bytes());
+                    let mut entry = [0; TABLE_ENTRY_BYTES];
+                    entry[..TABLE_ID_BYTES].copy_from_slice(id.as_bytes());
                     entry
                 })
                 .collect();
             entries.sort_unstable();
-            let looked_at = |entry| around(&entries, &Id::from_bytes(*id_in(entry))).len();
+            let looked_at = |entry| {
+                narrow_to_neighborhood(
+                    &entries,
+                    &VaultObjectId::from_bytes(*decode_entry_id(entry)),
+                )
+                .len()
+            };
             let sum: usize = entries.iter().map(looked_at).sum();
             assert!(sum / entries.len() < 40, "{count}: {sum}");
         }
@@ -356,7 +384,7 @@ mod tests {
         for (known, read, is_due) in
             [(0, 1_000, false), (0, 1_001, true), (100_000, 12_500, false), (100_000, 12_501, true)]
         {
-            assert_eq!(IndexTableFile::is_due(known, read), is_due, "{known}, {read}");
+            assert_eq!(IndexTableFile::is_rewrite_due(known, read), is_due, "{known}, {read}");
         }
     }
 }

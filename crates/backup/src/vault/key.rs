@@ -5,23 +5,23 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::Who;
-use crate::backend::{Backend, FileKind};
+use super::VaultUser;
+use crate::backend::{VaultBackend, VaultFileKind};
 use crate::error::{Error, Result};
-use crate::id::Id;
-use crate::seal::{self, Key};
+use crate::object_id::VaultObjectId;
+use crate::vault_key::{self, VaultKey};
 
 /// A hostile vault may not make the derivation take more memory than this.
-const MAX_MEMORY: u64 = 1 << 31;
+const MAX_SCRYPT_MEMORY: u64 = 1 << 31;
 
 /// How much work it is to try a password: the parameters of scrypt.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyCost {
+pub struct KeyDerivationCost {
     /// The logarithm of the number of rounds.
     pub log_rounds: u8,
 }
 
-impl Default for KeyCost {
+impl Default for KeyDerivationCost {
     /// What restic finds on usual machines: about 32 MiB and 100 ms.
     fn default() -> Self {
         Self { log_rounds: 15 }
@@ -30,9 +30,9 @@ impl Default for KeyCost {
 
 /// What is known of a key without its password.
 #[derive(Clone, Debug, Serialize)]
-pub struct KeyFacts {
+pub struct KeyMetadata {
     /// Its id.
-    pub id: Id,
+    pub id: VaultObjectId,
     /// Whether the vault was opened with it.
     pub is_used: bool,
     /// Who made it.
@@ -44,7 +44,7 @@ pub struct KeyFacts {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(crate) struct KeyFile {
+pub(crate) struct VaultKeyFile {
     created: String,
     username: String,
     hostname: String,
@@ -58,11 +58,11 @@ pub(crate) struct KeyFile {
 }
 
 /// How a key is derived from a password: rounds, `r` and `p` of scrypt.
-type Parameters = (u64, u32, u32);
+type ScryptParameters = (u64, u32, u32);
 
-impl KeyFile {
+impl VaultKeyFile {
     /// Returns the parameters, the salt and the sealed key, or what is wrong.
-    pub(crate) fn parts(&self) -> Result<(Parameters, Vec<u8>, Vec<u8>), String> {
+    pub(crate) fn decode_parts(&self) -> Result<(ScryptParameters, Vec<u8>, Vec<u8>), String> {
         if self.kdf != "scrypt" {
             return Err("its derivation is not known".to_owned());
         }
@@ -72,19 +72,19 @@ impl KeyFile {
 }
 
 /// Adds a key.
-pub(super) fn add(
-    backend: &dyn Backend,
-    master: &Key,
+pub(super) fn add_key(
+    backend: &dyn VaultBackend,
+    master: &VaultKey,
     password: &[u8],
-    cost: KeyCost,
-    (who, now): (&Who, Timestamp),
-) -> Result<Id> {
+    cost: KeyDerivationCost,
+    (who, now): (&VaultUser, Timestamp),
+) -> Result<VaultObjectId> {
     let mut salt = [0; 64];
-    seal::fill_random(&mut salt)?;
+    vault_key::fill_random(&mut salt)?;
     let (rounds, r, p) = (1_u64 << cost.log_rounds.min(20), 8, 1);
-    let key = derive(password, &salt, (rounds, r, p))
-        .ok_or_else(|| Error::Refused("the cost of the key is out of bounds".to_owned()))?;
-    let file = KeyFile {
+    let key = derive_key(password, &salt, (rounds, r, p))
+        .ok_or_else(|| Error::InvalidRequest("the cost of the key is out of bounds".to_owned()))?;
+    let file = VaultKeyFile {
         created: now.to_string(),
         username: who.user.clone(),
         hostname: who.host.clone(),
@@ -96,18 +96,18 @@ pub(super) fn add(
         data: STANDARD.encode(key.seal(&master.to_json())?),
     };
     let bytes = serde_json::to_vec(&file).unwrap_or_default();
-    let id = Id::of(&bytes);
-    backend.write(FileKind::Key, &id, &bytes).map_err(Error::backend(
+    let id = VaultObjectId::of(&bytes);
+    backend.write(VaultFileKind::Key, &id, &bytes).map_err(Error::backend(
         "write",
-        FileKind::Key,
+        VaultFileKind::Key,
         &id,
     ))?;
     Ok(id)
 }
 
 /// Lists the ids of the keys.
-pub(super) fn ids(backend: &dyn Backend) -> Result<Vec<Id>> {
-    let keys = backend.list(FileKind::Key).map_err(|source| Error::Backend {
+pub(super) fn list_key_ids(backend: &dyn VaultBackend) -> Result<Vec<VaultObjectId>> {
+    let keys = backend.list(VaultFileKind::Key).map_err(|source| Error::Backend {
         action: "list",
         what: "the keys".to_owned(),
         source,
@@ -116,15 +116,15 @@ pub(super) fn ids(backend: &dyn Backend) -> Result<Vec<Id>> {
 }
 
 /// Finds the key that a password opens, and the vault's key in it, with the bytes of its file.
-pub(super) fn find(
-    backend: &dyn Backend,
-    ids: &[Id],
+pub(super) fn find_key(
+    backend: &dyn VaultBackend,
+    ids: &[VaultObjectId],
     password: &[u8],
-) -> Result<(Id, Key, Vec<u8>)> {
+) -> Result<(VaultObjectId, VaultKey, Vec<u8>)> {
     let mut damaged = None;
     for id in ids {
-        let opened = read_bytes(backend, id)
-            .and_then(|bytes| Ok((*id, open_file(id, &bytes, password)?, bytes)));
+        let opened = read_key_bytes(backend, id)
+            .and_then(|bytes| Ok((*id, open_key_file(id, &bytes, password)?, bytes)));
         match opened {
             Ok(found) => return Ok(found),
             Err(Error::WrongPassword) => {}
@@ -136,54 +136,66 @@ pub(super) fn find(
 }
 
 /// Opens one key.
-pub(super) fn find_one(backend: &dyn Backend, id: &Id, password: &[u8]) -> Result<Key> {
-    open_file(id, &read_bytes(backend, id)?, password)
+pub(super) fn open_key(
+    backend: &dyn VaultBackend,
+    id: &VaultObjectId,
+    password: &[u8],
+) -> Result<VaultKey> {
+    open_key_file(id, &read_key_bytes(backend, id)?, password)
 }
 
 /// Opens a key whose file has these bytes.
-pub(super) fn open_file(id: &Id, bytes: &[u8], password: &[u8]) -> Result<Key> {
-    let damaged = |fault: &str| Error::damaged(FileKind::Key, id, &fault);
-    let file = parse(id, bytes)?;
-    let (parameters, salt, data) = file.parts().map_err(|fault| damaged(&fault))?;
-    let key = derive(password, &salt, parameters)
+pub(super) fn open_key_file(id: &VaultObjectId, bytes: &[u8], password: &[u8]) -> Result<VaultKey> {
+    let damaged = |fault: &str| Error::damaged(VaultFileKind::Key, id, &fault);
+    let file = parse_key_file(id, bytes)?;
+    let (parameters, salt, data) = file.decode_parts().map_err(|fault| damaged(&fault))?;
+    let key = derive_key(password, &salt, parameters)
         .ok_or_else(|| damaged("its parameters are out of bounds"))?;
     let plain = key.open(data).ok_or(Error::WrongPassword)?;
-    Key::parse(&plain).ok_or_else(|| damaged("it opens, and holds no key"))
+    VaultKey::parse(&plain).ok_or_else(|| damaged("it opens, and holds no key"))
 }
 
 /// Lists the keys.
-pub(super) fn list(backend: &dyn Backend, used: &Id) -> Result<Vec<KeyFacts>> {
-    let facts = |id: Id| {
-        let file = parse(&id, &read_bytes(backend, &id)?)?;
-        let KeyFile { username: user, hostname: host, created, .. } = file;
-        Ok(KeyFacts { id, is_used: id == *used, user, host, created })
+pub(super) fn list_keys(
+    backend: &dyn VaultBackend,
+    used: &VaultObjectId,
+) -> Result<Vec<KeyMetadata>> {
+    let facts = |id: VaultObjectId| {
+        let file = parse_key_file(&id, &read_key_bytes(backend, &id)?)?;
+        let VaultKeyFile { username: user, hostname: host, created, .. } = file;
+        Ok(KeyMetadata { id, is_used: id == *used, user, host, created })
     };
-    let mut keys = ids(backend)?.into_iter().map(facts).collect::<Result<Vec<KeyFacts>>>()?;
+    let mut keys =
+        list_key_ids(backend)?.into_iter().map(facts).collect::<Result<Vec<KeyMetadata>>>()?;
     keys.sort_by(|left, right| left.created.cmp(&right.created));
     Ok(keys)
 }
 
-fn read_bytes(backend: &dyn Backend, id: &Id) -> Result<Vec<u8>> {
-    backend.read(FileKind::Key, id).map_err(Error::backend("read", FileKind::Key, id))
+fn read_key_bytes(backend: &dyn VaultBackend, id: &VaultObjectId) -> Result<Vec<u8>> {
+    backend.read(VaultFileKind::Key, id).map_err(Error::backend("read", VaultFileKind::Key, id))
 }
 
-fn parse(id: &Id, bytes: &[u8]) -> Result<KeyFile> {
-    if Id::of(bytes) != *id {
+fn parse_key_file(id: &VaultObjectId, bytes: &[u8]) -> Result<VaultKeyFile> {
+    if VaultObjectId::of(bytes) != *id {
         let fault = "its bytes do not have the hash that it is named by";
-        return Err(Error::damaged(FileKind::Key, id, &fault));
+        return Err(Error::damaged(VaultFileKind::Key, id, &fault));
     }
-    serde_json::from_slice(bytes).map_err(|error| Error::damaged(FileKind::Key, id, &error))
+    serde_json::from_slice(bytes).map_err(|error| Error::damaged(VaultFileKind::Key, id, &error))
 }
 
 /// Derives a key; nothing if the parameters are out of bounds.
-pub(crate) fn derive(password: &[u8], salt: &[u8], (rounds, r, p): Parameters) -> Option<Key> {
+pub(crate) fn derive_key(
+    password: &[u8],
+    salt: &[u8],
+    (rounds, r, p): ScryptParameters,
+) -> Option<VaultKey> {
     let memory = rounds.checked_mul(u64::from(r))?.checked_mul(128)?;
-    if !rounds.is_power_of_two() || memory > MAX_MEMORY || p > 16 {
+    if !rounds.is_power_of_two() || memory > MAX_SCRYPT_MEMORY || p > 16 {
         return None;
     }
     let log_rounds = u8::try_from(rounds.trailing_zeros()).ok()?;
     let parameters = scrypt::Params::new(log_rounds, r, p).ok()?;
     let mut bytes = [0; 64];
     scrypt::scrypt(password, salt, &parameters, &mut bytes).ok()?;
-    Some(Key::from_bytes(&bytes))
+    Some(VaultKey::from_bytes(&bytes))
 }

@@ -1,6 +1,6 @@
 //! The vault: a place that holds backups, in the format of restic's repositories, version 2.
 //!
-//! In: a [`Backend`] and a password. Out: an opened [`Vault`], which reads and writes sealed files.
+//! In: a [`VaultBackend`] and a password. Out: an opened [`Vault`], which reads and writes sealed files.
 //!
 //! The format's parts: `config`, one file per key, lock, snapshot and index, and packs, which hold pieces of files and
 //! folders. All but keys are sealed; all but keys, packs and `config` are compressed.
@@ -12,12 +12,12 @@ pub(crate) mod index;
 mod index_table;
 pub(crate) mod key;
 pub(crate) mod lock;
-mod near;
 pub(crate) mod node;
-mod open;
+mod opening;
+pub(crate) mod pack_writer;
+mod range_read;
 pub(crate) mod snapshot;
 pub(crate) mod tree_text;
-pub(crate) mod write;
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -32,68 +32,72 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-pub use key::{KeyCost, KeyFacts};
-pub use open::Opening;
+pub use key::{KeyDerivationCost, KeyMetadata};
+pub use opening::VaultOpening;
 
-use self::cache::Cache;
-use self::index::{BlobKind, Index, Place};
+use self::cache::VaultCache;
+use self::index::{PackBlobKind, PackBlobLocation, VaultIndex};
 use self::index_table::IndexTableFile;
-use self::open::{Early, Found};
-use self::snapshot::Snapshot;
-use crate::backend::{Backend, DryBackend, FileKind, Listing, Staged};
-use crate::compress::{Compression, compress_json, compress_onto, decompress, decompress_unknown};
-use crate::cut::{self, Cutter};
-use crate::error::{Error, Result, is_lost, is_passing};
-use crate::id::Id;
-use crate::seal::{self, Key};
+use self::opening::{EarlyLock, OpenedVault};
+use self::snapshot::VaultSnapshot;
+use crate::backend::{DryRunBackend, StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
+use crate::compression::{
+    CompressionMode, compress_append, compress_json_append, decompress, decompress_unsized,
+};
+use crate::error::{Error, Result, is_data_lost, is_transient_io};
+use crate::object_id::VaultObjectId;
+use crate::piece_splitter::{self, PieceSplitter};
+use crate::vault_key::{self, VaultKey};
 
-const VERSION: u32 = 2;
+const VAULT_FORMAT_VERSION: u32 = 2;
 /// Marks a sealed file that is compressed.
-const COMPRESSED: u8 = 2;
+const COMPRESSED_FILE_MARKER: u8 = 2;
 /// No index, snapshot or lock is longer than this when decompressed.
-const MAX_UNPACKED: usize = 1 << 30;
+const MAX_UNPACKED_FILE_BYTES: usize = 1 << 30;
 /// How often a part of a pack is asked for, and the wait before the second time; it doubles.
-const ATTEMPTS: u32 = 4;
-const FIRST_WAIT: Duration = Duration::from_millis(100);
+const MAX_READ_ATTEMPTS: u32 = 4;
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 /// No piece of a file, and no folder, is longer than this when decompressed.
-const MAX_BLOB: usize = 1 << 30;
+const MAX_BLOB_BYTES: usize = 1 << 30;
 
 /// What `config` says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Config {
+pub(crate) struct VaultConfig {
     version: u32,
     id: String,
     chunker_polynomial: String,
 }
 
-impl Config {
+impl VaultConfig {
     pub(crate) fn parse(plain: &[u8]) -> Result<Self> {
-        let config: Self = serde_json::from_slice(plain)
-            .map_err(|error| Error::damaged(FileKind::Config, &Id::default(), &error))?;
-        if !(1..=VERSION).contains(&config.version) {
-            return Err(Error::Version { version: config.version });
+        let config: Self = serde_json::from_slice(plain).map_err(|error| {
+            Error::damaged(VaultFileKind::Config, &VaultObjectId::default(), &error)
+        })?;
+        if !(1..=VAULT_FORMAT_VERSION).contains(&config.version) {
+            return Err(Error::UnknownVersion { version: config.version });
         }
         Ok(config)
     }
 
     /// Makes sure of what it says; returns what cuts by its polynomial.
-    pub(crate) fn cutter(&self) -> Result<Cutter> {
-        let damaged = |fault: &str| Error::damaged(FileKind::Config, &Id::default(), &fault);
+    pub(crate) fn piece_splitter(&self) -> Result<PieceSplitter> {
+        let damaged =
+            |fault: &str| Error::damaged(VaultFileKind::Config, &VaultObjectId::default(), &fault);
         // Folders and files here are named by it.
-        if self.id.parse::<Id>().is_err() {
+        if self.id.parse::<VaultObjectId>().is_err() {
             return Err(damaged("its id is none"));
         }
         let polynomial = u64::from_str_radix(&self.chunker_polynomial, 16).ok();
-        polynomial.and_then(Cutter::new).ok_or_else(|| damaged("its polynomial is none"))
+        polynomial.and_then(PieceSplitter::new).ok_or_else(|| damaged("its polynomial is none"))
     }
 }
 
 /// Returns what stands in an unsealed file: itself, or decompressed to at most `limit` bytes.
-pub(crate) fn unpacked(bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>, &'static str> {
+pub(crate) fn unpack_file(bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>, &'static str> {
     match bytes.split_first() {
         Some((b'{' | b'[', _)) => Ok(bytes),
-        Some((&COMPRESSED, packed)) => {
-            decompress_unknown(packed, limit).ok_or("it cannot be decompressed")
+        Some((&COMPRESSED_FILE_MARKER, packed)) => {
+            decompress_unsized(packed, limit).ok_or("it cannot be decompressed")
         }
         _ => Err("it is in no known encoding"),
     }
@@ -101,7 +105,7 @@ pub(crate) fn unpacked(bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>, &'static
 
 /// Who uses the vault, as it is written into snapshots, keys and locks.
 #[derive(Clone, Debug)]
-pub struct Who {
+pub struct VaultUser {
     /// The host's name.
     pub host: String,
     /// The user's name.
@@ -117,22 +121,24 @@ pub struct Who {
     pub pid_scope: String,
 }
 
-impl Who {
+impl VaultUser {
     /// Returns who this process is.
     #[must_use]
     pub fn this_process() -> Self {
         let uid = rustix::process::getuid().as_raw();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = host.trim().to_owned();
-        let user =
-            crate::source::names::Names::of_system().user(uid).unwrap_or_default().to_owned();
+        let user = crate::source::user_group_names::UserGroupNames::read_system()
+            .user(uid)
+            .unwrap_or_default()
+            .to_owned();
         let gid = rustix::process::getgid().as_raw();
-        Self { host, user, uid, gid, pid: std::process::id(), pid_scope: pid_scope() }
+        Self { host, user, uid, gid, pid: std::process::id(), pid_scope: read_pid_scope() }
     }
 }
 
 /// Names the boot of this machine and the PID namespace in it; the system gives the latter's number again after a boot.
-fn pid_scope() -> String {
+fn read_pid_scope() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let namespace = std::fs::read_link("/proc/self/ns/pid");
     match (boot, namespace) {
@@ -143,41 +149,41 @@ fn pid_scope() -> String {
 
 /// How much a writer takes of the machine and of the way to the vault.
 #[derive(Clone, Copy, Debug)]
-pub struct Tuning {
+pub struct WriterTuning {
     /// Packs that are written at once; the backend knows how many pay off.
     pub connections: Option<usize>,
     /// Bytes of finished packs that may wait to be written or be on their way, but for one on each connection and one that
     /// waits in any case. Packs are no larger.
     pub queue_bytes: u64,
     /// A wait before each new piece.
-    pub delay: Duration,
+    pub piece_delay: Duration,
 }
 
-impl Default for Tuning {
+impl Default for WriterTuning {
     fn default() -> Self {
-        Self { connections: None, queue_bytes: 32 << 20, delay: Duration::ZERO }
+        Self { connections: None, queue_bytes: 32 << 20, piece_delay: Duration::ZERO }
     }
 }
 
 /// An opened vault.
 #[derive(Debug)]
 pub struct Vault {
-    backend: Arc<dyn Backend>,
-    key: Key,
-    opened_with: Id,
-    config: Config,
-    cutter: Cutter,
-    compression: Compression,
-    tuning: Tuning,
+    backend: Arc<dyn VaultBackend>,
+    key: VaultKey,
+    opening_key_id: VaultObjectId,
+    config: VaultConfig,
+    splitter: PieceSplitter,
+    compression: CompressionMode,
+    tuning: WriterTuning,
     /// What is kept here of a vault that is elsewhere.
-    cache: Option<Cache>,
+    cache: Option<VaultCache>,
     /// Where it is kept what the index files say, wherever the vault is.
     index_table: Option<IndexTableFile>,
     /// Snapshots that were read: their files never change.
-    known_snapshots: Mutex<HashMap<Id, Snapshot>>,
+    known_snapshots: Mutex<HashMap<VaultObjectId, VaultSnapshot>>,
     /// What whoever locks it first need not ask for.
-    early: Mutex<Option<Early>>,
-    is_dry: bool,
+    early_lock: Mutex<Option<EarlyLock>>,
+    is_dry_run: bool,
 }
 
 impl Vault {
@@ -186,108 +192,114 @@ impl Vault {
     /// # Errors
     /// [`Error::VaultExists`], or what the backend says.
     pub fn init(
-        backend: Arc<dyn Backend>,
+        backend: Arc<dyn VaultBackend>,
         password: &[u8],
-        cost: KeyCost,
-        (who, now): (&Who, Timestamp),
+        cost: KeyDerivationCost,
+        (who, now): (&VaultUser, Timestamp),
     ) -> Result<Self> {
-        let place = backend.place();
+        let place = backend.location();
         backend.create().map_err(|source| match source.kind() {
             ErrorKind::AlreadyExists => Error::VaultExists { place },
             _ => Error::Backend { action: "make", what: "the folders".to_owned(), source },
         })?;
-        let key = Key::random()?;
-        let opened_with = key::add(&*backend, &key, password, cost, (who, now))?;
+        let key = VaultKey::random()?;
+        let opened_with = key::add_key(&*backend, &key, password, cost, (who, now))?;
         let mut id = [0; 32];
-        seal::fill_random(&mut id)?;
-        let config = Config {
-            version: VERSION,
-            id: Id::from_bytes(id).to_string(),
-            chunker_polynomial: format!("{:x}", cut::random_polynomial()?),
+        vault_key::fill_random(&mut id)?;
+        let config = VaultConfig {
+            version: VAULT_FORMAT_VERSION,
+            id: VaultObjectId::from_bytes(id).to_string(),
+            chunker_polynomial: format!("{:x}", piece_splitter::random_polynomial()?),
         };
         let plain = serde_json::to_vec(&config).unwrap_or_default();
-        let none = Id::default();
-        backend.write(FileKind::Config, &none, &key.seal(&plain)?).map_err(Error::backend(
+        let none = VaultObjectId::default();
+        backend.write(VaultFileKind::Config, &none, &key.seal(&plain)?).map_err(Error::backend(
             "write",
-            FileKind::Config,
+            VaultFileKind::Config,
             &none,
         ))?;
-        Self::with(backend, key, opened_with, config)
+        Self::from_parts(backend, key, opened_with, config)
     }
 
     /// Opens a vault.
     ///
     /// # Errors
     /// [`Error::NoVault`], [`Error::WrongPassword`], or what else stands in the way.
-    pub fn open(backend: Arc<dyn Backend>, password: &[u8]) -> Result<Self> {
-        Self::open_for(backend, password, Opening::default())
+    pub fn open(backend: Arc<dyn VaultBackend>, password: &[u8]) -> Result<Self> {
+        Self::open_with(backend, password, VaultOpening::default())
     }
 
     /// As [`Vault::open`], by somebody who says what comes next.
     ///
     /// # Errors
     /// As [`Vault::open`].
-    pub fn open_for(
-        backend: Arc<dyn Backend>,
+    pub fn open_with(
+        backend: Arc<dyn VaultBackend>,
         password: &[u8],
-        opening: Opening<'_>,
+        opening: VaultOpening<'_>,
     ) -> Result<Self> {
-        let Found { opened_with, key, config, early } = open::open(&*backend, password, opening)?;
-        let vault = Self::with(backend, key, opened_with, config)?;
-        *vault.early.lock() = early;
+        let OpenedVault { opening_key_id: opened_with, key, config, early_lock: early } =
+            opening::open_vault(&*backend, password, opening)?;
+        let vault = Self::from_parts(backend, key, opened_with, config)?;
+        *vault.early_lock.lock() = early;
         Ok(vault)
     }
 
-    fn with(backend: Arc<dyn Backend>, key: Key, opened_with: Id, config: Config) -> Result<Self> {
-        let cutter = config.cutter()?;
-        let (compression, tuning) = (Compression::default(), Tuning::default());
+    fn from_parts(
+        backend: Arc<dyn VaultBackend>,
+        key: VaultKey,
+        opened_with: VaultObjectId,
+        config: VaultConfig,
+    ) -> Result<Self> {
+        let cutter = config.piece_splitter()?;
+        let (compression, tuning) = (CompressionMode::default(), WriterTuning::default());
         let known_snapshots = Mutex::default();
         Ok(Self {
             backend,
             key,
-            opened_with,
+            opening_key_id: opened_with,
             config,
-            cutter,
+            splitter: cutter,
             compression,
             tuning,
             cache: None,
             index_table: None,
             known_snapshots,
-            early: Mutex::default(),
-            is_dry: false,
+            early_lock: Mutex::default(),
+            is_dry_run: false,
         })
     }
 
     /// Returns the same vault, which from now on drops what is written: a save counts what it would take.
     #[must_use]
-    pub fn dry(&self) -> Self {
+    pub fn to_dry_run(&self) -> Self {
         Self {
-            backend: Arc::new(DryBackend(self.backend.clone())),
+            backend: Arc::new(DryRunBackend(self.backend.clone())),
             key: self.key.clone(),
-            opened_with: self.opened_with,
+            opening_key_id: self.opening_key_id,
             config: self.config.clone(),
-            cutter: self.cutter.clone(),
+            splitter: self.splitter.clone(),
             compression: self.compression,
             tuning: self.tuning,
             cache: None,
             index_table: self.index_table.clone(),
             known_snapshots: Mutex::default(),
-            early: Mutex::default(),
-            is_dry: true,
+            early_lock: Mutex::default(),
+            is_dry_run: true,
         }
     }
 
-    pub(crate) const fn is_dry(&self) -> bool {
-        self.is_dry
+    pub(crate) const fn is_dry_run(&self) -> bool {
+        self.is_dry_run
     }
 
     /// Chooses how hard what is written from now on is compressed.
-    pub const fn set_compression(&mut self, compression: Compression) {
+    pub const fn set_compression(&mut self, compression: CompressionMode) {
         self.compression = compression;
     }
 
     /// Chooses what writers take from now on.
-    pub const fn set_tuning(&mut self, tuning: Tuning) {
+    pub const fn set_tuning(&mut self, tuning: WriterTuning) {
         self.tuning = tuning;
     }
 
@@ -295,22 +307,22 @@ impl Vault {
     ///
     /// # Errors
     /// If the folder cannot be used; nothing is kept then.
-    pub fn keep_in(&mut self, dir: &Path, max_bytes: u64) -> io::Result<()> {
-        self.cache = Some(Cache::open(&self.folder_in(dir)?, max_bytes)?);
+    pub fn enable_cache(&mut self, dir: &Path, max_bytes: u64) -> io::Result<()> {
+        self.cache = Some(VaultCache::open(&self.vault_folder(dir)?, max_bytes)?);
         Ok(())
     }
 
-    /// Keeps what the index files say in a sealed file below `dir`, so that [`Index::load`] parses those anew that came since.
+    /// Keeps what the index files say in a sealed file below `dir`, so that [`VaultIndex::load`] parses those anew that came since.
     ///
     /// # Errors
     /// If the vault has no id that a folder can be named by; nothing is kept then.
-    pub fn keep_index_in(&mut self, dir: &Path) -> io::Result<()> {
-        self.index_table = Some(IndexTableFile(self.folder_in(dir)?));
+    pub fn enable_index_table(&mut self, dir: &Path) -> io::Result<()> {
+        self.index_table = Some(IndexTableFile(self.vault_folder(dir)?));
         Ok(())
     }
 
     /// Returns the folder of this vault among those of others.
-    fn folder_in(&self, dir: &Path) -> io::Result<PathBuf> {
+    fn vault_folder(&self, dir: &Path) -> io::Result<PathBuf> {
         // The vault says what it is called: that must be a name and nothing else.
         let is_plain = self.id().bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_plain || self.id().is_empty() {
@@ -331,45 +343,50 @@ impl Vault {
         self.backend.is_remote()
     }
 
-    pub(crate) fn backend(&self) -> &dyn Backend {
+    pub(crate) fn backend(&self) -> &dyn VaultBackend {
         &*self.backend
     }
 
-    pub(crate) const fn cutter(&self) -> &Cutter {
-        &self.cutter
+    pub(crate) const fn splitter(&self) -> &PieceSplitter {
+        &self.splitter
     }
 
     /// Lists the keys.
     ///
     /// # Errors
     /// A failed read.
-    pub fn keys(&self) -> Result<Vec<KeyFacts>> {
-        key::list(&*self.backend, &self.opened_with)
+    pub fn keys(&self) -> Result<Vec<KeyMetadata>> {
+        key::list_keys(&*self.backend, &self.opening_key_id)
     }
 
     /// Adds a key for another password and returns its id.
     ///
     /// # Errors
     /// A failed write.
-    pub fn add_key(&self, password: &[u8], cost: KeyCost, by: (&Who, Timestamp)) -> Result<Id> {
-        key::add(&*self.backend, &self.key, password, cost, by)
+    pub fn add_key(
+        &self,
+        password: &[u8],
+        cost: KeyDerivationCost,
+        by: (&VaultUser, Timestamp),
+    ) -> Result<VaultObjectId> {
+        key::add_key(&*self.backend, &self.key, password, cost, by)
     }
 
     /// Removes a key, named by the first digits of its id.
     ///
     /// # Errors
-    /// [`Error::Refused`] for the key in use, or a name that fits no key or several.
-    pub fn remove_key(&self, name: &str) -> Result<Id> {
+    /// [`Error::InvalidRequest`] for the key in use, or a name that fits no key or several.
+    pub fn remove_key(&self, name: &str) -> Result<VaultObjectId> {
         let keys = self.keys()?;
         let mut fitting = keys.iter().filter(|key| key.id.to_string().starts_with(name));
         let (Some(found), None) = (fitting.next(), fitting.next()) else {
-            return Err(Error::Refused(format!("`{name}` names no key, or several")));
+            return Err(Error::InvalidRequest(format!("`{name}` names no key, or several")));
         };
         if found.is_used {
             let text = "the key that this command was opened with cannot be removed by it";
-            return Err(Error::Refused(text.to_owned()));
+            return Err(Error::InvalidRequest(text.to_owned()));
         }
-        self.remove(FileKind::Key, &found.id)?;
+        self.remove_file(VaultFileKind::Key, &found.id)?;
         Ok(found.id)
     }
 
@@ -380,59 +397,63 @@ impl Vault {
     pub fn change_password(
         &mut self,
         password: &[u8],
-        cost: KeyCost,
-        by: (&Who, Timestamp),
-    ) -> Result<Id> {
+        cost: KeyDerivationCost,
+        by: (&VaultUser, Timestamp),
+    ) -> Result<VaultObjectId> {
         let added = self.add_key(password, cost, by)?;
         // The old key goes only after the new one was seen to open the vault.
-        key::find_one(&*self.backend, &added, password)?;
-        self.remove(FileKind::Key, &self.opened_with)?;
-        self.opened_with = added;
+        key::open_key(&*self.backend, &added, password)?;
+        self.remove_file(VaultFileKind::Key, &self.opening_key_id)?;
+        self.opening_key_id = added;
         Ok(added)
     }
 
-    pub(crate) fn list(&self, kind: FileKind) -> Result<Vec<(Id, u64)>> {
-        self.note_list(kind, self.backend.list(kind))
+    pub(crate) fn list_files(&self, kind: VaultFileKind) -> Result<Vec<(VaultObjectId, u64)>> {
+        self.apply_listing(kind, self.backend.list(kind))
     }
 
     /// Lets a staged file appear, and then lists files of some kinds.
     pub(crate) fn reveal_then_list<const N: usize>(
         &self,
-        staged: &Staged,
-        kinds: [FileKind; N],
-    ) -> Result<[Result<Listing>; N]> {
+        staged: &StagedFile,
+        kinds: [VaultFileKind; N],
+    ) -> Result<[Result<VaultFileListing>; N]> {
         let (kind, id) = (staged.kind(), staged.id());
         let listed = self.backend.reveal_then_list(staged, &kinds);
         let mut listed = listed.map_err(Error::backend("write", kind, &id))?.into_iter();
         Ok(kinds.map(|kind| {
             let listed = listed.next().unwrap_or_else(|| self.backend.list(kind));
-            self.note_list(kind, listed)
+            self.apply_listing(kind, listed)
         }))
     }
 
     /// Forgets what is kept here of files that are not there.
-    fn note_list(&self, kind: FileKind, listed: io::Result<Listing>) -> Result<Listing> {
+    fn apply_listing(
+        &self,
+        kind: VaultFileKind,
+        listed: io::Result<VaultFileListing>,
+    ) -> Result<VaultFileListing> {
         let listed = listed.map_err(|source| Error::Backend {
             action: "list",
             what: format!("the files of kind {kind}"),
             source,
         })?;
         if let Some(cache) = &self.cache {
-            cache.retain(kind, &listed);
+            cache.retain_listed(kind, &listed);
         }
         Ok(listed)
     }
 
     /// Tells whether a file is there.
-    pub(crate) fn contains(&self, kind: FileKind, id: &Id) -> Result<bool> {
+    pub(crate) fn contains_file(&self, kind: VaultFileKind, id: &VaultObjectId) -> Result<bool> {
         self.backend.contains(kind, id).map_err(Error::backend("look for", kind, id))
     }
 
     /// Reads many files, as many at once as pays off; the results have their order.
     pub(crate) fn read_many<T: Send>(
         &self,
-        ids: &[Id],
-        read: impl Fn(&Id) -> Result<T> + Sync + Send,
+        ids: &[VaultObjectId],
+        read: impl Fn(&VaultObjectId) -> Result<T> + Sync + Send,
     ) -> Vec<Result<T>> {
         let threads = self.backend.connections().min(ids.len());
         if threads < 2 || !self.backend.is_remote() {
@@ -451,74 +472,96 @@ impl Vault {
         })
     }
 
-    pub(crate) fn remove(&self, kind: FileKind, id: &Id) -> Result<()> {
+    pub(crate) fn remove_file(&self, kind: VaultFileKind, id: &VaultObjectId) -> Result<()> {
         if let Some(cache) = &self.cache {
-            cache.forget(kind, id);
+            cache.remove(kind, id);
         }
         self.backend.remove(kind, id).map_err(Error::backend("remove", kind, id))
     }
 
     /// Reads a sealed file of JSON.
-    pub(crate) fn read_json<T: DeserializeOwned>(&self, kind: FileKind, id: &Id) -> Result<T> {
-        let plain = self.read_unpacked(kind, id)?;
+    pub(crate) fn read_json<T: DeserializeOwned>(
+        &self,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
+    ) -> Result<T> {
+        let plain = self.read_unsealed_file(kind, id)?;
         serde_json::from_slice(&plain).map_err(|error| Error::damaged(kind, id, &error))
     }
 
     /// Seals and writes JSON; returns the name it got.
-    pub(crate) fn write_json<T: Serialize>(&self, kind: FileKind, value: &T) -> Result<Id> {
+    pub(crate) fn write_json<T: Serialize>(
+        &self,
+        kind: VaultFileKind,
+        value: &T,
+    ) -> Result<VaultObjectId> {
         let sealed = self.seal_json(kind, value)?;
-        let id = Id::of(&sealed);
-        self.write(kind, &id, &sealed)?;
+        let id = VaultObjectId::of(&sealed);
+        self.write_file(kind, &id, &sealed)?;
         Ok(id)
     }
 
     /// Seals JSON, and stages it.
-    pub(crate) fn stage_json<T: Serialize>(&self, kind: FileKind, value: &T) -> Result<Staged> {
-        self.stage(kind, self.seal_json(kind, value)?)
+    pub(crate) fn stage_json<T: Serialize>(
+        &self,
+        kind: VaultFileKind,
+        value: &T,
+    ) -> Result<StagedFile> {
+        self.stage_file(kind, self.seal_json(kind, value)?)
     }
 
     /// Seals JSON as it is written.
-    pub(crate) fn seal_json<T: Serialize>(&self, kind: FileKind, value: &T) -> Result<Vec<u8>> {
+    pub(crate) fn seal_json<T: Serialize>(
+        &self,
+        kind: VaultFileKind,
+        value: &T,
+    ) -> Result<Vec<u8>> {
         let mut sealed = Vec::new();
         self.key.seal_appended(&mut sealed, |out| {
             let encoded = if self.config.version == 1 {
                 serde_json::to_writer(out, value).map_err(io::Error::from)
             } else {
-                out.push(COMPRESSED);
-                compress_json(value, self.compression, out)
+                out.push(COMPRESSED_FILE_MARKER);
+                compress_json_append(value, self.compression, out)
             };
-            encoded.map_err(|error| Error::Refused(format!("cannot encode a {kind}: {error}")))
+            encoded
+                .map_err(|error| Error::InvalidRequest(format!("cannot encode a {kind}: {error}")))
         })?;
         Ok(sealed)
     }
 
     /// Brings a file to the vault without its name, which is that of its bytes.
-    pub(crate) fn stage(&self, kind: FileKind, bytes: Vec<u8>) -> Result<Staged> {
-        self.stage_named(kind, Id::of(&bytes), bytes)
+    pub(crate) fn stage_file(&self, kind: VaultFileKind, bytes: Vec<u8>) -> Result<StagedFile> {
+        self.stage_named_file(kind, VaultObjectId::of(&bytes), bytes)
     }
 
-    /// As [`Vault::stage`], of bytes whose name is known: a pack is long.
-    pub(crate) fn stage_named(&self, kind: FileKind, id: Id, bytes: Vec<u8>) -> Result<Staged> {
+    /// As [`Vault::stage_file`], of bytes whose name is known: a pack is long.
+    pub(crate) fn stage_named_file(
+        &self,
+        kind: VaultFileKind,
+        id: VaultObjectId,
+        bytes: Vec<u8>,
+    ) -> Result<StagedFile> {
         self.backend.stage(kind, &id, bytes).map_err(Error::backend("write", kind, &id))
     }
 
     /// Lets a staged file appear, and keeps it here if such files are.
-    pub(crate) fn reveal(&self, staged: &Staged) -> Result<()> {
+    pub(crate) fn reveal_file(&self, staged: &StagedFile) -> Result<()> {
         let (kind, id) = (staged.kind(), staged.id());
         self.backend.reveal(staged).map_err(Error::backend("write", kind, &id))?;
-        if let Some(cache) = self.cache.as_ref().filter(|_| kind != FileKind::Pack) {
-            cache.keep(kind, &id, staged.bytes());
+        if let Some(cache) = self.cache.as_ref().filter(|_| kind != VaultFileKind::Pack) {
+            cache.store(kind, &id, staged.bytes());
         }
         Ok(())
     }
 
     /// Removes a staged file that is not to appear.
-    pub(crate) fn discard(&self, staged: &Staged) {
+    pub(crate) fn discard_staged(&self, staged: &StagedFile) {
         self.backend.discard(staged);
     }
 
     /// Does two things at once where each call costs a round trip, else one after the other.
-    pub(crate) fn both<A: Send, B>(
+    pub(crate) fn run_both<A: Send, B>(
         &self,
         one: impl FnOnce() -> A + Send,
         other: impl FnOnce() -> B,
@@ -534,54 +577,59 @@ impl Vault {
     }
 
     /// Writes a file, and keeps it here if such files are.
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> Result<()> {
+    fn write_file(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> Result<()> {
         self.backend.write(kind, id, bytes).map_err(Error::backend("write", kind, id))?;
-        if let Some(cache) = self.cache.as_ref().filter(|_| kind != FileKind::Pack) {
-            cache.keep(kind, id, bytes);
+        if let Some(cache) = self.cache.as_ref().filter(|_| kind != VaultFileKind::Pack) {
+            cache.store(kind, id, bytes);
         }
         Ok(())
     }
 
     /// Reads a file whose bytes have the hash that it is named by, from here if it is kept.
-    fn read_named(&self, kind: FileKind, id: &Id) -> Result<Vec<u8>> {
+    fn read_verified_file(&self, kind: VaultFileKind, id: &VaultObjectId) -> Result<Vec<u8>> {
         if let Some(cache) = &self.cache
             && let Some(bytes) = cache.read(kind, id)
         {
-            if Id::of(&bytes) == *id {
+            if VaultObjectId::of(&bytes) == *id {
                 return Ok(bytes);
             }
-            cache.forget(kind, id);
+            cache.remove(kind, id);
         }
         let bytes = self.backend.read(kind, id).map_err(Error::backend("read", kind, id))?;
-        if Id::of(&bytes) != *id {
+        if VaultObjectId::of(&bytes) != *id {
             let fault = "its bytes do not have the hash that it is named by";
             return Err(Error::damaged(kind, id, &fault));
         }
         if let Some(cache) = &self.cache {
-            cache.keep(kind, id, &bytes);
+            cache.store(kind, id, &bytes);
         }
         Ok(bytes)
     }
 
-    fn read_unpacked(&self, kind: FileKind, id: &Id) -> Result<Vec<u8>> {
-        let sealed = self.read_named(kind, id)?;
+    fn read_unsealed_file(&self, kind: VaultFileKind, id: &VaultObjectId) -> Result<Vec<u8>> {
+        let sealed = self.read_verified_file(kind, id)?;
         let damaged = |fault: &str| Error::damaged(kind, id, &fault);
         let bytes = self.key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
-        unpacked(bytes, MAX_UNPACKED).map_err(damaged)
+        unpack_file(bytes, MAX_UNPACKED_FILE_BYTES).map_err(damaged)
     }
 
     /// Seals a piece or a folder for a pack into a buffer; returns the plain length if it is compressed.
-    fn seal_blob(&self, kind: BlobKind, plain: &[u8], out: &mut Vec<u8>) -> Result<Option<u32>> {
+    fn seal_blob(
+        &self,
+        kind: PackBlobKind,
+        plain: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<u32>> {
         let wanted = self.config.version > 1
-            && (kind == BlobKind::Tree || self.compression != Compression::Off);
+            && (kind == PackBlobKind::Tree || self.compression != CompressionMode::Off);
         let compression = match kind {
-            BlobKind::Data => self.compression,
-            BlobKind::Tree => self.compression.of_folders(),
+            PackBlobKind::Data => self.compression,
+            PackBlobKind::Tree => self.compression.for_folders(),
         };
         self.key.seal_appended(out, |out| {
             let before = out.len();
-            let packed = if wanted { compress_onto(plain, compression, out) } else { None };
-            if packed.is_some_and(|length| length < plain.len() || kind == BlobKind::Tree) {
+            let packed = if wanted { compress_append(plain, compression, out) } else { None };
+            if packed.is_some_and(|length| length < plain.len() || kind == PackBlobKind::Tree) {
                 return Ok(Some(u32::try_from(plain.len()).unwrap_or(u32::MAX)));
             }
             out.truncate(before);
@@ -593,19 +641,22 @@ impl Vault {
     /// Opens what was cut from a pack, and checks it against its id.
     pub(crate) fn open_blob(
         &self,
-        (kind, id): (BlobKind, &Id),
-        place: Place,
+        (kind, id): (PackBlobKind, &VaultObjectId),
+        place: PackBlobLocation,
         sealed: Vec<u8>,
     ) -> Result<Vec<u8>> {
-        let damaged =
-            |fault: &str| Error::Blob { what: kind.name(), id: *id, fault: fault.to_owned() };
+        let damaged = |fault: &str| Error::UnreadableBlob {
+            what: kind.name(),
+            id: *id,
+            fault: fault.to_owned(),
+        };
         let bytes = self.key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
-        let plain = match place.raw {
+        let plain = match place.uncompressed_length {
             0 => bytes,
-            raw => decompress(&bytes, (raw as usize).min(MAX_BLOB))
+            raw => decompress(&bytes, (raw as usize).min(MAX_BLOB_BYTES))
                 .ok_or_else(|| damaged("it cannot be decompressed"))?,
         };
-        if Id::of(&plain) != *id {
+        if VaultObjectId::of(&plain) != *id {
             return Err(damaged("its bytes have another hash"));
         }
         Ok(plain)
@@ -614,27 +665,32 @@ impl Vault {
     /// Reads a piece or a folder.
     ///
     /// # Errors
-    /// [`Error::Blob`] if it is not there or damaged; [`Error::Backend`] if the place cannot be read now.
-    pub(crate) fn read_blob(&self, index: &Index, kind: BlobKind, id: &Id) -> Result<Vec<u8>> {
-        let failed = |fault: String| Error::Blob { what: kind.name(), id: *id, fault };
+    /// [`Error::UnreadableBlob`] if it is not there or damaged; [`Error::VaultBackend`] if the place cannot be read now.
+    pub(crate) fn read_blob(
+        &self,
+        index: &VaultIndex,
+        kind: PackBlobKind,
+        id: &VaultObjectId,
+    ) -> Result<Vec<u8>> {
+        let failed = |fault: String| Error::UnreadableBlob { what: kind.name(), id: *id, fault };
         let place = index.find(kind, id).ok_or_else(|| failed("no index lists it".to_owned()))?;
-        let pack = index.pack(place);
+        let pack = index.pack_id(place);
         let (start, length) = (u64::from(place.offset), place.length as usize);
-        if let Some(cache) = self.cache.as_ref().filter(|_| kind == BlobKind::Tree)
-            && let Some(sealed) = self.kept_blob(cache, (&pack, start, length))
+        if let Some(cache) = self.cache.as_ref().filter(|_| kind == PackBlobKind::Tree)
+            && let Some(sealed) = self.read_cached_blob(cache, (&pack, start, length))
         {
             match self.open_blob((kind, id), place, sealed) {
                 Ok(plain) => return Ok(plain),
                 // What is kept here is damaged; what is there may be whole.
-                Err(_) => cache.forget(FileKind::Pack, &pack),
+                Err(_) => cache.remove(VaultFileKind::Pack, &pack),
             }
         }
-        let sealed = self.read_part(&pack, start, length).map_err(|error| {
+        let sealed = self.read_pack_range(&pack, start, length).map_err(|error| {
             // What is only out of reach must not pass for lost.
-            if is_lost(&error) {
+            if is_data_lost(&error) {
                 failed(format!("the pack `{pack}`: {error}"))
             } else {
-                Error::backend("read", FileKind::Pack, &pack)(error)
+                Error::backend("read", VaultFileKind::Pack, &pack)(error)
             }
         })?;
         self.open_blob((kind, id), place, sealed)
@@ -642,13 +698,18 @@ impl Vault {
 
     /// Reads a part of a pack. Places on other machines try again by themselves; a folder of a network's file system does
     /// not.
-    fn read_part(&self, pack: &Id, start: u64, length: usize) -> io::Result<Vec<u8>> {
-        let read = || self.backend.read_range(FileKind::Pack, pack, start, length);
-        let mut wait = FIRST_WAIT;
-        let attempts = if self.backend.is_remote() { 1 } else { ATTEMPTS };
+    fn read_pack_range(
+        &self,
+        pack: &VaultObjectId,
+        start: u64,
+        length: usize,
+    ) -> io::Result<Vec<u8>> {
+        let read = || self.backend.read_range(VaultFileKind::Pack, pack, start, length);
+        let mut wait = INITIAL_BACKOFF;
+        let attempts = if self.backend.is_remote() { 1 } else { MAX_READ_ATTEMPTS };
         for _ in 1..attempts {
             match read() {
-                Err(error) if is_passing(&error) => {
+                Err(error) if is_transient_io(&error) => {
                     warn!(%error, blob = %pack, "a pack could not be read; trying again");
                     std::thread::sleep(wait);
                     wait *= 2;
@@ -661,25 +722,25 @@ impl Vault {
 
     /// Cuts a folder from a pack that is kept here, or that is fetched to be: with it come its neighbors, which are
     /// needed next.
-    fn kept_blob(
+    fn read_cached_blob(
         &self,
-        cache: &Cache,
-        (pack, start, length): (&Id, u64, usize),
+        cache: &VaultCache,
+        (pack, start, length): (&VaultObjectId, u64, usize),
     ) -> Option<Vec<u8>> {
         if let Some(sealed) = cache.read_range(pack, start, length) {
             return Some(sealed);
         }
-        if !cache.has_room() {
+        if !cache.can_cache_pack() {
             return None;
         }
-        let bytes = self.read_named(FileKind::Pack, pack).ok()?;
+        let bytes = self.read_verified_file(VaultFileKind::Pack, pack).ok()?;
         let start = usize::try_from(start).ok()?;
         bytes.get(start..start.checked_add(length)?).map(<[u8]>::to_vec)
     }
 }
 
 impl Vault {
-    pub(crate) fn open_sealed(&self, sealed: Vec<u8>) -> Option<Vec<u8>> {
+    pub(crate) fn open_sealed_bytes(&self, sealed: Vec<u8>) -> Option<Vec<u8>> {
         self.key.open(sealed)
     }
 
@@ -688,17 +749,21 @@ impl Vault {
     }
 
     /// Opens a blob as an index lists it.
-    pub(crate) fn open_stored(&self, blob: &index::StoredBlob, sealed: Vec<u8>) -> Result<Vec<u8>> {
-        self.open_blob((blob.kind, &blob.id), Place::of(blob), sealed)
+    pub(crate) fn open_stored_blob(
+        &self,
+        blob: &index::StoredBlob,
+        sealed: Vec<u8>,
+    ) -> Result<Vec<u8>> {
+        self.open_blob((blob.kind, &blob.id), PackBlobLocation::from_stored(blob), sealed)
     }
 }
 
 /// Decodes the table of an index, and looks up all that it lists.
 #[cfg(any(fuzzing, test))]
-pub(crate) fn look_into_index_table(plain: &[u8]) {
-    let Some(table) = index_table::IndexTable::parse(plain.to_vec()) else { return };
-    for kind in [BlobKind::Data, BlobKind::Tree] {
-        let ids: Vec<Id> = table.all(kind).map(|(id, _)| id).collect();
+pub(crate) fn decode_index_table(plain: &[u8]) {
+    let Some(table) = index_table::VaultIndexTable::parse(plain.to_vec()) else { return };
+    for kind in [PackBlobKind::Data, PackBlobKind::Tree] {
+        let ids: Vec<VaultObjectId> = table.blob_locations(kind).map(|(id, _)| id).collect();
         // What is not sorted is nobody's table: that it cannot be found is all that comes of it.
         let is_sorted = ids.is_sorted();
         for id in ids {

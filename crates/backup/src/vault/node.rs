@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::id::Id;
+use crate::object_id::VaultObjectId;
 
 /// Bits of a mode, as Go numbers them.
 pub(crate) mod go_mode {
@@ -31,7 +31,7 @@ pub(crate) mod go_mode {
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum NodeKind {
+pub enum SnapshotNodeKind {
     /// A file.
     File,
     /// A folder.
@@ -51,22 +51,22 @@ pub enum NodeKind {
 }
 
 /// 1970, as it is written.
-const EPOCH: &str = "1970-01-01T00:00:00Z";
+const UNIX_EPOCH_TEXT: &str = "1970-01-01T00:00:00Z";
 
 /// A time with nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Time {
+pub struct NodeTime {
     /// Seconds since 1970.
     pub seconds: i64,
     /// Nanoseconds of the second.
     pub nanos: u32,
 }
 
-impl Serialize for Time {
+impl Serialize for NodeTime {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         // What a repository holds has no times of its own, and folders of it are long.
         if *self == Self::default() {
-            return out.serialize_str(EPOCH);
+            return out.serialize_str(UNIX_EPOCH_TEXT);
         }
         let nanos = i32::try_from(self.nanos).unwrap_or(0);
         // Years that have not four digits cannot be written down.
@@ -75,25 +75,25 @@ impl Serialize for Time {
     }
 }
 
-impl<'de> Deserialize<'de> for Time {
+impl<'de> Deserialize<'de> for NodeTime {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         // Borrowed, as a folder is a list of them.
-        input.deserialize_str(TimeText)
+        input.deserialize_str(NodeTimeVisitor)
     }
 }
 
-struct TimeText;
+struct NodeTimeVisitor;
 
-impl Visitor<'_> for TimeText {
-    type Value = Time;
+impl Visitor<'_> for NodeTimeVisitor {
+    type Value = NodeTime;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a time")
     }
 
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Time, E> {
-        if text == EPOCH {
-            return Ok(Time::default());
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<NodeTime, E> {
+        if text == UNIX_EPOCH_TEXT {
+            return Ok(NodeTime::default());
         }
         let time: Timestamp = match text.parse() {
             Ok(time) => time,
@@ -102,7 +102,7 @@ impl Visitor<'_> for TimeText {
             Err(error) => return Err(E::custom(error)),
         };
         let nanos = time.as_nanosecond();
-        Ok(Time {
+        Ok(NodeTime {
             seconds: i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or(0),
             nanos: u32::try_from(nanos.rem_euclid(1_000_000_000)).unwrap_or(0),
         })
@@ -111,7 +111,7 @@ impl Visitor<'_> for TimeText {
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attribute {
+pub struct ExtendedAttribute {
     /// Its name.
     pub name: String,
     /// Its bytes.
@@ -156,25 +156,25 @@ fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
 
 /// A file, folder or other thing in a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct SnapshotNode {
     /// Its name.
     #[serde(with = "quoted")]
     pub name: Vec<u8>,
     /// What it is.
     #[serde(rename = "type")]
-    pub kind: NodeKind,
+    pub kind: SnapshotNodeKind,
     /// Its mode, in Go's bits.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mode: u32,
     /// When its content changed.
     #[serde(default)]
-    pub mtime: Time,
+    pub mtime: NodeTime,
     /// When it was read; the same as `mtime`, as nobody asks for more.
     #[serde(default)]
-    pub atime: Time,
+    pub atime: NodeTime,
     /// When anything of it changed.
     #[serde(default)]
-    pub ctime: Time,
+    pub ctime: NodeTime,
     /// Its owner's number.
     #[serde(default)]
     pub uid: u32,
@@ -207,27 +207,27 @@ pub struct Node {
     pub linktarget_raw: Option<Vec<u8>>,
     /// Extended attributes, access control lists among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_empty")]
-    pub extended_attributes: Vec<Attribute>,
+    pub extended_attributes: Vec<ExtendedAttribute>,
     /// The numbers of a device.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub device: u64,
     /// The pieces of a file.
     #[serde(default)]
-    pub content: Option<Vec<Id>>,
+    pub content: Option<Vec<VaultObjectId>>,
     /// The nodes of a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subtree: Option<Id>,
+    pub subtree: Option<VaultObjectId>,
 }
 
-fn or_empty<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<Attribute>, D::Error> {
+fn or_empty<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<ExtendedAttribute>, D::Error> {
     Ok(Option::deserialize(input)?.unwrap_or_default())
 }
 
-impl Node {
+impl SnapshotNode {
     /// Returns a node with nothing but a name and a kind.
     #[must_use]
-    pub fn new(name: impl Into<Vec<u8>>, kind: NodeKind, mode: u32) -> Self {
-        let time = Time::default();
+    pub fn new(name: impl Into<Vec<u8>>, kind: SnapshotNodeKind, mode: u32) -> Self {
+        let time = NodeTime::default();
         Self {
             name: name.into(),
             kind,
@@ -267,12 +267,12 @@ impl Node {
 
 /// A folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tree {
+pub struct SnapshotTree {
     /// What is in it, by ascending name.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<SnapshotNode>,
 }
 
-impl Tree {
+impl SnapshotTree {
     /// Returns the bytes that are stored.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).unwrap_or_default();
@@ -283,20 +283,20 @@ impl Tree {
     /// Reads a folder, and refuses one that could harm whoever restores it.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let tree: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        check_names(tree.nodes.iter().map(|node| node.name.as_slice()))?;
+        check_node_names(tree.nodes.iter().map(|node| node.name.as_slice()))?;
         Ok(tree)
     }
 
     /// Finds a node by its name.
-    pub(crate) fn find(&self, name: &[u8]) -> Option<&Node> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&SnapshotNode> {
         let place = self.nodes.binary_search_by(|node| node.name.as_slice().cmp(name)).ok()?;
         self.nodes.get(place)
     }
 
     /// Makes a folder of nodes in any order; of several with one name, the last one counts.
-    pub(crate) fn of(nodes: impl IntoIterator<Item = Node>) -> Self {
-        let mut nodes: Vec<Node> = nodes.into_iter().collect();
-        if is_ascending(&nodes) {
+    pub(crate) fn from_nodes(nodes: impl IntoIterator<Item = SnapshotNode>) -> Self {
+        let mut nodes: Vec<SnapshotNode> = nodes.into_iter().collect();
+        if has_ascending_names(&nodes) {
             return Self { nodes };
         }
         // Stable, so that of several with one name the last stays.
@@ -309,7 +309,7 @@ impl Tree {
 }
 
 /// Refuses names that could harm whoever restores them, and such that do not ascend.
-pub(super) fn check_names<'a>(names: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
+pub(super) fn check_node_names<'a>(names: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
     let mut before: Option<&[u8]> = None;
     for name in names {
         if matches!(name, b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
@@ -324,7 +324,7 @@ pub(super) fn check_names<'a>(names: impl Iterator<Item = &'a [u8]>) -> Result<(
     Ok(())
 }
 
-fn is_ascending(nodes: &[Node]) -> bool {
+fn has_ascending_names(nodes: &[SnapshotNode]) -> bool {
     nodes.is_sorted_by(|left, right| left.name < right.name)
 }
 
@@ -336,17 +336,17 @@ mod quoted {
         let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
         match std::str::from_utf8(name) {
             Ok(text) if name.iter().all(is_plain) => out.serialize_str(text),
-            _ => out.serialize_str(&quote(name)),
+            _ => out.serialize_str(&quote_name(name)),
         }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u8>, D::Error> {
-        input.deserialize_str(Quoted)
+        input.deserialize_str(QuotedNameVisitor)
     }
 
-    struct Quoted;
+    struct QuotedNameVisitor;
 
-    impl Visitor<'_> for Quoted {
+    impl Visitor<'_> for QuotedNameVisitor {
         type Value = Vec<u8>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -354,12 +354,12 @@ mod quoted {
         }
 
         fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
-            unquote(text).ok_or_else(|| E::custom("a name is not quoted as it should be"))
+            unquote_name(text).ok_or_else(|| E::custom("a name is not quoted as it should be"))
         }
     }
 }
 
-fn quote(name: &[u8]) -> String {
+fn quote_name(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for part in name.utf8_chunks() {
         for letter in part.valid().chars() {
@@ -373,23 +373,23 @@ fn quote(name: &[u8]) -> String {
                 '\r' => text.push_str("\\r"),
                 '\t' => text.push_str("\\t"),
                 '\u{b}' => text.push_str("\\v"),
-                '\0'..'\u{20}' | '\u{7f}' => push_byte(&mut text, letter as u8),
+                '\0'..'\u{20}' | '\u{7f}' => push_quoted_byte(&mut text, letter as u8),
                 _ => text.push(letter),
             }
         }
         for byte in part.invalid() {
-            push_byte(&mut text, *byte);
+            push_quoted_byte(&mut text, *byte);
         }
     }
     text
 }
 
-fn push_byte(text: &mut String, byte: u8) {
+fn push_quoted_byte(text: &mut String, byte: u8) {
     // Writing to a string cannot fail.
     write!(text, "\\x{byte:02x}").ok();
 }
 
-fn unquote(text: &str) -> Option<Vec<u8>> {
+fn unquote_name(text: &str) -> Option<Vec<u8>> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('\\') {
@@ -436,12 +436,17 @@ mod tests {
     #[test]
     fn names_survive_quoting() {
         for name in [b"plain".as_slice(), b"a\"b\\c", b"\xff\xfe\n\t\x01", "ü🦀".as_bytes()] {
-            assert_eq!(unquote(&quote(name)).unwrap(), name);
-            let tree = Tree { nodes: vec![Node::new(name, NodeKind::Fifo, 0)] };
-            assert_eq!(Tree::parse(&tree.to_bytes()).unwrap(), tree);
+            assert_eq!(unquote_name(&quote_name(name)).unwrap(), name);
+            let tree =
+                SnapshotTree { nodes: vec![SnapshotNode::new(name, SnapshotNodeKind::Fifo, 0)] };
+            assert_eq!(SnapshotTree::parse(&tree.to_bytes()).unwrap(), tree);
         }
-        assert_eq!(unquote("a\\u00e4\\x41\\101").unwrap(), "aäAA".as_bytes());
-        assert!(unquote("\\q").is_none() && unquote("\\x4").is_none() && unquote("\\").is_none());
+        assert_eq!(unquote_name("a\\u00e4\\x41\\101").unwrap(), "aäAA".as_bytes());
+        assert!(
+            unquote_name("\\q").is_none()
+                && unquote_name("\\x4").is_none()
+                && unquote_name("\\").is_none()
+        );
     }
 
     #[test]
@@ -452,19 +457,28 @@ mod tests {
             (-1, 500_000_000, "1969-12-31T23:59:59.5Z"),
             (1_795_380_523, 0, "2026-11-22T20:48:43Z"),
         ] {
-            let time = Time { seconds, nanos };
+            let time = NodeTime { seconds, nanos };
             assert_eq!(serde_json::to_value(time).unwrap(), text);
-            assert_eq!(serde_json::from_value::<Time>(text.into()).unwrap(), time);
+            assert_eq!(serde_json::from_value::<NodeTime>(text.into()).unwrap(), time);
         }
-        let read = |text: &str| serde_json::from_value::<Time>(text.into());
-        assert_eq!(read("1970-01-01T01:00:00+01:00").unwrap(), Time::default());
+        let read = |text: &str| serde_json::from_value::<NodeTime>(text.into());
+        assert_eq!(read("1970-01-01T01:00:00+01:00").unwrap(), NodeTime::default());
         assert!(read("yesterday").is_err());
     }
 
     #[test]
     fn of_several_with_one_name_the_last_counts() {
-        let node = |name: &str, size| Node { size, ..Node::new(name, NodeKind::File, 0) };
-        let tree = Tree::of([node("b", 1), node("a", 2), node("b", 3), node("c", 4), node("b", 5)]);
+        let node = |name: &str, size| SnapshotNode {
+            size,
+            ..SnapshotNode::new(name, SnapshotNodeKind::File, 0)
+        };
+        let tree = SnapshotTree::from_nodes([
+            node("b", 1),
+            node("a", 2),
+            node("b", 3),
+            node("c", 4),
+            node("b", 5),
+        ]);
         let all: Vec<_> = tree.nodes.iter().map(|node| (node.text_name(), node.size)).collect();
         assert_eq!(all, [("a".to_owned(), 2), ("b".to_owned(), 5), ("c".to_owned(), 4)]);
     }
@@ -472,8 +486,11 @@ mod tests {
     #[test]
     fn harmful_folders_are_refused() {
         let tree = |names: &[&str]| {
-            let nodes = names.iter().map(|name| Node::new(*name, NodeKind::Fifo, 0)).collect();
-            Tree::parse(&Tree { nodes }.to_bytes())
+            let nodes = names
+                .iter()
+                .map(|name| SnapshotNode::new(*name, SnapshotNodeKind::Fifo, 0))
+                .collect();
+            SnapshotTree::parse(&SnapshotTree { nodes }.to_bytes())
         };
         assert!(tree(&["a", "b"]).is_ok());
         for bad in

@@ -8,39 +8,41 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::Vault;
-use crate::backend::FileKind;
+use crate::backend::VaultFileKind;
 use crate::error::{Error, Result};
-use crate::id::Id;
+use crate::object_id::VaultObjectId;
 
 /// The tag of a snapshot that lacks parts of what was saved.
-pub(crate) const INCOMPLETE: &str = "incomplete";
+pub(crate) const INCOMPLETE_TAG: &str = "incomplete";
 
 /// What the tag of a snapshot of a repository begins with that names its root.
-const ROOT: &str = "root:";
+const ROOT_TAG_PREFIX: &str = "root:";
 
 /// What the tag of a snapshot of a repository begins with that names what is saved beside its root: branches, and files of the
 /// home.
-pub(crate) const BESIDE: &str = "beside:";
+pub(crate) const EXTRAS_TAG_PREFIX: &str = "beside:";
 
 /// Tells whether a tag says something to programs only: which root a snapshot has, what else, and how its files are cut.
 #[must_use]
-pub fn is_for_programs(tag: &str) -> bool {
-    tag.starts_with(ROOT) || tag.starts_with(BESIDE) || tag.starts_with("layout:")
+pub fn is_internal_tag(tag: &str) -> bool {
+    tag.starts_with(ROOT_TAG_PREFIX)
+        || tag.starts_with(EXTRAS_TAG_PREFIX)
+        || tag.starts_with("layout:")
 }
 
 /// Whose snapshots count, where a name stands for more than one or all are gone through.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Clients {
+pub enum ClientFilter {
     /// Those of all who share the vault.
     All,
     /// Those of the clients with these names: the hosts' names, unless a save was told another one.
     Named(Vec<String>),
 }
 
-impl Clients {
+impl ClientFilter {
     /// Tells whether a snapshot counts.
     #[must_use]
-    pub fn include(&self, snapshot: &Snapshot) -> bool {
+    pub fn includes(&self, snapshot: &VaultSnapshot) -> bool {
         match self {
             Self::All => true,
             Self::Named(names) => names.contains(&snapshot.hostname),
@@ -50,17 +52,17 @@ impl Clients {
 
 /// A finished backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct VaultSnapshot {
     /// When it was begun, with the offset of whoever made it.
     pub time: String,
     /// The snapshot that it was compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<Id>,
+    pub parent: Option<VaultObjectId>,
     /// The snapshot that somebody made this one of, as restic does to mend, tag or copy one. This may lack what that had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub original: Option<Id>,
+    pub original: Option<VaultObjectId>,
     /// The topmost folder.
-    pub tree: Id,
+    pub tree: VaultObjectId,
     /// What was saved.
     pub paths: Vec<String>,
     /// The host.
@@ -86,7 +88,7 @@ pub struct Snapshot {
     pub program_version: String,
     /// The name of its file.
     #[serde(skip)]
-    pub id: Id,
+    pub id: VaultObjectId,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -94,7 +96,7 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-impl Snapshot {
+impl VaultSnapshot {
     /// Returns when it was begun.
     #[must_use]
     pub fn timestamp(&self) -> Timestamp {
@@ -111,21 +113,21 @@ impl Snapshot {
     /// it; one of folders looks at each file anyway, and reads what is missing.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
-        self.tags().iter().any(|tag| tag == INCOMPLETE)
+        self.tags().iter().any(|tag| tag == INCOMPLETE_TAG)
     }
 
     /// Returns the root of the content repository that was saved, if one was.
     #[must_use]
     pub fn repository_root(&self) -> Option<&str> {
-        self.tags().iter().find_map(|tag| tag.strip_prefix(ROOT))
+        self.tags().iter().find_map(|tag| tag.strip_prefix(ROOT_TAG_PREFIX))
     }
 }
 
 /// Says that none of the snapshots counts.
-fn nothing_of(clients: &Clients, all: &[Snapshot]) -> Error {
+fn client_missing_error(clients: &ClientFilter, all: &[VaultSnapshot]) -> Error {
     let others: BTreeSet<&str> = all.iter().map(|one| one.hostname.as_str()).collect();
     match clients {
-        Clients::Named(names) if !others.is_empty() => Error::ClientMissing {
+        ClientFilter::Named(names) if !others.is_empty() => Error::ClientMissing {
             names: names.join("`, `"),
             others: others.into_iter().collect::<Vec<_>>().join("`, `"),
         },
@@ -138,8 +140,8 @@ impl Vault {
     ///
     /// # Errors
     /// A failed read, or a damaged snapshot.
-    pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
-        let (snapshots, faults) = self.readable_snapshots()?;
+    pub fn read_snapshots(&self) -> Result<Vec<VaultSnapshot>> {
+        let (snapshots, faults) = self.read_readable_snapshots()?;
         faults.into_iter().next().map_or(Ok(snapshots), Err)
     }
 
@@ -147,39 +149,46 @@ impl Vault {
     ///
     /// # Errors
     /// If the place cannot be read.
-    pub fn readable_snapshots(&self) -> Result<(Vec<Snapshot>, Vec<Error>)> {
+    pub fn read_readable_snapshots(&self) -> Result<(Vec<VaultSnapshot>, Vec<Error>)> {
         self.known_snapshots.lock().clear();
-        self.read_new_snapshots(&self.list(FileKind::Snapshot)?)
+        self.read_new_snapshots(&self.list_files(VaultFileKind::Snapshot)?)
     }
 
     /// Returns the snapshots among those that were listed, oldest first, read anew.
     ///
     /// # Errors
-    /// As [`Vault::snapshots`].
-    pub(crate) fn snapshots_of(&self, listed: &[(Id, u64)]) -> Result<Vec<Snapshot>> {
+    /// As [`Vault::read_snapshots`].
+    pub(crate) fn read_listed_snapshots(
+        &self,
+        listed: &[(VaultObjectId, u64)],
+    ) -> Result<Vec<VaultSnapshot>> {
         self.known_snapshots.lock().clear();
         let (snapshots, faults) = self.read_new_snapshots(listed)?;
         faults.into_iter().next().map_or(Ok(snapshots), Err)
     }
 
     /// Reads snapshots before somebody asks for them; what cannot be read will be told then.
-    pub(crate) fn read_snapshots_ahead(&self, listed: &[(Id, u64)]) {
+    pub(crate) fn prefetch_snapshots(&self, listed: &[(VaultObjectId, u64)]) {
         self.read_new_snapshots(listed).ok();
     }
 
-    /// As [`Vault::readable_snapshots`], of those that were listed, without reading again what was read before.
-    fn read_new_snapshots(&self, listed: &[(Id, u64)]) -> Result<(Vec<Snapshot>, Vec<Error>)> {
+    /// As [`Vault::read_readable_snapshots`], of those that were listed, without reading again what was read before.
+    fn read_new_snapshots(
+        &self,
+        listed: &[(VaultObjectId, u64)],
+    ) -> Result<(Vec<VaultSnapshot>, Vec<Error>)> {
         let (mut snapshots, mut faults) = (Vec::new(), Vec::new());
-        let all: Vec<Id> = listed.iter().map(|(id, _)| *id).collect();
-        let is_new = |id: &&Id| !self.known_snapshots.lock().contains_key(*id);
-        let new: Vec<Id> = all.iter().filter(is_new).copied().collect();
-        let read = |id: &Id| self.read_json::<Snapshot>(FileKind::Snapshot, id);
+        let all: Vec<VaultObjectId> = listed.iter().map(|(id, _)| *id).collect();
+        let is_new = |id: &&VaultObjectId| !self.known_snapshots.lock().contains_key(*id);
+        let new: Vec<VaultObjectId> = all.iter().filter(is_new).copied().collect();
+        let read =
+            |id: &VaultObjectId| self.read_json::<VaultSnapshot>(VaultFileKind::Snapshot, id);
         let known = self.known_snapshots.lock().clone();
         snapshots.extend(all.iter().filter_map(|id| known.get(id).cloned()));
         for (id, snapshot) in new.iter().zip(self.read_many(&new, read)) {
             match snapshot {
                 Ok(snapshot) => {
-                    let snapshot = Snapshot { id: *id, ..snapshot };
+                    let snapshot = VaultSnapshot { id: *id, ..snapshot };
                     self.known_snapshots.lock().insert(*id, snapshot.clone());
                     snapshots.push(snapshot);
                 }
@@ -194,12 +203,15 @@ impl Vault {
     }
 
     /// Returns the snapshots that can be read, oldest first; the others are told in the log.
-    pub(crate) fn usable_snapshots(&self) -> Result<Vec<Snapshot>> {
-        self.usable_of(&self.list(FileKind::Snapshot)?)
+    pub(crate) fn read_usable_snapshots(&self) -> Result<Vec<VaultSnapshot>> {
+        self.read_listed_usable(&self.list_files(VaultFileKind::Snapshot)?)
     }
 
-    /// As [`Vault::usable_snapshots`], of those that were listed.
-    pub(crate) fn usable_of(&self, listed: &[(Id, u64)]) -> Result<Vec<Snapshot>> {
+    /// As [`Vault::read_usable_snapshots`], of those that were listed.
+    pub(crate) fn read_listed_usable(
+        &self,
+        listed: &[(VaultObjectId, u64)],
+    ) -> Result<Vec<VaultSnapshot>> {
         let (snapshots, faults) = self.read_new_snapshots(listed)?;
         for error in &faults {
             warn!(%error, "a snapshot is passed over");
@@ -212,17 +224,17 @@ impl Vault {
     ///
     /// # Errors
     /// [`Error::SnapshotMissing`], [`Error::ClientMissing`] or [`Error::SnapshotAmbiguous`]; a damaged snapshot.
-    pub fn find_snapshot(&self, name: &str, clients: &Clients) -> Result<Snapshot> {
+    pub fn find_snapshot(&self, name: &str, clients: &ClientFilter) -> Result<VaultSnapshot> {
         if name == "latest" {
-            let all = self.usable_snapshots()?;
-            return match all.iter().rfind(|one| clients.include(one)) {
+            let all = self.read_usable_snapshots()?;
+            return match all.iter().rfind(|one| clients.includes(one)) {
                 Some(latest) => Ok(latest.clone()),
-                None => Err(nothing_of(clients, &all)),
+                None => Err(client_missing_error(clients, &all)),
             };
         }
         let id = self.find_snapshot_id(name, clients)?;
-        let snapshot: Snapshot = self.read_json(FileKind::Snapshot, &id)?;
-        Ok(Snapshot { id, ..snapshot })
+        let snapshot: VaultSnapshot = self.read_json(VaultFileKind::Snapshot, &id)?;
+        Ok(VaultSnapshot { id, ..snapshot })
     }
 
     /// As [`Vault::find_snapshot`]; for `latest`, all snapshots that the same run has made: folders first, then repositories,
@@ -230,12 +242,16 @@ impl Vault {
     ///
     /// # Errors
     /// As [`Vault::find_snapshot`].
-    pub fn find_saved_together(&self, name: &str, clients: &Clients) -> Result<Vec<Snapshot>> {
+    pub fn find_run_snapshots(
+        &self,
+        name: &str,
+        clients: &ClientFilter,
+    ) -> Result<Vec<VaultSnapshot>> {
         let newest = self.find_snapshot(name, clients)?;
         if name != "latest" {
             return Ok(vec![newest]);
         }
-        let mut together = self.usable_snapshots()?;
+        let mut together = self.read_usable_snapshots()?;
         together.retain(|one| one.time == newest.time && one.hostname == newest.hostname);
         together.sort_by_cached_key(|one| (one.repository_root().is_some(), one.paths.clone()));
         Ok(together)
@@ -245,12 +261,13 @@ impl Vault {
     ///
     /// # Errors
     /// [`Error::SnapshotMissing`], [`Error::ClientMissing`] or [`Error::SnapshotAmbiguous`].
-    pub fn find_snapshot_id(&self, name: &str, clients: &Clients) -> Result<Id> {
+    pub fn find_snapshot_id(&self, name: &str, clients: &ClientFilter) -> Result<VaultObjectId> {
         if name == "latest" {
             return self.find_snapshot(name, clients).map(|snapshot| snapshot.id);
         }
-        let named = |id: &Id| !name.is_empty() && id.to_string().starts_with(name);
-        let mut ids = self.list(FileKind::Snapshot)?.into_iter().map(|(id, _)| id).filter(named);
+        let named = |id: &VaultObjectId| !name.is_empty() && id.to_string().starts_with(name);
+        let mut ids =
+            self.list_files(VaultFileKind::Snapshot)?.into_iter().map(|(id, _)| id).filter(named);
         match (ids.next(), ids.next()) {
             (None, _) => Err(Error::SnapshotMissing { name: name.to_owned() }),
             (Some(id), None) => Ok(id),
@@ -262,7 +279,7 @@ impl Vault {
     ///
     /// # Errors
     /// A failed removal.
-    pub fn forget(&self, id: &Id) -> Result<()> {
-        self.remove(FileKind::Snapshot, id)
+    pub fn remove_snapshot(&self, id: &VaultObjectId) -> Result<()> {
+        self.remove_file(VaultFileKind::Snapshot, id)
     }
 }

@@ -3,118 +3,124 @@
 //! In: the bytes of a folder. Out: the nodes that somebody asks for, and the bytes of a folder in which some are others.
 //!
 //! Invariants
-//! * What comes out is what [`Tree`] would make of the same nodes, byte for byte, where this program wrote the folder.
-//! * Names are harmless and ascend, as in a [`Tree`]. Of a node that nobody asks for, no more is looked at.
+//! * What comes out is what [`SnapshotTree`] would make of the same nodes, byte for byte, where this program wrote the folder.
+//! * Names are harmless and ascend, as in a [`SnapshotTree`]. Of a node that nobody asks for, no more is looked at.
 //!
 //! A long folder in which one node changes is written anew with each save: neither are the others parsed, nor made into text
 //! again.
 
 use memchr::{memchr2, memmem};
 
-use super::node::{Node, Tree, check_names};
+use super::node::{SnapshotNode, SnapshotTree, check_node_names};
 
-const HEAD: &[u8] = br#"{"nodes":["#;
-const TAIL: &[u8] = b"]}\n";
+const TREE_TEXT_HEAD: &[u8] = br#"{"nodes":["#;
+const TREE_TEXT_TAIL: &[u8] = b"]}\n";
 /// How a node begins; the next one after a comma.
-const NODE: &[u8] = br#"{"name":""#;
-const BETWEEN: &[u8] = br#"},{"name":""#;
+const NODE_TEXT_START: &[u8] = br#"{"name":""#;
+const NODE_TEXT_SEPARATOR: &[u8] = br#"},{"name":""#;
 /// What follows the name of a node, and not that of anything else that has one.
-const AFTER_NAME: &[u8] = br#"","type":""#;
+const NODE_NAME_TERMINATOR: &[u8] = br#"","type":""#;
 
 /// A folder.
 #[derive(Clone, Debug)]
-pub(crate) struct TreeText {
+pub(crate) struct SnapshotTreeText {
     bytes: Vec<u8>,
-    nodes: Vec<Place>,
+    nodes: Vec<NodeTextSpan>,
 }
 
 /// Where a node stands.
 #[derive(Clone, Debug)]
-struct Place {
+struct NodeTextSpan {
     start: usize,
     end: usize,
-    name: Name,
+    name: NodeTextName,
 }
 
 #[derive(Clone, Debug)]
-enum Name {
+enum NodeTextName {
     /// It stands in the text as it is, with this length.
     Plain(usize),
     Quoted(Vec<u8>),
 }
 
-impl TreeText {
+impl SnapshotTreeText {
     /// Takes a folder apart, and refuses one that could harm whoever restores it.
     pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        let Some(nodes) = split(&bytes) else { return Ok(Self::of(&Tree::parse(&bytes)?)) };
+        let Some(nodes) = split_nodes(&bytes) else {
+            return Ok(Self::from_tree(&SnapshotTree::parse(&bytes)?));
+        };
         let text = Self { bytes, nodes };
-        check_names(text.nodes.iter().map(|place| text.name(place)))?;
+        check_node_names(text.nodes.iter().map(|place| text.node_name(place)))?;
         Ok(text)
     }
 
-    fn of(tree: &Tree) -> Self {
-        let mut text = Self { bytes: HEAD.to_vec(), nodes: Vec::new() };
+    fn from_tree(tree: &SnapshotTree) -> Self {
+        let mut text = Self { bytes: TREE_TEXT_HEAD.to_vec(), nodes: Vec::new() };
         for node in &tree.nodes {
-            let written = push_node(&mut text.bytes, &text_of(node));
-            let name = Name::Quoted(node.name.clone());
-            text.nodes.push(Place { start: written.start, end: written.end, name });
+            let written = push_node_text(&mut text.bytes, &encode_node(node));
+            let name = NodeTextName::Quoted(node.name.clone());
+            text.nodes.push(NodeTextSpan { start: written.start, end: written.end, name });
         }
-        text.bytes.extend_from_slice(TAIL);
+        text.bytes.extend_from_slice(TREE_TEXT_TAIL);
         text
     }
 
-    fn text(&self, place: &Place) -> &[u8] {
+    fn node_text(&self, place: &NodeTextSpan) -> &[u8] {
         self.bytes.get(place.start..place.end).unwrap_or_default()
     }
 
-    fn name<'a>(&'a self, place: &'a Place) -> &'a [u8] {
+    fn node_name<'a>(&'a self, place: &'a NodeTextSpan) -> &'a [u8] {
         match &place.name {
-            Name::Plain(length) => {
-                let start = place.start + NODE.len();
+            NodeTextName::Plain(length) => {
+                let start = place.start + NODE_TEXT_START.len();
                 self.bytes.get(start..start + length).unwrap_or_default()
             }
-            Name::Quoted(name) => name,
+            NodeTextName::Quoted(name) => name,
         }
     }
 
     /// Finds a node by its name; nothing, too, if it is none.
-    pub(crate) fn find(&self, name: &[u8]) -> Option<Node> {
-        let found = self.nodes.binary_search_by(|place| self.name(place).cmp(name)).ok()?;
-        serde_json::from_slice(self.text(self.nodes.get(found)?)).ok()
+    pub(crate) fn find(&self, name: &[u8]) -> Option<SnapshotNode> {
+        let found = self.nodes.binary_search_by(|place| self.node_name(place).cmp(name)).ok()?;
+        serde_json::from_slice(self.node_text(self.nodes.get(found)?)).ok()
     }
 
     /// Puts nodes in the place of those that have their names, or beside them, and leaves others out; returns the bytes that
     /// are stored. Of several with one name, the last one counts.
-    pub(crate) fn replace(&self, nodes: Vec<Node>, is_gone: impl Fn(&[u8]) -> bool) -> Vec<u8> {
-        let mut new = Tree::of(nodes).nodes.into_iter().peekable();
+    pub(crate) fn replace_nodes(
+        &self,
+        nodes: Vec<SnapshotNode>,
+        is_gone: impl Fn(&[u8]) -> bool,
+    ) -> Vec<u8> {
+        let mut new = SnapshotTree::from_nodes(nodes).nodes.into_iter().peekable();
         let mut out = Vec::with_capacity(self.bytes.len());
-        out.extend_from_slice(HEAD);
+        out.extend_from_slice(TREE_TEXT_HEAD);
         for place in &self.nodes {
-            let name = self.name(place);
+            let name = self.node_name(place);
             while let Some(node) = new.next_if(|node| node.name.as_slice() < name) {
-                push_node(&mut out, &text_of(&node));
+                push_node_text(&mut out, &encode_node(&node));
             }
             if let Some(node) = new.next_if(|node| node.name == name) {
-                push_node(&mut out, &text_of(&node));
+                push_node_text(&mut out, &encode_node(&node));
             } else if !is_gone(name) {
-                push_node(&mut out, self.text(place));
+                push_node_text(&mut out, self.node_text(place));
             }
         }
         for node in new {
-            push_node(&mut out, &text_of(&node));
+            push_node_text(&mut out, &encode_node(&node));
         }
-        out.extend_from_slice(TAIL);
+        out.extend_from_slice(TREE_TEXT_TAIL);
         out
     }
 }
 
-fn text_of(node: &Node) -> Vec<u8> {
+fn encode_node(node: &SnapshotNode) -> Vec<u8> {
     serde_json::to_vec(node).unwrap_or_default()
 }
 
 /// Appends the text of a node to those before it; returns where it stands.
-fn push_node(out: &mut Vec<u8>, text: &[u8]) -> std::ops::Range<usize> {
-    if out.len() > HEAD.len() {
+fn push_node_text(out: &mut Vec<u8>, text: &[u8]) -> std::ops::Range<usize> {
+    if out.len() > TREE_TEXT_HEAD.len() {
         out.push(b',');
     }
     let start = out.len();
@@ -124,34 +130,35 @@ fn push_node(out: &mut Vec<u8>, text: &[u8]) -> std::ops::Range<usize> {
 
 /// Finds where nodes begin and end; nothing if the text is not one that this program writes. Quotes within a string are
 /// escaped, so that what stands between two nodes does not stand in a name.
-fn split(bytes: &[u8]) -> Option<Vec<Place>> {
-    let inner = bytes.strip_prefix(HEAD)?.strip_suffix(TAIL)?;
+fn split_nodes(bytes: &[u8]) -> Option<Vec<NodeTextSpan>> {
+    let inner = bytes.strip_prefix(TREE_TEXT_HEAD)?.strip_suffix(TREE_TEXT_TAIL)?;
     if inner.is_empty() {
         return Some(Vec::new());
     }
-    let last = HEAD.len() + inner.len();
+    let last = TREE_TEXT_HEAD.len() + inner.len();
     let mut nodes = Vec::new();
-    let mut start = HEAD.len();
+    let mut start = TREE_TEXT_HEAD.len();
     // The brace that ends a node, and the comma after it.
-    for between in memmem::find_iter(inner, BETWEEN).map(|at| HEAD.len() + at) {
-        nodes.push(place_of(bytes, start, between + 1)?);
+    for between in memmem::find_iter(inner, NODE_TEXT_SEPARATOR).map(|at| TREE_TEXT_HEAD.len() + at)
+    {
+        nodes.push(parse_node_span(bytes, start, between + 1)?);
         start = between + 2;
     }
-    nodes.push(place_of(bytes, start, last)?);
+    nodes.push(parse_node_span(bytes, start, last)?);
     Some(nodes)
 }
 
-fn place_of(bytes: &[u8], start: usize, end: usize) -> Option<Place> {
+fn parse_node_span(bytes: &[u8], start: usize, end: usize) -> Option<NodeTextSpan> {
     let text = bytes.get(start..end)?;
-    let behind = text.strip_prefix(NODE)?;
+    let behind = text.strip_prefix(NODE_TEXT_START)?;
     let length = memchr2(b'"', b'\\', behind)?;
-    let name = if behind.get(length..)?.starts_with(AFTER_NAME) {
-        Name::Plain(length)
+    let name = if behind.get(length..)?.starts_with(NODE_NAME_TERMINATOR) {
+        NodeTextName::Plain(length)
     } else {
         // It is quoted, or this is no node.
-        Name::Quoted(serde_json::from_slice::<Node>(text).ok()?.name)
+        NodeTextName::Quoted(serde_json::from_slice::<SnapshotNode>(text).ok()?.name)
     };
-    text.ends_with(b"}").then_some(Place { start, end, name })
+    text.ends_with(b"}").then_some(NodeTextSpan { start, end, name })
 }
 
 #[cfg(test)]
@@ -161,8 +168,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::id::Id;
-    use crate::vault::node::{Attribute, NodeKind};
+    use crate::object_id::VaultObjectId;
+    use crate::vault::node::{ExtendedAttribute, SnapshotNodeKind};
 
     fn name() -> impl Strategy<Value = Vec<u8>> {
         let plain = "[a-e]{1,3}".prop_map(String::into_bytes);
@@ -176,15 +183,16 @@ mod tests {
         prop_oneof![9 => plain, 1 => odd]
     }
 
-    fn node() -> impl Strategy<Value = Node> {
+    fn node() -> impl Strategy<Value = SnapshotNode> {
         (name(), any::<u64>(), 0..12_u8).prop_map(|(name, size, kind)| {
-            let mut node = Node::new(name, NodeKind::Dir, 0o700);
+            let mut node = SnapshotNode::new(name, SnapshotNodeKind::Dir, 0o700);
             node.size = size;
             match kind {
-                0 => node.subtree = Some(Id::of(&[1])),
-                1 => node.content = Some(vec![Id::of(&[2]), Id::of(&[3])]),
+                0 => node.subtree = Some(VaultObjectId::of(&[1])),
+                1 => node.content = Some(vec![VaultObjectId::of(&[2]), VaultObjectId::of(&[3])]),
                 2 => {
-                    let attribute = |name: &str| Attribute { name: name.into(), value: vec![7] };
+                    let attribute =
+                        |name: &str| ExtendedAttribute { name: name.into(), value: vec![7] };
                     node.extended_attributes = vec![attribute("user.a"), attribute("user.b")];
                 }
                 3 => node.user = "\"},{\"name\":\"x\",\"type\":\"".to_owned(),
@@ -201,9 +209,9 @@ mod tests {
             new in proptest::collection::vec(node(), 0..6),
             gone in proptest::collection::vec(name(), 0..4),
         ) {
-            let old = Tree::of(old);
-            let text = TreeText::parse(old.to_bytes()).unwrap();
-            let by_name = |nodes: &[Node]| -> BTreeMap<Vec<u8>, Node> {
+            let old = SnapshotTree::from_nodes(old);
+            let text = SnapshotTreeText::parse(old.to_bytes()).unwrap();
+            let by_name = |nodes: &[SnapshotNode]| -> BTreeMap<Vec<u8>, SnapshotNode> {
                 nodes.iter().map(|node| (node.name.clone(), node.clone())).collect()
             };
             let mut all = by_name(&old.nodes);
@@ -213,9 +221,9 @@ mod tests {
             }
             all.retain(|name, _| !gone.contains(name));
             all.extend(by_name(&new));
-            let expected = Tree { nodes: all.into_values().collect() }.to_bytes();
+            let expected = SnapshotTree { nodes: all.into_values().collect() }.to_bytes();
             let is_gone = |name: &[u8]| gone.iter().any(|one| one == name);
-            prop_assert_eq!(text.replace(new, is_gone), expected);
+            prop_assert_eq!(text.replace_nodes(new, is_gone), expected);
         }
 
         #[test]
@@ -223,11 +231,11 @@ mod tests {
             nodes in proptest::collection::vec(node(), 0..6),
             (place, byte) in (any::<proptest::sample::Index>(), any::<u8>()),
         ) {
-            let mut bytes = Tree::of(nodes).to_bytes();
+            let mut bytes = SnapshotTree::from_nodes(nodes).to_bytes();
             let place = place.index(bytes.len());
             bytes[place] = byte;
-            if let Ok(text) = TreeText::parse(bytes) {
-                text.replace(vec![Node::new("b", NodeKind::Fifo, 0)], |name| name == b"a");
+            if let Ok(text) = SnapshotTreeText::parse(bytes) {
+                text.replace_nodes(vec![SnapshotNode::new("b", SnapshotNodeKind::Fifo, 0)], |name| name == b"a");
             }
         }
     }
@@ -235,11 +243,11 @@ mod tests {
     #[test]
     fn folders_that_others_wrote_are_read() {
         let check = |json: &str, expected: &[&str]| {
-            let text = TreeText::parse(json.as_bytes().to_vec()).unwrap();
-            let names: Vec<&[u8]> = text.nodes.iter().map(|place| text.name(place)).collect();
+            let text = SnapshotTreeText::parse(json.as_bytes().to_vec()).unwrap();
+            let names: Vec<&[u8]> = text.nodes.iter().map(|place| text.node_name(place)).collect();
             assert_eq!(names, expected.iter().map(|name| name.as_bytes()).collect::<Vec<_>>());
-            let tree = Tree::parse(json.as_bytes()).unwrap();
-            assert_eq!(text.replace(Vec::new(), |_| false), tree.to_bytes(), "{json}");
+            let tree = SnapshotTree::parse(json.as_bytes()).unwrap();
+            assert_eq!(text.replace_nodes(Vec::new(), |_| false), tree.to_bytes(), "{json}");
         };
         check(r#"{"nodes":[]}"#, &[]);
         check(
@@ -247,15 +255,18 @@ mod tests {
             &["a", "b"],
         );
         for bad in ["", "{}", r#"{"nodes":[{"name":"a"}]}"#, "{\"nodes\":[{\"name\":\"a\"}]}\n"] {
-            assert!(TreeText::parse(bad.into()).is_err(), "{bad}");
+            assert!(SnapshotTreeText::parse(bad.into()).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn harmful_folders_are_refused() {
         for bad in [["", "b"], [".", "b"], ["..", "b"], ["a/b", "b"], ["b", "a"], ["a", "a"]] {
-            let nodes = bad.iter().map(|name| Node::new(*name, NodeKind::Fifo, 0)).collect();
-            assert!(TreeText::parse(Tree { nodes }.to_bytes()).is_err(), "{bad:?}");
+            let nodes = bad
+                .iter()
+                .map(|name| SnapshotNode::new(*name, SnapshotNodeKind::Fifo, 0))
+                .collect();
+            assert!(SnapshotTreeText::parse(SnapshotTree { nodes }.to_bytes()).is_err(), "{bad:?}");
         }
     }
 }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    Below, Error, ImportOptions, Imported, Index, LeftOut, LiveStore, Lock, LockMode, Missing,
-    Progress, RepositorySource, Result, SaveOptions, Saved, Session, StoreReference, Who,
-    import_folder, import_snapshot, save_repository, stands_on, walk,
+    BackupProgress, BackupRepositorySource, BaseStoreReference, Error, ImportOptions, ImportReport,
+    LiveStore, MissingContentPolicy, OmittedCounts, Result, SaveOptions, SaveSession, SaveSummary,
+    SeparateBase, VaultIndex, VaultLock, VaultLockMode, VaultUser, find_snapshot_base,
+    import_folder, import_snapshot, save_repository, walk_tree,
 };
-use tympan_blobs::{FolderBlobs, LocalBlobs, ReadBlobs};
+use tympan_blobs::{LocalBlobStore, ReadBlobs, ReadOnlyBlobFolder};
 use tympan_store::{
-    Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, CompositeStore, Error as StoreError,
-    FollowedStore, Lease, LocalOptions, ReadChunks, RefUpdate, Result as StoreResult, Revision,
-    take_lease,
+    BaseStore, BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, Error as StoreError, LayeredStore,
+    LocalStoreOptions, ReadChunks, ReadOnlyLocalStore, RefUpdate, Result as StoreResult, Revision,
+    RootLease, acquire_lease,
 };
 
 use crate::repository::{Home, commit_records, large_blob, write_records};
@@ -28,12 +29,12 @@ const HOUR: Duration = Duration::from_hours(1);
 struct Pair {
     bench: Bench,
     production: Home,
-    base: Arc<FollowedStore>,
+    base: Arc<ReadOnlyLocalStore>,
     own: Home,
-    composite: Arc<CompositeStore>,
+    composite: Arc<LayeredStore>,
     /// The clone's blobs, small ones of production among them.
-    blobs: LocalBlobs,
-    reference: StoreReference,
+    blobs: LocalBlobStore,
+    reference: BaseStoreReference,
 }
 
 /// What a save asks, or cannot ask, what it leaves things to.
@@ -51,53 +52,54 @@ impl Pair {
         let production = Home::open(bench.path("production"));
         production.write(0..PAGES, 1);
         let store = bench.path("production/store");
-        let base = Arc::new(FollowedStore::open_dir(&store, LocalOptions::default()).unwrap());
-        let lease = take_lease(&*base, "staging", "main", (SystemTime::now(), HOUR)).unwrap();
+        let base =
+            Arc::new(ReadOnlyLocalStore::open_dir(&store, LocalStoreOptions::default()).unwrap());
+        let lease = acquire_lease(&*base, "staging", "main", (SystemTime::now(), HOUR)).unwrap();
         let own = Home::open(bench.path("staging"));
-        let reference = StoreReference {
+        let reference = BaseStoreReference {
             from: production.dir.display().to_string(),
             root: lease.root.to_string(),
             holder: "staging".to_owned(),
         };
         let composite = over(&own, &base, &lease);
-        let mut batch = Batch::new();
-        batch.move_ref(RefUpdate {
+        let mut batch = ChunkBatch::new();
+        batch.add_ref_update(RefUpdate {
             name: "main".to_owned(),
-            expected: None,
-            new: Some(lease.root),
-            at: SystemTime::now(),
+            expected_root: None,
+            new_root: Some(lease.root),
+            updated_at: SystemTime::now(),
             author: "test".to_owned(),
             message: String::new(),
         });
         composite.commit(batch).unwrap();
-        let blobs = LocalBlobs::open(&own.dir.join("blobs"), composite.clone()).unwrap();
+        let blobs = LocalBlobStore::open(&own.dir.join("blobs"), composite.clone()).unwrap();
         Self { bench, production, base, own, composite, blobs, reference }
     }
 
     /// Changes a hundred pages, two of which get blobs of their own, and one that shows two of production's.
     fn edit(&self, seed: u8) {
         write_records((&*self.composite, &self.blobs), 100..200, seed);
-        let shown = [1_000, 1_050].map(|number| BlobId::of(&large_blob(number, 1)));
+        let shown = [1_000, 1_050].map(|number| BlobId::hash_of(&large_blob(number, 1)));
         let record = ("/content/copy".to_owned(), format!("copy {seed}"), shown.to_vec());
-        commit_records(&*self.composite, Batch::new(), vec![record]);
+        commit_records(&*self.composite, ChunkBatch::new(), vec![record]);
     }
 
-    fn save(&self, reach: Reach) -> Result<Option<Saved>> {
+    fn save(&self, reach: Reach) -> Result<Option<SaveSummary>> {
         self.save_counting(reach).0
     }
 
     /// Saves; returns how many chunks of the clone's own were read, too.
-    fn save_counting(&self, reach: Reach) -> (Result<Option<Saved>>, u64) {
-        let blobs = FolderBlobs::new(&self.production.dir.join("blobs"));
+    fn save_counting(&self, reach: Reach) -> (Result<Option<SaveSummary>>, u64) {
+        let blobs = ReadOnlyBlobFolder::new(&self.production.dir.join("blobs"));
         let (away, empty) = (Unlike { is_away: true }, Unlike { is_away: false });
-        let base: &dyn Base = match reach {
+        let base: &dyn BaseStore = match reach {
             Reach::Known => &*self.base,
             Reach::Away => &away,
             Reach::Empty => &empty,
         };
-        let below = Below { reference: &self.reference, reach: Some((base, &blobs)) };
+        let below = SeparateBase { reference: &self.reference, stores: Some((base, &blobs)) };
         let own = Counting::new(LiveStore::new(self.own.store.clone()));
-        let own_blobs = FolderBlobs::new(&self.own.dir.join("blobs"));
+        let own_blobs = ReadOnlyBlobFolder::new(&self.own.dir.join("blobs"));
         let saved = save_own(&self.bench, &own, &own_blobs, Some(below));
         (saved, own.read.into_inner())
     }
@@ -105,46 +107,54 @@ impl Pair {
     /// Imports into a new home, over production or over nothing.
     fn restore(
         &self,
-        saved: &Saved,
+        saved: &SaveSummary,
         to: &str,
-        (missing, is_over): (Missing, bool),
-    ) -> (Result<Imported>, Home) {
+        (missing, is_over): (MissingContentPolicy, bool),
+    ) -> (Result<ImportReport>, Home) {
         let home = Home::open(self.bench.path(to));
-        let blobs = FolderBlobs::new(&self.production.dir.join("blobs"));
-        let below = is_over.then_some((&*self.base as &dyn Base, &blobs as &dyn ReadBlobs));
+        let blobs = ReadOnlyBlobFolder::new(&self.production.dir.join("blobs"));
+        let below = is_over.then_some((&*self.base as &dyn BaseStore, &blobs as &dyn ReadBlobs));
         if is_over {
             over(&home, &self.base, &self.lease());
         }
         let index = self.bench.index();
         let from = (&self.bench.vault, &*index);
-        let options = (ImportOptions { missing, below }, &Progress::default());
+        let options = (ImportOptions { missing, base: below }, &BackupProgress::default());
         let imported = import_snapshot(from, &saved.snapshot, (&*home.store, &home.blobs), options);
         (imported, home)
     }
 
-    fn lease(&self) -> Lease {
+    fn lease(&self) -> RootLease {
         self.composite.lease()
     }
 }
 
 /// Lays a home over production.
-fn over(home: &Home, base: &Arc<FollowedStore>, lease: &Lease) -> Arc<CompositeStore> {
-    Arc::new(CompositeStore::new(home.store.clone(), base.clone(), lease.clone()).unwrap())
+fn over(home: &Home, base: &Arc<ReadOnlyLocalStore>, lease: &RootLease) -> Arc<LayeredStore> {
+    Arc::new(LayeredStore::new(home.store.clone(), base.clone(), lease.clone()).unwrap())
 }
 
 fn save_own(
     bench: &Bench,
-    base: &dyn Base,
+    base: &dyn BaseStore,
     blobs: &dyn ReadBlobs,
-    below: Option<Below<'_>>,
-) -> Result<Option<Saved>> {
-    let who = Who::this_process();
-    let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO)?;
-    let index = Arc::new(Index::load(&bench.vault)?);
-    let progress = Progress::default();
-    let session = Session::new((&bench.vault, &index), &lock, &progress);
+    below: Option<SeparateBase<'_>>,
+) -> Result<Option<SaveSummary>> {
+    let who = VaultUser::this_process();
+    let lock = VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO)?;
+    let index = Arc::new(VaultIndex::load(&bench.vault)?);
+    let progress = BackupProgress::default();
+    let session = SaveSession::new((&bench.vault, &index), &lock, &progress);
     let (reference, path) = ("main", "/tympan/staging");
-    let source = RepositorySource { base, blobs, reference, path, view: None, below, files: &[] };
+    let source = BackupRepositorySource {
+        base,
+        blobs,
+        reference,
+        path,
+        view: None,
+        base_owner: below,
+        files: &[],
+    };
     save_repository(&session, source, &SaveOptions::new(who, now()))
 }
 
@@ -156,7 +166,7 @@ fn everything(
 ) -> (usize, usize) {
     let (mut seen, mut known, mut left) = (HashSet::from([root]), HashSet::new(), vec![root]);
     while let Some(id) = left.pop() {
-        let chunk = chunks.read(&id).unwrap();
+        let chunk = chunks.read_chunk(&id).unwrap();
         left.extend(chunk.chunk_refs().filter(|id| seen.insert(*id)));
         for id in chunk.blob_refs().filter(|id| known.insert(*id)) {
             let is_there = match id.length() < 16 << 10 {
@@ -170,10 +180,10 @@ fn everything(
 }
 
 /// Returns the names of all files of a snapshot.
-fn names(bench: &Bench, saved: &Saved) -> HashSet<String> {
+fn names(bench: &Bench, saved: &SaveSummary) -> HashSet<String> {
     let mut names = HashSet::new();
     let at = (&*bench.vault, &*bench.index());
-    walk(at, &saved.snapshot.tree, std::path::Path::new("/"), &mut |path, _| {
+    walk_tree(at, &saved.snapshot.tree, std::path::Path::new("/"), &mut |path, _| {
         names.insert(path.file_name().unwrap().to_string_lossy().into_owned());
         Ok(())
     })
@@ -182,7 +192,7 @@ fn names(bench: &Bench, saved: &Saved) -> HashSet<String> {
 }
 
 fn name(bytes: &[u8]) -> String {
-    BlobId::of(bytes).digest().iter().map(|byte| format!("{byte:02x}")).collect()
+    BlobId::hash_of(bytes).digest().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Production from which nothing can be had: it does not answer, or it has lost its chunks.
@@ -194,39 +204,39 @@ struct Unlike {
 impl Unlike {
     fn refuse<T>(&self) -> StoreResult<T> {
         let reason = "it does not answer".to_owned();
-        Err(StoreError::Remote { base: self.name(), reason, is_transient: true })
+        Err(StoreError::Remote { base: self.display_name(), reason, is_transient: true })
     }
 }
 
 impl ReadChunks for Unlike {
-    fn read(&self, _: &ChunkId) -> StoreResult<Chunk> {
+    fn read_chunk(&self, _: &ChunkId) -> StoreResult<Chunk> {
         self.refuse()
     }
 }
 
-impl Base for Unlike {
-    fn name(&self) -> String {
+impl BaseStore for Unlike {
+    fn display_name(&self) -> String {
         "production".to_owned()
     }
-    fn contains_many(&self, ids: &[ChunkId]) -> StoreResult<Vec<bool>> {
+    fn contains_chunks(&self, ids: &[ChunkId]) -> StoreResult<Vec<bool>> {
         if self.is_away { self.refuse() } else { Ok(vec![false; ids.len()]) }
     }
     fn read_blobs(&self, ids: &[BlobId]) -> StoreResult<Vec<Option<bytes::Bytes>>> {
         if self.is_away { self.refuse() } else { Ok(vec![None; ids.len()]) }
     }
-    fn refs(&self) -> StoreResult<Vec<(String, ChunkId)>> {
+    fn list_refs(&self) -> StoreResult<Vec<(String, ChunkId)>> {
         self.refuse()
     }
-    fn history(&self, _: &str, _: Option<u64>, _: usize) -> StoreResult<Vec<Revision>> {
+    fn ref_history(&self, _: &str, _: Option<u64>, _: usize) -> StoreResult<Vec<Revision>> {
         self.refuse()
     }
-    fn lease(&self, _: &str) -> StoreResult<Option<Lease>> {
+    fn find_lease(&self, _: &str) -> StoreResult<Option<RootLease>> {
         self.refuse()
     }
-    fn grant(&self, _: &Lease) -> StoreResult<()> {
+    fn grant_lease(&self, _: &RootLease) -> StoreResult<()> {
         self.refuse()
     }
-    fn release(&self, _: &str) -> StoreResult<()> {
+    fn release_lease(&self, _: &str) -> StoreResult<()> {
         self.refuse()
     }
 }
@@ -237,9 +247,9 @@ fn a_clones_backup_holds_nothing_of_productions() {
     pair.edit(2);
     let saved = pair.save(Reach::Known).unwrap().unwrap();
     assert_eq!(saved.faults, []);
-    assert!(saved.left_out.chunks > 0 && saved.left_out.blobs == 2, "{:?}", saved.left_out);
+    assert!(saved.omitted.chunk_count > 0 && saved.omitted.blob_count == 2, "{:?}", saved.omitted);
     let index = pair.bench.index();
-    let said = stands_on((&pair.bench.vault, &index), &saved.snapshot).unwrap();
+    let said = find_snapshot_base((&pair.bench.vault, &index), &saved.snapshot).unwrap();
     assert_eq!(said, Some(pair.reference.clone()));
     // Its own large blobs are there, and none of production's.
     let held = names(&pair.bench, &saved);
@@ -251,11 +261,11 @@ fn a_clones_backup_holds_nothing_of_productions() {
     assert_eq!(of_production.iter().filter(|name| held.contains(*name)).count(), 0);
     // With its base, all of that is there.
     let whole = Bench::new();
-    let production = FolderBlobs::new(&pair.production.dir.join("blobs"));
+    let production = ReadOnlyBlobFolder::new(&pair.production.dir.join("blobs"));
     let all = LiveStore::new(pair.composite.clone());
-    let both = Both(FolderBlobs::new(&pair.own.dir.join("blobs")), production);
+    let both = Both(ReadOnlyBlobFolder::new(&pair.own.dir.join("blobs")), production);
     let all = save_own(&whole, &all, &both, None).unwrap().unwrap();
-    assert_eq!((all.faults.len(), all.left_out), (0, LeftOut::default()));
+    assert_eq!((all.faults.len(), all.omitted), (0, OmittedCounts::default()));
     let held = names(&whole, &all);
     // Two have another blob on staging.
     let count = of_production.iter().filter(|name| held.contains(*name)).count();
@@ -269,13 +279,13 @@ fn a_clones_backup_holds_nothing_of_productions() {
         own.stored_bytes,
         all.stored_bytes,
         of_production.len(),
-        saved.left_out
+        saved.omitted
     );
 }
 
 /// Large blobs in one place or the other.
 #[derive(Debug)]
-struct Both(FolderBlobs, FolderBlobs);
+struct Both(ReadOnlyBlobFolder, ReadOnlyBlobFolder);
 
 impl ReadBlobs for Both {
     fn open(&self, id: &BlobId) -> tympan_blobs::Result<Option<tympan_blobs::BlobContent>> {
@@ -298,34 +308,38 @@ fn it_becomes_a_clone_again_over_production_alone() {
     let saved = pair.save(Reach::Known).unwrap().unwrap();
     let large = |home: &Home| {
         let places = [home.dir.join("blobs"), pair.production.dir.join("blobs")];
-        let places = places.map(|place| FolderBlobs::new(&place));
+        let places = places.map(|place| ReadOnlyBlobFolder::new(&place));
         move |id: &BlobId| places.iter().any(|place| place.contains(id).unwrap())
     };
     let before = everything(&*pair.composite, &large(&pair.own), root);
 
-    let (refused, home) = pair.restore(&saved, "nothing", (Missing::Refuse, false));
+    let (refused, home) = pair.restore(&saved, "nothing", (MissingContentPolicy::Refuse, false));
     let refused = refused.unwrap_err();
-    assert!(matches!(refused, Error::Refused(_)), "{refused:?}");
+    assert!(matches!(refused, Error::InvalidRequest(_)), "{refused:?}");
     assert!(refused.to_string().contains(&pair.reference.from), "{refused}");
     assert_eq!(home.root(), None);
 
-    let (imported, home) = pair.restore(&saved, "over", (Missing::Refuse, true));
+    let (imported, home) = pair.restore(&saved, "over", (MissingContentPolicy::Refuse, true));
     let imported = imported.unwrap();
-    assert_eq!((imported.root, imported.missing), (root, LeftOut::default()));
+    assert_eq!((imported.root, imported.missing), (root, OmittedCounts::default()));
     assert_eq!(home.root(), Some(root));
     let again = over(&home, &pair.base, &pair.lease());
     assert_eq!(everything(&*again, &large(&home), root), before);
 
     // Without production, what staging had of its own is there; with it again, all.
-    let (imported, home) = pair.restore(&saved, "missing", (Missing::Allow, false));
+    let (imported, home) = pair.restore(&saved, "missing", (MissingContentPolicy::Allow, false));
     let imported = imported.unwrap();
     assert_eq!((imported.root, home.root()), (root, Some(root)));
-    assert!(imported.missing.chunks > 0 && imported.missing.blobs == 2, "{:?}", imported.missing);
+    assert!(
+        imported.missing.chunk_count > 0 && imported.missing.blob_count == 2,
+        "{:?}",
+        imported.missing
+    );
     let again = over(&home, &pair.base, &pair.lease());
     assert_eq!(everything(&*again, &large(&home), root), before);
     println!(
         "{} chunks and {} blobs, of which {} and {} were restored, and {:?} stood on production",
-        before.0, before.1, imported.chunks, imported.blobs, imported.missing
+        before.0, before.1, imported.chunk_count, imported.blob_count, imported.missing
     );
 
     // The same through the stock restic.
@@ -335,12 +349,12 @@ fn it_becomes_a_clone_again_over_production_alone() {
     }
     let import = |to: &str, missing| {
         let home = Home::open(pair.bench.path(to));
-        let options = (ImportOptions { missing, below: None }, &Progress::default());
+        let options = (ImportOptions { missing, base: None }, &BackupProgress::default());
         import_folder(&out, (&*home.store, &home.blobs), options)
     };
-    assert!(import("unpacked nothing", Missing::Refuse).is_err());
-    let imported = import("unpacked", Missing::Allow).unwrap();
-    assert!(imported.root == root && imported.missing.blobs == 2, "{imported:?}");
+    assert!(import("unpacked nothing", MissingContentPolicy::Refuse).is_err());
+    let imported = import("unpacked", MissingContentPolicy::Allow).unwrap();
+    assert!(imported.root == root && imported.missing.blob_count == 2, "{imported:?}");
 }
 
 #[test]
@@ -351,9 +365,9 @@ fn production_need_not_be_there_for_a_save() {
     let (saved, first) = pair.save_counting(Reach::Away);
     let saved = saved.unwrap().unwrap();
     assert_eq!(saved.faults, []);
-    assert!(saved.left_out.chunks > 0 && saved.left_out.blobs == 2, "{:?}", saved.left_out);
-    let (imported, _) = pair.restore(&saved, "over", (Missing::Refuse, true));
-    assert_eq!(imported.unwrap().missing, LeftOut::default());
+    assert!(saved.omitted.chunk_count > 0 && saved.omitted.blob_count == 2, "{:?}", saved.omitted);
+    let (imported, _) = pair.restore(&saved, "over", (MissingContentPolicy::Refuse, true));
+    assert_eq!(imported.unwrap().missing, OmittedCounts::default());
     assert!(pair.save(Reach::Known).unwrap().is_none(), "the same root is saved once");
 
     // The next one costs what changed, and is compared with the one before.
@@ -363,17 +377,17 @@ fn production_need_not_be_there_for_a_save() {
     assert_eq!(next.snapshot.parent, Some(saved.snapshot.id));
     // A hundred of the 700 pages that are the clone's own.
     assert!(some * 2 < first, "{some} chunks were read, {first} at first");
-    let (imported, home) = pair.restore(&next, "next", (Missing::Refuse, true));
+    let (imported, home) = pair.restore(&next, "next", (MissingContentPolicy::Refuse, true));
     assert_eq!(Some(imported.unwrap().root), home.root());
 
     // One with all that the clone reads takes nothing from one that lacks it, nor the other way round.
-    let production = FolderBlobs::new(&pair.production.dir.join("blobs"));
-    let both = Both(FolderBlobs::new(&pair.own.dir.join("blobs")), production);
+    let production = ReadOnlyBlobFolder::new(&pair.production.dir.join("blobs"));
+    let both = Both(ReadOnlyBlobFolder::new(&pair.own.dir.join("blobs")), production);
     let all = LiveStore::new(pair.composite.clone());
     let whole = save_own(&pair.bench, &all, &both, None).unwrap().unwrap();
     assert_eq!((whole.snapshot.parent, whole.faults.len()), (None, 0));
-    let (imported, _) = pair.restore(&whole, "whole", (Missing::Refuse, false));
-    assert_eq!(imported.unwrap().missing, LeftOut::default());
+    let (imported, _) = pair.restore(&whole, "whole", (MissingContentPolicy::Refuse, false));
+    assert_eq!(imported.unwrap().missing, OmittedCounts::default());
     pair.edit(4);
     let own = pair.save(Reach::Known).unwrap().unwrap();
     assert_eq!(own.snapshot.parent, Some(next.snapshot.id));
@@ -385,7 +399,11 @@ fn what_neither_holds_is_a_fault() {
     let pair = Pair::new();
     pair.edit(2);
     let saved = pair.save(Reach::Empty).unwrap().unwrap();
-    assert!(saved.snapshot.is_incomplete() && saved.left_out.chunks == 0, "{:?}", saved.left_out);
+    assert!(
+        saved.snapshot.is_incomplete() && saved.omitted.chunk_count == 0,
+        "{:?}",
+        saved.omitted
+    );
     assert!(saved.faults.len() > 10, "{} faults", saved.faults.len());
     let again = pair.save(Reach::Known).unwrap().unwrap();
     assert_eq!((again.snapshot.parent, again.faults.len()), (None, 0));
@@ -396,14 +414,14 @@ fn a_clone_to_which_nothing_was_written_is_saved_by_its_name() {
     let pair = Pair::new();
     let root = pair.composite.read_ref("main").unwrap().unwrap();
     let saved = pair.save(Reach::Known).unwrap().unwrap();
-    assert_eq!(saved.left_out, LeftOut { chunks: 1, blobs: 0 });
-    let (imported, home) = pair.restore(&saved, "over", (Missing::Refuse, true));
+    assert_eq!(saved.omitted, OmittedCounts { chunk_count: 1, blob_count: 0 });
+    let (imported, home) = pair.restore(&saved, "over", (MissingContentPolicy::Refuse, true));
     assert_eq!((imported.unwrap().root, home.root()), (root, Some(root)));
     // Its ref is made when production is there: nothing of it is here.
-    let (imported, home) = pair.restore(&saved, "missing", (Missing::Allow, false));
+    let (imported, home) = pair.restore(&saved, "missing", (MissingContentPolicy::Allow, false));
     let imported = imported.unwrap();
     assert_eq!((imported.root, home.root()), (root, None));
-    assert_eq!(imported.missing, LeftOut { chunks: 1, blobs: 0 });
+    assert_eq!(imported.missing, OmittedCounts { chunk_count: 1, blob_count: 0 });
 }
 
 /// Of any backup, blobs may be missing if that is allowed; chunks may not.
@@ -414,18 +432,18 @@ fn blobs_may_be_missing_where_that_is_allowed() {
     home.write(0..200, 1);
     let base = LiveStore::new(home.store.clone());
     // None of its four large blobs can be found.
-    let nowhere = FolderBlobs::new(&bench.path("nowhere"));
+    let nowhere = ReadOnlyBlobFolder::new(&bench.path("nowhere"));
     let saved = save_own(&bench, &base, &nowhere, None).unwrap().unwrap();
     assert_eq!(saved.faults.len(), 4);
     let index = bench.index();
     let import = |to: &str, missing| {
         let copy = Home::open(bench.path(to));
-        let options = (ImportOptions { missing, below: None }, &Progress::default());
+        let options = (ImportOptions { missing, base: None }, &BackupProgress::default());
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as _);
         let imported = import_snapshot((&bench.vault, &*index), &saved.snapshot, target, options);
         imported.map(|imported| (imported.missing, copy.root()))
     };
-    assert!(import("refused", Missing::Refuse).is_err());
-    let (missing, root) = import("allowed", Missing::Allow).unwrap();
-    assert_eq!((missing, root), (LeftOut { chunks: 0, blobs: 4 }, home.root()));
+    assert!(import("refused", MissingContentPolicy::Refuse).is_err());
+    let (missing, root) = import("allowed", MissingContentPolicy::Allow).unwrap();
+    assert_eq!((missing, root), (OmittedCounts { chunk_count: 0, blob_count: 4 }, home.root()));
 }

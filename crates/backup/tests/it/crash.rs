@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use tympan_backup::{Around, Backend, FileKind, Id, LocalBackend, Staged};
+use tympan_backup::{
+    BackendWrapper, LocalBackend, StagedFile, VaultBackend, VaultFileKind, VaultObjectId,
+};
 
 use crate::support::{Bench, describe, noise, now, plant, prune_with, save};
 
@@ -45,8 +47,8 @@ impl Dying {
     }
 }
 
-impl Around for Dying {
-    fn inner(&self) -> &dyn Backend {
+impl BackendWrapper for Dying {
+    fn inner(&self) -> &dyn VaultBackend {
         &self.inner
     }
 
@@ -54,19 +56,24 @@ impl Around for Dying {
         self.is_far
     }
 
-    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
+    fn stage(
+        &self,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
+        bytes: Vec<u8>,
+    ) -> io::Result<StagedFile> {
         if self.is_far {
             self.live()?;
         }
         self.inner.stage(kind, id, bytes)
     }
 
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
         self.live()?;
         self.inner.write(kind, id, bytes)
     }
 
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
+    fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
         self.live()?;
         self.inner.remove(kind, id)
     }
@@ -74,8 +81,8 @@ impl Around for Dying {
 
 /// Removes the locks that a killed process has left; here it is this one, which lives.
 fn unlock(bench: &Bench) {
-    let who = tympan_backup::Who::this_process();
-    bench.vault.unlock(&who, tympan_backup::Unlock::All).unwrap();
+    let who = tympan_backup::VaultUser::this_process();
+    bench.vault.unlock(&who, tympan_backup::UnlockScope::All).unwrap();
 }
 
 #[test]
@@ -106,7 +113,7 @@ fn saves_that_die(after: impl Fn(&Bench, i64) -> Arc<Dying>) {
             break;
         }
         assert!(dying.has_died());
-        assert_eq!(bench.vault.snapshots().unwrap().len(), 1, "after {calls} calls");
+        assert_eq!(bench.vault.read_snapshots().unwrap().len(), 1, "after {calls} calls");
         // Change something, so that each attempt has all to write.
         let name = format!("more {calls}");
         std::fs::write(bench.source().join(name), noise(1000, 10 + calls as u64)).unwrap();
@@ -124,7 +131,7 @@ fn saves_that_die(after: impl Fn(&Bench, i64) -> Arc<Dying>) {
 /// took. Each time what was saved is there, for restic too.
 fn dies_at_any_call(
     bench: &Bench,
-    kept: &tympan_backup::Snapshot,
+    kept: &tympan_backup::VaultSnapshot,
     mut act: impl FnMut(&Arc<tympan_backup::Vault>) -> tympan_backup::Result<()>,
 ) -> i64 {
     for calls in 0..100 {
@@ -151,9 +158,9 @@ fn a_forget_that_dies_at_any_call_harms_nothing() {
     plant(&bench.source());
     let first = bench.save().snapshot.id;
     let kept = bench.save().snapshot;
-    let calls = dies_at_any_call(&bench, &kept, |vault| vault.forget(&first));
+    let calls = dies_at_any_call(&bench, &kept, |vault| vault.remove_snapshot(&first));
     assert_eq!(calls, 1, "a snapshot is gone at once or not at all");
-    assert_eq!(bench.vault.snapshots().unwrap().len(), 1);
+    assert_eq!(bench.vault.read_snapshots().unwrap().len(), 1);
 }
 
 /// At each moment the old password opens the vault, or the new one does.
@@ -167,7 +174,7 @@ fn a_change_of_passwords_that_dies_at_any_call_leaves_one_that_opens() {
         let backend = Arc::new(LocalBackend::new(bench.path("vault")));
         tympan_backup::Vault::open(backend, password).is_ok()
     };
-    let by = tympan_backup::Who::this_process();
+    let by = tympan_backup::VaultUser::this_process();
     let (mut ended, mut keys) = (false, Vec::new());
     for calls in 0..10 {
         // As it was: one key, with the usual password.
@@ -212,11 +219,16 @@ fn a_repair_that_dies_at_any_call_loses_nothing() {
             std::fs::remove_file(entry.unwrap().path()).unwrap();
         }
         let mend = |vault: &Arc<tympan_backup::Vault>| {
-            let who = tympan_backup::Who::this_process();
-            let mode = tympan_backup::LockMode::Exclusive;
-            let lock = tympan_backup::Lock::take(vault, &who, mode, Duration::ZERO)?;
-            let depth = (tympan_backup::Depth::Structure, now());
-            tympan_backup::repair(vault, &lock, depth, &tympan_backup::Progress::default())
+            let who = tympan_backup::VaultUser::this_process();
+            let mode = tympan_backup::VaultLockMode::Exclusive;
+            let lock = tympan_backup::VaultLock::acquire(vault, &who, mode, Duration::ZERO)?;
+            let depth = (tympan_backup::CheckDepth::Structure, now());
+            tympan_backup::repair_vault(
+                vault,
+                &lock,
+                depth,
+                &tympan_backup::BackupProgress::default(),
+            )
         };
         let dying = Dying::after(&bench, calls);
         let repaired = mend(&bench.open_through(dying));
@@ -259,7 +271,7 @@ fn prunes_that_die(grace: Duration) {
         let passing = bench.save();
         std::fs::remove_file(&name).unwrap();
         let kept = bench.save();
-        bench.vault.forget(&passing.snapshot.id).unwrap();
+        bench.vault.remove_snapshot(&passing.snapshot.id).unwrap();
         let dying = Dying::after(&bench, calls);
         let pruned = prune_with(&bench.open_through(dying), grace, now());
         unlock(&bench);

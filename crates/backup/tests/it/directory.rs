@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tympan_backup::{
-    Attribute, Clients, Excludes, Existing, FileKind, FolderMark, LocalBackend, NodeKind, Parent,
-    Progress, RestoreOptions, SaveOptions, Snapshot, Tuning, Vault, Who, diff, find_path, restore,
-    verify, walk,
+    BackupProgress, ClientFilter, ExcludeRules, ExistingFilePolicy, ExtendedAttribute, FolderMark,
+    LocalBackend, ParentSelection, RestoreOptions, SaveOptions, SnapshotNodeKind, Vault,
+    VaultFileKind, VaultSnapshot, VaultUser, WriterTuning, diff_trees, find_path, restore, verify,
+    walk_tree,
 };
 
 use crate::full_disk::Disk;
@@ -35,13 +36,13 @@ fn what_did_not_change_is_neither_read_nor_written() {
     let bench = Bench::new();
     plant(&bench.source());
     let first = bench.save();
-    let progress = Progress::default();
-    let options = SaveOptions::new(Who::this_process(), now());
+    let progress = BackupProgress::default();
+    let options = SaveOptions::new(VaultUser::this_process(), now());
     let second = save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
     assert_eq!(progress.read_items.load(Ordering::Relaxed), 0);
     // The folder above all tests' folders may have changed.
     assert!(second.written.pieces == 0 && second.written.folders <= 2, "{:?}", second.written);
-    let tree = |snapshot: &Snapshot| {
+    let tree = |snapshot: &VaultSnapshot| {
         let path = bench.source().display().to_string();
         find_path(&bench.vault, &bench.index(), snapshot, &path).unwrap().subtree
     };
@@ -49,12 +50,12 @@ fn what_did_not_change_is_neither_read_nor_written() {
     assert_eq!(second.snapshot.parent, Some(first.snapshot.id));
 
     fs::write(bench.source().join("deep/er/new"), "new").unwrap();
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     let third = save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
     assert_eq!(progress.read_items.load(Ordering::Relaxed), 1);
     assert_eq!(third.written.pieces, 1);
     // Without a parent all is read, and the same comes of it.
-    let options = SaveOptions { parent: Parent::Nothing, ..options };
+    let options = SaveOptions { parent: ParentSelection::Nothing, ..options };
     let full = save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
     assert_eq!(tree(&full.snapshot), tree(&third.snapshot));
     assert_eq!(full.written.pieces, 0);
@@ -69,9 +70,9 @@ fn what_is_read_of_folders_is_counted() {
     fs::write(bench.source().join("empty"), "").unwrap();
     let long = (9 << 20) + 7;
     fs::write(bench.source().join("long"), noise(long, 3)).unwrap();
-    let options = SaveOptions::new(Who::this_process(), now());
+    let options = SaveOptions::new(VaultUser::this_process(), now());
     let read = || {
-        let progress = Progress::default();
+        let progress = BackupProgress::default();
         save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
         (progress.read_bytes.into_inner(), progress.reads.into_inner())
     };
@@ -108,18 +109,23 @@ fn excludes_and_marked_caches_stay_out() {
     let mark = "Signature: 8a477f597d28d172789f06886806bc55\n";
     fs::write(source.join("cache/CACHEDIR.TAG"), mark).unwrap();
     fs::write(source.join("keep/x.tmp"), "").unwrap();
-    let mut excludes = Excludes::new(vec!["*.tmp".into(), "node_modules".into()]).unwrap();
+    let mut excludes = ExcludeRules::new(vec!["*.tmp".into(), "node_modules".into()]).unwrap();
     excludes.marks.push(FolderMark::cache());
-    let options = SaveOptions { excludes, ..SaveOptions::new(Who::this_process(), now()) };
-    let saved = save_with(&bench.vault, &[source], &options, &Progress::default()).unwrap();
+    let options = SaveOptions { excludes, ..SaveOptions::new(VaultUser::this_process(), now()) };
+    let saved = save_with(&bench.vault, &[source], &options, &BackupProgress::default()).unwrap();
     let mut paths = Vec::new();
     let index = bench.index();
     let node =
         find_path(&bench.vault, &index, &saved.snapshot, &bench.source().display().to_string());
-    walk((&bench.vault, &index), &node.unwrap().subtree.unwrap(), Path::new(""), &mut |path, _| {
-        paths.push(path.display().to_string());
-        Ok(())
-    })
+    walk_tree(
+        (&bench.vault, &index),
+        &node.unwrap().subtree.unwrap(),
+        Path::new(""),
+        &mut |path, _| {
+            paths.push(path.display().to_string());
+            Ok(())
+        },
+    )
     .unwrap();
     assert_eq!(paths, ["/cache", "/cache/CACHEDIR.TAG", "/keep", "/keep/file.txt"]);
     assert_eq!(saved.snapshot.excludes, ["*.tmp", "node_modules"]);
@@ -145,11 +151,13 @@ fn a_restore_replaces_only_what_differs_and_nothing_outside() {
     let index = bench.index();
     let path = bench.source().display().to_string();
     let node = find_path(&bench.vault, &index, &saved.snapshot, &path).unwrap();
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     let refuse = RestoreOptions::default();
-    assert!(restore((&bench.vault, &index), &node, &out, (&refuse, &progress)).is_err());
-    let replace = RestoreOptions { existing: Existing::Replace, ..RestoreOptions::default() };
-    let restored = restore((&bench.vault, &index), &node, &out, (&replace, &progress)).unwrap();
+    assert!(restore_snapshot((&bench.vault, &index), &node, &out, (&refuse, &progress)).is_err());
+    let replace =
+        RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
+    let restored =
+        restore_snapshot((&bench.vault, &index), &node, &out, (&replace, &progress)).unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
     assert_eq!(describe(&out), describe(&bench.source()));
     assert_eq!(fs::metadata(out.join("sparse")).unwrap().ino(), untouched);
@@ -166,12 +174,13 @@ fn several_paths_and_single_files_are_one_snapshot() {
     let above = bench.source().display().to_string();
     let node = find_path(&bench.vault, &index, &saved.snapshot, &above).unwrap();
     let tree = bench.vault.read_tree(&index, &node.subtree.unwrap()).unwrap();
-    let names: Vec<String> = tree.nodes.iter().map(tympan_backup::Node::text_name).collect();
+    let names: Vec<String> =
+        tree.nodes.iter().map(tympan_backup::SnapshotNode::text_name).collect();
     assert_eq!(names, ["a.txt", "deep"]);
     let file = find_path(&bench.vault, &index, &saved.snapshot, &format!("{above}/a.txt")).unwrap();
-    assert_eq!(file.kind, NodeKind::File);
+    assert_eq!(file.kind, SnapshotNodeKind::File);
     let mut bytes = Vec::new();
-    tympan_backup::dump((&bench.vault, &index), &file, &mut bytes).unwrap();
+    tympan_backup::write_file_content((&bench.vault, &index), &file, &mut bytes).unwrap();
     assert_eq!(bytes, b"some text");
     assert!(save(&bench.vault, &[bench.path("absent")]).is_err());
 }
@@ -188,7 +197,7 @@ fn differences_are_told_path_by_path() {
     fs::write(source.join("young/one"), "1").unwrap();
     let new = bench.save().snapshot;
     let mut found = Vec::new();
-    diff((&bench.vault, &bench.index()), (&old.tree, &new.tree), "", &mut found).unwrap();
+    diff_trees((&bench.vault, &bench.index()), (&old.tree, &new.tree), "", &mut found).unwrap();
     let above = source.display().to_string();
     let lines: Vec<String> = found
         .iter()
@@ -210,11 +219,11 @@ fn a_snapshot_that_lacks_something_says_so() {
     let first = save(&bench.vault, &paths).unwrap();
     assert_eq!(first.faults.len(), 1, "{:?}", first.faults);
     assert!(first.snapshot.is_incomplete());
-    let stored = bench.vault.find_snapshot(&first.snapshot.id.short(), &Clients::All).unwrap();
+    let stored = bench.vault.find_snapshot(&first.snapshot.id.short(), &ClientFilter::All).unwrap();
     assert_eq!(stored.tags(), ["incomplete"]);
     // The next one looks at each file anyway: what did not change is not read again, what is missing is tried again.
-    let progress = Progress::default();
-    let options = SaveOptions::new(Who::this_process(), now());
+    let progress = BackupProgress::default();
+    let options = SaveOptions::new(VaultUser::this_process(), now());
     let second = save_with(&bench.vault, &paths, &options, &progress).unwrap();
     assert_eq!(progress.read_items.load(Ordering::Relaxed), 1);
     assert_eq!(second.faults, first.faults);
@@ -231,7 +240,7 @@ fn bytes_are_restored_where_the_rest_is_refused() {
     node.mode = 0o640;
     node.mtime.seconds = 86_400;
     // Attributes have a namespace, which no system knows by this name.
-    let attribute = Attribute { name: "nonsense.note".to_owned(), value: b"x".to_vec() };
+    let attribute = ExtendedAttribute { name: "nonsense.note".to_owned(), value: b"x".to_vec() };
     node.extended_attributes.push(attribute);
     let restored = bench.restore_node(&node, "out");
     let out = bench.path("out/b.bin");
@@ -266,9 +275,9 @@ fn what_was_saved_in_the_tick_of_its_change_is_read_again() {
         let just_now = jiff::Timestamp::from_second(changed(&young)).unwrap();
         let save_at = |seconds: i64| {
             let now = just_now + jiff::SignedDuration::from_secs(seconds);
-            let mut options = SaveOptions::new(Who::this_process(), now);
-            options.tables = has_table.then(|| bench.path("tables"));
-            let progress = Progress::default();
+            let mut options = SaveOptions::new(VaultUser::this_process(), now);
+            options.table_dir = has_table.then(|| bench.path("tables"));
+            let progress = BackupProgress::default();
             let saved = save_with(&bench.vault, &[bench.source()], &options, &progress).unwrap();
             (saved, progress.read_items.into_inner())
         };
@@ -297,9 +306,11 @@ fn names_that_cannot_be_links_are_files_of_their_own() {
     let node = find_path(&bench.vault, &index, &saved.snapshot, &path).unwrap();
     let out = bench.path("out");
     let Some(disk) = Disk::mount(&out.join("other"), "4m") else { return };
-    let options = RestoreOptions { existing: Existing::Replace, ..RestoreOptions::default() };
-    let progress = Progress::default();
-    let restored = restore((&bench.vault, &index), &node, &out, (&options, &progress)).unwrap();
+    let options =
+        RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
+    let progress = BackupProgress::default();
+    let restored =
+        restore_snapshot((&bench.vault, &index), &node, &out, (&options, &progress)).unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
     assert!(fs::read(out.join("one/file")).unwrap() == bytes);
     assert!(fs::read(out.join("other/file")).unwrap() == bytes);
@@ -324,20 +335,22 @@ fn very_deep_folders_are_saved_and_restored() {
     let index = bench.index();
     let tree = saved.snapshot.tree;
     let mut found = 0;
-    walk((&bench.vault, &index), &tree, Path::new("/"), &mut |_, _| {
+    walk_tree((&bench.vault, &index), &tree, Path::new("/"), &mut |_, _| {
         found += 1;
         Ok(())
     })
     .unwrap();
     assert!(found > room - 30, "{found}");
     assert!(
-        verify((&bench.vault, &index), &saved.snapshot, &Progress::default()).unwrap().is_empty()
+        verify_snapshot((&bench.vault, &index), &saved.snapshot, &BackupProgress::default())
+            .unwrap()
+            .is_empty()
     );
     fs::remove_file(at.join("f")).unwrap();
     let second = bench.save();
     let mut changes = Vec::new();
     let trees = (&tree, &second.snapshot.tree);
-    diff((&bench.vault, &bench.index()), trees, "", &mut changes).unwrap();
+    diff_trees((&bench.vault, &bench.index()), trees, "", &mut changes).unwrap();
     assert!(changes.iter().any(|one| one.path.ends_with("/a/f")), "{}", changes.len());
     let restored = bench.restore(&saved.snapshot, "out");
     assert!(restored.faults.is_empty(), "{:?}", restored.faults.first());
@@ -350,7 +363,11 @@ fn a_source_that_did_not_change_differs_nowhere() {
     let bench = Bench::new();
     plant(&bench.source());
     let saved = bench.save();
-    let faults = verify((&bench.vault, &bench.index()), &saved.snapshot, &Progress::default());
+    let faults = verify_snapshot(
+        (&bench.vault, &bench.index()),
+        &saved.snapshot,
+        &BackupProgress::default(),
+    );
     assert_eq!(faults.unwrap(), []);
 }
 
@@ -369,13 +386,17 @@ fn a_file_that_grows_meanwhile_does_not_hold_a_save_up() {
     };
     let (inner, act) = (LocalBackend::new(bench.path("vault")), Box::new(grow) as Box<_>);
     let act = parking_lot::Mutex::new(Some(act));
-    let meddling = Meddling { inner, at: FileKind::Pack, hides: None, act };
+    let meddling = Meddling { inner, at: VaultFileKind::Pack, hides: None, act };
     let mut vault = Vault::open(Arc::new(meddling), PASSWORD.as_bytes()).unwrap();
     // Packs of 1 MiB, so that the first is written long before the last byte is read.
-    vault.set_tuning(Tuning { queue_bytes: 1 << 20, connections: Some(1), ..Tuning::default() });
+    vault.set_tuning(WriterTuning {
+        queue_bytes: 1 << 20,
+        connections: Some(1),
+        ..WriterTuning::default()
+    });
     let saved = save(&Arc::new(vault), &[bench.source()]).unwrap();
     assert!(saved.faults.is_empty(), "{:?}", saved.faults);
-    let length = |snapshot: &Snapshot| {
+    let length = |snapshot: &VaultSnapshot| {
         let path = log.display().to_string();
         find_path(&bench.vault, &bench.index(), snapshot, &path).unwrap().size
     };

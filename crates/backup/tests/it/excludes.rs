@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use std::time::Duration;
 
 use tympan_backup::{
-    Error, Excludes, FolderMark, Lock, LockMode, Parent, Progress, SaveOptions, Saved, Session,
-    Who, dump, find_path, save_stream, walk,
+    BackupProgress, Error, ExcludeRules, FolderMark, ParentSelection, SaveOptions, SaveSession,
+    SaveSummary, VaultLock, VaultLockMode, VaultUser, find_path, save_stream, walk_tree,
+    write_file_content,
 };
 
 use crate::support::{Bench, noise, now, save_with};
@@ -89,10 +90,10 @@ fn plant_tree(root: &Path, tree: &BTreeSet<Vec<&'static str>>) {
 }
 
 /// Lists what was saved below the source.
-fn paths_of(bench: &Bench, saved: &Saved) -> BTreeSet<String> {
+fn paths_of(bench: &Bench, saved: &SaveSummary) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
     let index = bench.index();
-    walk((&bench.vault, &index), &saved.snapshot.tree, Path::new("/"), &mut |path, _| {
+    walk_tree((&bench.vault, &index), &saved.snapshot.tree, Path::new("/"), &mut |path, _| {
         paths.insert(path.display().to_string());
         Ok(())
     })
@@ -100,10 +101,10 @@ fn paths_of(bench: &Bench, saved: &Saved) -> BTreeSet<String> {
     paths
 }
 
-fn save_without(bench: &Bench, excludes: Excludes) -> Result<Saved, Error> {
-    let options = SaveOptions::new(Who::this_process(), now());
-    let options = SaveOptions { excludes, parent: Parent::Nothing, ..options };
-    save_with(&bench.vault, &[bench.source()], &options, &Progress::default())
+fn save_without(bench: &Bench, excludes: ExcludeRules) -> Result<SaveSummary, Error> {
+    let options = SaveOptions::new(VaultUser::this_process(), now());
+    let options = SaveOptions { excludes, parent: ParentSelection::Nothing, ..options };
+    save_with(&bench.vault, &[bench.source()], &options, &BackupProgress::default())
 }
 
 /// Saves the source with restic; nothing where it says that a pattern is malformed, or that nothing is left.
@@ -147,12 +148,12 @@ proptest! {
         // Of a source that stays out, restic saves the folders above it; here that is nothing to save.
         let theirs = restic_paths(&bench, &arguments).filter(|paths| paths.contains(&source));
         let excludes = match is_case_ignored {
-            true => Excludes::default().and_ignoring_case(&patterns),
-            false => Excludes::new(patterns.clone()),
+            true => ExcludeRules::default().with_ignore_case_patterns(&patterns),
+            false => ExcludeRules::new(patterns.clone()),
         };
         let ours = match excludes.and_then(|excludes| save_without(&bench, excludes)) {
             Ok(saved) => Some(paths_of(&bench, &saved)),
-            Err(Error::Refused(_)) => None,
+            Err(Error::InvalidRequest(_)) => None,
             Err(error) => panic!("{error}"),
         };
         prop_assert_eq!(ours, theirs, "{:?}", patterns);
@@ -199,8 +200,8 @@ fn marks_and_sizes_leave_out_what_restic_leaves_out() {
     for (arguments, marks, larger_than) in cases {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         let theirs = restic_paths(&bench, &arguments);
-        let mut excludes = Excludes::default();
-        (excludes.marks, excludes.larger_than) = (marks, larger_than);
+        let mut excludes = ExcludeRules::default();
+        (excludes.marks, excludes.max_file_bytes) = (marks, larger_than);
         let saved = save_without(&bench, excludes).unwrap();
         assert_eq!(Some(paths_of(&bench, &saved)), theirs, "{arguments:?}");
     }
@@ -212,11 +213,12 @@ fn a_stream_becomes_a_file() {
     let bench = Bench::new();
     let bytes = noise(3 << 20, 11);
     let save = |name: &str, bytes: &[u8]| {
-        let options = SaveOptions::new(Who::this_process(), now());
-        let who = Who::this_process();
-        let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
-        let (index, progress) = (bench.index(), Progress::default());
-        let session = Session::new((&bench.vault, &index), &lock, &progress);
+        let options = SaveOptions::new(VaultUser::this_process(), now());
+        let who = VaultUser::this_process();
+        let lock =
+            VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+        let (index, progress) = (bench.index(), BackupProgress::default());
+        let session = SaveSession::new((&bench.vault, &index), &lock, &progress);
         save_stream(&session, bytes, name, &options)
     };
     let saved = save("dumps/all.sql", &bytes).unwrap();
@@ -224,12 +226,12 @@ fn a_stream_becomes_a_file() {
     let node = find_path(&bench.vault, &bench.index(), &saved.snapshot, "/dumps/all.sql").unwrap();
     assert_eq!(node.size, bytes.len() as u64);
     let mut read = Vec::new();
-    dump((&bench.vault, &bench.index()), &node, &mut read).unwrap();
+    write_file_content((&bench.vault, &bench.index()), &node, &mut read).unwrap();
     assert!(read == bytes);
     let again = save("dumps/all.sql", &bytes).unwrap();
     assert_eq!((again.written.pieces, again.snapshot.parent), (0, Some(saved.snapshot.id)));
-    assert!(matches!(save("stdin", b""), Err(Error::Refused(_))));
-    assert!(matches!(save("../x", b"x"), Err(Error::Refused(_))));
+    assert!(matches!(save("stdin", b""), Err(Error::InvalidRequest(_))));
+    assert!(matches!(save("../x", b"x"), Err(Error::InvalidRequest(_))));
     bench.restic_ok(&["check", "--read-data"]);
     if let Some(dumped) = bench.restic(&["dump", "latest", "/dumps/all.sql"]) {
         assert!(dumped.status.success() && dumped.stdout == bytes);
@@ -241,11 +243,12 @@ fn a_stream_becomes_a_file() {
 fn a_missing_source_is_a_fault_and_the_rest_is_saved() {
     let bench = Bench::new();
     plant_tree(&bench.source(), &BTreeSet::from([vec!["a"]]));
-    let options = SaveOptions::new(Who::this_process(), now());
+    let options = SaveOptions::new(VaultUser::this_process(), now());
     let missing = bench.path("no-such-share");
     let sources = [missing.clone(), bench.source()];
-    let save =
-        |sources: &[PathBuf]| save_with(&bench.vault, sources, &options, &Progress::default());
+    let save = |sources: &[PathBuf]| {
+        save_with(&bench.vault, sources, &options, &BackupProgress::default())
+    };
     let saved = save(&sources).unwrap();
     assert_eq!(saved.faults.iter().map(|fault| &fault.path).collect::<Vec<_>>(), [&missing]);
     assert!(saved.snapshot.is_incomplete(), "{:?}", saved.snapshot);

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use tympan_backup::{Depth, LocalBackend, Progress, Vault, Who, check};
+use tympan_backup::{BackupProgress, CheckDepth, LocalBackend, Vault, VaultUser, check};
 
 use crate::full_disk::Disk;
 use crate::support::{Bench, COST, PASSWORD, describe, noise, now, prune_vault, save};
@@ -64,7 +64,7 @@ fn a_vault_is_whole_at_any_fill_level() {
         let source = dir.path().join(format!("source{level}"));
         fs::create_dir_all(&source).unwrap();
         let backend = Arc::new(LocalBackend::new(at.join("vault")));
-        let by = (&Who::this_process(), now());
+        let by = (&VaultUser::this_process(), now());
         let vault = Arc::new(Vault::init(backend, PASSWORD.as_bytes(), COST, by).unwrap());
         fill(&at, "reserve", free(&at) - RESERVE);
 
@@ -77,7 +77,7 @@ fn a_vault_is_whole_at_any_fill_level() {
         fs::write(source.join("passing"), bytes(3, 2)).unwrap();
         let passing = save(&vault, std::slice::from_ref(&source)).unwrap();
         fs::remove_file(source.join("passing")).unwrap();
-        vault.forget(&passing.snapshot.id).unwrap();
+        vault.remove_snapshot(&passing.snapshot.id).unwrap();
 
         // More to save than there is room for, wherever that ends.
         let left = next(&mut seed) % (4 * MIB);
@@ -87,7 +87,7 @@ fn a_vault_is_whole_at_any_fill_level() {
         assert!(is_about_room(&refused), "with {left} bytes: {refused}");
         refused_saves += 1;
         let is_whole = || {
-            let found = check(&vault, Depth::Data, &Progress::default()).unwrap();
+            let found = check_vault(&vault, CheckDepth::Data, &BackupProgress::default()).unwrap();
             assert!(found.faults.is_empty(), "with {left} bytes: {:?}", found.faults);
             found.snapshots
         };

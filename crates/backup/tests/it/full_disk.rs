@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use tympan_backup::{Depth, LocalBackend, Progress, Vault, Who, check};
+use tympan_backup::{BackupProgress, CheckDepth, LocalBackend, Vault, VaultUser, check};
 
 use crate::support::{COST, PASSWORD, noise, now, prune_vault, save};
 
@@ -41,10 +41,10 @@ fn a_save_into_a_full_disk_harms_nothing() {
     let Some(disk) = Disk::mount(&dir.path().join("disk"), "12m") else { return };
     let source = dir.path().join("source");
     fs::create_dir_all(&source).unwrap();
-    let by = (&Who::this_process(), now());
+    let by = (&VaultUser::this_process(), now());
     let backend = Arc::new(LocalBackend::new(disk.0.join("vault")));
     let vault = Arc::new(Vault::init(backend, PASSWORD.as_bytes(), COST, by).unwrap());
-    let report = || check(&vault, Depth::Data, &Progress::default()).unwrap();
+    let report = || check_vault(&vault, CheckDepth::Data, &BackupProgress::default()).unwrap();
 
     fs::write(source.join("a"), noise(2 << 20, 1)).unwrap();
     let first = save(&vault, std::slice::from_ref(&source)).unwrap();

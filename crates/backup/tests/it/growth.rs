@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tympan_backup::{
-    Around, Backend, FileKind, Id, Index, LocalBackend, Lock, LockMode, Progress, RepositorySource,
-    SaveOptions, Session, Vault, Who, save_repository,
+    BackendWrapper, BackupProgress, BackupRepositorySource, LocalBackend, SaveOptions, SaveSession,
+    Vault, VaultBackend, VaultFileKind, VaultIndex, VaultLock, VaultLockMode, VaultObjectId,
+    VaultUser, save_repository,
 };
-use tympan_blobs::FolderBlobs;
-use tympan_store::{FollowedStore, LocalOptions};
+use tympan_blobs::ReadOnlyBlobFolder;
+use tympan_store::{LocalStoreOptions, ReadOnlyLocalStore};
 
 use crate::repository::Home;
 use crate::support::{Bench, PASSWORD, now};
@@ -26,12 +27,12 @@ struct Counting {
     other_bytes: AtomicU64,
 }
 
-impl Around for Counting {
-    fn inner(&self) -> &dyn Backend {
+impl BackendWrapper for Counting {
+    fn inner(&self) -> &dyn VaultBackend {
         &self.inner
     }
 
-    fn read(&self, kind: FileKind, id: &Id) -> std::io::Result<Vec<u8>> {
+    fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> std::io::Result<Vec<u8>> {
         let bytes = self.inner.read(kind, id)?;
         self.other_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes)
@@ -39,8 +40,8 @@ impl Around for Counting {
 
     fn read_range(
         &self,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
         start: u64,
         length: usize,
     ) -> std::io::Result<Vec<u8>> {
@@ -90,23 +91,23 @@ impl Kept {
         let counting =
             Arc::new(Counting { inner, packs, pack_bytes, other_bytes: AtomicU64::new(0) });
         let mut vault = Vault::open(counting.clone(), PASSWORD.as_bytes()).unwrap();
-        vault.keep_index_in(&self.bench.path("tables")).unwrap();
-        let (vault, who) = (Arc::new(vault), Who::this_process());
-        let lock = Lock::take(&vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
-        let index = Arc::new(Index::load(&vault).unwrap());
-        let progress = Progress::default();
+        vault.enable_index_table(&self.bench.path("tables")).unwrap();
+        let (vault, who) = (Arc::new(vault), VaultUser::this_process());
+        let lock = VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+        let index = Arc::new(VaultIndex::load(&vault).unwrap());
+        let progress = BackupProgress::default();
         let dir = self.home.dir.join("store");
-        let base = FollowedStore::open_dir(&dir, LocalOptions::default()).unwrap();
-        let source = RepositorySource {
+        let base = ReadOnlyLocalStore::open_dir(&dir, LocalStoreOptions::default()).unwrap();
+        let source = BackupRepositorySource {
             base: &base,
-            blobs: &FolderBlobs::new(&self.home.dir.join("blobs")),
+            blobs: &ReadOnlyBlobFolder::new(&self.home.dir.join("blobs")),
             reference: "main",
             path: "/tympan/home",
             view: None,
-            below: None,
+            base_owner: None,
             files: &[],
         };
-        let session = Session::new((&vault, &index), &lock, &progress);
+        let session = SaveSession::new((&vault, &index), &lock, &progress);
         let saved = save_repository(&session, source, &SaveOptions::new(who, now())).unwrap();
         let written = saved.unwrap().written;
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tympan_backup::{FileKind, Index, LocalBackend, Stats, Vault, stats};
+use tympan_backup::{LocalBackend, Vault, VaultFileKind, VaultIndex, VaultStats, stats};
 
 use crate::support::{Bench, PASSWORD, save, some_file};
 
@@ -14,7 +14,7 @@ use crate::support::{Bench, PASSWORD, save, some_file};
 fn open(bench: &Bench) -> Arc<Vault> {
     let backend = Arc::new(LocalBackend::new(bench.path("vault")));
     let mut vault = Vault::open(backend, PASSWORD.as_bytes()).unwrap();
-    vault.keep_index_in(&bench.path("tables")).unwrap();
+    vault.enable_index_table(&bench.path("tables")).unwrap();
     Arc::new(vault)
 }
 
@@ -30,8 +30,12 @@ fn write_files(bench: &Bench, numbers: std::ops::Range<u32>) {
     }
 }
 
-fn stats_of(vault: &Vault) -> Stats {
-    stats((vault, &Index::load(vault).unwrap()), &vault.snapshots().unwrap()).unwrap()
+fn stats_of(vault: &Vault) -> VaultStats {
+    compute_vault_stats(
+        (vault, &VaultIndex::load(vault).unwrap()),
+        &vault.read_snapshots().unwrap(),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -39,7 +43,7 @@ fn what_a_table_tells_is_what_the_index_files_say() {
     let bench = Bench::new();
     write_files(&bench, 0..1_500);
     bench.save();
-    let index = some_file(&bench.vault, &bench, FileKind::Index);
+    let index = some_file(&bench.vault, &bench, VaultFileKind::Index);
     let expected = stats_of(&bench.vault);
     assert!(expected.pieces >= 1_500 && expected.folders >= 15, "{expected:?}");
     let vault = open(&bench);
@@ -51,7 +55,7 @@ fn what_a_table_tells_is_what_the_index_files_say() {
     fs::remove_file(&index).unwrap();
     fs::write(&index, b"damaged").unwrap();
     assert_eq!(stats_of(&vault), expected);
-    assert_eq!(Index::load(&bench.vault).unwrap().damage().len(), 1);
+    assert_eq!(VaultIndex::load(&bench.vault).unwrap().damaged_files().len(), 1);
     fs::remove_file(&index).unwrap();
     fs::write(&index, &bytes).unwrap();
 
@@ -120,7 +124,7 @@ fn after_a_prune_the_table_before_is_not_used() {
     fs::remove_dir_all(bench.source()).unwrap();
     write_files(&bench, 600..700);
     bench.save();
-    bench.vault.forget(&first.snapshot.id).unwrap();
+    bench.vault.remove_snapshot(&first.snapshot.id).unwrap();
     bench.prune().unwrap();
     fs::write(table(&bench), before).unwrap();
     assert_eq!(stats_of(&vault), stats_of(&bench.vault));

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tympan_backup::{LocalBackend, Vault, Who};
+use tympan_backup::{LocalBackend, Vault, VaultUser};
 
 use crate::support::{Bench, COST, PASSWORD, describe, noise, now, prune_vault, save};
 
@@ -41,7 +41,7 @@ fn a_process_that_is_killed() {
         "prune" => drop(prune_vault(&vault).unwrap()),
         "forget" => forget(&vault),
         _ => {
-            let by = (&Who::this_process(), now());
+            let by = (&VaultUser::this_process(), now());
             let key = vault.add_key(b"second", COST, by).unwrap();
             vault.remove_key(&key.to_string()).unwrap();
         }
@@ -77,10 +77,10 @@ fn locks(bench: &Bench) -> usize {
 
 /// Forgets all snapshots but the last two.
 fn forget(vault: &Vault) {
-    let snapshots = vault.snapshots().unwrap();
+    let snapshots = vault.read_snapshots().unwrap();
     let gone = snapshots.len().saturating_sub(2);
     for snapshot in &snapshots[..gone] {
-        vault.forget(&snapshot.id).unwrap();
+        vault.remove_snapshot(&snapshot.id).unwrap();
     }
 }
 

@@ -6,26 +6,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_backup::{
-    Around, Backend, Error, FileKind, Id, LocalBackend, Lock, LockMode, Unlock, Vault, Who,
+    BackendWrapper, Error, LocalBackend, UnlockScope, Vault, VaultBackend, VaultFileKind,
+    VaultLock, VaultLockMode, VaultObjectId, VaultUser,
 };
 
 use crate::support::{Bench, PASSWORD, plant};
 
-fn take(bench: &Bench, who: &Who, mode: LockMode) -> Result<Lock, Error> {
-    Lock::take(&bench.vault, who, mode, Duration::ZERO)
+fn take(bench: &Bench, who: &VaultUser, mode: VaultLockMode) -> Result<VaultLock, Error> {
+    VaultLock::acquire(&bench.vault, who, mode, Duration::ZERO)
 }
 
 #[test]
 fn exclusive_locks_exclude_and_shared_ones_share() {
     let bench = Bench::new();
-    let who = Who::this_process();
-    let (one, two) = (take(&bench, &who, LockMode::Shared), take(&bench, &who, LockMode::Shared));
+    let who = VaultUser::this_process();
+    let (one, two) =
+        (take(&bench, &who, VaultLockMode::Shared), take(&bench, &who, VaultLockMode::Shared));
     assert!(one.is_ok() && two.is_ok());
-    let refused = take(&bench, &who, LockMode::Exclusive);
+    let refused = take(&bench, &who, VaultLockMode::Exclusive);
     assert!(matches!(refused, Err(Error::Locked { exclusive: false, .. })));
     drop((one, two));
-    let alone = take(&bench, &who, LockMode::Exclusive).unwrap();
-    for mode in [LockMode::Shared, LockMode::Exclusive] {
+    let alone = take(&bench, &who, VaultLockMode::Exclusive).unwrap();
+    for mode in [VaultLockMode::Shared, VaultLockMode::Exclusive] {
         assert!(matches!(take(&bench, &who, mode), Err(Error::Locked { exclusive: true, .. })));
     }
     drop(alone);
@@ -36,26 +38,26 @@ fn exclusive_locks_exclude_and_shared_ones_share() {
 fn the_lock_of_a_dead_process_counts_no_more() {
     let bench = Bench::new();
     let mut child = std::process::Command::new("true").spawn().unwrap();
-    let dead = Who { pid: child.id(), ..Who::this_process() };
-    let left = take(&bench, &dead, LockMode::Exclusive).unwrap();
+    let dead = VaultUser { pid: child.id(), ..VaultUser::this_process() };
+    let left = take(&bench, &dead, VaultLockMode::Exclusive).unwrap();
     child.wait().unwrap();
     std::mem::forget(left);
-    assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::Stale).unwrap(), 1);
+    assert_eq!(bench.vault.unlock(&VaultUser::this_process(), UnlockScope::Stale).unwrap(), 1);
 
     // restic does not tell the scope of the process's number, and goes by the host's name.
-    let of_restic = Who { pid_scope: String::new(), ..dead.clone() };
-    std::mem::forget(take(&bench, &of_restic, LockMode::Exclusive).unwrap());
-    assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::Stale).unwrap(), 1);
+    let of_restic = VaultUser { pid_scope: String::new(), ..dead.clone() };
+    std::mem::forget(take(&bench, &of_restic, VaultLockMode::Exclusive).unwrap());
+    assert_eq!(bench.vault.unlock(&VaultUser::this_process(), UnlockScope::Stale).unwrap(), 1);
 
     // One of another host counts for as long as it is fresh; and one of another container with the name of this host, where
     // the number may be that of a process that lives.
-    let elsewhere = Who { host: "elsewhere".into(), ..dead.clone() };
-    let contained = Who { pid_scope: "another boot pid:[1]".into(), ..dead };
+    let elsewhere = VaultUser { host: "elsewhere".into(), ..dead.clone() };
+    let contained = VaultUser { pid_scope: "another boot pid:[1]".into(), ..dead };
     for other in [elsewhere, contained] {
-        std::mem::forget(take(&bench, &other, LockMode::Exclusive).unwrap());
-        assert!(take(&bench, &Who::this_process(), LockMode::Shared).is_err());
-        assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::Stale).unwrap(), 0);
-        assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::All).unwrap(), 1);
+        std::mem::forget(take(&bench, &other, VaultLockMode::Exclusive).unwrap());
+        assert!(take(&bench, &VaultUser::this_process(), VaultLockMode::Shared).is_err());
+        assert_eq!(bench.vault.unlock(&VaultUser::this_process(), UnlockScope::Stale).unwrap(), 0);
+        assert_eq!(bench.vault.unlock(&VaultUser::this_process(), UnlockScope::All).unwrap(), 1);
     }
 }
 
@@ -64,39 +66,39 @@ fn the_lock_of_a_dead_process_counts_no_more() {
 fn a_damaged_lock_does_not_stop_an_unlock() {
     let bench = Bench::new();
     let mut child = std::process::Command::new("true").spawn().unwrap();
-    let dead = Who { pid: child.id(), ..Who::this_process() };
+    let dead = VaultUser { pid: child.id(), ..VaultUser::this_process() };
     let locks = bench.path("vault/locks");
     for digit in ['0', 'f'] {
         fs::write(locks.join(String::from(digit).repeat(64)), "").unwrap();
     }
     // Whoever takes a lock must know what the others are.
-    assert!(take(&bench, &dead, LockMode::Shared).is_err());
+    assert!(take(&bench, &dead, VaultLockMode::Shared).is_err());
     fs::rename(&locks, bench.path("aside")).unwrap();
     fs::create_dir(&locks).unwrap();
-    std::mem::forget(take(&bench, &dead, LockMode::Shared).unwrap());
+    std::mem::forget(take(&bench, &dead, VaultLockMode::Shared).unwrap());
     child.wait().unwrap();
     for damaged in fs::read_dir(bench.path("aside")).unwrap() {
         let damaged = damaged.unwrap();
         fs::rename(damaged.path(), locks.join(damaged.file_name())).unwrap();
     }
-    assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::Stale).unwrap(), 1);
-    assert_eq!(bench.vault.unlock(&Who::this_process(), Unlock::All).unwrap(), 2);
+    assert_eq!(bench.vault.unlock(&VaultUser::this_process(), UnlockScope::Stale).unwrap(), 1);
+    assert_eq!(bench.vault.unlock(&VaultUser::this_process(), UnlockScope::All).unwrap(), 2);
 }
 
 #[test]
 fn a_run_whose_lock_was_removed_writes_no_snapshot() {
     let bench = Bench::new();
     plant(&bench.source());
-    let who = Who::this_process();
-    let lock = take(&bench, &who, LockMode::Shared).unwrap();
-    bench.vault.unlock(&who, Unlock::All).unwrap();
+    let who = VaultUser::this_process();
+    let lock = take(&bench, &who, VaultLockMode::Shared).unwrap();
+    bench.vault.unlock(&who, UnlockScope::All).unwrap();
     let index = bench.index();
-    let progress = tympan_backup::Progress::default();
-    let session = tympan_backup::Session::new((&bench.vault, &index), &lock, &progress);
+    let progress = tympan_backup::BackupProgress::default();
+    let session = tympan_backup::SaveSession::new((&bench.vault, &index), &lock, &progress);
     let options = tympan_backup::SaveOptions::new(who, crate::support::now());
     let saved = tympan_backup::save_directories(&session, &[bench.source()], &options);
     assert!(matches!(saved, Err(Error::LockLost)));
-    assert!(bench.vault.snapshots().unwrap().is_empty());
+    assert!(bench.vault.read_snapshots().unwrap().is_empty());
     assert_eq!(fs::read_dir(bench.path("vault/index")).unwrap().count(), 0);
 }
 
@@ -104,16 +106,16 @@ fn a_run_whose_lock_was_removed_writes_no_snapshot() {
 #[derive(Debug)]
 struct Fixed(LocalBackend);
 
-impl Around for Fixed {
-    fn inner(&self) -> &dyn Backend {
+impl BackendWrapper for Fixed {
+    fn inner(&self) -> &dyn VaultBackend {
         &self.0
     }
 
-    fn write(&self, _: FileKind, _: &Id, _: &[u8]) -> io::Result<()> {
+    fn write(&self, _: VaultFileKind, _: &VaultObjectId, _: &[u8]) -> io::Result<()> {
         Err(ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn remove(&self, _: FileKind, _: &Id) -> io::Result<()> {
+    fn remove(&self, _: VaultFileKind, _: &VaultObjectId) -> io::Result<()> {
         Err(ErrorKind::ReadOnlyFilesystem.into())
     }
 }
@@ -124,8 +126,9 @@ fn a_lock_that_cannot_be_written_says_so() {
     let bench = Bench::new();
     let backend = Arc::new(Fixed(LocalBackend::new(bench.path("vault"))));
     let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
-    for mode in [LockMode::Shared, LockMode::Exclusive] {
-        let refused = Lock::take(&vault, &Who::this_process(), mode, Duration::ZERO).unwrap_err();
+    for mode in [VaultLockMode::Shared, VaultLockMode::Exclusive] {
+        let refused = VaultLock::acquire(&vault, &VaultUser::this_process(), mode, Duration::ZERO)
+            .unwrap_err();
         assert!(refused.to_string().starts_with("cannot write the lock"), "{refused}");
     }
 }

@@ -7,20 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tympan_backup::{
-    Clients, Error, FileKind, Mounted, Onlookers, Progress, SaveOptions, Unmounted, Who, mount,
+    BackupProgress, ClientFilter, Error, MountAccess, SaveOptions, UnmountOutcome, VaultFileKind,
+    VaultMount, VaultUser, mount,
 };
 
 use crate::support::{Bench, describe, noise, now, plant, save_with, some_file};
 
 /// Mounts a vault at a folder of the bench; nothing, said aloud, where that is not possible.
-fn mounted(bench: &Bench, clients: Clients) -> Option<Mounted> {
-    mounted_for(bench, (clients, Onlookers::Owner))
+fn mounted(bench: &Bench, clients: ClientFilter) -> Option<VaultMount> {
+    mounted_for(bench, (clients, MountAccess::Owner))
 }
 
-fn mounted_for(bench: &Bench, asked: (Clients, Onlookers)) -> Option<Mounted> {
+fn mounted_for(bench: &Bench, asked: (ClientFilter, MountAccess)) -> Option<VaultMount> {
     let dir = bench.path("mount");
     fs::create_dir_all(&dir).unwrap();
-    match mount(bench.vault.clone(), &dir, asked) {
+    match mount_vault(bench.vault.clone(), &dir, asked) {
         Ok(mounted) => Some(mounted),
         Err(Error::Mount { source, .. }) => {
             println!("skipped: this machine does not mount: {source}");
@@ -50,11 +51,11 @@ fn what_is_mounted_is_what_was_saved() {
     let first = bench.save().snapshot;
     fs::write(bench.source().join("later"), noise(9 << 20, 11)).unwrap();
     let second = bench.save().snapshot;
-    let Some(mounted) = mounted(&bench, Clients::All) else { return };
+    let Some(mounted) = mounted(&bench, ClientFilter::All) else { return };
     let dir = bench.path("mount");
     assert_eq!(names(&dir), ["hosts", "ids", "snapshots", "tags"]);
     assert_eq!(names(&dir.join("snapshots")).len(), 3);
-    assert_eq!(names(&dir.join("hosts")), [Who::this_process().host]);
+    assert_eq!(names(&dir.join("hosts")), [VaultUser::this_process().host]);
     let mut ids = [first.id.short(), second.id.short()];
     ids.sort();
     assert_eq!(names(&dir.join("ids")), ids);
@@ -77,7 +78,7 @@ fn what_is_mounted_is_what_was_saved() {
     let missing = fs::metadata(before.join("no such thing")).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     drop(file);
-    assert_eq!(mounted.end().unwrap(), Unmounted::Idle);
+    assert_eq!(mounted.unmount().unwrap(), UnmountOutcome::Idle);
     assert_eq!(names(&dir), [""; 0]);
 }
 
@@ -86,23 +87,23 @@ fn a_mount_shows_the_clients_that_are_asked_for() {
     let bench = Bench::new();
     plant(&bench.source());
     for (host, tag) in [("ann", "one/two"), ("ben", "")] {
-        let who = Who { host: host.to_owned(), ..Who::this_process() };
+        let who = VaultUser { host: host.to_owned(), ..VaultUser::this_process() };
         let mut options = SaveOptions::new(who, now());
         // As a save of a repository has them, too.
         let for_programs = ["layout:2".to_owned(), format!("root:{}", "0a".repeat(32))];
         options.tags = [vec![tag.to_owned()], for_programs.to_vec()].concat();
-        save_with(&bench.vault, &[bench.source()], &options, &Progress::default()).unwrap();
+        save_with(&bench.vault, &[bench.source()], &options, &BackupProgress::default()).unwrap();
     }
-    let Some(all) = mounted(&bench, Clients::All) else { return };
+    let Some(all) = mounted(&bench, ClientFilter::All) else { return };
     let dir = bench.path("mount");
     assert_eq!(names(&dir.join("hosts")), ["ann", "ben"]);
     assert_eq!(names(&dir.join("tags")), ["_", "one_two"]);
     assert_eq!(names(&dir.join("tags/one_two")).len(), 2);
-    all.end().unwrap();
-    let ben = mounted(&bench, Clients::Named(vec!["ben".to_owned()])).unwrap();
+    all.unmount().unwrap();
+    let ben = mounted(&bench, ClientFilter::Named(vec!["ben".to_owned()])).unwrap();
     assert_eq!(names(&dir.join("hosts")), ["ben"]);
     assert_eq!(names(&dir.join("ids")).len(), 1);
-    ben.end().unwrap();
+    ben.unmount().unwrap();
 }
 
 #[test]
@@ -110,9 +111,9 @@ fn a_mount_that_is_in_use_ends_all_the_same() {
     let bench = Bench::new();
     plant(&bench.source());
     bench.save();
-    let Some(mounted) = mounted(&bench, Clients::All) else { return };
+    let Some(mounted) = mounted(&bench, ClientFilter::All) else { return };
     let file = File::open(source_in(&bench, "snapshots/latest").join("a.txt")).unwrap();
-    assert_eq!(mounted.end().unwrap(), Unmounted::InUse);
+    assert_eq!(mounted.unmount().unwrap(), UnmountOutcome::InUse);
     assert_eq!(names(&bench.path("mount")), [""; 0]);
     drop(file);
 }
@@ -123,8 +124,8 @@ fn what_is_damaged_is_an_error_and_the_rest_is_there() {
     plant(&bench.source());
     fs::remove_file(bench.source().join("deep/er/est/b.bin")).unwrap();
     bench.save();
-    let pieces = some_file(&bench.vault, &bench, FileKind::Pack);
-    let Some(mounted) = mounted(&bench, Clients::All) else { return };
+    let pieces = some_file(&bench.vault, &bench, VaultFileKind::Pack);
+    let Some(mounted) = mounted(&bench, ClientFilter::All) else { return };
     let source = source_in(&bench, "snapshots/latest");
     // Whichever pack it is: folders or pieces of files.
     let length = fs::metadata(&pieces).unwrap().len();
@@ -133,17 +134,24 @@ fn what_is_damaged_is_an_error_and_the_rest_is_there() {
     let read = fs::read_dir(&source).and_then(|_| fs::read(source.join("deep/twin")));
     assert_eq!(read.unwrap_err().raw_os_error(), Some(5));
     assert_eq!(names(&bench.path("mount")).len(), 4);
-    mounted.end().unwrap();
+    mounted.unmount().unwrap();
 }
 
 #[test]
 fn a_folder_that_holds_something_is_not_mounted_at() {
     let bench = Bench::new();
     fs::create_dir_all(bench.path("mount/in the way")).unwrap();
-    let refused =
-        mount(bench.vault.clone(), &bench.path("mount"), (Clients::All, Onlookers::Owner));
-    assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
-    let missing = mount(bench.vault.clone(), &bench.path("none"), (Clients::All, Onlookers::Owner));
+    let refused = mount_vault(
+        bench.vault.clone(),
+        &bench.path("mount"),
+        (ClientFilter::All, MountAccess::Owner),
+    );
+    assert!(matches!(refused, Err(Error::InvalidRequest(_))), "{refused:?}");
+    let missing = mount_vault(
+        bench.vault.clone(),
+        &bench.path("none"),
+        (ClientFilter::All, MountAccess::Owner),
+    );
     assert!(matches!(missing, Err(Error::Source { .. })), "{missing:?}");
 }
 
@@ -183,7 +191,7 @@ fn a_mount_for_all_shows_a_file_to_those_whom_its_list_names() {
         return;
     }
     bench.save();
-    let Some(mounted) = mounted_for(&bench, (Clients::All, Onlookers::All)) else { return };
+    let Some(mounted) = mounted_for(&bench, (ClientFilter::All, MountAccess::All)) else { return };
     let reads = |place: &Path, user: &str, group: &str| {
         let mut reader = Command::new("setpriv");
         reader.args(["--reuid", user, "--regid", group, "--clear-groups", "cat"]).arg(place);

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 use tympan_backup::{
-    Around, Backend, Depth, Error, Existing, FileKind, Id, LocalBackend, Progress, RestoreOptions,
-    Restored, Result, Saved, Vault, check, find_path, repair, restore,
+    BackendWrapper, BackupProgress, CheckDepth, Error, ExistingFilePolicy, LocalBackend,
+    RestoreOptions, RestoreReport, Result, SaveSummary, Vault, VaultBackend, VaultFileKind,
+    VaultObjectId, check, find_path, repair, restore,
 };
-use tympan_backup::{Lock, LockMode, Who};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_backup::{VaultLock, VaultLockMode, VaultUser};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::support::{Bench, describe, now, plant};
 
@@ -19,7 +20,7 @@ use crate::support::{Bench, describe, now, plant};
 struct Flaky {
     inner: LocalBackend,
     /// Of this pack alone, if one is named.
-    only: Option<Id>,
+    only: Option<VaultObjectId>,
     failure: fn() -> io::Error,
     /// So many are left.
     failures: AtomicUsize,
@@ -33,8 +34,8 @@ impl Flaky {
         Self { inner, only: None, failure, failures, failed }
     }
 
-    fn reach(&self, kind: FileKind, id: &Id) -> io::Result<()> {
-        if kind != FileKind::Pack || self.only.is_some_and(|only| only != *id) {
+    fn reach(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
+        if kind != VaultFileKind::Pack || self.only.is_some_and(|only| only != *id) {
             return Ok(());
         }
         let take = |left: usize| left.checked_sub(1);
@@ -46,20 +47,20 @@ impl Flaky {
     }
 }
 
-impl Around for Flaky {
-    fn inner(&self) -> &dyn Backend {
+impl BackendWrapper for Flaky {
+    fn inner(&self) -> &dyn VaultBackend {
         &self.inner
     }
 
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+    fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>> {
         self.reach(kind, id)?;
         self.inner.read(kind, id)
     }
 
     fn read_range(
         &self,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
         start: u64,
         length: usize,
     ) -> io::Result<Vec<u8>> {
@@ -69,12 +70,23 @@ impl Around for Flaky {
 }
 
 /// Restores what was the source through a vault of the test's own.
-fn restore_through(bench: &Bench, vault: &Arc<Vault>, saved: &Saved, to: &str) -> Result<Restored> {
+fn restore_through(
+    bench: &Bench,
+    vault: &Arc<Vault>,
+    saved: &SaveSummary,
+    to: &str,
+) -> Result<RestoreReport> {
     let path = bench.source().display().to_string();
     // The way to it is read without failures.
     let node = find_path(&bench.vault, &bench.index(), &saved.snapshot, &path).unwrap();
-    let options = RestoreOptions { existing: Existing::Refuse, ..RestoreOptions::default() };
-    restore((vault, &bench.index()), &node, &bench.path(to), (&options, &Progress::default()))
+    let options =
+        RestoreOptions { existing: ExistingFilePolicy::Refuse, ..RestoreOptions::default() };
+    restore_snapshot(
+        (vault, &bench.index()),
+        &node,
+        &bench.path(to),
+        (&options, &BackupProgress::default()),
+    )
 }
 
 #[test]
@@ -112,14 +124,17 @@ fn a_place_out_of_reach_ends_the_run_and_nothing_passes_for_lost() {
         assert!(is_of_place, "{ended:?}");
         // Whoever may not read will not by trying again.
         assert_eq!(ended.is_transient(), failure().kind() != ErrorKind::PermissionDenied);
-        for depth in [Depth::Structure, Depth::Data] {
-            let ended = check(&vault, depth, &Progress::default()).unwrap_err();
+        for depth in [CheckDepth::Structure, CheckDepth::Data] {
+            let ended = check_vault(&vault, depth, &BackupProgress::default()).unwrap_err();
             assert!(matches!(ended, Error::Backend { .. }), "{ended:?}");
         }
-        let who = Who::this_process();
-        let lock = Lock::take(&vault, &who, LockMode::Exclusive, std::time::Duration::ZERO);
+        let who = VaultUser::this_process();
+        let lock =
+            VaultLock::acquire(&vault, &who, VaultLockMode::Exclusive, std::time::Duration::ZERO);
         let lock = lock.unwrap();
-        let ended = repair(&vault, &lock, (Depth::Data, now()), &Progress::default()).unwrap_err();
+        let ended =
+            repair_vault(&vault, &lock, (CheckDepth::Data, now()), &BackupProgress::default())
+                .unwrap_err();
         assert!(matches!(ended, Error::Backend { .. }), "{ended:?}");
     }
     let report = bench.check();
@@ -132,7 +147,7 @@ fn what_is_lost_is_told_and_the_rest_is_restored() {
     let bench = Bench::new();
     plant(&bench.source());
     let saved = bench.save();
-    let packs = LocalBackend::new(bench.path("vault")).list(FileKind::Pack).unwrap();
+    let packs = LocalBackend::new(bench.path("vault")).list(VaultFileKind::Pack).unwrap();
     // The one with the files' bytes; the other holds folders.
     let (data, _) = packs.into_iter().max_by_key(|(_, length)| *length).unwrap();
     let kinds: [fn() -> io::Error; 4] = [
@@ -155,7 +170,12 @@ fn what_is_lost_is_told_and_the_rest_is_restored() {
         assert!(bench.path(&to).join("nothing").is_file(), "it has no bytes");
         // Each was asked for once.
         assert_eq!(flaky.failed.load(Ordering::SeqCst), restored.faults.len());
-        assert!(!check(&vault, Depth::Data, &Progress::default()).unwrap().faults.is_empty());
+        assert!(
+            !check_vault(&vault, CheckDepth::Data, &BackupProgress::default())
+                .unwrap()
+                .faults
+                .is_empty()
+        );
     }
 }
 
@@ -163,13 +183,15 @@ fn what_is_lost_is_told_and_the_rest_is_restored() {
 #[test]
 fn a_server_that_keeps_failing_is_told_as_that() {
     for status in [429, 500, 503] {
-        let origin = Origin::start(move |_| Answer::status(status));
+        let origin = OriginServer::start(move |_| OriginResponse::with_status(status));
         let address = format!("rest:http://{}/", origin.addr());
         let address = tympan_backup::RestAddress::parse(&address).unwrap().unwrap();
         let backend = tympan_backup::RestBackend::new(address, None, (None, 2)).unwrap();
-        let failed = backend.read_range(FileKind::Pack, &Id::of(b"pack"), 0, 10).unwrap_err();
+        let failed = backend
+            .read_range(VaultFileKind::Pack, &VaultObjectId::of(b"pack"), 0, 10)
+            .unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::ResourceBusy);
         assert!(failed.to_string().contains(&status.to_string()), "{failed}");
-        assert_eq!(origin.requests(), 5);
+        assert_eq!(origin.request_count(), 5);
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tympan_backup::{
-    Around, Backend, Depth, FileKind, Id, LocalBackend, Progress, Vault, check, find_path,
+    BackendWrapper, BackupProgress, CheckDepth, LocalBackend, Vault, VaultBackend, VaultFileKind,
+    VaultObjectId, check, find_path,
 };
 
 use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, save};
@@ -17,25 +18,25 @@ use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, save}
 /// Of so many calls under way at once, all combinations are tried.
 const TOGETHER: usize = 6;
 
-pub(crate) type Files = BTreeMap<(u8, Id), Vec<u8>>;
+pub(crate) type Files = BTreeMap<(u8, VaultObjectId), Vec<u8>>;
 
-pub(crate) const KINDS: [FileKind; 6] = [
-    FileKind::Config,
-    FileKind::Key,
-    FileKind::Lock,
-    FileKind::Snapshot,
-    FileKind::Index,
-    FileKind::Pack,
+pub(crate) const KINDS: [VaultFileKind; 6] = [
+    VaultFileKind::Config,
+    VaultFileKind::Key,
+    VaultFileKind::Lock,
+    VaultFileKind::Snapshot,
+    VaultFileKind::Index,
+    VaultFileKind::Pack,
 ];
 
-pub(crate) fn number(kind: FileKind) -> u8 {
+pub(crate) fn number(kind: VaultFileKind) -> u8 {
     KINDS.iter().position(|one| *one == kind).unwrap() as u8
 }
 
 /// What a call changes.
 #[derive(Clone, Debug)]
 struct Change {
-    name: (u8, Id),
+    name: (u8, VaultObjectId),
     /// The bytes of a new file; nothing for one that is removed.
     bytes: Option<Vec<u8>>,
 }
@@ -79,8 +80,8 @@ impl Recorder {
     }
 }
 
-impl Around for Recorder {
-    fn inner(&self) -> &dyn Backend {
+impl BackendWrapper for Recorder {
+    fn inner(&self) -> &dyn VaultBackend {
         &self.inner
     }
 
@@ -88,12 +89,12 @@ impl Around for Recorder {
         self.is_far
     }
 
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
         let change = Change { name: (number(kind), *id), bytes: Some(bytes.to_vec()) };
         self.record(change, || self.inner.write(kind, id, bytes))
     }
 
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
+    fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
         let change = Change { name: (number(kind), *id), bytes: None };
         self.record(change, || self.inner.remove(kind, id))
     }
@@ -103,8 +104,8 @@ impl Around for Recorder {
 #[derive(Debug)]
 pub(crate) struct Left(pub(crate) Mutex<Files>);
 
-impl Backend for Left {
-    fn place(&self) -> String {
+impl VaultBackend for Left {
+    fn location(&self) -> String {
         "what was left".to_owned()
     }
 
@@ -112,21 +113,21 @@ impl Backend for Left {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
+    fn list(&self, kind: VaultFileKind) -> io::Result<Vec<(VaultObjectId, u64)>> {
         let files = self.0.lock();
         let of_kind = files.iter().filter(|((one, _), _)| *one == number(kind));
         Ok(of_kind.map(|((_, id), bytes)| (*id, bytes.len() as u64)).collect())
     }
 
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+    fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>> {
         let found = self.0.lock().get(&(number(kind), *id)).cloned();
         found.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     fn read_range(
         &self,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
         start: u64,
         length: usize,
     ) -> io::Result<Vec<u8>> {
@@ -136,12 +137,12 @@ impl Backend for Left {
         part.map(<[u8]>::to_vec).ok_or_else(|| ErrorKind::UnexpectedEof.into())
     }
 
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
         self.0.lock().insert((number(kind), *id), bytes.to_vec());
         Ok(())
     }
 
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
+    fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
         self.0.lock().remove(&(number(kind), *id));
         Ok(())
     }
@@ -206,7 +207,7 @@ fn whatever_is_left_is_whole(is_far: bool) {
     std::fs::remove_file(bench.source().join("large")).unwrap();
     std::fs::write(bench.source().join("last"), noise(1 << 20, 22)).unwrap();
     let last = save(&vault, &[bench.source()]).unwrap();
-    vault.forget(&first.snapshot.id).unwrap();
+    vault.remove_snapshot(&first.snapshot.id).unwrap();
     prune_vault(&vault).unwrap();
     drop(vault);
 
@@ -221,7 +222,8 @@ fn whatever_is_left_is_whole(is_far: bool) {
             }
             let left = Arc::new(Left(Mutex::new(files)));
             let vault = Arc::new(Vault::open(left, PASSWORD.as_bytes()).unwrap());
-            let report = check(&vault, Depth::Structure, &Progress::default()).unwrap();
+            let report =
+                check_vault(&vault, CheckDepth::Structure, &BackupProgress::default()).unwrap();
             assert!(report.faults.is_empty(), "at {moment}: {:?}", report.faults);
             snapshots.insert(report.snapshots);
             opened += 1;
@@ -254,17 +256,19 @@ fn an_order_that_loses_something_is_told() {
         }
     }
     let backend = LocalBackend::new(bench.path("vault"));
-    for kind in [FileKind::Config, FileKind::Key] {
+    for kind in [VaultFileKind::Config, VaultFileKind::Key] {
         for (id, _) in backend.list(kind).unwrap() {
             files.insert((number(kind), id), backend.read(kind, &id).unwrap());
         }
     }
-    for kind in [FileKind::Pack, FileKind::Index] {
+    for kind in [VaultFileKind::Pack, VaultFileKind::Index] {
         let mut files = files.clone();
         let lost = files.keys().find(|(one, _)| *one == number(kind)).copied().unwrap();
         files.remove(&lost);
         let vault = Vault::open(Arc::new(Left(Mutex::new(files))), PASSWORD.as_bytes()).unwrap();
-        let report = check(&Arc::new(vault), Depth::Structure, &Progress::default()).unwrap();
+        let report =
+            check_vault(&Arc::new(vault), CheckDepth::Structure, &BackupProgress::default())
+                .unwrap();
         assert!(!report.faults.is_empty(), "{kind}");
     }
 }

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tympan_backup::{
-    Depth, FileKind, FolderDisk, Id, LocalBackend, Progress, SystemDisk, Tuning, Vault, check,
+    BackupProgress, CheckDepth, LocalBackend, NativeFileSystem, Vault, VaultFileKind,
+    VaultFileSystem, VaultObjectId, WriterTuning, check,
 };
 
 use crate::power::{Files, KINDS, Left, number};
@@ -46,8 +47,8 @@ enum Event {
     SyncBegins(usize, PathBuf),
     SyncEnds(usize),
     /// A snapshot is promised from now on.
-    Promised(Id),
-    Withdrawn(Id),
+    Promised(VaultObjectId),
+    Withdrawn(VaultObjectId),
 }
 
 #[derive(Clone, Debug)]
@@ -100,9 +101,9 @@ impl Recording {
     }
 }
 
-impl FolderDisk for Recording {
+impl VaultFileSystem for Recording {
     fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<File> {
-        let file = SystemDisk.write_new(path, bytes)?;
+        let file = NativeFileSystem.write_new(path, bytes)?;
         self.note(Event::Written(self.name(path), bytes.to_vec()));
         Ok(file)
     }
@@ -111,27 +112,27 @@ impl FolderDisk for Recording {
         if self.lacks == Lacks::FileSync {
             return Ok(());
         }
-        SystemDisk.sync_file(file, path)?;
+        NativeFileSystem.sync_file(file, path)?;
         self.note(Event::FileSynced(self.name(path)));
         Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let call = Call::Rename(self.name(from), self.name(to));
-        self.record(call, || SystemDisk.rename(from, to))
+        self.record(call, || NativeFileSystem.rename(from, to))
     }
 
-    fn make_folder(&self, path: &Path) -> io::Result<()> {
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
         if path.is_dir() {
             return Ok(());
         }
         let call = Call::MakeFolder(self.name(path));
-        self.record(call, || SystemDisk.make_folder(path))
+        self.record(call, || NativeFileSystem.create_folder(path))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         let call = Call::Remove(self.name(path));
-        self.record(call, || SystemDisk.remove_file(path))
+        self.record(call, || NativeFileSystem.remove_file(path))
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
@@ -139,7 +140,7 @@ impl FolderDisk for Recording {
             return Ok(());
         }
         let call = self.begin(|number| Event::SyncBegins(number, self.name(path)));
-        SystemDisk.sync_folder(path)?;
+        NativeFileSystem.sync_folder(path)?;
         self.note(Event::SyncEnds(call));
         Ok(())
     }
@@ -173,7 +174,7 @@ struct Model {
     pending: Vec<Pending>,
     /// Syncs under way, and what they make durable.
     syncs: HashMap<usize, Vec<usize>>,
-    promised: BTreeSet<Id>,
+    promised: BTreeSet<VaultObjectId>,
 }
 
 impl Model {
@@ -304,30 +305,30 @@ impl Torn {
 }
 
 /// Returns what a file of a vault is called, by its path.
-fn name_of(path: &Path) -> Option<(u8, Id)> {
+fn name_of(path: &Path) -> Option<(u8, VaultObjectId)> {
     if path == Path::new("config") {
-        return Some((number(FileKind::Config), Id::default()));
+        return Some((number(VaultFileKind::Config), VaultObjectId::default()));
     }
     let kind = match path.components().next()?.as_os_str().to_str()? {
-        "data" => FileKind::Pack,
-        "index" => FileKind::Index,
-        "keys" => FileKind::Key,
-        "locks" => FileKind::Lock,
-        "snapshots" => FileKind::Snapshot,
+        "data" => VaultFileKind::Pack,
+        "index" => VaultFileKind::Index,
+        "keys" => VaultFileKind::Key,
+        "locks" => VaultFileKind::Lock,
+        "snapshots" => VaultFileKind::Snapshot,
         _ => return None,
     };
     Some((number(kind), path.file_name()?.to_str()?.parse().ok()?))
 }
 
 /// Opens what was left and looks at all of it; returns how many snapshots there are, or what is wrong.
-fn judge(files: Files, promised: &BTreeSet<Id>) -> Result<usize, String> {
-    let has = |id: &&Id| files.contains_key(&(number(FileKind::Snapshot), **id));
+fn judge(files: Files, promised: &BTreeSet<VaultObjectId>) -> Result<usize, String> {
+    let has = |id: &&VaultObjectId| files.contains_key(&(number(VaultFileKind::Snapshot), **id));
     if let Some(id) = promised.iter().find(|id| !has(id)) {
         return Err(format!("the snapshot `{id}` is gone"));
     }
     let left = Arc::new(Left(Mutex::new(files)));
     let vault = Vault::open(left, PASSWORD.as_bytes()).map_err(|error| error.to_string())?;
-    let report = check(&vault, Depth::Data, &Progress::default());
+    let report = check_vault(&vault, CheckDepth::Data, &BackupProgress::default());
     let report = report.map_err(|error| error.to_string())?;
     match report.faults.first() {
         None => Ok(report.snapshots),
@@ -375,10 +376,10 @@ fn open_all(mut model: Model, events: &[Event]) -> Seen {
 }
 
 fn open(bench: &Bench, disk: &Recording) -> Arc<Vault> {
-    let backend = LocalBackend::over(Box::new(disk.clone()), bench.path("vault"));
+    let backend = LocalBackend::with_file_system(Box::new(disk.clone()), bench.path("vault"));
     let mut vault = Vault::open(Arc::new(backend), PASSWORD.as_bytes()).unwrap();
     // Small packs, so that several are under way at once.
-    vault.set_tuning(Tuning { queue_bytes: 1 << 20, ..Tuning::default() });
+    vault.set_tuning(WriterTuning { queue_bytes: 1 << 20, ..WriterTuning::default() });
     Arc::new(vault)
 }
 
@@ -406,7 +407,7 @@ fn whatever_was_not_synced_a_vault_is_whole_and_keeps_its_promises() {
     std::fs::write(bench.source().join("last"), noise(1 << 20, 22)).unwrap();
     save();
     disk.note(Event::Withdrawn(first));
-    vault.forget(&first).unwrap();
+    vault.remove_snapshot(&first).unwrap();
     prune_vault(&vault).unwrap();
     drop(vault);
 
@@ -423,7 +424,8 @@ fn whatever_was_not_synced_a_vault_is_whole_and_keeps_its_promises() {
     let (files, _) = end.left(&[], Torn::Whole);
     for kind in KINDS {
         let there = files.keys().filter(|(one, _)| *one == number(kind)).count();
-        let listed = tympan_backup::Backend::list(&LocalBackend::new(bench.path("vault")), kind);
+        let listed =
+            tympan_backup::VaultBackend::list(&LocalBackend::new(bench.path("vault")), kind);
         assert_eq!(there, listed.unwrap().len(), "{kind}");
     }
 }

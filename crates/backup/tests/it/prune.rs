@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tympan_backup::{
-    Around, Backend, Error, FileKind, Id, LocalBackend, Lock, LockMode, Progress, PruneOptions,
-    Saved, Unlock, Who, prune,
+    BackendWrapper, BackupProgress, Error, LocalBackend, PruneOptions, SaveSummary, UnlockScope,
+    VaultBackend, VaultFileKind, VaultLock, VaultLockMode, VaultObjectId, VaultUser, prune,
 };
 
 use crate::support::{
@@ -18,17 +18,17 @@ use crate::support::{
 const GRACE: Duration = Duration::from_hours(23);
 
 /// Makes a vault with two snapshots of which the first alone holds a large file, and forgets that one.
-fn bench_with_waste() -> (Bench, Saved) {
+fn bench_with_waste() -> (Bench, SaveSummary) {
     let bench = Bench::new();
     plant(&bench.source());
     let first = bench.save();
     fs::remove_file(bench.source().join("deep/er/est/b.bin")).unwrap();
     let second = bench.save();
-    bench.vault.forget(&first.snapshot.id).unwrap();
+    bench.vault.remove_snapshot(&first.snapshot.id).unwrap();
     (bench, second)
 }
 
-fn expect_whole(bench: &Bench, saved: &Saved, out: &str) {
+fn expect_whole(bench: &Bench, saved: &SaveSummary, out: &str) {
     let report = bench.check();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     bench.restic_ok(&["check", "--read-data"]);
@@ -44,17 +44,17 @@ fn packs_are_marked_first_and_go_when_their_grace_is_over() {
     assert!(marked.marked_packs > 0 && marked.marked_bytes > 2 << 20, "{marked:?}");
     assert_eq!((marked.removed_packs, marked.freed_bytes), (0, 0));
     let report = bench.check();
-    assert_eq!((report.marked_packs, report.unlisted_packs), (marked.marked_packs, 0));
+    assert_eq!((report.marked_packs, report.unindexed_packs), (marked.marked_packs, 0));
     expect_whole(&bench, &second, "marked");
 
     // Not a moment before, however often; and a prune with nothing to do writes nothing.
-    let index = some_file(&bench.vault, &bench, FileKind::Index);
+    let index = some_file(&bench.vault, &bench, VaultFileKind::Index);
     let early = begin.checked_add(GRACE).unwrap() - Duration::from_secs(1);
     for _ in 0..2 {
         let waiting = prune_with(&bench.vault, GRACE, early).unwrap();
         assert_eq!((waiting.removed_packs, waiting.marked_packs), (0, marked.marked_packs));
     }
-    assert_eq!(some_file(&bench.vault, &bench, FileKind::Index), index);
+    assert_eq!(some_file(&bench.vault, &bench, VaultFileKind::Index), index);
 
     let over = begin.checked_add(GRACE).unwrap();
     let removed = prune_with(&bench.vault, GRACE, over).unwrap();
@@ -74,7 +74,7 @@ fn a_marked_pack_that_a_snapshot_needs_after_all_stays() {
     bench.save();
     let file = bench.path("vault/snapshots").join(first.snapshot.id.to_string());
     let forgotten = fs::read(&file).unwrap();
-    bench.vault.forget(&first.snapshot.id).unwrap();
+    bench.vault.remove_snapshot(&first.snapshot.id).unwrap();
     let begin = now();
     let marked = prune_with(&bench.vault, GRACE, begin).unwrap();
     assert!(marked.marked_packs > 0);
@@ -104,24 +104,29 @@ fn a_damaged_vault_keeps_its_snapshots() {
     let mut packs: Vec<_> = files_of(&bench);
     let (second, third) = (save(2), save(3));
     packs.sort_by_key(|pack| fs::metadata(pack).unwrap().len());
-    let prune = |forget: Vec<Id>| {
-        let who = Who::this_process();
-        let lock = Lock::take(&bench.vault, &who, LockMode::Exclusive, Duration::ZERO).unwrap();
-        let options =
-            PruneOptions { forget, grace: Duration::ZERO, now: now(), trusted_now: now() };
-        prune(&bench.vault, &lock, &options, &Progress::default())
+    let prune = |forget: Vec<VaultObjectId>| {
+        let who = VaultUser::this_process();
+        let lock = VaultLock::acquire(&bench.vault, &who, VaultLockMode::Exclusive, Duration::ZERO)
+            .unwrap();
+        let options = PruneOptions {
+            snapshots_to_remove: forget,
+            grace_period: Duration::ZERO,
+            now: now(),
+            trusted_now: now(),
+        };
+        prune_snapshots(&bench.vault, &lock, &options, &BackupProgress::default())
     };
     // All three need the first file.
     let damaged = packs.pop().unwrap();
     fs::remove_file(damaged).unwrap();
-    let refused = prune(vec![first, second]);
+    let refused = prune_snapshots(vec![first, second]);
     assert!(matches!(&refused, Err(Error::DamagedVault { .. })), "{refused:?}");
     assert!(refused.unwrap_err().to_string().contains("tympan backup repair"));
-    assert_eq!(bench.vault.snapshots().unwrap().len(), 3);
+    assert_eq!(bench.vault.read_snapshots().unwrap().len(), 3);
     fs::remove_file(bench.source().join("file 1")).unwrap();
     let whole = bench.save().snapshot.id;
-    prune(vec![first, second, third]).unwrap();
-    let left = bench.vault.snapshots().unwrap();
+    prune_snapshots(vec![first, second, third]).unwrap();
+    let left = bench.vault.read_snapshots().unwrap();
     assert_eq!(left.iter().map(|one| one.id).collect::<Vec<_>>(), [whole]);
     assert!(bench.check().faults.is_empty());
 }
@@ -154,7 +159,7 @@ fn what_a_run_left_that_did_not_end_is_marked_too() {
     let bench = Bench::new();
     plant(&bench.source());
     let saved = bench.save();
-    let id = Id::of(b"left").to_string();
+    let id = VaultObjectId::of(b"left").to_string();
     let left = bench.path("vault/data").join(&id[..2]).join(&id);
     fs::write(&left, b"left").unwrap();
     let begin = now();
@@ -179,7 +184,7 @@ fn restic_goes_on_with_marked_packs() {
     }
     bench.restic_ok(&["prune"]);
     let report = bench.check();
-    assert_eq!((report.marked_packs, report.unlisted_packs), (0, 0));
+    assert_eq!((report.marked_packs, report.unindexed_packs), (0, 0));
     prune_vault(&bench.vault).unwrap();
     expect_whole(&bench, &second, "out");
 }
@@ -187,9 +192,9 @@ fn restic_goes_on_with_marked_packs() {
 /// A backend through which somebody else acts at the first call of a kind.
 pub(crate) struct Meddling {
     pub(crate) inner: LocalBackend,
-    pub(crate) at: FileKind,
+    pub(crate) at: VaultFileKind,
     /// A file that is listed and not found.
-    pub(crate) hides: Option<Id>,
+    pub(crate) hides: Option<VaultObjectId>,
     pub(crate) act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -199,19 +204,19 @@ impl std::fmt::Debug for Meddling {
     }
 }
 
-impl Around for Meddling {
-    fn inner(&self) -> &dyn Backend {
+impl BackendWrapper for Meddling {
+    fn inner(&self) -> &dyn VaultBackend {
         &self.inner
     }
 
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
+    fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>> {
         if self.hides == Some(*id) {
             return Err(io::ErrorKind::NotFound.into());
         }
         self.inner.read(kind, id)
     }
 
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
         self.inner.write(kind, id, bytes)?;
         let act = if kind == self.at { self.act.lock().take() } else { None };
         if let Some(act) = act {
@@ -224,16 +229,17 @@ impl Around for Meddling {
 #[test]
 fn a_prune_whose_lock_is_removed_removes_nothing() {
     let (bench, second) = bench_with_waste();
-    let packs = || bench.check().packs + bench.check().unlisted_packs + bench.check().marked_packs;
+    let packs = || bench.check().packs + bench.check().unindexed_packs + bench.check().marked_packs;
     let before = packs();
     let place = bench.path("vault");
     let inner = LocalBackend::new(&place);
     let vault = bench.vault.clone();
     let act = move || {
-        vault.unlock(&Who::this_process(), Unlock::All).unwrap();
+        vault.unlock(&VaultUser::this_process(), UnlockScope::All).unwrap();
     };
     let act: Box<dyn FnOnce() + Send> = Box::new(act);
-    let meddling = Meddling { inner, at: FileKind::Index, hides: None, act: Mutex::new(Some(act)) };
+    let meddling =
+        Meddling { inner, at: VaultFileKind::Index, hides: None, act: Mutex::new(Some(act)) };
     let pruned = prune_vault(&bench.open_through(Arc::new(meddling)));
     assert!(matches!(pruned, Err(Error::LockLost)), "{pruned:?}");
     assert!(packs() >= before);
@@ -261,7 +267,8 @@ fn an_index_that_somebody_writes_meanwhile_stays() {
         }
     });
     let inner = LocalBackend::new(bench.path("vault"));
-    let meddling = Meddling { inner, at: FileKind::Index, hides: None, act: Mutex::new(Some(act)) };
+    let meddling =
+        Meddling { inner, at: VaultFileKind::Index, hides: None, act: Mutex::new(Some(act)) };
     prune_with(&bench.open_through(Arc::new(meddling)), GRACE, now()).unwrap();
     let report = bench.check();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
@@ -280,9 +287,9 @@ fn a_damaged_vault_is_told_as_damaged() {
     let bench = Bench::new();
     plant(&bench.source());
     bench.save();
-    fs::remove_file(some_file(&bench.vault, &bench, FileKind::Pack)).unwrap();
+    fs::remove_file(some_file(&bench.vault, &bench, VaultFileKind::Pack)).unwrap();
     let refused = bench.prune().unwrap_err();
-    let is_damage = matches!(refused, Error::DamagedVault { .. } | Error::Blob { .. });
+    let is_damage = matches!(refused, Error::DamagedVault { .. } | Error::UnreadableBlob { .. });
     assert!(is_damage, "{refused:?}");
 }
 
@@ -293,7 +300,7 @@ fn a_snapshot_that_is_listed_and_not_found_ends_a_prune() {
     let before = bench.check().packs;
     let inner = LocalBackend::new(bench.path("vault"));
     let hides = Some(second.snapshot.id);
-    let failing = Meddling { inner, at: FileKind::Index, hides, act: Mutex::new(None) };
+    let failing = Meddling { inner, at: VaultFileKind::Index, hides, act: Mutex::new(None) };
     let pruned = prune_vault(&bench.open_through(Arc::new(failing)));
     assert!(matches!(pruned, Err(Error::DamagedVault { .. })), "{pruned:?}");
     assert_eq!(bench.check().packs, before);

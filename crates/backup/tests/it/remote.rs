@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tympan_backup::{S3Backend, SftpAddress, SftpBackend, SftpOptions};
-use tympan_blobs::{BucketOptions, Objects};
+use tympan_blobs::{BucketOptions, ObjectBucket};
 use tympan_testkit::bucket_server::BucketServer;
-use tympan_testkit::sshd::Sshd;
+use tympan_testkit::ssh_server::SshServer;
 
 /// A host that lets this user in.
 pub(crate) struct Host {
-    pub(crate) sshd: Sshd,
+    pub(crate) sshd: SshServer,
     pub(crate) dir: tempfile::TempDir,
 }
 
@@ -19,7 +19,7 @@ impl Host {
     /// Starts one; nothing, said aloud, where there is no server.
     pub(crate) fn start(arguments: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let sshd = Sshd::start(&dir.path().join("ssh"), arguments)?;
+        let sshd = SshServer::start(&dir.path().join("ssh"), arguments)?;
         Some(Self { sshd, dir })
     }
 
@@ -31,8 +31,8 @@ impl Host {
         SftpOptions {
             user: self.sshd.user().to_owned(),
             keys: vec![self.sshd.user_key()],
-            known_hosts: vec![self.sshd.known_at(at)],
-            patience: Duration::from_secs(60),
+            known_hosts: vec![self.sshd.write_known_hosts(at)],
+            retry_timeout: Duration::from_secs(60),
             ..SftpOptions::default()
         }
     }
@@ -62,12 +62,12 @@ pub(crate) struct Bucket(BucketServer);
 impl Bucket {
     pub(crate) fn start() -> Option<Self> {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        BucketServer::moto(target.parent().unwrap_or(target)).map(Self)
+        BucketServer::start_moto(target.parent().unwrap_or(target)).map(Self)
     }
 
     pub(crate) fn backend(&self, prefix: &str) -> S3Backend {
         let mut options = BucketOptions::new(self.0.url(prefix), "");
-        options.settings = self.0.settings(self.0.addr());
-        S3Backend::new(format!("s3:{prefix}"), Objects::open(&options).unwrap(), 4)
+        options.settings = self.0.client_settings(self.0.addr());
+        S3Backend::new(format!("s3:{prefix}"), ObjectBucket::open(&options).unwrap(), 4)
     }
 }

@@ -7,20 +7,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_backup::{
-    Clients, Depth, Error, FileKind, Index, LocalBackend, Lock, LockMode, Progress, Repaired,
-    Saved, Who, repair,
+    BackupProgress, CheckDepth, ClientFilter, Error, LocalBackend, RepairReport, SaveSummary,
+    VaultFileKind, VaultIndex, VaultLock, VaultLockMode, VaultUser, repair,
 };
 
 use crate::support::{Bench, describe, noise, now, plant, some_file};
 
-fn repaired(bench: &Bench, depth: Depth) -> Result<Repaired, Error> {
+fn repaired(bench: &Bench, depth: CheckDepth) -> Result<RepairReport, Error> {
     let vault = bench.open_through(Arc::new(LocalBackend::new(bench.path("vault"))));
-    let lock = Lock::take(&vault, &Who::this_process(), LockMode::Exclusive, Duration::ZERO)?;
-    repair(&vault, &lock, (depth, now()), &Progress::default())
+    let lock = VaultLock::acquire(
+        &vault,
+        &VaultUser::this_process(),
+        VaultLockMode::Exclusive,
+        Duration::ZERO,
+    )?;
+    repair_vault(&vault, &lock, (depth, now()), &BackupProgress::default())
 }
 
 /// Two snapshots; the second has a file of its own in packs of its own.
-fn two_snapshots() -> (Bench, Saved, Saved) {
+fn two_snapshots() -> (Bench, SaveSummary, SaveSummary) {
     let bench = Bench::new();
     plant(&bench.source());
     let first = bench.save();
@@ -66,9 +71,9 @@ fn a_vault_in_which_nothing_is_wrong_stays_as_it_is() {
         all
     };
     let before = all();
-    for depth in [Depth::Structure, Depth::Data] {
+    for depth in [CheckDepth::Structure, CheckDepth::Data] {
         let done = repaired(&bench, depth).unwrap();
-        assert!(done.lost.is_empty() && done.mended_snapshots.is_empty(), "{done:?}");
+        assert!(done.losses.is_empty() && done.repaired_snapshots.is_empty(), "{done:?}");
         assert_eq!(all(), before);
     }
 }
@@ -89,9 +94,13 @@ fn a_damaged_index_file_costs_what_it_lists() {
     let second = bench.save();
     let new: Vec<_> = files(&bench, "index").into_iter().filter(|one| !old.contains(one)).collect();
     damage(&old[0], |bytes| bytes[50] ^= 1);
-    let index = Index::load(&bench.vault).unwrap();
-    assert_eq!((index.damage().len(), new.len()), (1, 1));
-    assert!(index.damage()[0].message.contains("tympan backup repair"), "{:?}", index.damage());
+    let index = VaultIndex::load(&bench.vault).unwrap();
+    assert_eq!((index.damaged_files().len(), new.len()), (1, 1));
+    assert!(
+        index.damaged_files()[0].message.contains("tympan backup repair"),
+        "{:?}",
+        index.damaged_files()
+    );
     let restored = bench.restore(&second.snapshot, "out");
     assert!(restored.is_vault_damaged);
     let faults: Vec<_> = restored.faults.iter().map(|fault| fault.path.clone()).collect();
@@ -113,9 +122,9 @@ fn an_index_is_made_anew_from_the_packs() {
     damage(&index[0], |bytes| bytes[40] ^= 1);
     fs::remove_file(&index[1]).unwrap();
     assert!(!bench.check().faults.is_empty());
-    let done = repaired(&bench, Depth::Structure).unwrap();
-    assert!(done.lost.is_empty() && done.mended_snapshots.is_empty(), "{done:?}");
-    assert_eq!((done.damaged_index_files, done.listed_packs > 2), (1, true), "{done:?}");
+    let done = repaired(&bench, CheckDepth::Structure).unwrap();
+    assert!(done.losses.is_empty() && done.repaired_snapshots.is_empty(), "{done:?}");
+    assert_eq!((done.damaged_index_files, done.added_packs > 2), (1, true), "{done:?}");
     expect_sound(&bench);
     assert!(bench.restore(&first.snapshot, "one").faults.is_empty());
     assert!(bench.restore(&second.snapshot, "two").faults.is_empty());
@@ -135,12 +144,12 @@ fn what_is_whole_in_a_damaged_pack_is_saved() {
             let at = if from_end { bytes.len() - 10 } else { bytes.len() / 2 };
             bytes[at] ^= 1;
         });
-        let done = repaired(&bench, Depth::Data).unwrap();
+        let done = repaired(&bench, CheckDepth::Data).unwrap();
         assert_eq!(done.damaged_packs, 1, "{done:?}");
-        assert!(done.saved_blobs > 0, "{done:?}");
-        assert_eq!(done.mended_snapshots.len(), if from_end { 0 } else { 2 }, "{done:?}");
+        assert!(done.salvaged_blobs > 0, "{done:?}");
+        assert_eq!(done.repaired_snapshots.len(), if from_end { 0 } else { 2 }, "{done:?}");
         expect_sound(&bench);
-        let latest = bench.vault.find_snapshot("latest", &Clients::All).unwrap();
+        let latest = bench.vault.find_snapshot("latest", &ClientFilter::All).unwrap();
         assert_eq!(latest.is_incomplete(), !from_end);
         assert_eq!(latest.time, second.snapshot.time);
         let restored = bench.restore(&latest, "out");
@@ -168,13 +177,13 @@ fn what_a_missing_pack_held_is_told_and_other_snapshots_stay() {
         (200_000..250_000).contains(&length)
     });
     fs::remove_file(later.unwrap()).unwrap();
-    let done = repaired(&bench, Depth::Structure).unwrap();
-    let mended: Vec<_> = done.mended_snapshots.iter().map(|(old, _)| *old).collect();
+    let done = repaired(&bench, CheckDepth::Structure).unwrap();
+    let mended: Vec<_> = done.repaired_snapshots.iter().map(|(old, _)| *old).collect();
     assert_eq!((done.missing_packs, mended), (1, vec![second.snapshot.id]), "{done:?}");
     expect_sound(&bench);
     let restored = bench.restore(&first.snapshot, "one");
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
-    let latest = bench.vault.find_snapshot("latest", &Clients::All).unwrap();
+    let latest = bench.vault.find_snapshot("latest", &ClientFilter::All).unwrap();
     assert!(latest.tags().iter().any(|tag| tag == "repaired"), "{latest:?}");
     assert!(bench.restore(&latest, "two").faults.is_empty());
     assert!(!bench.path("two/deep/later").exists() && bench.path("two/deep/twin").exists());
@@ -184,11 +193,11 @@ fn what_a_missing_pack_held_is_told_and_other_snapshots_stay() {
 #[test]
 fn a_damaged_snapshot_is_told_and_can_be_forgotten() {
     let (bench, ..) = two_snapshots();
-    let file = some_file(&bench.vault, &bench, FileKind::Snapshot);
+    let file = some_file(&bench.vault, &bench, VaultFileKind::Snapshot);
     damage(&file, |bytes| bytes.truncate(20));
-    let done = repaired(&bench, Depth::Structure).unwrap();
-    assert_eq!(done.lost.len(), 1, "{done:?}");
+    let done = repaired(&bench, CheckDepth::Structure).unwrap();
+    assert_eq!(done.losses.len(), 1, "{done:?}");
     let name = file.file_name().unwrap().to_str().unwrap();
-    bench.vault.forget(&name.parse().unwrap()).unwrap();
+    bench.vault.remove_snapshot(&name.parse().unwrap()).unwrap();
     expect_sound(&bench);
 }

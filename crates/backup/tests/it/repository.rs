@@ -8,16 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    Copied, CopyDepth, CopyTarget, Error, HomeFile, ImportOptions, Imported, Index, Lock, LockMode,
-    Progress, RepositorySource, SaveOptions, Saved, Session, Snapshot, Who, copy_repository,
-    find_path, home_files, import_folder, import_snapshot, save_repository,
+    BackupProgress, BackupRepositorySource, CopyDepth, CopyReport, CopyTarget, Error, HomeFile,
+    ImportOptions, ImportReport, SaveOptions, SaveSession, SaveSummary, VaultIndex, VaultLock,
+    VaultLockMode, VaultSnapshot, VaultUser, copy_repository, find_path, import_folder,
+    import_snapshot, read_home_files, save_repository,
 };
-use tympan_blobs::{BlobStore, FolderBlobs, LocalBlobs};
+use tympan_blobs::{BlobStore, LocalBlobStore, ReadOnlyBlobFolder};
 use tympan_store::disk::FileDisk;
 use tympan_store::{
-    Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, Error as StoreError,
-    FollowedStore, Lease, LocalOptions, LocalStore, ReadChunks, RefUpdate, Result as StoreResult,
-    Retention, Revision, Root, Value, body,
+    BaseStore, BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, Error as StoreError,
+    GarbageCollectionOptions, LocalStore, LocalStoreOptions, MapValue, ReadChunks,
+    ReadOnlyLocalStore, RefUpdate, Result as StoreResult, Revision, RevisionRetention, RootLease,
+    StoreRoot, body,
 };
 
 use crate::support::{Bench, Far, noise, now};
@@ -25,15 +27,16 @@ use crate::support::{Bench, Far, noise, now};
 /// A home, with what a test puts into it.
 pub(crate) struct Home {
     pub(crate) store: Arc<LocalStore>,
-    pub(crate) blobs: LocalBlobs,
+    pub(crate) blobs: LocalBlobStore,
     pub(crate) dir: PathBuf,
 }
 
 impl Home {
     pub(crate) fn open(dir: PathBuf) -> Self {
         let disk = FileDisk::open(dir.join("store")).unwrap();
-        let store = Arc::new(LocalStore::open(Arc::new(disk), LocalOptions::default()).unwrap());
-        let blobs = LocalBlobs::open(&dir.join("blobs"), store.clone()).unwrap();
+        let store =
+            Arc::new(LocalStore::open(Arc::new(disk), LocalStoreOptions::default()).unwrap());
+        let blobs = LocalBlobStore::open(&dir.join("blobs"), store.clone()).unwrap();
         Self { store, blobs, dir }
     }
 
@@ -43,12 +46,12 @@ impl Home {
 
     /// Moves `main` to a root that it had.
     fn go_back(&self, root: ChunkId) {
-        let mut batch = Batch::new();
-        batch.move_ref(RefUpdate {
+        let mut batch = ChunkBatch::new();
+        batch.add_ref_update(RefUpdate {
             name: "main".to_owned(),
-            expected: self.root(),
-            new: Some(root),
-            at: SystemTime::now(),
+            expected_root: self.root(),
+            new_root: Some(root),
+            updated_at: SystemTime::now(),
             author: "test".to_owned(),
             message: String::new(),
         });
@@ -72,14 +75,14 @@ pub(crate) fn write_records(
     records: impl Iterator<Item = u32>,
     seed: u8,
 ) {
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let mut written = Vec::new();
     for number in records {
         let mut ids = Vec::new();
         if number % 50 == 0 {
             ids.push(blobs.put(&mut large_blob(number, seed).as_slice()).unwrap());
             let small = format!("small {number} {seed}").into_bytes();
-            let id = BlobId::of(&small);
+            let id = BlobId::hash_of(&small);
             batch.add_blob(id, small.into());
             ids.push(id);
         }
@@ -92,25 +95,25 @@ pub(crate) fn write_records(
 /// Writes records with these texts, which refer to these blobs, and moves `main`.
 pub(crate) fn commit_records(
     store: &dyn ChunkStore,
-    mut batch: Batch,
+    mut batch: ChunkBatch,
     records: Vec<(String, String, Vec<BlobId>)>,
 ) {
     let old = store.read_ref("main").unwrap();
-    let mut root = old.map_or_else(Root::default, |id| Root::read(store, &id).unwrap());
+    let mut root = old.map_or_else(StoreRoot::default, |id| StoreRoot::read(store, &id).unwrap());
     let mut edits = BTreeMap::new();
     for (key, text, blobs) in records {
-        let id = body::write(&mut batch, text.as_bytes(), &blobs).unwrap();
-        let value = Value { bytes: b"x".to_vec().into(), body: Some(id) };
+        let id = body::write_body(&mut batch, text.as_bytes(), &blobs).unwrap();
+        let value = MapValue { bytes: b"x".to_vec().into(), body: Some(id) };
         edits.insert(key.into_bytes(), Some(value));
     }
     let map = root.map("content").edit(store, &mut batch, edits).unwrap();
     root.maps.insert("content".to_owned(), map);
     let new = root.write(&mut batch).unwrap();
-    batch.move_ref(RefUpdate {
+    batch.add_ref_update(RefUpdate {
         name: "main".to_owned(),
-        expected: old,
-        new: Some(new),
-        at: SystemTime::now(),
+        expected_root: old,
+        new_root: Some(new),
+        updated_at: SystemTime::now(),
         author: "test".to_owned(),
         message: String::new(),
     });
@@ -118,53 +121,55 @@ pub(crate) fn commit_records(
 }
 
 /// Saves what `main` points to, through readers that need no lock on the home.
-fn save(bench: &Bench, home: &Home) -> (Option<Saved>, u64) {
-    let base = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
+fn save(bench: &Bench, home: &Home) -> (Option<SaveSummary>, u64) {
+    let base = ReadOnlyLocalStore::open_dir(&home.dir.join("store"), LocalStoreOptions::default())
+        .unwrap();
     save_from(bench, &base, home)
 }
 
-fn save_from(bench: &Bench, base: &dyn Base, home: &Home) -> (Option<Saved>, u64) {
+fn save_from(bench: &Bench, base: &dyn BaseStore, home: &Home) -> (Option<SaveSummary>, u64) {
     let (saved, items) = try_save_from(bench, base, home);
     (saved.unwrap(), items)
 }
 
 fn try_save_from(
     bench: &Bench,
-    base: &dyn Base,
+    base: &dyn BaseStore,
     home: &Home,
-) -> (Result<Option<Saved>, Error>, u64) {
+) -> (Result<Option<SaveSummary>, Error>, u64) {
     try_save_with(bench, base, home, &[])
 }
 
 fn try_save_with(
     bench: &Bench,
-    base: &dyn Base,
+    base: &dyn BaseStore,
     home: &Home,
     files: &[HomeFile],
-) -> (Result<Option<Saved>, Error>, u64) {
-    let options = SaveOptions::new(Who::this_process(), now());
+) -> (Result<Option<SaveSummary>, Error>, u64) {
+    let options = SaveOptions::new(VaultUser::this_process(), now());
     try_save_by(bench, base, (home, files), &options)
 }
 
 fn try_save_by(
     bench: &Bench,
-    base: &dyn Base,
+    base: &dyn BaseStore,
     (home, files): (&Home, &[HomeFile]),
     options: &SaveOptions,
-) -> (Result<Option<Saved>, Error>, u64) {
-    let blobs = FolderBlobs::new(&home.dir.join("blobs"));
-    let who = Who::this_process();
-    let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
-    let index = Arc::new(Index::load(&bench.vault).unwrap());
-    let progress = Progress::default();
-    let session = Session::new((&bench.vault, &index), &lock, &progress);
-    let source = RepositorySource {
+) -> (Result<Option<SaveSummary>, Error>, u64) {
+    let blobs = ReadOnlyBlobFolder::new(&home.dir.join("blobs"));
+    let who = VaultUser::this_process();
+    let lock =
+        VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+    let index = Arc::new(VaultIndex::load(&bench.vault).unwrap());
+    let progress = BackupProgress::default();
+    let session = SaveSession::new((&bench.vault, &index), &lock, &progress);
+    let source = BackupRepositorySource {
         base,
         blobs: &blobs,
         reference: "main",
         path: "/tympan/home",
         view: None,
-        below: None,
+        base_owner: None,
         files,
     };
     let saved = save_repository(&session, source, options);
@@ -184,7 +189,7 @@ fn a_repository_comes_back_with_the_same_root() {
 
     let copy = Home::open(bench.path("copy"));
     let index = bench.index();
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let imported = import_snapshot(
         (&bench.vault, &index),
@@ -200,7 +205,10 @@ fn a_repository_comes_back_with_the_same_root() {
         target,
         (ImportOptions::default(), &progress),
     );
-    assert!(matches!(again, Err(Error::Refused(_))), "a home that holds something is left alone");
+    assert!(
+        matches!(again, Err(Error::InvalidRequest(_))),
+        "a home that holds something is left alone"
+    );
 
     // The same through the stock restic, which knows nothing of repositories.
     bench.restic_ok(&["check", "--read-data"]);
@@ -226,7 +234,7 @@ fn a_repository_comes_from_afar_in_few_calls() {
         let far = Far::new(&bench, 0);
         let vault = if together { bench.open_through(far.clone()) } else { bench.vault.clone() };
         let copy = Home::open(bench.path(if together { "far" } else { "near" }));
-        let (index, progress) = (Index::load(&vault).unwrap(), Progress::default());
+        let (index, progress) = (VaultIndex::load(&vault).unwrap(), BackupProgress::default());
         far.calls.store(0, Ordering::Relaxed);
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
         let options = (ImportOptions::default(), &progress);
@@ -243,12 +251,12 @@ fn a_repository_comes_from_afar_in_few_calls() {
 
 /// Moves a branch to a root.
 fn set_branch(home: &Home, name: &str, root: ChunkId) {
-    let mut batch = Batch::new();
-    batch.move_ref(RefUpdate {
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(RefUpdate {
         name: name.to_owned(),
-        expected: home.store.read_ref(name).unwrap(),
-        new: Some(root),
-        at: SystemTime::now(),
+        expected_root: home.store.read_ref(name).unwrap(),
+        new_root: Some(root),
+        updated_at: SystemTime::now(),
         author: "test".to_owned(),
         message: String::new(),
     });
@@ -266,9 +274,11 @@ fn earlier_revisions_come_back() {
     }
     let save = || {
         let base =
-            FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
-        let options = SaveOptions::new(Who::this_process(), now());
-        let options = SaveOptions { history: Some(Retention::ALL), ..options };
+            ReadOnlyLocalStore::open_dir(&home.dir.join("store"), LocalStoreOptions::default())
+                .unwrap();
+        let options = SaveOptions::new(VaultUser::this_process(), now());
+        let options =
+            SaveOptions { revision_retention: Some(RevisionRetention::KEEP_ALL), ..options };
         let (saved, items) = try_save_by(&bench, &base, (&home, &[]), &options);
         (saved.unwrap(), items)
     };
@@ -280,9 +290,9 @@ fn earlier_revisions_come_back() {
     let second = second.unwrap();
     assert!(items < 60, "{items} things were looked at for one edit");
 
-    let restore = |snapshot: &Snapshot, folder: &str| {
+    let restore = |snapshot: &VaultSnapshot, folder: &str| {
         let copy = Home::open(bench.path(folder));
-        let (index, progress) = (bench.index(), Progress::default());
+        let (index, progress) = (bench.index(), BackupProgress::default());
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
         let options = (ImportOptions::default(), &progress);
         let imported = import_snapshot((&bench.vault, &index), snapshot, target, options).unwrap();
@@ -290,18 +300,18 @@ fn earlier_revisions_come_back() {
     };
     for (saved, folder, count) in [(&first, "first", 3), (&second, "second", 4)] {
         let (copy, imported) = restore(&saved.snapshot, folder);
-        assert_eq!(imported.revisions, count);
-        let then = copy.store.history("main", None, 100).unwrap();
-        let before = home.store.history("main", None, 100).unwrap();
+        assert_eq!(imported.revision_count, count);
+        let then = copy.store.ref_history("main", None, 100).unwrap();
+        let before = home.store.ref_history("main", None, 100).unwrap();
         let roots = |history: &[Revision]| -> Vec<_> {
-            let mut roots: Vec<_> = history.iter().map(|one| one.update.new).collect();
+            let mut roots: Vec<_> = history.iter().map(|one| one.update.new_root).collect();
             roots.reverse();
             roots
         };
         let expected = count as usize + 1;
         assert_eq!(roots(&then), roots(&before)[..expected], "oldest first");
         let millis = |one: &Revision| {
-            one.update.at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
+            one.update.updated_at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
         };
         // The newest move is the restore's own.
         let times = |history: &[Revision]| -> Vec<u128> {
@@ -309,18 +319,19 @@ fn earlier_revisions_come_back() {
         };
         assert_eq!(times(&then), times(&before));
         for root in roots(&then).into_iter().flatten() {
-            assert!(copy.store.read(&root).is_ok());
+            assert!(copy.store.read_chunk(&root).is_ok());
         }
     }
     // An earlier program, and whoever does not ask, has none.
     let (saved, _) = try_save_with(
         &bench,
-        &FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap(),
+        &ReadOnlyLocalStore::open_dir(&home.dir.join("store"), LocalStoreOptions::default())
+            .unwrap(),
         &home,
         &[],
     );
     let (copy, imported) = restore(&saved.unwrap().unwrap().snapshot, "plain");
-    assert_eq!((imported.revisions, copy.root()), (0, home.root()));
+    assert_eq!((imported.revision_count, copy.root()), (0, home.root()));
 }
 
 /// Branches and files of the home are saved with the repository and come back with it; each save costs what changed in them.
@@ -338,7 +349,7 @@ fn branches_and_files_of_a_home_come_back() {
     let files = [file("tympan.toml", b"[collect]\n"), file("state.db", &noise(9 << 20, 5))];
     let save = |files: &[HomeFile]| {
         let dir = home.dir.join("store");
-        let base = FollowedStore::open_dir(&dir, LocalOptions::default()).unwrap();
+        let base = ReadOnlyLocalStore::open_dir(&dir, LocalStoreOptions::default()).unwrap();
         let (saved, items) = try_save_with(&bench, &base, &home, files);
         (saved.unwrap(), items)
     };
@@ -357,7 +368,7 @@ fn branches_and_files_of_a_home_come_back() {
     assert!(saved.written.pieces < 20, "{:?}", saved.written);
     assert!(save(&files[..1]).0.is_some(), "a file that changed is saved");
 
-    let check = |out: &str, import: &dyn Fn(&Home) -> Result<Imported, Error>| {
+    let check = |out: &str, import: &dyn Fn(&Home) -> Result<ImportReport, Error>| {
         let copy = Home::open(bench.path(out));
         let imported = import(&copy).unwrap();
         assert_eq!(imported.branches, ["branch/frühling", "branch/same"]);
@@ -366,16 +377,16 @@ fn branches_and_files_of_a_home_come_back() {
             let (there, here) = (copy.store.read_ref(name), home.store.read_ref(name));
             assert_eq!(there.unwrap(), here.unwrap(), "{name}");
         }
-        let report = tympan_store::check(&copy.store).unwrap();
+        let report = tympan_store::check_store(&copy.store).unwrap();
         assert!(report.is_clean(), "{report:?}");
     };
-    let (index, progress) = (bench.index(), Progress::default());
+    let (index, progress) = (bench.index(), BackupProgress::default());
     let options = ImportOptions::default();
     check("copy", &|copy| {
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
         import_snapshot((&bench.vault, &index), &saved.snapshot, target, (options, &progress))
     });
-    let mut restored = home_files((&bench.vault, &index), &saved.snapshot).unwrap();
+    let mut restored = read_home_files((&bench.vault, &index), &saved.snapshot).unwrap();
     restored.sort_by(|left, right| right.name.cmp(&left.name));
     assert_eq!(restored, files);
     // By hand, from a folder.
@@ -393,7 +404,7 @@ fn a_damaged_blob_is_a_fault_of_its_save() {
     let bench = Bench::new();
     let home = Home::open(bench.path("home"));
     home.write(0..200, 1);
-    let id = BlobId::of(&large_blob(50, 1)).to_string();
+    let id = BlobId::hash_of(&large_blob(50, 1)).to_string();
     let path = home.dir.join("blobs").join(&id[..2]).join(&id[2..4]).join(&id[..64]);
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[1_000] ^= 1;
@@ -459,7 +470,7 @@ fn an_incomplete_backup_becomes_no_home() {
         (&bench.vault, &bench.index()),
         &saved.snapshot,
         target,
-        (ImportOptions::default(), &Progress::default()),
+        (ImportOptions::default(), &BackupProgress::default()),
     );
     assert!(refused.unwrap_err().to_string().contains("lacks the blob"));
     assert_eq!(copy.root(), None);
@@ -475,7 +486,7 @@ fn an_incomplete_backup_becomes_no_home() {
         (&bench.vault, &index),
         &again.snapshot,
         target,
-        (ImportOptions::default(), &Progress::default()),
+        (ImportOptions::default(), &BackupProgress::default()),
     )
     .unwrap();
     assert_eq!(copy.root(), home.root());
@@ -483,10 +494,10 @@ fn an_incomplete_backup_becomes_no_home() {
 
 /// A store in which something happens when it is read from for the first time.
 struct Meddling {
-    inner: FollowedStore,
+    inner: ReadOnlyLocalStore,
     then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Leases that the repository never hears of, where it is not to keep anything.
-    unheard: Option<Mutex<BTreeMap<String, Lease>>>,
+    unheard: Option<Mutex<BTreeMap<String, RootLease>>>,
     /// Whether leases are never given back, as by a process that was killed.
     is_killed: bool,
 }
@@ -498,48 +509,53 @@ impl std::fmt::Debug for Meddling {
 }
 
 impl ReadChunks for Meddling {
-    fn read(&self, id: &ChunkId) -> StoreResult<Chunk> {
+    fn read_chunk(&self, id: &ChunkId) -> StoreResult<Chunk> {
         if let Some(then) = self.then.lock().unwrap().take() {
             then();
             // A pack that is gone can be read as long as its file is open; who looks at the folder again lets go of it.
-            self.inner.refs()?;
+            self.inner.list_refs()?;
         }
-        self.inner.read(id)
+        self.inner.read_chunk(id)
     }
 }
 
-impl Base for Meddling {
-    fn name(&self) -> String {
-        self.inner.name()
+impl BaseStore for Meddling {
+    fn display_name(&self) -> String {
+        self.inner.display_name()
     }
-    fn contains_many(&self, ids: &[ChunkId]) -> StoreResult<Vec<bool>> {
-        self.inner.contains_many(ids)
+    fn contains_chunks(&self, ids: &[ChunkId]) -> StoreResult<Vec<bool>> {
+        self.inner.contains_chunks(ids)
     }
     fn read_blobs(&self, ids: &[BlobId]) -> StoreResult<Vec<Option<bytes::Bytes>>> {
         self.inner.read_blobs(ids)
     }
-    fn refs(&self) -> StoreResult<Vec<(String, ChunkId)>> {
-        self.inner.refs()
+    fn list_refs(&self) -> StoreResult<Vec<(String, ChunkId)>> {
+        self.inner.list_refs()
     }
-    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> StoreResult<Vec<Revision>> {
-        self.inner.history(name, before, limit)
+    fn ref_history(
+        &self,
+        name: &str,
+        before: Option<u64>,
+        limit: usize,
+    ) -> StoreResult<Vec<Revision>> {
+        self.inner.ref_history(name, before, limit)
     }
-    fn lease(&self, holder: &str) -> StoreResult<Option<Lease>> {
+    fn find_lease(&self, holder: &str) -> StoreResult<Option<RootLease>> {
         match &self.unheard {
             Some(leases) => Ok(leases.lock().unwrap().get(holder).cloned()),
-            None => self.inner.lease(holder),
+            None => self.inner.find_lease(holder),
         }
     }
-    fn grant(&self, lease: &Lease) -> StoreResult<()> {
+    fn grant_lease(&self, lease: &RootLease) -> StoreResult<()> {
         match &self.unheard {
             Some(leases) => {
                 leases.lock().unwrap().insert(lease.holder.clone(), lease.clone());
                 Ok(())
             }
-            None => self.inner.grant(lease),
+            None => self.inner.grant_lease(lease),
         }
     }
-    fn release(&self, holder: &str) -> StoreResult<()> {
+    fn release_lease(&self, holder: &str) -> StoreResult<()> {
         if self.is_killed {
             return Ok(());
         }
@@ -548,7 +564,7 @@ impl Base for Meddling {
                 leases.lock().unwrap().remove(holder);
                 Ok(())
             }
-            None => self.inner.release(holder),
+            None => self.inner.release_lease(holder),
         }
     }
 }
@@ -558,20 +574,26 @@ fn collect(store: &LocalStore) {
 }
 
 fn collect_at(store: &LocalStore, now: SystemTime) {
-    let retention = Retention::NONE;
+    let retention = RevisionRetention::KEEP_NEWEST;
     // Every pack with garbage in it is rewritten.
-    let options = CollectOptions { retention, min_live: 1.1, ..CollectOptions::at(now) };
-    store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let options = GarbageCollectionOptions {
+        retention,
+        min_live_share: 1.1,
+        ..GarbageCollectionOptions::at_time(now)
+    };
+    store.collect_garbage(&options, &mut |_| ControlFlow::Continue(())).unwrap();
 }
 
 fn holds(home: &Home, root: &ChunkId) -> bool {
-    let base = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
-    base.contains_many(&[*root]).unwrap() == [true]
+    let base = ReadOnlyLocalStore::open_dir(&home.dir.join("store"), LocalStoreOptions::default())
+        .unwrap();
+    base.contains_chunks(&[*root]).unwrap() == [true]
 }
 
 /// The repository goes on and collects its garbage before the save has read anything.
 fn meddled_with(home: &Arc<Home>, hears_of_leases: bool) -> Meddling {
-    let inner = FollowedStore::open_dir(&home.dir.join("store"), LocalOptions::default()).unwrap();
+    let inner = ReadOnlyLocalStore::open_dir(&home.dir.join("store"), LocalStoreOptions::default())
+        .unwrap();
     let meddler = home.clone();
     let then = move || {
         meddler.write(0..2_000, 2);
@@ -595,7 +617,7 @@ fn garbage_that_a_save_still_needs_stays_until_it_ends() {
     assert!(saved.faults.is_empty(), "{:?}", saved.faults);
     let copy = Home::open(bench.path("copy"));
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     import_snapshot(
         (&bench.vault, &bench.index()),
         &saved.snapshot,
@@ -659,7 +681,7 @@ fn without_a_lease_a_collection_ends_a_save() {
     assert!(base.then.lock().unwrap().is_none(), "nothing happened meanwhile");
     let error = saved.err().unwrap();
     assert!(matches!(error, Error::Store(StoreError::ChunkMissing { .. })), "{error:?}");
-    assert_eq!(bench.vault.snapshots().unwrap().len(), 0);
+    assert_eq!(bench.vault.read_snapshots().unwrap().len(), 0);
 }
 
 /// Every snapshot is one state that was committed, whatever is written meanwhile, and the save ends.
@@ -694,7 +716,7 @@ fn a_save_beside_writers_is_one_committed_state() {
         assert!(one.faults.is_empty(), "{:?}", one.faults);
         let copy = Home::open(bench.path(&format!("copy{number}")));
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
-        let progress = Progress::default();
+        let progress = BackupProgress::default();
         import_snapshot(
             (&bench.vault, &bench.index()),
             &one.snapshot,
@@ -707,30 +729,31 @@ fn a_save_beside_writers_is_one_committed_state() {
 }
 
 /// Makes a plain copy of a home.
-fn copy(home: &Home, target: &CopyTarget, depth: CopyDepth) -> Result<Copied, Error> {
+fn copy(home: &Home, target: &CopyTarget, depth: CopyDepth) -> Result<CopyReport, Error> {
     copy_of(&home.dir, target, depth)
 }
 
-fn copy_of(home: &Path, target: &CopyTarget, depth: CopyDepth) -> Result<Copied, Error> {
-    let base = FollowedStore::open_dir(&home.join("store"), LocalOptions::default()).unwrap();
-    let blobs = FolderBlobs::new(&home.join("blobs"));
-    let source = RepositorySource {
+fn copy_of(home: &Path, target: &CopyTarget, depth: CopyDepth) -> Result<CopyReport, Error> {
+    let base =
+        ReadOnlyLocalStore::open_dir(&home.join("store"), LocalStoreOptions::default()).unwrap();
+    let blobs = ReadOnlyBlobFolder::new(&home.join("blobs"));
+    let source = BackupRepositorySource {
         base: &base,
         blobs: &blobs,
         reference: "main",
         path: "/tympan/home",
         view: None,
-        below: None,
+        base_owner: None,
         files: &[],
     };
-    copy_repository(source, target, (&Who::this_process(), depth), &Progress::default())
+    copy_repository(source, target, (&VaultUser::this_process(), depth), &BackupProgress::default())
 }
 
 /// Makes a home of a copy, and returns its root.
 fn home_of(bench: &Bench, copy: &str, name: &str) -> Result<ChunkId, Error> {
     let home = Home::open(bench.path(name));
     let target = (&*home.store as &dyn ChunkStore, &home.blobs as &dyn BlobStore);
-    import_folder(&bench.path(copy), target, (ImportOptions::default(), &Progress::default()))
+    import_folder(&bench.path(copy), target, (ImportOptions::default(), &BackupProgress::default()))
         .map(|imported| imported.root)
 }
 
@@ -747,32 +770,38 @@ fn plain_copies_become_homes_of_the_same_root() {
     let root = home.root().unwrap();
     let folder = CopyTarget::Folder(bench.path("copy"));
     let zip = CopyTarget::Zip(bench.path("copy.zip"));
-    let full = copy(&home, &folder, CopyDepth::Changes).unwrap();
+    let full = copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
     assert!(full.faults.is_empty() && !full.is_incremental, "{full:?}");
-    assert_eq!(full.files, files_of(&bench.path("copy")));
-    assert_eq!(copy(&home, &zip, CopyDepth::Changes).unwrap().files, full.files);
+    assert_eq!(full.written_files, files_of(&bench.path("copy")));
+    assert_eq!(
+        copy(&home, &zip, CopyDepth::MissingOnly).unwrap().written_files,
+        full.written_files
+    );
     assert_eq!(home_of(&bench, "copy", "first").unwrap(), root);
     assert_eq!(home_of(&bench, "copy.zip", "second").unwrap(), root);
 
     // Nothing changed; then a little did.
-    let same = copy(&home, &folder, CopyDepth::Changes).unwrap();
-    assert_eq!((same.files, same.is_incremental), (0, true));
+    let same = copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
+    assert_eq!((same.written_files, same.is_incremental), (0, true));
     home.write(100..110, 2);
-    let some = copy(&home, &folder, CopyDepth::Changes).unwrap();
-    assert!(some.is_incremental && some.files * 5 < full.files, "{some:?} of {full:?}");
+    let some = copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
+    assert!(
+        some.is_incremental && some.written_files * 5 < full.written_files,
+        "{some:?} of {full:?}"
+    );
     assert_eq!(home_of(&bench, "copy", "third").unwrap(), home.root().unwrap());
 
     // What the state needs no more goes when everything is looked at, and nothing else is written.
     let before = files_of(&bench.path("copy"));
     let swept = copy(&home, &folder, CopyDepth::Everything).unwrap();
-    assert!(swept.files == 0 && swept.removed > 0, "{swept:?}");
-    assert_eq!(files_of(&bench.path("copy")) + swept.removed, before);
+    assert!(swept.written_files == 0 && swept.removed_files > 0, "{swept:?}");
+    assert_eq!(files_of(&bench.path("copy")) + swept.removed_files, before);
     assert_eq!(home_of(&bench, "copy", "fourth").unwrap(), home.root().unwrap());
 
     // A ZIP file is never changed, and a folder with something else is nobody's copy.
-    assert!(matches!(copy(&home, &zip, CopyDepth::Changes), Err(Error::Refused(_))));
+    assert!(matches!(copy(&home, &zip, CopyDepth::MissingOnly), Err(Error::InvalidRequest(_))));
     let other = CopyTarget::Folder(bench.path("home"));
-    assert!(matches!(copy(&home, &other, CopyDepth::Changes), Err(Error::Refused(_))));
+    assert!(matches!(copy(&home, &other, CopyDepth::MissingOnly), Err(Error::InvalidRequest(_))));
 }
 
 /// A blob that rots in the home must not take the place of the one that an earlier copy has.
@@ -782,7 +811,7 @@ fn a_damaged_blob_leaves_the_copy_before_as_it_is() {
     let home = Home::open(bench.path("home"));
     home.write(0..300, 1);
     let target = CopyTarget::Folder(bench.path("copy"));
-    let full = copy(&home, &target, CopyDepth::Changes).unwrap();
+    let full = copy(&home, &target, CopyDepth::MissingOnly).unwrap();
     assert!(full.faults.is_empty(), "{full:?}");
     let mut folders = vec![home.dir.join("blobs")];
     let mut rotten = 0;
@@ -809,7 +838,9 @@ fn a_damaged_blob_leaves_the_copy_before_as_it_is() {
     }
     assert_eq!(home_of(&bench, "copy", "first").unwrap(), home.root().unwrap());
     let zip = CopyTarget::Zip(bench.path("copy.zip"));
-    assert!(copy(&home, &zip, CopyDepth::Changes).map_or(true, |copied| !copied.faults.is_empty()));
+    assert!(
+        copy(&home, &zip, CopyDepth::MissingOnly).map_or(true, |copied| !copied.faults.is_empty())
+    );
     assert!(!bench.path("copy.zip").exists());
 }
 
@@ -823,10 +854,10 @@ fn a_copy_that_was_cut_off_costs_nothing() {
     let first = home.root().unwrap();
     let dir = bench.path("copy");
     let folder = CopyTarget::Folder(dir.clone());
-    copy(&home, &folder, CopyDepth::Changes).unwrap();
+    copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
     let saved = fs::read(dir.join("tympan.json")).unwrap();
     home.write(0..300, 2);
-    copy(&home, &folder, CopyDepth::Changes).unwrap();
+    copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
     // As if it had ended before it said which state it is, and power loss had emptied and halved what was not yet synced.
     fs::write(dir.join("tympan.json"), &saved).unwrap();
     fs::write(dir.join("unfinished"), "").unwrap();
@@ -834,9 +865,10 @@ fn a_copy_that_was_cut_off_costs_nothing() {
         let whole = CopyTarget::Folder(bench.path("old"));
         let old = Home::open(bench.path("old home"));
         let target = (&*old.store as &dyn ChunkStore, &old.blobs as &dyn BlobStore);
-        import_folder(&dir, target, (ImportOptions::default(), &Progress::default())).unwrap();
+        import_folder(&dir, target, (ImportOptions::default(), &BackupProgress::default()))
+            .unwrap();
         assert_eq!(old.root().unwrap(), first);
-        copy(&old, &whole, CopyDepth::Changes).unwrap();
+        copy(&old, &whole, CopyDepth::MissingOnly).unwrap();
         names_below(&bench.path("old"))
     };
     let mut damaged = 0;
@@ -852,8 +884,11 @@ fn a_copy_that_was_cut_off_costs_nothing() {
     }
     assert!(damaged > 2, "{damaged}");
     assert_eq!(home_of(&bench, "copy", "before").unwrap(), first);
-    let again = copy(&home, &folder, CopyDepth::Changes).unwrap();
-    assert!(again.faults.is_empty() && again.files >= damaged, "{again:?}, {damaged} damaged");
+    let again = copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
+    assert!(
+        again.faults.is_empty() && again.written_files >= damaged,
+        "{again:?}, {damaged} damaged"
+    );
     assert!(!dir.join("unfinished").exists() && !dir.join("new").exists());
     assert_eq!(home_of(&bench, "copy", "after").unwrap(), home.root().unwrap());
 }
@@ -874,9 +909,9 @@ fn a_sweep_that_was_cut_off_leaves_nothing_to_be_trusted() {
     let first = home.root().unwrap();
     let dir = bench.path("copy");
     let folder = CopyTarget::Folder(dir.clone());
-    copy(&home, &folder, CopyDepth::Changes).unwrap();
+    copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
     home.write(0..1_000, 2);
-    copy(&home, &CopyTarget::Folder(bench.path("second")), CopyDepth::Changes).unwrap();
+    copy(&home, &CopyTarget::Folder(bench.path("second")), CopyDepth::MissingOnly).unwrap();
     let needed = names_below(&bench.path("second"));
     let top = first.to_string();
     let top = dir.join("state").join(&top[..2]).join(top);
@@ -897,8 +932,8 @@ fn a_sweep_that_was_cut_off_leaves_nothing_to_be_trusted() {
     fs::write(&top, bytes).unwrap();
     assert_eq!(home_of(&bench, "copy", "second home").unwrap(), home.root().unwrap());
     home.go_back(first);
-    let copied = copy(&home, &folder, CopyDepth::Changes).unwrap();
-    assert!(copied.files > 2, "{copied:?}, {removed} removed by hand");
+    let copied = copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
+    assert!(copied.written_files > 2, "{copied:?}, {removed} removed by hand");
     assert_eq!(home_of(&bench, "copy", "first home").unwrap(), first);
 }
 
@@ -924,7 +959,7 @@ fn killed_copies_leave_the_one_before() {
     home.write(0..600, 1);
     let mut roots = vec![home.root().unwrap()];
     let folder = CopyTarget::Folder(bench.path("copy"));
-    copy(&home, &folder, CopyDepth::Changes).unwrap();
+    copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
     home.write(0..400, 2);
     roots.push(home.root().unwrap());
     let start = || {
@@ -960,7 +995,7 @@ fn killed_copies_leave_the_one_before() {
         // Cut off or not, the next one goes on from there, and to the state before, too.
         for root in [before, after] {
             home.go_back(root);
-            copy(&home, &folder, CopyDepth::Changes).unwrap();
+            copy(&home, &folder, CopyDepth::MissingOnly).unwrap();
         }
         assert_eq!(home_of(&bench, "copy", &format!("next{round}")).unwrap(), after);
     }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
-    Clients, Error, LocalBackend, Lock, LockMode, Progress, Session, Snapshot, TagChange, Vault,
-    Who, change_tags, copy_snapshot, find_path,
+    BackupProgress, ClientFilter, Error, LocalBackend, SaveSession, TagChange, Vault, VaultLock,
+    VaultLockMode, VaultSnapshot, VaultUser, change_tags, copy_snapshot, find_path,
 };
 
 use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, restic, save};
@@ -55,7 +55,7 @@ fn what_restic_saved_is_restored_here_compressed_or_not() {
         let backend = Arc::new(LocalBackend::new(&place));
         let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
         let theirs = Bench { vault, ..bench };
-        let snapshot = theirs.vault.find_snapshot("latest", &Clients::All).unwrap();
+        let snapshot = theirs.vault.find_snapshot("latest", &ClientFilter::All).unwrap();
         let restored = theirs.restore(&snapshot, "out");
         assert!(restored.faults.is_empty(), "{:?}", restored.faults);
         assert_eq!(describe(&theirs.path("out")), describe(&theirs.source()));
@@ -172,7 +172,7 @@ fn keys_are_shared_with_restic() {
     let theirs = vault.keys().unwrap().into_iter().find(|key| key.is_used).unwrap();
     bench.vault.remove_key(&theirs.id.short()).unwrap();
     assert!(matches!(Vault::open(backend(), b"second"), Err(Error::WrongPassword)));
-    let who = Who::this_process();
+    let who = VaultUser::this_process();
     let by = (&who, crate::support::now());
     let third = bench.vault.add_key(b"third", crate::support::COST, by).unwrap();
     let mut restic = std::process::Command::new("restic");
@@ -196,8 +196,8 @@ fn restic_prunes_what_was_saved_here_and_the_other_way_round() {
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     fs::write(bench.source().join("x"), noise(1 << 20, 5)).unwrap();
     let third = bench.save();
-    bench.vault.forget(&second.snapshot.id).unwrap();
-    bench.vault.forget(&third.snapshot.id).unwrap();
+    bench.vault.remove_snapshot(&second.snapshot.id).unwrap();
+    bench.vault.remove_snapshot(&third.snapshot.id).unwrap();
     fs::remove_file(bench.source().join("x")).unwrap();
     let last = bench.save();
     prune_vault(&bench.vault).unwrap();
@@ -211,15 +211,17 @@ fn locks_are_honored_on_both_sides() {
     let bench = Bench::new();
     plant(&bench.source());
     bench.save();
-    let who = Who::this_process();
-    let lock = Lock::take(&bench.vault, &who, LockMode::Exclusive, Duration::ZERO).unwrap();
+    let who = VaultUser::this_process();
+    let lock =
+        VaultLock::acquire(&bench.vault, &who, VaultLockMode::Exclusive, Duration::ZERO).unwrap();
     let source = bench.source();
     let Some(output) = bench.restic(&["backup", source.to_str().unwrap()]) else { return };
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("locked exclusively"), "{text}");
     drop(lock);
-    let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
+    let lock =
+        VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
     bench.restic_ok(&["backup", source.to_str().unwrap()]);
     assert!(!bench.restic(&["prune"]).unwrap().status.success());
     drop(lock);
@@ -248,7 +250,7 @@ fn locks_are_honored_on_both_sides() {
     drop(input);
     assert!(running.wait().unwrap().success());
     prune_vault(&bench.vault).unwrap();
-    let latest = bench.vault.find_snapshot("latest", &Clients::All).unwrap();
+    let latest = bench.vault.find_snapshot("latest", &ClientFilter::All).unwrap();
     assert!(find_path(&bench.vault, &bench.index(), &latest, "/").is_ok());
 }
 
@@ -256,9 +258,10 @@ fn locks_are_honored_on_both_sides() {
 #[test]
 fn restic_understands_locks_of_this_program() {
     let bench = Bench::new();
-    let who = Who::this_process();
+    let who = VaultUser::this_process();
     assert!(!who.pid_scope.is_empty());
-    let lock = Lock::take(&bench.vault, &who, LockMode::Exclusive, Duration::ZERO).unwrap();
+    let lock =
+        VaultLock::acquire(&bench.vault, &who, VaultLockMode::Exclusive, Duration::ZERO).unwrap();
     let id = fs::read_dir(bench.path("vault/locks")).unwrap().next().unwrap().unwrap().file_name();
     let Some(shown) = bench.restic(&["--no-lock", "cat", "lock", id.to_str().unwrap()]) else {
         return;
@@ -270,8 +273,10 @@ fn restic_understands_locks_of_this_program() {
     assert!(!refused.status.success() && told.contains("already locked"), "{told}");
     drop(lock);
     let mut child = std::process::Command::new("true").spawn().unwrap();
-    let dead = Who { pid: child.id(), ..who };
-    std::mem::forget(Lock::take(&bench.vault, &dead, LockMode::Exclusive, Duration::ZERO).unwrap());
+    let dead = VaultUser { pid: child.id(), ..who };
+    std::mem::forget(
+        VaultLock::acquire(&bench.vault, &dead, VaultLockMode::Exclusive, Duration::ZERO).unwrap(),
+    );
     child.wait().unwrap();
     bench.restic_ok(&["unlock"]);
     assert_eq!(fs::read_dir(bench.path("vault/locks")).unwrap().count(), 0);
@@ -286,9 +291,10 @@ fn tags_and_copies_are_restics() {
     let first = bench.save().snapshot;
     fs::write(bench.source().join("deep/later"), noise(1 << 20, 3)).unwrap();
     let second = bench.save().snapshot;
-    let who = Who::this_process();
+    let who = VaultUser::this_process();
     let tagged = {
-        let lock = Lock::take(&bench.vault, &who, LockMode::Exclusive, Duration::ZERO).unwrap();
+        let lock = VaultLock::acquire(&bench.vault, &who, VaultLockMode::Exclusive, Duration::ZERO)
+            .unwrap();
         let add = TagChange::Edit { add: vec!["kept".to_owned()], remove: Vec::new() };
         let id = change_tags(&bench.vault, &lock, &second, &add).unwrap().unwrap();
         assert_eq!(
@@ -297,7 +303,7 @@ fn tags_and_copies_are_restics() {
         );
         id
     };
-    let snapshots = bench.vault.snapshots().unwrap();
+    let snapshots = bench.vault.read_snapshots().unwrap();
     assert_eq!(snapshots.iter().map(|one| one.id).collect::<Vec<_>>(), [first.id, tagged]);
     assert_eq!(
         (snapshots[1].tags(), snapshots[1].original),
@@ -305,10 +311,11 @@ fn tags_and_copies_are_restics() {
     );
 
     let other = Bench::new();
-    let copy = |snapshot: &Snapshot| {
-        let lock = Lock::take(&other.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
-        let (index, progress) = (other.index(), Progress::default());
-        let session = Session::new((&other.vault, &index), &lock, &progress);
+    let copy = |snapshot: &VaultSnapshot| {
+        let lock =
+            VaultLock::acquire(&other.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+        let (index, progress) = (other.index(), BackupProgress::default());
+        let session = SaveSession::new((&other.vault, &index), &lock, &progress);
         copy_snapshot((&bench.vault, &bench.index()), snapshot, &session).unwrap()
     };
     for snapshot in &snapshots {
@@ -317,7 +324,7 @@ fn tags_and_copies_are_restics() {
     }
     let report = other.check();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
-    let latest = other.vault.find_snapshot("latest", &Clients::All).unwrap();
+    let latest = other.vault.find_snapshot("latest", &ClientFilter::All).unwrap();
     assert_eq!((latest.tree, latest.tags()), (second.tree, &["kept".to_owned()][..]));
     let path = bench.source().display().to_string();
     let node = find_path(&other.vault, &other.index(), &latest, &path).unwrap();

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
-    Clients, Excludes, Existing, Index, LocalBackend, Progress, RestoreOptions, Restored,
-    Selection, Vault, find_path, restore,
+    BackupProgress, ClientFilter, ExcludeRules, ExistingFilePolicy, LocalBackend, RestoreOptions,
+    RestoreReport, RestoreSelection, Vault, VaultIndex, find_path, restore,
 };
 
 use crate::support::{Bench, Far, PASSWORD, describe, noise, plant};
@@ -33,23 +33,32 @@ fn a_part_is_restored_and_a_mirror_removes_the_rest() {
     let index = bench.index();
     let node =
         find_path(&bench.vault, &index, &saved.snapshot, &path.display().to_string()).unwrap();
-    let restore_as = |out: &str, existing: Existing, selection: Selection| {
+    let restore_as = |out: &str, existing: ExistingFilePolicy, selection: RestoreSelection| {
         let options = RestoreOptions { existing, selection, path: path.clone() };
-        let progress = Progress::default();
+        let progress = BackupProgress::default();
         let at = (&bench.vault, &*index);
-        let restored = restore(at, &node, &bench.path(out), (&options, &progress)).unwrap();
+        let restored =
+            restore_snapshot(at, &node, &bench.path(out), (&options, &progress)).unwrap();
         assert!(restored.faults.is_empty(), "{:?}", restored.faults);
-        restored.removed
+        restored.removed_items
     };
     let list = |out: &str| list_of(&bench.path(out));
-    let patterns = |text: &str| Excludes::new(vec![text.to_owned()]).unwrap();
-    restore_as("only", Existing::Refuse, Selection::Only(patterns("*.txt")));
+    let patterns = |text: &str| ExcludeRules::new(vec![text.to_owned()]).unwrap();
+    restore_as("only", ExistingFilePolicy::Refuse, RestoreSelection::Matching(patterns("*.txt")));
     assert_eq!(list("only"), ["a", "a/keep.txt", "b", "b/deep", "b/deep/keep.txt"]);
-    restore_as("all but", Existing::Refuse, Selection::AllBut(patterns("*.bin")));
+    restore_as(
+        "all but",
+        ExistingFilePolicy::Refuse,
+        RestoreSelection::NotMatching(patterns("*.bin")),
+    );
     let expected = ["a", "a/keep.txt", "b", "b/deep", "b/deep/keep.txt", "c"];
     assert_eq!(list("all but"), expected);
     let absolute = format!("{}/b", path.display());
-    restore_as("by path", Existing::Refuse, Selection::Only(patterns(&absolute)));
+    restore_as(
+        "by path",
+        ExistingFilePolicy::Refuse,
+        RestoreSelection::Matching(patterns(&absolute)),
+    );
     assert_eq!(list("by path"), ["b", "b/deep", "b/deep/keep.txt"]);
 
     // What is not in the snapshot goes, but for what is left out; a link goes, not what is behind it.
@@ -60,13 +69,17 @@ fn a_part_is_restored_and_a_mirror_removes_the_rest() {
     fs::create_dir(bench.path("outside")).unwrap();
     fs::write(bench.path("outside/file"), "stays").unwrap();
     std::os::unix::fs::symlink(bench.path("outside"), out.join("a/link")).unwrap();
-    let removed = restore_as("all but", Existing::Mirror, Selection::AllBut(patterns("*.bin")));
+    let removed = restore_as(
+        "all but",
+        ExistingFilePolicy::Mirror,
+        RestoreSelection::NotMatching(patterns("*.bin")),
+    );
     assert_eq!(removed, 2);
     let mut expected = expected.to_vec();
     expected.extend(["new", "new/below", "new/below/x.bin"]);
     assert_eq!(list("all but"), expected);
     assert_eq!(fs::read(bench.path("outside/file")).unwrap(), b"stays");
-    assert_eq!(restore_as("all but", Existing::Mirror, Selection::Everything), 3);
+    assert_eq!(restore_as("all but", ExistingFilePolicy::Mirror, RestoreSelection::Everything), 3);
     assert_eq!(list("all but"), list_of(&bench.source()));
 }
 
@@ -87,15 +100,22 @@ fn list_of(root: &Path) -> Vec<String> {
     names
 }
 
-fn restore_in_place(dir: &Path) -> Restored {
+fn restore_in_place(dir: &Path) -> RestoreReport {
     let backend = Arc::new(LocalBackend::new(dir.join("vault")));
     let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
-    let index = Index::load(&vault).unwrap();
-    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let index = VaultIndex::load(&vault).unwrap();
+    let latest = vault.find_snapshot("latest", &ClientFilter::All).unwrap();
     let source = dir.join("source").display().to_string();
     let node = find_path(&vault, &index, &latest, &source).unwrap();
-    let options = RestoreOptions { existing: Existing::Replace, ..RestoreOptions::default() };
-    restore((&vault, &index), &node, &dir.join("out"), (&options, &Progress::default())).unwrap()
+    let options =
+        RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
+    restore_snapshot(
+        (&vault, &index),
+        &node,
+        &dir.join("out"),
+        (&options, &BackupProgress::default()),
+    )
+    .unwrap()
 }
 
 /// What the killed process runs; without the variable it is no test.
@@ -116,7 +136,7 @@ fn a_user_that_restores() {
     for turn in 0..2 {
         let restored = restore_in_place(Path::new(&dir));
         assert_eq!(restored.faults, []);
-        assert_eq!(restored.bytes > 0, is_new && turn == 0, "{restored:?}");
+        assert_eq!(restored.written_bytes > 0, is_new && turn == 0, "{restored:?}");
     }
     if let Some(before) = before {
         assert_eq!(numbers(), before);
@@ -191,7 +211,7 @@ fn any_user_restores_attributes_of_what_is_read_only() {
         let output = user.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     };
-    restore();
+    restore_snapshot();
     let out = bench.path("out");
     let come_back = || {
         for (name, mode) in all.iter().zip([0o444, 0o555, 0o400]) {
@@ -211,7 +231,7 @@ fn any_user_restores_attributes_of_what_is_read_only() {
         set_attribute(&path, "user.other", b"added").unwrap();
     }
     set_modes(&out);
-    restore();
+    restore_snapshot();
     come_back();
 }
 
@@ -404,13 +424,14 @@ fn what_looks_the_same_and_is_not_is_replaced() {
 
 fn restore_from_afar(bench: &Bench, far: &Arc<Far>, to: &str) {
     let vault = bench.open_through(far.clone());
-    let index = Index::load(&vault).unwrap();
-    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let index = VaultIndex::load(&vault).unwrap();
+    let latest = vault.find_snapshot("latest", &ClientFilter::All).unwrap();
     let node = find_path(&vault, &index, &latest, &bench.source().display().to_string()).unwrap();
-    let options = RestoreOptions { existing: Existing::Replace, ..RestoreOptions::default() };
-    let (to, progress) = (bench.path(to), Progress::default());
+    let options =
+        RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
+    let (to, progress) = (bench.path(to), BackupProgress::default());
     far.calls.store(0, Ordering::Relaxed);
-    let restored = restore((&vault, &index), &node, &to, (&options, &progress)).unwrap();
+    let restored = restore_snapshot((&vault, &index), &node, &to, (&options, &progress)).unwrap();
     assert_eq!(restored.faults, []);
     assert_eq!(describe(&to), describe(&bench.source()));
 }
@@ -444,12 +465,12 @@ fn small_files_come_from_afar_together() {
     bytes[40] ^= 1;
     fs::write(pack, bytes).unwrap();
     let vault = bench.open_through(far);
-    let index = Index::load(&vault).unwrap();
-    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let index = VaultIndex::load(&vault).unwrap();
+    let latest = vault.find_snapshot("latest", &ClientFilter::All).unwrap();
     let node = find_path(&vault, &index, &latest, &bench.source().display().to_string()).unwrap();
-    let (options, progress) = (RestoreOptions::default(), Progress::default());
+    let (options, progress) = (RestoreOptions::default(), BackupProgress::default());
     let to = bench.path("damaged");
-    let restored = restore((&vault, &index), &node, &to, (&options, &progress)).unwrap();
+    let restored = restore_snapshot((&vault, &index), &node, &to, (&options, &progress)).unwrap();
     assert_eq!((restored.faults.len(), restored.items), (1, 203), "{:?}", restored.faults);
 }
 

@@ -10,18 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_backup::{
-    Backend, Clients, Depth, Error, FileKind, Id, Index, Lock, LockMode, Opening, Progress,
-    SaveOptions, Session, SftpBackend, SftpOptions, UnknownHost, Vault, Who, check, find_path,
-    restore, save_directories,
+    BackupProgress, CheckDepth, ClientFilter, Error, SaveOptions, SaveSession, SftpBackend,
+    SftpOptions, UnknownHostPolicy, Vault, VaultBackend, VaultFileKind, VaultIndex, VaultLock,
+    VaultLockMode, VaultObjectId, VaultOpening, VaultUser, check, find_path, restore,
+    save_directories,
 };
-use tympan_testkit::cut_link::CutLink;
-use tympan_testkit::far::FarLink;
+use tympan_testkit::cutting_proxy::CuttingProxy;
+use tympan_testkit::delay_proxy::DelayProxy;
 
 use crate::remote::Host;
 use crate::support::{COST, PASSWORD, describe, noise, now, plant, prune_vault, save};
 
 fn init(backend: SftpBackend) -> Result<Arc<Vault>, Error> {
-    let by = (&Who::this_process(), now());
+    let by = (&VaultUser::this_process(), now());
     Vault::init(Arc::new(backend), PASSWORD.as_bytes(), COST, by).map(Arc::new)
 }
 
@@ -31,13 +32,13 @@ fn open(backend: Arc<SftpBackend>) -> Result<Arc<Vault>, Error> {
 
 /// Restores what was the source of the last snapshot, and compares.
 fn comes_back_whole(vault: &Arc<Vault>, host: &Host, to: &str) {
-    let index = tympan_backup::Index::load(vault).unwrap();
-    let latest = vault.find_snapshot("latest", &Clients::All).unwrap();
+    let index = tympan_backup::VaultIndex::load(vault).unwrap();
+    let latest = vault.find_snapshot("latest", &ClientFilter::All).unwrap();
     let path = host.path("source").display().to_string();
     let node = find_path(vault, &index, &latest, &path).unwrap();
     let options = tympan_backup::RestoreOptions::default();
     let to = host.path(to);
-    restore((vault, &index), &node, &to, (&options, &Progress::default())).unwrap();
+    restore_snapshot((vault, &index), &node, &to, (&options, &BackupProgress::default())).unwrap();
     assert_eq!(describe(&to), describe(&host.path("source")));
 }
 
@@ -48,7 +49,7 @@ fn restic(host: &Host, vault: &str, arguments: &[&str]) -> Option<std::process::
         "ssh -p {} -i {} -o UserKnownHostsFile={} -o IdentitiesOnly=yes -F none {}@{} -s sftp",
         at.port(),
         host.sshd.user_key().display(),
-        host.sshd.known_at(at).display(),
+        host.sshd.write_known_hosts(at).display(),
         host.sshd.user(),
         at.ip()
     );
@@ -79,7 +80,7 @@ fn restic_checks_and_prunes_what_was_saved_over_sftp() {
         let Some(output) = restic(&host, "vault", arguments) else { return };
         assert!(output.status.success(), "{arguments:?}: {output:?}");
     }
-    let report = check(&vault, Depth::Data, &Progress::default()).unwrap();
+    let report = check_vault(&vault, CheckDepth::Data, &BackupProgress::default()).unwrap();
     assert!(report.faults.is_empty() && report.snapshots == 1, "{report:?}");
     prune_vault(&vault).unwrap();
 }
@@ -90,7 +91,7 @@ fn a_connection_that_breaks_in_any_phase_is_made_again() {
     let Some(host) = Host::start("") else { return };
     plant(&host.path("source"));
     drop(init(host.backend("vault")).unwrap());
-    let backend = |link: &CutLink| {
+    let backend = |link: &CuttingProxy| {
         let at = link.addr();
         Arc::new(host.backend_at(at, "vault", host.options(at)))
     };
@@ -100,28 +101,28 @@ fn a_connection_that_breaks_in_any_phase_is_made_again() {
     let mut sent = 0;
     for round in 100..102 {
         change(round);
-        let whole = CutLink::start(host.sshd.addr(), &[]);
+        let whole = CuttingProxy::start(host.sshd.addr(), &[]);
         save(&open(backend(&whole)).unwrap(), &[host.path("source")]).unwrap();
-        sent = whole.sent();
+        sent = whole.sent_bytes();
     }
     let (mut reconnected, rounds) = (0, 5);
     for round in 0..rounds {
         change(round);
         // The first connection gets through its handshake; the ones after it break too, each later than the one before.
         let first = 6_000 + (sent - 6_000) * round / rounds;
-        let link = CutLink::start(host.sshd.addr(), &[first, 30_000 + 2_000 * round]);
+        let link = CuttingProxy::start(host.sshd.addr(), &[first, 30_000 + 2_000 * round]);
         let backend = backend(&link);
         let vault = open(backend.clone()).unwrap();
         let saved = save(&vault, &[host.path("source")]).unwrap();
         assert!(saved.faults.is_empty());
-        assert!(link.cut() == 0 || backend.reconnects() > 0, "after {first} bytes");
+        assert!(link.cut_count() == 0 || backend.reconnects() > 0, "after {first} bytes");
         reconnected += backend.reconnects();
     }
     assert!(reconnected >= rounds, "{reconnected} connections were made again");
     let vault = open(Arc::new(host.backend("vault"))).unwrap();
     comes_back_whole(&vault, &host, "out");
     prune_vault(&vault).unwrap();
-    let report = check(&vault, Depth::Data, &Progress::default()).unwrap();
+    let report = check_vault(&vault, CheckDepth::Data, &BackupProgress::default()).unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     assert_eq!(fs::read_dir(host.path("vault/locks")).unwrap().count(), 0);
 }
@@ -131,22 +132,23 @@ fn a_connection_that_breaks_in_any_phase_is_made_again() {
 fn a_host_that_is_gone_is_told() {
     let Some(host) = Host::start("") else { return };
     drop(init(host.backend("vault")).unwrap());
-    let nobody = tympan_testkit::origin::dead_addr();
-    let options = SftpOptions { patience: Duration::from_secs(3600), ..host.options(nobody) };
+    let nobody = tympan_testkit::origin_server::refusing_addr();
+    let options = SftpOptions { retry_timeout: Duration::from_secs(3600), ..host.options(nobody) };
     let refused = open(Arc::new(host.backend_at(nobody, "vault", options))).unwrap_err();
     assert!(matches!(refused, Error::Backend { .. }), "{refused:?}");
 
     // Every connection after the first one is cut before it can do anything.
     let link =
-        CutLink::start(host.sshd.addr(), &[60_000, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
-    let options = SftpOptions { patience: Duration::from_millis(500), ..host.options(link.addr()) };
+        CuttingProxy::start(host.sshd.addr(), &[60_000, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    let options =
+        SftpOptions { retry_timeout: Duration::from_millis(500), ..host.options(link.addr()) };
     let backend = host.backend_at(link.addr(), "vault", options);
-    assert!(backend.contains(FileKind::Config, &Id::default()).unwrap());
+    assert!(backend.contains(VaultFileKind::Config, &VaultObjectId::default()).unwrap());
     let bytes = noise(1 << 20, 1);
-    let id = Id::of(&bytes);
-    let lost = backend.write(FileKind::Pack, &id, &bytes).unwrap_err();
+    let id = VaultObjectId::of(&bytes);
+    let lost = backend.write(VaultFileKind::Pack, &id, &bytes).unwrap_err();
     assert_ne!(lost.kind(), ErrorKind::NotFound, "{lost}");
-    assert!(!host.backend("vault").contains(FileKind::Pack, &id).unwrap(), "nothing in part");
+    assert!(!host.backend("vault").contains(VaultFileKind::Pack, &id).unwrap(), "nothing in part");
 }
 
 fn refusal(host: &Host, options: SftpOptions) -> String {
@@ -168,7 +170,7 @@ fn a_host_with_another_key_is_refused_and_an_unknown_one_unless_asked_for() {
     assert!(!host.path("none").exists());
 
     // Asked for, the key is recorded, and from then on it is known.
-    let learning = SftpOptions { unknown_host: UnknownHost::Record, ..strict.clone() };
+    let learning = SftpOptions { unknown_host: UnknownHostPolicy::Record, ..strict.clone() };
     open(Arc::new(host.backend_at(at, "vault", learning.clone()))).unwrap();
     let line = fs::read_to_string(host.path("none/known_hosts")).unwrap();
     assert_eq!(line.lines().count(), 1, "{line}");
@@ -212,7 +214,7 @@ fn keys_come_from_the_usual_files_and_from_the_agent() {
     drop(init(host.backend("vault")).unwrap());
     let at = host.sshd.addr();
     let bare = SftpOptions { keys: Vec::new(), ..host.options(at) };
-    let usual = SftpOptions { usual_keys: vec![host.sshd.user_key()], ..bare.clone() };
+    let usual = SftpOptions { default_keys: vec![host.sshd.user_key()], ..bare.clone() };
     open(Arc::new(host.backend_at(at, "vault", usual))).unwrap();
     assert!(refusal(&host, bare.clone()).contains("none of these keys"));
 
@@ -289,36 +291,36 @@ fn files_there_are_readable_by_their_owner_only() {
 fn a_slow_link_is_filled() {
     let Some(host) = Host::start("") else { return };
     drop(init(host.backend("vault")).unwrap());
-    let link = FarLink::start(host.sshd.addr(), Duration::from_millis(60));
+    let link = DelayProxy::start(host.sshd.addr(), Duration::from_millis(60));
     let at: SocketAddr = link.addr();
     let backend = host.backend_at(at, "vault", host.options(at));
-    assert!(backend.contains(FileKind::Config, &Id::default()).unwrap());
+    assert!(backend.contains(VaultFileKind::Config, &VaultObjectId::default()).unwrap());
     let bytes = noise(200 * (32 << 10), 4);
-    let id = Id::of(&bytes);
-    backend.write(FileKind::Pack, &id, &bytes).unwrap();
-    assert!(backend.read(FileKind::Pack, &id).unwrap() == bytes);
-    assert_eq!(link.connections(), 1);
+    let id = VaultObjectId::of(&bytes);
+    backend.write(VaultFileKind::Pack, &id, &bytes).unwrap();
+    assert!(backend.read(VaultFileKind::Pack, &id).unwrap() == bytes);
+    assert_eq!(link.connection_count(), 1);
 }
 
 /// Opens a vault as a save does, with what is kept of it.
 fn open_to_save(host: &Host, at: SocketAddr, password: &[u8]) -> Result<Arc<Vault>, Error> {
     let backend = Arc::new(host.backend_at(at, "vault", host.options(at)));
     let keys = host.path("kept/keys");
-    let who = Who::this_process();
-    let opening = Opening { keys: Some(&keys), saves: Some(&who) };
-    let mut vault = Vault::open_for(backend, password, opening)?;
-    vault.keep_in(&host.path("kept"), 64 << 20).unwrap();
+    let who = VaultUser::this_process();
+    let opening = VaultOpening { key_cache_dir: Some(&keys), saving_user: Some(&who) };
+    let mut vault = Vault::open_with(backend, password, opening)?;
+    vault.enable_cache(&host.path("kept"), 64 << 20).unwrap();
     Ok(Arc::new(vault))
 }
 
 /// A whole save: lock, index, one snapshot, unlock.
 fn save_far(host: &Host, at: SocketAddr) {
     let vault = open_to_save(host, at, PASSWORD.as_bytes()).unwrap();
-    let who = Who::this_process();
-    let lock = Lock::take(&vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
-    let index = Arc::new(Index::load_locked(&vault, &lock).unwrap());
-    let progress = Progress::default();
-    let session = Session::new((&vault, &index), &lock, &progress);
+    let who = VaultUser::this_process();
+    let lock = VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+    let index = Arc::new(VaultIndex::load_locked(&vault, &lock).unwrap());
+    let progress = BackupProgress::default();
+    let session = SaveSession::new((&vault, &index), &lock, &progress);
     let saved =
         save_directories(&session, &[host.path("source")], &SaveOptions::new(who, now())).unwrap();
     assert!(saved.written.pieces > 0 && saved.faults.is_empty(), "{saved:?}");
@@ -336,17 +338,17 @@ fn a_save_of_one_file_waits_for_few_round_trips() {
     let Some(host) = Host::start("") else { return };
     plant(&host.path("source"));
     drop(init(host.backend("vault")).unwrap());
-    let link = FarLink::start(host.sshd.addr(), Duration::from_millis(100));
+    let link = DelayProxy::start(host.sshd.addr(), Duration::from_millis(100));
     // The first one keeps key, index and snapshot here.
     save_far(&host, link.addr());
-    let before = link.round_trips();
+    let before = link.sequential_round_trips();
     fs::write(host.path("source/one"), noise(1000, 8)).unwrap();
     save_far(&host, link.addr());
-    let trips = link.round_trips() - before;
+    let trips = link.sequential_round_trips() - before;
     println!("{trips} round trips, and {before} before");
     // 15, and one each where the host takes longer to sync a file or to begin than the line does to come back.
     assert!((10..=19).contains(&trips), "{trips} round trips");
-    assert_eq!(link.connections(), 2);
+    assert_eq!(link.connection_count(), 2);
     assert!(names_in(&host.path("vault/tmp")).is_empty(), "what was prepared is gone");
     assert!(names_in(&host.path("vault/locks")).is_empty());
     comes_back_whole(&open(Arc::new(host.backend("vault"))).unwrap(), &host, "out");
@@ -358,7 +360,7 @@ fn a_kept_key_opens_only_what_still_has_it() {
     let Some(host) = Host::start("") else { return };
     let at = host.sshd.addr();
     drop(init(host.backend("vault")).unwrap());
-    let by = Who::this_process();
+    let by = VaultUser::this_process();
     drop(open_to_save(&host, at, PASSWORD.as_bytes()).unwrap());
     assert_eq!(names_in(&host.path("kept/keys")).len(), 1);
     let mut vault = Vault::open(Arc::new(host.backend("vault")), PASSWORD.as_bytes()).unwrap();
@@ -385,17 +387,18 @@ fn a_staged_file_appears_when_it_is_revealed() {
     drop(init(host.backend("vault")).unwrap());
     let there = host.backend("vault");
     for length in [10, 300 << 10, 3 << 20] {
-        let link = CutLink::start(host.sshd.addr(), &[]);
+        let link = CuttingProxy::start(host.sshd.addr(), &[]);
         let backend = host.backend_at(link.addr(), "vault", host.options(link.addr()));
         backend.expect_writes(3);
         let staged: Vec<_> = (0..3)
             .map(|number| {
                 let bytes = noise(length, 60 + number);
-                backend.stage(FileKind::Pack, &Id::of(&bytes), bytes).unwrap()
+                backend.stage(VaultFileKind::Pack, &VaultObjectId::of(&bytes), bytes).unwrap()
             })
             .collect();
-        let is_there =
-            |staged: &tympan_backup::Staged| there.contains(FileKind::Pack, &staged.id()).unwrap();
+        let is_there = |staged: &tympan_backup::StagedFile| {
+            there.contains(VaultFileKind::Pack, &staged.id()).unwrap()
+        };
         assert!(!staged.iter().any(is_there));
         let [first, second, third] = staged.as_slice() else { panic!("{staged:?}") };
         backend.reveal(first).unwrap();
@@ -408,8 +411,8 @@ fn a_staged_file_appears_when_it_is_revealed() {
         backend.reveal(third).unwrap();
         assert_eq!(staged.iter().map(is_there).collect::<Vec<_>>(), [true, false, true]);
         for staged in [first, third] {
-            assert!(there.read(FileKind::Pack, &staged.id()).unwrap() == staged.bytes());
-            there.remove(FileKind::Pack, &staged.id()).unwrap();
+            assert!(there.read(VaultFileKind::Pack, &staged.id()).unwrap() == staged.bytes());
+            there.remove(VaultFileKind::Pack, &staged.id()).unwrap();
         }
         assert!(names_in(&host.path("vault/tmp")).is_empty());
     }
@@ -425,7 +428,7 @@ fn what_is_kept_here_is_not_fetched_again() {
     let opened = || {
         let backend = Arc::new(host.backend("vault"));
         let mut vault = Vault::open(backend, PASSWORD.as_bytes()).unwrap();
-        vault.keep_in(&kept, 64 << 20).unwrap();
+        vault.enable_cache(&kept, 64 << 20).unwrap();
         Arc::new(vault)
     };
     let first = save(&opened(), &[host.path("source")]).unwrap();
@@ -445,8 +448,8 @@ fn what_is_kept_here_is_not_fetched_again() {
     let vault = opened();
     comes_back_whole(&vault, &host, "out");
     // What the vault forgot is forgotten here.
-    vault.forget(&first.snapshot.id).unwrap();
-    vault.snapshots().unwrap();
+    vault.remove_snapshot(&first.snapshot.id).unwrap();
+    vault.read_snapshots().unwrap();
     let snapshots = fs::read_dir(kept.join(vault.id()).join("snapshots")).unwrap().count();
     assert_eq!(snapshots, 1);
 }

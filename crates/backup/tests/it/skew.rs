@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tympan_backup::{
-    Error, Index, LocalBackend, Lock, LockMode, Progress, PruneOptions, SaveOptions, Session,
-    Vault, Who, prune, save_directories,
+    BackupProgress, Error, LocalBackend, PruneOptions, SaveOptions, SaveSession, Vault, VaultIndex,
+    VaultLock, VaultLockMode, VaultUser, prune, save_directories,
 };
-use tympan_testkit::tool::{skip, works};
+use tympan_testkit::external_tool::{command_succeeds, report_skip};
 
 use crate::support::{Bench, PASSWORD, describe, noise};
 
@@ -50,10 +50,10 @@ fn make_clock(dir: &Path) -> Option<PathBuf> {
     fs::write(&source, CLOCK).unwrap();
     let mut compile = Command::new("cc");
     compile.args(["-shared", "-fPIC", "-o"]).args([&library, &source]).arg("-ldl");
-    if works(&mut compile) {
+    if command_succeeds(&mut compile) {
         return Some(library);
     }
-    skip("clients with clocks of their own", "a C compiler");
+    report_skip("clients with clocks of their own", "a C compiler");
     None
 }
 
@@ -65,13 +65,14 @@ fn a_client_with_a_clock_of_its_own() {
     let backend = Arc::new(LocalBackend::new(dir.join("vault")));
     let vault = Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap());
     // Of another host, so that nobody sees that it lives.
-    let who = Who { host: format!("host{}", std::process::id()), ..Who::this_process() };
-    let (act, mode): (Act, LockMode) = match &*act {
-        "save" => (save, LockMode::Shared),
-        _ => (prune_all, LockMode::Exclusive),
+    let who =
+        VaultUser { host: format!("host{}", std::process::id()), ..VaultUser::this_process() };
+    let (act, mode): (Act, VaultLockMode) = match &*act {
+        "save" => (save, VaultLockMode::Shared),
+        _ => (prune_all, VaultLockMode::Exclusive),
     };
     println!("{SAYS}{}", Timestamp::now());
-    let lock = match Lock::take(&vault, &who, mode, Duration::ZERO) {
+    let lock = match VaultLock::acquire(&vault, &who, mode, Duration::ZERO) {
         Err(Error::Locked { .. }) => return println!("{SAYS}refused"),
         taken => taken.unwrap(),
     };
@@ -84,20 +85,25 @@ fn a_client_with_a_clock_of_its_own() {
     }
 }
 
-type Act = fn(&Arc<Vault>, &Lock, Who, &Path) -> Result<(), Error>;
+type Act = fn(&Arc<Vault>, &VaultLock, VaultUser, &Path) -> Result<(), Error>;
 
-fn save(vault: &Arc<Vault>, lock: &Lock, who: Who, dir: &Path) -> Result<(), Error> {
-    let index = Arc::new(Index::load(vault)?);
-    let progress = Progress::default();
-    let session = Session::new((vault, &index), lock, &progress);
+fn save(vault: &Arc<Vault>, lock: &VaultLock, who: VaultUser, dir: &Path) -> Result<(), Error> {
+    let index = Arc::new(VaultIndex::load(vault)?);
+    let progress = BackupProgress::default();
+    let session = SaveSession::new((vault, &index), lock, &progress);
     let options = SaveOptions::new(who, Timestamp::now());
     save_directories(&session, &[dir.join("source")], &options).map(drop)
 }
 
-fn prune_all(vault: &Arc<Vault>, lock: &Lock, _: Who, _: &Path) -> Result<(), Error> {
+fn prune_all(vault: &Arc<Vault>, lock: &VaultLock, _: VaultUser, _: &Path) -> Result<(), Error> {
     let now = Timestamp::now();
-    let options = PruneOptions { forget: Vec::new(), grace: Duration::ZERO, now, trusted_now: now };
-    prune(vault, lock, &options, &Progress::default()).map(drop)
+    let options = PruneOptions {
+        snapshots_to_remove: Vec::new(),
+        grace_period: Duration::ZERO,
+        now,
+        trusted_now: now,
+    };
+    prune_snapshots(vault, lock, &options, &BackupProgress::default()).map(drop)
 }
 
 /// A client's process.
@@ -158,7 +164,7 @@ fn change(bench: &Bench, round: u64) {
     let saved = bench.save();
     fs::remove_file(passing).unwrap();
     bench.save();
-    bench.vault.forget(&saved.snapshot.id).unwrap();
+    bench.vault.remove_snapshot(&saved.snapshot.id).unwrap();
     fs::write(bench.source().join("kept"), noise(200_000, 2 * round + 2)).unwrap();
 }
 
@@ -177,7 +183,7 @@ fn of_two_whose_clocks_are_apart_one_has_the_vault() {
             for (held, came) in [("save", "prune"), ("prune", "save")] {
                 round += 1;
                 change(&bench, round);
-                let before = bench.vault.snapshots().unwrap().len();
+                let before = bench.vault.read_snapshots().unwrap().len();
                 let case = format!("{held} at {holder_ahead} s, {came} at {comer_ahead} s");
                 let mut holder = Client::start(&bench, &clock, holder_ahead, held);
                 assert_eq!(holder.said(), "locked", "{case}");
@@ -197,7 +203,7 @@ fn of_two_whose_clocks_are_apart_one_has_the_vault() {
                 }
                 passed += u32::from(passes);
                 let has_saved = if passes { came } else { held } == "save";
-                let after = bench.vault.snapshots().unwrap().len();
+                let after = bench.vault.read_snapshots().unwrap().len();
                 assert_eq!(after, before + usize::from(has_saved), "{case}");
                 is_whole(&bench);
                 let locks = fs::read_dir(bench.path("vault/locks")).unwrap().count();
@@ -219,7 +225,7 @@ fn clients_whose_clocks_are_apart_save_at_once() {
     let Some(clock) = make_clock(bench.dir.path()) else { return };
     for round in 0..3 {
         change(&bench, 100 + round);
-        let before = bench.vault.snapshots().unwrap().len();
+        let before = bench.vault.read_snapshots().unwrap().len();
         let mut clients = [-HOUR, 0, HOUR].map(|ahead| {
             let mut client = Client::start(&bench, &clock, ahead, "save");
             assert_eq!(client.said(), "locked");
@@ -229,7 +235,7 @@ fn clients_whose_clocks_are_apart_save_at_once() {
             clients.reverse();
         }
         assert_eq!(clients.map(Client::finish), ["done", "done", "done"]);
-        assert_eq!(bench.vault.snapshots().unwrap().len(), before + 3);
+        assert_eq!(bench.vault.read_snapshots().unwrap().len(), before + 3);
         is_whole(&bench);
     }
 }

@@ -11,15 +11,16 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::time::Duration;
 
 use tympan_backup::{
-    Around, Backend, CheckReport, Depth, Existing, FileKind, Id, Index, KeyCost, LocalBackend,
-    Lock, LockMode, Node, Progress, PruneOptions, Pruned, RestoreOptions, Restored, Result,
-    SaveOptions, Saved, Session, Snapshot, Vault, Who, check, find_path, prune, restore,
-    save_directories,
+    BackendWrapper, BackupProgress, CheckDepth, ExistingFilePolicy, KeyDerivationCost,
+    LocalBackend, PruneOptions, PruneReport, RestoreOptions, RestoreReport, Result, SaveOptions,
+    SaveSession, SaveSummary, SnapshotNode, Vault, VaultBackend, VaultCheckReport, VaultFileKind,
+    VaultIndex, VaultLock, VaultLockMode, VaultObjectId, VaultSnapshot, VaultUser, check,
+    find_path, prune, restore, save_directories,
 };
 
 pub(crate) const PASSWORD: &str = "correct horse";
 /// Cheap, as tests open many vaults.
-pub(crate) const COST: KeyCost = KeyCost { log_rounds: 10 };
+pub(crate) const COST: KeyDerivationCost = KeyDerivationCost { log_rounds: 10 };
 /// Saves are made tomorrow, so that files which a test has written are older, whatever time it takes.
 static CLOCK: LazyLock<AtomicI64> =
     LazyLock::new(|| AtomicI64::new(jiff::Timestamp::now().as_second() + 86_400));
@@ -35,7 +36,7 @@ impl Bench {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
-        let by = (&Who::this_process(), now());
+        let by = (&VaultUser::this_process(), now());
         let vault = Vault::init(backend, PASSWORD.as_bytes(), COST, by).unwrap();
         Self { dir, vault: Arc::new(vault) }
     }
@@ -49,37 +50,39 @@ impl Bench {
     }
 
     /// Opens the vault through a backend of the test's own.
-    pub(crate) fn open_through(&self, backend: Arc<dyn Backend>) -> Arc<Vault> {
+    pub(crate) fn open_through(&self, backend: Arc<dyn VaultBackend>) -> Arc<Vault> {
         Arc::new(Vault::open(backend, PASSWORD.as_bytes()).unwrap())
     }
 
-    pub(crate) fn save(&self) -> Saved {
+    pub(crate) fn save(&self) -> SaveSummary {
         save(&self.vault, &[self.source()]).unwrap()
     }
 
-    pub(crate) fn index(&self) -> Arc<Index> {
-        Arc::new(Index::load(&self.vault).unwrap())
+    pub(crate) fn index(&self) -> Arc<VaultIndex> {
+        Arc::new(VaultIndex::load(&self.vault).unwrap())
     }
 
     /// Restores what was the source into a new folder.
-    pub(crate) fn restore(&self, snapshot: &Snapshot, to: &str) -> Restored {
+    pub(crate) fn restore(&self, snapshot: &VaultSnapshot, to: &str) -> RestoreReport {
         let index = self.index();
         let path = self.source().display().to_string();
         let node = find_path(&self.vault, &index, snapshot, &path).unwrap();
         self.restore_node(&node, to)
     }
 
-    pub(crate) fn restore_node(&self, node: &Node, to: &str) -> Restored {
-        let options = RestoreOptions { existing: Existing::Refuse, ..RestoreOptions::default() };
-        let progress = Progress::default();
-        restore((&self.vault, &self.index()), node, &self.path(to), (&options, &progress)).unwrap()
+    pub(crate) fn restore_node(&self, node: &SnapshotNode, to: &str) -> RestoreReport {
+        let options =
+            RestoreOptions { existing: ExistingFilePolicy::Refuse, ..RestoreOptions::default() };
+        let progress = BackupProgress::default();
+        restore_snapshot((&self.vault, &self.index()), node, &self.path(to), (&options, &progress))
+            .unwrap()
     }
 
-    pub(crate) fn check(&self) -> CheckReport {
-        check(&self.vault, Depth::Data, &Progress::default()).unwrap()
+    pub(crate) fn check(&self) -> VaultCheckReport {
+        check_vault(&self.vault, CheckDepth::Data, &BackupProgress::default()).unwrap()
     }
 
-    pub(crate) fn prune(&self) -> Result<Pruned> {
+    pub(crate) fn prune(&self) -> Result<PruneReport> {
         prune_vault(&self.vault)
     }
 
@@ -96,7 +99,7 @@ impl Bench {
 }
 
 /// Removes at once what nobody needs.
-pub(crate) fn prune_vault(vault: &Arc<Vault>) -> Result<Pruned> {
+pub(crate) fn prune_vault(vault: &Arc<Vault>) -> Result<PruneReport> {
     prune_with(vault, Duration::ZERO, now())
 }
 
@@ -104,10 +107,20 @@ pub(crate) fn prune_with(
     vault: &Arc<Vault>,
     grace: Duration,
     now: jiff::Timestamp,
-) -> Result<Pruned> {
-    let lock = Lock::take(vault, &Who::this_process(), LockMode::Exclusive, Duration::ZERO)?;
-    let options = PruneOptions { forget: Vec::new(), grace, now, trusted_now: now };
-    prune(vault, &lock, &options, &Progress::default())
+) -> Result<PruneReport> {
+    let lock = VaultLock::acquire(
+        vault,
+        &VaultUser::this_process(),
+        VaultLockMode::Exclusive,
+        Duration::ZERO,
+    )?;
+    let options = PruneOptions {
+        snapshots_to_remove: Vec::new(),
+        grace_period: grace,
+        now,
+        trusted_now: now,
+    };
+    prune_snapshots(vault, &lock, &options, &BackupProgress::default())
 }
 
 /// Each save is a second later than the one before.
@@ -115,19 +128,24 @@ pub(crate) fn now() -> jiff::Timestamp {
     jiff::Timestamp::from_second(CLOCK.fetch_add(1, Ordering::Relaxed)).unwrap()
 }
 
-pub(crate) fn save(vault: &Arc<Vault>, paths: &[PathBuf]) -> Result<Saved> {
-    save_with(vault, paths, &SaveOptions::new(Who::this_process(), now()), &Progress::default())
+pub(crate) fn save(vault: &Arc<Vault>, paths: &[PathBuf]) -> Result<SaveSummary> {
+    save_with(
+        vault,
+        paths,
+        &SaveOptions::new(VaultUser::this_process(), now()),
+        &BackupProgress::default(),
+    )
 }
 
 pub(crate) fn save_with(
     vault: &Arc<Vault>,
     paths: &[PathBuf],
     options: &SaveOptions,
-    progress: &Progress,
-) -> Result<Saved> {
-    let lock = Lock::take(vault, &options.who, LockMode::Shared, Duration::ZERO)?;
-    let index = Arc::new(Index::load(vault)?);
-    save_directories(&Session::new((vault, &index), &lock, progress), paths, options)
+    progress: &BackupProgress,
+) -> Result<SaveSummary> {
+    let lock = VaultLock::acquire(vault, &options.user, VaultLockMode::Shared, Duration::ZERO)?;
+    let index = Arc::new(VaultIndex::load(vault)?);
+    save_directories(&SaveSession::new((vault, &index), &lock, progress), paths, options)
 }
 
 /// Says aloud when restic is not there, so that a skipped test does not pass for one that ran.
@@ -211,7 +229,7 @@ pub(crate) fn describe(root: &Path) -> Vec<String> {
         for path in entries {
             let facts = fs::symlink_metadata(&path).unwrap();
             let content = if facts.is_file() {
-                Id::of(&fs::read(&path).unwrap()).short()
+                VaultObjectId::of(&fs::read(&path).unwrap()).short()
             } else if facts.is_symlink() {
                 format!("{:?}", fs::read_link(&path).unwrap())
             } else {
@@ -269,8 +287,8 @@ impl Far {
     }
 }
 
-impl Around for Far {
-    fn inner(&self) -> &dyn Backend {
+impl BackendWrapper for Far {
+    fn inner(&self) -> &dyn VaultBackend {
         &self.inner
     }
 
@@ -284,8 +302,8 @@ impl Around for Far {
 
     fn read_range(
         &self,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
         start: u64,
         length: usize,
     ) -> std::io::Result<Vec<u8>> {
@@ -304,15 +322,15 @@ pub(crate) fn cases() -> u32 {
 }
 
 /// Returns the only pack, or some pack, of a vault's folder.
-pub(crate) fn some_file(vault: &Vault, bench: &Bench, kind: FileKind) -> PathBuf {
+pub(crate) fn some_file(vault: &Vault, bench: &Bench, kind: VaultFileKind) -> PathBuf {
     let _ = vault;
     let folder = match kind {
-        FileKind::Pack => "data",
-        FileKind::Index => "index",
-        FileKind::Snapshot => "snapshots",
-        FileKind::Key => "keys",
-        FileKind::Lock => "locks",
-        FileKind::Config => return bench.path("vault/config"),
+        VaultFileKind::Pack => "data",
+        VaultFileKind::Index => "index",
+        VaultFileKind::Snapshot => "snapshots",
+        VaultFileKind::Key => "keys",
+        VaultFileKind::Lock => "locks",
+        VaultFileKind::Config => return bench.path("vault/config"),
     };
     let mut folders = vec![bench.path("vault").join(folder)];
     while let Some(folder) = folders.pop() {

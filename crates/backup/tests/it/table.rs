@@ -10,28 +10,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use tympan_backup::{
-    Around, Backend, FileKind, Id, LocalBackend, Parent, Progress, SaveOptions, Saved, Who,
-    find_path,
+    BackendWrapper, BackupProgress, LocalBackend, ParentSelection, SaveOptions, SaveSummary,
+    VaultBackend, VaultFileKind, VaultObjectId, VaultUser, find_path,
 };
 
 use crate::support::{Bench, cases, describe, now, plant, prune_vault, save_with};
 
-/// Saves with the table in the folder `tables`.
-fn save(bench: &Bench, progress: &Progress) -> Saved {
-    let mut options = SaveOptions::new(Who::this_process(), now());
-    options.tables = Some(bench.path("tables"));
+/// Saves with the table in the folder `table_dir`.
+fn save(bench: &Bench, progress: &BackupProgress) -> SaveSummary {
+    let mut options = SaveOptions::new(VaultUser::this_process(), now());
+    options.table_dir = Some(bench.path("tables"));
     save_with(&bench.vault, &[bench.source()], &options, progress).unwrap()
 }
 
 /// Saves without a table and without a snapshot before.
-fn save_anew(bench: &Bench) -> Saved {
-    let mut options = SaveOptions::new(Who::this_process(), now());
-    options.parent = Parent::Nothing;
-    save_with(&bench.vault, &[bench.source()], &options, &Progress::default()).unwrap()
+fn save_anew(bench: &Bench) -> SaveSummary {
+    let mut options = SaveOptions::new(VaultUser::this_process(), now());
+    options.parent = ParentSelection::Nothing;
+    save_with(&bench.vault, &[bench.source()], &options, &BackupProgress::default()).unwrap()
 }
 
 /// Returns the tree of the source: the folders above it, which hold the vault and what other tests make, change.
-fn tree(bench: &Bench, saved: &Saved) -> Id {
+fn tree(bench: &Bench, saved: &SaveSummary) -> VaultObjectId {
     let path = bench.source().display().to_string();
     let node = find_path(&bench.vault, &bench.index(), &saved.snapshot, &path).unwrap();
     node.subtree.unwrap()
@@ -55,15 +55,15 @@ struct Counting {
     reads: AtomicU64,
 }
 
-impl Around for Counting {
-    fn inner(&self) -> &dyn Backend {
+impl BackendWrapper for Counting {
+    fn inner(&self) -> &dyn VaultBackend {
         &self.inner
     }
 
     fn read_range(
         &self,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
         start: u64,
         length: usize,
     ) -> io::Result<Vec<u8>> {
@@ -80,7 +80,7 @@ fn what_did_not_change_is_not_read_from_the_vault() {
         fs::create_dir_all(bench.source().join(format!("more/{number}/deep"))).unwrap();
         fs::write(bench.source().join(format!("more/{number}/deep/file")), "x").unwrap();
     }
-    let first = save(&bench, &Progress::default());
+    let first = save(&bench, &BackupProgress::default());
     let backend = Arc::new(Counting {
         inner: LocalBackend::new(bench.path("vault")),
         reads: AtomicU64::new(0),
@@ -89,9 +89,9 @@ fn what_did_not_change_is_not_read_from_the_vault() {
     let above = bench.source().components().count() as u64 - 1;
     let save_counted = |tables: Option<PathBuf>| {
         let before = backend.reads.load(Ordering::Relaxed);
-        let progress = Progress::default();
-        let mut options = SaveOptions::new(Who::this_process(), now());
-        options.tables = tables;
+        let progress = BackupProgress::default();
+        let mut options = SaveOptions::new(VaultUser::this_process(), now());
+        options.table_dir = tables;
         let saved = save_with(&vault, &[bench.source()], &options, &progress).unwrap();
         (backend.reads.load(Ordering::Relaxed) - before, saved, progress.read_items.into_inner())
     };
@@ -121,11 +121,11 @@ fn what_did_not_change_is_not_read_from_the_vault() {
 fn a_table_that_is_wrong_is_not_used() {
     let bench = Bench::new();
     plant(&bench.source());
-    save(&bench, &Progress::default());
+    save(&bench, &BackupProgress::default());
     let old = fs::read(table_file(&bench)).unwrap();
     fs::write(bench.source().join("a.txt"), "other text").unwrap();
     fs::write(bench.source().join("deep/new"), "new").unwrap();
-    let second = save(&bench, &Progress::default());
+    let second = save(&bench, &BackupProgress::default());
     let expected = tree(&bench, &save_anew(&bench));
     assert_eq!(tree(&bench, &second), expected);
 
@@ -136,11 +136,11 @@ fn a_table_that_is_wrong_is_not_used() {
     let other = Bench::new();
     fs::create_dir_all(other.source()).unwrap();
     fs::write(other.source().join("a.txt"), "x").unwrap();
-    save(&other, &Progress::default());
+    save(&other, &BackupProgress::default());
     let foreign = fs::read(table_file(&other)).unwrap();
     for table in [old, flipped, foreign, Vec::new(), right[..40].to_vec()] {
         fs::write(table_file(&bench), table).unwrap();
-        assert_eq!(tree(&bench, &save(&bench, &Progress::default())), expected);
+        assert_eq!(tree(&bench, &save(&bench, &BackupProgress::default())), expected);
     }
 }
 
@@ -149,16 +149,16 @@ fn a_table_that_is_wrong_is_not_used() {
 fn a_table_is_not_used_after_what_it_speaks_of_is_gone() {
     let bench = Bench::new();
     plant(&bench.source());
-    let first = save(&bench, &Progress::default());
+    let first = save(&bench, &BackupProgress::default());
     let kept = fs::read(table_file(&bench)).unwrap();
     let expected = tree(&bench, &first);
-    bench.vault.forget(&first.snapshot.id).unwrap();
+    bench.vault.remove_snapshot(&first.snapshot.id).unwrap();
     prune_vault(&bench.vault).unwrap();
     // The same tree again, saved elsewhere, and lost in part.
     let again = save_anew(&bench);
     assert_eq!(tree(&bench, &again), expected);
     fs::write(table_file(&bench), kept).unwrap();
-    let saved = save(&bench, &Progress::default());
+    let saved = save(&bench, &BackupProgress::default());
     assert_eq!(tree(&bench, &saved), expected);
     let report = bench.check();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
@@ -246,12 +246,12 @@ fn differences_of_a_large_folder_give_what_a_full_save_gives() {
     fs::create_dir_all(&folder).unwrap();
     let file = |number: usize| folder.join(format!("file {number:06}"));
     (0..entries).for_each(|number| drop(fs::File::create(file(number)).unwrap()));
-    save(&bench, &Progress::default());
+    save(&bench, &BackupProgress::default());
     fs::write(file(entries / 2), "no longer empty").unwrap();
     fs::remove_file(file(0)).unwrap();
     fs::rename(file(1), folder.join("aaa")).unwrap();
     fs::rename(file(2), bench.source().join("outside")).unwrap();
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     let saved = save(&bench, &progress);
     assert!(progress.read_items.load(Ordering::Relaxed) <= 3, "{progress:?}");
     assert_eq!(tree(&bench, &saved), tree(&bench, &save_anew(&bench)));
@@ -270,17 +270,17 @@ proptest! {
         fs::create_dir_all(bench.source().join("a/b")).unwrap();
         fs::create_dir_all(bench.source().join("d/e/f")).unwrap();
         fs::write(bench.source().join("d/e/f/g"), "begin").unwrap();
-        save(&bench, &Progress::default());
+        save(&bench, &BackupProgress::default());
         let mut number = 0;
         for round in rounds {
             for edit in round {
                 number += 1;
                 carry_out(&bench.source(), &edit, number);
             }
-            let saved = save(&bench, &Progress::default());
+            let saved = save(&bench, &BackupProgress::default());
             prop_assert_eq!(tree(&bench, &saved), tree(&bench, &save_anew(&bench)));
         }
-        let saved = save(&bench, &Progress::default());
+        let saved = save(&bench, &BackupProgress::default());
         bench.restore(&saved.snapshot, "out");
         prop_assert_eq!(describe(&bench.source()), describe(&bench.path("out")));
     }

@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    Clients, Error, ImportOptions, Index, Lock, LockMode, Parent, Progress, RepositorySource,
-    SaveOptions, Saved, Session, Who, import_snapshot, save_repository,
+    BackupProgress, BackupRepositorySource, ClientFilter, Error, ImportOptions, ParentSelection,
+    SaveOptions, SaveSession, SaveSummary, VaultIndex, VaultLock, VaultLockMode, VaultUser,
+    import_snapshot, save_repository,
 };
-use tympan_blobs::{BlobStore, FolderBlobs};
+use tympan_blobs::{BlobStore, ReadOnlyBlobFolder};
 use tympan_store::{
-    Base, Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, FollowedStore, Lease,
-    LocalOptions, ReadChunks, RefUpdate, Result as StoreResult, Retention, Revision, Root, Value,
-    body,
+    BaseStore, BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, GarbageCollectionOptions,
+    LocalStoreOptions, MapValue, ReadChunks, ReadOnlyLocalStore, RefUpdate, Result as StoreResult,
+    Revision, RevisionRetention, RootLease, StoreRoot, body,
 };
 
 use crate::repository::Home;
@@ -35,13 +36,13 @@ struct Stop {
     among: HashSet<ChunkId>,
     after: u64,
     read: AtomicU64,
-    progress: Arc<Progress>,
+    progress: Arc<BackupProgress>,
 }
 
-impl Counting<FollowedStore> {
+impl Counting<ReadOnlyLocalStore> {
     fn open(home: &Home) -> Self {
         let store = home.dir.join("store");
-        Self::new(FollowedStore::open_dir(&store, LocalOptions::default()).unwrap())
+        Self::new(ReadOnlyLocalStore::open_dir(&store, LocalStoreOptions::default()).unwrap())
     }
 }
 
@@ -51,42 +52,47 @@ impl<B> Counting<B> {
     }
 }
 
-impl<B: Base> ReadChunks for Counting<B> {
-    fn read(&self, id: &ChunkId) -> StoreResult<Chunk> {
+impl<B: BaseStore> ReadChunks for Counting<B> {
+    fn read_chunk(&self, id: &ChunkId) -> StoreResult<Chunk> {
         self.read.fetch_add(1, Ordering::Relaxed);
         if let Some(stop) = self.stop.as_ref().filter(|stop| stop.among.contains(id))
             && stop.read.fetch_add(1, Ordering::Relaxed) + 1 == stop.after
         {
-            stop.progress.stop();
+            stop.progress.request_stop();
         }
-        self.inner.read(id)
+        self.inner.read_chunk(id)
     }
 }
 
-impl<B: Base> Base for Counting<B> {
-    fn name(&self) -> String {
-        self.inner.name()
+impl<B: BaseStore> BaseStore for Counting<B> {
+    fn display_name(&self) -> String {
+        self.inner.display_name()
     }
-    fn contains_many(&self, ids: &[ChunkId]) -> StoreResult<Vec<bool>> {
-        self.inner.contains_many(ids)
+    fn contains_chunks(&self, ids: &[ChunkId]) -> StoreResult<Vec<bool>> {
+        self.inner.contains_chunks(ids)
     }
     fn read_blobs(&self, ids: &[BlobId]) -> StoreResult<Vec<Option<bytes::Bytes>>> {
         self.inner.read_blobs(ids)
     }
-    fn refs(&self) -> StoreResult<Vec<(String, ChunkId)>> {
-        self.inner.refs()
+    fn list_refs(&self) -> StoreResult<Vec<(String, ChunkId)>> {
+        self.inner.list_refs()
     }
-    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> StoreResult<Vec<Revision>> {
-        self.inner.history(name, before, limit)
+    fn ref_history(
+        &self,
+        name: &str,
+        before: Option<u64>,
+        limit: usize,
+    ) -> StoreResult<Vec<Revision>> {
+        self.inner.ref_history(name, before, limit)
     }
-    fn lease(&self, holder: &str) -> StoreResult<Option<Lease>> {
-        self.inner.lease(holder)
+    fn find_lease(&self, holder: &str) -> StoreResult<Option<RootLease>> {
+        self.inner.find_lease(holder)
     }
-    fn grant(&self, lease: &Lease) -> StoreResult<()> {
-        self.inner.grant(lease)
+    fn grant_lease(&self, lease: &RootLease) -> StoreResult<()> {
+        self.inner.grant_lease(lease)
     }
-    fn release(&self, holder: &str) -> StoreResult<()> {
-        self.inner.release(holder)
+    fn release_lease(&self, holder: &str) -> StoreResult<()> {
+        self.inner.release_lease(holder)
     }
 }
 
@@ -95,34 +101,35 @@ type Edit = Option<(Vec<u8>, Vec<Vec<u8>>)>;
 
 /// Writes and removes records, and moves `main`.
 fn edit(home: &Home, edits: impl IntoIterator<Item = (String, Edit)>) {
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let old = home.store.read_ref("main").unwrap();
-    let mut root = old.map_or_else(Root::default, |id| Root::read(&*home.store, &id).unwrap());
+    let mut root =
+        old.map_or_else(StoreRoot::default, |id| StoreRoot::read(&*home.store, &id).unwrap());
     let mut changes = BTreeMap::new();
     for (key, edit) in edits {
         let value = edit.map(|(text, blobs)| {
             let put = |bytes: &Vec<u8>| {
-                if bytes.len() < tympan_blobs::SMALL_BYTES {
-                    let id = BlobId::of(bytes);
+                if bytes.len() < tympan_blobs::SMALL_BLOB_BYTES {
+                    let id = BlobId::hash_of(bytes);
                     batch.add_blob(id, bytes.clone().into());
                     return id;
                 }
                 home.blobs.put(&mut bytes.as_slice()).unwrap()
             };
             let blobs: Vec<BlobId> = blobs.iter().map(put).collect();
-            let id = body::write(&mut batch, &text, &blobs).unwrap();
-            Value { bytes: b"x".to_vec().into(), body: Some(id) }
+            let id = body::write_body(&mut batch, &text, &blobs).unwrap();
+            MapValue { bytes: b"x".to_vec().into(), body: Some(id) }
         });
         changes.insert(key.into_bytes(), value);
     }
     let map = root.map("content").edit(&*home.store, &mut batch, changes).unwrap();
     root.maps.insert("content".to_owned(), map);
     let new = root.write(&mut batch).unwrap();
-    batch.move_ref(RefUpdate {
+    batch.add_ref_update(RefUpdate {
         name: "main".to_owned(),
-        expected: old,
-        new: Some(new),
-        at: SystemTime::now(),
+        expected_root: old,
+        new_root: Some(new),
+        updated_at: SystemTime::now(),
         author: "test".to_owned(),
         message: String::new(),
     });
@@ -130,50 +137,53 @@ fn edit(home: &Home, edits: impl IntoIterator<Item = (String, Edit)>) {
 }
 
 /// Saves; returns how many chunks were read, too.
-fn save(bench: &Bench, home: &Home, parent: Parent) -> (Saved, u64) {
-    let options = SaveOptions::new(Who::this_process(), now());
+fn save(bench: &Bench, home: &Home, parent: ParentSelection) -> (SaveSummary, u64) {
+    let options = SaveOptions::new(VaultUser::this_process(), now());
     save_by(bench, home, &SaveOptions { parent, ..options })
 }
 
 /// As [`save`], with no more than so many chunks in memory at once.
-fn save_at_once(bench: &Bench, home: &Home, at_once: usize) -> (Saved, u64) {
-    let options = SaveOptions::new(Who::this_process(), now());
-    save_by(bench, home, &SaveOptions { at_once, ..options })
+fn save_at_once(bench: &Bench, home: &Home, at_once: usize) -> (SaveSummary, u64) {
+    let options = SaveOptions::new(VaultUser::this_process(), now());
+    save_by(bench, home, &SaveOptions { chunk_batch_size: at_once, ..options })
 }
 
-fn save_by(bench: &Bench, home: &Home, options: &SaveOptions) -> (Saved, u64) {
+fn save_by(bench: &Bench, home: &Home, options: &SaveOptions) -> (SaveSummary, u64) {
     let base = Counting::open(home);
-    let saved = try_save(bench, (home, &base), options, &Progress::default()).unwrap().unwrap();
+    let saved =
+        try_save(bench, (home, &base), options, &BackupProgress::default()).unwrap().unwrap();
     assert!(saved.faults.is_empty(), "{:?}", saved.faults);
     (saved, base.read.into_inner())
 }
 
 fn try_save(
     bench: &Bench,
-    (home, base): (&Home, &dyn Base),
+    (home, base): (&Home, &dyn BaseStore),
     options: &SaveOptions,
-    progress: &Progress,
-) -> Result<Option<Saved>, Error> {
-    let blobs = FolderBlobs::new(&home.dir.join("blobs"));
-    let lock = Lock::take(&bench.vault, &options.who, LockMode::Shared, Duration::ZERO).unwrap();
-    let index = Arc::new(Index::load(&bench.vault).unwrap());
-    let session = Session::new((&bench.vault, &index), &lock, progress);
-    let source = RepositorySource {
+    progress: &BackupProgress,
+) -> Result<Option<SaveSummary>, Error> {
+    let blobs = ReadOnlyBlobFolder::new(&home.dir.join("blobs"));
+    let lock =
+        VaultLock::acquire(&bench.vault, &options.user, VaultLockMode::Shared, Duration::ZERO)
+            .unwrap();
+    let index = Arc::new(VaultIndex::load(&bench.vault).unwrap());
+    let session = SaveSession::new((&bench.vault, &index), &lock, progress);
+    let source = BackupRepositorySource {
         base,
         blobs: &blobs,
         reference: "main",
         path: "/tympan/home",
         view: None,
-        below: None,
+        base_owner: None,
         files: &[],
     };
     save_repository(&session, source, options)
 }
 
-fn import(bench: &Bench, saved: &Saved, name: &str) -> ChunkId {
+fn import(bench: &Bench, saved: &SaveSummary, name: &str) -> ChunkId {
     let copy = Home::open(bench.path(name));
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
-    let options = (ImportOptions::default(), &Progress::default());
+    let options = (ImportOptions::default(), &BackupProgress::default());
     import_snapshot((&bench.vault, &bench.index()), &saved.snapshot, target, options).unwrap().root
 }
 
@@ -192,16 +202,20 @@ fn of_a_changed_part_the_pieces_that_did_not_change_are_not_read() {
     let home = Home::open(bench.path("home"));
     edit(&home, (0..8_000).map(|number| (page(number), Some((text(number, 0), Vec::new())))));
     for bench in [&bench, &other] {
-        save(bench, &home, Parent::Latest);
+        save(bench, &home, ParentSelection::LatestMatching);
     }
     let changed = (0..10).map(|number| number * 797);
     edit(&home, changed.map(|number| (page(number), Some((text(number, 1), Vec::new())))));
-    let (saved, few) = save(&bench, &home, Parent::Latest);
+    let (saved, few) = save(&bench, &home, ParentSelection::LatestMatching);
     // Where the chunks of the state before are gone, nobody knows what its pieces hold: all is read, and comes out the same.
-    let at = CollectOptions::at(SystemTime::now());
-    let options = CollectOptions { min_live: 1.1, retention: Retention::NONE, ..at };
-    home.store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
-    let (again, many) = save(&other, &home, Parent::Latest);
+    let at = GarbageCollectionOptions::at_time(SystemTime::now());
+    let options = GarbageCollectionOptions {
+        min_live_share: 1.1,
+        retention: RevisionRetention::KEEP_NEWEST,
+        ..at
+    };
+    home.store.collect_garbage(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let (again, many) = save(&other, &home, ParentSelection::LatestMatching);
     assert_eq!(again.snapshot.tree, saved.snapshot.tree);
     assert_eq!(again.written.pieces, saved.written.pieces);
     assert!(few * 2 < many, "{few} chunks were read for 10 changes, {many} without what was known");
@@ -228,7 +242,7 @@ fn edits_in_many_places_cost_what_each_of_them_costs() {
     let bench = Bench::new();
     let home = Home::open(bench.path("home"));
     edit(&home, (0..LONG_KEYS).map(|number| with_long_key(number, 0)));
-    let (_, all) = save(&bench, &home, Parent::Latest);
+    let (_, all) = save(&bench, &home, ParentSelection::LatestMatching);
     let edits = LONG_KEYS / 50;
     for (version, at_once) in [(1, 4096), (2, 64), (3, 16)] {
         // Half of them are texts of several chunks.
@@ -242,7 +256,7 @@ fn edits_in_many_places_cost_what_each_of_them_costs() {
             "{at_once} at once: {read} chunks were read for {edits} edits, {all} at first"
         );
         assert!(most * 2 < all, "{all} chunks were read at first");
-        let (whole, _) = save(&bench, &home, Parent::Nothing);
+        let (whole, _) = save(&bench, &home, ParentSelection::Nothing);
         assert_eq!(whole.snapshot.tree, saved.snapshot.tree);
         assert_eq!(import(&bench, &saved, &format!("copy{version}")), home.root().unwrap());
     }
@@ -251,7 +265,7 @@ fn edits_in_many_places_cost_what_each_of_them_costs() {
 /// Finds all chunks below one.
 fn chunks_below(home: &Home, id: ChunkId, found: &mut HashSet<ChunkId>) {
     if found.insert(id) {
-        let chunk = home.store.read(&id).unwrap();
+        let chunk = home.store.read_chunk(&id).unwrap();
         chunk.chunk_refs().for_each(|id| chunks_below(home, id, found));
     }
 }
@@ -262,19 +276,19 @@ fn a_save_stops_while_it_looks_for_what_is_gone() {
     let bench = Bench::new();
     let home = Home::open(bench.path("home"));
     edit(&home, (0..LONG_KEYS).map(|number| with_long_key(number, 0)));
-    save(&bench, &home, Parent::Latest);
+    save(&bench, &home, ParentSelection::LatestMatching);
     let [mut among, mut still] = [HashSet::new(), HashSet::new()];
     chunks_below(&home, home.root().unwrap(), &mut among);
     edit(&home, (1..LONG_KEYS).step_by(5).map(|number| with_long_key(number, 1)));
     chunks_below(&home, home.root().unwrap(), &mut still);
     among.retain(|id| !still.contains(id));
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BackupProgress::default());
     let mut base = Counting::open(&home);
     let (after, at_once) = (40, 8);
     let stop = Stop { among, after, read: AtomicU64::new(0), progress: progress.clone() };
     base.stop = Some(stop);
-    let options = SaveOptions::new(Who::this_process(), now());
-    let options = SaveOptions { at_once, ..options };
+    let options = SaveOptions::new(VaultUser::this_process(), now());
+    let options = SaveOptions { chunk_batch_size: at_once, ..options };
     let stopped = try_save(&bench, (&home, &base), &options, &progress);
     assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
     let Stop { among, read, .. } = base.stop.unwrap();
@@ -291,12 +305,12 @@ fn from_a_snapshot_that_restic_wrote_anew_nothing_is_taken_over() {
     }
     let home = Home::open(bench.path("home"));
     edit(&home, (0..3_000).map(|number| (page(number), Some((text(number, 0), Vec::new())))));
-    let (first, all) = save(&bench, &home, Parent::Latest);
+    let (first, all) = save(&bench, &home, ParentSelection::LatestMatching);
     bench.restic_ok(&["tag", "--add", "kept", "latest"]);
-    let tagged = bench.vault.find_snapshot("latest", &Clients::All).unwrap();
+    let tagged = bench.vault.find_snapshot("latest", &ClientFilter::All).unwrap();
     assert_eq!(tagged.original, Some(first.snapshot.id));
     edit(&home, [(page(7), Some((text(7, 1), Vec::new())))]);
-    let (saved, read) = save(&bench, &home, Parent::Latest);
+    let (saved, read) = save(&bench, &home, ParentSelection::LatestMatching);
     assert_eq!(saved.snapshot.parent, None);
     assert!(read * 10 > all * 9, "{read} chunks were read, the first save read {all}");
     assert_eq!(import(&bench, &saved, "copy"), home.root().unwrap());
@@ -333,7 +347,7 @@ fn what_follows_from_differences_is_what_follows_from_nothing() {
     };
     let first: Vec<_> = (0..pages).map(|number| write(&mut next, number)).collect();
     edit(&home, first);
-    save(&bench, &home, Parent::Latest);
+    save(&bench, &home, ParentSelection::LatestMatching);
     let mut last = None;
     for round in 0..12 {
         let mut edits = BTreeMap::new();
@@ -352,7 +366,7 @@ fn what_follows_from_differences_is_what_follows_from_nothing() {
         edit(&home, edits);
         let at_once = [8, 40, 4096][round as usize % 3];
         let (from_differences, few) = save_at_once(&bench, &home, at_once);
-        let (from_nothing, all) = save(&bench, &home, Parent::Nothing);
+        let (from_nothing, all) = save(&bench, &home, ParentSelection::Nothing);
         assert_eq!(
             from_differences.snapshot.tree, from_nothing.snapshot.tree,
             "round {round}, {few} of {all} chunks read"

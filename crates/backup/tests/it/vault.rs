@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use tympan_backup::{Clients, Error, FileKind, LocalBackend, Vault, Who, find_path};
+use tympan_backup::{
+    ClientFilter, Error, LocalBackend, Vault, VaultFileKind, VaultUser, find_path,
+};
 
 use crate::support::{Bench, COST, PASSWORD, describe, now, plant, some_file};
 
@@ -14,7 +16,7 @@ fn keys_open_until_they_are_removed() {
     let place = bench.path("vault");
     let open =
         |password: &str| Vault::open(Arc::new(LocalBackend::new(&place)), password.as_bytes());
-    let who = Who::this_process();
+    let who = VaultUser::this_process();
     let second = bench.vault.add_key(b"second", COST, (&who, now())).unwrap();
     assert_eq!(bench.vault.keys().unwrap().len(), 2);
     assert!(matches!(open("wrong"), Err(Error::WrongPassword)));
@@ -32,7 +34,7 @@ fn keys_open_until_they_are_removed() {
 #[test]
 fn places_that_hold_no_vault_or_something_else_are_refused() {
     let bench = Bench::new();
-    let by = (&Who::this_process(), now());
+    let by = (&VaultUser::this_process(), now());
     let again = Arc::new(LocalBackend::new(bench.path("vault")));
     assert!(matches!(Vault::init(again, b"x", COST, by), Err(Error::VaultExists { .. })));
     let nowhere = Arc::new(LocalBackend::new(bench.path("nowhere")));
@@ -47,7 +49,7 @@ fn damage_is_told_and_never_restored() {
     plant(&bench.source());
     let saved = bench.save();
     let path = bench.source().display().to_string();
-    for kind in [FileKind::Pack, FileKind::Index, FileKind::Snapshot] {
+    for kind in [VaultFileKind::Pack, VaultFileKind::Index, VaultFileKind::Snapshot] {
         let file = some_file(&bench.vault, &bench, kind);
         let whole = fs::read(&file).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
@@ -61,7 +63,7 @@ fn damage_is_told_and_never_restored() {
             let report = bench.check();
             assert!(!report.faults.is_empty(), "{kind}");
             let vault = bench.open_through(Arc::new(LocalBackend::new(bench.path("vault"))));
-            let Ok(index) = tympan_backup::Index::load(&vault) else { continue };
+            let Ok(index) = tympan_backup::VaultIndex::load(&vault) else { continue };
             let Ok(node) = find_path(&vault, &index, &saved.snapshot, &path) else { continue };
             let restored = bench.restore_node(&node, "out");
             let out = describe(&bench.path("out"));
@@ -71,7 +73,7 @@ fn damage_is_told_and_never_restored() {
         }
         fs::write(&file, &whole).unwrap();
         fs::remove_file(&file).unwrap();
-        if kind != FileKind::Snapshot {
+        if kind != VaultFileKind::Snapshot {
             assert!(!bench.check().faults.is_empty(), "{kind} removed");
             assert!(bench.prune().is_err(), "a damaged vault is not pruned");
         }
@@ -89,7 +91,7 @@ fn damaged_keys_configs_and_locks_are_told() {
     let open = |password: &str| {
         Vault::open(Arc::new(LocalBackend::new(bench.path("vault"))), password.as_bytes())
     };
-    let by = Who::this_process();
+    let by = VaultUser::this_process();
     let mut damaged = 0;
     let mut each = |file: &std::path::Path, expect: &dyn Fn(Result<Vault, Error>, bool)| {
         let whole = fs::read(file).unwrap();
@@ -114,7 +116,7 @@ fn damaged_keys_configs_and_locks_are_told() {
             false => assert!(matches!(error, Error::NoVault { .. }), "{error}"),
         }
     });
-    let key = some_file(&bench.vault, &bench, FileKind::Key);
+    let key = some_file(&bench.vault, &bench, VaultFileKind::Key);
     let name = key.file_name().unwrap().to_string_lossy().into_owned();
     each(&key, &|opened, is_there| {
         let error = opened.map(|_| ()).unwrap_err();
@@ -132,12 +134,13 @@ fn damaged_keys_configs_and_locks_are_told() {
     fs::write(&key, whole).unwrap();
 
     // A lock that nobody can read keeps everybody out until it is removed by hand.
-    let lock = bench.path("vault/locks").join(tympan_backup::Id::of(b"lock").to_string());
+    let lock =
+        bench.path("vault/locks").join(tympan_backup::VaultObjectId::of(b"lock").to_string());
     for bytes in [&b"nothing that was sealed"[..], b""] {
         fs::write(&lock, bytes).unwrap();
         let refused = crate::support::save(&bench.vault, &[bench.source()]);
-        assert!(matches!(refused, Err(Error::Damaged { kind: FileKind::Lock, .. })));
-        assert_eq!(bench.vault.unlock(&by, tympan_backup::Unlock::All).unwrap(), 1);
+        assert!(matches!(refused, Err(Error::Damaged { kind: VaultFileKind::Lock, .. })));
+        assert_eq!(bench.vault.unlock(&by, tympan_backup::UnlockScope::All).unwrap(), 1);
         bench.save();
         damaged += 1;
     }
@@ -153,14 +156,14 @@ fn pruning_frees_what_no_snapshot_needs() {
     fs::remove_file(bench.source().join("deep/er/est/b.bin")).unwrap();
     let second = bench.save();
     assert_eq!(bench.prune().unwrap().removed_packs, 0);
-    bench.vault.forget(&first.snapshot.id).unwrap();
+    bench.vault.remove_snapshot(&first.snapshot.id).unwrap();
     let pruned = bench.prune().unwrap();
     assert!(pruned.freed_bytes > 2 << 20, "{pruned:?}");
     let report = bench.check();
-    assert!(report.faults.is_empty() && report.unlisted_packs == 0, "{report:?}");
+    assert!(report.faults.is_empty() && report.unindexed_packs == 0, "{report:?}");
     bench.restore(&second.snapshot, "out");
     assert_eq!(describe(&bench.path("out")), describe(&bench.source()));
-    bench.vault.forget(&second.snapshot.id).unwrap();
+    bench.vault.remove_snapshot(&second.snapshot.id).unwrap();
     bench.prune().unwrap();
     assert_eq!(bench.check().packs, 0);
 }
@@ -172,8 +175,8 @@ fn what_a_vault_holds_is_counted() {
     let first = bench.save();
     let second = bench.save();
     let index = bench.index();
-    let count = |snapshots: &[tympan_backup::Snapshot]| {
-        tympan_backup::stats((&bench.vault, &index), snapshots).unwrap()
+    let count = |snapshots: &[tympan_backup::VaultSnapshot]| {
+        tympan_backup::compute_vault_stats((&bench.vault, &index), snapshots).unwrap()
     };
     let one = count(std::slice::from_ref(&first.snapshot));
     let both = count(&[first.snapshot.clone(), second.snapshot]);
@@ -186,7 +189,7 @@ fn what_a_vault_holds_is_counted() {
     assert_eq!(one.restored_bytes, files);
     assert_eq!((one.pieces, one.stored_bytes), (both.pieces, both.stored_bytes));
     assert_eq!(one.pieces, first.written.pieces);
-    assert!(one.pack_bytes > one.stored_bytes && one.compression() > 1.0, "{one:?}");
+    assert!(one.pack_bytes > one.stored_bytes && one.compression_ratio() > 1.0, "{one:?}");
 }
 
 /// One snapshot that cannot be read keeps nobody from the others, and is forgotten by its name.
@@ -199,22 +202,22 @@ fn a_damaged_snapshot_leaves_the_others() {
     let file = bench.path("vault/snapshots").join(damaged.id.to_string());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&file, "nothing that was sealed").unwrap();
-    assert_eq!(bench.vault.find_snapshot("latest", &Clients::All).unwrap().id, whole.id);
+    assert_eq!(bench.vault.find_snapshot("latest", &ClientFilter::All).unwrap().id, whole.id);
     assert_eq!(
-        bench.vault.find_snapshot(&whole.id.short(), &Clients::All).unwrap().tree,
+        bench.vault.find_snapshot(&whole.id.short(), &ClientFilter::All).unwrap().tree,
         whole.tree
     );
-    let (readable, faults) = bench.vault.readable_snapshots().unwrap();
+    let (readable, faults) = bench.vault.read_readable_snapshots().unwrap();
     assert_eq!((readable.len(), faults.len()), (1, 1));
-    let refused = bench.vault.find_snapshot(&damaged.id.to_string(), &Clients::All);
+    let refused = bench.vault.find_snapshot(&damaged.id.to_string(), &ClientFilter::All);
     assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
     // What it needs cannot be told, so that nothing is removed.
     assert!(matches!(bench.prune(), Err(Error::DamagedVault { .. })));
     let next = bench.save();
     assert_eq!(next.snapshot.parent, Some(whole.id));
 
-    let id = bench.vault.find_snapshot_id(&damaged.id.short(), &Clients::All).unwrap();
-    bench.vault.forget(&id).unwrap();
+    let id = bench.vault.find_snapshot_id(&damaged.id.short(), &ClientFilter::All).unwrap();
+    bench.vault.remove_snapshot(&id).unwrap();
     bench.prune().unwrap();
     assert!(bench.check().faults.is_empty());
 }
@@ -227,7 +230,7 @@ fn a_wrong_password_is_refused_with_one_key_and_with_twenty() {
     let place = bench.path("vault");
     let open =
         |password: &str| Vault::open(Arc::new(LocalBackend::new(&place)), password.as_bytes());
-    let who = Who::this_process();
+    let who = VaultUser::this_process();
     let all = || {
         let mut names = crate::support::describe(&place);
         names.retain(|line| !line.contains("tmp"));

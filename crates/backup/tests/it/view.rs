@@ -8,14 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use tympan_backup::{
-    DocumentChange, Documents, DrawnContent, DrawnFile, Error, Index, LiveStore, Lock, LockMode,
-    Progress, RepositorySource, Result, SaveOptions, Saved, Session, View, Who, dump, find_path,
-    save_repository, walk,
+    BackupProgress, BackupRepositorySource, DocumentChange, DocumentView, Error, LiveStore,
+    RenderedContent, RenderedFile, Result, RootDocuments, SaveOptions, SaveSession, SaveSummary,
+    VaultIndex, VaultLock, VaultLockMode, VaultUser, find_path, save_repository, walk_tree,
+    write_file_content,
 };
-use tympan_blobs::FolderBlobs;
+use tympan_blobs::ReadOnlyBlobFolder;
 use tympan_store::{
-    Batch, BlobId, ChunkId, ChunkStore, Error as StoreError, LocalStore, RefUpdate, Root, Value,
-    body,
+    BlobId, ChunkBatch, ChunkId, ChunkStore, Error as StoreError, LocalStore, MapValue, RefUpdate,
+    StoreRoot, body,
 };
 
 use crate::support::{Bench, cases, noise, now};
@@ -33,7 +34,7 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
-        let store = Arc::new(LocalStore::memory().unwrap());
+        let store = Arc::new(LocalStore::open_in_memory().unwrap());
         Self {
             store,
             states: BTreeMap::new(),
@@ -46,24 +47,24 @@ impl Site {
     /// Makes these documents, with those above them, the state of `main`.
     fn commit(&mut self, documents: &BTreeMap<String, Vec<u8>>) -> ChunkId {
         let old = self.store.read_ref("main").unwrap();
-        let mut batch = Batch::new();
-        let mut root = Root::default();
+        let mut batch = ChunkBatch::new();
+        let mut root = StoreRoot::default();
         let mut edits = BTreeMap::new();
         for (path, text) in documents {
-            let blob = BlobId::of(text);
+            let blob = BlobId::hash_of(text);
             batch.add_blob(blob, text.clone().into());
-            let id = body::write(&mut batch, path.as_bytes(), &[blob]).unwrap();
-            let value = Value { bytes: b"x".to_vec().into(), body: Some(id) };
+            let id = body::write_body(&mut batch, path.as_bytes(), &[blob]).unwrap();
+            let value = MapValue { bytes: b"x".to_vec().into(), body: Some(id) };
             edits.insert(path.clone().into_bytes(), Some(value));
         }
         let map = root.map("content").edit(&*self.store, &mut batch, edits).unwrap();
         root.maps.insert("content".to_owned(), map);
         let new = root.write(&mut batch).unwrap();
-        batch.move_ref(RefUpdate {
+        batch.add_ref_update(RefUpdate {
             name: "main".to_owned(),
-            expected: old,
-            new: Some(new),
-            at: SystemTime::now(),
+            expected_root: old,
+            new_root: Some(new),
+            updated_at: SystemTime::now(),
             author: "test".to_owned(),
             message: String::new(),
         });
@@ -72,35 +73,36 @@ impl Site {
         new
     }
 
-    fn save(&self, bench: &Bench) -> Option<Saved> {
+    fn save(&self, bench: &Bench) -> Option<SaveSummary> {
         self.try_save(bench).unwrap()
     }
 
-    fn try_save(&self, bench: &Bench) -> Result<Option<Saved>> {
-        let who = Who::this_process();
-        let lock = Lock::take(&bench.vault, &who, LockMode::Shared, Duration::ZERO).unwrap();
-        let index = Arc::new(Index::load(&bench.vault).unwrap());
-        let progress = Progress::default();
-        let session = Session::new((&bench.vault, &index), &lock, &progress);
+    fn try_save(&self, bench: &Bench) -> Result<Option<SaveSummary>> {
+        let who = VaultUser::this_process();
+        let lock =
+            VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+        let index = Arc::new(VaultIndex::load(&bench.vault).unwrap());
+        let progress = BackupProgress::default();
+        let session = SaveSession::new((&bench.vault, &index), &lock, &progress);
         let base = LiveStore::new(self.store.clone());
-        let blobs = FolderBlobs::new(&bench.path("no blobs"));
+        let blobs = ReadOnlyBlobFolder::new(&bench.path("no blobs"));
         let (reference, path) = ("main", "/tympan/site");
-        let view = Some(self as &dyn View);
-        let source = RepositorySource {
+        let view = Some(self as &dyn DocumentView);
+        let source = BackupRepositorySource {
             base: &base,
             blobs: &blobs,
             reference,
             path,
             view,
-            below: None,
+            base_owner: None,
             files: &[],
         };
         save_repository(&session, source, &SaveOptions::new(who, now()))
     }
 }
 
-impl View for Site {
-    fn open(&self, root: &ChunkId) -> Result<Box<dyn Documents + '_>> {
+impl DocumentView for Site {
+    fn open(&self, root: &ChunkId) -> Result<Box<dyn RootDocuments + '_>> {
         Ok(Box::new(At { site: self, documents: &self.states[root] }))
     }
 }
@@ -110,15 +112,15 @@ struct At<'a> {
     documents: &'a BTreeMap<String, Vec<u8>>,
 }
 
-impl Documents for At<'_> {
-    fn changes(&self, since: &ChunkId) -> Result<Option<Vec<DocumentChange>>> {
+impl RootDocuments for At<'_> {
+    fn changes_since(&self, since: &ChunkId) -> Result<Option<Vec<DocumentChange>>> {
         let Some(before) = self.site.states.get(since) else { return Ok(None) };
         let paths: std::collections::BTreeSet<&String> =
             before.keys().chain(self.documents.keys()).collect();
         let differs = |path: &&&String| before.get(**path) != self.documents.get(**path);
         let change = |path: &String| DocumentChange {
             path: path.clone(),
-            is_there: self.documents.contains_key(path),
+            exists: self.documents.contains_key(path),
         };
         Ok(Some(paths.iter().filter(differs).map(|path| change(path)).collect()))
     }
@@ -132,7 +134,7 @@ impl Documents for At<'_> {
         Ok(self.documents.keys().filter_map(name).collect())
     }
 
-    fn draw(&self, path: &str) -> Result<Vec<DrawnFile>> {
+    fn render_document(&self, path: &str) -> Result<Vec<RenderedFile>> {
         self.site.drawn.fetch_add(1, Ordering::Relaxed);
         if self.site.is_away.load(Ordering::Relaxed) {
             let (base, reason) = ("site".to_owned(), "it does not answer".to_owned());
@@ -145,11 +147,11 @@ impl Documents for At<'_> {
         let Some(text) = self.documents.get(path) else { return Ok(Vec::new()) };
         let file = |place: &[&str], content| {
             let place = place.iter().map(|name| name.as_bytes().to_vec()).collect();
-            DrawnFile { place, content }
+            RenderedFile { path: place, content }
         };
-        let blob = DrawnContent::Blob(BlobId::of(text));
+        let blob = RenderedContent::Blob(BlobId::hash_of(text));
         Ok(vec![
-            file(&[".content.xml"], DrawnContent::Text(format!("<{path}>").into_bytes())),
+            file(&[".content.xml"], RenderedContent::Text(format!("<{path}>").into_bytes())),
             file(&["_files", "bytes"], blob),
         ])
     }
@@ -160,18 +162,23 @@ impl Documents for At<'_> {
 }
 
 /// Returns all files below `content`, as they come out of the vault.
-fn files(bench: &Bench, saved: &Saved) -> BTreeMap<String, Vec<u8>> {
+fn files(bench: &Bench, saved: &SaveSummary) -> BTreeMap<String, Vec<u8>> {
     let index = bench.index();
     let content = find_path(&bench.vault, &index, &saved.snapshot, "/content").unwrap();
     let mut files = BTreeMap::new();
-    walk((&bench.vault, &index), &content.subtree.unwrap(), Path::new(""), &mut |path, node| {
-        if node.subtree.is_none() {
-            let mut bytes = Vec::new();
-            dump((&bench.vault, &index), node, &mut bytes)?;
-            files.insert(path.display().to_string(), bytes);
-        }
-        Ok(())
-    })
+    walk_tree(
+        (&bench.vault, &index),
+        &content.subtree.unwrap(),
+        Path::new(""),
+        &mut |path, node| {
+            if node.subtree.is_none() {
+                let mut bytes = Vec::new();
+                write_file_content((&bench.vault, &index), node, &mut bytes)?;
+                files.insert(path.display().to_string(), bytes);
+            }
+            Ok(())
+        },
+    )
     .unwrap();
     files
 }
@@ -306,7 +313,7 @@ fn a_repository_out_of_reach_ends_the_save() {
     site.is_away.store(true, Ordering::Relaxed);
     let ended = site.try_save(&bench).unwrap_err();
     assert!(ended.is_transient(), "{ended:?}");
-    assert!(bench.vault.snapshots().unwrap().is_empty());
+    assert!(bench.vault.read_snapshots().unwrap().is_empty());
     site.is_away.store(false, Ordering::Relaxed);
     let saved = site.save(&bench).unwrap();
     assert_eq!(files(&bench, &saved), expected(&documents));

@@ -15,13 +15,13 @@
 //!
 //! Not here: the words of the configuration (the binary). `docs/formats/blobs.md` describes the names of objects.
 
-mod cache;
-mod connect;
+mod connector;
 mod credentials;
-mod objects;
+mod object_bucket;
 mod options;
-mod remote;
-mod staged;
+mod read_cache;
+mod remote_bucket;
+mod staged_blobs;
 mod staging;
 
 use std::fmt;
@@ -40,25 +40,25 @@ use tokio::sync::Semaphore;
 use tympan_store::BlobId;
 
 pub use credentials::{parse_connection_string, parse_profile};
-pub use objects::Objects;
+pub use object_bucket::ObjectBucket;
 pub use options::BucketOptions;
 
-use self::cache::ReadCache;
-use self::remote::Remote;
-pub use self::staged::StagedBlobs;
-use self::staging::Staging;
-use crate::files::{self, disk};
-use crate::place::{check_note_name, compare};
-use crate::{BlobContent, Error, Listed, ReadBlobs, Result, WriteBlobs};
+use self::read_cache::BlobReadCache;
+use self::remote_bucket::RemoteBucket;
+pub use self::staged_blobs::StagedBlobs;
+use self::staging::UploadStaging;
+use crate::blob_file::{self, disk_error};
+use crate::storage::{check_note_name, verify_content};
+use crate::{BlobContent, Error, ListedBlob, ReadBlobs, Result, WriteBlobs};
 
 /// Threads that speak to the bucket; they wait most of the time.
-const THREADS: usize = 2;
+const RUNTIME_THREAD_COUNT: usize = 2;
 /// The folder, below that of the cache, for what waits for its upload.
-const UPLOAD: &str = "upload";
+const UPLOAD_DIR: &str = "upload";
 /// Listed objects that wait for who looks at them.
-const LISTED: usize = 1_024;
+const LISTING_CHANNEL_CAPACITY: usize = 1_024;
 /// How much is read and hashed at a time.
-const BUFFER_BYTES: usize = 128 * 1024;
+const COPY_BUFFER_BYTES: usize = 128 * 1024;
 
 /// Counts since a bucket was opened, and what waits now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,9 +70,9 @@ pub struct BucketCounts {
     /// Bytes in the read cache now.
     pub cached_bytes: u64,
     /// Staged blobs that are not in the bucket yet.
-    pub waiting: u64,
+    pub pending_uploads: u64,
     /// Their bytes.
-    pub waiting_bytes: u64,
+    pub pending_upload_bytes: u64,
     /// Blobs that were uploaded.
     pub uploaded: u64,
     /// Uploads that failed and will be tried again. A rise means that the bucket refuses or cannot be reached.
@@ -80,10 +80,10 @@ pub struct BucketCounts {
 }
 
 /// A bucket, or a part of one below a prefix.
-pub struct Bucket {
-    remote: Arc<Remote>,
-    cache: Arc<ReadCache>,
-    staging: Arc<Staging>,
+pub struct BlobBucket {
+    remote: Arc<RemoteBucket>,
+    cache: Arc<BlobReadCache>,
+    staging: Arc<UploadStaging>,
     dir: PathBuf,
     /// Keeps other processes out of the cache folder.
     _lock: std::fs::File,
@@ -92,44 +92,44 @@ pub struct Bucket {
 }
 
 /// Bytes in a temporary file, with their id.
-struct Written {
+struct BucketTempFile {
     file: NamedTempFile,
     id: BlobId,
 }
 
-impl Bucket {
+impl BlobBucket {
     /// Opens a bucket and goes on with uploads that an earlier process began. The bucket itself is not asked: it may be
     /// away now, and is not made.
     ///
     /// # Errors
-    /// [`Error::Address`] for a URL or setting that makes no sense; [`Error::CacheHeld`] if another process uses the
+    /// [`ClientError::InvalidAddress`] for a URL or setting that makes no sense; [`ClientError::CacheLocked`] if another process uses the
     /// cache folder; if that cannot be used.
     #[expect(clippy::needless_pass_by_value, reason = "callers make them for this call")]
     pub fn open(options: BucketOptions) -> Result<Self> {
         let dir = options.cache_dir.clone();
         let temporary = dir.join("tmp");
-        files::create_folder(&temporary)?;
+        blob_file::create_folder(&temporary)?;
         let lock_file = dir.join("lock");
         let mut private = std::fs::File::options();
         let lock = private.write(true).create(true).truncate(true).mode(0o600).open(&lock_file);
-        let lock = lock.map_err(disk("create", &lock_file))?;
-        lock.try_lock().map_err(|_| Error::CacheHeld { dir: dir.clone() })?;
+        let lock = lock.map_err(disk_error("create", &lock_file))?;
+        lock.try_lock().map_err(|_| Error::CacheLocked { dir: dir.clone() })?;
         // Nobody else writes here now: what is there was left by a crash.
-        for entry in std::fs::read_dir(&temporary).map_err(disk("list", &temporary))? {
-            let path = entry.map_err(disk("list", &temporary))?.path();
-            std::fs::remove_file(&path).map_err(disk("remove", &path))?;
+        for entry in std::fs::read_dir(&temporary).map_err(disk_error("list", &temporary))? {
+            let path = entry.map_err(disk_error("list", &temporary))?.path();
+            std::fs::remove_file(&path).map_err(disk_error("remove", &path))?;
         }
-        let remote = Arc::new(Remote::connect(&options)?);
-        let cache = Arc::new(ReadCache::open(&dir.join("download"), options.cache_bytes)?);
+        let remote = Arc::new(RemoteBucket::connect(&options)?);
+        let cache = Arc::new(BlobReadCache::open(&dir.join("download"), options.cache_bytes)?);
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
+            .worker_threads(RUNTIME_THREAD_COUNT)
             .thread_name("bucket")
             .enable_all()
             .build()
-            .map_err(disk("start threads for", &dir))?;
-        let staging = Staging::open(&dir.join(UPLOAD), &options)?;
+            .map_err(disk_error("start threads for", &dir))?;
+        let staging = UploadStaging::open(&dir.join(UPLOAD_DIR), &options)?;
         let staging = Arc::new(staging);
-        staging.start(runtime.handle(), &remote, &cache);
+        staging.start_uploads(runtime.handle(), &remote, &cache);
         Ok(Self { remote, cache, staging, dir, _lock: lock, runtime: Some(runtime) })
     }
 
@@ -137,8 +137,8 @@ impl Bucket {
     #[must_use]
     pub fn counts(&self) -> BucketCounts {
         let mut counts = BucketCounts::default();
-        self.cache.count(&mut counts);
-        self.staging.count(&mut counts);
+        self.cache.add_counts(&mut counts);
+        self.staging.add_counts(&mut counts);
         counts
     }
 
@@ -147,8 +147,9 @@ impl Bucket {
     ///
     /// # Errors
     /// If the bucket does not answer, or is not there.
-    pub fn ping(&self) -> Result<bool> {
-        let asked = self.ask(("ask", 0), |remote| async move { remote.read_note("health").await });
+    pub fn can_read_notes(&self) -> Result<bool> {
+        let asked = self
+            .send_requests(("ask", 0), |remote| async move { remote.read_note("health").await });
         match asked {
             Ok(_) => Ok(true),
             Err(Error::Bucket { source, .. })
@@ -168,17 +169,17 @@ impl Bucket {
     ///
     /// # Errors
     /// If an upload fails meanwhile; it is tried again later all the same.
-    pub fn drain(&self) -> Result<()> {
-        self.staging.drain(&self.dir)
+    pub fn wait_for_uploads(&self) -> Result<()> {
+        self.staging.wait_for_uploads(&self.dir)
     }
 
     /// Waits for work on the bucket's own threads; the caller may be on a thread of any runtime that allows to block.
-    fn wait<T, F>(&self, work: F) -> Result<T>
+    fn block_on_runtime<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let ended = || Error::Ended { place: self.remote.place().to_owned() };
+        let ended = || Error::StorageClosed { place: self.remote.location().to_owned() };
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
         let (sender, receiver) = mpsc::sync_channel(1);
         runtime.spawn(async move { sender.send(work.await).ok() });
@@ -186,10 +187,10 @@ impl Bucket {
     }
 
     /// Waits for a few requests that concern `bytes`, for no longer than the bucket's patience and the bytes take.
-    fn ask<T, F>(
+    fn send_requests<T, F>(
         &self,
         (action, bytes): (&'static str, u64),
-        ask: impl FnOnce(Arc<Remote>) -> F,
+        ask: impl FnOnce(Arc<RemoteBucket>) -> F,
     ) -> Result<T>
     where
         T: Send + 'static,
@@ -197,42 +198,42 @@ impl Bucket {
     {
         let remote = self.remote.clone();
         let asked = ask(self.remote.clone());
-        self.wait(async move { remote.within((action, bytes), asked).await })
+        self.block_on_runtime(async move { remote.run_with_timeout((action, bytes), asked).await })
     }
 
     /// Writes all bytes of a source to a temporary file and hashes them on the way.
-    fn write(&self, source: &mut dyn Read) -> Result<Written> {
+    fn write_temp_file(&self, source: &mut dyn Read) -> Result<BucketTempFile> {
         let temporary = self.dir.join("tmp");
-        let failed = disk("create a file in", &temporary);
+        let failed = disk_error("create a file in", &temporary);
         let mut file = NamedTempFile::new_in(&temporary).map_err(failed)?;
         let mut hash = Sha256::new();
         let mut length = 0;
-        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut buffer = vec![0; COPY_BUFFER_BYTES];
         loop {
-            match files::read_some(source, &mut buffer)? {
+            match blob_file::read_some(source, &mut buffer)? {
                 [] => break,
                 bytes => {
                     hash.update(bytes);
                     length += bytes.len() as u64;
-                    file.write_all(bytes).map_err(disk("write", file.path()))?;
+                    file.write_all(bytes).map_err(disk_error("write", file.path()))?;
                 }
             }
         }
-        Ok(Written { file, id: BlobId::new(hash.finalize().into(), length) })
+        Ok(BucketTempFile { file, id: BlobId::new(hash.finalize().into(), length) })
     }
 
     /// Stages or uploads a written blob.
-    fn keep(&self, Written { file, id }: Written) -> Result<()> {
-        let Some(file) = self.staging.stage(file, &id)? else { return Ok(()) };
+    fn store_temp_file(&self, BucketTempFile { file, id }: BucketTempFile) -> Result<()> {
+        let Some(file) = self.staging.stage_file(file, &id)? else { return Ok(()) };
         let remote = self.remote.clone();
         let path = file.path().to_owned();
-        self.wait(async move { remote.upload(&path, &id).await })?;
-        self.staging.note_uploaded();
-        self.cache.keep(file, &id)
+        self.block_on_runtime(async move { remote.upload(&path, &id).await })?;
+        self.staging.record_upload();
+        self.cache.store_file(file, &id)
     }
 
     /// Opens what is on the local disk.
-    fn open_near(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+    fn open_local(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         // An upload that ends moves its file from the one to the other.
         match self.staging.open_blob(id)? {
             Some(content) => Ok(Some(content)),
@@ -241,16 +242,16 @@ impl Bucket {
     }
 
     /// Shows objects as they are listed, on the caller's thread.
-    fn show(
+    fn visit_objects(
         &self,
-        kind: remote::Kind,
-        visit: &mut dyn FnMut(Listed) -> ControlFlow<()>,
+        kind: remote_bucket::BucketObjectKind,
+        visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let ended = || Error::Ended { place: self.remote.place().to_owned() };
+        let ended = || Error::StorageClosed { place: self.remote.location().to_owned() };
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
         // Bounded, so that a slow visitor does not fill memory; by waiting that keeps no thread from the visitor's own
         // requests.
-        let room = Arc::new(Semaphore::new(LISTED));
+        let room = Arc::new(Semaphore::new(LISTING_CHANNEL_CAPACITY));
         let (sender, receiver) = mpsc::channel();
         let (remote, permits) = (self.remote.clone(), room.clone());
         let listing = runtime.spawn(async move { remote.list(kind, &sender, &permits).await });
@@ -268,7 +269,7 @@ impl Bucket {
     }
 }
 
-impl Drop for Bucket {
+impl Drop for BlobBucket {
     fn drop(&mut self) {
         // Dropping a runtime waits for its tasks, which is not allowed on a thread of another runtime. What is not
         // uploaded yet lies in the staging area.
@@ -278,32 +279,32 @@ impl Drop for Bucket {
     }
 }
 
-impl fmt::Debug for Bucket {
+impl fmt::Debug for BlobBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.remote.place())
+        f.write_str(self.remote.location())
     }
 }
 
-impl ReadBlobs for Bucket {
+impl ReadBlobs for BlobBucket {
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
-        if let Some(content) = self.open_near(id)? {
+        if let Some(content) = self.open_local(id)? {
             return Ok(Some(content));
         }
         // One fetch for a blob at a time: who comes meanwhile finds it in the cache.
-        let turn = self.cache.turn(id);
+        let turn = self.cache.fetch_lock(id);
         let _turn = turn.lock();
-        if let Some(content) = self.open_near(id)? {
+        if let Some(content) = self.open_local(id)? {
             return Ok(Some(content));
         }
-        self.cache.note_miss();
+        self.cache.record_miss();
         let temporary = self.dir.join("tmp");
-        let failed = disk("create a file in", &temporary);
+        let failed = disk_error("create a file in", &temporary);
         let file = NamedTempFile::new_in(&temporary).map_err(failed)?;
         let (remote, id) = (self.remote.clone(), *id);
-        let fetched = self.wait(async move { remote.fetch(file, &id).await })?;
+        let fetched = self.block_on_runtime(async move { remote.fetch(file, &id).await })?;
         let Some(file) = fetched else { return Ok(None) };
-        let near = file.reopen().map_err(disk("open", file.path()))?;
-        if let Err(error) = self.cache.keep(file, &id) {
+        let near = file.reopen().map_err(disk_error("open", file.path()))?;
+        if let Err(error) = self.cache.store_file(file, &id) {
             // A full disk is no reason not to serve what is there.
             tracing::warn!(blob = %id, reason = %error, "a blob of a bucket is not kept on the disk");
         }
@@ -315,18 +316,19 @@ impl ReadBlobs for Bucket {
             return Ok(true);
         }
         let id = *id;
-        self.ask(("ask", 0), |remote| async move { remote.contains(&id).await })
+        self.send_requests(("ask", 0), |remote| async move { remote.contains(&id).await })
     }
 
     /// Shows what is in the bucket, then what waits to be uploaded. Notes of touches are held in memory meanwhile.
-    fn list(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
+    fn list(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
         let mut touched = std::collections::HashMap::new();
-        let _all = self.show(remote::Kind::Touched, &mut |one| {
-            touched.insert(*one.id.digest(), one.modified);
-            ControlFlow::Continue(())
-        })?;
-        let waiting = self.staging.waiting();
-        let flow = self.show(remote::Kind::Blob, &mut |mut one| {
+        let _all =
+            self.visit_objects(remote_bucket::BucketObjectKind::TouchMarker, &mut |one| {
+                touched.insert(*one.id.digest(), one.modified);
+                ControlFlow::Continue(())
+            })?;
+        let waiting = self.staging.pending_ids();
+        let flow = self.visit_objects(remote_bucket::BucketObjectKind::Blob, &mut |mut one| {
             if waiting.contains(&one.id) {
                 return ControlFlow::Continue(());
             }
@@ -339,7 +341,7 @@ impl ReadBlobs for Bucket {
         }
         let modified = SystemTime::now();
         for id in waiting {
-            if visit(Listed { id, modified }).is_break() {
+            if visit(ListedBlob { id, modified }).is_break() {
                 break;
             }
         }
@@ -350,37 +352,37 @@ impl ReadBlobs for Bucket {
         check_note_name(name)?;
         let name = name.to_owned();
         let remote = self.remote.clone();
-        let bytes = self.wait(async move { remote.read_note(&name).await })?;
+        let bytes = self.block_on_runtime(async move { remote.read_note(&name).await })?;
         Ok(bytes.map(BlobContent::Bytes))
     }
 
     fn list_notes(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>> {
         let (remote, prefix) = (self.remote.clone(), prefix.to_owned());
-        self.wait(async move { remote.list_notes(&prefix).await })
+        self.block_on_runtime(async move { remote.list_notes(&prefix).await })
     }
 
-    fn least_bytes(&self) -> u64 {
+    fn min_blob_bytes(&self) -> u64 {
         0
     }
 }
 
-impl WriteBlobs for Bucket {
+impl WriteBlobs for BlobBucket {
     fn put(&self, source: &mut dyn Read) -> Result<BlobId> {
-        let written = self.write(source)?;
+        let written = self.write_temp_file(source)?;
         let id = written.id;
-        self.keep(written)?;
+        self.store_temp_file(written)?;
         Ok(id)
     }
 
     fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
         if self.touch(id)? {
-            return compare(id, source);
+            return verify_content(id, source);
         }
-        let written = self.write(source)?;
+        let written = self.write_temp_file(source)?;
         if written.id != *id {
-            return Err(Error::Mismatch { expected: *id, actual: written.id });
+            return Err(Error::IdMismatch { expected: *id, actual: written.id });
         }
-        self.keep(written)
+        self.store_temp_file(written)
     }
 
     fn touch(&self, id: &BlobId) -> Result<bool> {
@@ -388,15 +390,16 @@ impl WriteBlobs for Bucket {
             return Ok(true);
         }
         let id = *id;
-        self.ask(("touch a blob in", 0), |remote| async move { remote.touch(&id).await })
+        self.send_requests(("touch a blob in", 0), |remote| async move { remote.touch(&id).await })
     }
 
     fn delete(&self, id: &BlobId) -> Result<bool> {
-        let was_staged = self.staging.forget(id)?;
-        self.cache.forget(id)?;
+        let was_staged = self.staging.remove_staged(id)?;
+        self.cache.remove_blob(id)?;
         let id = *id;
-        let was_there = self
-            .ask(("remove an object from", 0), |remote| async move { remote.delete(&id).await })?;
+        let was_there = self.send_requests(("remove an object from", 0), |remote| async move {
+            remote.delete(&id).await
+        })?;
         Ok(was_there || was_staged)
     }
 
@@ -405,36 +408,39 @@ impl WriteBlobs for Bucket {
             return Ok(false);
         }
         let blob = *id;
-        let is_gone = self.ask(("copy an object in", id.length()), |remote| async move {
-            remote.discard(&blob, unused_since).await
-        })?;
+        let is_gone = self
+            .send_requests(("copy an object in", id.length()), |remote| async move {
+                remote.discard(&blob, unused_since).await
+            })?;
         if is_gone {
-            self.cache.forget(id)?;
+            self.cache.remove_blob(id)?;
         }
         Ok(is_gone)
     }
 
     fn undelete(&self, id: &BlobId) -> Result<bool> {
         let id = *id;
-        self.ask(
-            ("copy an object in", id.length()),
-            |remote| async move { remote.undelete(&id).await },
-        )
+        self.send_requests(("copy an object in", id.length()), |remote| async move {
+            remote.undelete(&id).await
+        })
     }
 
-    fn list_trash(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
-        self.show(remote::Kind::Trash, visit).map(|_| ())
+    fn list_trash(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
+        self.visit_objects(remote_bucket::BucketObjectKind::Trash, visit).map(|_| ())
     }
 
     fn purge(&self, id: &BlobId) -> Result<bool> {
         let id = *id;
-        self.ask(("remove an object from", 0), |remote| async move { remote.purge(&id).await })
+        self.send_requests(
+            ("remove an object from", 0),
+            |remote| async move { remote.purge(&id).await },
+        )
     }
 
     fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
         check_note_name(name)?;
         let (name, bytes) = (name.to_owned(), bytes.to_vec());
-        self.ask(("write a note to", bytes.len() as u64), |remote| async move {
+        self.send_requests(("write a note to", bytes.len() as u64), |remote| async move {
             remote.write_note(&name, bytes).await
         })
     }
@@ -442,7 +448,7 @@ impl WriteBlobs for Bucket {
     fn create_note(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         check_note_name(name)?;
         let (name, bytes) = (name.to_owned(), bytes.to_vec());
-        self.ask(("write a note to", bytes.len() as u64), |remote| async move {
+        self.send_requests(("write a note to", bytes.len() as u64), |remote| async move {
             remote.create_note(&name, bytes).await
         })
     }
@@ -450,9 +456,8 @@ impl WriteBlobs for Bucket {
     fn delete_note(&self, name: &str) -> Result<bool> {
         check_note_name(name)?;
         let name = name.to_owned();
-        self.ask(
-            ("remove an object from", 0),
-            |remote| async move { remote.delete_note(&name).await },
-        )
+        self.send_requests(("remove an object from", 0), |remote| async move {
+            remote.delete_note(&name).await
+        })
     }
 }

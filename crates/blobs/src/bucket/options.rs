@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tympan_web::tls::Trust;
+use tympan_web::tls::TlsTrust;
 
 /// What a bucket is opened with. The names of sizes and threads are those of Oak's `CachingDataStore`.
 #[derive(Debug, Clone)]
@@ -22,14 +22,14 @@ pub struct BucketOptions {
     /// Staged uploads at a time.
     pub upload_threads: usize,
     /// After how long a staged upload that failed is tried again.
-    pub retry_every: Duration,
+    pub retry_interval: Duration,
     /// For how long the bucket is asked before reading or storing a blob fails, beside the time that its bytes take at
     /// 128 KiB/s. Blobs that are sent or read in several parts get it for each.
-    pub patience: Duration,
+    pub request_timeout: Duration,
     /// How long an answer may be silent before the request counts as failed, beside the time for the request's own bytes.
-    pub stall: Duration,
+    pub idle_timeout: Duration,
     /// Whom `https` servers must be signed by; without it `https` is refused.
-    pub trust: Option<Trust>,
+    pub trust: Option<TlsTrust>,
 }
 
 impl BucketOptions {
@@ -42,9 +42,9 @@ impl BucketOptions {
             cache_bytes: 16 << 30,
             staging_bytes: 0,
             upload_threads: 10,
-            retry_every: Duration::from_secs(600),
-            patience: Duration::from_secs(30),
-            stall: Duration::from_secs(15),
+            retry_interval: Duration::from_secs(600),
+            request_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(15),
             trust: None,
         }
     }

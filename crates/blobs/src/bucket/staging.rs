@@ -19,44 +19,44 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex as TurnMutex, Semaphore};
 use tympan_store::BlobId;
 
-use super::cache::ReadCache;
-use super::remote::Remote;
+use super::read_cache::BlobReadCache;
+use super::remote_bucket::RemoteBucket;
 use super::{BucketCounts, BucketOptions};
-use crate::files::{self, disk, hex_of, ignore_absent};
+use crate::blob_file::{self, blob_hex_digest, disk_error, ignore_absent};
 use crate::{BlobContent, Error, Result};
 
 /// The staging area of a bucket.
-pub(super) struct Staging {
+pub(super) struct UploadStaging {
     dir: PathBuf,
     max_bytes: u64,
     threads: usize,
-    retry_every: Duration,
-    state: Mutex<State>,
-    changed: Condvar,
-    queue: UnboundedSender<BlobId>,
+    retry_interval: Duration,
+    state: Mutex<StagingState>,
+    state_changed: Condvar,
+    upload_queue: UnboundedSender<BlobId>,
     /// Taken by the one task that works it off.
-    pending: TurnMutex<UnboundedReceiver<BlobId>>,
+    queue_receiver: TurnMutex<UnboundedReceiver<BlobId>>,
     uploaded: AtomicU64,
-    failures: AtomicU64,
+    upload_failures: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: HashSet<BlobId>,
+struct StagingState {
+    pending_ids: HashSet<BlobId>,
     bytes: u64,
     /// What was said last about a failure, by blob.
-    failed: HashMap<BlobId, String>,
+    last_failures: HashMap<BlobId, String>,
 }
 
-impl Staging {
+impl UploadStaging {
     /// Opens the area and queues what an earlier process left in it.
     pub(super) fn open(dir: &Path, options: &BucketOptions) -> Result<Self> {
-        files::create_folder(dir)?;
+        blob_file::create_folder(dir)?;
         let (queue, pending) = unbounded_channel();
-        let mut state = State::default();
-        let _all = files::list_files(dir, &mut |one| {
+        let mut state = StagingState::default();
+        let _all = blob_file::list_blob_files(dir, &mut |one| {
             state.bytes += one.id.length();
-            state.waiting.insert(one.id);
+            state.pending_ids.insert(one.id);
             // The other end is held below.
             queue.send(one.id).ok();
             ControlFlow::Continue(())
@@ -65,27 +65,27 @@ impl Staging {
             dir: dir.to_owned(),
             max_bytes: options.staging_bytes,
             threads: options.upload_threads.max(1),
-            retry_every: options.retry_every,
+            retry_interval: options.retry_interval,
             state: Mutex::new(state),
-            changed: Condvar::new(),
-            queue,
-            pending: TurnMutex::new(pending),
+            state_changed: Condvar::new(),
+            upload_queue: queue,
+            queue_receiver: TurnMutex::new(pending),
             uploaded: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
+            upload_failures: AtomicU64::new(0),
         })
     }
 
     /// Begins to upload what waits.
-    pub(super) fn start(
+    pub(super) fn start_uploads(
         self: &Arc<Self>,
         runtime: &Handle,
-        remote: &Arc<Remote>,
-        cache: &Arc<ReadCache>,
+        remote: &Arc<RemoteBucket>,
+        cache: &Arc<BlobReadCache>,
     ) {
         let (staging, remote, cache) = (self.clone(), remote.clone(), cache.clone());
         runtime.spawn(async move {
             let permits = Arc::new(Semaphore::new(staging.threads));
-            let mut pending = staging.pending.lock().await;
+            let mut pending = staging.queue_receiver.lock().await;
             while let Some(id) = pending.recv().await {
                 let Ok(permit) = permits.clone().acquire_owned().await else { return };
                 let (staging, remote, cache) = (staging.clone(), remote.clone(), cache.clone());
@@ -93,45 +93,54 @@ impl Staging {
                     let done = staging.upload(&remote, &cache, &id).await;
                     drop(permit);
                     if let Err(error) = done {
-                        staging.note_failure(&id, &error);
-                        tokio::time::sleep(staging.retry_every).await;
-                        staging.queue.send(id).ok();
+                        staging.record_failure(&id, &error);
+                        tokio::time::sleep(staging.retry_interval).await;
+                        staging.upload_queue.send(id).ok();
                     }
                 });
             }
         });
     }
 
-    async fn upload(&self, remote: &Remote, cache: &ReadCache, id: &BlobId) -> Result<()> {
+    async fn upload(
+        &self,
+        remote: &RemoteBucket,
+        cache: &BlobReadCache,
+        id: &BlobId,
+    ) -> Result<()> {
         if !self.contains(id) {
             // Deleted meanwhile.
             return Ok(());
         }
-        let path = self.file(id);
+        let path = self.staged_path(id);
         remote.upload(&path, id).await?;
         self.uploaded.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.lock();
-        if state.waiting.contains(id) {
-            cache.take(&path, id)?;
-            state.forget(id);
+        if state.pending_ids.contains(id) {
+            cache.move_in_file(&path, id)?;
+            state.remove_pending(id);
         }
         drop(state);
-        self.changed.notify_all();
+        self.state_changed.notify_all();
         Ok(())
     }
 
-    fn note_failure(&self, id: &BlobId, error: &Error) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(blob = %id, reason = %chain(error), "a staged blob was not uploaded; it waits for its next turn");
-        self.state.lock().failed.insert(*id, chain(error));
-        self.changed.notify_all();
+    fn record_failure(&self, id: &BlobId, error: &Error) {
+        self.upload_failures.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(blob = %id, reason = %join_error_causes(error), "a staged blob was not uploaded; it waits for its next turn");
+        self.state.lock().last_failures.insert(*id, join_error_causes(error));
+        self.state_changed.notify_all();
     }
 
     /// Takes a complete file in, durably; gives it back if there is no room, or nothing is staged at all.
-    pub(super) fn stage(&self, file: NamedTempFile, id: &BlobId) -> Result<Option<NamedTempFile>> {
+    pub(super) fn stage_file(
+        &self,
+        file: NamedTempFile,
+        id: &BlobId,
+    ) -> Result<Option<NamedTempFile>> {
         {
             let mut state = self.state.lock();
-            if state.waiting.contains(id) {
+            if state.pending_ids.contains(id) {
                 return Ok(None);
             }
             if state.bytes + id.length() > self.max_bytes {
@@ -140,30 +149,32 @@ impl Staging {
             // Room is taken before the lock goes, so that others see it.
             state.bytes += id.length();
         }
-        let staged = self.write(file, id);
+        let staged = self.write_staged_file(file, id);
         let mut state = self.state.lock();
-        if staged.is_err() || !state.waiting.insert(*id) {
+        if staged.is_err() || !state.pending_ids.insert(*id) {
             state.bytes = state.bytes.saturating_sub(id.length());
         }
         drop(state);
         staged?;
-        self.queue.send(*id).ok();
+        self.upload_queue.send(*id).ok();
         Ok(None)
     }
 
-    fn write(&self, file: NamedTempFile, id: &BlobId) -> Result<()> {
-        file.as_file().sync_data().map_err(disk("sync", file.path()))?;
-        let path = self.file(id);
-        file.persist(&path).map_err(|failed| disk("rename to", &path)(failed.error))?;
-        File::open(&self.dir).and_then(|folder| folder.sync_all()).map_err(disk("sync", &self.dir))
+    fn write_staged_file(&self, file: NamedTempFile, id: &BlobId) -> Result<()> {
+        file.as_file().sync_data().map_err(disk_error("sync", file.path()))?;
+        let path = self.staged_path(id);
+        file.persist(&path).map_err(|failed| disk_error("rename to", &path)(failed.error))?;
+        File::open(&self.dir)
+            .and_then(|folder| folder.sync_all())
+            .map_err(disk_error("sync", &self.dir))
     }
 
-    fn file(&self, id: &BlobId) -> PathBuf {
-        self.dir.join(hex_of(id))
+    fn staged_path(&self, id: &BlobId) -> PathBuf {
+        self.dir.join(blob_hex_digest(id))
     }
 
     pub(super) fn contains(&self, id: &BlobId) -> bool {
-        self.state.lock().waiting.contains(id)
+        self.state.lock().pending_ids.contains(id)
     }
 
     /// Opens a staged blob; nothing if it does not wait here.
@@ -171,66 +182,66 @@ impl Staging {
         if !self.contains(id) {
             return Ok(None);
         }
-        files::open_file(&self.file(id), id)
+        blob_file::open_blob_file(&self.staged_path(id), id)
     }
 
     /// Removes a staged blob; `false` if it does not wait here.
-    pub(super) fn forget(&self, id: &BlobId) -> Result<bool> {
+    pub(super) fn remove_staged(&self, id: &BlobId) -> Result<bool> {
         let mut state = self.state.lock();
-        if !state.waiting.contains(id) {
+        if !state.pending_ids.contains(id) {
             return Ok(false);
         }
-        let path = self.file(id);
-        ignore_absent(fs::remove_file(&path)).map_err(disk("remove", &path))?;
-        state.forget(id);
+        let path = self.staged_path(id);
+        ignore_absent(fs::remove_file(&path)).map_err(disk_error("remove", &path))?;
+        state.remove_pending(id);
         Ok(true)
     }
 
-    pub(super) fn waiting(&self) -> HashSet<BlobId> {
-        self.state.lock().waiting.clone()
+    pub(super) fn pending_ids(&self) -> HashSet<BlobId> {
+        self.state.lock().pending_ids.clone()
     }
 
-    pub(super) fn note_uploaded(&self) {
+    pub(super) fn record_upload(&self) {
         self.uploaded.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits until nothing waits.
-    pub(super) fn drain(&self, place: &Path) -> Result<()> {
+    pub(super) fn wait_for_uploads(&self, place: &Path) -> Result<()> {
         let mut state = self.state.lock();
-        state.failed.clear();
-        while !state.waiting.is_empty() {
-            if let Some((id, reason)) = state.failed.iter().next() {
-                return Err(Error::Waiting {
+        state.last_failures.clear();
+        while !state.pending_ids.is_empty() {
+            if let Some((id, reason)) = state.last_failures.iter().next() {
+                return Err(Error::UploadsPending {
                     dir: place.to_owned(),
-                    count: state.waiting.len(),
+                    count: state.pending_ids.len(),
                     reason: format!("`{id}`: {reason}"),
                 });
             }
-            self.changed.wait(&mut state);
+            self.state_changed.wait(&mut state);
         }
         Ok(())
     }
 
-    pub(super) fn count(&self, counts: &mut BucketCounts) {
+    pub(super) fn add_counts(&self, counts: &mut BucketCounts) {
         let state = self.state.lock();
-        counts.waiting = state.waiting.len() as u64;
-        counts.waiting_bytes = state.bytes;
+        counts.pending_uploads = state.pending_ids.len() as u64;
+        counts.pending_upload_bytes = state.bytes;
         counts.uploaded = self.uploaded.load(Ordering::Relaxed);
-        counts.upload_failures = self.failures.load(Ordering::Relaxed);
+        counts.upload_failures = self.upload_failures.load(Ordering::Relaxed);
     }
 }
 
-impl State {
-    fn forget(&mut self, id: &BlobId) {
-        if self.waiting.remove(id) {
+impl StagingState {
+    fn remove_pending(&mut self, id: &BlobId) {
+        if self.pending_ids.remove(id) {
             self.bytes = self.bytes.saturating_sub(id.length());
-            self.failed.remove(id);
+            self.last_failures.remove(id);
         }
     }
 }
 
 /// Joins an error's message with those of its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+fn join_error_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

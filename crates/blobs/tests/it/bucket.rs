@@ -8,11 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 use tympan_blobs::{
-    BlobId, Bucket, BucketOptions, Composite, Delegate, Error, ReadBlobs, WriteBlobs,
+    BlobBucket, BlobDelegate, BlobId, BucketOptions, CompositeBlobStorage, Error, ReadBlobs,
+    WriteBlobs,
 };
-use tympan_testkit::bucket_server::{BucketServer, Fault, faulty_proxy};
-use tympan_testkit::composition::{Composition, Shelf, bytes_of, conform, picture};
-use tympan_testkit::origin::{Origin, Seen, dead_addr};
+use tympan_testkit::bucket_server::{BucketServer, ProxyFault, start_faulty_proxy};
+use tympan_testkit::composite_conformance::{
+    CompositeFixture, ReadOnlyFixture, check_conformance, read_content, sample_blob,
+};
+use tympan_testkit::origin_server::{OriginRequest, OriginServer, refusing_addr};
 
 /// A folder that tests keep.
 pub(crate) fn tools() -> PathBuf {
@@ -22,32 +25,32 @@ pub(crate) fn tools() -> PathBuf {
 
 /// A bucket's client with a cache of its own.
 struct Client {
-    bucket: Bucket,
+    bucket: BlobBucket,
     dir: TempDir,
 }
 
 fn options(server: &BucketServer, dir: &Path, prefix: &str) -> BucketOptions {
     BucketOptions {
-        settings: server.settings(server.addr()),
-        stall: Duration::from_secs(60),
-        retry_every: Duration::from_millis(50),
+        settings: server.client_settings(server.addr()),
+        idle_timeout: Duration::from_secs(60),
+        retry_interval: Duration::from_millis(50),
         ..BucketOptions::new(server.url(prefix), dir)
     }
 }
 
-fn through(server: &BucketServer, proxy: &Origin, dir: &Path) -> BucketOptions {
-    BucketOptions { settings: server.settings(proxy.addr()), ..options(server, dir, "p") }
+fn through(server: &BucketServer, proxy: &OriginServer, dir: &Path) -> BucketOptions {
+    BucketOptions { settings: server.client_settings(proxy.addr()), ..options(server, dir, "p") }
 }
 
 fn open(server: &BucketServer, prefix: &str) -> Client {
     let dir = TempDir::new().unwrap();
-    let bucket = Bucket::open(options(server, dir.path(), prefix)).unwrap();
+    let bucket = BlobBucket::open(options(server, dir.path(), prefix)).unwrap();
     Client { bucket, dir }
 }
 
 fn ids(place: &dyn ReadBlobs) -> Vec<BlobId> {
     let mut ids = Vec::new();
-    let mut show = |one: tympan_blobs::Listed| {
+    let mut show = |one: tympan_blobs::ListedBlob| {
         ids.push(one.id);
         ControlFlow::Continue(())
     };
@@ -60,22 +63,22 @@ fn ids(place: &dyn ReadBlobs) -> Vec<BlobId> {
 fn check_server(server: &BucketServer) {
     let count = AtomicUsize::new(0);
     let fresh = || format!("case-{}/of", count.fetch_add(1, Ordering::Relaxed));
-    conform("bucket + bucket", || {
+    check_conformance("bucket + bucket", || {
         let (own, theirs) = (open(server, &fresh()), fresh());
         let (owner, reader) = (open(server, &theirs), open(server, &theirs));
         let (reader, reader_dir) = (Arc::new(reader.bucket), reader.dir);
         let keep = (own.dir, owner.dir, reader_dir);
         let (owner, seen) = (Arc::new(owner.bucket), Arc::new(AtomicUsize::new(0)));
         let (fill, trace) = (owner.clone(), owner);
-        let shelf = Shelf {
-            place: reader,
+        let shelf = ReadOnlyFixture {
+            store: reader,
             fill: Box::new(move |bytes| {
                 seen.fetch_add(1, Ordering::Relaxed);
                 fill.put(&mut &*bytes).unwrap()
             }),
-            trace: Box::new(move || {
+            fingerprint: Box::new(move || {
                 let mut all = Vec::new();
-                let mut show = |one: tympan_blobs::Listed| {
+                let mut show = |one: tympan_blobs::ListedBlob| {
                     all.push(format!("{} {:?}", one.id, one.modified));
                     ControlFlow::Continue(())
                 };
@@ -84,12 +87,12 @@ fn check_server(server: &BucketServer) {
                 all.sort();
                 format!("{all:?} {:?}", trace.list_notes("").unwrap())
             }),
-            is_listed: true,
+            is_listable: true,
         };
-        Composition {
+        CompositeFixture {
             writable: vec![Arc::new(own.bucket)],
             read_only: vec![shelf],
-            keep: Box::new(keep),
+            resources: Box::new(keep),
         }
     });
     check_large(server, &fresh());
@@ -104,7 +107,7 @@ fn check_large(server: &BucketServer, prefix: &str) {
     assert!(client.bucket.contains(&id).unwrap());
     let other = open(server, prefix);
     for misses in [1, 1] {
-        assert!(bytes_of(other.bucket.open(&id).unwrap().unwrap()) == large);
+        assert!(read_content(other.bucket.open(&id).unwrap().unwrap()) == large);
         assert_eq!(other.bucket.counts().cache_misses, misses, "the second read is from the disk");
     }
     assert_eq!(other.bucket.counts().cached_bytes, id.length());
@@ -112,7 +115,7 @@ fn check_large(server: &BucketServer, prefix: &str) {
 
 fn check_trash(server: &BucketServer, prefix: &str) {
     let Client { bucket, dir: _dir } = open(server, prefix);
-    let id = bucket.put(&mut &*picture(1)).unwrap();
+    let id = bucket.put(&mut &*sample_blob(1)).unwrap();
     assert!(!bucket.discard(&id, SystemTime::now() - Duration::from_secs(3_600)).unwrap());
     let soon = SystemTime::now() + Duration::from_secs(3_600);
     assert!(bucket.discard(&id, soon).unwrap());
@@ -130,25 +133,25 @@ fn a_bucket_that_says_nothing_is_an_error_after_its_patience() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let dir = TempDir::new().unwrap();
-    let bucket = Bucket::open(BucketOptions {
+    let bucket = BlobBucket::open(BucketOptions {
         settings: vec![
             ("AWS_ACCESS_KEY_ID".to_owned(), "ann".to_owned()),
             ("AWS_SECRET_ACCESS_KEY".to_owned(), "secret".to_owned()),
             ("AWS_ENDPOINT_URL".to_owned(), format!("http://{address}")),
         ],
-        patience: Duration::from_millis(300),
+        request_timeout: Duration::from_millis(300),
         // Longer than a test may take.
-        stall: Duration::from_hours(1),
+        idle_timeout: Duration::from_hours(1),
         ..BucketOptions::new("s3://blobs/p", dir.path())
     });
     let bucket = bucket.unwrap();
-    let id = BlobId::of(&picture(1));
+    let id = BlobId::hash_of(&sample_blob(1));
     for failed in [
         bucket.open(&id).map(drop),
         bucket.contains(&id).map(drop),
         bucket.touch(&id).map(drop),
         bucket.open_note("marks-a").map(drop),
-        bucket.put(&mut &*picture(1)).map(drop),
+        bucket.put(&mut &*sample_blob(1)).map(drop),
     ] {
         let error = failed.unwrap_err();
         assert!(error.is_transient(), "{error}");
@@ -160,61 +163,68 @@ fn a_bucket_that_says_nothing_is_an_error_after_its_patience() {
 
 #[test]
 fn s3_conforms() {
-    let Some(server) = BucketServer::moto(&tools()) else { return };
+    let Some(server) = BucketServer::start_moto(&tools()) else { return };
     check_server(&server);
 }
 
 #[test]
 fn azure_conforms() {
-    let Some(server) = BucketServer::azurite(&tools()) else { return };
+    let Some(server) = BucketServer::start_azurite(&tools()) else { return };
     check_server(&server);
 }
 
 /// Every third request goes wrong, each time in another way. Nothing is lost, nothing is wrong, nothing is missing.
-fn mishap(number: usize, _: &Seen) -> Fault {
+fn mishap(number: usize, _: &OriginRequest) -> ProxyFault {
     match (number % 3, number / 3 % 6) {
-        (0, 0) => Fault::Status(500),
-        (0, 1) => Fault::Refused,
-        (0, 2) => Fault::Unheard,
-        (0, 3) => Fault::CutAfter(10),
-        (0, 4) => Fault::Status(503),
-        (0, _) => Fault::StallAfter(5),
-        _ => Fault::Pass,
+        (0, 0) => ProxyFault::Status(500),
+        (0, 1) => ProxyFault::RefuseConnection,
+        (0, 2) => ProxyFault::DropResponse,
+        (0, 3) => ProxyFault::CutAfter(10),
+        (0, 4) => ProxyFault::Status(503),
+        (0, _) => ProxyFault::StallAfter(5),
+        _ => ProxyFault::Forward,
     }
 }
 
 fn check_faults(server: &BucketServer) {
-    let proxy = faulty_proxy(server.addr(), mishap);
+    let proxy = start_faulty_proxy(server.addr(), mishap);
     let dir = TempDir::new().unwrap();
     let stall = Duration::from_secs(2);
-    let bucket =
-        Bucket::open(BucketOptions { stall, ..through(server, &proxy, dir.path()) }).unwrap();
-    let put: Vec<BlobId> = (0..12).map(|seed| bucket.put(&mut &*picture(seed)).unwrap()).collect();
+    let bucket = BlobBucket::open(BucketOptions {
+        idle_timeout: stall,
+        ..through(server, &proxy, dir.path())
+    })
+    .unwrap();
+    let put: Vec<BlobId> =
+        (0..12).map(|seed| bucket.put(&mut &*sample_blob(seed)).unwrap()).collect();
     let honest = open(server, "p");
     for (seed, id) in (0..).zip(&put) {
-        assert_eq!(bytes_of(honest.bucket.open(id).unwrap().unwrap()), picture(seed));
+        assert_eq!(read_content(honest.bucket.open(id).unwrap().unwrap()), sample_blob(seed));
         bucket.touch(id).unwrap();
     }
     drop(bucket);
     let cold = TempDir::new().unwrap();
-    let bucket =
-        Bucket::open(BucketOptions { stall, ..through(server, &proxy, cold.path()) }).unwrap();
+    let bucket = BlobBucket::open(BucketOptions {
+        idle_timeout: stall,
+        ..through(server, &proxy, cold.path())
+    })
+    .unwrap();
     for (seed, id) in (0..).zip(&put) {
         assert!(bucket.contains(id).unwrap());
-        assert_eq!(bytes_of(bucket.open(id).unwrap().unwrap()), picture(seed));
+        assert_eq!(read_content(bucket.open(id).unwrap().unwrap()), sample_blob(seed));
     }
     assert_eq!(ids(&honest.bucket).len(), put.len());
 }
 
 #[test]
 fn s3_survives_faults_on_the_way() {
-    let Some(server) = BucketServer::moto(&tools()) else { return };
+    let Some(server) = BucketServer::start_moto(&tools()) else { return };
     check_faults(&server);
 }
 
 #[test]
 fn azure_survives_faults_on_the_way() {
-    let Some(server) = BucketServer::azurite(&tools()) else { return };
+    let Some(server) = BucketServer::start_azurite(&tools()) else { return };
     check_faults(&server);
 }
 
@@ -222,22 +232,22 @@ fn azure_survives_faults_on_the_way() {
 #[test]
 fn a_bucket_that_is_away_is_an_error() {
     let dir = TempDir::new().unwrap();
-    let bucket = Bucket::open(BucketOptions {
+    let bucket = BlobBucket::open(BucketOptions {
         settings: vec![
             ("AWS_ACCESS_KEY_ID".to_owned(), "ann".to_owned()),
             ("AWS_SECRET_ACCESS_KEY".to_owned(), "secret".to_owned()),
-            ("AWS_ENDPOINT_URL".to_owned(), format!("http://{}", dead_addr())),
+            ("AWS_ENDPOINT_URL".to_owned(), format!("http://{}", refusing_addr())),
         ],
-        patience: Duration::from_millis(300),
+        request_timeout: Duration::from_millis(300),
         ..BucketOptions::new("s3://blobs/p", dir.path())
     });
     let bucket = Arc::new(bucket.unwrap());
-    let id = BlobId::of(&picture(1));
-    let composite = Composite::new(vec![Delegate::writable("far", bucket.clone())]);
+    let id = BlobId::hash_of(&sample_blob(1));
+    let composite = CompositeBlobStorage::new(vec![BlobDelegate::writable("far", bucket.clone())]);
     for failed in [
         bucket.open(&id).map(drop),
         bucket.contains(&id).map(drop),
-        bucket.put(&mut &*picture(1)).map(drop),
+        bucket.put(&mut &*sample_blob(1)).map(drop),
         composite.open(&id).map(drop),
     ] {
         let error = failed.unwrap_err();
@@ -250,8 +260,8 @@ fn a_bucket_that_is_away_is_an_error() {
 fn addresses_that_make_no_sense_are_refused() {
     let dir = TempDir::new().unwrap();
     for url in ["", "blobs", "s3://", "ftp://blobs", "s3:///prefix"] {
-        let opened = Bucket::open(BucketOptions::new(url, dir.path()));
-        assert!(matches!(opened, Err(Error::Address { .. })), "{url}");
+        let opened = BlobBucket::open(BucketOptions::new(url, dir.path()));
+        assert!(matches!(opened, Err(Error::InvalidAddress { .. })), "{url}");
     }
 }
 
@@ -265,62 +275,68 @@ fn a_cache_folder_is_for_one_process() {
         ],
         ..BucketOptions::new("s3://blobs", dir.path())
     };
-    let first = Bucket::open(options()).unwrap();
-    assert!(matches!(Bucket::open(options()), Err(Error::CacheHeld { .. })));
+    let first = BlobBucket::open(options()).unwrap();
+    assert!(matches!(BlobBucket::open(options()), Err(Error::CacheLocked { .. })));
     drop(first);
-    Bucket::open(options()).unwrap();
+    BlobBucket::open(options()).unwrap();
 }
 
 /// What was staged is readable at once, and uploaded as soon as the bucket lets it, by whichever process.
 #[test]
 fn staged_blobs_are_uploaded_by_and_by() {
-    let Some(server) = BucketServer::moto(&tools()) else { return };
+    let Some(server) = BucketServer::start_moto(&tools()) else { return };
     let is_open = Arc::new(AtomicBool::new(false));
     let gate = is_open.clone();
-    let proxy = faulty_proxy(server.addr(), move |_, _| {
-        if gate.load(Ordering::SeqCst) { Fault::Pass } else { Fault::Status(403) }
+    let proxy = start_faulty_proxy(server.addr(), move |_, _| {
+        if gate.load(Ordering::SeqCst) { ProxyFault::Forward } else { ProxyFault::Status(403) }
     });
     let dir = TempDir::new().unwrap();
     let staged = || BucketOptions {
         staging_bytes: 50_000,
-        patience: Duration::from_secs(30),
+        request_timeout: Duration::from_secs(30),
         ..through(&server, &proxy, dir.path())
     };
-    let bucket = Bucket::open(staged()).unwrap();
-    let first = bucket.put(&mut &*picture(1)).unwrap();
-    let second = bucket.put(&mut &*picture(2)).unwrap();
-    assert_eq!(bucket.put(&mut &*picture(2)).unwrap(), second, "once is enough");
+    let bucket = BlobBucket::open(staged()).unwrap();
+    let first = bucket.put(&mut &*sample_blob(1)).unwrap();
+    let second = bucket.put(&mut &*sample_blob(2)).unwrap();
+    assert_eq!(bucket.put(&mut &*sample_blob(2)).unwrap(), second, "once is enough");
     assert!(bucket.contains(&first).unwrap() && bucket.touch(&second).unwrap());
-    assert_eq!(bytes_of(bucket.open(&first).unwrap().unwrap()), picture(1));
+    assert_eq!(read_content(bucket.open(&first).unwrap().unwrap()), sample_blob(1));
     let counts = bucket.counts();
-    assert_eq!((counts.waiting, counts.waiting_bytes, counts.uploaded), (2, 40_000, 0));
-    assert!(matches!(bucket.drain(), Err(Error::Waiting { .. })), "the bucket refuses");
+    assert_eq!(
+        (counts.pending_uploads, counts.pending_upload_bytes, counts.uploaded),
+        (2, 40_000, 0)
+    );
+    assert!(
+        matches!(bucket.wait_for_uploads(), Err(Error::UploadsPending { .. })),
+        "the bucket refuses"
+    );
     // There is no room for a third: it must be in the bucket before it counts as put, and that refuses.
-    assert!(bucket.put(&mut &*picture(3)).is_err());
+    assert!(bucket.put(&mut &*sample_blob(3)).is_err());
     assert!(!bucket.discard(&first, SystemTime::now() + Duration::from_secs(99)).unwrap());
     drop(bucket);
     is_open.store(true, Ordering::SeqCst);
-    let next = Bucket::open(staged()).unwrap();
-    next.drain().unwrap();
+    let next = BlobBucket::open(staged()).unwrap();
+    next.wait_for_uploads().unwrap();
     let counts = next.counts();
-    assert_eq!((counts.waiting, counts.waiting_bytes, counts.uploaded), (0, 0, 2));
+    assert_eq!((counts.pending_uploads, counts.pending_upload_bytes, counts.uploaded), (0, 0, 2));
     let other = open(&server, "p");
     for (seed, id) in [(1, first), (2, second)] {
-        assert_eq!(bytes_of(other.bucket.open(&id).unwrap().unwrap()), picture(seed));
+        assert_eq!(read_content(other.bucket.open(&id).unwrap().unwrap()), sample_blob(seed));
         next.open(&id).unwrap().unwrap();
     }
     assert_eq!(next.counts().cache_misses, 0, "what was staged is cached");
-    next.put(&mut &*picture(3)).unwrap();
-    next.drain().unwrap();
+    next.put(&mut &*sample_blob(3)).unwrap();
+    next.wait_for_uploads().unwrap();
     assert_eq!(ids(&other.bucket).len(), 3);
 }
 
 /// An object that somebody shortened, or that is another's.
 #[test]
 fn wrong_objects_are_told_apart_and_healed() {
-    let Some(server) = BucketServer::moto(&tools()) else { return };
+    let Some(server) = BucketServer::start_moto(&tools()) else { return };
     let client = open(&server, "p");
-    let id = client.bucket.put(&mut &*picture(1)).unwrap();
+    let id = client.bucket.put(&mut &*sample_blob(1)).unwrap();
     let hex = id.to_string()[..64].to_owned();
     let place = |bytes: &[u8]| {
         let head = format!(
@@ -331,18 +347,18 @@ fn wrong_objects_are_told_apart_and_healed() {
             bytes.len()
         );
         let request = [head.as_bytes(), bytes].concat();
-        let answer = tympan_testkit::origin::exchange(server.addr(), &request);
+        let answer = tympan_testkit::origin_server::exchange_bytes(server.addr(), &request);
         assert!(answer.starts_with(b"HTTP/1.1 200"));
     };
     place(b"short");
     let cold = open(&server, "p");
     assert!(matches!(cold.bucket.open(&id), Err(Error::Damaged { length: 5, .. })));
     assert!(!cold.bucket.contains(&id).unwrap());
-    cold.bucket.put(&mut &*picture(1)).unwrap();
-    assert_eq!(bytes_of(open(&server, "p").bucket.open(&id).unwrap().unwrap()), picture(1));
-    place(&picture(2));
+    cold.bucket.put(&mut &*sample_blob(1)).unwrap();
+    assert_eq!(read_content(open(&server, "p").bucket.open(&id).unwrap().unwrap()), sample_blob(1));
+    place(&sample_blob(2));
     let cold = open(&server, "p");
     let altered = cold.bucket.open(&id).unwrap_err();
-    assert!(matches!(altered, Error::Altered { .. }), "{altered}");
+    assert!(matches!(altered, Error::ContentMismatch { .. }), "{altered}");
     assert!(!altered.is_transient());
 }

@@ -7,25 +7,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use tympan_blobs::collect::{
-    Clock, GuestNotes, Identity, Kinship, MarkWriter, Member, SharedBlobs, SharedIdentity, Sorter,
-    SwapNote, SweepMode, SweepOptions, Swept, census, forget, is_guest, missing, register,
-    registered, sweep,
+use tympan_blobs::garbage_collection::{
+    BlobIdSorter, CompareAndSwapNote, GuestNotes, HomeIdentity, IdentityStatus, MarkWriter,
+    RepositoryIdentity, SharedBlobStorage, StorageMember, SweepClock, SweepMode, SweepOptions,
+    SweepReport, count_blobs, find_missing_blobs, is_guest, list_members, register_member,
+    sweep_storage, unregister_member,
 };
-use tympan_blobs::{BlobId, Error, Folder, FolderBlobs, ReadBlobs, WriteBlobs};
+use tympan_blobs::{BlobFolder, BlobId, Error, ReadBlobs, ReadOnlyBlobFolder, WriteBlobs};
 
 const DAY: Duration = Duration::from_hours(24);
 
 struct Shared {
     dir: tempfile::TempDir,
-    place: Folder,
+    place: BlobFolder,
     now: SystemTime,
 }
 
 impl Shared {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let place = Folder::open(&dir.path().join("blobs")).unwrap();
+        let place = BlobFolder::open(&dir.path().join("blobs")).unwrap();
         Self { dir, place, now: SystemTime::now() }
     }
 
@@ -45,19 +46,19 @@ impl Shared {
         file.set_modified(self.now - DAY * days).unwrap();
     }
 
-    fn mark(&self, member: &Member, turn: &str, ids: &[BlobId]) {
-        register(&self.place, member, self.now).unwrap();
+    fn mark(&self, member: &StorageMember, turn: &str, ids: &[BlobId]) {
+        register_member(&self.place, member, self.now).unwrap();
         let mut marks = MarkWriter::begin(self.now, self.dir.path());
         ids.iter().for_each(|id| marks.add(id).unwrap());
         marks.publish(&self.place, member, turn).unwrap();
     }
 
     fn options(&self) -> SweepOptions {
-        SweepOptions::at(self.now, self.dir.path().to_owned())
+        SweepOptions::with_defaults(self.now, self.dir.path().to_owned())
     }
 
-    fn sweep(&self) -> Swept {
-        sweep(&self.place, &self.options(), &mut || ControlFlow::Continue(())).unwrap()
+    fn sweep(&self) -> SweepReport {
+        sweep_storage(&self.place, &self.options(), &mut || ControlFlow::Continue(())).unwrap()
     }
 }
 
@@ -65,8 +66,8 @@ fn bytes(seed: u8) -> Vec<u8> {
     vec![seed; 20_000 + usize::from(seed)]
 }
 
-fn member(id: &str) -> Member {
-    Member { id: id.to_owned(), name: format!("home {id}") }
+fn member(id: &str) -> StorageMember {
+    StorageMember { id: id.to_owned(), name: format!("home {id}") }
 }
 
 #[test]
@@ -76,38 +77,44 @@ fn what_nobody_marked_goes_to_the_trash_and_later_for_good() {
     ids.iter().take(3).for_each(|id| shared.set_age(&shared.file(id), 3));
     let (a, b) = (member("a"), member("b"));
     shared.mark(&a, "1", &ids[..1]);
-    register(&shared.place, &b, shared.now).unwrap();
+    register_member(&shared.place, &b, shared.now).unwrap();
     // One that never marked may need everything.
     let waiting = shared.sweep();
-    assert_eq!((waiting.waits_for, waiting.discarded.blobs), (vec!["home b".to_owned()], 0));
+    assert_eq!(
+        (waiting.unmarked_members, waiting.discarded.blob_count),
+        (vec!["home b".to_owned()], 0)
+    );
     shared.mark(&b, "1", &ids[1..2]);
 
     let dry = SweepOptions { mode: SweepMode::DryRun, ..shared.options() };
-    let dry = sweep(&shared.place, &dry, &mut || ControlFlow::Continue(())).unwrap();
-    assert_eq!((dry.discarded.blobs, dry.discarded.bytes), (1, 20_003));
+    let dry = sweep_storage(&shared.place, &dry, &mut || ControlFlow::Continue(())).unwrap();
+    assert_eq!((dry.discarded.blob_count, dry.discarded.bytes), (1, 20_003));
     assert!(shared.file(&ids[2]).exists(), "a dry run moves nothing");
 
     let swept = shared.sweep();
-    assert_eq!((swept.live.blobs, swept.discarded.blobs, swept.young.blobs), (2, 1, 1));
+    assert_eq!(
+        (swept.live.blob_count, swept.discarded.blob_count, swept.too_young.blob_count),
+        (2, 1, 1)
+    );
     assert!(!shared.file(&ids[2]).exists());
     assert!(shared.place.open(&ids[2]).unwrap().is_some(), "it is read from the trash");
-    assert_eq!(census(&shared.place).unwrap().trash.blobs, 1);
-    assert_eq!(shared.sweep().in_trash.blobs, 1);
+    assert_eq!(count_blobs(&shared.place).unwrap().trash.blob_count, 1);
+    assert_eq!(shared.sweep().remaining_trash.blob_count, 1);
 
     // Somebody needs it again.
     shared.mark(&a, "2", &[ids[0], ids[2]]);
-    assert_eq!(shared.sweep().restored.blobs, 1);
+    assert_eq!(shared.sweep().restored.blob_count, 1);
     assert!(shared.file(&ids[2]).exists());
 
     // And no more: into the trash, and a week later away.
     shared.set_age(&shared.file(&ids[2]), 3);
     shared.mark(&a, "3", &ids[..1]);
-    assert_eq!(shared.sweep().discarded.blobs, 1);
+    assert_eq!(shared.sweep().discarded.blob_count, 1);
     shared.now += DAY * 9;
-    assert_eq!(shared.sweep().purged.blobs, 0, "nobody has marked since it went there");
+    assert_eq!(shared.sweep().purged.blob_count, 0, "nobody has marked since it went there");
     shared.mark(&a, "4", &ids[..1]);
     shared.mark(&b, "2", &ids[1..2]);
-    assert_eq!(shared.sweep().purged.blobs, 1);
+    assert_eq!(shared.sweep().purged.blob_count, 1);
     assert!(shared.place.open(&ids[2]).unwrap().is_none());
     assert!(ids[..2].iter().all(|id| shared.file(id).exists()));
 }
@@ -119,11 +126,11 @@ fn a_repository_that_is_forgotten_needs_nothing() {
     shared.set_age(&shared.file(&id), 3);
     shared.mark(&member("a"), "1", &[]);
     shared.mark(&member("gone"), "1", &[id]);
-    assert_eq!(shared.sweep().live.blobs, 1);
-    assert!(forget(&shared.place, "gone").unwrap());
-    assert!(!forget(&shared.place, "gone").unwrap());
-    assert_eq!(registered(&shared.place).unwrap().len(), 1);
-    assert_eq!(shared.sweep().discarded.blobs, 1);
+    assert_eq!(shared.sweep().live.blob_count, 1);
+    assert!(unregister_member(&shared.place, "gone").unwrap());
+    assert!(!unregister_member(&shared.place, "gone").unwrap());
+    assert_eq!(list_members(&shared.place).unwrap().len(), 1);
+    assert_eq!(shared.sweep().discarded.blob_count, 1);
     assert_eq!(shared.place.list_notes("marks-gone").unwrap(), []);
 }
 
@@ -136,8 +143,9 @@ fn marks_that_are_damaged_stop_every_sweep() {
     let part = shared.place.dir().join("marks-a.1.0");
     let whole = std::fs::read(&part).unwrap();
     let sweep_fails = || {
-        let error = sweep(&shared.place, &shared.options(), &mut || ControlFlow::Continue(()));
-        assert!(matches!(error, Err(Error::NoteMalformed { .. })), "{error:?}");
+        let error =
+            sweep_storage(&shared.place, &shared.options(), &mut || ControlFlow::Continue(()));
+        assert!(matches!(error, Err(Error::MalformedNote { .. })), "{error:?}");
         assert!(shared.file(&id).exists());
     };
     for at in 0..whole.len() {
@@ -161,21 +169,21 @@ fn marks_that_are_damaged_stop_every_sweep() {
             None => std::fs::remove_file(&file).unwrap(),
         }
     }
-    assert_eq!(shared.sweep().live.blobs, 1);
+    assert_eq!(shared.sweep().live.blob_count, 1);
 }
 
 #[test]
 fn marks_of_many_parts_come_back_whole() {
     let shared = Shared::new();
-    let ids: Vec<BlobId> = (0..150_000_u32).map(|n| BlobId::of(&n.to_le_bytes())).collect();
+    let ids: Vec<BlobId> = (0..150_000_u32).map(|n| BlobId::hash_of(&n.to_le_bytes())).collect();
     shared.mark(&member("a"), "1", &ids);
-    let marked = registered(&shared.place).unwrap().remove(0).marked.unwrap();
-    assert_eq!(marked.count, 150_000);
+    let marked = list_members(&shared.place).unwrap().remove(0).last_marks.unwrap();
+    assert_eq!(marked.blob_count, 150_000);
     assert_eq!(shared.place.list_notes("marks-a.").unwrap().len(), 3);
     // Those of the next turn replace them all.
     shared.mark(&member("a"), "2", &ids[..10]);
     assert_eq!(shared.place.list_notes("marks-a.").unwrap().len(), 1);
-    assert_eq!(shared.sweep().live.blobs, 0);
+    assert_eq!(shared.sweep().live.blob_count, 0);
 }
 
 #[test]
@@ -187,7 +195,7 @@ fn a_blob_that_lost_its_end_is_not_garbage() {
     drop(file);
     shared.set_age(&shared.file(&id), 3);
     shared.mark(&member("a"), "1", &[id]);
-    assert_eq!(shared.sweep().discarded.blobs, 0);
+    assert_eq!(shared.sweep().discarded.blob_count, 0);
     assert!(shared.file(&id).exists());
 }
 
@@ -196,13 +204,14 @@ fn missing_blobs_are_named_once() {
     let shared = Shared::new();
     let here = shared.put(1);
     let (mut needed, mut present) =
-        (Sorter::new(shared.dir.path()), Sorter::new(shared.dir.path()));
-    let gone: Vec<BlobId> = (2..6).map(|seed| BlobId::of(&bytes(seed))).collect();
+        (BlobIdSorter::new(shared.dir.path()), BlobIdSorter::new(shared.dir.path()));
+    let gone: Vec<BlobId> = (2..6).map(|seed| BlobId::hash_of(&bytes(seed))).collect();
     for id in gone.iter().chain(&gone).chain([&here]) {
         needed.add_id(id).unwrap();
     }
-    present.add_id(&BlobId::of(b"another one")).unwrap();
-    let (found, count) = missing(&mut |id| shared.place.contains(id), needed, present, 3).unwrap();
+    present.add_id(&BlobId::hash_of(b"another one")).unwrap();
+    let (found, count) =
+        find_missing_blobs(&mut |id| shared.place.contains(id), needed, present, 3).unwrap();
     let mut sorted = gone;
     sorted.sort();
     assert_eq!((found.as_slice(), count), (&sorted[..3], 4));
@@ -222,24 +231,24 @@ fn a_copied_home_takes_another_name() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().join("home");
     std::fs::create_dir(&home).unwrap();
-    let open = |home: &Path, fresh: &str| Identity::open(home, "machine", fresh).unwrap();
+    let open = |home: &Path, fresh: &str| HomeIdentity::open(home, "machine", fresh).unwrap();
     let first = open(&home, "one");
-    assert_eq!((first.id.as_str(), first.kinship), ("one", Kinship::New));
+    assert_eq!((first.id.as_str(), first.status), ("one", IdentityStatus::New));
     assert_eq!(
-        (open(&home, "two").id.as_str(), open(&home, "two").kinship),
-        ("one", Kinship::Known)
+        (open(&home, "two").id.as_str(), open(&home, "two").status),
+        ("one", IdentityStatus::Existing)
     );
     let copied = dir.path().join("copy");
     copy(&home, &copied);
     let copy = open(&copied, "three");
-    assert_eq!((copy.id.as_str(), copy.kinship), ("three", Kinship::Copy));
+    assert_eq!((copy.id.as_str(), copy.status), ("three", IdentityStatus::Copy));
     assert_eq!(open(&copied, "four").id, "three");
     assert_eq!(open(&home, "five").id, "one");
     // A folder that moves stays what it is; on another machine it is not.
     let moved = dir.path().join("moved");
     std::fs::rename(&home, &moved).unwrap();
     assert_eq!(open(&moved, "six").id, "one");
-    assert_eq!(Identity::open(&moved, "other", "seven").unwrap().id, "seven");
+    assert_eq!(HomeIdentity::open(&moved, "other", "seven").unwrap().id, "seven");
     // A name that is half-written is none.
     std::fs::write(moved.join("blobs.id"), "{\"id\":").unwrap();
     assert_eq!(open(&moved, "eight").id, "eight");
@@ -250,15 +259,15 @@ fn a_copy_of_the_whole_machine_is_found_out_when_it_marks() {
     let shared = Shared::new();
     let home = shared.dir.path().join("home");
     std::fs::create_dir(&home).unwrap();
-    let mut original = Identity::open(&home, "machine", "one").unwrap();
-    original.begin_turn(&shared.place, ("machine", "never"), "t1").unwrap();
+    let mut original = HomeIdentity::open(&home, "machine", "one").unwrap();
+    original.begin_mark_round(&shared.place, ("machine", "never"), "t1").unwrap();
     shared.mark(&member("one"), "t1", &[]);
     // The same in every respect, down to the numbers of its files.
     let mut twin = original.clone();
-    original.begin_turn(&shared.place, ("machine", "never"), "t2").unwrap();
+    original.begin_mark_round(&shared.place, ("machine", "never"), "t2").unwrap();
     shared.mark(&member("one"), "t2", &[]);
-    twin.begin_turn(&shared.place, ("machine", "two"), "t3").unwrap();
-    assert_eq!((twin.id.as_str(), twin.kinship), ("two", Kinship::Copy));
+    twin.begin_mark_round(&shared.place, ("machine", "two"), "t3").unwrap();
+    assert_eq!((twin.id.as_str(), twin.status), ("two", IdentityStatus::Copy));
 }
 
 #[test]
@@ -266,12 +275,12 @@ fn a_turn_that_was_not_finished_makes_no_stranger() {
     let shared = Shared::new();
     let home = shared.dir.path().join("home");
     std::fs::create_dir(&home).unwrap();
-    Identity::open(&home, "machine", "one").unwrap();
+    HomeIdentity::open(&home, "machine", "one").unwrap();
     for (turn, is_finished) in
         [("t1", true), ("t2", false), ("t3", false), ("t4", true), ("t5", true)]
     {
-        let mut identity = Identity::open(&home, "machine", "never").unwrap();
-        identity.begin_turn(&shared.place, ("machine", "never"), turn).unwrap();
+        let mut identity = HomeIdentity::open(&home, "machine", "never").unwrap();
+        identity.begin_mark_round(&shared.place, ("machine", "never"), turn).unwrap();
         assert_eq!(identity.id, "one", "{turn}");
         if is_finished {
             shared.mark(&member("one"), turn, &[]);
@@ -284,11 +293,11 @@ fn any_number_of_turns_that_fail_makes_no_stranger() {
     let shared = Shared::new();
     let home = shared.dir.path().join("home");
     std::fs::create_dir(&home).unwrap();
-    let other = Folder::open(&shared.dir.path().join("other")).unwrap();
+    let other = BlobFolder::open(&shared.dir.path().join("other")).unwrap();
     let begin = |turn: &str| {
-        let mut identity = Identity::open(&home, "machine", "one").unwrap();
-        identity.begin_turn(&shared.place, ("machine", "stranger"), turn).unwrap();
-        identity.begin_turn(&other, ("machine", "stranger"), turn).unwrap();
+        let mut identity = HomeIdentity::open(&home, "machine", "one").unwrap();
+        identity.begin_mark_round(&shared.place, ("machine", "stranger"), turn).unwrap();
+        identity.begin_mark_round(&other, ("machine", "stranger"), turn).unwrap();
         assert_eq!((identity.id.as_str(), turn), ("one", turn));
     };
     begin("t0");
@@ -303,9 +312,9 @@ fn any_number_of_turns_that_fail_makes_no_stranger() {
     // A place that was moved has another name, and the same marks.
     let moved = shared.dir.path().join("moved");
     std::fs::rename(shared.place.dir(), &moved).unwrap();
-    let mut identity = Identity::open(&home, "machine", "one").unwrap();
-    let moved = Folder::open(&moved).unwrap();
-    identity.begin_turn(&moved, ("machine", "stranger"), "t101").unwrap();
+    let mut identity = HomeIdentity::open(&home, "machine", "one").unwrap();
+    let moved = BlobFolder::open(&moved).unwrap();
+    identity.begin_mark_round(&moved, ("machine", "stranger"), "t101").unwrap();
     assert_eq!(identity.id, "one");
 }
 
@@ -314,29 +323,29 @@ fn turns_of_the_former_format_are_known() {
     let shared = Shared::new();
     let home = shared.dir.path().join("home");
     std::fs::create_dir(&home).unwrap();
-    Identity::open(&home, "machine", "one").unwrap();
+    HomeIdentity::open(&home, "machine", "one").unwrap();
     std::fs::write(home.join("blobs.turn"), "t1\nt2\nt3").unwrap();
     shared.mark(&member("one"), "t2", &[]);
-    let mut identity = Identity::open(&home, "machine", "never").unwrap();
-    identity.begin_turn(&shared.place, ("machine", "never"), "t4").unwrap();
+    let mut identity = HomeIdentity::open(&home, "machine", "never").unwrap();
+    identity.begin_mark_round(&shared.place, ("machine", "never"), "t4").unwrap();
     assert_eq!(identity.id, "one");
 }
 
 #[test]
 fn who_stores_is_registered_before() {
     let shared = Shared::new();
-    let place = Arc::new(Folder::open(shared.place.dir()).unwrap());
+    let place = Arc::new(BlobFolder::open(shared.place.dir()).unwrap());
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
-    let joined = SharedBlobs::new(place, move || {
+    let joined = SharedBlobStorage::new(place, move || {
         // The first time its name cannot be read.
         match counted.fetch_add(1, Ordering::SeqCst) {
-            0 => Err(Error::NoteName { name: String::new() }),
+            0 => Err(Error::InvalidNoteName { name: String::new() }),
             _ => Ok(member("a")),
         }
     });
-    assert!(joined.contains(&BlobId::of(b"absent")).is_ok_and(|is_there| !is_there));
-    assert!(registered(&shared.place).unwrap().is_empty(), "who only looks needs nothing");
+    assert!(joined.contains(&BlobId::hash_of(b"absent")).is_ok_and(|is_there| !is_there));
+    assert!(list_members(&shared.place).unwrap().is_empty(), "who only looks needs nothing");
     assert!(joined.put(&mut &bytes(1)[..]).is_err());
     let mut count = 0;
     let mut see = |_| {
@@ -346,13 +355,13 @@ fn who_stores_is_registered_before() {
     shared.place.list(&mut see).unwrap();
     assert_eq!(count, 0, "nothing is stored by a stranger");
     let id = joined.put(&mut &bytes(1)[..]).unwrap();
-    assert_eq!(registered(&shared.place).unwrap()[0].member, member("a"));
+    assert_eq!(list_members(&shared.place).unwrap()[0].member, member("a"));
     assert!(joined.touch(&id).unwrap());
     assert_eq!(asked.load(Ordering::SeqCst), 2, "and is registered once");
     // A blob of a repository that has not marked stays, whatever the others say.
     shared.set_age(&shared.file(&id), 30);
     shared.mark(&member("b"), "1", &[]);
-    assert_eq!(shared.sweep().waits_for, ["home a"]);
+    assert_eq!(shared.sweep().unmarked_members, ["home a"]);
 }
 
 #[test]
@@ -361,17 +370,20 @@ fn an_upload_for_later_does_not_wait_for_a_place_that_is_away() {
     let memory = shared.dir.path().join("registered");
     let gone = shared.dir.path().join("gone");
     let open = || {
-        let place = Arc::new(Folder::open(&gone).unwrap());
-        let asked = SharedBlobs::new(place, || Ok(member("a")));
-        asked.remembering(memory.clone())
+        let place = Arc::new(BlobFolder::open(&gone).unwrap());
+        let asked = SharedBlobStorage::new(place, || Ok(member("a")));
+        asked.with_registration_file(memory.clone())
     };
     open().put(&mut &bytes(1)[..]).unwrap();
-    forget(&Folder::open(&gone).unwrap(), "a").unwrap();
+    unregister_member(&BlobFolder::open(&gone).unwrap(), "a").unwrap();
     let joined = open();
     joined.put(&mut &bytes(2)[..]).unwrap();
-    assert!(registered(&Folder::open(&gone).unwrap()).unwrap().is_empty(), "it was not asked");
+    assert!(
+        list_members(&BlobFolder::open(&gone).unwrap()).unwrap().is_empty(),
+        "it was not asked"
+    );
     joined.register().unwrap();
-    assert_eq!(registered(&Folder::open(&gone).unwrap()).unwrap().len(), 1);
+    assert_eq!(list_members(&BlobFolder::open(&gone).unwrap()).unwrap().len(), 1);
 }
 
 #[test]
@@ -382,12 +394,12 @@ fn one_sweeps_at_a_time() {
     shared.mark(&member("a"), "1", &[]);
     let minutes = Arc::new(AtomicUsize::new(0));
     let (clock, begun) = (Arc::clone(&minutes), shared.now);
-    let clock = Clock::new(move || {
+    let clock = SweepClock::new(move || {
         let minutes = u32::try_from(clock.load(Ordering::SeqCst)).unwrap();
         begun + Duration::from_mins(1) * minutes
     });
     let options = |sweeper: Option<&str>| SweepOptions {
-        sweeper: sweeper.map(str::to_owned),
+        sweeper_name: sweeper.map(str::to_owned),
         clock: clock.clone(),
         ..shared.options()
     };
@@ -395,22 +407,28 @@ fn one_sweeps_at_a_time() {
     // A process that dies in the middle leaves its turn.
     shared.place.write_note("sweep-7", &turn_until(Some("a"), shared.now, 10)).unwrap();
     for sweeper in [Some("b"), None] {
-        let swept = sweep(&shared.place, &options(sweeper), go_on).unwrap();
-        assert_eq!(swept.discarded.blobs, 0);
-        assert_eq!(swept.others_until, Some(micros(shared.now + Duration::from_mins(10))));
+        let swept = sweep_storage(&shared.place, &options(sweeper), go_on).unwrap();
+        assert_eq!(swept.discarded.blob_count, 0);
+        assert_eq!(swept.occupied_until, Some(micros(shared.now + Duration::from_mins(10))));
     }
     let dry = SweepOptions { mode: SweepMode::DryRun, ..options(None) };
-    assert_eq!(sweep(&shared.place, &dry, go_on).unwrap().discarded.blobs, 1);
+    assert_eq!(sweep_storage(&shared.place, &dry, go_on).unwrap().discarded.blob_count, 1);
     // The clocks of machines differ.
     minutes.store(14, Ordering::SeqCst);
-    assert!(sweep(&shared.place, &options(None), go_on).unwrap().others_until.is_some());
+    assert!(sweep_storage(&shared.place, &options(None), go_on).unwrap().occupied_until.is_some());
     minutes.store(16, Ordering::SeqCst);
-    let swept = sweep(&shared.place, &options(None), go_on).unwrap();
-    assert_eq!((swept.discarded.blobs, swept.others_until), (1, None));
+    let swept = sweep_storage(&shared.place, &options(None), go_on).unwrap();
+    assert_eq!((swept.discarded.blob_count, swept.occupied_until), (1, None));
     // Its own is taken up at once, and a turn that ended is free.
     shared.place.write_note("sweep-9", &turn_until(Some("a"), shared.now, 100)).unwrap();
-    assert_eq!(sweep(&shared.place, &options(Some("a")), go_on).unwrap().others_until, None);
-    assert_eq!(sweep(&shared.place, &options(Some("b")), go_on).unwrap().others_until, None);
+    assert_eq!(
+        sweep_storage(&shared.place, &options(Some("a")), go_on).unwrap().occupied_until,
+        None
+    );
+    assert_eq!(
+        sweep_storage(&shared.place, &options(Some("b")), go_on).unwrap().occupied_until,
+        None
+    );
     let notes = shared.place.list_notes("sweep-").unwrap();
     assert_eq!(notes.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["sweep-11"]);
 }
@@ -423,12 +441,12 @@ fn who_lost_the_turn_moves_nothing_more() {
     shared.mark(&member("a"), "1", &[]);
     let minutes = Arc::new(AtomicUsize::new(0));
     let (clock, begun) = (Arc::clone(&minutes), shared.now);
-    let clock = Clock::new(move || {
+    let clock = SweepClock::new(move || {
         begun + Duration::from_mins(1) * u32::try_from(clock.load(Ordering::SeqCst)).unwrap()
     });
     let options = SweepOptions { clock, ..shared.options() };
     let mut moved = 0;
-    let swept = sweep(&shared.place, &options, &mut || {
+    let swept = sweep_storage(&shared.place, &options, &mut || {
         moved += 1;
         if moved == 2 {
             // It stands still for an hour, and somebody else begins.
@@ -439,8 +457,11 @@ fn who_lost_the_turn_moves_nothing_more() {
         ControlFlow::Continue(())
     });
     let swept = swept.unwrap();
-    assert!(swept.is_stopped && swept.others_until.is_some());
-    assert_eq!((swept.discarded.blobs, census(&shared.place).unwrap().live.blobs), (2, 2));
+    assert!(swept.is_stopped && swept.occupied_until.is_some());
+    assert_eq!(
+        (swept.discarded.blob_count, count_blobs(&shared.place).unwrap().live.blob_count),
+        (2, 2)
+    );
     assert!(shared.place.open_note("sweep-2").unwrap().is_some(), "the others go on");
 }
 
@@ -465,35 +486,40 @@ fn what_a_guest_marks_elsewhere_stays() {
     ids.iter().for_each(|id| shared.set_age(&shared.file(id), 3));
     shared.mark(&member("owner"), "1", &ids[..1]);
     let folder = shared.dir.path().join("guests");
-    let notes = Folder::open(&folder).unwrap();
-    register(&notes, &member("guest"), shared.now).unwrap();
-    let options =
-        SweepOptions { guests: vec![Arc::new(FolderBlobs::new(&folder))], ..shared.options() };
+    let notes = BlobFolder::open(&folder).unwrap();
+    register_member(&notes, &member("guest"), shared.now).unwrap();
+    let options = SweepOptions {
+        guest_storages: vec![Arc::new(ReadOnlyBlobFolder::new(&folder))],
+        ..shared.options()
+    };
     let go_on = &mut || ControlFlow::Continue(());
-    let waiting = sweep(&shared.place, &options, go_on).unwrap();
-    assert_eq!((waiting.waits_for, waiting.discarded.blobs), (vec!["home guest".to_owned()], 0));
+    let waiting = sweep_storage(&shared.place, &options, go_on).unwrap();
+    assert_eq!(
+        (waiting.unmarked_members, waiting.discarded.blob_count),
+        (vec!["home guest".to_owned()], 0)
+    );
     let mut marks = MarkWriter::begin(shared.now, shared.dir.path());
     marks.add(&ids[1]).unwrap();
     marks.publish(&notes, &member("guest"), "1").unwrap();
-    let swept = sweep(&shared.place, &options, go_on).unwrap();
-    assert_eq!((swept.live.blobs, swept.discarded.blobs), (2, 1));
+    let swept = sweep_storage(&shared.place, &options, go_on).unwrap();
+    assert_eq!((swept.live.blob_count, swept.discarded.blob_count), (2, 1));
     // What the guest says cannot be seen: its disk is not mounted, or nobody looks there any more.
     std::fs::remove_dir_all(&folder).unwrap();
     shared.set_age(&shared.file(&ids[1]), 3);
     for options in [&options, &shared.options()] {
-        let waiting = sweep(&shared.place, options, go_on).unwrap();
-        assert_eq!(waiting.waits_for, ["home guest"]);
-        assert_eq!(waiting.discarded.blobs, 0);
+        let waiting = sweep_storage(&shared.place, options, go_on).unwrap();
+        assert_eq!(waiting.unmarked_members, ["home guest"]);
+        assert_eq!(waiting.discarded.blob_count, 0);
     }
-    assert!(forget(&shared.place, "guest").unwrap());
-    assert_eq!(shared.sweep().discarded.blobs, 1);
+    assert!(unregister_member(&shared.place, "guest").unwrap());
+    assert_eq!(shared.sweep().discarded.blob_count, 1);
 }
 
 /// Returns the notes of a guest that needs some blobs, in the order in which they are written.
-fn notes_of(guest: &Member, turn: &str, ids: &[BlobId]) -> Vec<(String, Vec<u8>)> {
+fn notes_of(guest: &StorageMember, turn: &str, ids: &[BlobId]) -> Vec<(String, Vec<u8>)> {
     let dir = tempfile::tempdir().unwrap();
-    let notes = Folder::open(&dir.path().join("notes")).unwrap();
-    register(&notes, guest, SystemTime::now()).unwrap();
+    let notes = BlobFolder::open(&dir.path().join("notes")).unwrap();
+    register_member(&notes, guest, SystemTime::now()).unwrap();
     let mut marks = MarkWriter::begin(SystemTime::now(), dir.path());
     ids.iter().for_each(|id| marks.add(id).unwrap());
     marks.publish(&notes, guest, turn).unwrap();
@@ -516,8 +542,8 @@ fn what_a_guest_from_elsewhere_marks_stays() {
     let ids: Vec<BlobId> = (1..=3).map(|seed| shared.put(seed)).collect();
     ids.iter().for_each(|id| shared.set_age(&shared.file(id), 3));
     shared.mark(&member("owner"), "1", &ids[..1]);
-    let other = Folder::open(&shared.dir.path().join("other")).unwrap();
-    let first = Folder::open(shared.place.dir()).unwrap();
+    let other = BlobFolder::open(&shared.dir.path().join("other")).unwrap();
+    let first = BlobFolder::open(shared.place.dir()).unwrap();
     let guests = GuestNotes::new(vec![Arc::new(first), Arc::new(other)]);
     let notes = notes_of(&member("far"), "1", &ids[1..2]);
     let (names, counts): (Vec<&str>, Vec<usize>) =
@@ -527,10 +553,10 @@ fn what_a_guest_from_elsewhere_marks_stays() {
     assert!(guests.write("marks-far.1.0", &notes[1].1).is_err(), "nobody knows it yet");
     guests.write(names[0], &notes[0].1).unwrap();
     assert!(is_guest(&shared.place, "far").unwrap() && !is_guest(&shared.place, "owner").unwrap());
-    assert_eq!(shared.sweep().waits_for, ["home far"]);
+    assert_eq!(shared.sweep().unmarked_members, ["home far"]);
     notes.iter().for_each(|(name, bytes)| guests.write(name, bytes).unwrap());
     let swept = shared.sweep();
-    assert_eq!((swept.live.blobs, swept.discarded.blobs), (2, 1));
+    assert_eq!((swept.live.blob_count, swept.discarded.blob_count), (2, 1));
     let listed = guests.list("marks-far.").unwrap();
     assert_eq!(listed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["marks-far.1.0"]);
     assert_eq!(guests.read("marks-far").unwrap().unwrap(), notes[2].1);
@@ -539,10 +565,13 @@ fn what_a_guest_from_elsewhere_marks_stays() {
         guests.write(&name, &bytes).unwrap();
     }
     assert!(guests.remove("marks-far.1.0").unwrap() && !guests.remove("marks-far.1.0").unwrap());
-    assert_eq!(shared.sweep().discarded.blobs, 1);
-    let other = Folder::open(&shared.dir.path().join("other")).unwrap();
-    assert_eq!(registered(&other).unwrap().len(), 1, "every place knows");
-    assert!(forget(&shared.place, "far").unwrap() && !is_guest(&shared.place, "far").unwrap());
+    assert_eq!(shared.sweep().discarded.blob_count, 1);
+    let other = BlobFolder::open(&shared.dir.path().join("other")).unwrap();
+    assert_eq!(list_members(&other).unwrap().len(), 1, "every place knows");
+    assert!(
+        unregister_member(&shared.place, "far").unwrap()
+            && !is_guest(&shared.place, "far").unwrap()
+    );
 }
 
 #[test]
@@ -551,10 +580,13 @@ fn a_guest_from_elsewhere_touches_nothing_but_its_own_notes() {
     shared.mark(&member("owner"), "1", &[]);
     let before: Vec<String> =
         shared.place.list_notes("").unwrap().into_iter().map(|(name, _)| name).collect();
-    let guests = GuestNotes::new(vec![Arc::new(Folder::open(shared.place.dir()).unwrap())]);
+    let guests = GuestNotes::new(vec![Arc::new(BlobFolder::open(shared.place.dir()).unwrap())]);
     let refused = |done: Result<(), Error>| {
         let error = done.unwrap_err();
-        assert!(matches!(error, Error::NoteRefused { .. } | Error::NoteName { .. }), "{error}");
+        assert!(
+            matches!(error, Error::RefusedNote { .. } | Error::InvalidNoteName { .. }),
+            "{error}"
+        );
     };
     for (name, bytes) in notes_of(&member("owner"), "2", &[]) {
         refused(guests.write(&name, &bytes));
@@ -601,12 +633,12 @@ fn a_guest_from_elsewhere_touches_nothing_but_its_own_notes() {
 #[derive(Default)]
 struct OneNote(Mutex<Option<Vec<u8>>>);
 
-impl SwapNote for OneNote {
+impl CompareAndSwapNote for OneNote {
     fn read(&self) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.0.lock().unwrap().clone())
     }
 
-    fn swap(&self, expected: Option<&[u8]>, new: &[u8]) -> Result<bool, Error> {
+    fn compare_and_swap(&self, expected: Option<&[u8]>, new: &[u8]) -> Result<bool, Error> {
         let mut stored = self.0.lock().unwrap();
         let is_expected = stored.as_deref() == expected;
         if is_expected {
@@ -621,12 +653,12 @@ fn all_processes_on_a_database_have_one_name() {
     let note = Arc::new(OneNote::default());
     let threads: Vec<_> = (0..8)
         .map(|number| {
-            let identity = SharedIdentity::new(note.clone(), "cluster/1/site".to_owned());
+            let identity = RepositoryIdentity::new(note.clone(), "cluster/1/site".to_owned());
             std::thread::spawn(move || identity.open(&format!("fresh{number}")).unwrap())
         })
         .collect();
     let names: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    let new: Vec<_> = names.iter().filter(|(_, kinship)| *kinship == Kinship::New).collect();
+    let new: Vec<_> = names.iter().filter(|(_, kinship)| *kinship == IdentityStatus::New).collect();
     assert_eq!(new.len(), 1, "one of them made it: {names:?}");
     assert!(names.iter().all(|(id, _)| *id == new[0].0), "{names:?}");
 }
@@ -635,36 +667,36 @@ fn all_processes_on_a_database_have_one_name() {
 fn a_copy_of_a_database_is_found_out() {
     let shared = Shared::new();
     let note = Arc::new(OneNote::default());
-    let original = SharedIdentity::new(note.clone(), "cluster/1/site".to_owned());
-    assert_eq!(original.open("one").unwrap(), ("one".to_owned(), Kinship::New));
+    let original = RepositoryIdentity::new(note.clone(), "cluster/1/site".to_owned());
+    assert_eq!(original.open("one").unwrap(), ("one".to_owned(), IdentityStatus::New));
     // Two processes take turns; each sees the place under a name of its own.
     let elsewhere = shared.dir.path().join("link");
     std::os::unix::fs::symlink(shared.place.dir(), &elsewhere).unwrap();
-    let elsewhere = Folder::open(&elsewhere).unwrap();
+    let elsewhere = BlobFolder::open(&elsewhere).unwrap();
     for turn in 0..6 {
         let place = if turn % 2 == 0 { &shared.place } else { &elsewhere };
-        let begun = original.begin_turn(place, "never", &format!("t{turn}")).unwrap();
-        assert_eq!(begun, ("one".to_owned(), Kinship::Known), "{turn}");
+        let begun = original.begin_mark_round(place, "never", &format!("t{turn}")).unwrap();
+        assert_eq!(begun, ("one".to_owned(), IdentityStatus::Existing), "{turn}");
         shared.mark(&member("one"), &format!("t{turn}"), &[]);
     }
     // Dumped and restored elsewhere.
     let copied = OneNote(Mutex::new(note.read().unwrap()));
     let restored = OneNote(Mutex::new(note.read().unwrap()));
-    let restored = SharedIdentity::new(Arc::new(restored), "other/7/site".to_owned());
-    assert_eq!(restored.open("two").unwrap(), ("two".to_owned(), Kinship::Copy));
+    let restored = RepositoryIdentity::new(Arc::new(restored), "other/7/site".to_owned());
+    assert_eq!(restored.open("two").unwrap(), ("two".to_owned(), IdentityStatus::Copy));
     // The files of the whole cluster were copied: the same in every respect.
-    let twin = SharedIdentity::new(Arc::new(copied), "cluster/1/site".to_owned());
-    assert_eq!(twin.open("three").unwrap(), ("one".to_owned(), Kinship::Known));
-    twin.begin_turn(&shared.place, "three", "t6").unwrap();
+    let twin = RepositoryIdentity::new(Arc::new(copied), "cluster/1/site".to_owned());
+    assert_eq!(twin.open("three").unwrap(), ("one".to_owned(), IdentityStatus::Existing));
+    twin.begin_mark_round(&shared.place, "three", "t6").unwrap();
     shared.mark(&member("one"), "t6", &[]);
-    let original = SharedIdentity::new(
+    let original = RepositoryIdentity::new(
         Arc::new(OneNote(Mutex::new(Some(
             br#"{"id":"one","at":"cluster/1/site","turns":[{"turn":"t5","place":""}]}"#.to_vec(),
         )))),
         "cluster/1/site".to_owned(),
     );
-    let begun = original.begin_turn(&shared.place, "four", "t7").unwrap();
-    assert_eq!(begun, ("four".to_owned(), Kinship::Copy));
+    let begun = original.begin_mark_round(&shared.place, "four", "t7").unwrap();
+    assert_eq!(begun, ("four".to_owned(), IdentityStatus::Copy));
 }
 
 /// As many blobs as `TYMPAN_BLOBS` says; prints how much memory the process has used at its peak, and the times.
@@ -675,7 +707,7 @@ fn many_blobs_are_marked_swept_and_counted() {
     let shared = Shared::new();
     let old = shared.now - DAY * 3;
     let id = |number: u32| {
-        let digest = *BlobId::of(&number.to_le_bytes()).digest();
+        let digest = *BlobId::hash_of(&number.to_le_bytes()).digest();
         BlobId::new(digest, 20_000)
     };
     for number in 0..count {
@@ -689,7 +721,7 @@ fn many_blobs_are_marked_swept_and_counted() {
         file.set_modified(old).unwrap();
     }
     for name in ["a", "b", "c"] {
-        register(&shared.place, &member(name), shared.now).unwrap();
+        register_member(&shared.place, &member(name), shared.now).unwrap();
         let mut marks = MarkWriter::begin(shared.now, shared.dir.path());
         // Each needs all but a few, and many of them twice.
         for number in (0..count).chain(0..count / 2).filter(|number| number % 1_000 != 7) {
@@ -701,11 +733,11 @@ fn many_blobs_are_marked_swept_and_counted() {
     let swept = shared.sweep();
     let sweeping = begun.elapsed();
     let garbage = u64::from(count / 1_000);
-    assert_eq!(swept.discarded.blobs, garbage);
-    assert_eq!(swept.live.blobs, u64::from(count) - garbage);
+    assert_eq!(swept.discarded.blob_count, garbage);
+    assert_eq!(swept.live.blob_count, u64::from(count) - garbage);
     let begun = Instant::now();
-    let census = census(&shared.place).unwrap();
-    assert_eq!((census.live.blobs, census.trash.blobs), (swept.live.blobs, garbage));
+    let census = count_blobs(&shared.place).unwrap();
+    assert_eq!((census.live.blob_count, census.trash.blob_count), (swept.live.blob_count, garbage));
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
     eprintln!("{count} blobs: sweep {sweeping:.1?}, count {:.1?}, {peak}", begun.elapsed());

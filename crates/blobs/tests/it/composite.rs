@@ -10,9 +10,12 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use tympan_blobs::{
-    BlobContent, BlobId, Composite, Delegate, Folder, FolderBlobs, ReadBlobs, Result, WriteBlobs,
+    BlobContent, BlobDelegate, BlobFolder, BlobId, CompositeBlobStorage, ReadBlobs,
+    ReadOnlyBlobFolder, Result, WriteBlobs,
 };
-use tympan_testkit::composition::{Composition, Shelf, bytes_of, conform, picture};
+use tympan_testkit::composite_conformance::{
+    CompositeFixture, ReadOnlyFixture, check_conformance, read_content, sample_blob,
+};
 
 /// Tells everything about a folder that a write could change, times of its folders too.
 pub(crate) fn trace(dir: &Path) -> String {
@@ -27,7 +30,7 @@ pub(crate) fn trace(dir: &Path) -> String {
                 folders.push(path);
             } else {
                 let mut line = line(&path, &fs::metadata(&path).unwrap());
-                write!(line, " {}", BlobId::of(&fs::read(&path).unwrap())).unwrap();
+                write!(line, " {}", BlobId::hash_of(&fs::read(&path).unwrap())).unwrap();
                 lines.push(line);
             }
         }
@@ -43,24 +46,24 @@ fn line(path: &Path, found: &fs::Metadata) -> String {
 }
 
 /// Another home's folder.
-pub(crate) fn shelf(dir: PathBuf) -> Shelf {
-    let owner = Folder::open(&dir).unwrap();
-    Shelf {
-        place: Arc::new(FolderBlobs::required(&dir)),
+pub(crate) fn shelf(dir: PathBuf) -> ReadOnlyFixture {
+    let owner = BlobFolder::open(&dir).unwrap();
+    ReadOnlyFixture {
+        store: Arc::new(ReadOnlyBlobFolder::new_required(&dir)),
         fill: Box::new(move |bytes| owner.put(&mut &*bytes).unwrap()),
-        trace: Box::new(move || trace(&dir)),
-        is_listed: true,
+        fingerprint: Box::new(move || trace(&dir)),
+        is_listable: true,
     }
 }
 
 /// A folder laid out as Oak does.
-pub(crate) fn oak_shelf(dir: PathBuf) -> Shelf {
+pub(crate) fn oak_shelf(dir: PathBuf) -> ReadOnlyFixture {
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join("reference.key"), [7; 32]).unwrap();
     let fill = {
         let dir = dir.clone();
         move |bytes: &[u8]| {
-            let id = BlobId::of(bytes);
+            let id = BlobId::hash_of(bytes);
             let hex = id.to_string()[..64].to_owned();
             let folder = dir.join(&hex[..2]).join(&hex[2..4]).join(&hex[4..6]);
             fs::create_dir_all(&folder).unwrap();
@@ -68,46 +71,48 @@ pub(crate) fn oak_shelf(dir: PathBuf) -> Shelf {
             id
         }
     };
-    Shelf {
-        place: Arc::new(FolderBlobs::required(&dir)),
+    ReadOnlyFixture {
+        store: Arc::new(ReadOnlyBlobFolder::new_required(&dir)),
         fill: Box::new(fill),
-        trace: Box::new(move || trace(&dir)),
-        is_listed: true,
+        fingerprint: Box::new(move || trace(&dir)),
+        is_listable: true,
     }
 }
 
-fn composition(make: impl Fn(&Path) -> (Vec<Arc<dyn WriteBlobs>>, Vec<Shelf>)) -> Composition {
+fn composition(
+    make: impl Fn(&Path) -> (Vec<Arc<dyn WriteBlobs>>, Vec<ReadOnlyFixture>),
+) -> CompositeFixture {
     let dir = TempDir::new().unwrap();
     let (writable, read_only) = make(dir.path());
-    Composition { writable, read_only, keep: Box::new(dir) }
+    CompositeFixture { writable, read_only, resources: Box::new(dir) }
 }
 
 fn folder(dir: &Path, name: &str) -> Arc<dyn WriteBlobs> {
-    Arc::new(Folder::open(&dir.join(name)).unwrap())
+    Arc::new(BlobFolder::open(&dir.join(name)).unwrap())
 }
 
 #[test]
 fn file_and_file() {
-    conform("file + file", || {
+    check_conformance("file + file", || {
         composition(|dir| (vec![folder(dir, "own")], vec![shelf(dir.join("production"))]))
     });
 }
 
 #[test]
 fn oak_directory_and_file() {
-    conform("Oak directory + file", || {
+    check_conformance("Oak directory + file", || {
         composition(|dir| (vec![folder(dir, "own")], vec![oak_shelf(dir.join("production"))]))
     });
 }
 
 #[test]
 fn three_delegates() {
-    conform("two writable + one read-only", || {
+    check_conformance("two writable + one read-only", || {
         composition(|dir| {
             (vec![folder(dir, "one"), folder(dir, "two")], vec![shelf(dir.join("production"))])
         })
     });
-    conform("one writable + two read-only", || {
+    check_conformance("one writable + two read-only", || {
         composition(|dir| {
             let read_only = vec![shelf(dir.join("production")), oak_shelf(dir.join("archive"))];
             (vec![folder(dir, "own")], read_only)
@@ -118,11 +123,11 @@ fn three_delegates() {
 /// A composite of composites, as a delegate of a clone of a clone may be one.
 #[test]
 fn a_composite_within_a_composite() {
-    conform("composite + file", || {
+    check_conformance("composite + file", || {
         composition(|dir| {
-            let inner = Composite::new(vec![
-                Delegate::writable("one", folder(dir, "one")),
-                Delegate::writable("two", folder(dir, "two")),
+            let inner = CompositeBlobStorage::new(vec![
+                BlobDelegate::writable("one", folder(dir, "one")),
+                BlobDelegate::writable("two", folder(dir, "two")),
             ]);
             (vec![Arc::new(inner)], vec![shelf(dir.join("production"))])
         })
@@ -134,16 +139,16 @@ fn a_composite_within_a_composite() {
 fn a_folder_without_write_permission_is_enough() {
     let dir = TempDir::new().unwrap();
     let production = shelf(dir.path().join("production"));
-    let id = (production.fill)(&picture(1));
+    let id = (production.fill)(&sample_blob(1));
     set_mode(&dir.path().join("production"), 0o555, 0o444);
-    let composite = Composite::new(vec![
-        Delegate::read_only("production", production.place.clone()),
-        Delegate::writable("own", folder(dir.path(), "own")),
+    let composite = CompositeBlobStorage::new(vec![
+        BlobDelegate::read_only("production", production.store.clone()),
+        BlobDelegate::writable("own", folder(dir.path(), "own")),
     ]);
     assert!(composite.contains(&id).unwrap());
     composite.open(&id).unwrap().unwrap();
     composite.touch(&id).unwrap();
-    composite.put_named(&id, &mut &*picture(1)).unwrap();
+    composite.put_named(&id, &mut &*sample_blob(1)).unwrap();
     set_mode(&dir.path().join("production"), 0o755, 0o644);
 }
 
@@ -166,12 +171,15 @@ fn a_read_only_folder_that_went_away_is_an_error() {
     let production = dir.path().join("production");
     let delegates = || {
         vec![
-            Delegate::writable("own", folder(dir.path(), "own")),
-            Delegate::read_only("production", Arc::new(FolderBlobs::required(&production))),
+            BlobDelegate::writable("own", folder(dir.path(), "own")),
+            BlobDelegate::read_only(
+                "production",
+                Arc::new(ReadOnlyBlobFolder::new_required(&production)),
+            ),
         ]
     };
-    let absent = BlobId::of(b"absent");
-    let composite = Composite::new(delegates());
+    let absent = BlobId::hash_of(b"absent");
+    let composite = CompositeBlobStorage::new(delegates());
     assert!(composite.contains(&absent).is_err());
     fs::create_dir(&production).unwrap();
     let error = composite.open(&absent).unwrap_err();
@@ -182,7 +190,7 @@ fn a_read_only_folder_that_went_away_is_an_error() {
 
 /// A place that is far away.
 #[derive(Debug)]
-struct Far(FolderBlobs);
+struct Far(ReadOnlyBlobFolder);
 
 impl ReadBlobs for Far {
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
@@ -203,36 +211,36 @@ impl ReadBlobs for Far {
 fn files_are_opened_where_they_lie_and_never_from_afar() {
     let dir = TempDir::new().unwrap();
     let production = shelf(dir.path().join("production"));
-    let [near, far] = [1, 2].map(|seed| (production.fill)(&picture(seed)));
+    let [near, far] = [1, 2].map(|seed| (production.fill)(&sample_blob(seed)));
     let path = dir.path().join("production");
     let own = folder(dir.path(), "own");
-    let kept = own.put(&mut &*picture(3)).unwrap();
+    let kept = own.put(&mut &*sample_blob(3)).unwrap();
     let read = |file: Option<fs::File>| {
         let mut bytes = Vec::new();
         file?.read_to_end(&mut bytes).unwrap();
         Some(bytes)
     };
     let over = |place: Arc<dyn ReadBlobs>| {
-        Composite::new(vec![
-            Delegate::writable("own", own.clone()),
-            Delegate::read_only("production", place),
+        CompositeBlobStorage::new(vec![
+            BlobDelegate::writable("own", own.clone()),
+            BlobDelegate::read_only("production", place),
         ])
     };
-    let composite = over(Arc::new(FolderBlobs::required(&path)));
-    assert_eq!(read(composite.open_file(&near)), Some(picture(1)));
-    assert_eq!(read(composite.open_file(&kept)), Some(picture(3)));
-    assert_eq!(composite.counts().hinted, 0);
-    assert_eq!(read(composite.open_file(&near)), Some(picture(1)));
-    assert_eq!((composite.counts().hinted, composite.counts().misled), (1, 0));
-    assert!(composite.open_file(&BlobId::of(&picture(4))).is_none());
+    let composite = over(Arc::new(ReadOnlyBlobFolder::new_required(&path)));
+    assert_eq!(read(composite.open_file(&near)), Some(sample_blob(1)));
+    assert_eq!(read(composite.open_file(&kept)), Some(sample_blob(3)));
+    assert_eq!(composite.counts().origin_hits, 0);
+    assert_eq!(read(composite.open_file(&near)), Some(sample_blob(1)));
+    assert_eq!((composite.counts().origin_hits, composite.counts().stale_origins), (1, 0));
+    assert!(composite.open_file(&BlobId::hash_of(&sample_blob(4))).is_none());
 
-    let composite = over(Arc::new(Far(FolderBlobs::required(&path))));
+    let composite = over(Arc::new(Far(ReadOnlyBlobFolder::new_required(&path))));
     assert!(composite.open_file(&kept).is_none(), "nobody knows yet that it is here");
-    assert_eq!(bytes_of(composite.open(&kept).unwrap().unwrap()), picture(3));
-    assert_eq!(read(composite.open_file(&kept)), Some(picture(3)));
+    assert_eq!(read_content(composite.open(&kept).unwrap().unwrap()), sample_blob(3));
+    assert_eq!(read(composite.open_file(&kept)), Some(sample_blob(3)));
     assert!(composite.open_file(&far).is_none());
-    assert_eq!(bytes_of(composite.open(&far).unwrap().unwrap()), picture(2));
-    assert_eq!(read(composite.open_file(&far)), Some(picture(2)), "it is kept here since");
+    assert_eq!(read_content(composite.open(&far).unwrap().unwrap()), sample_blob(2));
+    assert_eq!(read(composite.open_file(&far)), Some(sample_blob(2)), "it is kept here since");
 }
 
 /// As with a full disk: writes fail, reads go on.
@@ -240,19 +248,19 @@ fn files_are_opened_where_they_lie_and_never_from_afar() {
 fn what_cannot_be_kept_is_served_all_the_same() {
     let dir = TempDir::new().unwrap();
     let production = shelf(dir.path().join("production"));
-    let far = Far(FolderBlobs::required(&dir.path().join("production")));
+    let far = Far(ReadOnlyBlobFolder::new_required(&dir.path().join("production")));
     let own = folder(dir.path(), "own");
-    let composite = Composite::new(vec![
-        Delegate::writable("own", own.clone()),
-        Delegate::read_only("production", Arc::new(far)),
+    let composite = CompositeBlobStorage::new(vec![
+        BlobDelegate::writable("own", own.clone()),
+        BlobDelegate::read_only("production", Arc::new(far)),
     ]);
-    let (first, second) = ((production.fill)(&picture(1)), (production.fill)(&picture(2)));
-    assert_eq!(bytes_of(composite.open(&first).unwrap().unwrap()), picture(1));
+    let (first, second) = ((production.fill)(&sample_blob(1)), (production.fill)(&sample_blob(2)));
+    assert_eq!(read_content(composite.open(&first).unwrap().unwrap()), sample_blob(1));
     assert!(own.contains(&first).unwrap(), "what was read from afar is kept");
     fs::remove_dir(dir.path().join("own/tmp")).unwrap();
     for _ in 0..2 {
-        assert_eq!(bytes_of(composite.open(&second).unwrap().unwrap()), picture(2));
+        assert_eq!(read_content(composite.open(&second).unwrap().unwrap()), sample_blob(2));
     }
     assert!(!own.contains(&second).unwrap());
-    assert_eq!(composite.counts().failures, 2);
+    assert_eq!(composite.counts().delegate_failures, 2);
 }

@@ -9,18 +9,19 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 use tympan_blobs::{
-    BlobId, BlobStore, Error, Folder, FolderBlobs, HotBlobs, LocalBlobs, ReadBlobs, WriteBlobs,
+    BlobFolder, BlobId, BlobStore, CachedBlobStore, Error, LocalBlobStore, ReadBlobs,
+    ReadOnlyBlobFolder, WriteBlobs,
 };
-use tympan_testkit::composition::{bytes_of, picture};
+use tympan_testkit::composite_conformance::{read_content, sample_blob};
 
-fn open() -> (TempDir, Folder) {
+fn open() -> (TempDir, BlobFolder) {
     let dir = TempDir::new().unwrap();
-    let folder = Folder::open(dir.path()).unwrap();
+    let folder = BlobFolder::open(dir.path()).unwrap();
     (dir, folder)
 }
 
-fn put(folder: &Folder, seed: u8) -> BlobId {
-    folder.put(&mut &*picture(seed)).unwrap()
+fn put(folder: &BlobFolder, seed: u8) -> BlobId {
+    folder.put(&mut &*sample_blob(seed)).unwrap()
 }
 
 /// Returns the file of a blob.
@@ -42,10 +43,10 @@ fn a_shortened_blob_is_healed_by_putting_it_again() {
     let id = put(&folder, 1);
     for heal in [
         (|folder, bytes| WriteBlobs::put(folder, &mut &*bytes).unwrap())
-            as fn(&Folder, Vec<u8>) -> BlobId,
+            as fn(&BlobFolder, Vec<u8>) -> BlobId,
         |folder, bytes| folder.put_all(&[&*bytes]).unwrap()[0],
         |folder, bytes| {
-            let id = BlobId::of(&bytes);
+            let id = BlobId::hash_of(&bytes);
             folder.put_named(&id, &mut &*bytes).unwrap();
             id
         },
@@ -54,8 +55,8 @@ fn a_shortened_blob_is_healed_by_putting_it_again() {
         assert!(!folder.contains(&id).unwrap(), "who asks is to send it again");
         assert!(!folder.touch(&id).unwrap());
         assert!(matches!(folder.open(&id), Err(Error::Damaged { length: 5, .. })));
-        assert_eq!(heal(&folder, picture(1)), id);
-        assert_eq!(bytes_of(folder.open(&id).unwrap().unwrap()), picture(1));
+        assert_eq!(heal(&folder, sample_blob(1)), id);
+        assert_eq!(read_content(folder.open(&id).unwrap().unwrap()), sample_blob(1));
     }
 }
 
@@ -65,7 +66,7 @@ fn a_blob_with_other_bytes_is_no_blob() {
     let (dir, folder) = open();
     let id = put(&folder, 1);
     let path = file(dir.path(), &id);
-    assert_eq!(bytes_of(folder.open(&id).unwrap().unwrap()), picture(1));
+    assert_eq!(read_content(folder.open(&id).unwrap().unwrap()), sample_blob(1));
     let flip = || {
         let mut bytes = fs::read(&path).unwrap();
         let middle = bytes.len() / 2;
@@ -74,16 +75,16 @@ fn a_blob_with_other_bytes_is_no_blob() {
     };
     for heal in [
         (|folder, bytes| WriteBlobs::put(folder, &mut &*bytes).unwrap())
-            as fn(&Folder, Vec<u8>) -> BlobId,
+            as fn(&BlobFolder, Vec<u8>) -> BlobId,
         |folder, bytes| folder.put_all(&[&*bytes]).unwrap()[0],
         |folder, bytes| {
-            let id = BlobId::of(&bytes);
+            let id = BlobId::hash_of(&bytes);
             folder.put_named(&id, &mut &*bytes).unwrap();
             id
         },
     ] {
         flip();
-        let reader = FolderBlobs::new(dir.path());
+        let reader = ReadOnlyBlobFolder::new(dir.path());
         for place in [&folder as &dyn ReadBlobs, &reader] {
             let error = place.open(&id).unwrap_err();
             assert!(matches!(&error, Error::HashMismatch { .. }), "{error:?}");
@@ -91,9 +92,9 @@ fn a_blob_with_other_bytes_is_no_blob() {
             assert!(place.open_file(&id).is_none());
         }
         assert!(!folder.touch(&id).unwrap(), "who names it is to send its bytes");
-        assert_eq!(heal(&folder, picture(1)), id);
+        assert_eq!(heal(&folder, sample_blob(1)), id);
         for place in [&folder as &dyn ReadBlobs, &reader] {
-            assert_eq!(bytes_of(place.open(&id).unwrap().unwrap()), picture(1));
+            assert_eq!(read_content(place.open(&id).unwrap().unwrap()), sample_blob(1));
             assert!(place.open_file(&id).is_some());
         }
     }
@@ -103,9 +104,9 @@ fn a_blob_with_other_bytes_is_no_blob() {
 #[test]
 fn a_file_that_is_kept_open_is_not_sent_after_it_changed() {
     let dir = TempDir::new().unwrap();
-    let small = Arc::new(tympan_store::LocalStore::memory().unwrap());
-    let store = Arc::new(LocalBlobs::open(dir.path(), small).unwrap());
-    let hot = HotBlobs::new(store, 1 << 20);
+    let small = Arc::new(tympan_store::LocalStore::open_in_memory().unwrap());
+    let store = Arc::new(LocalBlobStore::open(dir.path(), small).unwrap());
+    let hot = CachedBlobStore::new(store, 1 << 20);
     let film = vec![7; 2 << 20];
     let id = hot.put(&mut &*film).unwrap();
     assert!(hot.open(&id).unwrap().is_some() && hot.find_file(&id).is_some());
@@ -115,7 +116,7 @@ fn a_file_that_is_kept_open_is_not_sent_after_it_changed() {
     assert!(hot.find_file(&id).is_none());
     assert!(matches!(hot.open(&id), Err(Error::HashMismatch { .. })));
     assert_eq!(hot.put(&mut &*film).unwrap(), id);
-    assert_eq!(bytes_of(hot.open(&id).unwrap().unwrap()), film);
+    assert_eq!(read_content(hot.open(&id).unwrap().unwrap()), film);
 }
 
 /// Another process may have renamed it a moment ago and not synced its folder yet: who relies on it has to.
@@ -125,13 +126,14 @@ fn what_is_there_already_is_touched_and_its_folder_synced() {
     let id = put(&folder, 1);
     let path = file(dir.path(), &id);
     for touch in [
-        (|folder, _| folder.put(&mut &*picture(1)).map(drop).unwrap()) as fn(&Folder, &BlobId),
-        |folder, _| folder.put_all(&[&picture(1)]).map(drop).unwrap(),
-        |folder, id| folder.put_named(id, &mut &*picture(1)).unwrap(),
+        (|folder, _| folder.put(&mut &*sample_blob(1)).map(drop).unwrap())
+            as fn(&BlobFolder, &BlobId),
+        |folder, _| folder.put_all(&[&sample_blob(1)]).map(drop).unwrap(),
+        |folder, id| folder.put_named(id, &mut &*sample_blob(1)).unwrap(),
         |folder, id| assert!(folder.touch(id).unwrap()),
     ] {
         age(&path, 48 * HOUR);
-        let other = Folder::open(dir.path()).unwrap();
+        let other = BlobFolder::open(dir.path()).unwrap();
         touch(&other, &id);
         assert_eq!(other.folder_syncs(), 3, "its folder, the one above, and the store's own");
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
@@ -144,7 +146,7 @@ fn what_is_there_already_is_touched_and_its_folder_synced() {
 #[test]
 fn blobs_that_belong_together_share_the_waits_for_the_disk() {
     let (_dir, folder) = open();
-    let pictures: Vec<Vec<u8>> = (0..40).map(picture).collect();
+    let pictures: Vec<Vec<u8>> = (0..40).map(sample_blob).collect();
     let all: Vec<&[u8]> = pictures.iter().map(Vec::as_slice).collect();
     folder.put_all(&all).unwrap();
     assert!(folder.folder_syncs() <= 81, "{}", folder.folder_syncs());
@@ -156,15 +158,18 @@ fn a_named_blob_is_compared_not_written_again() {
     let id = put(&folder, 1);
     let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
     let before = inode(&file(dir.path(), &id));
-    folder.put_named(&id, &mut &*picture(1)).unwrap();
+    folder.put_named(&id, &mut &*sample_blob(1)).unwrap();
     assert_eq!(inode(&file(dir.path(), &id)), before);
     // Who names a blob without having it learns nothing and gets nothing.
-    let wrong = folder.put_named(&id, &mut &*picture(2));
-    assert!(matches!(wrong, Err(Error::Mismatch { expected, .. }) if expected == id));
-    let absent = BlobId::of(&picture(3));
-    assert!(matches!(folder.put_named(&absent, &mut &*picture(4)), Err(Error::Mismatch { .. })));
+    let wrong = folder.put_named(&id, &mut &*sample_blob(2));
+    assert!(matches!(wrong, Err(Error::IdMismatch { expected, .. }) if expected == id));
+    let absent = BlobId::hash_of(&sample_blob(3));
+    assert!(matches!(
+        folder.put_named(&absent, &mut &*sample_blob(4)),
+        Err(Error::IdMismatch { .. })
+    ));
     assert!(!folder.contains(&absent).unwrap());
-    assert!(!folder.contains(&BlobId::of(&picture(4))).unwrap());
+    assert!(!folder.contains(&BlobId::hash_of(&sample_blob(4))).unwrap());
     assert_eq!(fs::read_dir(dir.path().join("tmp")).unwrap().count(), 0);
 }
 
@@ -179,7 +184,7 @@ fn what_is_unused_goes_to_the_trash_and_back() {
     assert!(!folder.discard(&old, since).unwrap());
     assert!(!folder.contains(&old).unwrap() && folder.contains(&new).unwrap());
     // Readers that found its name a moment ago get it all the same.
-    assert_eq!(bytes_of(folder.open(&old).unwrap().unwrap()), picture(1));
+    assert_eq!(read_content(folder.open(&old).unwrap().unwrap()), sample_blob(1));
     let mut trash = Vec::new();
     let mut show = |one| {
         trash.push(one);
@@ -240,7 +245,7 @@ fn uploads_go_on_while_others_open_the_folder() {
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| {
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                Folder::open(dir.path()).unwrap();
+                BlobFolder::open(dir.path()).unwrap();
             }
         });
         for seed in 0..=255 {
@@ -263,7 +268,7 @@ fn what_is_no_blob_is_not_listed() {
     fs::write(dir.path().join("cd/ef/README"), b"by somebody").unwrap();
     fs::write(dir.path().join("tmp/half"), b"half").unwrap();
     let mut ids = Vec::new();
-    let mut show = |one: tympan_blobs::Listed| {
+    let mut show = |one: tympan_blobs::ListedBlob| {
         ids.push(one.id);
         ControlFlow::Continue(())
     };
@@ -288,7 +293,7 @@ fn a_note_is_replaced_as_a_whole() {
     let mut old = Vec::new();
     open.read_to_end(&mut old).unwrap();
     assert_eq!(old, [1; 100_000], "who reads it sees one of both");
-    assert_eq!(bytes_of(folder.open_note("references-1").unwrap().unwrap()), b"short");
+    assert_eq!(read_content(folder.open_note("references-1").unwrap().unwrap()), b"short");
     assert_eq!(fs::read(dir.path().join("references-1")).unwrap(), b"short");
     assert!(folder.open_note("tmp").is_err(), "a folder of the store is no note");
 }

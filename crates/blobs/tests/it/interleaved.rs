@@ -14,8 +14,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use tympan_blobs::collect::{Clock, MarkWriter, Member, SweepOptions, register, sweep};
-use tympan_blobs::{BlobContent, BlobId, Listed, ReadBlobs, Result, WriteBlobs};
+use tympan_blobs::garbage_collection::{
+    MarkWriter, StorageMember, SweepClock, SweepOptions, register_member, sweep_storage,
+};
+use tympan_blobs::{BlobContent, BlobId, ListedBlob, ReadBlobs, Result, WriteBlobs};
 
 const HOUR: Duration = Duration::from_hours(1);
 const GRACE: Duration = Duration::from_hours(24);
@@ -215,14 +217,14 @@ impl ReadBlobs for Place {
         Ok(self.step().0.live.contains_key(id))
     }
 
-    fn list(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
+    fn list(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
         let (listed, touched) = {
             let (held, _) = self.step();
             (held.live.clone(), held.touched.clone())
         };
         for (id, put) in listed {
             let modified = touched.get(&id).copied().unwrap_or(put).max(put);
-            assert!(visit(Listed { id, modified }).is_continue());
+            assert!(visit(ListedBlob { id, modified }).is_continue());
         }
         Ok(())
     }
@@ -242,7 +244,7 @@ impl WriteBlobs for Place {
     fn put(&self, source: &mut dyn Read) -> Result<BlobId> {
         let mut bytes = Vec::new();
         source.read_to_end(&mut bytes).unwrap();
-        let id = BlobId::of(&bytes);
+        let id = BlobId::hash_of(&bytes);
         if !self.touch(&id)? {
             let (mut held, now) = self.step();
             held.live.insert(id, now);
@@ -312,10 +314,10 @@ impl WriteBlobs for Place {
         Ok(is_there)
     }
 
-    fn list_trash(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<()> {
+    fn list_trash(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
         let listed = self.step().0.trash.clone();
         for (id, modified) in listed {
-            assert!(visit(Listed { id, modified }).is_continue());
+            assert!(visit(ListedBlob { id, modified }).is_continue());
         }
         Ok(())
     }
@@ -362,7 +364,7 @@ enum Act {
 
 struct Repository {
     place: Place,
-    member: Member,
+    member: StorageMember,
     turns: u32,
     scratch: std::path::PathBuf,
 }
@@ -378,7 +380,7 @@ impl Repository {
             let began = self.place.world.now();
             store();
             if self.place.world.now() < began + GRACE {
-                lock(self.refs()).insert(BlobId::of(&[blob]));
+                lock(self.refs()).insert(BlobId::hash_of(&[blob]));
                 return;
             }
         }
@@ -390,12 +392,12 @@ impl Repository {
                 self.place.put(&mut &[blob][..]).unwrap();
             }),
             Act::ReferNamed(blob) => self.refer(blob, || {
-                if !self.place.touch(&BlobId::of(&[blob])).unwrap() {
+                if !self.place.touch(&BlobId::hash_of(&[blob])).unwrap() {
                     self.place.put(&mut &[blob][..]).unwrap();
                 }
             }),
             Act::Drop(blob) => {
-                lock(self.refs()).remove(&BlobId::of(&[blob]));
+                lock(self.refs()).remove(&BlobId::hash_of(&[blob]));
             }
             Act::Mark => {
                 let mut marks = MarkWriter::begin(self.place.world.now(), &self.scratch);
@@ -415,17 +417,18 @@ impl Repository {
             Act::Sweep => {
                 let world = self.place.world.clone();
                 let options = SweepOptions {
-                    grace: GRACE,
-                    window: WINDOW,
-                    sweeper: Some(self.member.id.clone()),
-                    turn: world.turn,
-                    clock: Clock::new(move || world.now()),
-                    ..SweepOptions::at(self.place.world.now(), self.scratch.clone())
+                    grace_period: GRACE,
+                    trash_retention: WINDOW,
+                    sweeper_name: Some(self.member.id.clone()),
+                    lease_duration: world.turn,
+                    clock: SweepClock::new(move || world.now()),
+                    ..SweepOptions::with_defaults(self.place.world.now(), self.scratch.clone())
                 };
                 // It comes again while somebody else sweeps, but not for ever: a schedule may let nobody else go on.
                 for _ in 0..10 {
-                    let done = sweep(&self.place, &options, &mut || ControlFlow::Continue(()));
-                    if done.unwrap().others_until.is_none() {
+                    let done =
+                        sweep_storage(&self.place, &options, &mut || ControlFlow::Continue(()));
+                    if done.unwrap().occupied_until.is_none() {
                         return;
                     }
                 }
@@ -474,12 +477,13 @@ fn run_in(
     std::thread::scope(|scope| {
         for (who, script) in scripts.iter().enumerate() {
             let place = Place { world: world.clone(), who };
-            let member = Member { id: names[who].to_owned(), name: format!("repository {who}") };
+            let member =
+                StorageMember { id: names[who].to_owned(), name: format!("repository {who}") };
             let mut repository =
                 Repository { place, member, turns: 0, scratch: scratch.to_owned() };
             scope.spawn(move || {
                 let now = repository.place.world.now();
-                register(&repository.place, &repository.member, now).unwrap();
+                register_member(&repository.place, &repository.member, now).unwrap();
                 script.iter().for_each(|act| repository.act(*act));
                 repository.place.world.turnstile.end();
             });

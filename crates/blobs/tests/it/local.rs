@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use tympan_blobs::{BlobContent, BlobId, BlobStore, Error, LocalBlobs};
+use tympan_blobs::{BlobContent, BlobId, BlobStore, Error, LocalBlobStore};
 use tympan_store::{ChunkStore, LocalStore};
 
 fn bytes_of(content: BlobContent) -> Vec<u8> {
@@ -12,9 +12,9 @@ fn bytes_of(content: BlobContent) -> Vec<u8> {
     bytes
 }
 
-fn open(dir: &std::path::Path) -> (LocalBlobs, Arc<dyn ChunkStore>) {
-    let small: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
-    (LocalBlobs::open(dir, small.clone()).unwrap(), small)
+fn open(dir: &std::path::Path) -> (LocalBlobStore, Arc<dyn ChunkStore>) {
+    let small: Arc<dyn ChunkStore> = Arc::new(LocalStore::open_in_memory().unwrap());
+    (LocalBlobStore::open(dir, small.clone()).unwrap(), small)
 }
 
 /// A source that fails after some bytes.
@@ -39,7 +39,7 @@ fn gives_back_what_was_put_at_every_size() {
     for length in [0, 1, 100, 16_383, 16_384, 16_385, 131_072, 300_001] {
         let bytes: Vec<u8> = (0..length).map(|at: u32| (at % 251) as u8).collect();
         let id = blobs.put(&mut bytes.as_slice()).unwrap();
-        assert_eq!(id, BlobId::of(&bytes), "{length}");
+        assert_eq!(id, BlobId::hash_of(&bytes), "{length}");
         assert!(blobs.contains(&id).unwrap());
         assert_eq!(bytes_of(blobs.open(&id).unwrap().unwrap()), bytes);
         assert_eq!(blobs.put(&mut bytes.as_slice()).unwrap(), id);
@@ -74,7 +74,7 @@ fn reopening_removes_half_written_files() {
     let (blobs, small) = open(dir.path());
     drop(blobs);
     std::fs::write(dir.path().join("tmp/half"), b"half").unwrap();
-    LocalBlobs::open(dir.path(), small).unwrap();
+    LocalBlobStore::open(dir.path(), small).unwrap();
     assert_eq!(walk(dir.path()), Vec::<std::path::PathBuf>::new());
 }
 
@@ -99,7 +99,7 @@ struct Opening {
 
 impl Read for Opening {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        LocalBlobs::open(&self.dir, self.small.clone()).unwrap();
+        LocalBlobStore::open(&self.dir, self.small.clone()).unwrap();
         let length = buffer.len().min(self.length).min(20_000);
         buffer[..length].fill(7);
         self.length -= length;
@@ -115,9 +115,9 @@ fn blobs_that_belong_together_are_stored_as_if_alone() {
     let (large, twice) = (vec![1_u8; 16_384], vec![2_u8; 100]);
     let all = [&large[..], &twice, &[3; 40_000], &twice, &[], &large];
     let ids = blobs.put_all(&all).unwrap();
-    assert_eq!(ids, all.map(BlobId::of));
+    assert_eq!(ids, all.map(BlobId::hash_of));
     assert_eq!(ids[2], known);
-    let again = LocalBlobs::open(dir.path(), small).unwrap();
+    let again = LocalBlobStore::open(dir.path(), small).unwrap();
     for (id, bytes) in ids.iter().zip(all) {
         assert_eq!(bytes_of(again.open(id).unwrap().unwrap()), bytes);
     }

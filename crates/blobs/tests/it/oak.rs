@@ -6,9 +6,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use tympan_blobs::{BlobId, Composite, Delegate, Folder, FolderBlobs, ReadBlobs, WriteBlobs};
-use tympan_testkit::composition::{Composition, bytes_of, conform};
-use tympan_testkit::tool::{installed, skip, works};
+use tympan_blobs::{
+    BlobDelegate, BlobFolder, BlobId, CompositeBlobStorage, ReadBlobs, ReadOnlyBlobFolder,
+    WriteBlobs,
+};
+use tympan_testkit::composite_conformance::{CompositeFixture, check_conformance, read_content};
+use tympan_testkit::external_tool::{command_succeeds, install_once, report_skip};
 
 use crate::bucket::tools;
 use crate::composite::{oak_shelf, trace};
@@ -45,7 +48,7 @@ const POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVe
 /// Returns a folder with Oak's classes and the writer, made once for all runs.
 fn classes() -> Option<PathBuf> {
     let home = tools().join(format!("oak-{OAK}"));
-    let is_here = installed(&home, |making| {
+    let is_here = install_once(&home, |making| {
         fs::create_dir_all(making).unwrap();
         fs::write(making.join("pom.xml"), POM.replace("OAK", OAK)).unwrap();
         fs::write(making.join("Writer.java"), WRITER).unwrap();
@@ -53,14 +56,14 @@ fn classes() -> Option<PathBuf> {
         let fetch = |offline: &[&str]| {
             let mut maven = Command::new("mvn");
             maven.args(["-q", "-B", goal, "-DoutputDirectory=lib", "-DincludeScope=runtime"]);
-            works(maven.args(offline).current_dir(making))
+            command_succeeds(maven.args(offline).current_dir(making))
         };
         let mut compiler = Command::new("javac");
         compiler.args(["-nowarn", "-cp", "lib/*", "-d", ".", "Writer.java"]);
-        (fetch(&["-o"]) || fetch(&[])) && works(compiler.current_dir(making))
+        (fetch(&["-o"]) || fetch(&[])) && command_succeeds(compiler.current_dir(making))
     });
     if !is_here {
-        skip(&format!("a data store of Oak {OAK}"), "Java and Maven");
+        report_skip(&format!("a data store of Oak {OAK}"), "Java and Maven");
     }
     is_here.then_some(home)
 }
@@ -91,16 +94,19 @@ fn a_data_store_that_oak_wrote_is_read_as_it_is() {
     let lengths = [101, 5_000, 20_000, 3_000_000];
     let written = write(&classes, &store, &lengths);
     let before = trace(&store);
-    let composite = Composite::new(vec![
-        Delegate::writable("staging", Arc::new(Folder::open(&dir.path().join("own")).unwrap())),
-        Delegate::read_only("production", Arc::new(FolderBlobs::required(&store))),
+    let composite = CompositeBlobStorage::new(vec![
+        BlobDelegate::writable(
+            "staging",
+            Arc::new(BlobFolder::open(&dir.path().join("own")).unwrap()),
+        ),
+        BlobDelegate::read_only("production", Arc::new(ReadOnlyBlobFolder::new_required(&store))),
     ]);
     for (at, length) in lengths.into_iter().enumerate() {
         let bytes = record(at + 1, length);
-        let id = BlobId::of(&bytes);
+        let id = BlobId::hash_of(&bytes);
         assert_eq!(written[at], id.to_string(), "Oak names it as it is named here");
         assert!(composite.contains(&id).unwrap());
-        assert!(bytes_of(composite.open(&id).unwrap().unwrap()) == bytes);
+        assert!(read_content(composite.open(&id).unwrap().unwrap()) == bytes);
     }
     let mut listed = 0;
     let mut show = |_| {
@@ -122,12 +128,16 @@ fn the_suite_holds_over_a_data_store_that_oak_wrote() {
     let made = TempDir::new().unwrap();
     let template = made.path().join("datastore");
     write(&classes, &template, &[40_000]);
-    conform("Oak's own directory + file", || {
+    check_conformance("Oak's own directory + file", || {
         let dir = TempDir::new().unwrap();
         let store = dir.path().join("datastore");
         copy(&template, &store);
-        let own = Arc::new(Folder::open(&dir.path().join("own")).unwrap());
-        Composition { writable: vec![own], read_only: vec![oak_shelf(store)], keep: Box::new(dir) }
+        let own = Arc::new(BlobFolder::open(&dir.path().join("own")).unwrap());
+        CompositeFixture {
+            writable: vec![own],
+            read_only: vec![oak_shelf(store)],
+            resources: Box::new(dir),
+        }
     });
 }
 

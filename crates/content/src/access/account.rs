@@ -4,16 +4,16 @@
 
 use std::time::SystemTime;
 
-use crate::access::policy::TYPES;
+use crate::access::policy::ACCESS_CONTROL_TYPES;
 use crate::{Error, NodePath, Property, Repository, Result, Session, Subtree, Value, ValueType};
 
 /// Where users are made.
-const USERS: &str = "/home/users";
+const USERS_PATH: &str = "/home/users";
 /// Where groups are made.
-const GROUPS: &str = "/home/groups";
+const GROUPS_PATH: &str = "/home/groups";
 
 /// Names that no account may have.
-const RESERVED: [&str; 3] = ["anonymous", "everyone", "system"];
+const RESERVED_ACCOUNT_NAMES: [&str; 3] = ["anonymous", "everyone", "system"];
 
 impl Repository {
     /// Gives every user and group without an identifier (`jcr:uuid`) one, in one commit: packages may bring accounts
@@ -21,13 +21,14 @@ impl Repository {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn identify_accounts(&self, at: SystemTime) -> Result<usize> {
-        let policies = self.0.bodies.access.of_main(&self.0)?;
-        let paths: Vec<NodePath> = policies.accounts.without_identifier().cloned().collect();
+    pub fn assign_account_identifiers(&self, at: SystemTime) -> Result<usize> {
+        let policies = self.0.cache.access_policies.policies_of_main(&self.0)?;
+        let paths: Vec<NodePath> =
+            policies.accounts.accounts_without_identifier().cloned().collect();
         let mut session = self.session("system")?;
         let mut count = 0;
         for path in &paths {
-            let node = session.whole()?.node(path)?;
+            let node = session.unrestricted_snapshot()?.node(path)?;
             if node.is_some_and(|node| node.text("jcr:uuid").is_none()) {
                 session.set_property(path, "jcr:uuid", Property::text(new_identifier()))?;
                 count += 1;
@@ -56,10 +57,11 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NodeExists`] if a user or group has the name; [`Error::InvalidName`];
-    /// [`Error::Refused`] if something else than a folder stands on the way.
+    /// [`Error::InvalidEdit`] if something else than a folder stands on the way.
     pub fn add_user_in(&mut self, folder: &str, id: &str, password_hash: &str) -> Result<NodePath> {
-        let node = account(id, "rep:User")?.with("rep:password", Property::text(password_hash));
-        let mut folders = NodePath::new(USERS)?;
+        let node = build_account_node(id, "rep:User")?
+            .with_property("rep:password", Property::text(password_hash));
+        let mut folders = NodePath::new(USERS_PATH)?;
         for name in folder.split('/').filter(|name| !name.is_empty()) {
             folders = folders.child(name)?;
         }
@@ -71,7 +73,7 @@ impl Session {
     /// # Errors
     /// [`Error::NodeExists`] if a user or group has the name; [`Error::InvalidName`].
     pub fn add_group(&mut self, id: &str) -> Result<()> {
-        self.add_account(GROUPS, id, account(id, "rep:Group")?).map(drop)
+        self.add_account(GROUPS_PATH, id, build_account_node(id, "rep:Group")?).map(drop)
     }
 
     /// Makes a user or group a member of a group; does nothing if it is one.
@@ -79,8 +81,8 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
     pub fn add_member(&mut self, group: &str, member: &str) -> Result<()> {
-        let member = self.account(member)?;
-        self.add_member_at(group, &member)
+        let member = self.account_path(member)?;
+        self.add_member_path(group, &member)
     }
 
     /// Makes the user or group at a path a member of a group, as [`Session::add_member`] does; it may be one that this
@@ -88,9 +90,9 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
-    pub fn add_member_at(&mut self, group: &str, member: &NodePath) -> Result<()> {
-        let (group, uuid) = (self.account(group)?, self.identifier(member)?);
-        let mut members = self.members(&group)?;
+    pub fn add_member_path(&mut self, group: &str, member: &NodePath) -> Result<()> {
+        let (group, uuid) = (self.account_path(group)?, self.account_identifier(member)?);
+        let mut members = self.group_members(&group)?;
         if !members.contains(&uuid) {
             members.push(uuid);
             let values = members.into_iter().map(Value::WeakReference).collect();
@@ -105,8 +107,8 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
     pub fn remove_member(&mut self, group: &str, member: &str) -> Result<()> {
-        let (group, uuid) = self.membership(group, member)?;
-        let mut members = self.members(&group)?;
+        let (group, uuid) = self.resolve_membership(group, member)?;
+        let mut members = self.group_members(&group)?;
         members.retain(|one| *one != uuid);
         let values = members.into_iter().map(Value::WeakReference).collect();
         self.set_property(&group, "rep:members", Property::List(ValueType::WeakReference, values))
@@ -117,7 +119,7 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user.
     pub fn set_disabled(&mut self, user: &str, reason: Option<&str>) -> Result<()> {
-        let path = self.account(user)?;
+        let path = self.account_path(user)?;
         match reason {
             Some(reason) => self.set_property(&path, "rep:disabled", Property::text(reason)),
             None => self.remove_property(&path, "rep:disabled").map(drop),
@@ -129,21 +131,29 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
     pub fn remove_account(&mut self, id: &str) -> Result<()> {
-        let path = self.account(id)?;
-        let node = self.whole()?.node(&path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let path = self.account_path(id)?;
+        let node = self
+            .unrestricted_snapshot()?
+            .node(&path)?
+            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let uuid = node.text("jcr:uuid").unwrap_or_default();
         drop(node);
         // Whoever gets the identifier next, by an import or another user of the same name, must not be a member.
-        for group in self.repository().groups_with(&uuid)? {
-            if let Some(tree) = self.whole()?.read(&group)? {
-                self.strip_member(&group, &tree, &uuid)?;
+        for group in self.repository().groups_listing_member(&uuid)? {
+            if let Some(tree) = self.unrestricted_snapshot()?.read_subtree(&group)? {
+                self.remove_from_member_lists(&group, &tree, &uuid)?;
             }
         }
-        self.remove(&path)
+        self.remove_node(&path)
     }
 
     /// Takes a member out of a group's own list and of those that it is split into.
-    fn strip_member(&mut self, path: &NodePath, node: &Subtree, uuid: &str) -> Result<()> {
+    fn remove_from_member_lists(
+        &mut self,
+        path: &NodePath,
+        node: &Subtree,
+        uuid: &str,
+    ) -> Result<()> {
         if let Some(members) = node.properties.get("rep:members") {
             let kept: Vec<Value> =
                 members.values().iter().filter(|one| one.to_text() != uuid).cloned().collect();
@@ -153,7 +163,7 @@ impl Session {
             }
         }
         for child in &node.children {
-            self.strip_member(&path.child(&child.name)?, child, uuid)?;
+            self.remove_from_member_lists(&path.child(&child.name)?, child, uuid)?;
         }
         Ok(())
     }
@@ -162,20 +172,20 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if there is no such user or group.
-    pub fn account(&mut self, id: &str) -> Result<NodePath> {
+    pub fn account_path(&mut self, id: &str) -> Result<NodePath> {
         match self.find_account(id)? {
             Some(path) => Ok(path),
-            None => Err(Error::NodeMissing(NodePath::new(USERS)?.child(id)?)),
+            None => Err(Error::NodeMissing(NodePath::new(USERS_PATH)?.child(id)?)),
         }
     }
 
     fn find_account(&mut self, id: &str) -> Result<Option<NodePath>> {
         let known = self.repository().account_path(id)?;
-        let made = [USERS, GROUPS].map(|folder| NodePath::new(folder)?.child(id));
+        let made = [USERS_PATH, GROUPS_PATH].map(|folder| NodePath::new(folder)?.child(id));
         for path in known.into_iter().map(Ok).chain(made) {
             let path = path?;
-            let node = self.whole()?.node(&path)?;
-            if node.is_some_and(|node| TYPES.contains(&node.primary_type())) {
+            let node = self.unrestricted_snapshot()?.node(&path)?;
+            if node.is_some_and(|node| ACCESS_CONTROL_TYPES.contains(&node.primary_type())) {
                 return Ok(Some(path));
             }
         }
@@ -183,10 +193,10 @@ impl Session {
     }
 
     fn add_account(&mut self, folder: &str, id: &str, node: Subtree) -> Result<NodePath> {
-        if RESERVED.contains(&id) {
+        if RESERVED_ACCOUNT_NAMES.contains(&id) {
             let path = NodePath::new(folder)?.child(id)?;
             let reason = "the name means somebody else";
-            return Err(Error::Refused { action: "add", path, reason });
+            return Err(Error::InvalidEdit { action: "add", path, reason });
         }
         if let Some(path) = self.find_account(id)? {
             return Err(Error::NodeExists(path));
@@ -194,49 +204,61 @@ impl Session {
         let ends = folder.match_indices('/').skip(1).map(|(at, _)| at).chain([folder.len()]);
         for folder in ends.filter_map(|end| folder.get(..end)) {
             let path = NodePath::new(folder)?;
-            let known = self.whole()?.node(&path)?.map(|node| node.primary_type().to_owned());
+            let known = self
+                .unrestricted_snapshot()?
+                .node(&path)?
+                .map(|node| node.primary_type().to_owned());
             match known.as_deref() {
                 None => self.add_node(&path, "rep:AuthorizableFolder")?,
-                Some(kind) if TYPES.contains(&kind) => {
+                Some(kind) if ACCESS_CONTROL_TYPES.contains(&kind) => {
                     let reason = "a user or a group holds no others";
-                    return Err(Error::Refused { action: "add an account below", path, reason });
+                    return Err(Error::InvalidEdit {
+                        action: "add an account below",
+                        path,
+                        reason,
+                    });
                 }
                 Some(_) => {}
             }
         }
         let path = NodePath::new(folder)?.child(id)?;
-        self.put(&path, node)?;
+        self.put_node(&path, node)?;
         Ok(path)
     }
 
     /// Returns a group's path and a member's identifier.
-    fn membership(&mut self, group: &str, member: &str) -> Result<(NodePath, String)> {
-        let (group, member) = (self.account(group)?, self.account(member)?);
-        let uuid = self.identifier(&member)?;
+    fn resolve_membership(&mut self, group: &str, member: &str) -> Result<(NodePath, String)> {
+        let (group, member) = (self.account_path(group)?, self.account_path(member)?);
+        let uuid = self.account_identifier(&member)?;
         Ok((group, uuid))
     }
 
-    fn identifier(&mut self, account: &NodePath) -> Result<String> {
-        let node =
-            self.whole()?.node(account)?.ok_or_else(|| Error::NodeMissing(account.clone()))?;
+    fn account_identifier(&mut self, account: &NodePath) -> Result<String> {
+        let node = self
+            .unrestricted_snapshot()?
+            .node(account)?
+            .ok_or_else(|| Error::NodeMissing(account.clone()))?;
         Ok(node.text("jcr:uuid").unwrap_or_default())
     }
 
-    fn members(&mut self, group: &NodePath) -> Result<Vec<String>> {
-        let node = self.whole()?.node(group)?.ok_or_else(|| Error::NodeMissing(group.clone()))?;
+    fn group_members(&mut self, group: &NodePath) -> Result<Vec<String>> {
+        let node = self
+            .unrestricted_snapshot()?
+            .node(group)?
+            .ok_or_else(|| Error::NodeMissing(group.clone()))?;
         let members = node.property("rep:members");
         let values = members.as_ref().map(Property::values).unwrap_or_default();
         Ok(values.iter().map(|value| value.to_text().into_owned()).collect())
     }
 }
 
-fn account(id: &str, primary_type: &str) -> Result<Subtree> {
-    crate::check_name(id)?;
+fn build_account_node(id: &str, primary_type: &str) -> Result<Subtree> {
+    crate::check_item_name(id)?;
     Ok(Subtree::new(id, primary_type)
         // Not derived from the name: groups know members by it, and a name can be given again.
-        .with("jcr:uuid", new_identifier().as_str())
-        .with("rep:authorizableId", id)
-        .with("rep:principalName", id))
+        .with_property("jcr:uuid", new_identifier().as_str())
+        .with_property("rep:authorizableId", id)
+        .with_property("rep:principalName", id))
 }
 
 fn new_identifier() -> String {

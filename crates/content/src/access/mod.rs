@@ -7,32 +7,34 @@
 //! * Nothing is granted unless an entry of a policy grants it; what may not be read looks as if it were not there.
 //! * Password hashes are shown to nobody but [`Viewer::system`].
 
+mod access_gate;
 mod account;
-mod administrators;
-mod check;
-mod explain;
-mod gate;
-mod initial;
-mod lens;
-mod listing;
-mod policies;
+mod administrator;
+mod error_redaction;
+mod explanation;
+mod initial_policy;
+mod permission_check;
 mod policy;
-mod principals;
+mod policy_cache;
+mod principal;
 mod privilege;
-mod refusal;
 mod restriction;
 mod viewer;
+mod viewer_permissions;
+mod visible_listing;
 
-pub(crate) use check::{Changed, check, may_alter};
-pub use explain::{Cause, Deciding, Reason};
-pub use gate::Sight;
-pub(crate) use gate::{Gate, Inner, Mask, Rulings, is_guarded_name};
-pub(crate) use lens::Children;
-pub(crate) use listing::is_guarded_child;
-pub(crate) use policies::AccessCache;
+pub use access_gate::AccessFingerprint;
+pub(crate) use access_gate::{
+    AccessGate, AccessMask, AccessPolicyIds, RecordExtent, is_guarded_name,
+};
+pub(crate) use error_redaction::ErrorRedactor;
+pub use explanation::{DecidingEntry, PrivilegeCause, PrivilegeExplanation};
+pub(crate) use permission_check::{SessionChanges, can_alter_property, check_commit};
 pub(crate) use policy::{is_policy_name, is_policy_path};
-pub(crate) use principals::ADMIN;
+pub(crate) use policy_cache::AccessPolicyCache;
+pub(crate) use principal::ADMIN_USER;
 pub use privilege::Privileges;
-pub(crate) use refusal::Seen;
-pub(crate) use restriction::Item;
+pub(crate) use restriction::AccessedItem;
 pub use viewer::Viewer;
+pub(crate) use viewer_permissions::ChildVisibility;
+pub(crate) use visible_listing::is_guarded_child;

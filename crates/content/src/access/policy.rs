@@ -9,60 +9,60 @@ use crate::access::restriction::Restrictions;
 use crate::{NodePath, Subtree, Value};
 
 /// The node types whose nodes this module reads. Their index entries tell where policies and accounts are.
-pub(crate) const TYPES: [&str; 6] =
+pub(crate) const ACCESS_CONTROL_TYPES: [&str; 6] =
     ["rep:ACL", "rep:CugPolicy", "rep:PrincipalPolicy", "rep:User", "rep:SystemUser", "rep:Group"];
 
 /// Where accounts are; nodes of their types elsewhere are plain content.
-pub(crate) const HOME: &str = "/home";
+pub(crate) const ACCOUNTS_ROOT: &str = "/home";
 /// Where closed user groups count.
-const CUG_ROOT: &str = "/content";
+const CUG_ROOT_PATH: &str = "/content";
 
 /// What one document holds of access control.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Document {
-    pub(crate) policies: Vec<Policy>,
-    pub(crate) cugs: Vec<Cug>,
-    pub(crate) accounts: Vec<Account>,
+pub(crate) struct AccessControlDocument {
+    pub(crate) policies: Vec<AccessPolicy>,
+    pub(crate) closed_user_groups: Vec<ClosedUserGroup>,
+    pub(crate) accounts: Vec<StoredAccount>,
 }
 
 /// The ordered entries that count from a node downwards.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Policy {
+pub(crate) struct AccessPolicy {
     /// The node that is controlled; nothing for the repository as a whole.
-    pub(crate) node: Option<NodePath>,
+    pub(crate) controlled_node: Option<NodePath>,
     /// Where the policy is stored.
-    pub(crate) at: NodePath,
-    pub(crate) entries: Vec<Arc<Entry>>,
+    pub(crate) stored_path: NodePath,
+    pub(crate) entries: Vec<Arc<AccessControlEntry>>,
 }
 
 /// One entry of a policy.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Entry {
-    pub(crate) grants: bool,
+pub(crate) struct AccessControlEntry {
+    pub(crate) is_grant: bool,
     pub(crate) principal: String,
     pub(crate) privileges: Privileges,
     pub(crate) restrictions: Option<Restrictions>,
     /// The name of the entry's node.
-    pub(crate) name: String,
+    pub(crate) node_name: String,
 }
 
 /// A closed user group: who may read from a node downwards at all.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Cug {
+pub(crate) struct ClosedUserGroup {
     pub(crate) node: NodePath,
     pub(crate) principals: Vec<String>,
 }
 
 /// A user or group.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Account {
+pub(crate) struct StoredAccount {
     pub(crate) path: NodePath,
     pub(crate) id: String,
     pub(crate) principal: String,
     pub(crate) uuid: String,
     pub(crate) kind: AccountKind,
     /// The identifiers of a group's members.
-    pub(crate) members: Vec<String>,
+    pub(crate) member_ids: Vec<String>,
     pub(crate) is_disabled: bool,
 }
 
@@ -85,44 +85,50 @@ pub(crate) fn is_policy_path(path: &str) -> bool {
     path.contains("/rep:") && path.split('/').any(is_policy_name)
 }
 
-impl Document {
+impl AccessControlDocument {
     /// Reads what a document holds.
-    pub(crate) fn read(path: &NodePath, tree: &Subtree) -> Self {
+    pub(crate) fn from_subtree(path: &NodePath, tree: &Subtree) -> Self {
         let mut document = Self::default();
-        document.visit(path, tree);
+        document.collect_from(path, tree);
         document
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.policies.is_empty() && self.cugs.is_empty() && self.accounts.is_empty()
+        self.policies.is_empty() && self.closed_user_groups.is_empty() && self.accounts.is_empty()
     }
 
-    fn visit(&mut self, path: &NodePath, node: &Subtree) {
+    fn collect_from(&mut self, path: &NodePath, node: &Subtree) {
         let controlled = path.parent().unwrap_or_else(NodePath::root);
         match (path.name(), node.primary_type()) {
-            ("rep:policy", "rep:ACL") => self.policies.push(policy(Some(controlled), path, node)),
-            ("rep:repoPolicy", "rep:ACL") => self.policies.push(policy(None, path, node)),
-            ("rep:cugPolicy", "rep:CugPolicy") if is_below(&controlled, CUG_ROOT) => {
-                let principals = texts(node, "rep:principalNames");
-                self.cugs.push(Cug { node: controlled, principals });
+            ("rep:policy", "rep:ACL") => {
+                self.policies.push(read_policy(Some(controlled), path, node))
             }
-            ("rep:principalPolicy", "rep:PrincipalPolicy") if is_below(path, HOME) => {
-                self.policies.extend(principal_policies(path, node));
+            ("rep:repoPolicy", "rep:ACL") => self.policies.push(read_policy(None, path, node)),
+            ("rep:cugPolicy", "rep:CugPolicy") if is_strictly_below(&controlled, CUG_ROOT_PATH) => {
+                let principals = read_texts(node, "rep:principalNames");
+                self.closed_user_groups.push(ClosedUserGroup { node: controlled, principals });
+            }
+            ("rep:principalPolicy", "rep:PrincipalPolicy")
+                if is_strictly_below(path, ACCOUNTS_ROOT) =>
+            {
+                self.policies.extend(read_principal_policies(path, node));
             }
             (_, kind) => {
-                if let (Some(kind), true) = (AccountKind::of(kind), is_below(path, HOME)) {
-                    self.accounts.push(account(path, node, kind));
+                if let (Some(kind), true) =
+                    (AccountKind::from_primary_type(kind), is_strictly_below(path, ACCOUNTS_ROOT))
+                {
+                    self.accounts.push(read_account(path, node, kind));
                 }
             }
         }
         for child in &node.children {
-            self.visit(&path.child_unchecked(&child.name), child);
+            self.collect_from(&path.child_unchecked(&child.name), child);
         }
     }
 }
 
 impl AccountKind {
-    fn of(primary_type: &str) -> Option<Self> {
+    fn from_primary_type(primary_type: &str) -> Option<Self> {
         match primary_type {
             "rep:User" => Some(Self::User),
             "rep:SystemUser" => Some(Self::SystemUser),
@@ -132,11 +138,11 @@ impl AccountKind {
     }
 }
 
-pub(crate) fn is_below(path: &NodePath, top: &str) -> bool {
+pub(crate) fn is_strictly_below(path: &NodePath, top: &str) -> bool {
     path.as_str().strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn policy(node: Option<NodePath>, at: &NodePath, tree: &Subtree) -> Policy {
+fn read_policy(node: Option<NodePath>, at: &NodePath, tree: &Subtree) -> AccessPolicy {
     let base = node.clone().unwrap_or_else(NodePath::root);
     let entries = tree.children.iter().filter_map(|child| {
         let grants = match child.primary_type() {
@@ -145,65 +151,70 @@ fn policy(node: Option<NodePath>, at: &NodePath, tree: &Subtree) -> Policy {
             _ => return None,
         };
         let principal = child.text("rep:principalName")?.to_owned();
-        Some(Arc::new(entry(child, grants, principal, &base)))
+        Some(Arc::new(read_entry(child, grants, principal, &base)))
     });
-    Policy { entries: entries.collect(), at: at.clone(), node }
+    AccessPolicy { entries: entries.collect(), stored_path: at.clone(), controlled_node: node }
 }
 
-fn entry(node: &Subtree, grants: bool, principal: String, base: &NodePath) -> Entry {
-    let privileges = texts(node, "rep:privileges");
+fn read_entry(
+    node: &Subtree,
+    grants: bool,
+    principal: String,
+    base: &NodePath,
+) -> AccessControlEntry {
+    let privileges = read_texts(node, "rep:privileges");
     let known = privileges.iter().filter_map(|name| Privileges::find(name));
-    Entry {
-        grants,
+    AccessControlEntry {
+        is_grant: grants,
         principal,
         privileges: known.fold(Privileges::NONE, |all, one| all | one),
-        restrictions: Restrictions::of(node, base),
-        name: node.name.clone(),
+        restrictions: Restrictions::from_entry(node, base),
+        node_name: node.name.clone(),
     }
 }
 
 /// Reads the policy of a service user: entries that each name the node they count from.
-fn principal_policies(at: &NodePath, node: &Subtree) -> Vec<Policy> {
+fn read_principal_policies(at: &NodePath, node: &Subtree) -> Vec<AccessPolicy> {
     let Some(principal) = node.text("rep:principalName") else { return Vec::new() };
     let policies = node.children.iter().filter_map(|child| {
         let effective = child.text("rep:effectivePath")?;
         // An empty path means the repository as a whole.
         let base = if effective.is_empty() { None } else { Some(NodePath::new(effective).ok()?) };
         let root = base.clone().unwrap_or_else(NodePath::root);
-        let entry = Arc::new(entry(child, true, principal.to_owned(), &root));
-        Some(Policy { node: base, at: at.clone(), entries: vec![entry] })
+        let entry = Arc::new(read_entry(child, true, principal.to_owned(), &root));
+        Some(AccessPolicy { controlled_node: base, stored_path: at.clone(), entries: vec![entry] })
     });
     policies.collect()
 }
 
-fn account(path: &NodePath, node: &Subtree, kind: AccountKind) -> Account {
+fn read_account(path: &NodePath, node: &Subtree, kind: AccountKind) -> StoredAccount {
     let id = node.text("rep:authorizableId").unwrap_or_else(|| path.name()).to_owned();
     let mut members = Vec::new();
     if kind == AccountKind::Group {
-        collect_members(node, &mut members);
+        collect_member_ids(node, &mut members);
     }
-    Account {
+    StoredAccount {
         path: path.clone(),
         principal: node.text("rep:principalName").unwrap_or(&id).to_owned(),
         id,
         uuid: node.text("jcr:uuid").unwrap_or_default().to_owned(),
         kind,
-        members,
+        member_ids: members,
         is_disabled: node.properties.contains_key("rep:disabled"),
     }
 }
 
 /// Collects the members that a group lists itself and in the nodes that its list is split into.
-fn collect_members(node: &Subtree, members: &mut Vec<String>) {
-    members.extend(texts(node, "rep:members"));
+fn collect_member_ids(node: &Subtree, members: &mut Vec<String>) {
+    members.extend(read_texts(node, "rep:members"));
     for child in &node.children {
         if matches!(child.primary_type(), "rep:MemberReferencesList" | "rep:MemberReferences") {
-            collect_members(child, members);
+            collect_member_ids(child, members);
         }
     }
 }
 
-fn texts(node: &Subtree, name: &str) -> Vec<String> {
+fn read_texts(node: &Subtree, name: &str) -> Vec<String> {
     let values = node.properties.get(name).map(crate::Property::values).unwrap_or_default();
     values.iter().map(|value: &Value| value.to_text().into_owned()).collect()
 }

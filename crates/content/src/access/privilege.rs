@@ -8,7 +8,7 @@ use std::ops::{BitAnd, BitOr, Not};
 pub struct Privileges(u32);
 
 /// The privileges that others are made of, by bit.
-const SIMPLE: [&str; 22] = [
+const SIMPLE_PRIVILEGES: [&str; 22] = [
     "rep:readNodes",
     "rep:readProperties",
     "rep:addProperties",
@@ -83,7 +83,7 @@ impl Privileges {
     /// `crx:replicate`.
     pub const REPLICATE: Self = Self(1 << 21);
     /// `jcr:all`.
-    pub const ALL: Self = Self((1 << SIMPLE.len()) - 1);
+    pub const ALL: Self = Self((1 << SIMPLE_PRIVILEGES.len()) - 1);
 
     /// Finds a privilege by name; one that is made of others gives these.
     #[must_use]
@@ -95,7 +95,7 @@ impl Privileges {
             "rep:write" => Self::REP_WRITE,
             "jcr:all" => Self::ALL,
             _ => {
-                let bit = SIMPLE.iter().position(|simple| *simple == name)?;
+                let bit = SIMPLE_PRIVILEGES.iter().position(|simple| *simple == name)?;
                 return Some(Self(1 << bit));
             }
         };
@@ -104,7 +104,7 @@ impl Privileges {
 
     /// Returns the names of the privileges in the set, those that others are made of.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        let bits = SIMPLE.iter().enumerate();
+        let bits = SIMPLE_PRIVILEGES.iter().enumerate();
         bits.filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, name)| *name)
     }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn names_and_sets_agree() {
-        for name in SIMPLE {
+        for name in SIMPLE_PRIVILEGES {
             let names: Vec<_> = Privileges::find(name).unwrap().names().collect();
             assert_eq!(names, [name]);
         }

@@ -11,7 +11,7 @@ use crate::{NodePath, Property, Subtree, Value};
 
 /// A node or property that is asked about.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Item<'a> {
+pub(crate) struct AccessedItem<'a> {
     /// The path of the node.
     pub(crate) path: &'a str,
     /// The name of the property, unless the node itself is meant.
@@ -22,18 +22,18 @@ pub(crate) struct Item<'a> {
 
 /// Which nodes of a scope are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ScopePart {
     /// The node at which the scope begins.
-    Own,
+    ScopeRoot,
     /// Those below it that are in no scope of their own.
-    Below,
+    Descendants,
 }
 
 /// What is known of an entry before a node is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub(crate) enum RestrictionMatch {
     Always,
-    Depends,
+    Conditional,
     Never,
 }
 
@@ -41,28 +41,28 @@ pub(crate) enum Fit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Restrictions {
     /// The node that the policy is for.
-    base: NodePath,
-    list: Vec<Restriction>,
+    policy_node: NodePath,
+    restrictions: Vec<Restriction>,
     /// The restrictions as stored, for people.
-    texts: Vec<String>,
+    stored_texts: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Restriction {
-    Glob(Glob),
-    Globs(Vec<Glob>),
+    Glob(RestrictionGlob),
+    Globs(Vec<RestrictionGlob>),
     NodeTypes(Vec<String>),
     ItemNames(Vec<String>),
     Prefixes(Vec<String>),
     /// The names of the properties that go with the node; `*` means all.
-    Current(Vec<String>),
+    CurrentNode(Vec<String>),
     Subtrees(Vec<String>),
     Unknown,
 }
 
 /// A pattern of `rep:glob`, joined with the path of the policy's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Glob {
+enum RestrictionGlob {
     /// The empty pattern: the node, without its properties.
     NodeOnly,
     /// Without wildcards: the item at a path and all below; with a slash at the end only what is below.
@@ -76,63 +76,71 @@ enum Glob {
 const MAX_WILDCARDS: usize = 20;
 
 impl Restrictions {
-    /// Reads the restrictions of an entry for the node `base`; nothing if there are none.
+    /// Reads the restrictions of an entry for the node `policy_node`; nothing if there are none.
     ///
     /// They are the properties of the child `rep:restrictions`, or in old content of the entry itself.
-    pub(crate) fn of(entry: &Subtree, base: &NodePath) -> Option<Self> {
+    pub(crate) fn from_entry(entry: &Subtree, base: &NodePath) -> Option<Self> {
         let describe = |(name, property): (&String, &Property)| {
             let values: Vec<_> = property.values().iter().map(Value::to_text).collect();
             format!("{name}={}", values.join(","))
         };
-        let own = entry.properties.iter().filter(|(name, _)| is_known(name));
+        let own = entry.properties.iter().filter(|(name, _)| is_known_restriction(name));
         let child = entry.child("rep:restrictions").into_iter().flat_map(|node| &node.properties);
         let stored: Vec<_> =
             own.chain(child.filter(|(name, _)| *name != crate::PRIMARY_TYPE)).collect();
-        let read =
-            |(name, property): &(&String, &Property)| Restriction::read(name, property, base);
+        let read = |(name, property): &(&String, &Property)| {
+            Restriction::from_property(name, property, base)
+        };
         (!stored.is_empty()).then(|| Self {
-            base: base.clone(),
-            list: stored.iter().map(read).collect(),
-            texts: stored.iter().copied().map(describe).collect(),
+            policy_node: base.clone(),
+            restrictions: stored.iter().map(read).collect(),
+            stored_texts: stored.iter().copied().map(describe).collect(),
         })
     }
 
     /// Returns the restrictions as stored.
-    pub(crate) fn texts(&self) -> &[String] {
-        &self.texts
+    pub(crate) fn stored_texts(&self) -> &[String] {
+        &self.stored_texts
     }
 
     /// Tells whether an entry with these restrictions counts for an item.
-    pub(crate) fn matches(&self, item: &Item<'_>, is_grant: bool) -> bool {
-        self.list.iter().all(|one| one.matches(item, self.base.as_str(), is_grant))
+    pub(crate) fn matches(&self, item: &AccessedItem<'_>, is_grant: bool) -> bool {
+        self.restrictions.iter().all(|one| one.matches(item, self.policy_node.as_str(), is_grant))
     }
 
     /// Tells what is known of an entry for a whole scope that begins at a path.
-    pub(crate) fn fit(&self, scope: &str, part: Part, is_grant: bool) -> Fit {
-        let mut all = Fit::Always;
-        for one in &self.list {
-            match one.fit(scope, part, self.base.as_str(), is_grant) {
-                Fit::Never => return Fit::Never,
-                Fit::Depends => all = Fit::Depends,
-                Fit::Always => {}
+    pub(crate) fn match_scope(
+        &self,
+        scope: &str,
+        part: ScopePart,
+        is_grant: bool,
+    ) -> RestrictionMatch {
+        let mut all = RestrictionMatch::Always;
+        for one in &self.restrictions {
+            match one.match_scope(scope, part, self.policy_node.as_str(), is_grant) {
+                RestrictionMatch::Never => return RestrictionMatch::Never,
+                RestrictionMatch::Conditional => all = RestrictionMatch::Conditional,
+                RestrictionMatch::Always => {}
             }
         }
         all
     }
 
-    /// Adds the paths at which the answer of [`Restrictions::fit`] changes.
-    pub(crate) fn add_points(&self, points: &mut Vec<String>) {
-        for one in &self.list {
+    /// Adds the paths at which the answer of [`Restrictions::match_scope`] changes.
+    pub(crate) fn add_boundary_paths(&self, points: &mut Vec<String>) {
+        for one in &self.restrictions {
             match one {
-                Restriction::Glob(glob) => glob.add_points(points),
-                Restriction::Globs(globs) => globs.iter().for_each(|glob| glob.add_points(points)),
+                Restriction::Glob(glob) => glob.add_boundary_paths(points),
+                Restriction::Globs(globs) => {
+                    globs.iter().for_each(|glob| glob.add_boundary_paths(points))
+                }
                 _ => {}
             }
         }
     }
 }
 
-fn is_known(name: &str) -> bool {
+fn is_known_restriction(name: &str) -> bool {
     matches!(
         name,
         "rep:glob"
@@ -146,22 +154,26 @@ fn is_known(name: &str) -> bool {
 }
 
 impl Restriction {
-    fn read(name: &str, property: &Property, base: &NodePath) -> Self {
+    fn from_property(name: &str, property: &Property, base: &NodePath) -> Self {
         let texts = || property.values().iter().map(|value: &Value| value.to_text().into_owned());
         match name {
-            "rep:glob" => Self::Glob(Glob::new(base, &texts().next().unwrap_or_default())),
-            "rep:globs" => Self::Globs(texts().map(|text| Glob::new(base, &text)).collect()),
+            "rep:glob" => {
+                Self::Glob(RestrictionGlob::new(base, &texts().next().unwrap_or_default()))
+            }
+            "rep:globs" => {
+                Self::Globs(texts().map(|text| RestrictionGlob::new(base, &text)).collect())
+            }
             "rep:ntNames" => Self::NodeTypes(texts().collect()),
             "rep:itemNames" => Self::ItemNames(texts().collect()),
             "rep:prefixes" => Self::Prefixes(texts().collect()),
-            "rep:current" => Self::Current(texts().collect()),
+            "rep:current" => Self::CurrentNode(texts().collect()),
             "rep:subtrees" => Self::Subtrees(texts().filter(|text| !text.is_empty()).collect()),
             _ => Self::Unknown,
         }
     }
 
-    fn matches(&self, item: &Item<'_>, base: &str, is_grant: bool) -> bool {
-        let name = || item.property.unwrap_or_else(|| name_of(item.path));
+    fn matches(&self, item: &AccessedItem<'_>, base: &str, is_grant: bool) -> bool {
+        let name = || item.property.unwrap_or_else(|| item_name(item.path));
         match self {
             Self::Glob(glob) => glob.matches(item, base, is_grant),
             Self::Globs(globs) => globs.iter().any(|glob| glob.matches(item, base, is_grant)),
@@ -171,7 +183,7 @@ impl Restriction {
                 let prefix = name().split_once(':').map_or("", |(prefix, _)| prefix);
                 prefixes.iter().any(|one| one == prefix)
             }
-            Self::Current(properties) => {
+            Self::CurrentNode(properties) => {
                 item.path == base
                     && item.property.is_none_or(|property| {
                         properties.iter().any(|one| one == "*" || one == property)
@@ -186,34 +198,41 @@ impl Restriction {
         }
     }
 
-    fn fit(&self, scope: &str, part: Part, base: &str, is_grant: bool) -> Fit {
+    fn match_scope(
+        &self,
+        scope: &str,
+        part: ScopePart,
+        base: &str,
+        is_grant: bool,
+    ) -> RestrictionMatch {
         match self {
-            Self::Glob(glob) => glob.fit(scope, part, base),
+            Self::Glob(glob) => glob.match_scope(scope, part, base),
             Self::Globs(globs) => {
-                let fits: Vec<_> = globs.iter().map(|glob| glob.fit(scope, part, base)).collect();
-                if fits.contains(&Fit::Always) {
-                    Fit::Always
-                } else if fits.contains(&Fit::Depends) {
-                    Fit::Depends
+                let fits: Vec<_> =
+                    globs.iter().map(|glob| glob.match_scope(scope, part, base)).collect();
+                if fits.contains(&RestrictionMatch::Always) {
+                    RestrictionMatch::Always
+                } else if fits.contains(&RestrictionMatch::Conditional) {
+                    RestrictionMatch::Conditional
                 } else {
-                    Fit::Never
+                    RestrictionMatch::Never
                 }
             }
-            Self::Current(properties) => match part {
-                Part::Own if scope == base => {
+            Self::CurrentNode(properties) => match part {
+                ScopePart::ScopeRoot if scope == base => {
                     let is_whole = properties.iter().any(|one| one == "*");
-                    if is_whole { Fit::Always } else { Fit::Depends }
+                    if is_whole { RestrictionMatch::Always } else { RestrictionMatch::Conditional }
                 }
-                _ => Fit::Never,
+                _ => RestrictionMatch::Never,
             },
-            Self::Unknown if is_grant => Fit::Never,
-            Self::Unknown => Fit::Always,
-            _ => Fit::Depends,
+            Self::Unknown if is_grant => RestrictionMatch::Never,
+            Self::Unknown => RestrictionMatch::Always,
+            _ => RestrictionMatch::Conditional,
         }
     }
 }
 
-impl Glob {
+impl RestrictionGlob {
     fn new(base: &NodePath, pattern: &str) -> Self {
         if pattern.is_empty() {
             return Self::NodeOnly;
@@ -226,64 +245,73 @@ impl Glob {
         if whole.contains('*') { Self::Wildcard(whole) } else { Self::Within(whole) }
     }
 
-    fn matches(&self, item: &Item<'_>, base: &str, is_grant: bool) -> bool {
+    fn matches(&self, item: &AccessedItem<'_>, base: &str, is_grant: bool) -> bool {
         match self {
             Self::NodeOnly => item.property.is_none() && item.path == base,
-            Self::Within(top) => is_within(&item.full_path(), top),
+            Self::Within(top) => is_at_or_below(&item.full_path(), top),
             Self::Wildcard(pattern) => match pattern.bytes().filter(|byte| *byte == b'*').count() {
-                0..=MAX_WILDCARDS => is_match(pattern.as_bytes(), item.full_path().as_bytes()),
+                0..=MAX_WILDCARDS => {
+                    matches_wildcards(pattern.as_bytes(), item.full_path().as_bytes())
+                }
                 _ => !is_grant,
             },
         }
     }
 
-    fn fit(&self, scope: &str, part: Part, base: &str) -> Fit {
+    fn match_scope(&self, scope: &str, part: ScopePart, base: &str) -> RestrictionMatch {
         match self {
-            Self::NodeOnly if part == Part::Own && scope == base => Fit::Depends,
-            Self::NodeOnly => Fit::Never,
+            Self::NodeOnly if part == ScopePart::ScopeRoot && scope == base => {
+                RestrictionMatch::Conditional
+            }
+            Self::NodeOnly => RestrictionMatch::Never,
             Self::Within(top) => {
                 let node = top.trim_end_matches('/');
                 let is_strict = node.len() < top.len();
                 if scope == node {
                     // The properties of a node lie below it, so that a slash at the end leaves out the node alone.
-                    if is_strict && part == Part::Own { Fit::Depends } else { Fit::Always }
-                } else if is_within(scope, top) {
-                    Fit::Always
-                } else if part == Part::Own && !is_strict && parent_of(node) == scope {
+                    if is_strict && part == ScopePart::ScopeRoot {
+                        RestrictionMatch::Conditional
+                    } else {
+                        RestrictionMatch::Always
+                    }
+                } else if is_at_or_below(scope, top) {
+                    RestrictionMatch::Always
+                } else if part == ScopePart::ScopeRoot && !is_strict && parent_path(node) == scope {
                     // The last name may be that of a property.
-                    Fit::Depends
+                    RestrictionMatch::Conditional
                 } else {
-                    Fit::Never
+                    RestrictionMatch::Never
                 }
             }
             Self::Wildcard(_) => {
-                let is_near = self.literal_node().is_none_or(|node| is_within(scope, node));
-                if is_near { Fit::Depends } else { Fit::Never }
+                let is_near =
+                    self.literal_prefix_node().is_none_or(|node| is_at_or_below(scope, node));
+                if is_near { RestrictionMatch::Conditional } else { RestrictionMatch::Never }
             }
         }
     }
 
     /// Returns the node at or below which everything lies that a pattern with wildcards can match; nothing for the root.
-    fn literal_node(&self) -> Option<&str> {
+    fn literal_prefix_node(&self) -> Option<&str> {
         let Self::Wildcard(pattern) = self else { return None };
         let literal = pattern.split('*').next().unwrap_or_default();
         literal.rsplit_once('/').map(|(node, _)| node).filter(|node| !node.is_empty())
     }
 
-    fn add_points(&self, points: &mut Vec<String>) {
+    fn add_boundary_paths(&self, points: &mut Vec<String>) {
         match self {
             Self::NodeOnly => {}
             Self::Within(top) => {
                 let node = top.trim_end_matches('/');
                 points.push(node.to_owned());
-                points.push(parent_of(node).to_owned());
+                points.push(parent_path(node).to_owned());
             }
-            Self::Wildcard(_) => points.extend(self.literal_node().map(str::to_owned)),
+            Self::Wildcard(_) => points.extend(self.literal_prefix_node().map(str::to_owned)),
         }
     }
 }
 
-impl<'a> Item<'a> {
+impl<'a> AccessedItem<'a> {
     /// Returns the path of the node or property.
     fn full_path(&self) -> std::borrow::Cow<'a, str> {
         match self.property {
@@ -295,7 +323,7 @@ impl<'a> Item<'a> {
 }
 
 /// Tells whether a path is `top` or lies below it; `top` may end with a slash, which leaves itself out.
-fn is_within(path: &str, top: &str) -> bool {
+fn is_at_or_below(path: &str, top: &str) -> bool {
     match path.strip_prefix(top) {
         Some(rest) => {
             rest.is_empty() && !top.ends_with('/')
@@ -318,7 +346,7 @@ fn is_in_subtree(below: &str, subtree: &str) -> bool {
 }
 
 /// Matches a pattern in which `*` stands for any bytes, going back to the last `*` only.
-fn is_match(pattern: &[u8], text: &[u8]) -> bool {
+fn matches_wildcards(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut in_text) = (0, 0);
     let mut last_star: Option<(usize, usize)> = None;
     while let Some(byte) = text.get(in_text) {
@@ -342,11 +370,11 @@ fn is_match(pattern: &[u8], text: &[u8]) -> bool {
     pattern.get(at..).is_some_and(|rest| rest.iter().all(|byte| *byte == b'*'))
 }
 
-fn name_of(path: &str) -> &str {
+fn item_name(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(_, name)| name)
 }
 
-fn parent_of(path: &str) -> &str {
+fn parent_path(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some(("", _)) | None => "/",
         Some((parent, _)) => parent,
@@ -361,9 +389,11 @@ mod tests {
         let list = Property::parse_list(crate::ValueType::String, values.iter().copied()).unwrap();
         let single = Property::text(values.first().copied().unwrap_or_default());
         let value = if restriction == "rep:glob" { single } else { list };
-        let node = Subtree::new("rep:restrictions", "rep:Restrictions").with(restriction, value);
+        let node =
+            Subtree::new("rep:restrictions", "rep:Restrictions").with_property(restriction, value);
         let entry = Subtree::new("allow", "rep:GrantACE").with_child(node);
-        let restrictions = Restrictions::of(&entry, &NodePath::new("/foo").unwrap()).unwrap();
+        let restrictions =
+            Restrictions::from_entry(&entry, &NodePath::new("/foo").unwrap()).unwrap();
         for (paths, expected) in [(matching, true), (others, false)] {
             for path in paths {
                 let (path, property) = match path.split_once('@') {
@@ -371,7 +401,7 @@ mod tests {
                     None => (*path, None),
                 };
                 let primary_type = if path.ends_with("page") { "cq:Page" } else { "nt:folder" };
-                let item = Item { path, property, primary_type };
+                let item = AccessedItem { path, property, primary_type };
                 assert_eq!(
                     restrictions.matches(&item, true),
                     expected,
@@ -439,8 +469,8 @@ mod tests {
             &["/foo/cat", "/foo/a"],
         );
         check("rep:glob", &[&"*a".repeat(21)], &[], &[&format!("/foo{}", "a".repeat(30))]);
-        let too_many = Glob::new(&NodePath::new("/foo").unwrap(), &"*a".repeat(21));
-        let item = Item { path: "/foo/secret", property: None, primary_type: "nt:folder" };
+        let too_many = RestrictionGlob::new(&NodePath::new("/foo").unwrap(), &"*a".repeat(21));
+        let item = AccessedItem { path: "/foo/secret", property: None, primary_type: "nt:folder" };
         assert!(too_many.matches(&item, "/foo", false), "a refusal stays");
         check(
             "rep:globs",

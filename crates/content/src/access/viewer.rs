@@ -3,19 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::access::gate::{Gate, Sight};
-use crate::access::principals::{ANONYMOUS, Principals};
+use crate::access::access_gate::{AccessFingerprint, AccessGate};
+use crate::access::principal::{ANONYMOUS_PRINCIPAL, ViewerPrincipals};
 use crate::access::privilege::Privileges;
-use crate::access::restriction::Item;
+use crate::access::restriction::AccessedItem;
 use crate::{NodePath, Repository, Result, Session, Snapshot};
 
 /// In whose name content is read and changed. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Viewer(pub(crate) Who);
+pub struct Viewer(pub(crate) ViewerIdentity);
 
 /// Who a viewer is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Who {
+pub(crate) enum ViewerIdentity {
     /// The program itself, which no policy binds.
     System,
     /// A user by name.
@@ -28,35 +28,35 @@ impl Viewer {
     /// The program itself: no policy binds it.
     #[must_use]
     pub fn system() -> Self {
-        Self(Who::System)
+        Self(ViewerIdentity::System)
     }
 
     /// Someone who has not logged in.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self(Who::Anonymous)
+        Self(ViewerIdentity::Anonymous)
     }
 
     /// Returns the name under which the viewer commits.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.0 {
-            Who::System => "system",
-            Who::User(name) => name,
-            Who::Anonymous => ANONYMOUS,
+            ViewerIdentity::System => "system",
+            ViewerIdentity::User(name) => name,
+            ViewerIdentity::Anonymous => ANONYMOUS_PRINCIPAL,
         }
     }
 
     /// Tells whether the viewer is somebody who has not logged in.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
-        self.0 == Who::Anonymous
+        self.0 == ViewerIdentity::Anonymous
     }
 
     /// Tells whether the viewer is the program itself.
     #[must_use]
     pub fn is_system(&self) -> bool {
-        self.0 == Who::System
+        self.0 == ViewerIdentity::System
     }
 }
 
@@ -69,8 +69,8 @@ impl Repository {
     /// If the store fails.
     pub fn viewer(&self, user: Option<&str>) -> Result<Viewer> {
         Ok(Viewer(match user {
-            None | Some(ANONYMOUS) => Who::Anonymous,
-            Some(user) => Who::User(user.into()),
+            None | Some(ANONYMOUS_PRINCIPAL) => ViewerIdentity::Anonymous,
+            Some(user) => ViewerIdentity::User(user.into()),
         }))
     }
 
@@ -79,8 +79,8 @@ impl Repository {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn session_of(&self, viewer: &Viewer) -> Result<Session> {
-        Ok(Session::of_viewer(self.clone(), self.snapshot()?, viewer))
+    pub fn session_as(&self, viewer: &Viewer) -> Result<Session> {
+        Ok(Session::for_viewer(self.clone(), self.snapshot()?, viewer))
     }
 
     /// Tells whether someone may log in under a name: whether there is such a user, who is neither disabled nor a
@@ -88,8 +88,8 @@ impl Repository {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn may_log_in(&self, user: &str) -> Result<bool> {
-        Ok(self.0.bodies.access.of_main(&self.0)?.accounts.may_log_in(user))
+    pub fn can_log_in(&self, user: &str) -> Result<bool> {
+        Ok(self.0.cache.access_policies.policies_of_main(&self.0)?.accounts.can_log_in(user))
     }
 
     /// Returns where a user or group is stored.
@@ -97,7 +97,7 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn account_path(&self, id: &str) -> Result<Option<NodePath>> {
-        Ok(self.0.bodies.access.of_main(&self.0)?.accounts.path_of(id).cloned())
+        Ok(self.0.cache.access_policies.policies_of_main(&self.0)?.accounts.path_of(id).cloned())
     }
 
     /// Returns the identifier (`jcr:uuid`) of a user: what tells it from a former or later user of the same name.
@@ -105,7 +105,7 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn account_identifier(&self, user: &str) -> Result<Option<String>> {
-        let policies = self.0.bodies.access.of_main(&self.0)?;
+        let policies = self.0.cache.access_policies.policies_of_main(&self.0)?;
         Ok(policies.accounts.identifier_of(user).map(str::to_owned))
     }
 
@@ -114,7 +114,7 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn users(&self) -> Result<Vec<(String, bool)>> {
-        let policies = self.0.bodies.access.of_main(&self.0)?;
+        let policies = self.0.cache.access_policies.policies_of_main(&self.0)?;
         Ok(policies.accounts.users().map(|(id, disabled)| (id.to_owned(), disabled)).collect())
     }
 
@@ -123,7 +123,7 @@ impl Repository {
     /// # Errors
     /// If the store fails.
     pub fn groups(&self) -> Result<Vec<String>> {
-        let policies = self.0.bodies.access.of_main(&self.0)?;
+        let policies = self.0.cache.access_policies.policies_of_main(&self.0)?;
         Ok(policies.accounts.groups().map(str::to_owned).collect())
     }
 
@@ -131,25 +131,31 @@ impl Repository {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn groups_of(&self, viewer: &Viewer) -> Result<Vec<String>> {
+    pub fn groups_of_viewer(&self, viewer: &Viewer) -> Result<Vec<String>> {
         let groups = self.principals_of(viewer)?.groups;
         Ok(groups.into_iter().map(|(group, _)| group).collect())
     }
 
     /// Returns where the groups are stored that list an identifier as a member.
-    pub(crate) fn groups_with(&self, uuid: &str) -> Result<Vec<NodePath>> {
-        let policies = self.0.bodies.access.of_main(&self.0)?;
-        Ok(policies.accounts.groups_with(uuid).cloned().collect())
+    pub(crate) fn groups_listing_member(&self, uuid: &str) -> Result<Vec<NodePath>> {
+        let policies = self.0.cache.access_policies.policies_of_main(&self.0)?;
+        Ok(policies.accounts.direct_groups_of(uuid).cloned().collect())
     }
 
-    pub(crate) fn principals_of(&self, viewer: &Viewer) -> Result<Principals> {
-        Ok(self.0.bodies.access.of_main(&self.0)?.accounts.principals_of(&viewer.0))
+    pub(crate) fn principals_of(&self, viewer: &Viewer) -> Result<ViewerPrincipals> {
+        Ok(self
+            .0
+            .cache
+            .access_policies
+            .policies_of_main(&self.0)?
+            .accounts
+            .principals_for(&viewer.0))
     }
 
     /// Returns how many documents were read to find policies and accounts, since the repository was opened.
     #[must_use]
     pub fn policy_documents_read(&self) -> u64 {
-        self.0.bodies.access.documents_read()
+        self.0.cache.access_policies.documents_read()
     }
 }
 
@@ -159,57 +165,59 @@ impl Snapshot {
     /// Of a snapshot that was seen by another viewer, the whole state is meant, not what that one saw. If the policies
     /// cannot be read, nothing is seen and [`Snapshot::failure`] says why.
     #[must_use]
-    pub fn seen_by(&self, viewer: &Viewer) -> Self {
+    pub fn as_viewer(&self, viewer: &Viewer) -> Self {
         if viewer.is_system() {
             return Self(self.0.clone(), None);
         }
-        let gate = Gate::open(self, viewer).unwrap_or_else(|error| {
+        let gate = AccessGate::open(self, viewer).unwrap_or_else(|error| {
             tracing::error!(error = %error, "policies cannot be read");
-            self.fail(error);
-            Arc::new(Gate::shut())
+            self.record_failure(error);
+            Arc::new(AccessGate::deny_all())
         });
         Self(self.0.clone(), Some(gate))
     }
 
     /// Returns the same state as the viewer may see it, and has each decision compared with what it would be for another
-    /// viewer; [`Snapshot::saw_alike`] tells the outcome.
+    /// viewer; [`Snapshot::is_seen_alike`] tells the outcome.
     #[must_use]
-    pub fn seen_beside(&self, viewer: &Viewer, other: &Viewer) -> Self {
-        match (self.seen_by(viewer).1, self.seen_by(other).1) {
-            (Some(own), Some(other)) => Self(self.0.clone(), Some(Arc::new(own.beside(&other)))),
+    pub fn as_viewer_compared(&self, viewer: &Viewer, other: &Viewer) -> Self {
+        match (self.as_viewer(viewer).1, self.as_viewer(other).1) {
+            (Some(own), Some(other)) => {
+                Self(self.0.clone(), Some(Arc::new(own.compared_with(&other))))
+            }
             (own, _) => Self(self.0.clone(), own),
         }
     }
 
     /// Tells whether everything that was read so far would have been seen alike by the other viewer of
-    /// [`Snapshot::seen_beside`], what was not there included; nothing if there is none.
+    /// [`Snapshot::as_viewer_compared`], what was not there included; nothing if there is none.
     #[must_use]
-    pub fn saw_alike(&self) -> Option<bool> {
-        self.1.as_ref()?.decided_alike()
+    pub fn is_seen_alike(&self) -> Option<bool> {
+        self.1.as_ref()?.is_decided_alike()
     }
 
     /// Returns what the viewer may see, apart from who it is; nothing for the program itself. Viewers of the same state with
     /// equal ones see it alike.
     #[must_use]
-    pub fn sight(&self) -> Option<Sight> {
-        self.1.as_ref().map(|gate| gate.sight())
+    pub fn access_fingerprint(&self) -> Option<AccessFingerprint> {
+        self.1.as_ref().map(|gate| gate.fingerprint())
     }
 
     /// Tells whether the snapshot's viewer has privileges at a path, whether or not there is a node.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn allows(&self, path: &NodePath, wanted: Privileges) -> Result<bool> {
+    pub fn has_privileges(&self, path: &NodePath, wanted: Privileges) -> Result<bool> {
         let Some(gate) = &self.1 else { return Ok(true) };
         let node = Self(self.0.clone(), None).node(path)?;
         let primary_type = node.as_ref().map_or("", |node| node.primary_type());
-        let item = Item { path: path.as_str(), property: None, primary_type };
-        Ok(gate.granted(&item, wanted).contains(wanted))
+        let item = AccessedItem { path: path.as_str(), property: None, primary_type };
+        Ok(gate.granted_privileges(&item, wanted).contains(wanted))
     }
 
     /// Tells whether the snapshot's viewer has privileges of the repository as a whole, such as that of node types.
     #[must_use]
-    pub fn allows_in_repository(&self, wanted: Privileges) -> bool {
+    pub fn has_repository_privileges(&self, wanted: Privileges) -> bool {
         let gate = self.1.as_ref();
         gate.is_none_or(|gate| gate.granted_in_repository(wanted).contains(wanted))
     }
@@ -222,15 +230,15 @@ impl Snapshot {
         let Some(gate) = &self.1 else { return Ok(Privileges::ALL) };
         let node = Self(self.0.clone(), None).node(path)?;
         let primary_type = node.as_ref().map_or("", |node| node.primary_type());
-        let item = Item { path: path.as_str(), property: None, primary_type };
-        Ok(gate.granted(&item, Privileges::ALL))
+        let item = AccessedItem { path: path.as_str(), property: None, primary_type };
+        Ok(gate.granted_privileges(&item, Privileges::ALL))
     }
 
     /// Tells whether the snapshot's viewer may see a node at a path of which nothing is known but its type, such as one
     /// that is no longer there.
     #[must_use]
-    pub fn would_see(&self, path: &NodePath, primary_type: &str) -> bool {
-        self.1.as_ref().is_none_or(|gate| gate.sees(path, primary_type))
+    pub fn can_see(&self, path: &NodePath, primary_type: &str) -> bool {
+        self.1.as_ref().is_none_or(|gate| gate.can_see(path, primary_type))
     }
 }
 

@@ -5,7 +5,7 @@
 //! * No entry delivers another number of bytes than its header declares, the sum of those is bounded, also by the size
 //!   of the ZIP file, and no two entries share bytes, so a small file cannot unpack to a huge one.
 //!
-//! On failure: [`crate::Error::Package`]; nothing of the package is used then.
+//! On failure: [`crate::Error::InvalidPackage`]; nothing of the package is used then.
 
 use std::fmt;
 use std::io::{Read, Seek, SeekFrom};
@@ -18,65 +18,65 @@ use zip::result::ZipError;
 use zip::unstable::read::ZipIterable;
 use zip::{CompressionMethod, ZipArchive};
 
-use crate::{Date, Error, Result};
+use crate::{Error, JcrDate, Result};
 
 /// Bounds on what a package may hold; whatever exceeds one is refused before anything is imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct PackageLimits {
     /// Entries of the ZIP file, those of nested packages counted apart.
-    pub entries: usize,
+    pub max_entries: usize,
     /// Unpacked bytes of all entries together.
-    pub total_bytes: u64,
+    pub max_total_bytes: u64,
     /// How many times its own bytes the file may unpack to, beyond the first GiB.
-    pub inflation: u64,
+    pub max_inflation: u64,
     /// Bytes of one XML file; these are held in memory while they are read.
-    pub document_bytes: u64,
+    pub max_document_bytes: u64,
     /// Bytes of all XML files that describe nodes; what they say is held in memory until the installation ends. Those
     /// of packages within the package count, too, here and in the next two.
-    pub all_documents_bytes: u64,
+    pub max_all_documents_bytes: u64,
     /// Nodes that these files name.
-    pub nodes: usize,
+    pub max_nodes: usize,
     /// Properties that these files give.
-    pub properties: usize,
+    pub max_properties: usize,
     /// Bytes of one attribute of a docview.
-    pub value_bytes: usize,
+    pub max_value_bytes: usize,
     /// Names in a node path.
-    pub depth: usize,
+    pub max_depth: usize,
     /// How deep packages may lie in packages.
-    pub nesting: usize,
+    pub max_nesting: usize,
     /// Bytes of the packages within a package; these are held in memory until the installation ends.
-    pub nested_bytes: u64,
+    pub max_nested_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for PackageLimits {
     fn default() -> Self {
         Self {
-            entries: 500_000,
-            total_bytes: 16 << 30,
-            inflation: 100,
-            document_bytes: 64 << 20,
-            all_documents_bytes: 512 << 20,
-            nodes: 1_000_000,
-            properties: 8_000_000,
-            value_bytes: 16 << 20,
-            depth: 128,
-            nesting: 4,
-            nested_bytes: 256 << 20,
+            max_entries: 500_000,
+            max_total_bytes: 16 << 30,
+            max_inflation: 100,
+            max_document_bytes: 64 << 20,
+            max_all_documents_bytes: 512 << 20,
+            max_nodes: 1_000_000,
+            max_properties: 8_000_000,
+            max_value_bytes: 16 << 20,
+            max_depth: 128,
+            max_nesting: 4,
+            max_nested_bytes: 256 << 20,
         }
     }
 }
 
 /// The name of a file in messages: an entry, or the package itself.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct File(Arc<str>);
+pub(super) struct PackageFileName(Arc<str>);
 
-impl File {
+impl PackageFileName {
     pub(super) fn new(name: &str) -> Self {
         Self(Arc::from(name))
     }
 
-    /// Returns the name of `entry` in this package: nested packages show the whole way down.
-    pub(super) fn entry(&self, nested_in: Option<&Self>, entry: &str) -> Self {
+    /// Returns the name of `entry_file_name` in this package: nested packages show the whole way down.
+    pub(super) fn entry_file_name(&self, nested_in: Option<&Self>, entry: &str) -> Self {
         match nested_in {
             Some(_) => Self(format!("{self}!{entry}").into()),
             None => Self::new(entry),
@@ -84,18 +84,18 @@ impl File {
     }
 
     /// Makes the error that refuses the package because of this file.
-    pub(super) fn error(&self, line: u32, message: impl Into<String>) -> Error {
-        Error::Package { file: self.to_string(), line, message: message.into() }
+    pub(super) fn to_error(&self, line: u32, message: impl Into<String>) -> Error {
+        Error::InvalidPackage { file: self.to_string(), line, message: message.into() }
     }
 }
 
-impl fmt::Display for File {
+impl fmt::Display for PackageFileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Debug for File {
+impl fmt::Debug for PackageFileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
     }
@@ -103,43 +103,43 @@ impl fmt::Debug for File {
 
 /// What the directory of the ZIP file says of an entry.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct PackageEntry {
     /// The name without a final `/`.
     pub(super) name: String,
     pub(super) is_directory: bool,
     /// Unpacked bytes.
     pub(super) size: u64,
-    pub(super) modified: Date,
+    pub(super) modified: JcrDate,
 }
 
 /// An opened ZIP file.
-pub(super) struct Archive<R> {
+pub(super) struct PackageArchive<R> {
     zip: ZipArchive<R>,
-    file: File,
-    nested_in: Option<File>,
-    pub(super) entries: Vec<Entry>,
+    file_name: PackageFileName,
+    nested_in: Option<PackageFileName>,
+    pub(super) entries: Vec<PackageEntry>,
 }
 
 /// What any package may unpack to, however small its file is.
-const FREE_BYTES: u64 = 1 << 30;
+const MIN_UNPACKED_LIMIT_BYTES: u64 = 1 << 30;
 
 /// What the names and other particulars of all entries may take; these are held in memory.
 const MAX_DIRECTORY_BYTES: u64 = 128 << 20;
 
 /// How many entries a directory has.
-enum Counted {
-    All(usize),
+enum ArchiveEntryCount {
+    Exact(usize),
     TooMany(usize),
     /// The entries take more bytes than is allowed.
-    TooLong,
+    DirectoryTooLarge,
 }
 
 /// Counts the entries of a ZIP file without keeping any.
-fn count_entries<R: Read + Seek>(reader: R, limit: usize) -> Result<Counted, ZipError> {
+fn count_entries<R: Read + Seek>(reader: R, limit: usize) -> Result<ArchiveEntryCount, ZipError> {
     let mut directory = ZipIterable::try_new(reader, Config::default())?;
     let count = directory.len();
     if count > limit {
-        return Ok(Counted::TooMany(count));
+        return Ok(ArchiveEntryCount::TooMany(count));
     }
     let entries = directory.files()?;
     let begin = entries.reader_mut().stream_position()?;
@@ -147,50 +147,51 @@ fn count_entries<R: Read + Seek>(reader: R, limit: usize) -> Result<Counted, Zip
         entry?;
         let length = entries.reader_mut().stream_position()?.saturating_sub(begin);
         if length > MAX_DIRECTORY_BYTES {
-            return Ok(Counted::TooLong);
+            return Ok(ArchiveEntryCount::DirectoryTooLarge);
         }
     }
-    Ok(Counted::All(count))
+    Ok(ArchiveEntryCount::Exact(count))
 }
 
-impl<R: Read + Seek> Archive<R> {
+impl<R: Read + Seek> PackageArchive<R> {
     /// Opens a ZIP file and checks all of its directory.
     ///
     /// # Errors
     /// If it is no ZIP file, or an entry is unsafe, unreadable or over a limit.
     pub(super) fn open(
         mut reader: R,
-        file: File,
-        nested_in: Option<File>,
-        limits: &Limits,
+        file: PackageFileName,
+        nested_in: Option<PackageFileName>,
+        limits: &PackageLimits,
     ) -> Result<Self> {
         let unreadable = |error: &ZipError| {
-            damage(&file, error, "cannot be read as a ZIP file; is it complete?")
+            archive_error(&file, error, "cannot be read as a ZIP file; is it complete?")
         };
         let length = reader.seek(SeekFrom::End(0)).map_err(|error| unreadable(&error.into()))?;
-        let count = match count_entries(&mut reader, limits.entries) {
-            Ok(Counted::All(count)) => count,
-            Ok(Counted::TooMany(count)) => {
+        let count = match count_entries(&mut reader, limits.max_entries) {
+            Ok(ArchiveEntryCount::Exact(count)) => count,
+            Ok(ArchiveEntryCount::TooMany(count)) => {
                 let message =
-                    format!("{count} entries are more than the limit of {}", limits.entries);
-                return Err(file.error(0, message));
+                    format!("{count} entries are more than the limit of {}", limits.max_entries);
+                return Err(file.to_error(0, message));
             }
-            Ok(Counted::TooLong) => {
+            Ok(ArchiveEntryCount::DirectoryTooLarge) => {
                 let message = format!("its directory is longer than {MAX_DIRECTORY_BYTES} bytes");
-                return Err(file.error(0, message));
+                return Err(file.to_error(0, message));
             }
             Err(error) => return Err(unreadable(&error)),
         };
         let zip = ZipArchive::new(reader).map_err(|error| unreadable(&error))?;
         if zip.len() > count {
-            return Err(file.error(0, "it has two directories"));
+            return Err(file.to_error(0, "it has two directories"));
         }
         if zip.has_duplicate_names() {
-            return Err(file.error(0, "two entries have the same name"));
+            return Err(file.to_error(0, "two entries have the same name"));
         }
-        let mut archive = Self { zip, file, nested_in, entries: Vec::new() };
-        let inflated = length.saturating_mul(limits.inflation).saturating_add(FREE_BYTES);
-        archive.read_directory(limits.total_bytes.min(inflated))?;
+        let mut archive = Self { zip, file_name: file, nested_in, entries: Vec::new() };
+        let inflated =
+            length.saturating_mul(limits.max_inflation).saturating_add(MIN_UNPACKED_LIMIT_BYTES);
+        archive.read_directory(limits.max_total_bytes.min(inflated))?;
         Ok(archive)
     }
 
@@ -198,36 +199,37 @@ impl<R: Read + Seek> Archive<R> {
         let mut total = 0_u64;
         let mut ranges = Vec::with_capacity(self.zip.len());
         for index in 0..self.zip.len() {
-            let entry = self
-                .zip
-                .by_index_raw(index)
-                .map_err(|error| damage(&self.file, &error, "has a damaged directory"))?;
+            let entry = self.zip.by_index_raw(index).map_err(|error| {
+                archive_error(&self.file_name, &error, "has a damaged directory")
+            })?;
             let begin = entry.data_start().unwrap_or_default();
             ranges.push((entry.header_start(), begin.saturating_add(entry.compressed_size())));
-            let entry = read_entry(&self.file, &entry)?;
+            let entry = read_entry_metadata(&self.file_name, &entry)?;
             total = total.saturating_add(entry.size);
             if total > limit {
                 let message = format!("unpacks to more than the limit of {limit} bytes");
-                return Err(self.file.error(0, message));
+                return Err(self.file_name.to_error(0, message));
             }
             self.entries.push(entry);
         }
         ranges.sort_unstable();
         let overlaps = |pair: &[(u64, u64)]| matches!(pair, [(_, end), (begin, _)] if end > begin);
         if ranges.windows(2).any(overlaps) {
-            return Err(self.file.error(0, "two entries share the same bytes of the ZIP file"));
+            return Err(self
+                .file_name
+                .to_error(0, "two entries share the same bytes of the ZIP file"));
         }
         Ok(())
     }
 
     /// Returns the name of an entry in messages.
-    pub(super) fn file_of(&self, index: usize) -> File {
+    pub(super) fn entry_file_name(&self, index: usize) -> PackageFileName {
         let name = self.entries.get(index).map_or("", |entry| entry.name.as_str());
-        self.file.entry(self.nested_in.as_ref(), name)
+        self.file_name.entry_file_name(self.nested_in.as_ref(), name)
     }
 
     /// Finds an entry by its exact name.
-    pub(super) fn find(&self, name: &str) -> Option<usize> {
+    pub(super) fn find_entry(&self, name: &str) -> Option<usize> {
         self.entries.iter().position(|entry| entry.name == name && !entry.is_directory)
     }
 
@@ -235,26 +237,31 @@ impl<R: Read + Seek> Archive<R> {
     ///
     /// # Errors
     /// If its compression is unknown or its header is damaged.
-    pub(super) fn open_entry(&mut self, index: usize) -> Result<EntryReader<'_, R>> {
-        let file = self.file_of(index);
+    pub(super) fn open_entry(&mut self, index: usize) -> Result<PackageEntryReader<'_, R>> {
+        let file = self.entry_file_name(index);
         let size = self.entries.get(index).map_or(0, |entry| entry.size);
         let entry = self
             .zip
             .by_index(index)
-            .map_err(|error| damage(&file, &error, "cannot be unpacked"))?;
-        Ok(EntryReader { entry, left: size, damage: None, file })
+            .map_err(|error| archive_error(&file, &error, "cannot be unpacked"))?;
+        Ok(PackageEntryReader {
+            entry,
+            remaining_bytes: size,
+            damage_message: None,
+            file_name: file,
+        })
     }
 
     /// Reads the beginning of an entry into memory.
     ///
     /// # Errors
     /// If the entry is damaged.
-    pub(super) fn read_beginning(&mut self, index: usize, length: u64) -> Result<Vec<u8>> {
+    pub(super) fn read_entry_beginning(&mut self, index: usize, length: u64) -> Result<Vec<u8>> {
         let mut reader = self.open_entry(index)?;
         let mut bytes = Vec::new();
         match reader.by_ref().take(length).read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
-            Err(error) => Err(reader.failure(error)),
+            Err(error) => Err(reader.read_error(error)),
         }
     }
 
@@ -264,86 +271,92 @@ impl<R: Read + Seek> Archive<R> {
     /// If it is longer than `limit` bytes, or damaged.
     pub(super) fn read_entry(&mut self, index: usize, limit: u64) -> Result<Vec<u8>> {
         let mut reader = self.open_entry(index)?;
-        if reader.left > limit {
+        if reader.remaining_bytes > limit {
             let message = format!("is longer than the limit of {limit} bytes");
-            return Err(reader.file.error(0, message));
+            return Err(reader.file_name.to_error(0, message));
         }
         // A forged size must not reserve memory that the bytes never fill.
-        let expected = usize::try_from(reader.left.min(1 << 20)).unwrap_or(0);
+        let expected = usize::try_from(reader.remaining_bytes.min(1 << 20)).unwrap_or(0);
         let mut bytes = Vec::with_capacity(expected);
         match reader.read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
-            Err(error) => Err(reader.failure(error)),
+            Err(error) => Err(reader.read_error(error)),
         }
     }
 }
 
-impl<R> fmt::Debug for Archive<R> {
+impl<R> fmt::Debug for PackageArchive<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Archive")
-            .field("file", &self.file)
+            .field("file", &self.file_name)
             .field("entries", &self.entries.len())
             .finish_non_exhaustive()
     }
 }
 
 /// The bytes of one entry; it checks their number and their checksum on the way.
-pub(super) struct EntryReader<'a, R: Read> {
+pub(super) struct PackageEntryReader<'a, R: Read> {
     entry: ZipFile<'a, R>,
-    left: u64,
-    damage: Option<String>,
-    file: File,
+    remaining_bytes: u64,
+    damage_message: Option<String>,
+    file_name: PackageFileName,
 }
 
-impl<R: Read> EntryReader<'_, R> {
+impl<R: Read> PackageEntryReader<'_, R> {
     /// Returns why the entry cannot be read, if its bytes are at fault.
-    pub(super) fn explain(&self) -> Option<Error> {
-        self.damage.as_ref().map(|message| self.file.error(0, message.clone()))
+    pub(super) fn take_damage_error(&self) -> Option<Error> {
+        self.damage_message.as_ref().map(|message| self.file_name.to_error(0, message.clone()))
     }
 
-    fn failure(&self, source: std::io::Error) -> Error {
-        self.explain().unwrap_or_else(|| Error::Read { what: format!("`{}`", self.file), source })
+    fn read_error(&self, source: std::io::Error) -> Error {
+        self.take_damage_error()
+            .unwrap_or_else(|| Error::Read { input_name: format!("`{}`", self.file_name), source })
     }
 
-    fn fail(&mut self, message: &str) -> std::io::Error {
-        self.damage = Some(message.to_owned());
+    fn record_damage(&mut self, message: &str) -> std::io::Error {
+        self.damage_message = Some(message.to_owned());
         std::io::Error::new(std::io::ErrorKind::InvalidData, message.to_owned())
     }
 }
 
-impl<R: Read> Read for EntryReader<'_, R> {
+impl<R: Read> Read for PackageEntryReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = match self.entry.read(buffer) {
             Ok(count) => count,
-            Err(error) if is_damage(&error) => {
-                return Err(self.fail(&format!("cannot be unpacked: {error}")));
+            Err(error) if is_archive_damage(&error) => {
+                return Err(self.record_damage(&format!("cannot be unpacked: {error}")));
             }
             Err(error) => return Err(error),
         };
-        self.left = match self.left.checked_sub(count as u64) {
+        self.remaining_bytes = match self.remaining_bytes.checked_sub(count as u64) {
             Some(left) => left,
-            None => return Err(self.fail("unpacks to more bytes than the package declares")),
+            None => {
+                return Err(self.record_damage("unpacks to more bytes than the package declares"));
+            }
         };
-        if count == 0 && self.left > 0 && !buffer.is_empty() {
-            return Err(self.fail("unpacks to fewer bytes than the package declares"));
+        if count == 0 && self.remaining_bytes > 0 && !buffer.is_empty() {
+            return Err(self.record_damage("unpacks to fewer bytes than the package declares"));
         }
         Ok(count)
     }
 }
 
-fn read_entry<R: Read>(file: &File, entry: &ZipFile<'_, R>) -> Result<Entry> {
+fn read_entry_metadata<R: Read>(
+    file: &PackageFileName,
+    entry: &ZipFile<'_, R>,
+) -> Result<PackageEntry> {
     // Java writes names as UTF-8, with or without the flag that says so.
     let name = match std::str::from_utf8(entry.name_raw()) {
         Ok(name) => name.to_owned(),
         Err(_) => entry
             .name()
-            .map_err(|error| damage(file, &error, "has an unreadable entry name"))?
+            .map_err(|error| archive_error(file, &error, "has an unreadable entry name"))?
             .into_owned(),
     };
     let is_directory = name.ends_with('/');
     let stem = name.strip_suffix('/').unwrap_or(&name);
-    let refuse = |reason: &str| Err(file.error(0, format!("the entry {name:?} {reason}")));
-    if let Some(reason) = unsafe_reason(stem) {
+    let refuse = |reason: &str| Err(file.to_error(0, format!("the entry {name:?} {reason}")));
+    if let Some(reason) = unsafe_name_reason(stem) {
         return refuse(reason);
     }
     if entry.encrypted() {
@@ -356,12 +369,12 @@ fn read_entry<R: Read>(file: &File, entry: &ZipFile<'_, R>) -> Result<Entry> {
     if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
         return refuse("is compressed by a method other than deflate");
     }
-    let modified = modification(entry);
-    Ok(Entry { name: stem.to_owned(), is_directory, size: entry.size(), modified })
+    let modified = modification_date(entry);
+    Ok(PackageEntry { name: stem.to_owned(), is_directory, size: entry.size(), modified })
 }
 
 /// Returns why a name must not be followed, if so.
-fn unsafe_reason(name: &str) -> Option<&'static str> {
+fn unsafe_name_reason(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.starts_with('/') {
         Some("is an absolute path; names in a package are relative")
     } else if name.contains('\\') {
@@ -378,7 +391,7 @@ fn unsafe_reason(name: &str) -> Option<&'static str> {
 }
 
 /// Returns when the entry was last changed. ZIP files keep local time without a zone; it is read as UTC.
-fn modification<R: Read>(entry: &ZipFile<'_, R>) -> Date {
+fn modification_date<R: Read>(entry: &ZipFile<'_, R>) -> JcrDate {
     let written = entry.last_modified().and_then(|time| {
         let parts = (i16::try_from(time.year()), i8::try_from(time.month()));
         let (Ok(year), Ok(month)) = parts else {
@@ -391,24 +404,24 @@ fn modification<R: Read>(entry: &ZipFile<'_, R>) -> Date {
         let civil = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
         Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
     });
-    Date { millis: written.unwrap_or(EARLIEST_MILLIS), offset_minutes: 0 }
+    JcrDate { millis: written.unwrap_or(MIN_ZIP_TIME_MILLIS), offset_minutes: 0 }
 }
 
 /// 1980-01-01T00:00:00Z, before which ZIP files know no time.
-const EARLIEST_MILLIS: i64 = 315_532_800_000;
+const MIN_ZIP_TIME_MILLIS: i64 = 315_532_800_000;
 
 /// Tells whether an error comes from the bytes of the package and not from the disk below.
-fn is_damage(error: &std::io::Error) -> bool {
+fn is_archive_damage(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
 }
 
-fn damage(file: &File, error: &ZipError, what: &str) -> Error {
+fn archive_error(file: &PackageFileName, error: &ZipError, what: &str) -> Error {
     match error {
-        ZipError::Io(source) if !is_damage(source) => Error::Read {
-            what: format!("`{file}`"),
+        ZipError::Io(source) if !is_archive_damage(source) => Error::Read {
+            input_name: format!("`{file}`"),
             source: std::io::Error::new(source.kind(), source.to_string()),
         },
-        other => file.error(0, format!("{what} ({other})")),
+        other => file.to_error(0, format!("{what} ({other})")),
     }
 }

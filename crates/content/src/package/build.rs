@@ -18,12 +18,12 @@ use zip::ZipWriter;
 use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 
-use super::docview::{Namespaces, Split, write_split};
-use super::filter::{Coverage, Filter};
-use super::properties::{self, PackageId};
-use super::{ExistingNode, JCR_DATA, RESOURCE_TYPES, entry};
+use super::docview::{ChildPlacement, DocviewNamespaces, write_docview_split};
+use super::filter::{FilterCoverage, PackageFilter};
+use super::package_properties::{self, PackageId};
+use super::{DATA_PROPERTY, ExistingNode, RESOURCE_NODE_TYPES, entry_role};
 use crate::access::is_policy_name;
-use crate::types::{TypeDefinition, write_cnd};
+use crate::node_type::{NodeTypeDefinition, write_cnd};
 use crate::{
     BlobId, Error, JCR_CONTENT, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree, Value,
 };
@@ -34,13 +34,13 @@ pub trait ExportSource {
     ///
     /// # Errors
     /// If the source cannot be read.
-    fn read(&self, path: &NodePath) -> Result<Option<Subtree>>;
+    fn read_subtree(&self, path: &NodePath) -> Result<Option<Subtree>>;
 
     /// Returns a node without what is below it, or nothing if there is none.
     ///
     /// # Errors
     /// If the source cannot be read.
-    fn node(&self, path: &NodePath) -> Result<Option<ExistingNode>>;
+    fn read_node(&self, path: &NodePath) -> Result<Option<ExistingNode>>;
 
     /// Opens the bytes of a blob.
     ///
@@ -51,33 +51,37 @@ pub trait ExportSource {
 
 /// What a new package says of itself.
 #[derive(Debug, Clone, Default)]
-pub struct Manifest {
+pub struct PackageManifest {
     /// Its name.
     pub id: PackageId,
     /// Which content it holds, and how that meets what is there on installation.
-    pub filter: Filter,
+    pub filter: PackageFilter,
     /// The namespaces of prefixes in the content.
-    pub namespaces: Namespaces,
+    pub namespaces: DocviewNamespaces,
     /// Further entries of its `properties.xml`, such as `acHandling`.
     pub properties: BTreeMap<String, String>,
     /// The definitions of node types that it brings along, in CND notation; nothing if it brings none.
     pub node_types: String,
 }
 
-impl Manifest {
+impl PackageManifest {
     /// Makes what a package of this content says of itself: with the namespaces that are registered, and the node
     /// types beyond the standard set.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn of(snapshot: &Snapshot, id: PackageId, filter: Filter) -> Result<Self> {
+    pub fn from_snapshot(
+        snapshot: &Snapshot,
+        id: PackageId,
+        filter: PackageFilter,
+    ) -> Result<Self> {
         let known = snapshot.namespaces()?;
         let known: BTreeMap<String, String> =
-            known.all().map(|(prefix, uri)| (prefix.to_owned(), uri.to_owned())).collect();
-        let mut namespaces = Namespaces::default();
+            known.iter().map(|(prefix, uri)| (prefix.to_owned(), uri.to_owned())).collect();
+        let mut namespaces = DocviewNamespaces::default();
         namespaces.extend(known.clone());
         let types = snapshot.node_types()?;
-        let own: Vec<TypeDefinition> = types.own().cloned().collect();
+        let own: Vec<NodeTypeDefinition> = types.custom_definitions().cloned().collect();
         let node_types = if own.is_empty() { String::new() } else { write_cnd(&own, &known) };
         Ok(Self { id, filter, namespaces, node_types, ..Self::default() })
     }
@@ -85,7 +89,7 @@ impl Manifest {
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct BuildReport {
+pub struct PackageBuildReport {
     /// Nodes that the filter contains, and those above them.
     pub nodes: usize,
     /// Entries of the ZIP file.
@@ -94,7 +98,7 @@ pub struct BuildReport {
     pub blobs: usize,
 }
 
-impl fmt::Display for BuildReport {
+impl fmt::Display for PackageBuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} nodes in {} entries, {} blobs", self.nodes, self.entries, self.blobs)
     }
@@ -103,62 +107,66 @@ impl fmt::Display for BuildReport {
 /// Writes a package to `out`.
 ///
 /// # Errors
-/// Those of the source; [`Error::Package`] for a name that no package can carry; [`Error::Read`] if `out` fails.
-pub fn write<W: Write + Seek>(
+/// Those of the source; [`Error::InvalidPackage`] for a name that no package can carry; [`Error::Read`] if `out` fails.
+pub fn write_package<W: Write + Seek>(
     out: W,
-    manifest: &Manifest,
+    manifest: &PackageManifest,
     source: &dyn ExportSource,
-) -> Result<BuildReport> {
-    let root = contained(&manifest.filter, source)?;
-    let mut plan = Plan::default();
-    plan.add_folder(&root, &NodePath::root())?;
-    plan.add_text("META-INF/MANIFEST.MF", manifest_text(manifest));
-    plan.add_text("META-INF/vault/properties.xml", properties_text(manifest, &root));
+) -> Result<PackageBuildReport> {
+    let root = build_filtered_tree(&manifest.filter, source)?;
+    let mut plan = PackageBuildPlan::default();
+    plan.add_folder_node(&root, &NodePath::root())?;
+    plan.add_text("META-INF/MANIFEST.MF", render_manifest(manifest));
+    plan.add_text("META-INF/vault/properties.xml", render_properties(manifest, &root));
     plan.add_text("META-INF/vault/filter.xml", manifest.filter.to_xml());
     if !manifest.node_types.is_empty() {
         plan.add_text("META-INF/vault/nodetypes.cnd", manifest.node_types.clone());
     }
     plan.entries.sort_by(|left, right| left.0.cmp(&right.0));
-    let report = BuildReport {
-        nodes: root.count(),
+    let report = PackageBuildReport {
+        nodes: root.node_count(),
         entries: plan.entries.len(),
-        blobs: plan.entries.iter().filter(|(_, what)| matches!(what, Payload::Blob(_))).count(),
+        blobs: plan
+            .entries
+            .iter()
+            .filter(|(_, what)| matches!(what, PackageEntryPayload::Blob(_)))
+            .count(),
     };
     let mut zip = ZipWriter::new(out).set_auto_large_file();
     let options = SimpleFileOptions::default().last_modified_time(zip::DateTime::default());
     for (name, payload) in plan.entries {
-        zip.start_file(name.as_str(), options).map_err(|error| failed(&name, error))?;
-        let written = payload.write(&mut zip, manifest, source)?;
-        written.map_err(|error| failed(&name, error.into()))?;
+        zip.start_file(name.as_str(), options).map_err(|error| entry_write_error(&name, error))?;
+        let written = payload.write_entry(&mut zip, manifest, source)?;
+        written.map_err(|error| entry_write_error(&name, error.into()))?;
     }
-    zip.finish().map_err(|error| failed("the package", error))?;
+    zip.finish().map_err(|error| entry_write_error("the package", error))?;
     Ok(report)
 }
 
-fn failed(name: &str, error: ZipError) -> Error {
+fn entry_write_error(name: &str, error: ZipError) -> Error {
     let source = match error {
         ZipError::Io(source) => source,
         other => std::io::Error::other(other),
     };
-    Error::Read { what: format!("or write `{name}`"), source }
+    Error::Read { input_name: format!("or write `{name}`"), source }
 }
 
 /// Returns the tree of what the filter contains, with the nodes above it.
-fn contained(filter: &Filter, source: &dyn ExportSource) -> Result<Subtree> {
-    let mut root = shallow(source, &NodePath::root())?.unwrap_or_default();
+fn build_filtered_tree(filter: &PackageFilter, source: &dyn ExportSource) -> Result<Subtree> {
+    let mut root = read_childless(source, &NodePath::root())?.unwrap_or_default();
     // Roots of the kind `cleanup` only name what is removed on installation.
     let brought = filter.roots().iter().filter(|set| !set.is_cleanup);
     let mut paths: Vec<&NodePath> = brought.map(|set| &set.root).collect();
     // Outer roots first: they bring the roots inside of them along.
     paths.sort_by_key(|path| path.depth());
     for path in paths {
-        if root.find(path.as_str()).is_some_and(|_| !path.is_root()) {
+        if root.find_descendant(path.as_str()).is_some_and(|_| !path.is_root()) {
             continue;
         }
-        let Some(subtree) = source.read(path)? else {
+        let Some(subtree) = source.read_subtree(path)? else {
             continue;
         };
-        let Some(subtree) = pruned(filter, subtree, path) else {
+        let Some(subtree) = prune_by_filter(filter, subtree, path) else {
             continue;
         };
         let Some(parent) = path.parent() else {
@@ -166,14 +174,14 @@ fn contained(filter: &Filter, source: &dyn ExportSource) -> Result<Subtree> {
             continue;
         };
         let names: Vec<&str> = parent.names().collect();
-        add_below(&mut root, &NodePath::root(), &names, subtree, source)?;
+        add_subtree_at(&mut root, &NodePath::root(), &names, subtree, source)?;
     }
-    restore_order(&mut root, &NodePath::root(), filter, source)?;
+    restore_child_order(&mut root, &NodePath::root(), filter, source)?;
     Ok(root)
 }
 
 /// Adds `subtree` below the node that `names` lead to, after adding the nodes on the way.
-fn add_below(
+fn add_subtree_at(
     node: &mut Subtree,
     path: &NodePath,
     names: &[&str],
@@ -186,34 +194,36 @@ fn add_below(
     };
     let path = path.child_unchecked(name);
     if node.child(name).is_none() {
-        node.put_child(shallow(source, &path)?.unwrap_or_else(|| Subtree::new(*name, "nt:folder")));
+        node.put_child(
+            read_childless(source, &path)?.unwrap_or_else(|| Subtree::new(*name, "nt:folder")),
+        );
     }
-    node.child_mut(name).map_or(Ok(()), |child| add_below(child, &path, rest, subtree, source))
+    node.child_mut(name).map_or(Ok(()), |child| add_subtree_at(child, &path, rest, subtree, source))
 }
 
 /// Brings the children of nodes above the roots of the filter into the order that they have in the source.
-fn restore_order(
+fn restore_child_order(
     node: &mut Subtree,
     path: &NodePath,
-    filter: &Filter,
+    filter: &PackageFilter,
     source: &dyn ExportSource,
 ) -> Result<()> {
     if !filter.is_above_roots(path) {
         return Ok(());
     }
-    let names = source.node(path)?.map(|node| node.children).unwrap_or_default();
+    let names = source.read_node(path)?.map(|node| node.children).unwrap_or_default();
     let places: HashMap<&str, usize> =
         names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
     node.children.sort_by_key(|child| places.get(child.name.as_str()).copied());
     node.children.iter_mut().try_for_each(|child| {
         let path = path.child_unchecked(&child.name);
-        restore_order(child, &path, filter, source)
+        restore_child_order(child, &path, filter, source)
     })
 }
 
 /// Returns a node without children.
-fn shallow(source: &dyn ExportSource, path: &NodePath) -> Result<Option<Subtree>> {
-    Ok(source.node(path)?.map(|node| Subtree {
+fn read_childless(source: &dyn ExportSource, path: &NodePath) -> Result<Option<Subtree>> {
+    Ok(source.read_node(path)?.map(|node| Subtree {
         name: path.name().to_owned(),
         properties: node.properties,
         children: Vec::new(),
@@ -221,25 +231,25 @@ fn shallow(source: &dyn ExportSource, path: &NodePath) -> Result<Option<Subtree>
 }
 
 /// Takes out what the filter leaves out.
-fn pruned(filter: &Filter, mut node: Subtree, path: &NodePath) -> Option<Subtree> {
+fn prune_by_filter(filter: &PackageFilter, mut node: Subtree, path: &NodePath) -> Option<Subtree> {
     let children = std::mem::take(&mut node.children);
     node.children = children
         .into_iter()
         .filter_map(|child| {
             let path = path.child_unchecked(&child.name);
-            pruned(filter, child, &path)
+            prune_by_filter(filter, child, &path)
         })
         .collect();
-    let is_contained = matches!(filter.coverage(path), Coverage::Contained(_));
+    let is_contained = matches!(filter.coverage(path), FilterCoverage::Contained(_));
     if is_contained {
         let is_admitted =
-            |name: &String| name == PRIMARY_TYPE || filter.admits_property(path, name);
+            |name: &String| name == PRIMARY_TYPE || filter.includes_property(path, name);
         node.properties.retain(|name, _| is_admitted(name));
     }
     (is_contained || !node.children.is_empty()).then_some(node)
 }
 
-enum Payload<'a> {
+enum PackageEntryPayload<'a> {
     Text(String),
     /// The document of a node that has a folder.
     Document(&'a Subtree),
@@ -248,37 +258,45 @@ enum Payload<'a> {
     Blob(BlobId),
 }
 
-impl Payload<'_> {
-    fn write(
+impl PackageEntryPayload<'_> {
+    fn write_entry(
         &self,
         out: &mut dyn Write,
-        manifest: &Manifest,
+        manifest: &PackageManifest,
         source: &dyn ExportSource,
     ) -> Result<std::io::Result<()>> {
         Ok(match self {
             Self::Text(text) => out.write_all(text.as_bytes()),
             Self::Document(node) => {
-                let text = write_split(node, &manifest.namespaces, &mut |relative, child| {
-                    let is_direct = !relative.contains('/');
-                    match form_of(child) {
-                        Form::File(_) => Split::Elsewhere,
-                        Form::Folder if is_direct => Split::Elsewhere,
-                        Form::Folder | Form::Inside => Split::Inside,
-                    }
-                });
+                let text =
+                    write_docview_split(node, &manifest.namespaces, &mut |relative, child| {
+                        let is_direct = !relative.contains('/');
+                        match node_form(child) {
+                            PackageNodeForm::File(_) => ChildPlacement::OrderOnly,
+                            PackageNodeForm::Folder if is_direct => ChildPlacement::OrderOnly,
+                            PackageNodeForm::Folder | PackageNodeForm::Inline => {
+                                ChildPlacement::Inline
+                            }
+                        }
+                    });
                 out.write_all(text.as_bytes())
             }
             Self::FileDocument(node) => {
                 let mut node = Subtree::clone(node);
                 if let Some(content) = node.child_mut(JCR_CONTENT) {
-                    content.properties.remove(JCR_DATA);
+                    content.properties.remove(DATA_PROPERTY);
                 }
-                let text = write_split(&node, &manifest.namespaces, &mut |_, child| match form_of(
-                    child,
-                ) {
-                    Form::File(_) => Split::Elsewhere,
-                    Form::Folder | Form::Inside => Split::Inside,
-                });
+                let text =
+                    write_docview_split(
+                        &node,
+                        &manifest.namespaces,
+                        &mut |_, child| match node_form(child) {
+                            PackageNodeForm::File(_) => ChildPlacement::OrderOnly,
+                            PackageNodeForm::Folder | PackageNodeForm::Inline => {
+                                ChildPlacement::Inline
+                            }
+                        },
+                    );
                 out.write_all(text.as_bytes())
             }
             Self::Blob(blob) => std::io::copy(&mut source.open_blob(blob)?, out).map(|_| ()),
@@ -287,85 +305,96 @@ impl Payload<'_> {
 }
 
 #[derive(Default)]
-struct Plan<'a> {
-    entries: Vec<(String, Payload<'a>)>,
+struct PackageBuildPlan<'a> {
+    entries: Vec<(String, PackageEntryPayload<'a>)>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> PackageBuildPlan<'a> {
     fn add_text(&mut self, name: &str, text: String) {
-        self.entries.push((name.to_owned(), Payload::Text(text)));
+        self.entries.push((name.to_owned(), PackageEntryPayload::Text(text)));
     }
 
     /// Adds a node that has a folder, and all below it.
-    fn add_folder(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
-        let folder = carried(path)?;
-        self.entries.push((format!("{folder}/.content.xml"), Payload::Document(node)));
-        self.add_all_bytes(node, path)?;
+    fn add_folder_node(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
+        let folder = packable_folder_name(path)?;
+        self.entries.push((format!("{folder}/.content.xml"), PackageEntryPayload::Document(node)));
+        self.add_all_binaries(node, path)?;
         for child in &node.children {
             let path = path.child_unchecked(&child.name);
-            match form_of(child) {
-                Form::Folder => self.add_folder(child, &path)?,
-                Form::File(_) | Form::Inside => self.add_inside(child, &path)?,
+            match node_form(child) {
+                PackageNodeForm::Folder => self.add_folder_node(child, &path)?,
+                PackageNodeForm::File(_) | PackageNodeForm::Inline => {
+                    self.add_inline_children(child, &path)?
+                }
             }
         }
         Ok(())
     }
 
     /// Adds what cannot stand in the document that a node stands in.
-    fn add_inside(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
-        if let Form::File(blob) = form_of(node) {
-            return self.add_file(node, path, blob);
+    fn add_inline_children(&mut self, node: &'a Subtree, path: &NodePath) -> Result<()> {
+        if let PackageNodeForm::File(blob) = node_form(node) {
+            return self.add_file_node(node, path, blob);
         }
-        self.add_all_bytes(node, path)?;
-        node.children
-            .iter()
-            .try_for_each(|child| self.add_inside(child, &path.child_unchecked(&child.name)))
+        self.add_all_binaries(node, path)?;
+        node.children.iter().try_for_each(|child| {
+            self.add_inline_children(child, &path.child_unchecked(&child.name))
+        })
     }
 
-    fn add_file(&mut self, node: &'a Subtree, path: &NodePath, blob: BlobId) -> Result<()> {
-        let name = carried(path)?;
-        self.entries.push((format!("{name}.dir/.content.xml"), Payload::FileDocument(node)));
-        self.entries.push((name, Payload::Blob(blob)));
-        self.add_all_bytes(node, path)?;
+    fn add_file_node(&mut self, node: &'a Subtree, path: &NodePath, blob: BlobId) -> Result<()> {
+        let name = packable_folder_name(path)?;
+        self.entries
+            .push((format!("{name}.dir/.content.xml"), PackageEntryPayload::FileDocument(node)));
+        self.entries.push((name, PackageEntryPayload::Blob(blob)));
+        self.add_all_binaries(node, path)?;
         for child in &node.children {
             let path = path.child_unchecked(&child.name);
             if child.name != JCR_CONTENT {
-                self.add_inside(child, &path)?;
+                self.add_inline_children(child, &path)?;
                 continue;
             }
-            for (name, property) in child.properties.iter().filter(|(name, _)| *name != JCR_DATA) {
-                self.add_bytes(&path, name, property)?;
+            for (name, property) in
+                child.properties.iter().filter(|(name, _)| *name != DATA_PROPERTY)
+            {
+                self.add_binary(&path, name, property)?;
             }
             for below in &child.children {
-                self.add_inside(below, &path.child_unchecked(&below.name))?;
+                self.add_inline_children(below, &path.child_unchecked(&below.name))?;
             }
         }
         Ok(())
     }
 
-    fn add_all_bytes(&mut self, node: &Subtree, path: &NodePath) -> Result<()> {
-        node.properties.iter().try_for_each(|(name, property)| self.add_bytes(path, name, property))
+    fn add_all_binaries(&mut self, node: &Subtree, path: &NodePath) -> Result<()> {
+        node.properties
+            .iter()
+            .try_for_each(|(name, property)| self.add_binary(path, name, property))
     }
 
-    fn add_bytes(&mut self, path: &NodePath, name: &str, property: &Property) -> Result<()> {
+    fn add_binary(&mut self, path: &NodePath, name: &str, property: &Property) -> Result<()> {
         for (place, value) in property.values().iter().enumerate() {
             let Value::Binary(blob) = value else {
                 return Ok(());
             };
             let index = if property.is_list() { format!("[{place}]") } else { String::new() };
-            let entry = format!("{}/{}{index}.binary", carried(path)?, entry::encode(name));
-            self.entries.push((entry, Payload::Blob(*blob)));
+            let entry = format!(
+                "{}/{}{index}.binary",
+                packable_folder_name(path)?,
+                entry_role::encode_file_name(name)
+            );
+            self.entries.push((entry, PackageEntryPayload::Blob(*blob)));
         }
         Ok(())
     }
 }
 
 /// Returns the folder name for a path, if reading it gives the path again.
-fn carried(path: &NodePath) -> Result<String> {
-    if path.names().all(entry::is_carried) {
-        return Ok(entry::folder_of(path));
+fn packable_folder_name(path: &NodePath) -> Result<String> {
+    if path.names().all(entry_role::is_packable_name) {
+        return Ok(entry_role::folder_entry_name(path));
     }
-    Err(Error::Package {
+    Err(Error::InvalidPackage {
         file: path.to_string(),
         line: 0,
         message: "a node of this name, or one above it, cannot have files in a package; rename it"
@@ -374,16 +403,16 @@ fn carried(path: &NodePath) -> Result<String> {
 }
 
 /// How a node appears in a package.
-enum Form {
+enum PackageNodeForm {
     /// With a folder and a document of its own.
     Folder,
     /// As a file with these bytes.
     File(BlobId),
     /// In the document of a node above.
-    Inside,
+    Inline,
 }
 
-const FOLDER_TYPES: [&str; 6] = [
+const FOLDER_NODE_TYPES: [&str; 6] = [
     "nt:folder",
     "sling:Folder",
     "sling:OrderedFolder",
@@ -392,42 +421,43 @@ const FOLDER_TYPES: [&str; 6] = [
     "rep:AuthorizableFolder",
 ];
 
-fn form_of(node: &Subtree) -> Form {
-    if let Some(blob) = file_bytes(node) {
-        return Form::File(blob);
+fn node_form(node: &Subtree) -> PackageNodeForm {
+    if let Some(blob) = plain_file_blob(node) {
+        return PackageNodeForm::File(blob);
     }
-    if FOLDER_TYPES.contains(&node.primary_type()) && entry::is_carried(&node.name) {
-        Form::Folder
+    if FOLDER_NODE_TYPES.contains(&node.primary_type()) && entry_role::is_packable_name(&node.name)
+    {
+        PackageNodeForm::Folder
     } else {
-        Form::Inside
+        PackageNodeForm::Inline
     }
 }
 
 /// Returns the bytes of a node that a plain file stands for. Reading a package adds a media type and a date to files
 /// that have none, so that a node without them needs another form to come back as it is.
-fn file_bytes(node: &Subtree) -> Option<BlobId> {
+fn plain_file_blob(node: &Subtree) -> Option<BlobId> {
     let content = node.child(JCR_CONTENT)?;
     let is_file = node.primary_type() == "nt:file"
-        && RESOURCE_TYPES.contains(&content.primary_type())
+        && RESOURCE_NODE_TYPES.contains(&content.primary_type())
         && content.properties.contains_key("jcr:mimeType")
         && content.properties.contains_key("jcr:lastModified")
-        && entry::is_file_name(&node.name);
-    match content.properties.get(JCR_DATA) {
+        && entry_role::is_plain_file_name(&node.name);
+    match content.properties.get(DATA_PROPERTY) {
         Some(Property::Single(Value::Binary(blob))) if is_file => Some(*blob),
         _ => None,
     }
 }
 
-fn manifest_text(manifest: &Manifest) -> String {
+fn render_manifest(manifest: &PackageManifest) -> String {
     let roots: Vec<&str> = manifest.filter.roots().iter().map(|set| set.root.as_str()).collect();
     let mut out = String::from("Manifest-Version: 1.0\r\n");
-    push_header(&mut out, "Content-Package-Id", &manifest.id.to_string());
-    push_header(&mut out, "Content-Package-Roots", &roots.join(","));
+    push_manifest_header(&mut out, "Content-Package-Id", &manifest.id.to_string());
+    push_manifest_header(&mut out, "Content-Package-Roots", &roots.join(","));
     out
 }
 
 /// Writes a header; lines of manifests hold at most 72 bytes, and go on after a blank.
-fn push_header(out: &mut String, name: &str, value: &str) {
+fn push_manifest_header(out: &mut String, name: &str, value: &str) {
     let line = format!("{name}: {value}");
     let mut used = 0;
     for character in line.chars() {
@@ -441,9 +471,9 @@ fn push_header(out: &mut String, name: &str, value: &str) {
     out.push_str("\r\n");
 }
 
-fn properties_text(manifest: &Manifest, root: &Subtree) -> String {
+fn render_properties(manifest: &PackageManifest, root: &Subtree) -> String {
     let mut entries = manifest.properties.clone();
-    if has_policy(root) {
+    if contains_policy(root) {
         // Without it, whoever installs the package would leave the policies out.
         entries.entry("acHandling".to_owned()).or_insert_with(|| "merge_preserve".to_owned());
     }
@@ -455,10 +485,10 @@ fn properties_text(manifest: &Manifest, root: &Subtree) -> String {
         entries.insert(key.to_owned(), value.clone());
     }
     entries.insert("packageFormatVersion".to_owned(), "2".to_owned());
-    properties::to_xml(&entries)
+    package_properties::properties_to_xml(&entries)
 }
 
 /// Tells whether a tree holds access control.
-fn has_policy(node: &Subtree) -> bool {
-    node.children.iter().any(|child| is_policy_name(&child.name) || has_policy(child))
+fn contains_policy(node: &Subtree) -> bool {
+    node.children.iter().any(|child| is_policy_name(&child.name) || contains_policy(child))
 }

@@ -1,38 +1,38 @@
-//! The node `vlt:definition` of a stored package: its name, what it needs, when it was installed, its filter.
+//! The node `vlt:build_definition_node` of a stored package: its name, what it needs, when it was installed, its filter.
 //!
 //! It stands below the `jcr:content` of the package's file, which has the mixin `vlt:Package` then.
 
-use super::dependency::Dependency;
-use super::filter::Filter;
-use super::options::Stamp;
-use super::properties::{PACKAGES, PackageId, Properties};
-use super::target::InstallTarget;
-use super::version::Version;
+use super::dependency::PackageDependency;
+use super::filter::PackageFilter;
+use super::install_options::AuditStamp;
+use super::install_target::InstallTarget;
+use super::package_properties::{PACKAGES_PATH, PackageId, PackageProperties};
+use super::version::PackageVersion;
 use crate::{
-    Date, JCR_CONTENT, MIXIN_TYPES, NodePath, Property, Result, Subtree, Value, ValueType,
+    JCR_CONTENT, JcrDate, MIXIN_TYPES, NodePath, Property, Result, Subtree, Value, ValueType,
 };
 
 /// The name of the node.
-pub(super) const DEFINITION: &str = "vlt:definition";
+pub(super) const DEFINITION_NODE: &str = "vlt:definition";
 const PACKAGE_MIXIN: &str = "vlt:Package";
-const LAST_UNPACKED: &str = "lastUnpacked";
-const LAST_UNPACKED_BY: &str = "lastUnpackedBy";
-const FILTER: &str = "filter";
+const LAST_UNPACKED_PROPERTY: &str = "lastUnpacked";
+const LAST_UNPACKED_BY_PROPERTY: &str = "lastUnpackedBy";
+const FILTER_NODE: &str = "filter";
 
 /// What a definition says.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Definition {
+pub(super) struct PackageDefinition {
     pub(super) id: PackageId,
-    pub(super) dependencies: Vec<Dependency>,
-    pub(super) created: Option<Date>,
+    pub(super) dependencies: Vec<PackageDependency>,
+    pub(super) created: Option<JcrDate>,
     pub(super) created_by: Option<String>,
-    pub(super) last_unpacked: Option<Date>,
+    pub(super) last_unpacked: Option<JcrDate>,
     pub(super) last_unpacked_by: Option<String>,
 }
 
-impl Definition {
+impl PackageDefinition {
     /// Reads what a definition says; a package whose definition lacks a name is named by its path.
-    pub(super) fn of(path: &NodePath, node: Option<&Subtree>) -> Self {
+    pub(super) fn from_node(path: &NodePath, node: Option<&Subtree>) -> Self {
         let text = |name: &str| node.and_then(|node| node.text(name)).unwrap_or_default();
         let date = |name: &str| match node.and_then(|node| node.properties.get(name)?.first()) {
             Some(Value::Date(date)) => Some(*date),
@@ -40,7 +40,7 @@ impl Definition {
         };
         let user = |name: &str| Some(text(name).to_owned()).filter(|user| !user.is_empty());
         let id = if text("name").is_empty() {
-            PackageId::of_path(path.as_str(), "")
+            PackageId::from_path(path.as_str(), "")
         } else {
             PackageId {
                 group: text("group").to_owned(),
@@ -54,12 +54,14 @@ impl Definition {
             id,
             dependencies: needs
                 .iter()
-                .flat_map(|value| Dependency::parse_list(&value.to_text()).unwrap_or_default())
+                .flat_map(|value| {
+                    PackageDependency::parse_list(&value.to_text()).unwrap_or_default()
+                })
                 .collect(),
             created: date("jcr:created"),
             created_by: user("jcr:createdBy"),
-            last_unpacked: date(LAST_UNPACKED),
-            last_unpacked_by: user(LAST_UNPACKED_BY),
+            last_unpacked: date(LAST_UNPACKED_PROPERTY),
+            last_unpacked_by: user(LAST_UNPACKED_BY_PROPERTY),
         }
     }
 
@@ -69,21 +71,21 @@ impl Definition {
 }
 
 /// Makes the definition of a package that was just stored and is not installed yet.
-pub(super) fn definition(
+pub(super) fn build_definition_node(
     id: &PackageId,
-    properties: &Properties,
-    filter: &Filter,
-    stamp: &Stamp,
+    properties: &PackageProperties,
+    filter: &PackageFilter,
+    stamp: &AuditStamp,
 ) -> Subtree {
-    let now = Property::Single(Value::Date(Date::from_system_time(stamp.at)));
-    let mut node = Subtree::new(DEFINITION, "vlt:PackageDefinition")
-        .with("name", id.name.as_str())
-        .with("group", id.group.as_str())
-        .with("version", id.version.as_str())
-        .with("jcr:created", now.clone())
-        .with("jcr:createdBy", stamp.user.as_str())
-        .with("jcr:lastModified", now)
-        .with("jcr:lastModifiedBy", stamp.user.as_str());
+    let now = Property::Single(Value::Date(JcrDate::from_system_time(stamp.time)));
+    let mut node = Subtree::new(DEFINITION_NODE, "vlt:PackageDefinition")
+        .with_property("name", id.name.as_str())
+        .with_property("group", id.group.as_str())
+        .with_property("version", id.version.as_str())
+        .with_property("jcr:created", now.clone())
+        .with_property("jcr:createdBy", stamp.user.as_str())
+        .with_property("jcr:lastModified", now)
+        .with_property("jcr:lastModifiedBy", stamp.user.as_str());
     set_dependencies(&mut node, &properties.dependencies);
     const KEPT: [&str; 6] = [
         "description",
@@ -94,115 +96,125 @@ pub(super) fn definition(
         "requiresRoot",
     ];
     for key in KEPT {
-        if let Some(value) = properties.find(key).map(str::trim).filter(|value| !value.is_empty()) {
+        if let Some(value) = properties.get(key).map(str::trim).filter(|value| !value.is_empty()) {
             node.properties.insert(key.to_owned(), value.into());
         }
     }
-    node.with_child(filter.to_node(FILTER))
+    node.with_child(filter.to_node(FILTER_NODE))
 }
 
-fn set_dependencies(node: &mut Subtree, dependencies: &[Dependency]) {
+fn set_dependencies(node: &mut Subtree, dependencies: &[PackageDependency]) {
     let values = dependencies.iter().map(|one| Value::String(one.to_string())).collect();
     node.properties.insert("dependencies".into(), Property::List(ValueType::String, values));
 }
 
 /// Returns the filter that a definition holds.
-pub(super) fn filter_of(node: &Subtree) -> Result<Filter> {
-    node.child(FILTER).map_or_else(|| Ok(Filter::default()), Filter::of_node)
+pub(super) fn read_filter(node: &Subtree) -> Result<PackageFilter> {
+    node.child(FILTER_NODE).map_or_else(|| Ok(PackageFilter::default()), PackageFilter::from_node)
 }
 
 /// Makes the node of a stored package's file.
-pub(super) fn file(name: &str, data: crate::BlobId, definition: Subtree, stamp: &Stamp) -> Subtree {
-    let now = || Property::Single(Value::Date(Date::from_system_time(stamp.at)));
+pub(super) fn build_file_node(
+    name: &str,
+    data: crate::BlobId,
+    definition: Subtree,
+    stamp: &AuditStamp,
+) -> Subtree {
+    let now = || Property::Single(Value::Date(JcrDate::from_system_time(stamp.time)));
     let content = Subtree::new(JCR_CONTENT, "nt:resource")
-        .with(MIXIN_TYPES, Property::List(ValueType::Name, vec![Value::Name(PACKAGE_MIXIN.into())]))
-        .with("jcr:data", Property::Single(Value::Binary(data)))
-        .with("jcr:mimeType", "application/zip")
-        .with("jcr:lastModified", now())
-        .with("jcr:lastModifiedBy", stamp.user.as_str())
+        .with_property(
+            MIXIN_TYPES,
+            Property::List(ValueType::Name, vec![Value::Name(PACKAGE_MIXIN.into())]),
+        )
+        .with_property("jcr:data", Property::Single(Value::Binary(data)))
+        .with_property("jcr:mimeType", "application/zip")
+        .with_property("jcr:lastModified", now())
+        .with_property("jcr:lastModifiedBy", stamp.user.as_str())
         .with_child(definition);
     Subtree::new(name, "nt:file")
-        .with("jcr:created", now())
-        .with("jcr:createdBy", stamp.user.as_str())
+        .with_property("jcr:created", now())
+        .with_property("jcr:createdBy", stamp.user.as_str())
         .with_child(content)
 }
 
 /// Notes in a definition when it was installed, or that it is not.
-pub(super) fn set_installed(node: &mut Subtree, stamp: Option<&Stamp>) {
+pub(super) fn set_install_stamp(node: &mut Subtree, stamp: Option<&AuditStamp>) {
     match stamp {
         Some(stamp) => {
-            let now = Property::Single(Value::Date(Date::from_system_time(stamp.at)));
-            node.properties.insert(LAST_UNPACKED.into(), now);
-            node.properties.insert(LAST_UNPACKED_BY.into(), stamp.user.as_str().into());
+            let now = Property::Single(Value::Date(JcrDate::from_system_time(stamp.time)));
+            node.properties.insert(LAST_UNPACKED_PROPERTY.into(), now);
+            node.properties.insert(LAST_UNPACKED_BY_PROPERTY.into(), stamp.user.as_str().into());
         }
         None => {
-            node.properties.remove(LAST_UNPACKED);
-            node.properties.remove(LAST_UNPACKED_BY);
+            node.properties.remove(LAST_UNPACKED_PROPERTY);
+            node.properties.remove(LAST_UNPACKED_BY_PROPERTY);
         }
     }
 }
 
 /// Gives the file of a package that another package brought a definition of its own: not installed, and in need of
 /// the package that it came with.
-pub(super) fn register_nested(
+pub(super) fn add_nested_definition(
     target: &mut dyn InstallTarget,
     path: &NodePath,
     mut node: Subtree,
     parent: &PackageId,
 ) -> Result<()> {
     let content = path.child_unchecked(JCR_CONTENT);
-    let Some(existing) = target.node(&content)? else {
+    let Some(existing) = target.read_node(&content)? else {
         return Ok(());
     };
-    let mut needs = Definition::of(path, Some(&node)).dependencies;
+    let mut needs = PackageDefinition::from_node(path, Some(&node)).dependencies;
     if !needs.iter().any(|need| need.is_met_by(parent)) {
-        needs.push(Dependency::on(parent));
+        needs.push(PackageDependency::exactly(parent));
     }
     set_dependencies(&mut node, &needs);
     let mut properties = existing.properties;
     let mixin = Property::List(ValueType::Name, vec![Value::Name(PACKAGE_MIXIN.into())]);
-    if let Some(mixins) = super::policy::union(properties.get(MIXIN_TYPES), Some(&mixin)) {
+    if let Some(mixins) = super::policy::union_values(properties.get(MIXIN_TYPES), Some(&mixin)) {
         properties.insert(MIXIN_TYPES.into(), mixins);
     }
     target.set_properties(&content, properties)?;
-    target.put(&content.child_unchecked(DEFINITION), node)
+    target.put(&content.child_unchecked(DEFINITION_NODE), node)
 }
 
 /// Notes that the package in this file is installed.
 pub(super) fn mark_installed(
     target: &mut dyn InstallTarget,
     path: &NodePath,
-    stamp: Option<&Stamp>,
+    stamp: Option<&AuditStamp>,
 ) -> Result<()> {
-    let path = path.child_unchecked(JCR_CONTENT).child_unchecked(DEFINITION);
-    let Some(existing) = target.node(&path)? else {
+    let path = path.child_unchecked(JCR_CONTENT).child_unchecked(DEFINITION_NODE);
+    let Some(existing) = target.read_node(&path)? else {
         return Ok(());
     };
     let mut node = Subtree { properties: existing.properties, ..Subtree::default() };
-    set_installed(&mut node, stamp);
+    set_install_stamp(&mut node, stamp);
     target.set_properties(&path, node.properties)
 }
 
 /// Finds the newest installed version of a package that is newer than `id`.
-pub(super) fn newer_installed(
+pub(super) fn find_newer_installed(
     target: &mut dyn InstallTarget,
     id: &PackageId,
 ) -> Result<Option<PackageId>> {
-    let folder = id.path()?.parent().unwrap_or(NodePath::new(PACKAGES)?);
-    let Some(existing) = target.node(&folder)? else {
+    let folder = id.path()?.parent().unwrap_or(NodePath::new(PACKAGES_PATH)?);
+    let Some(existing) = target.read_node(&folder)? else {
         return Ok(None);
     };
     let mut newest: Option<PackageId> = None;
     for name in existing.children.iter().filter(|name| name.starts_with(&id.name)) {
         let path = folder.child_unchecked(name);
-        let definition = path.child_unchecked(JCR_CONTENT).child_unchecked(DEFINITION);
-        let Some(node) = target.node(&definition)? else {
+        let definition = path.child_unchecked(JCR_CONTENT).child_unchecked(DEFINITION_NODE);
+        let Some(node) = target.read_node(&definition)? else {
             continue;
         };
         let node = Subtree { properties: node.properties, ..Subtree::default() };
-        let known = Definition::of(&path, Some(&node));
+        let known = PackageDefinition::from_node(&path, Some(&node));
         let is_newer = |than: &PackageId| {
-            Version::new(&known.id.version).compare(&Version::new(&than.version)).is_gt()
+            PackageVersion::new(&known.id.version)
+                .compare(&PackageVersion::new(&than.version))
+                .is_gt()
         };
         let is_it = known.is_installed() && known.id.name == id.name && known.id.group == id.group;
         if is_it && is_newer(id) && newest.as_ref().is_none_or(is_newer) {

@@ -2,32 +2,32 @@
 
 use std::fmt;
 
-use super::properties::PackageId;
-use super::version::{Version, VersionRange};
+use super::package_properties::PackageId;
+use super::version::{PackageVersion, VersionRange};
 
 /// A need for another package.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dependency {
+pub struct PackageDependency {
     /// The other's group.
     pub group: String,
     /// The other's name.
     pub name: String,
     /// The versions that will do.
-    pub range: VersionRange,
+    pub version_range: VersionRange,
 }
 
-impl Dependency {
+impl PackageDependency {
     /// Makes the need for exactly one package.
     #[must_use]
-    pub fn on(id: &PackageId) -> Self {
+    pub fn exactly(id: &PackageId) -> Self {
         Self {
             group: id.group.clone(),
             name: id.name.clone(),
-            range: VersionRange::exactly(&id.version),
+            version_range: VersionRange::exactly(&id.version),
         }
     }
 
-    /// Reads `group:name:range`, `group:name` or `name`. The error says what is wrong.
+    /// Reads `group:name:version_range`, `group:name` or `name`. The error says what is wrong.
     ///
     /// # Errors
     /// If the name is missing or the range makes no sense.
@@ -39,7 +39,7 @@ impl Dependency {
             return Err(format!("the dependency `{text}` names no package"));
         }
         let range = VersionRange::parse(parts.next().unwrap_or_default())?;
-        Ok(Self { group: group.to_owned(), name: name.to_owned(), range })
+        Ok(Self { group: group.to_owned(), name: name.to_owned(), version_range: range })
     }
 
     /// Reads a list as `properties.xml` holds it: separated by commas, of which those in ranges do not count.
@@ -64,14 +64,14 @@ impl Dependency {
     pub fn is_met_by(&self, id: &PackageId) -> bool {
         self.group == id.group
             && self.name == id.name
-            && self.range.contains(&Version::new(&id.version))
+            && self.version_range.contains(&PackageVersion::new(&id.version))
     }
 }
 
-impl fmt::Display for Dependency {
+impl fmt::Display for PackageDependency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.group, self.name)?;
-        let range = self.range.to_string();
+        let range = self.version_range.to_string();
         if range.is_empty() { Ok(()) } else { write!(f, ":{range}") }
     }
 }
@@ -83,27 +83,29 @@ mod tests {
     #[test]
     fn lists_are_cut_outside_of_ranges() {
         let list = "my_packages:test_b, my_packages:test_c:[1.0,2.0),plain,g:old:(,3],";
-        let parsed = Dependency::parse_list(list).unwrap();
+        let parsed = PackageDependency::parse_list(list).unwrap();
         let shown: Vec<_> = parsed.iter().map(ToString::to_string).collect();
         assert_eq!(
             shown,
             ["my_packages:test_b", "my_packages:test_c:[1.0,2.0)", ":plain", "g:old:[,3]"]
         );
-        assert_eq!(Dependency::parse_list(" \n").unwrap(), []);
-        assert!(Dependency::parse_list("a:b:[2,1]").unwrap_err().contains("no version lies"));
-        assert!(Dependency::parse_list("a:").is_err());
+        assert_eq!(PackageDependency::parse_list(" \n").unwrap(), []);
+        assert!(
+            PackageDependency::parse_list("a:b:[2,1]").unwrap_err().contains("no version lies")
+        );
+        assert!(PackageDependency::parse_list("a:").is_err());
     }
 
     #[test]
     fn a_dependency_asks_for_group_name_and_version() {
-        let need = Dependency::parse("g:n:[1.0,2.0)").unwrap();
+        let need = PackageDependency::parse("g:n:[1.0,2.0)").unwrap();
         let id = |text: &str| PackageId::parse(text);
         assert!(need.is_met_by(&id("g:n:1.5")));
         for other in ["g:n:2.0", "g:m:1.5", "h:n:1.5", "g:n"] {
             assert!(!need.is_met_by(&id(other)), "{other}");
         }
-        assert!(Dependency::on(&id("g:n:1.5")).is_met_by(&id("g:n:1.5")));
-        assert!(!Dependency::on(&id("g:n:1.5")).is_met_by(&id("g:n:1.6")));
-        assert!(Dependency::on(&id("g:n")).is_met_by(&id("g:n:1.6")));
+        assert!(PackageDependency::exactly(&id("g:n:1.5")).is_met_by(&id("g:n:1.5")));
+        assert!(!PackageDependency::exactly(&id("g:n:1.5")).is_met_by(&id("g:n:1.6")));
+        assert!(PackageDependency::exactly(&id("g:n")).is_met_by(&id("g:n:1.6")));
     }
 }

@@ -1,27 +1,27 @@
 //! The filter of a package: which nodes it brings, and how they meet what is there.
 //!
-//! In: `META-INF/vault/filter.xml`. Out: for a node path, the [`Coverage`] that decides what happens to it.
+//! In: `META-INF/vault/filter.xml`. Out: for a node path, the [`FilterCoverage`] that decides what happens to it.
 //!
 //! Invariants
 //! * The first filter whose root covers a path decides alone; others are not asked.
 //! * A pattern matches the whole path. The last pattern that matches decides; where none does, a filter that begins
 //!   with an include leaves out, and one that begins with an exclude takes in.
 //!
-//! Not here: what a [`Mode`] does to a node (`apply`).
+//! Not here: what a [`ImportMode`] does to a node (`apply`).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use regex::{Regex, RegexBuilder};
 
-use super::archive::File;
-use super::words;
-use super::xml::{Element, Item, Xml, push_attribute};
+use super::archive::PackageFileName;
+use super::keyword;
+use super::xml_reader::{XmlElement, XmlItem, XmlReader, push_escaped_attribute};
 use crate::{NodePath, Property, Result, Subtree, Value, ValueType};
 
 /// How content of the package meets content that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum ImportMode {
     /// Covered content becomes what the package holds; what the package lacks is removed.
     Replace,
     /// Nodes that exist stay as they are; missing ones are added.
@@ -34,7 +34,7 @@ pub enum Mode {
     UpdateProperties,
 }
 
-impl Mode {
+impl ImportMode {
     const ALL: [(Self, &str); 5] = [
         (Self::Replace, "replace"),
         (Self::Merge, "merge"),
@@ -46,19 +46,19 @@ impl Mode {
     /// Returns the mode's name as `filter.xml` spells it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        words::name_of(&Self::ALL, self)
+        keyword::keyword_of(&Self::ALL, self)
     }
 
-    fn find(text: &str) -> Option<Self> {
-        words::find(&Self::ALL, text)
+    fn from_name(text: &str) -> Option<Self> {
+        keyword::find_by_keyword(&Self::ALL, text)
     }
 }
 
 /// What a filter says of one node path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coverage {
+pub enum FilterCoverage {
     /// The path belongs to the package.
-    Contained(Mode),
+    Contained(ImportMode),
     /// The path leads to the root of a filter: the node is created if it is missing, and never changed.
     Ancestor,
     /// A filter covers the path, and its patterns leave it out.
@@ -71,12 +71,12 @@ pub enum Coverage {
 
 /// The filter of a package.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct PackageFilter {
     roots: Vec<FilterRoot>,
     /// The first filter with this root.
-    places: HashMap<String, usize>,
+    first_by_root: HashMap<String, usize>,
     /// The paths above roots.
-    above: HashSet<String>,
+    ancestor_paths: HashSet<String>,
 }
 
 /// One `filter` element: a subtree, how it is imported, and the patterns within.
@@ -85,26 +85,26 @@ pub struct FilterRoot {
     /// Where the subtree begins.
     pub root: NodePath,
     /// How its content meets what is there.
-    pub mode: Mode,
+    pub mode: ImportMode,
     /// Whether it only names content to remove (`type="cleanup"`).
     pub is_cleanup: bool,
-    nodes: Rules,
-    properties: Rules,
+    node_rules: PackageFilterRules,
+    property_rules: PackageFilterRules,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Rules(Vec<Rule>);
+struct PackageFilterRules(Vec<PackageFilterRule>);
 
 #[derive(Debug, Clone)]
-struct Rule {
-    includes: bool,
+struct PackageFilterRule {
+    is_include: bool,
     pattern: String,
     regex: Regex,
 }
 
-impl Rule {
-    fn parse(includes: bool, pattern: &str, room: &mut Room) -> Result<Self, String> {
-        let regex = room.compile(&format!("^(?:{})$", translated(pattern)));
+impl PackageFilterRule {
+    fn parse(includes: bool, pattern: &str, room: &mut RegexMemoryBudget) -> Result<Self, String> {
+        let regex = room.compile_regex(&format!("^(?:{})$", translate_java_pattern(pattern)));
         let regex = regex.map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => format!(
                 "the pattern `{pattern}` is too large, or all of them are; state it with `.*` in place of counts"
@@ -114,32 +114,32 @@ impl Rule {
                  which is not supported; state it with further includes and excludes"
             ),
         })?;
-        Ok(Self { includes, pattern: pattern.to_owned(), regex })
+        Ok(Self { is_include: includes, pattern: pattern.to_owned(), regex })
     }
 }
 
 /// The memory that the patterns of a filter may take.
-struct Room {
-    left: usize,
+struct RegexMemoryBudget {
+    remaining_bytes: usize,
 }
 
-impl Default for Room {
+impl Default for RegexMemoryBudget {
     fn default() -> Self {
-        Self { left: 32 << 20 }
+        Self { remaining_bytes: 32 << 20 }
     }
 }
 
-impl Room {
+impl RegexMemoryBudget {
     /// What a compiled pattern may take: nearly all need little.
-    const SIZES: [usize; 3] = [8 << 10, 64 << 10, 1 << 20];
+    const REGEX_SIZE_LIMITS: [usize; 3] = [8 << 10, 64 << 10, 1 << 20];
 
-    fn compile(&mut self, pattern: &str) -> Result<Regex, regex::Error> {
-        let mut outcome = Err(regex::Error::CompiledTooBig(self.left));
-        let left = self.left;
-        for size in Self::SIZES.into_iter().filter(|size| *size <= left) {
+    fn compile_regex(&mut self, pattern: &str) -> Result<Regex, regex::Error> {
+        let mut outcome = Err(regex::Error::CompiledTooBig(self.remaining_bytes));
+        let left = self.remaining_bytes;
+        for size in Self::REGEX_SIZE_LIMITS.into_iter().filter(|size| *size <= left) {
             outcome = RegexBuilder::new(pattern).size_limit(size).dfa_size_limit(size).build();
             if outcome.is_ok() {
-                self.left -= size;
+                self.remaining_bytes -= size;
             }
             if !matches!(outcome, Err(regex::Error::CompiledTooBig(_))) {
                 break;
@@ -149,59 +149,68 @@ impl Room {
     }
 }
 
-impl Rules {
-    fn admits(&self, path: &str) -> bool {
+impl PackageFilterRules {
+    fn accepts(&self, path: &str) -> bool {
         let Some(first) = self.0.first() else {
             return true;
         };
         let last = self.0.iter().rev().find(|rule| rule.regex.is_match(path));
-        last.map_or(!first.includes, |rule| rule.includes)
+        last.map_or(!first.is_include, |rule| rule.is_include)
     }
 }
 
 impl FilterRoot {
     /// Makes a filter for a whole subtree.
     #[must_use]
-    pub fn new(root: NodePath, mode: Mode) -> Self {
+    pub fn new(root: NodePath, mode: ImportMode) -> Self {
         Self {
             root,
             mode,
             is_cleanup: false,
-            nodes: Rules::default(),
-            properties: Rules::default(),
+            node_rules: PackageFilterRules::default(),
+            property_rules: PackageFilterRules::default(),
         }
     }
 
     /// Returns the patterns as definitions spell them: `include:…`, `exclude:…`, those for properties with an `@`.
-    fn rules(&self) -> Vec<String> {
-        let text = |rule: &Rule, mark: &str| {
-            format!("{mark}{}:{}", if rule.includes { "include" } else { "exclude" }, rule.pattern)
+    fn rule_texts(&self) -> Vec<String> {
+        let text = |rule: &PackageFilterRule, mark: &str| {
+            format!(
+                "{mark}{}:{}",
+                if rule.is_include { "include" } else { "exclude" },
+                rule.pattern
+            )
         };
-        let nodes = self.nodes.0.iter().map(|rule| text(rule, ""));
-        nodes.chain(self.properties.0.iter().map(|rule| text(rule, "@"))).collect()
+        let nodes = self.node_rules.0.iter().map(|rule| text(rule, ""));
+        nodes.chain(self.property_rules.0.iter().map(|rule| text(rule, "@"))).collect()
     }
 
-    fn add_rule(&mut self, file: &File, text: &str, room: &mut Room) -> Result<()> {
+    fn add_rule(
+        &mut self,
+        file: &PackageFileName,
+        text: &str,
+        room: &mut RegexMemoryBudget,
+    ) -> Result<()> {
         let (rule, rules) = match text.strip_prefix('@') {
-            Some(rule) => (rule, &mut self.properties),
-            None => (text, &mut self.nodes),
+            Some(rule) => (rule, &mut self.property_rules),
+            None => (text, &mut self.node_rules),
         };
         let parsed = match rule.split_once(':') {
-            Some(("include", pattern)) => Rule::parse(true, pattern, room),
-            Some(("exclude", pattern)) => Rule::parse(false, pattern, room),
+            Some(("include", pattern)) => PackageFilterRule::parse(true, pattern, room),
+            Some(("exclude", pattern)) => PackageFilterRule::parse(false, pattern, room),
             _ => Err(format!("the rule `{text}` begins with neither `include:` nor `exclude:`")),
         };
-        rules.0.push(parsed.map_err(|message| file.error(0, message))?);
+        rules.0.push(parsed.map_err(|message| file.to_error(0, message))?);
         Ok(())
     }
 
     /// Tells whether patterns take a part of the subtree out.
     pub(super) fn has_node_patterns(&self) -> bool {
-        !self.nodes.0.is_empty()
+        !self.node_rules.0.is_empty()
     }
 }
 
-impl Filter {
+impl PackageFilter {
     /// Makes a filter of the given roots, in the order in which they are asked.
     #[must_use]
     pub fn new(roots: Vec<FilterRoot>) -> Self {
@@ -214,7 +223,7 @@ impl Filter {
                 parent = path.parent();
             }
         }
-        Self { roots, places, above }
+        Self { roots, first_by_root: places, ancestor_paths: above }
     }
 
     /// Reads the text of a `filter.xml`.
@@ -222,7 +231,7 @@ impl Filter {
     /// # Errors
     /// [`crate::Error::Package`] with `name` and the line of the first fault.
     pub fn parse(name: &str, text: &[u8]) -> Result<Self> {
-        parse(&File::new(name), text)
+        parse_filter(&PackageFileName::new(name), text)
     }
 
     /// Returns the filters in their order.
@@ -233,41 +242,41 @@ impl Filter {
 
     /// Returns what the filter says of a node path.
     #[must_use]
-    pub fn coverage(&self, path: &NodePath) -> Coverage {
+    pub fn coverage(&self, path: &NodePath) -> FilterCoverage {
         if self.roots.is_empty() {
-            return Coverage::Unfiltered;
+            return FilterCoverage::Unfiltered;
         }
-        let covering = self.covering(path);
-        if let Some(set) = covering.filter(|set| set.nodes.admits(path.as_str())) {
-            return Coverage::Contained(set.mode);
+        let covering = self.covering_root(path);
+        if let Some(set) = covering.filter(|set| set.node_rules.accepts(path.as_str())) {
+            return FilterCoverage::Contained(set.mode);
         }
         if self.is_above_roots(path) {
-            return Coverage::Ancestor;
+            return FilterCoverage::Ancestor;
         }
-        if covering.is_some() { Coverage::Excluded } else { Coverage::Outside }
+        if covering.is_some() { FilterCoverage::Excluded } else { FilterCoverage::Outside }
     }
 
     /// Tells whether the root of a filter lies below a path.
     pub(super) fn is_above_roots(&self, path: &NodePath) -> bool {
-        self.above.contains(path.as_str())
+        self.ancestor_paths.contains(path.as_str())
     }
 
     /// Tells whether the package brings this property of a node that it contains.
     #[must_use]
-    pub fn admits_property(&self, node: &NodePath, property: &str) -> bool {
-        let Some(set) = self.covering(node) else {
+    pub fn includes_property(&self, node: &NodePath, property: &str) -> bool {
+        let Some(set) = self.covering_root(node) else {
             return true;
         };
-        if set.properties.0.is_empty() {
+        if set.property_rules.0.is_empty() {
             return true;
         }
         let separator = if node.is_root() { "" } else { "/" };
-        set.properties.admits(&format!("{node}{separator}{property}"))
+        set.property_rules.accepts(&format!("{node}{separator}{property}"))
     }
 
     /// Tells whether everything below a contained path is contained in the same way, whatever its name.
-    pub(super) fn covers_all_below(&self, path: &NodePath) -> bool {
-        let Some(covering) = self.covering(path) else {
+    pub(super) fn is_uniform_below(&self, path: &NodePath) -> bool {
+        let Some(covering) = self.covering_root(path) else {
             return false;
         };
         let asked_before = || self.roots.iter().take_while(|set| !std::ptr::eq(*set, covering));
@@ -276,20 +285,21 @@ impl Filter {
     }
 
     /// Finds the first filter whose root is the path or above it.
-    fn covering(&self, path: &NodePath) -> Option<&FilterRoot> {
+    fn covering_root(&self, path: &NodePath) -> Option<&FilterRoot> {
         let text = path.as_str();
         let parents = text.rmatch_indices('/').filter_map(|(at, _)| text.get(..at.max(1)));
-        let place = std::iter::once(text).chain(parents).filter_map(|above| self.places.get(above));
+        let place =
+            std::iter::once(text).chain(parents).filter_map(|above| self.first_by_root.get(above));
         self.roots.get(*place.min()?)
     }
 
     /// Tells whether a path is, or lies below, the root of a filter.
     pub(super) fn covers(&self, path: &NodePath) -> bool {
-        self.covering(path).is_some()
+        self.covering_root(path).is_some()
     }
 
     /// Returns the same filter with another mode everywhere.
-    pub(super) fn with_mode(&self, mode: Mode) -> Self {
+    pub(super) fn with_mode(&self, mode: ImportMode) -> Self {
         let roots = self.roots.iter().map(|set| FilterRoot { mode, ..set.clone() });
         Self::new(roots.collect())
     }
@@ -298,12 +308,12 @@ impl Filter {
     pub(super) fn to_node(&self, name: &str) -> Subtree {
         let mut node = Subtree::new(name, "nt:unstructured");
         for (place, set) in self.roots.iter().enumerate() {
-            let rules = set.rules().into_iter().map(Value::String).collect();
+            let rules = set.rule_texts().into_iter().map(Value::String).collect();
             let mut child = Subtree::new(format!("f{place}"), "nt:unstructured")
-                .with("root", set.root.as_str())
-                .with("rules", Property::List(ValueType::String, rules));
-            if set.mode != Mode::Replace {
-                child = child.with("mode", set.mode.name());
+                .with_property("root", set.root.as_str())
+                .with_property("rules", Property::List(ValueType::String, rules));
+            if set.mode != ImportMode::Replace {
+                child = child.with_property("mode", set.mode.name());
             }
             node.children.push(child);
         }
@@ -314,15 +324,15 @@ impl Filter {
     ///
     /// # Errors
     /// [`crate::Error::Package`] with the name of the node at fault.
-    pub(super) fn of_node(node: &Subtree) -> Result<Self> {
-        let (mut roots, mut room) = (Vec::new(), Room::default());
+    pub(super) fn from_node(node: &Subtree) -> Result<Self> {
+        let (mut roots, mut room) = (Vec::new(), RegexMemoryBudget::default());
         for child in &node.children {
-            let file = File::new(&format!("filter/{}", child.name));
+            let file = PackageFileName::new(&format!("filter/{}", child.name));
             let text = child.text("root").unwrap_or_default();
-            let root = NodePath::new(text).map_err(|error| file.error(0, error.to_string()))?;
+            let root = NodePath::new(text).map_err(|error| file.to_error(0, error.to_string()))?;
             let mode = child.text("mode").filter(|mode| !mode.is_empty());
-            let mode = mode.map_or(Some(Mode::Replace), Mode::find);
-            let mode = mode.ok_or_else(|| file.error(0, "its mode is not known"))?;
+            let mode = mode.map_or(Some(ImportMode::Replace), ImportMode::from_name);
+            let mode = mode.ok_or_else(|| file.to_error(0, "its mode is not known"))?;
             let mut set = FilterRoot::new(root, mode);
             for value in child.properties.get("rules").map(Property::values).unwrap_or_default() {
                 set.add_rule(&file, &value.to_text(), &mut room)?;
@@ -339,100 +349,103 @@ impl Filter {
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<workspaceFilter version=\"1.0\">\n",
         );
         for set in &self.roots {
-            push_root(&mut out, set);
+            push_filter_root(&mut out, set);
         }
         out.push_str("</workspaceFilter>\n");
         out
     }
 }
 
-fn push_root(out: &mut String, set: &FilterRoot) {
+fn push_filter_root(out: &mut String, set: &FilterRoot) {
     out.push_str("    <filter root=\"");
-    push_attribute(out, set.root.as_str());
+    push_escaped_attribute(out, set.root.as_str());
     out.push('"');
-    if set.mode != Mode::Replace {
+    if set.mode != ImportMode::Replace {
         // Writing to a string cannot fail.
         let _ = write!(out, " mode=\"{}\"", set.mode.name());
     }
     if set.is_cleanup {
         out.push_str(" type=\"cleanup\"");
     }
-    if set.nodes.0.is_empty() && set.properties.0.is_empty() {
+    if set.node_rules.0.is_empty() && set.property_rules.0.is_empty() {
         out.push_str("/>\n");
         return;
     }
     out.push_str(">\n");
-    let nodes = set.nodes.0.iter().map(|rule| (rule, ""));
-    let properties = set.properties.0.iter().map(|rule| (rule, " matchProperties=\"true\""));
+    let nodes = set.node_rules.0.iter().map(|rule| (rule, ""));
+    let properties = set.property_rules.0.iter().map(|rule| (rule, " matchProperties=\"true\""));
     for (rule, suffix) in nodes.chain(properties) {
-        let name = if rule.includes { "include" } else { "exclude" };
+        let name = if rule.is_include { "include" } else { "exclude" };
         let _ = write!(out, "        <{name} pattern=\"");
-        push_attribute(out, &rule.pattern);
+        push_escaped_attribute(out, &rule.pattern);
         let _ = writeln!(out, "\"{suffix}/>");
     }
     out.push_str("    </filter>\n");
 }
 
-/// Reads a filter; [`Filter::parse`] with the name that messages show.
-pub(super) fn parse(file: &File, text: &[u8]) -> Result<Filter> {
-    let mut xml = Xml::new(file, text)?;
+/// Reads a filter; [`PackageFilter::parse_filter`] with the name that messages show.
+pub(super) fn parse_filter(file: &PackageFileName, text: &[u8]) -> Result<PackageFilter> {
+    let mut xml = XmlReader::new(file, text)?;
     let mut roots: Vec<FilterRoot> = Vec::new();
-    let mut room = Room::default();
+    let mut room = RegexMemoryBudget::default();
     let mut depth = 0;
     loop {
-        match xml.next()? {
-            Item::Open(element) => {
+        match xml.next_item()? {
+            XmlItem::StartElement(element) => {
                 match depth {
-                    0 => check_root_element(file, &element)?,
-                    1 => roots.push(read_root(file, &element)?),
+                    0 => check_filter_root_element(file, &element)?,
+                    1 => roots.push(read_filter_root(file, &element)?),
                     2 => {
-                        let (rule, is_for_properties) = read_rule(file, &element, &mut room)?;
+                        let (rule, is_for_properties) =
+                            read_filter_rule(file, &element, &mut room)?;
                         if let Some(set) = roots.last_mut() {
                             let rules = if is_for_properties {
-                                &mut set.properties
+                                &mut set.property_rules
                             } else {
-                                &mut set.nodes
+                                &mut set.node_rules
                             };
                             rules.0.push(rule);
                         }
                     }
-                    _ => return Err(unexpected(file, &element, "nothing")),
+                    _ => return Err(unexpected_element_error(file, &element, "nothing")),
                 }
                 depth += 1;
             }
-            Item::Close => depth -= 1,
-            Item::Text(_) => {}
-            Item::End => return Ok(Filter::new(roots)),
+            XmlItem::EndElement => depth -= 1,
+            XmlItem::Text(_) => {}
+            XmlItem::EndDocument => return Ok(PackageFilter::new(roots)),
         }
     }
 }
 
-fn check_root_element(file: &File, element: &Element) -> Result<()> {
+fn check_filter_root_element(file: &PackageFileName, element: &XmlElement) -> Result<()> {
     if element.name != "workspaceFilter" {
-        return Err(unexpected(file, element, "`workspaceFilter`"));
+        return Err(unexpected_element_error(file, element, "`workspaceFilter`"));
     }
     let version = element.attribute("version").unwrap_or("1.0");
     match version.parse::<f64>() {
         Ok(number) if number <= 1.0 => Ok(()),
-        _ => Err(file
-            .error(element.line, format!("filters of version `{version}` are not known; 1.0 is"))),
+        _ => Err(file.to_error(
+            element.line,
+            format!("filters of version `{version}` are not known; 1.0 is"),
+        )),
     }
 }
 
-fn read_root(file: &File, element: &Element) -> Result<FilterRoot> {
+fn read_filter_root(file: &PackageFileName, element: &XmlElement) -> Result<FilterRoot> {
     if element.name != "filter" {
-        return Err(unexpected(file, element, "`filter`"));
+        return Err(unexpected_element_error(file, element, "`filter`"));
     }
     let text = element.attribute("root").filter(|text| !text.is_empty()).unwrap_or("/");
     let trimmed = if text == "/" { text } else { text.trim_end_matches('/') };
     let root = NodePath::new(trimmed)
-        .map_err(|error| file.error(element.line, format!("the filter's root: {error}")))?;
+        .map_err(|error| file.to_error(element.line, format!("the filter's root: {error}")))?;
     let mode = match element.attribute("mode").filter(|text| !text.is_empty()) {
-        None => Mode::Replace,
-        Some(text) => Mode::find(text).ok_or_else(|| {
-            let known: Vec<&str> = Mode::ALL.iter().map(|(_, name)| *name).collect();
+        None => ImportMode::Replace,
+        Some(text) => ImportMode::from_name(text).ok_or_else(|| {
+            let known: Vec<&str> = ImportMode::ALL.iter().map(|(_, name)| *name).collect();
             let message = format!("the mode `{text}` is not one of {}", known.join(", "));
-            file.error(element.line, message)
+            file.to_error(element.line, message)
         })?,
     };
     let is_cleanup = match element.attribute("type").filter(|text| !text.is_empty()) {
@@ -440,32 +453,36 @@ fn read_root(file: &File, element: &Element) -> Result<FilterRoot> {
         Some("cleanup") => true,
         Some(other) => {
             let message = format!("the type `{other}` is not known; `cleanup` is");
-            return Err(file.error(element.line, message));
+            return Err(file.to_error(element.line, message));
         }
     };
     Ok(FilterRoot { is_cleanup, ..FilterRoot::new(root, mode) })
 }
 
-fn read_rule(file: &File, element: &Element, room: &mut Room) -> Result<(Rule, bool)> {
+fn read_filter_rule(
+    file: &PackageFileName,
+    element: &XmlElement,
+    room: &mut RegexMemoryBudget,
+) -> Result<(PackageFilterRule, bool)> {
     let includes = match element.name.as_str() {
         "include" => true,
         "exclude" => false,
-        _ => return Err(unexpected(file, element, "`include` or `exclude`")),
+        _ => return Err(unexpected_element_error(file, element, "`include` or `exclude`")),
     };
     let pattern = element.attribute("pattern").unwrap_or_default();
     if pattern.is_empty() {
         let message = format!("`{}` needs a `pattern`", element.name);
-        return Err(file.error(element.line, message));
+        return Err(file.to_error(element.line, message));
     }
-    let rule = Rule::parse(includes, pattern, room)
-        .map_err(|message| file.error(element.line, message))?;
+    let rule = PackageFilterRule::parse(includes, pattern, room)
+        .map_err(|message| file.to_error(element.line, message))?;
     let is_for_properties =
         element.attribute("matchProperties").is_some_and(|text| text.eq_ignore_ascii_case("true"));
     Ok((rule, is_for_properties))
 }
 
 /// Spells a pattern of Java's: without its quotations `\Q…\E`, and with the classes that hold ASCII only there.
-fn translated(pattern: &str) -> String {
+fn translate_java_pattern(pattern: &str) -> String {
     let mut out = String::new();
     let mut rest = pattern;
     while let Some((before, escaped)) = rest.split_once('\\') {
@@ -494,6 +511,10 @@ fn translated(pattern: &str) -> String {
     out
 }
 
-fn unexpected(file: &File, element: &Element, wanted: &str) -> crate::Error {
-    file.error(element.line, format!("`{}` stands where {wanted} is expected", element.name))
+fn unexpected_element_error(
+    file: &PackageFileName,
+    element: &XmlElement,
+    wanted: &str,
+) -> crate::Error {
+    file.to_error(element.line, format!("`{}` stands where {wanted} is expected", element.name))
 }

@@ -1,100 +1,102 @@
 //! Content packages in the format of Apache Jackrabbit FileVault: reading, installing, building.
 //!
-//! In: a ZIP file. Out: the nodes that it describes ([`Package`]), the same nodes in a target ([`Package::install`]),
+//! In: a ZIP file. Out: the nodes that it describes ([`ContentPackage`]), the same nodes in a target ([`ContentPackage::install`]),
 //! or a ZIP file again ([`build`]).
 //!
 //! Invariants
 //! * A package is read whole and checked before anything is installed: a malformed one changes nothing.
 //! * Bytes of files are not held in memory, but for packages within the package; they stream into the target.
-//! * Memory, depth and unpacked size are bounded by [`Limits`].
+//! * Memory, depth and unpacked size are bounded by [`PackageLimits`].
 //! * Each element of a docview is either stored or listed in the report with the reason why not.
 //!
-//! On failure: [`crate::Error::Package`] with the file and the line, or several at once ([`crate::Error::PackageFaults`]).
+//! On failure: [`crate::Error::ContentPackage`] with the file and the line, or several at once ([`crate::Error::PackageFaults`]).
 //!
-//! Not here: commits of [`Package::install`]. The caller commits once, after an installation succeeded; the packages
+//! Not here: commits of [`ContentPackage::install`]. The caller commits once, after an installation succeeded; the packages
 //! that are stored in content are installed and committed by [`crate::Session::install_package`].
 //!
 //! Deliberately absent: hooks, which are Java programs.
 
-mod accounts;
-mod apply;
+mod account;
 mod archive;
 pub mod build;
+mod content_difference;
 mod definition;
 mod dependency;
-mod difference;
 pub mod docview;
-mod entry;
+mod entry_role;
 mod filter;
-mod held;
-mod identifiers;
-mod load;
-mod nested;
-mod open_types;
-mod options;
+mod identifier;
+mod import_node;
+mod install_options;
+mod install_report;
+mod install_target;
+mod installer;
+mod keyword;
+mod loader;
+mod memory_usage;
+mod nested_package;
+mod package_properties;
+mod permissive_type;
 mod policy;
-mod properties;
-mod registry;
-mod replaced;
-mod report;
-mod settle;
-mod target;
-mod tree;
+mod replaced_records;
+mod stored_package;
+mod undo_merge;
 mod version;
-mod words;
-mod xml;
+mod xml_reader;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::Path;
 
-pub use accounts::ACCOUNT_TYPES;
-pub use archive::Limits;
-pub use dependency::Dependency;
-pub use difference::{Change, ChangedNode, ChangedProperty, Difference};
-pub use filter::{Coverage, Filter, FilterRoot, Mode};
-pub use options::{DependencyRule, IdentifierRule, InstallOptions, NestedRule, Stamp};
-pub use properties::{AccessControl, PackageId, Properties};
-pub use registry::{IfExists, Installation, ReadSeek, StoredPackage};
-pub(crate) use replaced::REPLACED;
-pub use replaced::Uninstalled;
-pub use report::{InstallReport, SkipReason, Skipped};
-pub use target::{ExistingNode, InstallTarget, Progress};
-pub use tree::{ImportNode, ImportProperty, Kind, Source};
-pub use version::{Version, VersionRange};
+pub use account::ACCOUNT_NODE_TYPES;
+pub use archive::PackageLimits;
+pub use content_difference::{ChangedNode, ChangedProperty, ContentDifference, NodeChangeKind};
+pub use dependency::PackageDependency;
+pub use filter::{FilterCoverage, FilterRoot, ImportMode, PackageFilter};
+pub use import_node::{ImportNode, ImportNodeKind, ImportProperty, PackageLocation};
+pub use install_options::{
+    AuditStamp, DependencyRule, IdentifierRule, InstallOptions, NestedPackageRule,
+};
+pub use install_report::{InstallReport, SkipReason, SkippedPackageItem};
+pub use install_target::{ExistingNode, InstallProgress, InstallTarget};
+pub use package_properties::{AccessControlHandling, PackageId, PackageProperties};
+pub(crate) use replaced_records::REPLACED_REF_PREFIX;
+pub use replaced_records::UninstallReport;
+pub use stored_package::{IfPackageExists, PackageInstallation, ReadSeek, StoredPackage};
+pub use version::{PackageVersion, VersionRange};
 
 use crate::{Error, NodePath, Result};
-use archive::{Archive, File};
-use held::Held;
+use archive::{PackageArchive, PackageFileName};
+use memory_usage::PackageMemoryUsage;
 
 /// How many faults of a package are told at once.
-const MAX_FAULTS: usize = 100;
+const MAX_REPORTED_FAULTS: usize = 100;
 
 /// A content package that was read and checked.
 #[derive(Debug)]
-pub struct Package<R> {
-    archive: Archive<R>,
+pub struct ContentPackage<R> {
+    archive: PackageArchive<R>,
     id: PackageId,
-    properties: Properties,
-    filter: Filter,
+    properties: PackageProperties,
+    filter: PackageFilter,
     root: ImportNode,
     has_content: bool,
-    counts: Counts,
+    counts: PackageCounts,
     namespaces: BTreeMap<String, String>,
     node_types: Vec<(String, String)>,
-    nested: Vec<Nested>,
-    held: Held,
-    superseded: Vec<Skipped>,
-    junk: Vec<String>,
+    nested: Vec<NestedPackage>,
+    memory_usage: PackageMemoryUsage,
+    superseded: Vec<SkippedPackageItem>,
+    junk_entries: Vec<String>,
     warnings: Vec<String>,
 }
 
 /// What a package holds, counted while it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counts {
+pub(super) struct PackageCounts {
     /// All elements, those that only give the order among them.
-    nodes: usize,
+    elements_with_order: usize,
     elements: usize,
     attributes: usize,
     pages: usize,
@@ -104,32 +106,34 @@ pub(super) struct Counts {
 
 /// A package that is a file of another one.
 #[derive(Debug)]
-struct Nested {
+struct NestedPackage {
     path: NodePath,
-    package: Package<Cursor<Vec<u8>>>,
-    handling: properties::NestedHandling,
+    package: ContentPackage<Cursor<Vec<u8>>>,
+    handling: package_properties::NestedPackageHandling,
 }
 
-impl Package<BufReader<fs::File>> {
+impl ContentPackage<BufReader<fs::File>> {
     /// Opens and reads a package file.
     ///
     /// # Errors
-    /// [`Error::Read`] if the file cannot be read; [`Error::Package`] if it is not a sound package.
-    pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
+    /// [`Error::Read`] if the file cannot be read; [`Error::ContentPackage`] if it is not a sound package.
+    pub fn open(path: &Path, limits: &PackageLimits) -> Result<Self> {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
-        let file = fs::File::open(path)
-            .map_err(|source| Error::Read { what: format!("`{}`", path.display()), source })?;
+        let file = fs::File::open(path).map_err(|source| Error::Read {
+            input_name: format!("`{}`", path.display()),
+            source,
+        })?;
         Self::read(BufReader::new(file), &name, limits)
     }
 }
 
-impl<R: Read + Seek> Package<R> {
+impl<R: Read + Seek> ContentPackage<R> {
     /// Reads a package. `name` stands for the file in messages.
     ///
     /// # Errors
-    /// [`Error::Package`] if it is not a sound package, with the place of the first fault.
-    pub fn read(reader: R, name: &str, limits: &Limits) -> Result<Self> {
-        load::read(reader, File::new(name), None, limits)
+    /// [`Error::ContentPackage`] if it is not a sound package, with the place of the first fault.
+    pub fn read(reader: R, name: &str, limits: &PackageLimits) -> Result<Self> {
+        loader::read_package(reader, PackageFileName::new(name), None, limits)
     }
 
     /// Returns the package's name.
@@ -140,13 +144,13 @@ impl<R: Read + Seek> Package<R> {
 
     /// Returns what the package says of itself.
     #[must_use]
-    pub fn properties(&self) -> &Properties {
+    pub fn properties(&self) -> &PackageProperties {
         &self.properties
     }
 
     /// Returns which nodes the package brings.
     #[must_use]
-    pub fn filter(&self) -> &Filter {
+    pub fn filter(&self) -> &PackageFilter {
         &self.filter
     }
 
@@ -176,9 +180,9 @@ impl<R: Read + Seek> Package<R> {
 }
 
 /// Types of nodes that hold bytes themselves and not in a `jcr:content` below.
-const RESOURCE_TYPES: [&str; 2] = ["nt:resource", "oak:Resource"];
+const RESOURCE_NODE_TYPES: [&str; 2] = ["nt:resource", "oak:Resource"];
 
-const JCR_DATA: &str = "jcr:data";
+const DATA_PROPERTY: &str = "jcr:data";
 
 /// Tells whether a file at this path is installed as a package of its own.
 fn is_nested_package(path: &NodePath) -> bool {

@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::properties::AccessControl;
-use super::target::InstallTarget;
+use super::install_target::InstallTarget;
+use super::package_properties::AccessControlHandling;
 use crate::{MIXIN_TYPES, NodePath, Property, Result, Subtree, Value, ValueType};
 
 /// The policy that lists who may read a subtree at all.
-pub(super) const CLOSED_USER_GROUP: &str = "rep:cugPolicy";
+pub(super) const CUG_POLICY_NODE: &str = "rep:cugPolicy";
 
-const RESTRICTIONS: &str = "rep:restrictions";
-const PRINCIPAL: &str = "rep:principalName";
-const PRINCIPALS: &str = "rep:principalNames";
+const RESTRICTIONS_NODE: &str = "rep:restrictions";
+const PRINCIPAL_NAME_PROPERTY: &str = "rep:principalName";
+const PRINCIPAL_NAMES_PROPERTY: &str = "rep:principalNames";
 
 /// Tells whether a node of this name holds access control.
-pub(super) fn is_policy(name: &str) -> bool {
+pub(super) fn is_policy_name(name: &str) -> bool {
     matches!(
         name,
         "rep:policy" | "rep:repoPolicy" | "repo:policy" | "rep:cugPolicy" | "rep:principalPolicy"
@@ -22,31 +22,34 @@ pub(super) fn is_policy(name: &str) -> bool {
 }
 
 /// Returns the mixin that a node needs to have a policy of this name.
-fn mixin_of(name: &str) -> Option<&'static str> {
+fn policy_mixin(name: &str) -> Option<&'static str> {
     Some(match name {
         "rep:policy" => "rep:AccessControllable",
         "rep:repoPolicy" => "rep:RepoAccessControllable",
-        CLOSED_USER_GROUP => "rep:CugMixin",
+        CUG_POLICY_NODE => "rep:CugMixin",
         "rep:principalPolicy" => "rep:PrincipalBasedMixin",
         _ => return None,
     })
 }
 
 /// Gives a new node the mixins that its policies need.
-pub(super) fn add_mixins(node: &mut Subtree) {
+pub(super) fn add_policy_mixins(node: &mut Subtree) {
     let needed: Vec<&str> =
-        node.children.iter().filter_map(|child| mixin_of(&child.name)).collect();
+        node.children.iter().filter_map(|child| policy_mixin(&child.name)).collect();
     for mixin in needed {
         add_mixin(&mut node.properties, mixin);
     }
 }
 
 /// Gives the node that a policy was put below the mixin that this needs.
-pub(super) fn require_mixin(target: &mut dyn InstallTarget, policy: &NodePath) -> Result<()> {
-    let (Some(parent), Some(mixin)) = (policy.parent(), mixin_of(policy.name())) else {
+pub(super) fn require_policy_mixin(
+    target: &mut dyn InstallTarget,
+    policy: &NodePath,
+) -> Result<()> {
+    let (Some(parent), Some(mixin)) = (policy.parent(), policy_mixin(policy.name())) else {
         return Ok(());
     };
-    let Some(existing) = target.node(&parent)? else {
+    let Some(existing) = target.read_node(&parent)? else {
         return Ok(());
     };
     let mut properties = existing.properties;
@@ -64,25 +67,25 @@ fn add_mixin(properties: &mut BTreeMap<String, Property>, mixin: &str) -> bool {
         return false;
     }
     let wanted = Property::List(ValueType::Name, vec![Value::Name(mixin.into())]);
-    let joined = union(known, Some(&wanted));
+    let joined = union_values(known, Some(&wanted));
     properties.extend(joined.map(|joined| (MIXIN_TYPES.to_owned(), joined)));
     true
 }
 
 /// Puts restrictions that stand on an entry itself, as tools of old wrote them, where they belong: into
 /// `rep:restrictions`.
-pub(super) fn gather_restrictions(entry: &mut Subtree) {
+pub(super) fn move_restrictions_to_node(entry: &mut Subtree) {
     if entry.primary_type() != "rep:PrincipalEntry" {
         return;
     }
     let names: Vec<String> =
-        entry.properties.keys().filter(|name| is_restriction(name)).cloned().collect();
+        entry.properties.keys().filter(|name| is_restriction_property(name)).cloned().collect();
     for name in names {
         let Some(value) = entry.properties.remove(&name) else { continue };
-        if entry.child(RESTRICTIONS).is_none() {
-            entry.children.push(Subtree::new(RESTRICTIONS, "rep:Restrictions"));
+        if entry.child(RESTRICTIONS_NODE).is_none() {
+            entry.children.push(Subtree::new(RESTRICTIONS_NODE, "rep:Restrictions"));
         }
-        let restrictions = entry.children.iter_mut().find(|child| child.name == RESTRICTIONS);
+        let restrictions = entry.children.iter_mut().find(|child| child.name == RESTRICTIONS_NODE);
         if let Some(restrictions) = restrictions {
             restrictions.properties.entry(name).or_insert(value);
         }
@@ -90,7 +93,7 @@ pub(super) fn gather_restrictions(entry: &mut Subtree) {
 }
 
 /// Tells whether a property of an entry narrows what it grants.
-fn is_restriction(name: &str) -> bool {
+fn is_restriction_property(name: &str) -> bool {
     matches!(
         name,
         "rep:glob"
@@ -105,44 +108,53 @@ fn is_restriction(name: &str) -> bool {
 
 /// Joins the policy of a package with the one that is there.
 ///
-/// With [`AccessControl::Merge`] the package decides for each principal that it names; with
-/// [`AccessControl::MergePreserve`] what is there does.
-pub(super) fn merged(existing: Subtree, package: Subtree, handling: AccessControl) -> Subtree {
-    if package.properties.contains_key(PRINCIPALS) {
-        return merged_group(existing, &package);
+/// With [`AccessControlHandling::Merge`] the package decides for each principal that it names; with
+/// [`AccessControlHandling::MergePreserve`] what is there does.
+pub(super) fn merge_policy(
+    existing: Subtree,
+    package: Subtree,
+    handling: AccessControlHandling,
+) -> Subtree {
+    if package.properties.contains_key(PRINCIPAL_NAMES_PROPERTY) {
+        return merge_closed_user_group(existing, &package);
     }
-    let (first, second) = (principals(&existing), principals(&package));
+    let (first, second) = (policy_principals(&existing), policy_principals(&package));
     let mut out = existing;
     let added: Vec<Subtree> = match handling {
-        AccessControl::Merge => {
-            out.children.retain(|entry| !is_of(entry, &second));
+        AccessControlHandling::Merge => {
+            out.children.retain(|entry| !is_for_principals(entry, &second));
             package.children
         }
-        _ => package.children.into_iter().filter(|entry| !is_of(entry, &first)).collect(),
+        _ => {
+            package.children.into_iter().filter(|entry| !is_for_principals(entry, &first)).collect()
+        }
     };
     for mut entry in added {
-        entry.name = free_name(&out, &entry.name);
+        entry.name = unused_entry_name(&out, &entry.name);
         out.children.push(entry);
     }
     out
 }
 
 /// Joins the principals of closed user groups.
-fn merged_group(mut existing: Subtree, package: &Subtree) -> Subtree {
-    union_into(&mut existing, package, PRINCIPALS);
+fn merge_closed_user_group(mut existing: Subtree, package: &Subtree) -> Subtree {
+    merge_text_list(&mut existing, package, PRINCIPAL_NAMES_PROPERTY);
     existing
 }
 
 /// Adds the values of a list of texts that are missing in `into`.
-pub(super) fn union_into(into: &mut Subtree, from: &Subtree, name: &str) {
-    let joined = union(into.properties.get(name), from.properties.get(name));
+pub(super) fn merge_text_list(into: &mut Subtree, from: &Subtree, name: &str) {
+    let joined = union_values(into.properties.get(name), from.properties.get(name));
     if let Some(joined) = joined {
         into.properties.insert(name.to_owned(), joined);
     }
 }
 
 /// Returns the first list, followed by the values of the second that it lacks.
-pub(super) fn union(first: Option<&Property>, second: Option<&Property>) -> Option<Property> {
+pub(super) fn union_values(
+    first: Option<&Property>,
+    second: Option<&Property>,
+) -> Option<Property> {
     let (Some(first), Some(second)) = (first, second) else {
         return first.or(second).cloned();
     };
@@ -156,17 +168,17 @@ pub(super) fn union(first: Option<&Property>, second: Option<&Property>) -> Opti
     Some(Property::List(value_type, values))
 }
 
-fn principals(policy: &Subtree) -> BTreeSet<String> {
-    let names = policy.children.iter().filter_map(|entry| entry.text(PRINCIPAL));
+fn policy_principals(policy: &Subtree) -> BTreeSet<String> {
+    let names = policy.children.iter().filter_map(|entry| entry.text(PRINCIPAL_NAME_PROPERTY));
     names.map(str::to_owned).collect()
 }
 
-fn is_of(entry: &Subtree, principals: &BTreeSet<String>) -> bool {
-    entry.text(PRINCIPAL).is_some_and(|name| principals.contains(name))
+fn is_for_principals(entry: &Subtree, principals: &BTreeSet<String>) -> bool {
+    entry.text(PRINCIPAL_NAME_PROPERTY).is_some_and(|name| principals.contains(name))
 }
 
 /// Returns `name`, or `name` with the first number that makes it free.
-fn free_name(policy: &Subtree, name: &str) -> String {
+fn unused_entry_name(policy: &Subtree, name: &str) -> String {
     let numbered = (0..).map(|number: usize| format!("{name}{number}"));
     std::iter::once(name.to_owned())
         .chain(numbered)
@@ -182,26 +194,31 @@ mod tests {
         let mut out = Subtree::new("rep:policy", "rep:ACL");
         for (name, principal, privilege) in entries {
             let entry = Subtree::new(*name, "rep:ACE")
-                .with(PRINCIPAL, *principal)
-                .with("rep:privileges", *privilege);
+                .with_property(PRINCIPAL_NAME_PROPERTY, *principal)
+                .with_property("rep:privileges", *privilege);
             out.children.push(entry);
         }
         out
     }
 
-    fn check(handling: AccessControl, expected: &str) {
+    fn check(handling: AccessControlHandling, expected: &str) {
         let existing = policy(&[
             ("deny", "everyone", "jcr:all"),
             ("allow", "bob", "jcr:read"),
             ("allow0", "bob", "jcr:write"),
         ]);
         let package = policy(&[("deny", "bob", "jcr:all"), ("allow", "alice", "jcr:read")]);
-        let text: Vec<String> = merged(existing, package, handling)
+        let text: Vec<String> = merge_policy(existing, package, handling)
             .children
             .iter()
             .map(|entry| {
                 let text = |name| entry.text(name).unwrap_or_default();
-                format!("{}={} {}", entry.name, text(PRINCIPAL), text("rep:privileges"))
+                format!(
+                    "{}={} {}",
+                    entry.name,
+                    text(PRINCIPAL_NAME_PROPERTY),
+                    text("rep:privileges")
+                )
             })
             .collect();
         assert_eq!(text.join(", "), expected);
@@ -211,11 +228,11 @@ mod tests {
     #[test]
     fn entries_merge_by_principal() {
         check(
-            AccessControl::Merge,
+            AccessControlHandling::Merge,
             "deny=everyone jcr:all, deny0=bob jcr:all, allow=alice jcr:read",
         );
         check(
-            AccessControl::MergePreserve,
+            AccessControlHandling::MergePreserve,
             "deny=everyone jcr:all, allow=bob jcr:read, allow0=bob jcr:write, allow1=alice jcr:read",
         );
     }

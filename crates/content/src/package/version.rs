@@ -8,28 +8,28 @@ use std::fmt;
 
 /// A version, which sorts as Maven sorts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
+pub struct PackageVersion {
     text: String,
-    tokens: Vec<Token>,
+    tokens: Vec<VersionToken>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Token {
+struct VersionToken {
     /// Whether a hyphen, or a change between digits and letters, stands before it; otherwise a dot.
-    is_qualifying: bool,
-    item: Item,
+    is_after_hyphen: bool,
+    item: VersionItem,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Item {
+enum VersionItem {
     /// Digits without leading zeros; empty is 0.
     Number(String),
     /// A word in lower case.
-    Word(String),
+    Qualifier(String),
 }
 
-impl Item {
-    fn of(text: &str, is_before_digit: bool) -> Self {
+impl VersionItem {
+    fn from_text(text: &str, is_before_digit: bool) -> Self {
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Self::Number(text.trim_start_matches('0').to_owned());
         }
@@ -42,23 +42,23 @@ impl Item {
             ("ga" | "final" | "release", _) => "",
             (other, _) => other,
         };
-        Self::Word(word.to_owned())
+        Self::Qualifier(word.to_owned())
     }
 
-    fn is_null(&self) -> bool {
-        matches!(self, Self::Number(text) | Self::Word(text) if text.is_empty())
+    fn is_zero_or_release(&self) -> bool {
+        matches!(self, Self::Number(text) | Self::Qualifier(text) if text.is_empty())
     }
 }
 
 /// Words with a place in the order; others come behind them, sorted.
-const WORDS: [&str; 7] = ["alpha", "beta", "milestone", "rc", "snapshot", "", "sp"];
+const ORDERED_QUALIFIERS: [&str; 7] = ["alpha", "beta", "milestone", "rc", "snapshot", "", "sp"];
 
-impl Version {
+impl PackageVersion {
     /// Reads a version; every text is one.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let text = text.trim();
-        Self { text: text.to_owned(), tokens: tokens(text) }
+        Self { text: text.to_owned(), tokens: tokenize(text) }
     }
 
     /// Tells whether this is the version of a package that has none.
@@ -74,28 +74,28 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for PackageVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl PartialOrd for Version {
+impl PartialOrd for PackageVersion {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.compare(other))
     }
 }
 
-impl Version {
+impl PackageVersion {
     /// Compares two versions; different spellings of one version are equal here.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {
         for place in 0..self.tokens.len().max(other.tokens.len()) {
             let (left, right) = (self.tokens.get(place), other.tokens.get(place));
             let order = match (left, right) {
-                (Some(left), Some(right)) => compare(left, right),
-                (Some(left), None) => compare(left, &padding(left)),
-                (None, Some(right)) => compare(&padding(right), right),
+                (Some(left), Some(right)) => compare_tokens(left, right),
+                (Some(left), None) => compare_tokens(left, &padding_token(left)),
+                (None, Some(right)) => compare_tokens(&padding_token(right), right),
                 (None, None) => Ordering::Equal,
             };
             if order != Ordering::Equal {
@@ -107,36 +107,38 @@ impl Version {
 }
 
 /// Returns what stands where a version has no token for one of the other's.
-fn padding(other: &Token) -> Token {
+fn padding_token(other: &VersionToken) -> VersionToken {
     let item = match other.item {
-        Item::Number(_) => Item::Number(String::new()),
-        Item::Word(_) => Item::Word(String::new()),
+        VersionItem::Number(_) => VersionItem::Number(String::new()),
+        VersionItem::Qualifier(_) => VersionItem::Qualifier(String::new()),
     };
-    Token { item, ..*other }
+    VersionToken { item, ..*other }
 }
 
-fn compare(left: &Token, right: &Token) -> Ordering {
+fn compare_tokens(left: &VersionToken, right: &VersionToken) -> Ordering {
     match (&left.item, &right.item) {
-        (Item::Word(_), Item::Number(_)) => Ordering::Less,
-        (Item::Number(_), Item::Word(_)) => Ordering::Greater,
-        (Item::Word(left), Item::Word(right)) => rank(left).cmp(&rank(right)),
-        (Item::Number(one), Item::Number(two)) => {
+        (VersionItem::Qualifier(_), VersionItem::Number(_)) => Ordering::Less,
+        (VersionItem::Number(_), VersionItem::Qualifier(_)) => Ordering::Greater,
+        (VersionItem::Qualifier(left), VersionItem::Qualifier(right)) => {
+            qualifier_rank(left).cmp(&qualifier_rank(right))
+        }
+        (VersionItem::Number(one), VersionItem::Number(two)) => {
             // `1-1` is before `1.1`.
-            let separators = right.is_qualifying.cmp(&left.is_qualifying);
+            let separators = right.is_after_hyphen.cmp(&left.is_after_hyphen);
             separators.then(one.len().cmp(&two.len())).then_with(|| one.cmp(two))
         }
     }
 }
 
-fn rank(word: &str) -> (usize, &str) {
-    match WORDS.iter().position(|known| *known == word) {
+fn qualifier_rank(word: &str) -> (usize, &str) {
+    match ORDERED_QUALIFIERS.iter().position(|known| *known == word) {
         Some(place) => (place, ""),
-        None => (WORDS.len(), word),
+        None => (ORDERED_QUALIFIERS.len(), word),
     }
 }
 
 /// Cuts a version at dots, hyphens, and between digits and letters.
-fn tokens(text: &str) -> Vec<Token> {
+fn tokenize(text: &str) -> Vec<VersionToken> {
     let mut out = Vec::new();
     let mut is_qualifying = false;
     let mut rest = text;
@@ -147,29 +149,29 @@ fn tokens(text: &str) -> Vec<Token> {
         let is_before_digit = after.starts_with(|next: char| next.is_ascii_digit());
         // Nothing between two separators is 0.
         let item = if token.is_empty() {
-            Item::Number(String::new())
+            VersionItem::Number(String::new())
         } else {
-            Item::of(token, is_before_digit)
+            VersionItem::from_text(token, is_before_digit)
         };
-        out.push(Token { is_qualifying, item });
+        out.push(VersionToken { is_after_hyphen: is_qualifying, item });
         is_qualifying = !after.starts_with('.');
         rest = after.strip_prefix(['.', '-']).unwrap_or(after);
     }
-    without_nulls(out)
+    without_trailing_nulls(out)
 }
 
 /// Takes out what means nothing: `0` and `final` at the end and before a hyphen.
-fn without_nulls(tokens: Vec<Token>) -> Vec<Token> {
-    let mut out: Vec<Token> = Vec::new();
+fn without_trailing_nulls(tokens: Vec<VersionToken>) -> Vec<VersionToken> {
+    let mut out: Vec<VersionToken> = Vec::new();
     for token in tokens {
-        if token.is_qualifying {
-            while out.last().is_some_and(|last| last.item.is_null()) {
+        if token.is_after_hyphen {
+            while out.last().is_some_and(|last| last.item.is_zero_or_release()) {
                 out.pop();
             }
         }
         out.push(token);
     }
-    while out.last().is_some_and(|last| last.item.is_null()) {
+    while out.last().is_some_and(|last| last.item.is_zero_or_release()) {
         out.pop();
     }
     out
@@ -178,13 +180,13 @@ fn without_nulls(tokens: Vec<Token>) -> Vec<Token> {
 /// A range of versions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VersionRange {
-    low: Option<Bound>,
-    high: Option<Bound>,
+    lower_bound: Option<VersionBound>,
+    upper_bound: Option<VersionBound>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bound {
-    version: Version,
+struct VersionBound {
+    version: PackageVersion,
     is_inclusive: bool,
 }
 
@@ -196,15 +198,17 @@ impl VersionRange {
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let bound = |text: &str, is_inclusive| {
-            let version = Version::new(text);
-            (!version.is_empty()).then_some(Bound { version, is_inclusive })
+            let version = PackageVersion::new(text);
+            (!version.is_empty()).then_some(VersionBound { version, is_inclusive })
         };
         let Some((low, high)) = text.split_once(',') else {
             // `[1.0]` is that version and no other.
             let exact = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
             return Ok(match exact {
-                Some(exact) => Self { low: bound(exact, true), high: bound(exact, true) },
-                None => Self { low: bound(text, true), high: None },
+                Some(exact) => {
+                    Self { lower_bound: bound(exact, true), upper_bound: bound(exact, true) }
+                }
+                None => Self { lower_bound: bound(text, true), upper_bound: None },
             });
         };
         let (low, has_low) = match (low.strip_prefix('['), low.strip_prefix('(')) {
@@ -221,8 +225,8 @@ impl VersionRange {
                 return Err(format!("the range `{text}` ends with neither `]` nor `)`"));
             }
         };
-        let range = Self { low: bound(low, has_low), high: bound(high, has_high) };
-        if let (Some(low), Some(high)) = (&range.low, &range.high) {
+        let range = Self { lower_bound: bound(low, has_low), upper_bound: bound(high, has_high) };
+        if let (Some(low), Some(high)) = (&range.lower_bound, &range.upper_bound) {
             let is_point = low.is_inclusive && high.is_inclusive;
             match low.version.compare(&high.version) {
                 Ordering::Less => {}
@@ -236,39 +240,42 @@ impl VersionRange {
     /// Makes the range of one version.
     #[must_use]
     pub fn exactly(version: &str) -> Self {
-        let bound = Bound { version: Version::new(version), is_inclusive: true };
+        let bound = VersionBound { version: PackageVersion::new(version), is_inclusive: true };
         let bound = (!bound.version.is_empty()).then_some(bound);
-        Self { low: bound.clone(), high: bound }
+        Self { lower_bound: bound.clone(), upper_bound: bound }
     }
 
     /// Tells whether a version lies in the range.
     #[must_use]
-    pub fn contains(&self, version: &Version) -> bool {
-        let is_above = self.low.as_ref().is_none_or(|low| match version.compare(&low.version) {
-            Ordering::Greater => true,
-            Ordering::Equal => low.is_inclusive,
-            Ordering::Less => false,
-        });
-        let is_below = self.high.as_ref().is_none_or(|high| match version.compare(&high.version) {
-            Ordering::Less => true,
-            Ordering::Equal => high.is_inclusive,
-            Ordering::Greater => false,
-        });
+    pub fn contains(&self, version: &PackageVersion) -> bool {
+        let is_above =
+            self.lower_bound.as_ref().is_none_or(|low| match version.compare(&low.version) {
+                Ordering::Greater => true,
+                Ordering::Equal => low.is_inclusive,
+                Ordering::Less => false,
+            });
+        let is_below =
+            self.upper_bound.as_ref().is_none_or(|high| match version.compare(&high.version) {
+                Ordering::Less => true,
+                Ordering::Equal => high.is_inclusive,
+                Ordering::Greater => false,
+            });
         is_above && is_below
     }
 }
 
 impl fmt::Display for VersionRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.low, &self.high) {
+        match (&self.lower_bound, &self.upper_bound) {
             (None, None) => Ok(()),
             (Some(low), None) if low.is_inclusive && !low.version.text.starts_with(['[', '(']) => {
                 write!(f, "{}", low.version)
             }
             (low, high) => {
-                let is_open =
-                    |bound: &Option<Bound>| bound.as_ref().is_some_and(|one| !one.is_inclusive);
-                let text = |bound: &Option<Bound>| {
+                let is_open = |bound: &Option<VersionBound>| {
+                    bound.as_ref().is_some_and(|one| !one.is_inclusive)
+                };
+                let text = |bound: &Option<VersionBound>| {
                     bound.as_ref().map_or(String::new(), |one| one.version.to_string())
                 };
                 let (open, close) = (
@@ -313,7 +320,7 @@ mod tests {
         ];
         for (place, left) in rising.iter().enumerate() {
             for (other, right) in rising.iter().enumerate() {
-                let order = Version::new(left).compare(&Version::new(right));
+                let order = PackageVersion::new(left).compare(&PackageVersion::new(right));
                 assert_eq!(order, place.cmp(&other), "{left} and {right}");
             }
         }
@@ -326,7 +333,7 @@ mod tests {
             ("", "0"),
         ] {
             assert_eq!(
-                Version::new(left).compare(&Version::new(right)),
+                PackageVersion::new(left).compare(&PackageVersion::new(right)),
                 Ordering::Equal,
                 "{left} and {right}"
             );
@@ -338,10 +345,13 @@ mod tests {
         let check = |range: &str, inside: &[&str], outside: &[&str]| {
             let parsed = VersionRange::parse(range).unwrap();
             for version in inside {
-                assert!(parsed.contains(&Version::new(version)), "{version} in {range}");
+                assert!(parsed.contains(&PackageVersion::new(version)), "{version} in {range}");
             }
             for version in outside {
-                assert!(!parsed.contains(&Version::new(version)), "{version} not in {range}");
+                assert!(
+                    !parsed.contains(&PackageVersion::new(version)),
+                    "{version} not in {range}"
+                );
             }
         };
         check(

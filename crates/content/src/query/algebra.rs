@@ -7,38 +7,38 @@
 
 use std::collections::BTreeMap;
 
-use super::syntax_error::SyntaxError;
+use super::syntax_error::QuerySyntaxError;
 use crate::{NodePath, Value};
 
 /// A query: one selection, or the union of several.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Query {
+pub struct ContentQuery {
     /// The selections.
-    pub parts: Vec<Select>,
+    pub selects: Vec<SelectStatement>,
     /// Whether rows of several parts stay in the result more than once.
     pub union_all: bool,
     /// The order of the rows.
-    pub orderings: Vec<Ordering>,
+    pub orderings: Vec<QueryOrdering>,
     /// What else was asked for.
-    pub options: Options,
+    pub options: QueryOptions,
 }
 
 /// One selection.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Select {
+pub struct SelectStatement {
     /// What to show of each row.
-    pub columns: Vec<Column>,
+    pub columns: Vec<QueryColumn>,
     /// The first selector.
-    pub selector: Selector,
+    pub selector: QuerySelector,
     /// What is joined to it, from left to right.
-    pub joins: Vec<Join>,
+    pub joins: Vec<QueryJoin>,
     /// What must hold for each row.
-    pub constraint: Option<Constraint>,
+    pub constraint: Option<QueryConstraint>,
 }
 
 /// A node of each row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selector {
+pub struct QuerySelector {
     /// Its type.
     pub node_type: String,
     /// What the query calls it.
@@ -47,13 +47,13 @@ pub struct Selector {
 
 /// A further selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Join {
+pub struct QueryJoin {
     /// Which rows stay without a partner.
     pub kind: JoinKind,
     /// The selector.
-    pub selector: Selector,
+    pub selector: QuerySelector,
     /// What ties it to those before it.
-    pub on: JoinCondition,
+    pub condition: JoinCondition,
 }
 
 /// Which rows of a join stay without a partner.
@@ -102,18 +102,18 @@ pub enum JoinCondition {
 
 /// A column of the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
+pub struct QueryColumn {
     /// Whose.
     pub selector: String,
     /// What.
-    pub content: ColumnContent,
+    pub content: QueryColumnContent,
     /// Its name, if the query gives one.
     pub alias: Option<String>,
 }
 
 /// What a column shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ColumnContent {
+pub enum QueryColumnContent {
     /// All properties of the type.
     All,
     /// A property, perhaps of a node below.
@@ -130,7 +130,7 @@ pub enum ColumnContent {
 
 /// What must hold for a row.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Constraint {
+pub enum QueryConstraint {
     /// All of these.
     And(Vec<Self>),
     /// At least one of these.
@@ -140,18 +140,18 @@ pub enum Constraint {
     /// A value compares so with a fixed one.
     Compare {
         /// The value.
-        operand: Operand,
+        operand: QueryOperand,
         /// How.
-        operator: Operator,
+        operator: ComparisonOperator,
         /// The fixed value.
-        value: Literal,
+        value: QueryLiteral,
     },
     /// A value is one of these.
     In {
         /// The value.
-        operand: Operand,
+        operand: QueryOperand,
         /// These.
-        values: Vec<Literal>,
+        values: Vec<QueryLiteral>,
     },
     /// There is such a property.
     Exists {
@@ -166,8 +166,8 @@ pub enum Constraint {
         selector: String,
         /// In which property; none for any.
         property: Option<String>,
-        /// The words, in the syntax of [`TextExpression`](super::TextExpression).
-        text: Literal,
+        /// The words, in the syntax of [`FullTextExpression`](super::TextExpression).
+        text: QueryLiteral,
     },
     /// The node is the one at a path.
     Same {
@@ -195,28 +195,28 @@ pub enum Constraint {
         /// Whose.
         selector: String,
         /// The path of the other.
-        path: Literal,
+        path: QueryLiteral,
     },
     /// The row stands for words near a misspelled text.
     Spellcheck {
         /// Whose.
         selector: String,
         /// The text.
-        text: Literal,
+        text: QueryLiteral,
     },
     /// The row stands for completions of a text.
     Suggest {
         /// Whose.
         selector: String,
         /// The text.
-        text: Literal,
+        text: QueryLiteral,
     },
 }
 
 /// How values are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Operator {
+pub enum ComparisonOperator {
     Equal,
     NotEqual,
     Less,
@@ -226,7 +226,7 @@ pub enum Operator {
     Like,
 }
 
-impl Operator {
+impl ComparisonOperator {
     /// Returns how the languages write it.
     #[must_use]
     pub fn symbol(self) -> &'static str {
@@ -244,7 +244,7 @@ impl Operator {
 
 /// A value that depends on the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Operand {
+pub enum QueryOperand {
     /// The values of a property, perhaps of a node below.
     Property {
         /// Whose.
@@ -272,7 +272,7 @@ pub enum Operand {
 
 /// A fixed value.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Literal {
+pub enum QueryLiteral {
     /// Given in the query.
     Value(Value),
     /// Given beside it.
@@ -281,18 +281,18 @@ pub enum Literal {
 
 /// A part of the order of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ordering {
+pub struct QueryOrdering {
     /// By this.
-    pub operand: Operand,
+    pub operand: QueryOperand,
     /// Whether the largest comes first.
-    pub descending: bool,
+    pub is_descending: bool,
 }
 
 /// What else a query asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct QueryOptions {
     /// What to do if no index serves the query.
-    pub traversal: Option<Traversal>,
+    pub traversal: Option<TraversalPolicy>,
     /// The index to use.
     pub index_name: Option<String>,
     /// Use only indexes with this tag.
@@ -303,7 +303,7 @@ pub struct Options {
     pub offset: Option<u64>,
 }
 
-impl Options {
+impl QueryOptions {
     /// Asks for nothing.
     pub(crate) const NONE: Self =
         Self { traversal: None, index_name: None, index_tag: None, limit: None, offset: None };
@@ -311,7 +311,7 @@ impl Options {
 
 /// What to do with a query that no index serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Traversal {
+pub enum TraversalPolicy {
     /// Run it.
     Ok,
     /// Run it and say so in the log.
@@ -320,7 +320,7 @@ pub enum Traversal {
     Fail,
 }
 
-impl Operand {
+impl QueryOperand {
     /// Returns the selector that the value depends on.
     #[must_use]
     pub fn selector(&self) -> &str {
@@ -338,7 +338,7 @@ impl Operand {
     }
 }
 
-impl Literal {
+impl QueryLiteral {
     /// Returns the value of a literal that is bound.
     #[must_use]
     pub fn value(&self) -> Option<&Value> {
@@ -350,15 +350,15 @@ impl Literal {
 
     /// Makes a text.
     #[must_use]
-    pub fn text(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self::Value(Value::String(text.into()))
     }
 }
 
-impl Constraint {
+impl QueryConstraint {
     /// Joins constraints that must all hold.
     #[must_use]
-    pub fn all(mut parts: Vec<Self>) -> Option<Self> {
+    pub fn conjunction(mut parts: Vec<Self>) -> Option<Self> {
         if parts.len() > 1 { Some(Self::And(parts)) } else { parts.pop() }
     }
 
@@ -372,10 +372,10 @@ impl Constraint {
     }
 
     /// Tells whether words decide about it, in any part.
-    fn is_about_words(&self) -> bool {
+    fn is_full_text(&self) -> bool {
         match self {
-            Self::And(parts) | Self::Or(parts) => parts.iter().any(Self::is_about_words),
-            Self::Not(inner) => inner.is_about_words(),
+            Self::And(parts) | Self::Or(parts) => parts.iter().any(Self::is_full_text),
+            Self::Not(inner) => inner.is_full_text(),
             Self::Contains { .. }
             | Self::Similar { .. }
             | Self::Spellcheck { .. }
@@ -390,15 +390,15 @@ impl Constraint {
     }
 
     /// Collects the selectors that it depends on.
-    pub(crate) fn selectors<'a>(&'a self, found: &mut Vec<&'a str>) {
+    pub(crate) fn collect_selectors<'a>(&'a self, found: &mut Vec<&'a str>) {
         match self {
             Self::And(parts) | Self::Or(parts) => {
-                parts.iter().for_each(|part| part.selectors(found));
+                parts.iter().for_each(|part| part.collect_selectors(found));
             }
-            Self::Not(inner) => inner.selectors(found),
+            Self::Not(inner) => inner.collect_selectors(found),
             Self::Compare { operand, .. } | Self::In { operand, .. } => {
                 found.push(operand.selector());
-                if let Operand::Coalesce(_, other) = operand {
+                if let QueryOperand::Coalesce(_, other) = operand {
                     found.push(other.selector());
                 }
             }
@@ -413,12 +413,12 @@ impl Constraint {
         }
     }
 
-    fn literals(&mut self, visit: &mut dyn FnMut(&mut Literal)) {
+    fn visit_literals(&mut self, visit: &mut dyn FnMut(&mut QueryLiteral)) {
         match self {
             Self::And(parts) | Self::Or(parts) => {
-                parts.iter_mut().for_each(|part| part.literals(visit));
+                parts.iter_mut().for_each(|part| part.visit_literals(visit));
             }
-            Self::Not(inner) => inner.literals(visit),
+            Self::Not(inner) => inner.visit_literals(visit),
             Self::Compare { value, .. } => visit(value),
             Self::In { values, .. } => values.iter_mut().for_each(visit),
             Self::Contains { text, .. }
@@ -433,55 +433,56 @@ impl Constraint {
     }
 }
 
-impl Select {
+impl SelectStatement {
     /// Returns all selectors, from left to right.
-    pub fn selectors(&self) -> impl Iterator<Item = &Selector> {
+    pub fn selectors(&self) -> impl Iterator<Item = &QuerySelector> {
         std::iter::once(&self.selector).chain(self.joins.iter().map(|join| &join.selector))
     }
 }
 
-impl Query {
+impl ContentQuery {
     /// Puts values in the place of the variables.
     ///
     /// # Errors
     /// If a variable has no value.
-    pub fn bind(mut self, values: &BTreeMap<String, Value>) -> Result<Self, SyntaxError> {
+    pub fn bind(mut self, values: &BTreeMap<String, Value>) -> Result<Self, QuerySyntaxError> {
         let mut missing = None;
-        self.literals(&mut |literal| {
-            if let Literal::Variable(name) = literal {
+        self.visit_literals(&mut |literal| {
+            if let QueryLiteral::Variable(name) = literal {
                 match values.get(name) {
-                    Some(value) => *literal = Literal::Value(value.clone()),
+                    Some(value) => *literal = QueryLiteral::Value(value.clone()),
                     None => missing = Some(name.clone()),
                 }
             }
         });
         match missing {
-            Some(name) => {
-                Err(SyntaxError::new(1, format!("the variable `${name}` has no value; give one")))
-            }
+            Some(name) => Err(QuerySyntaxError::new(
+                1,
+                format!("the variable `${name}` has no value; give one"),
+            )),
             None => Ok(self),
         }
     }
 
     /// Tells whether words decide about rows, so that the full-text index may be asked.
-    pub(crate) fn is_about_words(&self) -> bool {
-        let mut constraints = self.parts.iter().filter_map(|part| part.constraint.as_ref());
-        constraints.any(Constraint::is_about_words)
+    pub(crate) fn is_full_text(&self) -> bool {
+        let mut constraints = self.selects.iter().filter_map(|part| part.constraint.as_ref());
+        constraints.any(QueryConstraint::is_full_text)
     }
 
     /// Returns the query with every fixed value left out: what equal statements of a log have in common.
     #[must_use]
     pub fn normalized(&self) -> String {
         let mut query = self.clone();
-        query.literals(&mut |literal| *literal = Literal::Variable("v".to_owned()));
+        query.visit_literals(&mut |literal| *literal = QueryLiteral::Variable("v".to_owned()));
         query.options.limit = None;
         query.options.offset = None;
         query.to_string()
     }
 
-    fn literals(&mut self, visit: &mut dyn FnMut(&mut Literal)) {
-        for constraint in self.parts.iter_mut().filter_map(|part| part.constraint.as_mut()) {
-            constraint.literals(visit);
+    fn visit_literals(&mut self, visit: &mut dyn FnMut(&mut QueryLiteral)) {
+        for constraint in self.selects.iter_mut().filter_map(|part| part.constraint.as_mut()) {
+            constraint.visit_literals(visit);
         }
     }
 }

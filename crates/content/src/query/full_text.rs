@@ -1,6 +1,6 @@
 //! The full-text index as queries see it.
 //!
-//! In: a [`TextRequest`], whose expression [`TextExpression::parse`] reads from the syntax of `CONTAINS`.
+//! In: a [`FullTextRequest`], whose expression [`FullTextExpression::parse`] reads from the syntax of `CONTAINS`.
 //! Out: pages of hits, best first, continued by position and not by number.
 //!
 //! Not here: the index itself (room `search`); and who may see a hit, which the query engine checks afterwards.
@@ -12,12 +12,12 @@ use tympan_store::ChunkId;
 use crate::{NodePath, Result};
 
 /// The full-text index as queries see it; the search room implements it.
-pub trait FullText: Send + Sync + std::fmt::Debug {
+pub trait FullTextIndex: Send + Sync + std::fmt::Debug {
     /// Returns one page of the documents that match, best first.
     ///
     /// # Errors
     /// If the index fails.
-    fn search(&self, request: &TextRequest) -> Result<TextPage>;
+    fn search(&self, request: &FullTextRequest) -> Result<FullTextPage>;
 
     /// Returns completions of a prefix, most frequent first. With a `reader` what is said, and what is not, follows from
     /// what that one may read.
@@ -28,7 +28,7 @@ pub trait FullText: Send + Sync + std::fmt::Debug {
         &self,
         prefix: &str,
         limit: usize,
-        reader: Option<Reader<'_>>,
+        reader: Option<ReadableTextFn<'_>>,
     ) -> Result<Vec<String>>;
 
     /// Returns nearby words for misspelled ones. With a `reader` a word is known if that one may read it somewhere.
@@ -39,19 +39,19 @@ pub trait FullText: Send + Sync + std::fmt::Debug {
         &self,
         text: &str,
         limit: usize,
-        reader: Option<Reader<'_>>,
+        reader: Option<ReadableTextFn<'_>>,
     ) -> Result<Vec<String>>;
 
     /// Returns the root that the index answers for.
     fn indexed_root(&self) -> Option<ChunkId>;
 
     /// Returns the index as it is now, which does not go on with the content; nothing while it cannot answer yet.
-    fn state(&self) -> Option<Arc<dyn FullText>>;
+    fn pinned_state(&self) -> Option<Arc<dyn FullTextIndex>>;
 
     /// Tells whether documents at and below a path are in the index.
     fn covers(&self, path: &NodePath) -> bool;
 
-    /// Tells whether any document has words in a property of this name, which may be a path as in [`TextRequest`].
+    /// Tells whether any document has words in a property of this name, which may be a path as in [`FullTextRequest`].
     ///
     /// # Errors
     /// If the index fails.
@@ -61,9 +61,13 @@ pub trait FullText: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// If the index fails.
-    fn find(&self, request: &TextRequest, document: &NodePath) -> Result<Option<TextHit>> {
-        let mut request = TextRequest {
-            below: Some(document.clone()),
+    fn find_hit(
+        &self,
+        request: &FullTextRequest,
+        document: &NodePath,
+    ) -> Result<Option<FullTextHit>> {
+        let mut request = FullTextRequest {
+            ancestor: Some(document.clone()),
             after: None,
             facets: Vec::new(),
             ..request.clone()
@@ -75,49 +79,49 @@ pub trait FullText: Send + Sync + std::fmt::Debug {
                 return Ok(Some(hits.swap_remove(at)));
             }
             let Some(last) = hits.pop().filter(|_| !is_last) else { return Ok(None) };
-            request.after = Some(TextPosition { score: last.score, path: last.path });
+            request.after = Some(FullTextPosition { score: last.score, path: last.path });
         }
     }
 }
 
 /// Tells what somebody may read of a document that the index has.
-pub type Reader<'a> = &'a dyn Fn(&NodePath) -> Result<Readable>;
+pub type ReadableTextFn<'a> = &'a dyn Fn(&NodePath) -> Result<ReadableText>;
 
 /// What somebody may read of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Readable {
+pub enum ReadableText {
     /// Nothing; or the index has another state of the document than the one that is asked about.
     Nothing,
     /// These texts.
-    Part(Vec<String>),
+    Partial(Vec<String>),
     /// All of it.
     Whole,
 }
 
 /// What to look for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TextRequest {
+pub struct FullTextRequest {
     /// The words.
-    pub expression: TextExpression,
+    pub expression: FullTextExpression,
     /// The property that must hold them, relative to the node, such as `jcr:content/jcr:title`; none for any.
     pub property: Option<String>,
     /// Node types of which a hit must have one; empty for all.
     pub node_types: Vec<String>,
     /// The node that hits lie below.
-    pub below: Option<NodePath>,
+    pub ancestor: Option<NodePath>,
     /// Where the page before this one ended.
-    pub after: Option<TextPosition>,
+    pub after: Option<FullTextPosition>,
     /// The most hits to return.
     pub limit: usize,
     /// The properties whose values are to be counted.
     pub facets: Vec<String>,
     /// Whether hits carry an excerpt.
-    pub excerpt: bool,
+    pub wants_excerpt: bool,
 }
 
 /// A condition on the words of a node.
 #[derive(Debug, Clone, PartialEq)]
-pub enum TextExpression {
+pub enum FullTextExpression {
     /// A word.
     Term(String),
     /// Words that follow each other.
@@ -140,7 +144,7 @@ pub enum TextExpression {
 
 /// A place in the order of hits: by falling score, then by path.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TextPosition {
+pub struct FullTextPosition {
     /// The score of the last hit.
     pub score: f32,
     /// Its path.
@@ -149,7 +153,7 @@ pub struct TextPosition {
 
 /// A document that matches.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TextHit {
+pub struct FullTextHit {
     /// The node.
     pub path: NodePath,
     /// How well it matches.
@@ -160,13 +164,13 @@ pub struct TextHit {
 
 /// One page of hits.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TextPage {
+pub struct FullTextPage {
     /// The hits, best first.
-    pub hits: Vec<TextHit>,
+    pub hits: Vec<FullTextHit>,
     /// For each property asked for, its values with the number of hits that have them.
     pub facets: Vec<(String, Vec<(String, u64)>)>,
     /// About how many hits there are in all.
-    pub estimate: u64,
+    pub estimated_total: u64,
     /// The root that the index answered for.
     pub indexed_root: ChunkId,
 }

@@ -9,38 +9,38 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::access::Ground;
-use super::filter::Subject;
-use super::plan::Access;
-use super::rows::FoundRows;
+use super::access_plan::AccessPlan;
+use super::node_source::QueryContext;
+use super::query_plan::MatchedRowIterator;
+use super::row_filter::FilteredNode;
 use crate::value_key::{Comparand, ValueKey};
 use crate::{Error, Node, Result, Value};
 
 /// The nodes of an inner selector by the values of the property that a join compares.
-pub(crate) struct Partners {
+pub(crate) struct JoinPartners {
     nodes: Vec<Node>,
-    by_value: HashMap<Vec<u8>, Vec<usize>>,
+    nodes_by_value: HashMap<Vec<u8>, Vec<usize>>,
 }
 
 /// How one join finds partners.
 #[derive(Default)]
 pub(crate) struct JoinState {
     /// What looking partners up row by row has cost so far.
-    pub(crate) spent: u64,
+    pub(crate) lookup_cost: u64,
     /// How all partners would be read, once that was asked for.
-    pub(crate) all: Option<Access>,
+    pub(crate) full_access_plan: Option<AccessPlan>,
     /// The partners, once gathering them was cheaper than going on so.
-    pub(crate) gathered: Option<Partners>,
+    pub(crate) partners: Option<JoinPartners>,
 }
 
-impl Partners {
+impl JoinPartners {
     /// Gathers the nodes among rows of one selector that have the property.
     ///
     /// # Errors
     /// [`Error::QueryLimit`] if they are too many; errors of the store.
-    pub(crate) fn gather(
-        ground: &Ground<'_>,
-        rows: FoundRows<'_>,
+    pub(crate) fn gather_from_rows(
+        ground: &QueryContext<'_>,
+        rows: MatchedRowIterator<'_>,
         (selector, property): (&str, &str),
     ) -> Result<Self> {
         let (mut nodes, mut by_value) = (Vec::new(), HashMap::<_, Vec<usize>>::new());
@@ -48,10 +48,11 @@ impl Partners {
         for row in rows {
             let Some(mut node) = row?.nodes.into_iter().flatten().next() else { continue };
             let mut values = BTreeSet::new();
-            if let Some(subject) = Subject::of(&node, 1.0, ground.snapshot) {
-                subject.properties(property, &mut |found| {
-                    values
-                        .extend(found.values().filter_map(ValueKey::of).map(|key| key.to_bytes()));
+            if let Some(subject) = FilteredNode::from_node(&node, 1.0, ground.snapshot) {
+                subject.any_property(property, &mut |found| {
+                    values.extend(
+                        found.values().filter_map(ValueKey::from_value).map(|key| key.to_bytes()),
+                    );
                     false
                 })?;
             }
@@ -60,7 +61,7 @@ impl Partners {
             }
             if nodes.len() >= limit {
                 return Err(Error::QueryLimit {
-                    what: format!(
+                    limit: format!(
                         "it has to hold more than {limit} nodes to join `{selector}` by `{property}` (`query.max_rows_in_memory`); give `{selector}` a condition, or `{property}` an index"
                     ),
                 });
@@ -71,16 +72,16 @@ impl Partners {
             node.release_body();
             nodes.push(node);
         }
-        Ok(Self { nodes, by_value })
+        Ok(Self { nodes, nodes_by_value: by_value })
     }
 
     /// Returns the nodes that have one of these values.
-    pub(crate) fn of(&self, values: &[Value]) -> impl Iterator<Item = &Node> {
+    pub(crate) fn nodes_with_values(&self, values: &[Value]) -> impl Iterator<Item = &Node> {
         let mut found = BTreeSet::new();
         for value in values {
             let comparand = Comparand::new(value);
             let places =
-                comparand.keys().iter().filter_map(|key| self.by_value.get(&key.to_bytes()));
+                comparand.keys().iter().filter_map(|key| self.nodes_by_value.get(&key.to_bytes()));
             found.extend(places.flatten().copied());
         }
         found.into_iter().filter_map(|at| self.nodes.get(at))

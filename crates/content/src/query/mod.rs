@@ -9,46 +9,52 @@
 //!
 //! Not here: the full-text index (room `search`), and the property indexes themselves (`property_index`).
 
-mod access;
+mod access_plan;
 mod algebra;
-mod builder;
-mod builder_tree;
-mod condition;
 mod cursor;
 mod engine;
-mod explain;
-mod filter;
+mod explanation;
 mod full_text;
+mod full_text_hit;
+mod full_text_parser;
 mod hash_join;
-mod hits;
-mod join;
-mod plan;
-mod print;
-mod rows;
-mod scan;
-mod slow;
-mod sort;
-mod sql2;
+mod index_condition;
+mod join_constraint;
+mod node_scan;
+mod node_source;
+mod predicate_tree;
+mod query_builder;
+mod query_plan;
+mod row_filter;
+mod row_sort;
+mod slow_statement;
 mod sql2_constraint;
+mod sql2_parser;
 mod sql2_token;
+mod sql2_writer;
 mod syntax_error;
 mod text_match;
-mod text_syntax;
-mod xpath;
-mod xpath_scan;
+mod xpath_parser;
+mod xpath_scanner;
 
 pub use algebra::{
-    Column, ColumnContent, Constraint, Join, JoinCondition, JoinKind, Literal, Operand, Operator,
-    Options, Ordering, Query, Select, Selector, Traversal,
+    ComparisonOperator, ContentQuery, JoinCondition, JoinKind, QueryColumn, QueryColumnContent,
+    QueryConstraint, QueryJoin, QueryLiteral, QueryOperand, QueryOptions, QueryOrdering,
+    QuerySelector, SelectStatement, TraversalPolicy,
 };
-pub use builder::BuilderQuery;
-pub use engine::{Limits, Page, QueryEngine, Request, Row, WordsBy};
-pub use explain::{Explanation, Measured, Step};
+pub use engine::{
+    FullTextIndexStatus, QueryEngine, QueryLimits, QueryPage, QueryRequest, QueryRow,
+};
+pub use explanation::{QueryExplanation, QueryMeasurement, SelectorExplanation};
 pub use full_text::{
-    FullText, Readable, Reader, TextExpression, TextHit, TextPage, TextPosition, TextRequest,
+    FullTextExpression, FullTextHit, FullTextIndex, FullTextPage, FullTextPosition,
+    FullTextRequest, ReadableText, ReadableTextFn,
 };
-pub use slow::SlowStatement;
-pub use sql2::parse_sql2;
-pub use syntax_error::SyntaxError;
-pub use text_match::{is_alone, is_link, is_searched, is_word, word_form};
-pub use xpath::parse_xpath;
+pub use query_builder::BuilderQuery;
+pub use slow_statement::SlowStatement;
+pub use sql2_parser::parse_sql2;
+pub use syntax_error::QuerySyntaxError;
+pub use text_match::{
+    is_link_text, is_searched_property, is_single_character_word, is_word_character, normalize_word,
+};
+pub use xpath_parser::parse_xpath;

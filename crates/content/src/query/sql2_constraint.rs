@@ -1,117 +1,122 @@
 //! The conditions and values of JCR-SQL2.
 
-use super::algebra::{Constraint, Literal, Operand, Operator};
-use super::sql2::{Parsed, Parser};
-use super::sql2_token::TokenKind;
-use super::syntax_error::SyntaxError;
+use super::algebra::{ComparisonOperator, QueryConstraint, QueryLiteral, QueryOperand};
+use super::sql2_parser::{QueryParseResult, Sql2Parser};
+use super::sql2_token::Sql2TokenKind;
+use super::syntax_error::QuerySyntaxError;
 use crate::{NodePath, Value, ValueType};
 
-impl Parser<'_> {
-    pub(crate) fn constraint(&mut self) -> Parsed<Constraint> {
-        self.enter()?;
-        let mut parts = vec![self.conjunction()?];
-        while self.take_word("OR") {
-            parts.push(self.conjunction()?);
+impl Sql2Parser<'_> {
+    pub(crate) fn parse_constraint(&mut self) -> QueryParseResult<QueryConstraint> {
+        self.enter_nesting()?;
+        let mut parts = vec![self.parse_conjunction()?];
+        while self.take_keyword("OR") {
+            parts.push(self.parse_conjunction()?);
         }
-        self.leave();
-        Ok(joined(parts, Constraint::Or))
+        self.leave_nesting();
+        Ok(join_constraints(parts, QueryConstraint::Or))
     }
 
-    fn conjunction(&mut self) -> Parsed<Constraint> {
-        let mut parts = vec![self.negation()?];
-        while self.take_word("AND") {
-            parts.push(self.negation()?);
+    fn parse_conjunction(&mut self) -> QueryParseResult<QueryConstraint> {
+        let mut parts = vec![self.parse_negation()?];
+        while self.take_keyword("AND") {
+            parts.push(self.parse_negation()?);
         }
-        Ok(joined(parts, Constraint::And))
+        Ok(join_constraints(parts, QueryConstraint::And))
     }
 
-    fn negation(&mut self) -> Parsed<Constraint> {
-        if self.take_word("NOT") {
-            self.enter()?;
-            let inner = self.negation()?;
-            self.leave();
-            return Ok(Constraint::Not(Box::new(inner)));
+    fn parse_negation(&mut self) -> QueryParseResult<QueryConstraint> {
+        if self.take_keyword("NOT") {
+            self.enter_nesting()?;
+            let inner = self.parse_negation()?;
+            self.leave_nesting();
+            return Ok(QueryConstraint::Not(Box::new(inner)));
         }
         if self.take_symbol("(") {
-            let inner = self.constraint()?;
-            self.need_symbol(")")?;
+            let inner = self.parse_constraint()?;
+            self.expect_symbol(")")?;
             return Ok(inner);
         }
-        self.condition()
+        self.parse_condition()
     }
 
     /// Tells which function is called here, in capitals.
-    fn function(&self) -> Option<String> {
-        match self.kind() {
-            TokenKind::Word(word) if *self.ahead(1) == TokenKind::Symbol("(") => {
+    fn peek_function(&self) -> Option<String> {
+        match self.current_kind() {
+            Sql2TokenKind::Word(word) if *self.peek_kind(1) == Sql2TokenKind::Symbol("(") => {
                 Some(word.to_ascii_uppercase())
             }
             _ => None,
         }
     }
 
-    fn condition(&mut self) -> Parsed<Constraint> {
-        match self.function().as_deref() {
-            Some("ISDESCENDANTNODE" | "ISCHILDNODE" | "ISSAMENODE") => self.place(),
-            Some("CONTAINS") => self.contains(),
-            Some("SIMILAR") => self.similar(),
+    fn parse_condition(&mut self) -> QueryParseResult<QueryConstraint> {
+        match self.peek_function().as_deref() {
+            Some("ISDESCENDANTNODE" | "ISCHILDNODE" | "ISSAMENODE") => self.parse_path_constraint(),
+            Some("CONTAINS") => self.parse_contains(),
+            Some("SIMILAR") => self.parse_similar(),
             Some(function @ ("SPELLCHECK" | "SUGGEST")) => {
                 let is_spellcheck = function == "SPELLCHECK";
-                self.words(is_spellcheck)
+                self.parse_suggestion(is_spellcheck)
             }
             Some("NATIVE") => {
-                self.expected("a condition; `NATIVE` is not supported, use `CONTAINS`")
+                self.expected_error("a condition; `NATIVE` is not supported, use `CONTAINS`")
             }
-            _ => self.comparison(),
+            _ => self.parse_comparison(),
         }
     }
 
-    fn place(&mut self) -> Parsed<Constraint> {
-        let function = self.function().unwrap_or_default();
+    fn parse_path_constraint(&mut self) -> QueryParseResult<QueryConstraint> {
+        let function = self.peek_function().unwrap_or_default();
         self.advance();
-        self.need_symbol("(")?;
-        let has_selector = *self.ahead(1) == TokenKind::Symbol(",");
+        self.expect_symbol("(")?;
+        let has_selector = *self.peek_kind(1) == Sql2TokenKind::Symbol(",");
         let selector = if has_selector {
-            let selector = self.known_selector()?;
-            self.need_symbol(",")?;
+            let selector = self.parse_known_selector()?;
+            self.expect_symbol(",")?;
             selector
         } else {
             self.only_selector()?
         };
-        let path = self.path()?;
-        self.need_symbol(")")?;
+        let path = self.parse_path()?;
+        self.expect_symbol(")")?;
         Ok(match &*function {
-            "ISCHILDNODE" => Constraint::Child { selector, path },
-            "ISDESCENDANTNODE" => Constraint::Descendant { selector, path },
-            _ => Constraint::Same { selector, path },
+            "ISCHILDNODE" => QueryConstraint::Child { selector, path },
+            "ISDESCENDANTNODE" => QueryConstraint::Descendant { selector, path },
+            _ => QueryConstraint::Same { selector, path },
         })
     }
 
-    fn path(&mut self) -> Parsed<NodePath> {
-        let column = self.column();
-        let text = match self.kind() {
-            TokenKind::Text(text) | TokenKind::Name(text) | TokenKind::Word(text) => text.clone(),
-            _ => return self.expected("an absolute path in quotes"),
+    fn parse_path(&mut self) -> QueryParseResult<NodePath> {
+        let column = self.current_column();
+        let text = match self.current_kind() {
+            Sql2TokenKind::Text(text) | Sql2TokenKind::Name(text) | Sql2TokenKind::Word(text) => {
+                text.clone()
+            }
+            _ => return self.expected_error("an absolute path in quotes"),
         };
         self.advance();
-        absolute_path(&text, column)
+        parse_absolute_path(&text, column)
     }
 
     /// Reads `selector.*`, `selector.[p]`, `[p]`, `.` or `*`.
-    fn text_scope(&mut self) -> Parsed<(String, Option<String>)> {
+    fn parse_text_scope(&mut self) -> QueryParseResult<(String, Option<String>)> {
         if self.take_symbol("*") || self.take_symbol(".") {
             return Ok((self.only_selector()?, None));
         }
-        let column = self.column();
-        let name = self.name("a property, or `*`")?;
+        let column = self.current_column();
+        let name = self.parse_name("a property, or `*`")?;
         if self.take_symbol(".") {
             if !self.is_selector(&name) {
-                return Err(SyntaxError::new(column, format!("there is no selector `{name}`")));
+                return Err(QuerySyntaxError::new(
+                    column,
+                    format!("there is no selector `{name}`"),
+                ));
             }
             if self.take_symbol("*") {
                 return Ok((name, None));
             }
-            return Ok((name, Some(self.name("the name of a property, or `*`")?)));
+            return Ok((name, Some(self.parse_name("the name of a property, or `*`")?)));
         }
         if self.is_selector(&name) {
             return Ok((name, None));
@@ -119,246 +124,261 @@ impl Parser<'_> {
         Ok((self.only_selector()?, Some(name)))
     }
 
-    fn contains(&mut self) -> Parsed<Constraint> {
+    fn parse_contains(&mut self) -> QueryParseResult<QueryConstraint> {
         self.advance();
-        self.need_symbol("(")?;
-        let (selector, property) = self.text_scope()?;
-        self.need_symbol(",")?;
-        let column = self.column();
-        let text = self.literal()?;
-        if let Literal::Value(value) = &text {
-            super::TextExpression::parse(&value.to_text()).map_err(|error| {
+        self.expect_symbol("(")?;
+        let (selector, property) = self.parse_text_scope()?;
+        self.expect_symbol(",")?;
+        let column = self.current_column();
+        let text = self.parse_literal()?;
+        if let QueryLiteral::Value(value) = &text {
+            super::FullTextExpression::parse(&value.to_text()).map_err(|error| {
                 // Of a text without quotes in it, the columns of both add up.
-                SyntaxError::new(column + error.column, error.message)
+                QuerySyntaxError::new(column + error.column, error.message)
             })?;
         }
-        self.need_symbol(")")?;
-        Ok(Constraint::Contains { selector, property, text })
+        self.expect_symbol(")")?;
+        Ok(QueryConstraint::Contains { selector, property, text })
     }
 
-    fn similar(&mut self) -> Parsed<Constraint> {
+    fn parse_similar(&mut self) -> QueryParseResult<QueryConstraint> {
         self.advance();
-        self.need_symbol("(")?;
-        let (selector, _) = self.text_scope()?;
-        self.need_symbol(",")?;
-        let path = self.literal()?;
-        self.need_symbol(")")?;
-        Ok(Constraint::Similar { selector, path })
+        self.expect_symbol("(")?;
+        let (selector, _) = self.parse_text_scope()?;
+        self.expect_symbol(",")?;
+        let path = self.parse_literal()?;
+        self.expect_symbol(")")?;
+        Ok(QueryConstraint::Similar { selector, path })
     }
 
-    fn words(&mut self, is_spellcheck: bool) -> Parsed<Constraint> {
+    fn parse_suggestion(&mut self, is_spellcheck: bool) -> QueryParseResult<QueryConstraint> {
         self.advance();
-        self.need_symbol("(")?;
-        let has_selector = *self.ahead(1) == TokenKind::Symbol(",");
+        self.expect_symbol("(")?;
+        let has_selector = *self.peek_kind(1) == Sql2TokenKind::Symbol(",");
         let selector = if has_selector {
-            let selector = self.known_selector()?;
-            self.need_symbol(",")?;
+            let selector = self.parse_known_selector()?;
+            self.expect_symbol(",")?;
             selector
         } else {
             self.only_selector()?
         };
-        let text = self.literal()?;
-        self.need_symbol(")")?;
+        let text = self.parse_literal()?;
+        self.expect_symbol(")")?;
         Ok(if is_spellcheck {
-            Constraint::Spellcheck { selector, text }
+            QueryConstraint::Spellcheck { selector, text }
         } else {
-            Constraint::Suggest { selector, text }
+            QueryConstraint::Suggest { selector, text }
         })
     }
 
-    fn comparison(&mut self) -> Parsed<Constraint> {
-        let operand = self.operand()?;
-        if self.take_word("IS") {
-            let is_denied = self.take_word("NOT");
-            self.need_word("NULL")?;
-            let Operand::Property { selector, name: property } = operand else {
-                return self.expected("a property before `IS NULL`");
+    fn parse_comparison(&mut self) -> QueryParseResult<QueryConstraint> {
+        let operand = self.parse_operand()?;
+        if self.take_keyword("IS") {
+            let is_denied = self.take_keyword("NOT");
+            self.expect_keyword("NULL")?;
+            let QueryOperand::Property { selector, name: property } = operand else {
+                return self.expected_error("a property before `IS NULL`");
             };
-            let exists = Constraint::Exists { selector, property };
-            return Ok(if is_denied { exists } else { Constraint::Not(Box::new(exists)) });
+            let exists = QueryConstraint::Exists { selector, property };
+            return Ok(if is_denied { exists } else { QueryConstraint::Not(Box::new(exists)) });
         }
-        let is_denied = self.take_word("NOT");
-        let found = if self.take_word("IN") {
-            self.need_symbol("(")?;
-            let mut values = vec![self.literal()?];
+        let is_denied = self.take_keyword("NOT");
+        let found = if self.take_keyword("IN") {
+            self.expect_symbol("(")?;
+            let mut values = vec![self.parse_literal()?];
             while self.take_symbol(",") {
-                values.push(self.literal()?);
+                values.push(self.parse_literal()?);
             }
-            self.need_symbol(")")?;
-            Constraint::In { operand, values }
-        } else if self.take_word("LIKE") {
-            Constraint::Compare { operand, operator: Operator::Like, value: self.literal()? }
+            self.expect_symbol(")")?;
+            QueryConstraint::In { operand, values }
+        } else if self.take_keyword("LIKE") {
+            QueryConstraint::Compare {
+                operand,
+                operator: ComparisonOperator::Like,
+                value: self.parse_literal()?,
+            }
         } else if is_denied {
-            return self.expected("`IN` or `LIKE` behind `NOT`");
+            return self.expected_error("`IN` or `LIKE` behind `NOT`");
         } else {
-            let operator = self.operator()?;
-            Constraint::Compare { operand, operator, value: self.literal()? }
+            let operator = self.parse_operator()?;
+            QueryConstraint::Compare { operand, operator, value: self.parse_literal()? }
         };
-        Ok(if is_denied { Constraint::Not(Box::new(found)) } else { found })
+        Ok(if is_denied { QueryConstraint::Not(Box::new(found)) } else { found })
     }
 
-    fn operator(&mut self) -> Parsed<Operator> {
+    fn parse_operator(&mut self) -> QueryParseResult<ComparisonOperator> {
         let operators = [
-            ("=", Operator::Equal),
-            ("<>", Operator::NotEqual),
-            ("!=", Operator::NotEqual),
-            ("<", Operator::Less),
-            ("<=", Operator::LessOrEqual),
-            (">", Operator::Greater),
-            (">=", Operator::GreaterOrEqual),
+            ("=", ComparisonOperator::Equal),
+            ("<>", ComparisonOperator::NotEqual),
+            ("!=", ComparisonOperator::NotEqual),
+            ("<", ComparisonOperator::Less),
+            ("<=", ComparisonOperator::LessOrEqual),
+            (">", ComparisonOperator::Greater),
+            (">=", ComparisonOperator::GreaterOrEqual),
         ];
         for (symbol, operator) in operators {
             if self.take_symbol(symbol) {
                 return Ok(operator);
             }
         }
-        self.expected("a comparison: `=`, `<>`, `<`, `<=`, `>`, `>=`, `LIKE`, `IN` or `IS NULL`")
+        self.expected_error(
+            "a comparison: `=`, `<>`, `<`, `<=`, `>`, `>=`, `LIKE`, `IN` or `IS NULL`",
+        )
     }
 
-    pub(crate) fn operand(&mut self) -> Parsed<Operand> {
-        self.enter()?;
-        let operand = match self.function() {
-            Some(function) => self.function_operand(&function)?,
-            None => self.property_operand()?,
+    pub(crate) fn parse_operand(&mut self) -> QueryParseResult<QueryOperand> {
+        self.enter_nesting()?;
+        let operand = match self.peek_function() {
+            Some(function) => self.parse_function_operand(&function)?,
+            None => self.parse_property_operand()?,
         };
-        self.leave();
+        self.leave_nesting();
         Ok(operand)
     }
 
-    fn function_operand(&mut self, function: &str) -> Parsed<Operand> {
+    fn parse_function_operand(&mut self, function: &str) -> QueryParseResult<QueryOperand> {
         let is_known = matches!(
             function,
             "LENGTH" | "UPPER" | "LOWER" | "COALESCE" | "NAME" | "LOCALNAME" | "PATH" | "SCORE"
         );
         if !is_known {
-            return self.expected("a property or one of the functions `LENGTH`, `UPPER`, `LOWER`, `COALESCE`, `NAME`, `LOCALNAME`, `SCORE`");
+            return self.expected_error("a property or one of the functions `LENGTH`, `UPPER`, `LOWER`, `COALESCE`, `NAME`, `LOCALNAME`, `SCORE`");
         }
         self.advance();
-        self.need_symbol("(")?;
+        self.expect_symbol("(")?;
         let operand = match function {
-            "LENGTH" => Operand::Length(Box::new(self.operand()?)),
-            "UPPER" => Operand::Upper(Box::new(self.operand()?)),
-            "LOWER" => Operand::Lower(Box::new(self.operand()?)),
+            "LENGTH" => QueryOperand::Length(Box::new(self.parse_operand()?)),
+            "UPPER" => QueryOperand::Upper(Box::new(self.parse_operand()?)),
+            "LOWER" => QueryOperand::Lower(Box::new(self.parse_operand()?)),
             "COALESCE" => {
-                let first = self.operand()?;
-                self.need_symbol(",")?;
-                Operand::Coalesce(Box::new(first), Box::new(self.operand()?))
+                let first = self.parse_operand()?;
+                self.expect_symbol(",")?;
+                QueryOperand::Coalesce(Box::new(first), Box::new(self.parse_operand()?))
             }
             _ => {
-                let selector = if *self.kind() == TokenKind::Symbol(")") {
+                let selector = if *self.current_kind() == Sql2TokenKind::Symbol(")") {
                     self.only_selector()?
                 } else {
-                    self.known_selector()?
+                    self.parse_known_selector()?
                 };
                 match function {
-                    "NAME" => Operand::Name(selector),
-                    "LOCALNAME" => Operand::LocalName(selector),
-                    "PATH" => Operand::Path(selector),
-                    _ => Operand::Score(selector),
+                    "NAME" => QueryOperand::Name(selector),
+                    "LOCALNAME" => QueryOperand::LocalName(selector),
+                    "PATH" => QueryOperand::Path(selector),
+                    _ => QueryOperand::Score(selector),
                 }
             }
         };
-        self.need_symbol(")")?;
+        self.expect_symbol(")")?;
         Ok(operand)
     }
 
-    fn property_operand(&mut self) -> Parsed<Operand> {
-        let column = self.column();
-        let mut name = self.name("a property or a function")?;
+    fn parse_property_operand(&mut self) -> QueryParseResult<QueryOperand> {
+        let column = self.current_column();
+        let mut name = self.parse_name("a property or a function")?;
         let selector = if self.take_symbol(".") {
             if !self.is_selector(&name) {
-                return Err(SyntaxError::new(column, format!("there is no selector `{name}`")));
+                return Err(QuerySyntaxError::new(
+                    column,
+                    format!("there is no selector `{name}`"),
+                ));
             }
             std::mem::replace(
                 &mut name,
-                self.name("the name of a property, such as `[jcr:title]`")?,
+                self.parse_name("the name of a property, such as `[jcr:title]`")?,
             )
         } else {
             self.only_selector()?
         };
-        Ok(operand_of(selector, name))
+        Ok(operand_for_name(selector, name))
     }
 
-    fn literal(&mut self) -> Parsed<Literal> {
-        let column = self.column();
+    fn parse_literal(&mut self) -> QueryParseResult<QueryLiteral> {
+        let column = self.current_column();
         let is_negative = self.take_symbol("-");
-        match self.kind().clone() {
-            TokenKind::Number(digits) => {
+        match self.current_kind().clone() {
+            Sql2TokenKind::Number(digits) => {
                 self.advance();
                 let sign = if is_negative { "-" } else { "" };
-                number(&format!("{sign}{digits}"), column)
+                parse_number_literal(&format!("{sign}{digits}"), column)
             }
-            _ if is_negative => self.expected("a number behind `-`"),
-            TokenKind::Text(text) => {
+            _ if is_negative => self.expected_error("a number behind `-`"),
+            Sql2TokenKind::Text(text) => {
                 self.advance();
-                Ok(Literal::text(text))
+                Ok(QueryLiteral::from_text(text))
             }
-            TokenKind::Variable(name) => {
+            Sql2TokenKind::Variable(name) => {
                 self.advance();
-                Ok(Literal::Variable(name))
+                Ok(QueryLiteral::Variable(name))
             }
-            TokenKind::Word(word) if word.eq_ignore_ascii_case("CAST") => self.cast(),
-            TokenKind::Word(word) if ["true", "false"].contains(&&*word.to_ascii_lowercase()) => {
+            Sql2TokenKind::Word(word) if word.eq_ignore_ascii_case("CAST") => self.parse_cast(),
+            Sql2TokenKind::Word(word)
+                if ["true", "false"].contains(&&*word.to_ascii_lowercase()) =>
+            {
                 self.advance();
-                Ok(Literal::Value(Value::Boolean(word.eq_ignore_ascii_case("true"))))
+                Ok(QueryLiteral::Value(Value::Boolean(word.eq_ignore_ascii_case("true"))))
             }
-            _ => {
-                self.expected("a value: `'text'`, a number, `true`, `CAST('…' AS DATE)` or `$name`")
-            }
+            _ => self.expected_error(
+                "a value: `'text'`, a number, `true`, `CAST('…' AS DATE)` or `$name`",
+            ),
         }
     }
 
-    fn cast(&mut self) -> Parsed<Literal> {
+    fn parse_cast(&mut self) -> QueryParseResult<QueryLiteral> {
         self.advance();
-        self.need_symbol("(")?;
-        let column = self.column();
-        let (TokenKind::Text(text) | TokenKind::Number(text)) = self.kind().clone() else {
-            return self.expected("a value in quotes");
+        self.expect_symbol("(")?;
+        let column = self.current_column();
+        let (Sql2TokenKind::Text(text) | Sql2TokenKind::Number(text)) = self.current_kind().clone()
+        else {
+            return self.expected_error("a value in quotes");
         };
         self.advance();
-        self.need_word("AS")?;
-        let kind_column = self.column();
-        let kind = self.name("a type, such as `DATE`")?;
+        self.expect_keyword("AS")?;
+        let kind_column = self.current_column();
+        let kind = self.parse_name("a type, such as `DATE`")?;
         let Some(kind) = ValueType::find(&kind).filter(|kind| *kind != ValueType::Binary) else {
             let message = format!(
                 "there is no type `{kind}`; use `DATE`, `LONG`, `DOUBLE`, `DECIMAL`, `BOOLEAN`, `STRING`, `NAME`, `PATH`, `REFERENCE`, `WEAKREFERENCE` or `URI`"
             );
-            return Err(SyntaxError::new(kind_column, message));
+            return Err(QuerySyntaxError::new(kind_column, message));
         };
-        self.need_symbol(")")?;
+        self.expect_symbol(")")?;
         let value = Value::parse(kind, &text)
-            .map_err(|error| SyntaxError::new(column, error.to_string()))?;
-        Ok(Literal::Value(value))
+            .map_err(|error| QuerySyntaxError::new(column, error.to_string()))?;
+        Ok(QueryLiteral::Value(value))
     }
 }
 
 /// Reads a number: a long where it has no fraction.
-pub(crate) fn number(digits: &str, column: usize) -> Parsed<Literal> {
+pub(crate) fn parse_number_literal(digits: &str, column: usize) -> QueryParseResult<QueryLiteral> {
     let value = if digits.contains('.') {
         Value::parse(ValueType::Double, digits)
     } else {
         Value::parse(ValueType::Long, digits)
     };
-    let wrong = |_| SyntaxError::new(column, format!("`{digits}` is no number of 64 bits"));
-    value.map(Literal::Value).map_err(wrong)
+    let wrong = |_| QuerySyntaxError::new(column, format!("`{digits}` is no number of 64 bits"));
+    value.map(QueryLiteral::Value).map_err(wrong)
 }
 
 /// Reads an absolute path; a final slash is forgiven.
-pub(crate) fn absolute_path(text: &str, column: usize) -> Parsed<NodePath> {
+pub(crate) fn parse_absolute_path(text: &str, column: usize) -> QueryParseResult<NodePath> {
     let trimmed = if text.len() > 1 { text.trim_end_matches('/') } else { text };
-    NodePath::new(trimmed).map_err(|error| SyntaxError::new(column, error.to_string()))
+    NodePath::new(trimmed).map_err(|error| QuerySyntaxError::new(column, error.to_string()))
 }
 
 /// Returns what a name of a property stands for; some stand for facts about the node.
-pub(crate) fn operand_of(selector: String, name: String) -> Operand {
+pub(crate) fn operand_for_name(selector: String, name: String) -> QueryOperand {
     match &*name {
-        "jcr:path" => Operand::Path(selector),
-        "jcr:score" => Operand::Score(selector),
-        _ => Operand::Property { selector, name },
+        "jcr:path" => QueryOperand::Path(selector),
+        "jcr:score" => QueryOperand::Score(selector),
+        _ => QueryOperand::Property { selector, name },
     }
 }
 
-fn joined(mut parts: Vec<Constraint>, join: fn(Vec<Constraint>) -> Constraint) -> Constraint {
+fn join_constraints(
+    mut parts: Vec<QueryConstraint>,
+    join: fn(Vec<QueryConstraint>) -> QueryConstraint,
+) -> QueryConstraint {
     match (parts.len(), parts.pop()) {
         (1, Some(only)) => only,
         (_, last) => {

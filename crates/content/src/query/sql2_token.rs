@@ -1,16 +1,16 @@
 //! The words of JCR-SQL2.
 
-use super::syntax_error::SyntaxError;
+use super::syntax_error::QuerySyntaxError;
 
 /// A word of a statement, with the column where it begins.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Token {
+pub(crate) struct Sql2Token {
     pub(crate) column: usize,
-    pub(crate) kind: TokenKind,
+    pub(crate) kind: Sql2TokenKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum TokenKind {
+pub(crate) enum Sql2TokenKind {
     /// A keyword or a plain name.
     Word(String),
     /// A name in brackets or double quotes.
@@ -32,84 +32,85 @@ const SYMBOLS: [&str; 14] =
     ["<>", "!=", "<=", ">=", "(", ")", ",", ".", "*", "=", "<", ">", "-", "+"];
 
 /// Cuts a statement into words.
-pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, SyntaxError> {
+pub(crate) fn tokenize_sql2(text: &str) -> Result<Vec<Sql2Token>, QuerySyntaxError> {
     let characters: Vec<char> = text.chars().collect();
-    let mut scanner = Scanner { characters: &characters, at: 0 };
+    let mut scanner = Sql2Scanner { characters: &characters, offset: 0 };
     let mut tokens = Vec::new();
     loop {
         while scanner.peek().is_some_and(char::is_whitespace) {
-            scanner.at += 1;
+            scanner.offset += 1;
         }
-        let column = scanner.at + 1;
-        let kind = scanner.token()?;
-        let is_end = kind == TokenKind::End;
-        tokens.push(Token { column, kind });
+        let column = scanner.offset + 1;
+        let kind = scanner.scan_token()?;
+        let is_end = kind == Sql2TokenKind::End;
+        tokens.push(Sql2Token { column, kind });
         if is_end {
             return Ok(tokens);
         }
     }
 }
 
-struct Scanner<'a> {
+struct Sql2Scanner<'a> {
     characters: &'a [char],
-    at: usize,
+    offset: usize,
 }
 
-impl Scanner<'_> {
+impl Sql2Scanner<'_> {
     fn peek(&self) -> Option<char> {
-        self.characters.get(self.at).copied()
+        self.characters.get(self.offset).copied()
     }
 
-    fn token(&mut self) -> Result<TokenKind, SyntaxError> {
+    fn scan_token(&mut self) -> Result<Sql2TokenKind, QuerySyntaxError> {
         let Some(first) = self.peek() else {
-            return Ok(TokenKind::End);
+            return Ok(Sql2TokenKind::End);
         };
         match first {
-            '\'' => self.enclosed('\'').map(TokenKind::Text),
-            '"' => self.enclosed('"').map(TokenKind::Name),
-            '[' => self.enclosed(']').map(TokenKind::Name),
+            '\'' => self.scan_enclosed('\'').map(Sql2TokenKind::Text),
+            '"' => self.scan_enclosed('"').map(Sql2TokenKind::Name),
+            '[' => self.scan_enclosed(']').map(Sql2TokenKind::Name),
             '$' => {
-                self.at += 1;
-                match self.run(is_word) {
-                    name if name.is_empty() => Err(self.wrong("expected a name behind `$`")),
-                    name => Ok(TokenKind::Variable(name)),
+                self.offset += 1;
+                match self.scan_while(is_word_character) {
+                    name if name.is_empty() => Err(self.syntax_error("expected a name behind `$`")),
+                    name => Ok(Sql2TokenKind::Variable(name)),
                 }
             }
-            digit if digit.is_ascii_digit() => Ok(TokenKind::Number(self.number())),
-            letter if is_word(letter) => Ok(TokenKind::Word(self.run(is_word))),
-            _ => self.symbol(),
+            digit if digit.is_ascii_digit() => Ok(Sql2TokenKind::Number(self.scan_number())),
+            letter if is_word_character(letter) => {
+                Ok(Sql2TokenKind::Word(self.scan_while(is_word_character)))
+            }
+            _ => self.scan_symbol(),
         }
     }
 
-    fn symbol(&mut self) -> Result<TokenKind, SyntaxError> {
-        let rest = self.characters.get(self.at..).unwrap_or_default();
+    fn scan_symbol(&mut self) -> Result<Sql2TokenKind, QuerySyntaxError> {
+        let rest = self.characters.get(self.offset..).unwrap_or_default();
         let found = SYMBOLS
             .into_iter()
             .find(|symbol| symbol.chars().eq(rest.iter().copied().take(symbol.len())));
         match found {
             Some(symbol) => {
-                self.at += symbol.len();
-                Ok(TokenKind::Symbol(symbol))
+                self.offset += symbol.len();
+                Ok(Sql2TokenKind::Symbol(symbol))
             }
-            None => Err(self.wrong("this character has no meaning here")),
+            None => Err(self.syntax_error("this character has no meaning here")),
         }
     }
 
     /// Reads up to the closing character, which stands for itself where it is doubled.
-    fn enclosed(&mut self, close: char) -> Result<String, SyntaxError> {
-        let start = self.at;
-        self.at += 1;
+    fn scan_enclosed(&mut self, close: char) -> Result<String, QuerySyntaxError> {
+        let start = self.offset;
+        self.offset += 1;
         let mut text = String::new();
         loop {
             match self.peek() {
                 None => {
-                    self.at = start;
-                    return Err(
-                        self.wrong(&format!("the `{close}` that belongs to this is missing"))
-                    );
+                    self.offset = start;
+                    return Err(self
+                        .syntax_error(&format!("the `{close}` that belongs to this is missing")));
                 }
                 Some(end) if end == close => {
-                    self.at += 1;
+                    self.offset += 1;
                     if self.peek() != Some(close) {
                         return Ok(text);
                     }
@@ -117,35 +118,35 @@ impl Scanner<'_> {
                 }
                 Some(other) => text.push(other),
             }
-            self.at += 1;
+            self.offset += 1;
         }
     }
 
-    fn number(&mut self) -> String {
-        let mut text = self.run(|one| one.is_ascii_digit());
+    fn scan_number(&mut self) -> String {
+        let mut text = self.scan_while(|one| one.is_ascii_digit());
         if self.peek() == Some('.')
-            && self.characters.get(self.at + 1).is_some_and(char::is_ascii_digit)
+            && self.characters.get(self.offset + 1).is_some_and(char::is_ascii_digit)
         {
-            self.at += 1;
+            self.offset += 1;
             text.push('.');
-            text.push_str(&self.run(|one| one.is_ascii_digit()));
+            text.push_str(&self.scan_while(|one| one.is_ascii_digit()));
         }
         text
     }
 
-    fn run(&mut self, belongs: impl Fn(char) -> bool) -> String {
-        let start = self.at;
+    fn scan_while(&mut self, belongs: impl Fn(char) -> bool) -> String {
+        let start = self.offset;
         while self.peek().is_some_and(&belongs) {
-            self.at += 1;
+            self.offset += 1;
         }
-        self.characters.get(start..self.at).unwrap_or_default().iter().collect()
+        self.characters.get(start..self.offset).unwrap_or_default().iter().collect()
     }
 
-    fn wrong(&self, message: &str) -> SyntaxError {
-        SyntaxError::new(self.at + 1, message)
+    fn syntax_error(&self, message: &str) -> QuerySyntaxError {
+        QuerySyntaxError::new(self.offset + 1, message)
     }
 }
 
-fn is_word(character: char) -> bool {
+fn is_word_character(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | ':' | '@')
 }

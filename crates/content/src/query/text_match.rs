@@ -6,18 +6,18 @@
 
 use unicode_normalization::UnicodeNormalization;
 
-use crate::borrowed::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
 use crate::value::ValueType;
 
-use super::full_text::TextExpression;
+use super::full_text::FullTextExpression;
 
 /// The words of some texts, in order; texts are told apart so that no phrase spans two.
 #[derive(Debug, Default)]
-pub(crate) struct Words(Vec<Vec<String>>);
+pub(crate) struct TextWords(Vec<Vec<String>>);
 
-impl Words {
-    pub(crate) fn add(&mut self, text: &str) {
-        let words = split(text);
+impl TextWords {
+    pub(crate) fn add_text(&mut self, text: &str) {
+        let words = split_words(text);
         if !words.is_empty() {
             self.0.push(words);
         }
@@ -25,53 +25,53 @@ impl Words {
 
     /// Adds the texts of a node and of everything below it in the same document.
     pub(crate) fn add_node(&mut self, node: BorrowedNode<'_>) {
-        each_text(node, &mut |text| self.add(text));
+        visit_texts(node, &mut |text| self.add_text(text));
     }
 
     /// Tells whether the words meet the condition; one without any word is met by nothing.
-    pub(crate) fn matches(&self, expression: &TextExpression) -> bool {
-        self.decides(expression).unwrap_or(false)
+    pub(crate) fn matches(&self, expression: &FullTextExpression) -> bool {
+        self.evaluate(expression).unwrap_or(false)
     }
 
-    /// As [`Words::matches`]; nothing for a part without any word, which counts for nothing beside others.
-    fn decides(&self, expression: &TextExpression) -> Option<bool> {
+    /// As [`TextWords::matches`]; nothing for a part without any word, which counts for nothing beside others.
+    fn evaluate(&self, expression: &FullTextExpression) -> Option<bool> {
         let mut decided = None;
         match expression {
-            TextExpression::Term(text) | TextExpression::Phrase(text) => {
-                let phrase = split(text);
+            FullTextExpression::Term(text) | FullTextExpression::Phrase(text) => {
+                let phrase = split_words(text);
                 (!phrase.is_empty()).then(|| self.has_phrase(&phrase, &|word, end| word == end))
             }
-            TextExpression::Prefix(prefix) => {
-                let phrase = split(prefix);
+            FullTextExpression::Prefix(prefix) => {
+                let phrase = split_words(prefix);
                 (!phrase.is_empty())
                     .then(|| self.has_phrase(&phrase, &|word, end| word.starts_with(end)))
             }
-            TextExpression::Wildcard(pattern) if pattern.chars().all(|one| one == '*') => {
+            FullTextExpression::Wildcard(pattern) if pattern.chars().all(|one| one == '*') => {
                 Some(true)
             }
-            TextExpression::Wildcard(pattern) if !pattern.contains(['*', '?']) => {
-                self.decides(&TextExpression::Term(pattern.clone()))
+            FullTextExpression::Wildcard(pattern) if !pattern.contains(['*', '?']) => {
+                self.evaluate(&FullTextExpression::Term(pattern.clone()))
             }
-            TextExpression::Wildcard(pattern) => {
-                let pattern: Vec<char> = word_form(pattern).chars().collect();
-                Some(self.any(&|word| glob(&pattern, word)))
+            FullTextExpression::Wildcard(pattern) => {
+                let pattern: Vec<char> = normalize_word(pattern).chars().collect();
+                Some(self.any_word(&|word| matches_glob(&pattern, word)))
             }
-            TextExpression::And(parts) => {
-                for part in parts.iter().filter_map(|part| self.decides(part)) {
+            FullTextExpression::And(parts) => {
+                for part in parts.iter().filter_map(|part| self.evaluate(part)) {
                     decided = Some(decided.unwrap_or(true) && part);
                 }
                 decided
             }
-            TextExpression::Or(parts) => {
-                for part in parts.iter().filter_map(|part| self.decides(part)) {
+            FullTextExpression::Or(parts) => {
+                for part in parts.iter().filter_map(|part| self.evaluate(part)) {
                     decided = Some(decided.unwrap_or(false) || part);
                 }
                 decided
             }
-            TextExpression::Not(inner) => self.decides(inner).map(|is_met| !is_met),
-            TextExpression::Boost(inner, _) => self.decides(inner),
+            FullTextExpression::Not(inner) => self.evaluate(inner).map(|is_met| !is_met),
+            FullTextExpression::Boost(inner, _) => self.evaluate(inner),
             // Likeness is for an index to tell.
-            TextExpression::Similar(_) => Some(false),
+            FullTextExpression::Similar(_) => Some(false),
         }
     }
 
@@ -86,23 +86,23 @@ impl Words {
         self.0.iter().any(|words| words.windows(phrase.len()).any(fits))
     }
 
-    fn any(&self, is_wanted: &dyn Fn(&str) -> bool) -> bool {
+    fn any_word(&self, is_wanted: &dyn Fn(&str) -> bool) -> bool {
         self.0.iter().flatten().any(|word| is_wanted(word))
     }
 }
 
 /// Shows the texts of a node and of everything below it in the same document that are searched where no property is
 /// named.
-pub(crate) fn each_text(node: BorrowedNode<'_>, show: &mut dyn FnMut(&str)) {
-    for (_, property) in node.properties().filter(|(name, one)| is_searched(name, *one)) {
+pub(crate) fn visit_texts(node: BorrowedNode<'_>, show: &mut dyn FnMut(&str)) {
+    for (_, property) in node.properties().filter(|(name, one)| is_searched_property(name, *one)) {
         let texts = property.values().filter_map(BorrowedValue::as_str);
-        texts.filter(|text| !is_link(text)).for_each(&mut *show);
+        texts.filter(|text| !is_link_text(text)).for_each(&mut *show);
     }
-    node.children().for_each(|child| each_text(child, show));
+    node.children().for_each(|child| visit_texts(child, show));
 }
 
 /// Properties whose text says nothing about the content; a search in one of them by name finds them all the same.
-const TECHNICAL: [&str; 15] = [
+const UNSEARCHED_PROPERTIES: [&str; 15] = [
     "cq:lastModifiedBy",
     "cq:lastReplicatedBy",
     "cq:lastReplicationAction",
@@ -120,46 +120,46 @@ const TECHNICAL: [&str; 15] = [
     "dam:status",
 ];
 
-/// Tells whether the texts of a property are searched where none is named. Those for which [`is_link`] holds are not.
+/// Tells whether the texts of a property are searched where none is named. Those for which [`is_link_text`] holds are not.
 #[must_use]
-pub fn is_searched(name: &str, property: BorrowedProperty<'_>) -> bool {
+pub fn is_searched_property(name: &str, property: BorrowedProperty<'_>) -> bool {
     property.value_type() == ValueType::String
         && !name.starts_with("rep:")
         && !name.starts_with("oak:")
-        && !TECHNICAL.contains(&name)
+        && !UNSEARCHED_PROPERTIES.contains(&name)
 }
 
 /// Tells whether a text is a link and nothing else, which is not searched where no property is named.
 #[must_use]
-pub fn is_link(text: &str) -> bool {
+pub fn is_link_text(text: &str) -> bool {
     text.starts_with('/') && !text.contains(char::is_whitespace)
 }
 
 /// Splits a text into words as they are compared.
-fn split(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
     for one in text.chars() {
-        if !is_word(one) || is_alone(one) {
+        if !is_word_character(one) || is_single_character_word(one) {
             words.push(std::mem::take(&mut word));
         }
-        if is_word(one) {
+        if is_word_character(one) {
             word.push(one);
         }
-        if is_word(one) && is_alone(one) {
+        if is_word_character(one) && is_single_character_word(one) {
             words.push(std::mem::take(&mut word));
         }
     }
     words.push(word);
     words.retain(|word| !word.is_empty());
-    words.iter().map(|word| word_form(word)).collect()
+    words.iter().map(|word| normalize_word(word)).collect()
 }
 
 /// Returns a word as it is compared with others: in lower case, and the same however it was typed. Letters with marks are
 /// composed, as some systems take them apart; `İ` is `i`, which its lower case keeps a dot above; and the sigma at the end
 /// of a Greek word is that of its middle, as upper case has one for both.
 #[must_use]
-pub fn word_form(word: &str) -> String {
+pub fn normalize_word(word: &str) -> String {
     if word.is_ascii() {
         return word.to_ascii_lowercase();
     }
@@ -178,14 +178,14 @@ pub fn word_form(word: &str) -> String {
 
 /// Tells whether a character is a part of words. Combining marks are: without them Indic words fall apart.
 #[must_use]
-pub fn is_word(character: char) -> bool {
+pub fn is_word_character(character: char) -> bool {
     character.is_alphanumeric()
-        || is_picture(character)
+        || is_pictograph(character)
         || matches!(character, '\u{300}'..='\u{36f}' | '\u{900}'..='\u{dff}' | '\u{e31}' | '\u{e34}'..='\u{e4e}')
 }
 
 /// Tells whether a character is an emoji or a symbol of that kind. What joins or colors several of them is none.
-fn is_picture(character: char) -> bool {
+fn is_pictograph(character: char) -> bool {
     matches!(
         character,
         '\u{2300}'..='\u{23ff}'
@@ -198,8 +198,8 @@ fn is_picture(character: char) -> bool {
 
 /// Tells whether a character is a word of its own, as its script writes no spaces, or it is a picture.
 #[must_use]
-pub fn is_alone(character: char) -> bool {
-    is_picture(character)
+pub fn is_single_character_word(character: char) -> bool {
+    is_pictograph(character)
         || matches!(
             character,
             '\u{e00}'..='\u{eff}'           // Thai and Lao
@@ -215,7 +215,7 @@ pub fn is_alone(character: char) -> bool {
 
 /// Matches `*` and `?`; a backslash takes the meaning from the character behind it. Takes time in proportion to the
 /// product of the lengths at most.
-fn glob(pattern: &[char], text: &str) -> bool {
+fn matches_glob(pattern: &[char], text: &str) -> bool {
     let mut tokens = Vec::new();
     let mut characters = pattern.iter();
     while let Some(one) = characters.next() {
@@ -226,11 +226,11 @@ fn glob(pattern: &[char], text: &str) -> bool {
             other => Some(Some(*other)),
         });
     }
-    wildcard_match(&tokens, text)
+    matches_wildcards(&tokens, text)
 }
 
-/// Matches a pattern of characters (`Some(None)` for any one) and gaps (`None`).
-pub(crate) fn wildcard_match(pattern: &[Option<Option<char>>], text: &str) -> bool {
+/// Matches a pattern of characters (`Some(None)` for any one) and gaps (`Unchecked`).
+pub(crate) fn matches_wildcards(pattern: &[Option<Option<char>>], text: &str) -> bool {
     let (mut rest, mut next) = (text.chars(), 0);
     let mut gap = None;
     loop {

@@ -4,18 +4,18 @@
 //! each new place `cq:backlinks` with the old one. So content that names the tag by its old name goes on meaning it.
 
 use super::Session;
-use crate::access::Item;
+use crate::access::AccessedItem;
 use crate::{Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Value, ValueType};
 
 /// Where tags are that are named by `namespace:path`.
 pub(crate) const TAG_ROOTS: [&str; 2] = ["/content/cq:tags", "/etc/tags"];
 const TAG_TYPE: &str = "cq:Tag";
 /// The path of the tag that a moved one has become.
-const MOVED_TO: &str = "cq:movedTo";
+const MOVED_TO_PROPERTY: &str = "cq:movedTo";
 /// The paths that a tag had before.
-const BACKLINKS: &str = "cq:backlinks";
+const BACKLINKS_PROPERTY: &str = "cq:backlinks";
 /// A longer chain of moves is a mistake.
-const MAX_MOVES: usize = 16;
+const MAX_TAG_MOVES: usize = 16;
 
 impl Snapshot {
     /// Finds a tag by its name, `namespace:path`, or by its path. Of a moved tag, gives the one that it has become.
@@ -32,9 +32,9 @@ impl Snapshot {
         for path in paths {
             let Ok(path) = NodePath::new(path.trim_end_matches('/')) else { continue };
             let mut next = self.node(&path)?;
-            for _ in 0..MAX_MOVES {
+            for _ in 0..MAX_TAG_MOVES {
                 let Some(node) = next else { break };
-                match node.text(MOVED_TO).and_then(|path| NodePath::new(&path).ok()) {
+                match node.text(MOVED_TO_PROPERTY).and_then(|path| NodePath::new(&path).ok()) {
                     Some(path) => next = self.node(&path)?,
                     None => return Ok(Some(node)),
                 }
@@ -50,29 +50,30 @@ impl Session {
         let Some(node) = self.node(to)? else { return Ok(()) };
         if has_only_moved_tags(&node)? {
             drop(node);
-            self.remove(to)?;
+            self.remove_node(to)?;
         }
         Ok(())
     }
 
     /// Leaves tags at the old places of moved ones. Where the user may not add any, nothing is left.
-    pub(super) fn lead_to_moved_tags(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
-        if !is_in_tags(from) || !is_in_tags(to) {
+    pub(super) fn leave_tag_redirects(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        if !is_tag_path(from) || !is_tag_path(to) {
             return Ok(());
         }
         let Some(top) = self.node(to)? else { return Ok(()) };
         let mut moved = Vec::new();
-        collect_tags(&top, &mut moved)?;
+        collect_tag_paths(&top, &mut moved)?;
         drop(top);
         for path in moved {
-            let Some(old) = path.rebased(to, from) else { continue };
-            if !self.may_leave_tag(&old)? {
+            let Some(old) = path.rebase(to, from) else { continue };
+            if !self.can_leave_tag(&old)? {
                 continue;
             }
-            let left = Subtree::new(old.name(), TAG_TYPE).with(MOVED_TO, path.as_str());
-            self.put(&old, left)?;
+            let left =
+                Subtree::new(old.name(), TAG_TYPE).with_property(MOVED_TO_PROPERTY, path.as_str());
+            self.put_node(&old, left)?;
             let Some(node) = self.node(&path)? else { continue };
-            let known = node.property(BACKLINKS);
+            let known = node.property(BACKLINKS_PROPERTY);
             let known = known.iter().flat_map(Property::values);
             let mut backlinks: Vec<Value> =
                 known.filter(|value| value.to_text() != path.as_str()).cloned().collect();
@@ -81,41 +82,52 @@ impl Session {
             if !backlinks.contains(&backlink) {
                 backlinks.push(backlink);
             }
-            self.set_property(&path, BACKLINKS, Property::List(ValueType::String, backlinks))?;
+            self.set_property(
+                &path,
+                BACKLINKS_PROPERTY,
+                Property::List(ValueType::String, backlinks),
+            )?;
         }
         Ok(())
     }
 
-    fn may_leave_tag(&mut self, old: &NodePath) -> Result<bool> {
+    fn can_leave_tag(&mut self, old: &NodePath) -> Result<bool> {
         let parent = old.parent().unwrap_or_else(NodePath::root);
-        let Some(gate) = self.gate.clone() else { return Ok(true) };
-        let Some(node) = self.whole()?.node(&parent)? else { return Ok(false) };
+        let Some(gate) = self.access_gate.clone() else { return Ok(true) };
+        let Some(node) = self.unrestricted_snapshot()?.node(&parent)? else { return Ok(false) };
         let wanted = Privileges::ADD_CHILD_NODES;
-        let item =
-            Item { path: parent.as_str(), property: None, primary_type: node.primary_type() };
-        let own = Item { path: old.as_str(), property: Some(MOVED_TO), primary_type: TAG_TYPE };
+        let item = AccessedItem {
+            path: parent.as_str(),
+            property: None,
+            primary_type: node.primary_type(),
+        };
+        let own = AccessedItem {
+            path: old.as_str(),
+            property: Some(MOVED_TO_PROPERTY),
+            primary_type: TAG_TYPE,
+        };
         let mut needed = [
             (&item, wanted),
             (&own, Privileges::ADD_PROPERTIES),
             (&own, Privileges::REMOVE_PROPERTIES),
         ]
         .into_iter();
-        Ok(needed.all(|(item, wanted)| gate.granted(item, wanted).contains(wanted)))
+        Ok(needed.all(|(item, wanted)| gate.granted_privileges(item, wanted).contains(wanted)))
     }
 }
 
-fn is_in_tags(path: &NodePath) -> bool {
+fn is_tag_path(path: &NodePath) -> bool {
     let path = path.as_str();
     TAG_ROOTS.iter().filter_map(|root| path.strip_prefix(root)).any(|rest| rest.starts_with('/'))
 }
 
 /// Adds the paths of a tag and of those below it, parents first. Below anything else there is no place to leave a tag at.
-fn collect_tags(node: &Node, paths: &mut Vec<NodePath>) -> Result<()> {
+fn collect_tag_paths(node: &Node, paths: &mut Vec<NodePath>) -> Result<()> {
     if node.primary_type() != TAG_TYPE || is_moved_tag(node) {
         return Ok(());
     }
     paths.push(node.path().clone());
-    node.children()?.iter().try_for_each(|child| collect_tags(child, paths))
+    node.children()?.iter().try_for_each(|child| collect_tag_paths(child, paths))
 }
 
 fn has_only_moved_tags(node: &Node) -> Result<bool> {
@@ -132,5 +144,5 @@ fn has_only_moved_tags(node: &Node) -> Result<bool> {
 
 /// Tells whether a node is what is left of a moved tag.
 fn is_moved_tag(node: &Node) -> bool {
-    node.primary_type() == TAG_TYPE && node.text(MOVED_TO).is_some()
+    node.primary_type() == TAG_TYPE && node.text(MOVED_TO_PROPERTY).is_some()
 }

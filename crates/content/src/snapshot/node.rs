@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use tympan_store::ChunkId;
 
 use super::Snapshot;
-use super::place::{Place, PlaceKind, is_known_to, is_seen_by};
-use crate::access::{Inner, Mask};
-use crate::body::{Body, BodyNode};
-use crate::borrowed::{BorrowedNode, BorrowedProperty};
-use crate::boundary::{is_container, is_own_content};
-use crate::record::{Record, Summary, summary_of};
+use super::node_location::{NodeLocation, NodeLocationKind, is_visibility_cached, is_visible_to};
+use crate::access::{AccessMask, RecordExtent};
+use crate::borrowed_node::{BorrowedNode, BorrowedProperty};
+use crate::document_body::{BodyNode, DocumentBody};
+use crate::document_boundary::{is_container, is_own_content};
+use crate::record::{ContentRecord, NodeSummary, summarize_subtree};
 use crate::subtree::JCR_CONTENT;
 use crate::{NodePath, Property, Result, Subtree};
 
@@ -19,60 +19,60 @@ use crate::{NodePath, Property, Result, Subtree};
 #[derive(Clone)]
 pub struct Node {
     pub(super) snapshot: Snapshot,
-    pub(super) place: Arc<Place>,
-    body: HeldBody,
+    pub(super) location: Arc<NodeLocation>,
+    body: NodeBody,
     /// What of the document the viewer does not see, once something of it was asked for.
-    mask: OnceLock<Option<Arc<Mask>>>,
+    access_mask: OnceLock<Option<Arc<AccessMask>>>,
     /// The header without what the viewer does not see.
-    seen_summary: OnceLock<Summary>,
+    visible_summary: OnceLock<NodeSummary>,
 }
 
 /// The body of a node's document.
-pub(super) enum HeldBody {
+pub(super) enum NodeBody {
     /// Known when the node was made. Most nodes are, and to say so costs less than to find it out.
-    Known(Arc<Body>),
+    Loaded(Arc<DocumentBody>),
     /// Loaded once something of it is asked for; nothing if that failed.
-    Later(OnceLock<Option<Arc<Body>>>),
+    Lazy(OnceLock<Option<Arc<DocumentBody>>>),
 }
 
-impl Default for HeldBody {
+impl Default for NodeBody {
     fn default() -> Self {
-        Self::Later(OnceLock::new())
+        Self::Lazy(OnceLock::new())
     }
 }
 
-impl Clone for HeldBody {
+impl Clone for NodeBody {
     fn clone(&self) -> Self {
         match self {
-            Self::Known(body) => Self::Known(Arc::clone(body)),
-            Self::Later(later) => match later.get() {
-                Some(Some(body)) => Self::Known(Arc::clone(body)),
-                _ => Self::Later(later.clone()),
+            Self::Loaded(body) => Self::Loaded(Arc::clone(body)),
+            Self::Lazy(later) => match later.get() {
+                Some(Some(body)) => Self::Loaded(Arc::clone(body)),
+                _ => Self::Lazy(later.clone()),
             },
         }
     }
 }
 
 /// A document that was read already, whose nodes need no looking up.
-pub(crate) struct Opened {
+pub(crate) struct LoadedDocument {
     pub(super) snapshot: Snapshot,
-    pub(super) document: Arc<Place>,
-    pub(super) body: Arc<Body>,
+    pub(super) document: Arc<NodeLocation>,
+    pub(super) body: Arc<DocumentBody>,
 }
 
-impl Opened {
+impl LoadedDocument {
     /// Returns the document's path.
     pub(crate) fn path(&self) -> &NodePath {
         &self.document.path
     }
 
     /// Makes the node at a place in the body, seen or not.
-    pub(crate) fn node(&self, path: NodePath, at: BodyNode) -> Node {
+    pub(crate) fn node_at(&self, path: NodePath, at: BodyNode) -> Node {
         let (snapshot, body) = (self.snapshot.clone(), self.body.clone());
         if at == body.root() {
-            return Node::at_place(snapshot, self.document.clone(), HeldBody::Known(body));
+            return Node::at_location(snapshot, self.document.clone(), NodeBody::Loaded(body));
         }
-        Node::inside(snapshot, self.document.clone(), at, path, body)
+        Node::in_document(snapshot, self.document.clone(), at, path, body)
     }
 }
 
@@ -80,7 +80,7 @@ impl Node {
     /// Returns the absolute path.
     #[must_use]
     pub fn path(&self) -> &NodePath {
-        &self.place.path
+        &self.location.path
     }
 
     /// Returns the name; it is empty for the root.
@@ -98,10 +98,10 @@ impl Node {
     /// Returns the primary type.
     #[must_use]
     pub fn primary_type(&self) -> &str {
-        match &self.place.kind {
-            PlaceKind::Document(record) => record.summary.primary_type(),
-            PlaceKind::Inside { at, .. } => self
-                .body()
+        match &self.location.kind {
+            NodeLocationKind::Document(record) => record.summary.primary_type(),
+            NodeLocationKind::Inside { body_node: at, .. } => self
+                .load_body()
                 .and_then(|body| body.text(*at, "jcr:primaryType"))
                 .unwrap_or("nt:unstructured"),
         }
@@ -115,15 +115,15 @@ impl Node {
 
     /// Returns what listings show, without reading the body; nothing for nodes inside a document.
     #[must_use]
-    pub fn summary(&self) -> Option<&Summary> {
-        match &self.place.kind {
-            PlaceKind::Document(record) if self.sees_record() => Some(&record.summary),
-            PlaceKind::Document(_) => {
-                Some(self.seen_summary.get_or_init(|| {
-                    self.read_own().map(|tree| summary_of(&tree)).unwrap_or_default()
-                }))
+    pub fn summary(&self) -> Option<&NodeSummary> {
+        match &self.location.kind {
+            NodeLocationKind::Document(record) if self.is_summary_visible() => {
+                Some(&record.summary)
             }
-            PlaceKind::Inside { .. } => None,
+            NodeLocationKind::Document(_) => Some(self.visible_summary.get_or_init(|| {
+                self.read_own_subtree().map(|tree| summarize_subtree(&tree)).unwrap_or_default()
+            })),
+            NodeLocationKind::Inside { .. } => None,
         }
     }
 
@@ -137,27 +137,27 @@ impl Node {
     ///
     /// Children with records of their own, those that [`Node::listed_children`] gives, are not among its children.
     #[must_use]
-    pub fn borrowed(&self) -> Option<BorrowedNode<'_>> {
-        let body = self.body()?;
-        Some(BorrowedNode::new(body, self.at(body), self.mask()))
+    pub fn as_borrowed(&self) -> Option<BorrowedNode<'_>> {
+        let body = self.load_body()?;
+        Some(BorrowedNode::new(body, self.body_node(body), self.access_mask()))
     }
 
     /// Returns a property.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<Property> {
-        self.borrowed()?.property(name).map(BorrowedProperty::to_property)
+        self.as_borrowed()?.property(name).map(BorrowedProperty::to_property)
     }
 
     /// Returns a single text-like property.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
-        self.borrowed()?.text(name).map(str::to_owned)
+        self.as_borrowed()?.text(name).map(str::to_owned)
     }
 
     /// Returns all properties, sorted by name.
     #[must_use]
     pub fn properties(&self) -> Vec<(String, Property)> {
-        let Some(node) = self.borrowed() else {
+        let Some(node) = self.as_borrowed() else {
             return Vec::new();
         };
         node.properties()
@@ -174,19 +174,19 @@ impl Node {
         if self.is_folder() && !is_own_content(self.primary_type(), name) {
             return self.snapshot.node(&path);
         }
-        let Some(body) = self.body() else {
+        let Some(body) = self.load_body() else {
             return Ok(None);
         };
-        let at = body.child(self.at(body), name);
-        let at = at.filter(|at| self.mask().is_none_or(|mask| mask.shows(*at)));
-        Ok(at.map(|at| self.inner(body, at, path)))
+        let at = body.child(self.body_node(body), name);
+        let at = at.filter(|at| self.access_mask().is_none_or(|mask| mask.is_visible(*at)));
+        Ok(at.map(|at| self.inner_node(body, at, path)))
     }
 
     /// Finds a node below by a relative path; an empty one is the node itself.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn find(&self, relative: &str) -> Result<Option<Self>> {
+    pub fn find_descendant(&self, relative: &str) -> Result<Option<Self>> {
         let mut node = self.clone();
         for name in relative.split('/').filter(|name| !name.is_empty()) {
             match node.child(name)? {
@@ -212,36 +212,36 @@ impl Node {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn read(&self) -> Result<Subtree> {
-        let mut tree = self.read_own()?;
+    pub fn read_subtree(&self) -> Result<Subtree> {
+        let mut tree = self.read_own_subtree()?;
         for child in self.listed_children()? {
-            tree.children.push(child.read()?);
+            tree.children.push(child.read_subtree()?);
         }
         Ok(tree)
     }
 
     /// Decodes the part of the node's subtree that lies in its own record.
-    pub(crate) fn read_own(&self) -> Result<Subtree> {
-        let (path, record) = self.place.document();
-        let body = self.snapshot.0.body(record, path)?;
+    pub(crate) fn read_own_subtree(&self) -> Result<Subtree> {
+        let (path, record) = self.location.document_record();
+        let body = self.snapshot.0.load_body(record, path)?;
         let mask = self
             .snapshot
             .1
             .as_ref()
-            .and_then(|gate| gate.mask(path, &body, inner_of(path, record)));
+            .and_then(|gate| gate.compute_mask(path, &body, record_extent(path, record)));
         let mut tree = match mask {
-            Some(mask) => mask.subtree(&body, self.at(&body)),
-            None => body.subtree(self.at(&body)),
+            Some(mask) => mask.visible_subtree(&body, self.body_node(&body)),
+            None => body.subtree(self.body_node(&body)),
         };
         self.name().clone_into(&mut tree.name);
         Ok(tree)
     }
 
-    /// Returns the page's content: the child `jcr:content`.
+    /// Returns the page's content: the child `jcr:content_node`.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn content(&self) -> Result<Option<Self>> {
+    pub fn content_node(&self) -> Result<Option<Self>> {
         self.child(JCR_CONTENT)
     }
 
@@ -249,7 +249,7 @@ impl Node {
     /// with pending edits.
     #[must_use]
     pub fn body_id(&self) -> Option<ChunkId> {
-        if self.mask().is_some() {
+        if self.access_mask().is_some() {
             return None;
         }
         self.record().body_id()
@@ -257,139 +257,155 @@ impl Node {
 
     /// Tells whether the node's document has the same place among its siblings as that of a node of another state.
     #[must_use]
-    pub fn is_placed_like(&self, other: &Self) -> bool {
-        self.record().order == other.record().order
+    pub fn has_same_sibling_position(&self, other: &Self) -> bool {
+        self.record().order_key == other.record().order_key
     }
 
-    pub(crate) fn record(&self) -> &Record {
-        self.place.document().1
+    pub(crate) fn record(&self) -> &ContentRecord {
+        self.location.document_record().1
     }
 
     /// Returns the path of the record that holds this node.
     #[must_use]
-    pub fn owner(&self) -> &NodePath {
-        self.place.document().0
+    pub fn record_path(&self) -> &NodePath {
+        self.location.document_record().0
     }
 
     /// Makes a node inside a document.
-    pub(super) fn inside(
+    pub(super) fn in_document(
         snapshot: Snapshot,
-        document: Arc<Place>,
+        document: Arc<NodeLocation>,
         at: BodyNode,
         path: NodePath,
-        body: Arc<Body>,
+        body: Arc<DocumentBody>,
     ) -> Self {
-        let kind = PlaceKind::Inside { document, at, body: Arc::downgrade(&body) };
-        Self::at_place(snapshot, Place::new(path, kind), HeldBody::Known(body))
+        let kind =
+            NodeLocationKind::Inside { document, body_node: at, body: Arc::downgrade(&body) };
+        Self::at_location(snapshot, NodeLocation::new(path, kind), NodeBody::Loaded(body))
     }
 
-    pub(super) fn at_place(snapshot: Snapshot, place: Arc<Place>, body: HeldBody) -> Self {
-        Self { snapshot, place, body, mask: OnceLock::new(), seen_summary: OnceLock::new() }
+    pub(super) fn at_location(
+        snapshot: Snapshot,
+        place: Arc<NodeLocation>,
+        body: NodeBody,
+    ) -> Self {
+        Self {
+            snapshot,
+            location: place,
+            body,
+            access_mask: OnceLock::new(),
+            visible_summary: OnceLock::new(),
+        }
     }
 
     /// Returns the path of the document that holds the node.
     pub(crate) fn document_path(&self) -> &NodePath {
-        self.place.document().0
+        self.location.document_record().0
     }
 
     /// Lets go of the document's body, which is loaded anew when something of it is asked for.
     pub(crate) fn release_body(&mut self) {
-        self.body = HeldBody::default();
+        self.body = NodeBody::default();
     }
 
     /// Tells whether the snapshot's viewer sees the node.
-    pub(crate) fn is_seen(&self) -> bool {
+    pub(crate) fn is_visible(&self) -> bool {
         let Some(gate) = &self.snapshot.1 else { return true };
-        let decide = || gate.sees(self.path(), self.primary_type());
-        is_seen_by(gate, &self.place.seen.node, decide)
+        let decide = || gate.can_see(self.path(), self.primary_type());
+        is_visible_to(gate, &self.location.visibility.node_rules, decide)
     }
 
     /// Tells whether the snapshot's viewer sees all of the document that holds the node.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.sees_record() && self.mask().is_none()
+    pub(crate) fn is_document_visible(&self) -> bool {
+        self.is_summary_visible() && self.access_mask().is_none()
     }
 
     /// Tells whether the snapshot's viewer sees all that the record's header tells.
-    fn sees_record(&self) -> bool {
+    fn is_summary_visible(&self) -> bool {
         let Some(gate) = &self.snapshot.1 else { return true };
-        let (place, record) = self.place.document_place();
-        let decide = || gate.sees_record(&place.path, inner_of(&place.path, record));
-        is_seen_by(gate, &place.seen.header, decide)
+        let (place, record) = self.location.document_location();
+        let decide = || gate.can_see_record(&place.path, record_extent(&place.path, record));
+        is_visible_to(gate, &place.visibility.header_rules, decide)
     }
 
     /// Returns what of the document is hidden from the snapshot's viewer.
-    pub(super) fn mask(&self) -> Option<&Mask> {
+    pub(super) fn access_mask(&self) -> Option<&AccessMask> {
         let gate = self.snapshot.1.as_ref()?;
-        if let Some(known) = self.mask.get() {
+        if let Some(known) = self.access_mask.get() {
             return known.as_deref();
         }
-        let (place, record) = self.place.document_place();
+        let (place, record) = self.location.document_location();
         // Nothing is hidden of most documents, which is not worth a note of each node.
-        if is_known_to(gate, &place.seen.document) {
+        if is_visibility_cached(gate, &place.visibility.document_rules) {
             return None;
         }
         let find = || {
-            let body = self.body()?;
+            let body = self.load_body()?;
             let mut mask = None;
             let decide = || {
-                mask = gate.mask(&place.path, body, inner_of(&place.path, record));
+                mask = gate.compute_mask(&place.path, body, record_extent(&place.path, record));
                 mask.is_none()
             };
-            is_seen_by(gate, &place.seen.document, decide);
+            is_visible_to(gate, &place.visibility.document_rules, decide);
             mask
         };
-        self.mask.get_or_init(find).as_deref()
+        self.access_mask.get_or_init(find).as_deref()
     }
 
     /// Returns the place of the document that holds the node.
-    pub(super) fn document_place(&self) -> &Arc<Place> {
-        match &self.place.kind {
-            PlaceKind::Document(_) => &self.place,
-            PlaceKind::Inside { document, .. } => document,
+    pub(super) fn document_location(&self) -> &Arc<NodeLocation> {
+        match &self.location.kind {
+            NodeLocationKind::Document(_) => &self.location,
+            NodeLocationKind::Inside { document, .. } => document,
         }
     }
 
     /// Makes the node of a child inside the same document.
-    pub(super) fn inner(&self, body: &Arc<Body>, at: BodyNode, path: NodePath) -> Self {
-        let document = self.document_place().clone();
-        let node = Self::inside(self.snapshot.clone(), document, at, path, body.clone());
-        Self { mask: self.mask.clone(), ..node }
+    pub(super) fn inner_node(
+        &self,
+        body: &Arc<DocumentBody>,
+        at: BodyNode,
+        path: NodePath,
+    ) -> Self {
+        let document = self.document_location().clone();
+        let node = Self::in_document(self.snapshot.clone(), document, at, path, body.clone());
+        Self { access_mask: self.access_mask.clone(), ..node }
     }
 
     /// Returns where the node is in its document's body.
-    pub(super) fn at(&self, body: &Body) -> BodyNode {
-        match &self.place.kind {
-            PlaceKind::Document(_) => body.root(),
-            PlaceKind::Inside { at, .. } => *at,
+    pub(super) fn body_node(&self, body: &DocumentBody) -> BodyNode {
+        match &self.location.kind {
+            NodeLocationKind::Document(_) => body.root(),
+            NodeLocationKind::Inside { body_node: at, .. } => *at,
         }
     }
 
     /// Returns the body, loading it at the first call; a failure is kept in the snapshot.
-    pub(super) fn body(&self) -> Option<&Arc<Body>> {
+    pub(super) fn load_body(&self) -> Option<&Arc<DocumentBody>> {
         let load = || {
-            let (path, record) = self.place.document();
-            match self.snapshot.0.body(record, path) {
+            let (path, record) = self.location.document_record();
+            match self.snapshot.0.load_body(record, path) {
                 Ok(body) => Some(body),
                 Err(error) => {
                     tracing::error!(path = %path, error = %error, "document cannot be read");
-                    self.snapshot.fail(error);
+                    self.snapshot.record_failure(error);
                     None
                 }
             }
         };
         match &self.body {
-            HeldBody::Known(body) => Some(body),
-            HeldBody::Later(later) => later.get_or_init(load).as_ref(),
+            NodeBody::Loaded(body) => Some(body),
+            NodeBody::Lazy(later) => later.get_or_init(load).as_ref(),
         }
     }
 }
 
 /// Returns what of a subtree lies in the record at its top.
-fn inner_of(path: &NodePath, record: &Record) -> Inner {
+fn record_extent(path: &NodePath, record: &ContentRecord) -> RecordExtent {
     match record.summary.primary_type() {
-        "cq:Page" if path.name() != JCR_CONTENT => Inner::Content,
-        primary_type if is_container(path.name(), primary_type) => Inner::None,
-        _ => Inner::All,
+        "cq:Page" if path.name() != JCR_CONTENT => RecordExtent::JcrContent,
+        primary_type if is_container(path.name(), primary_type) => RecordExtent::None,
+        _ => RecordExtent::All,
     }
 }
 

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use tympan_store::{ChunkId, Map, Root};
+use tympan_store::{ChunkId, SortedMap, StoreRoot};
 
-use super::Version;
-use super::entry::{
-    History, Kept, Keys, Slot, Standing, Subject, VERSIONS, is_of_path, names_history, subject,
-    version_key,
+use super::NodeVersion;
+use super::version_entry::{
+    HistoryStatus, StoredVersion, VERSIONS_MAP, VersionHistory, VersionKeyRange, VersionMapEntry,
+    VersionMapKey, is_history_identifier, is_path_history, parse_version_key, version_key,
 };
-use crate::record::Record;
-use crate::snapshot::View;
-use crate::{Error, Index, NodePath, Result, Snapshot, Subtree, keys};
+use crate::record::ContentRecord;
+use crate::snapshot::SnapshotView;
+use crate::{Error, LookupIndex, NodePath, Result, Snapshot, Subtree, record_key};
 
 /// A node that is gone, with versions left.
 #[derive(Debug, Clone)]
@@ -21,34 +21,39 @@ pub struct DeletedNode {
     /// Where it was.
     pub path: NodePath,
     /// Its versions, in the order in which they were kept.
-    pub versions: Vec<Version>,
+    pub versions: Vec<NodeVersion>,
 }
 
-impl View {
+impl SnapshotView {
     /// Returns the map of versions as it is stored.
-    pub(crate) fn version_map(&self) -> Result<Map> {
-        Ok(Root::read(self.shared.reads(), &self.root)?.map(VERSIONS))
+    pub(crate) fn version_map(&self) -> Result<SortedMap> {
+        Ok(StoreRoot::read(self.repository_state.chunk_reader(), &self.root_id)?.map(VERSIONS_MAP))
     }
 
     /// Reads an entry of the map of versions, pending edits first.
-    pub(super) fn slot(&self, key: &[u8]) -> Result<Option<Slot>> {
-        if let Some(edit) = self.versions.get(key) {
+    pub(super) fn version_entry(&self, key: &[u8]) -> Result<Option<VersionMapEntry>> {
+        if let Some(edit) = self.version_edits.get(key) {
             return Ok(edit.clone());
         }
-        let stored = self.version_map()?.get(self.shared.reads(), key)?;
-        stored.map(|stored| Slot::decode(key, &stored)).transpose()
+        let stored = self.version_map()?.get(self.repository_state.chunk_reader(), key)?;
+        stored.map(|stored| VersionMapEntry::decode(key, &stored)).transpose()
     }
 
     /// Reads the entries of a range, pending edits applied, sorted by key.
-    pub(super) fn slots(&self, range: &Keys) -> Result<Vec<(Vec<u8>, Slot)>> {
+    pub(super) fn version_entries(
+        &self,
+        range: &VersionKeyRange,
+    ) -> Result<Vec<(Vec<u8>, VersionMapEntry)>> {
         let mut slots = BTreeMap::new();
-        for entry in self.version_map()?.range(self.shared.reads(), range.bounds()) {
+        for entry in self.version_map()?.range(self.repository_state.chunk_reader(), range.bounds())
+        {
             let (key, stored) = entry?;
-            if !self.versions.contains_key(&*key) {
-                slots.insert(key.to_vec(), Slot::decode(&key, &stored)?);
+            if !self.version_edits.contains_key(&*key) {
+                slots.insert(key.to_vec(), VersionMapEntry::decode(&key, &stored)?);
             }
         }
-        for (key, edit) in self.versions.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range.bounds())
+        for (key, edit) in
+            self.version_edits.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range.bounds())
         {
             if let Some(slot) = edit {
                 slots.insert(key.clone(), slot.clone());
@@ -58,31 +63,37 @@ impl View {
     }
 
     /// Reads what is known about a history.
-    pub(super) fn history(&self, id: &str) -> Result<Option<History>> {
-        Ok(match self.slot(&version_key(id, ""))? {
-            Some(Slot::History(history)) => Some(history),
+    pub(super) fn version_history(&self, id: &str) -> Result<Option<VersionHistory>> {
+        Ok(match self.version_entry(&version_key(id, ""))? {
+            Some(VersionMapEntry::History(history)) => Some(history),
             _ => None,
         })
     }
 
     /// Reads a version.
-    pub(super) fn kept(&self, history: &str, name: &str) -> Result<Option<Kept>> {
-        Ok(match self.slot(&version_key(history, name))? {
-            Some(Slot::Version(kept)) => Some(kept),
+    pub(super) fn stored_version(
+        &self,
+        history: &str,
+        name: &str,
+    ) -> Result<Option<StoredVersion>> {
+        Ok(match self.version_entry(&version_key(history, name))? {
+            Some(VersionMapEntry::Version(kept)) => Some(kept),
             _ => None,
         })
     }
 
     /// Reads the versions of a history in the order in which they were kept.
-    pub(super) fn versions_of(&self, history: &str) -> Result<Vec<Version>> {
-        let base = self.history(history)?.map(|history| history.base);
+    pub(super) fn history_versions(&self, history: &str) -> Result<Vec<NodeVersion>> {
+        let base = self.version_history(history)?.map(|history| history.base_version);
         let mut versions = Vec::new();
-        for (key, slot) in self.slots(&Keys::of_history(history))? {
-            if let (Slot::Version(kept), Subject::Version { name, .. }) = (slot, subject(&key)?) {
-                versions.push(kept.version(history, name, base.as_deref()));
+        for (key, slot) in self.version_entries(&VersionKeyRange::of_history(history))? {
+            if let (VersionMapEntry::Version(kept), VersionMapKey::Version { name, .. }) =
+                (slot, parse_version_key(&key)?)
+            {
+                versions.push(kept.to_version(history, name, base.as_deref()));
             }
         }
-        versions.sort_by_key(|version| version.kept.number);
+        versions.sort_by_key(|version| version.stored_version.number);
         Ok(versions)
     }
 }
@@ -93,9 +104,9 @@ impl Snapshot {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn versions(&self, path: &NodePath) -> Result<Vec<Version>> {
+    pub fn versions(&self, path: &NodePath) -> Result<Vec<NodeVersion>> {
         match self.history_at(path)? {
-            Some(history) if self.shows(path)? => self.0.versions_of(&history),
+            Some(history) if self.can_see_versions(path)? => self.0.history_versions(&history),
             _ => Ok(Vec::new()),
         }
     }
@@ -104,9 +115,9 @@ impl Snapshot {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn find_version(&self, path: &NodePath, name: &str) -> Result<Option<Version>> {
+    pub fn find_version(&self, path: &NodePath, name: &str) -> Result<Option<NodeVersion>> {
         let versions = self.versions(path)?;
-        let has_label = |version: &Version| version.labels.iter().any(|label| label == name);
+        let has_label = |version: &NodeVersion| version.labels.iter().any(|label| label == name);
         let found = versions.iter().find(|version| version.name == name);
         Ok(found.or_else(|| versions.iter().find(|version| has_label(version))).cloned())
     }
@@ -115,7 +126,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::VersionMissing`].
-    pub fn version(&self, path: &NodePath, name: &str) -> Result<Version> {
+    pub fn version(&self, path: &NodePath, name: &str) -> Result<NodeVersion> {
         let missing = || Error::VersionMissing { path: path.clone(), name: name.to_owned() };
         self.find_version(path, name)?.ok_or_else(missing)
     }
@@ -124,10 +135,10 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::NodeMissing`] if the viewer does not see the node; [`Error::Damaged`]; errors of the store.
-    pub fn read_version(&self, version: &Version) -> Result<Subtree> {
-        let Version { kept, path, .. } = version;
-        let body = self.0.body(&kept.record(), path)?;
-        let tree = self.seen_of(version, &body)?;
+    pub fn read_version(&self, version: &NodeVersion) -> Result<Subtree> {
+        let NodeVersion { stored_version: kept, path, .. } = version;
+        let body = self.0.load_body(&kept.to_record(), path)?;
+        let tree = self.visible_version(version, &body)?;
         let mut tree = tree.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         path.name().clone_into(&mut tree.name);
         Ok(tree)
@@ -138,36 +149,37 @@ impl Snapshot {
     /// # Errors
     /// [`Error::VersionMissing`]; [`Error::NodeMissing`] if the node is inside a document that is gone; errors of the
     /// store.
-    pub fn at_version(&self, path: &NodePath, name: &str) -> Result<Self> {
+    pub fn with_version(&self, path: &NodePath, name: &str) -> Result<Self> {
         let version = self.version(path, name)?;
         // The gate of this state stands before what is shown, too.
-        let whole = self.unbound();
+        let whole = self.unrestricted();
         let tree = whole.read_version(&version)?;
-        let mut view = View::clone(&self.0);
+        let mut view = SnapshotView::clone(&self.0);
         let node = whole.node(path)?;
-        let is_document = node.as_ref().is_none_or(|node| node.owner() == path);
+        let is_document = node.as_ref().is_none_or(|node| node.record_path() == path);
         let (owner, order, tree) = match node {
             Some(node) if !is_document => {
-                let owner = node.owner().clone();
+                let owner = node.record_path().clone();
                 let top = whole.node(&owner)?.ok_or_else(|| Error::NodeMissing(owner.clone()))?;
-                let mut document = top.read_own()?;
+                let mut document = top.read_own_subtree()?;
                 let relative = path.relative_to(&owner).unwrap_or_default();
-                if let Some(inner) = document.find_mut(relative) {
+                if let Some(inner) = document.find_descendant_mut(relative) {
                     *inner = tree;
                 }
-                (owner, top.record().order.clone(), document)
+                (owner, top.record().order_key.clone(), document)
             }
             node => {
-                let order = node.map(|node| node.record().order.clone());
+                let order = node.map(|node| node.record().order_key.clone());
                 (path.clone(), order.unwrap_or_default(), tree)
             }
         };
-        let record = Record::of(&tree, order).ok_or_else(|| Error::Refused {
-            action: "show",
-            path: path.clone(),
-            reason: "it is nested too deeply",
-        })?;
-        view.put(keys::key_of(&owner)?, Some(Arc::new(record)))?;
+        let record =
+            ContentRecord::from_subtree(&tree, order).ok_or_else(|| Error::InvalidEdit {
+                action: "show",
+                path: path.clone(),
+                reason: "it is nested too deeply",
+            })?;
+        view.put_record(record_key::record_key(&owner)?, Some(Arc::new(record)))?;
         Ok(Self(Arc::new(view), self.1.clone()))
     }
 
@@ -176,19 +188,22 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn deleted_nodes(&self, below: &NodePath) -> Result<Vec<DeletedNode>> {
-        let mut places = self.0.slots(&Keys::at(below))?;
-        places.extend(self.0.slots(&Keys::below(below))?);
+        let mut places = self.0.version_entries(&VersionKeyRange::at_path(below))?;
+        places.extend(self.0.version_entries(&VersionKeyRange::below_path(below))?);
         let mut deleted = Vec::new();
         for (key, slot) in places {
-            let (Subject::Place { path, history }, Slot::Place(standing)) = (subject(&key)?, slot)
+            let (
+                VersionMapKey::PathHistory { path, history },
+                VersionMapEntry::PathHistory(standing),
+            ) = (parse_version_key(&key)?, slot)
             else {
                 continue;
             };
             let path = NodePath::new(path)?;
-            if !self.shows(&path)? || !self.is_gone(&path, history, standing)? {
+            if !self.can_see_versions(&path)? || !self.is_deleted(&path, history, standing)? {
                 continue;
             }
-            let versions = self.0.versions_of(history)?;
+            let versions = self.0.history_versions(history)?;
             if !versions.is_empty() {
                 deleted.push(DeletedNode { path, versions });
             }
@@ -197,17 +212,17 @@ impl Snapshot {
     }
 
     /// Tells whether the node that a history is about is gone.
-    pub(super) fn is_gone(
+    pub(super) fn is_deleted(
         &self,
         path: &NodePath,
         history: &str,
-        standing: Standing,
+        standing: HistoryStatus,
     ) -> Result<bool> {
-        if standing == Standing::Ended {
+        if standing == HistoryStatus::Ended {
             return Ok(true);
         }
-        let whole = self.unbound();
-        if is_of_path(history) {
+        let whole = self.unrestricted();
+        if is_path_history(history) {
             return Ok(whole.node(path)?.is_none());
         }
         let has_identifier = |path: &NodePath| -> Result<bool> {
@@ -217,7 +232,7 @@ impl Snapshot {
         if has_identifier(path)? {
             return Ok(false);
         }
-        for elsewhere in whole.look_up(Index::Uuid, history)? {
+        for elsewhere in whole.look_up_paths(LookupIndex::Uuid, history)? {
             if has_identifier(&elsewhere)? {
                 return Ok(false);
             }
@@ -227,22 +242,24 @@ impl Snapshot {
 
     /// Returns the history of the node at a path, or of the one that was there last.
     pub(super) fn history_at(&self, path: &NodePath) -> Result<Option<String>> {
-        let node = self.unbound().node(path)?;
+        let node = self.unrestricted().node(path)?;
         let identifier = node.as_ref().and_then(|node| node.text("jcr:uuid"));
-        if let Some(identifier) = identifier.filter(|identifier| names_history(identifier))
-            && self.0.history(&identifier)?.is_some()
+        if let Some(identifier) = identifier.filter(|identifier| is_history_identifier(identifier))
+            && self.0.version_history(&identifier)?.is_some()
         {
             return Ok(Some(identifier));
         }
         let mut last = None;
-        for (key, slot) in self.0.slots(&Keys::at(path))? {
-            let Subject::Place { history, .. } = subject(&key)? else { continue };
-            let is_ended = matches!(slot, Slot::Place(Standing::Ended));
-            if is_of_path(history) && !is_ended {
+        for (key, slot) in self.0.version_entries(&VersionKeyRange::at_path(path))? {
+            let VersionMapKey::PathHistory { history, .. } = parse_version_key(&key)? else {
+                continue;
+            };
+            let is_ended = matches!(slot, VersionMapEntry::PathHistory(HistoryStatus::Ended));
+            if is_path_history(history) && !is_ended {
                 return Ok(Some(history.to_owned()));
             }
-            if node.is_none() && !is_of_path(history) {
-                let at = self.0.versions_of(history)?.last().map(|version| version.at);
+            if node.is_none() && !is_path_history(history) {
+                let at = self.0.history_versions(history)?.last().map(|version| version.created_at);
                 last = last.max(at.map(|at| (at, history.to_owned())));
             }
         }
@@ -250,10 +267,10 @@ impl Snapshot {
     }
 }
 
-impl Version {
+impl NodeVersion {
     /// Returns the hash of the document that the version holds: equal for equal documents.
     #[must_use]
     pub fn body_id(&self) -> Option<ChunkId> {
-        self.kept.record().body_id()
+        self.stored_version.to_record().body_id()
     }
 }

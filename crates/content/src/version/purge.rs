@@ -5,14 +5,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use tympan_store::{Map, Root};
+use tympan_store::{SortedMap, StoreRoot};
 
-use super::Version;
-use super::entry::{Keys, Slot, Subject, VERSIONS, subject};
-use crate::{Repository, Result, Revising, Session};
+use super::NodeVersion;
+use super::version_entry::{
+    VERSIONS_MAP, VersionKeyRange, VersionMapEntry, VersionMapKey, parse_version_key,
+};
+use crate::{Repository, Result, RevisionDetails, Session};
 
 /// Versions that one commit takes away.
-const STEP: usize = 1_000;
+const PURGE_BATCH_SIZE: usize = 1_000;
 
 /// How long versions are kept; nothing stands for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,27 +33,27 @@ impl Default for VersionRetention {
 
 /// What a purge has done, or would do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Purged {
+pub struct VersionPurgeReport {
     /// Versions that were looked at.
-    pub versions: usize,
+    pub version_count: usize,
     /// Versions that were taken away.
-    pub removed: usize,
+    pub removed_count: usize,
 }
 
 impl VersionRetention {
     /// Returns the versions of one node that go; they are given in the order in which they were kept.
-    fn outdated<'a>(
+    fn outdated_versions<'a>(
         &self,
-        versions: &'a [Version],
+        versions: &'a [NodeVersion],
         is_gone: bool,
         now: SystemTime,
-    ) -> Vec<&'a Version> {
+    ) -> Vec<&'a NodeVersion> {
         let surplus = self.max_count.map_or(0, |max| versions.len().saturating_sub(max.max(1)));
-        let is_old = |version: &Version| {
-            let age = now.duration_since(version.at).unwrap_or_default();
+        let is_old = |version: &NodeVersion| {
+            let age = now.duration_since(version.created_at).unwrap_or_default();
             self.max_age.is_some_and(|max| age > max)
         };
-        let goes = |(at, version): &(usize, &Version)| {
+        let goes = |(at, version): &(usize, &NodeVersion)| {
             let is_last = at + 1 == versions.len();
             let is_needed = (is_last || version.is_base) && !(is_gone && is_old(version));
             let is_kept = !version.labels.is_empty() || is_needed;
@@ -70,54 +72,56 @@ impl Repository {
     pub fn purge_versions(
         &self,
         retention: &VersionRetention,
-        revising: Revising<'_>,
-    ) -> Result<Purged> {
-        let mut purged = Purged::default();
+        revising: RevisionDetails<'_>,
+    ) -> Result<VersionPurgeReport> {
+        let mut purged = VersionPurgeReport::default();
         if retention.max_count.is_none() && retention.max_age.is_none() {
             return Ok(purged);
         }
         let mut session = self.session(revising.user)?;
         let mut pending = 0;
-        for history in self.histories()? {
+        for history in self.history_names()? {
             let view = session.snapshot()?;
-            let versions = view.0.versions_of(&history)?;
-            let place = view.0.history(&history)?.map(|history| history.path);
+            let versions = view.0.history_versions(&history)?;
+            let place = view.0.version_history(&history)?.map(|history| history.path);
             let is_gone = match &place {
                 Some(path) => {
-                    let key = super::entry::place_key(path, &history);
-                    match view.0.slot(&key)? {
-                        Some(Slot::Place(standing)) => view.is_gone(path, &history, standing)?,
+                    let key = super::version_entry::path_history_key(path, &history);
+                    match view.0.version_entry(&key)? {
+                        Some(VersionMapEntry::PathHistory(standing)) => {
+                            view.is_deleted(path, &history, standing)?
+                        }
                         _ => false,
                     }
                 }
                 None => true,
             };
             drop(view);
-            purged.versions += versions.len();
-            for version in retention.outdated(&versions, is_gone, revising.at) {
-                session.drop_version(version)?;
+            purged.version_count += versions.len();
+            for version in retention.outdated_versions(&versions, is_gone, revising.time) {
+                session.remove_version_entries(version)?;
                 pending += 1;
-                purged.removed += 1;
+                purged.removed_count += 1;
             }
-            if pending >= STEP {
-                commit(&mut session, revising)?;
+            if pending >= PURGE_BATCH_SIZE {
+                commit_purge(&mut session, revising)?;
                 pending = 0;
             }
         }
-        commit(&mut session, revising)?;
+        commit_purge(&mut session, revising)?;
         Ok(purged)
     }
 
     /// Returns the names of all histories, sorted.
-    fn histories(&self) -> Result<Vec<String>> {
+    fn history_names(&self) -> Result<Vec<String>> {
         let snapshot = self.snapshot()?;
-        let reads = snapshot.0.shared.reads();
-        let map: Map = Root::read(reads, &snapshot.0.root)?.map(VERSIONS);
-        let range = Keys::of_histories();
+        let reads = snapshot.0.repository_state.chunk_reader();
+        let map: SortedMap = StoreRoot::read(reads, &snapshot.0.root_id)?.map(VERSIONS_MAP);
+        let range = VersionKeyRange::of_histories();
         let mut histories = Vec::new();
         for entry in map.range(reads, range.bounds()) {
             let (key, _) = entry?;
-            if let Subject::Version { history, name: "" } = subject(&key)? {
+            if let VersionMapKey::Version { history, name: "" } = parse_version_key(&key)? {
                 histories.push(history.to_owned());
             }
         }
@@ -125,9 +129,9 @@ impl Repository {
     }
 }
 
-fn commit(session: &mut Session, revising: Revising<'_>) -> Result<()> {
+fn commit_purge(session: &mut Session, revising: RevisionDetails<'_>) -> Result<()> {
     if session.has_changes()? {
-        session.commit(revising.message, revising.at)?;
+        session.commit(revising.message, revising.time)?;
     }
     Ok(())
 }

@@ -5,12 +5,15 @@
 
 use std::time::SystemTime;
 
-use super::entry::{History, Slot, Standing, place_key, version_key};
-use super::{After, Version, closed};
-use crate::order::OrderKey;
-use crate::record::Record;
+use super::version_entry::{
+    HistoryStatus, VersionHistory, VersionMapEntry, path_history_key, version_key,
+};
+use super::{CheckOutState, NodeVersion, checked_in};
+use crate::order_key::OrderKey;
+use crate::record::ContentRecord;
 use crate::{
-    Date, Error, Index, JCR_CONTENT, NodePath, Place, Result, Session, Subtree, Value, keys,
+    Error, JCR_CONTENT, JcrDate, LookupIndex, NodePath, Result, Session, SiblingPosition, Subtree,
+    Value, record_key,
 };
 
 impl Session {
@@ -18,15 +21,15 @@ impl Session {
     /// among its siblings. What the last change was is noted anew: this one.
     ///
     /// # Errors
-    /// [`Error::VersionMissing`]; [`Error::NodeMissing`] for the parent of a node that is gone; [`Error::Refused`] for
-    /// [`After::CheckedIn`] of a version that is not `mix:versionable`.
-    pub fn restore(
+    /// [`Error::VersionMissing`]; [`Error::NodeMissing`] for the parent of a node that is gone; [`Error::InvalidEdit`] for
+    /// [`CheckOutState::CheckedIn`] of a version that is not `mix:versionable`.
+    pub fn restore_node(
         &mut self,
         path: &NodePath,
         version: &str,
         at: SystemTime,
-        after: After,
-    ) -> Result<Version> {
+        after: CheckOutState,
+    ) -> Result<NodeVersion> {
         let version = self.snapshot()?.version(path, version)?;
         self.restore_version(&version, path, at, after)?;
         Ok(version)
@@ -35,40 +38,40 @@ impl Session {
     /// Makes the node at `target` as a version holds it, also one of another node, such as of one that is gone.
     ///
     /// # Errors
-    /// As [`Session::restore`], without the look-up.
+    /// As [`Session::restore_node`], without the look-up.
     pub fn restore_version(
         &mut self,
-        version: &Version,
+        version: &NodeVersion,
         target: &NodePath,
         at: SystemTime,
-        after: After,
+        after: CheckOutState,
     ) -> Result<()> {
         // Whoever restores: what is hidden from a viewer is restored too, which the commit may refuse.
-        let snapshot = self.whole()?;
+        let snapshot = self.unrestricted_snapshot()?;
         let mut tree = snapshot.read_version(version)?;
-        let now = snapshot.node(target)?.map(|node| node.read_own()).transpose()?;
-        keep_ignored(&mut tree, now.as_ref());
-        self.renew_taken(&mut tree, target)?;
+        let now = snapshot.node(target)?.map(|node| node.read_own_subtree()).transpose()?;
+        restore_ignored_items(&mut tree, now.as_ref());
+        self.renew_conflicting_identifiers(&mut tree, target)?;
         match after {
-            After::CheckedIn if is_versionable(&tree) => {
+            CheckOutState::CheckedIn if is_versionable_subtree(&tree) => {
                 let is_out = Value::Boolean(false).into();
-                tree.properties.insert(closed::IS_CHECKED_OUT.to_owned(), is_out);
+                tree.properties.insert(checked_in::IS_CHECKED_OUT.to_owned(), is_out);
             }
-            After::CheckedIn => {
+            CheckOutState::CheckedIn => {
                 let reason = "it is not `mix:versionable`";
-                return Err(Error::Refused { action: "restore", path: target.clone(), reason });
+                return Err(Error::InvalidEdit { action: "restore", path: target.clone(), reason });
             }
-            After::CheckedOut if is_versionable(&tree) && now.is_none() => {
+            CheckOutState::CheckedOut if is_versionable_subtree(&tree) && now.is_none() => {
                 let is_out = Value::Boolean(true).into();
-                tree.properties.insert(closed::IS_CHECKED_OUT.to_owned(), is_out);
+                tree.properties.insert(checked_in::IS_CHECKED_OUT.to_owned(), is_out);
             }
-            After::CheckedOut => {}
+            CheckOutState::CheckedOut => {}
         }
-        stamp(&mut tree, self.user(), at);
+        stamp_modification(&mut tree, self.user(), at);
         drop(snapshot);
-        self.put_own(target, tree)?;
-        self.restored(target);
-        self.base_on(version, target)
+        self.put_own_record(target, tree)?;
+        self.record_restored(target);
+        self.set_base_version(version, target)
     }
 
     /// Puts one component of a version back: the node at `relative` below the versioned one, at the same place below
@@ -76,7 +79,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::VersionMissing`]; [`Error::NodeMissing`] if the version has no such node, or the page no parent for it.
-    pub fn restore_part(
+    pub fn restore_component(
         &mut self,
         path: &NodePath,
         version: &str,
@@ -84,82 +87,89 @@ impl Session {
         at: SystemTime,
     ) -> Result<NodePath> {
         let version = self.snapshot()?.version(path, version)?;
-        let whole = self.whole()?.read_version(&version)?;
+        let whole = self.unrestricted_snapshot()?.read_version(&version)?;
         let target = relative
             .split('/')
             .filter(|name| !name.is_empty())
             .try_fold(path.clone(), |path, name| path.child(name))?;
         let missing = || Error::NodeMissing(target.clone());
-        let mut tree = whole.find(relative).cloned().ok_or_else(missing)?;
+        let mut tree = whole.find_descendant(relative).cloned().ok_or_else(missing)?;
         if target == *path {
-            return Err(Error::Refused {
+            return Err(Error::InvalidEdit {
                 action: "restore a part of",
                 path: target,
                 reason: "the part is the whole; restore the version",
             });
         }
         let is_new = self.node(&target)?.is_none();
-        self.renew_taken(&mut tree, &target)?;
-        stamp(&mut tree, self.user(), at);
-        self.put(&target, tree)?;
+        self.renew_conflicting_identifiers(&mut tree, &target)?;
+        stamp_modification(&mut tree, self.user(), at);
+        self.put_node(&target, tree)?;
         let parent =
             relative.trim_end_matches('/').rsplit_once('/').map_or("", |(parent, _)| parent);
-        if let Some(siblings) = whole.find(parent).filter(|_| is_new) {
-            self.place_as_in(siblings, &target)?;
+        if let Some(siblings) = whole.find_descendant(parent).filter(|_| is_new) {
+            self.restore_sibling_position(siblings, &target)?;
         }
         Ok(target)
     }
 
     /// Puts a node behind the nearest sibling in front of it in another state of its parent.
-    fn place_as_in(&mut self, siblings: &Subtree, path: &NodePath) -> Result<()> {
+    fn restore_sibling_position(&mut self, siblings: &Subtree, path: &NodePath) -> Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
         let is_it = |child: &Subtree| child.name == path.name();
         let own = siblings.children.iter().position(is_it).unwrap_or_default();
-        let mut place = Place::First;
+        let mut place = SiblingPosition::First;
         for sibling in siblings.children.iter().take(own).rev() {
             if self.node(&parent.child_unchecked(&sibling.name))?.is_some() {
-                place = Place::After(sibling.name.clone());
+                place = SiblingPosition::After(sibling.name.clone());
                 break;
             }
         }
-        match self.order(path, &place) {
+        match self.reorder_node(path, &place) {
             // Where siblings are listed by name, there is no place to take.
-            Err(Error::Refused { .. }) => Ok(()),
+            Err(Error::InvalidEdit { .. }) => Ok(()),
             done => done,
         }
     }
 
     /// Puts the part of a node that belongs to its own record; what has records of its own below it stays.
-    fn put_own(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
-        let old = self.edits().record(&keys::key_of(path)?, path)?;
+    fn put_own_record(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
+        let old = self.pending_view_mut().read_record(&record_key::record_key(path)?, path)?;
         let Some(old) = old else {
-            return self.put(path, tree);
+            return self.put_node(path, tree);
         };
         if old.summary.primary_type() != tree.primary_type() {
             // The type decides what has a record of its own: the whole is put anew.
-            let node = self.whole()?.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+            let node = self
+                .unrestricted_snapshot()?
+                .node(path)?
+                .ok_or_else(|| Error::NodeMissing(path.clone()))?;
             for child in node.listed_children()? {
                 if tree.child(child.name()).is_none() {
-                    tree.children.push(child.read()?);
+                    tree.children.push(child.read_subtree()?);
                 }
             }
             drop(node);
-            return self.put(path, tree);
+            return self.put_node(path, tree);
         }
-        let too_deep = Error::Refused {
+        let too_deep = Error::InvalidEdit {
             action: "restore",
             path: path.clone(),
             reason: "it is nested too deeply",
         };
-        let order: OrderKey = old.order.clone();
-        self.write(path, Record::of(&tree, order).ok_or(too_deep)?)
+        let order: OrderKey = old.order_key.clone();
+        self.write_record(path, ContentRecord::from_subtree(&tree, order).ok_or(too_deep)?)
     }
 
     /// Gives nodes of a tree new identifiers where nodes outside of `target` have theirs.
-    pub(crate) fn renew_taken(&mut self, tree: &mut Subtree, target: &NodePath) -> Result<()> {
+    pub(crate) fn renew_conflicting_identifiers(
+        &mut self,
+        tree: &mut Subtree,
+        target: &NodePath,
+    ) -> Result<()> {
         if let Some(identifier) = tree.text("jcr:uuid").map(str::to_owned) {
-            let snapshot = self.whole()?;
-            for other in snapshot.look_up(Index::Uuid, &identifier)? {
+            let snapshot = self.unrestricted_snapshot()?;
+            for other in snapshot.look_up_paths(LookupIndex::Uuid, &identifier)? {
                 let holder = snapshot.node(&other)?;
                 let has_it = holder.and_then(|node| node.text("jcr:uuid"));
                 if !other.is_within(target) && has_it.as_deref() == Some(&*identifier) {
@@ -169,49 +179,59 @@ impl Session {
                 }
             }
         }
-        tree.children.iter_mut().try_for_each(|child| self.renew_taken(child, target))
+        tree.children
+            .iter_mut()
+            .try_for_each(|child| self.renew_conflicting_identifiers(child, target))
     }
 
     /// Notes that a node is based on a version now, and goes on with its history if it had none.
-    fn base_on(&mut self, version: &Version, target: &NodePath) -> Result<()> {
-        let current = self.whole()?.history_at(target)?;
+    fn set_base_version(&mut self, version: &NodeVersion, target: &NodePath) -> Result<()> {
+        let current = self.unrestricted_snapshot()?.history_at(target)?;
         let is_gone_elsewhere = || version.path == *target;
-        if current.as_deref() != Some(&*version.history)
+        if current.as_deref() != Some(&*version.history_id)
             && !(current.is_none() && is_gone_elsewhere())
         {
             return Ok(());
         }
-        let Version { history: id, name, .. } = version;
-        let view = self.edits();
-        if let Some(known) = view.history(id)? {
-            let history = History { base: name.clone(), path: target.clone(), last: known.last };
-            view.versions.insert(version_key(id, ""), Some(Slot::History(history)));
-            view.versions.insert(place_key(target, id), Some(Slot::Place(Standing::Current)));
+        let NodeVersion { history_id: id, name, .. } = version;
+        let view = self.pending_view_mut();
+        if let Some(known) = view.version_history(id)? {
+            let history = VersionHistory {
+                base_version: name.clone(),
+                path: target.clone(),
+                last_number: known.last_number,
+            };
+            view.version_edits.insert(version_key(id, ""), Some(VersionMapEntry::History(history)));
+            view.version_edits.insert(
+                path_history_key(target, id),
+                Some(VersionMapEntry::PathHistory(HistoryStatus::Current)),
+            );
         }
         Ok(())
     }
 }
 
 /// Puts what versions ignore back into a tree, from the node as it is now; what a version has of it goes.
-fn keep_ignored(tree: &mut Subtree, now: Option<&Subtree>) {
-    tree.properties.retain(|name, _| !closed::is_ignored_property(name));
-    tree.children.retain(|child| !closed::is_ignored_child(&child.name));
+fn restore_ignored_items(tree: &mut Subtree, now: Option<&Subtree>) {
+    tree.properties.retain(|name, _| !checked_in::is_ignored_property(name));
+    tree.children.retain(|child| !checked_in::is_ignored_child(&child.name));
     if let Some(now) = now {
-        let ignored = now.properties.iter().filter(|(name, _)| closed::is_ignored_property(name));
+        let ignored =
+            now.properties.iter().filter(|(name, _)| checked_in::is_ignored_property(name));
         tree.properties.extend(ignored.map(|(name, value)| (name.clone(), value.clone())));
-        let ignored = now.children.iter().filter(|child| closed::is_ignored_child(&child.name));
+        let ignored = now.children.iter().filter(|child| checked_in::is_ignored_child(&child.name));
         tree.children.extend(ignored.cloned());
     }
     for child in &mut tree.children {
-        if !closed::is_ignored_child(&child.name) {
-            keep_ignored(child, now.and_then(|now| now.child(&child.name)));
+        if !checked_in::is_ignored_child(&child.name) {
+            restore_ignored_items(child, now.and_then(|now| now.child(&child.name)));
         }
     }
 }
 
 /// Notes the restoring as the last change where changes are noted.
-fn stamp(tree: &mut Subtree, user: &str, at: SystemTime) {
-    let date = Value::Date(Date::from_system_time(at));
+fn stamp_modification(tree: &mut Subtree, user: &str, at: SystemTime) {
+    let date = Value::Date(JcrDate::from_system_time(at));
     let is_there = tree.child(JCR_CONTENT).is_some();
     let noted = if is_there { tree.child_mut(JCR_CONTENT) } else { Some(tree) };
     let Some(noted) = noted else { return };
@@ -224,7 +244,7 @@ fn stamp(tree: &mut Subtree, user: &str, at: SystemTime) {
     }
 }
 
-fn is_versionable(tree: &Subtree) -> bool {
+fn is_versionable_subtree(tree: &Subtree) -> bool {
     let mixins = tree.properties.get(crate::MIXIN_TYPES);
-    mixins.is_some_and(super::check_in::has_versionable)
+    mixins.is_some_and(super::check_in::has_versionable_mixin)
 }

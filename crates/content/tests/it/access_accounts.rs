@@ -17,8 +17,8 @@ fn path(text: &str) -> NodePath {
 fn policy(principal: &str, kind: &str, privileges: &[&str]) -> Subtree {
     let privileges = Property::parse_list(ValueType::Name, privileges.iter().copied()).unwrap();
     let entry = Subtree::new("entry", kind)
-        .with("rep:principalName", principal)
-        .with("rep:privileges", privileges);
+        .with_property("rep:principalName", principal)
+        .with_property("rep:privileges", privileges);
     Subtree::new("rep:policy", "rep:ACL").with_child(entry)
 }
 
@@ -31,7 +31,7 @@ const GONE: &str = "0e4c1c6b-1f5f-4a3c-9f25-3d2e0e2f3a10";
 
 /// Accounts that `ann` looks after, who is no administrator: `bob` is one by the group `chiefs`, `eve` is in `team`.
 fn accounts() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("system").unwrap();
     for user in ["admin", "ann", "bob", "eve"] {
         session.add_user(user, "the hash of a password").unwrap();
@@ -42,7 +42,7 @@ fn accounts() -> Repository {
     session.add_member("chiefs", "bob").unwrap();
     session.add_member("administrators", "chiefs").unwrap();
     session.add_member("team", "eve").unwrap();
-    session.put(&path("/rep:policy"), policy("ann", "rep:GrantACE", &["jcr:all"])).unwrap();
+    session.put_node(&path("/rep:policy"), policy("ann", "rep:GrantACE", &["jcr:all"])).unwrap();
     session.commit("begin", at()).unwrap();
     let administrators = repository.account_path("administrators").unwrap().unwrap();
     let mut members = references(&[GONE]).values().to_vec();
@@ -61,7 +61,7 @@ fn edit(
     deed: impl FnOnce(&mut Session) -> tympan_content::Result<()>,
 ) -> tympan_content::Result<()> {
     let viewer = repository.viewer(Some(user))?;
-    let mut session = repository.session_of(&viewer)?;
+    let mut session = repository.session_as(&viewer)?;
     deed(&mut session)?;
     session.commit("edit", at()).map(drop)
 }
@@ -74,16 +74,18 @@ fn identifier(repository: &Repository, account: &str) -> String {
 type Deed = fn(&mut Session) -> tympan_content::Result<()>;
 
 fn account(id: &str, kind: &str, principal: &str) -> Subtree {
-    Subtree::new("", kind).with("rep:authorizableId", id).with("rep:principalName", principal)
+    Subtree::new("", kind)
+        .with_property("rep:authorizableId", id)
+        .with_property("rep:principalName", principal)
 }
 
 /// What nobody but administrators may do, whatever privilege they have.
 const REFUSED: &[(&str, Deed)] = &[
-    ("remove admin", |session| session.remove(&path("/home/users/admin"))),
+    ("remove admin", |session| session.remove_node(&path("/home/users/admin"))),
     ("remove a member", |session| session.remove_account("bob")),
-    ("remove the group", |session| session.remove(&path("/home/groups/administrators"))),
-    ("remove a group in it", |session| session.remove(&path("/home/groups/chiefs"))),
-    ("remove all", |session| session.remove(&path("/home/users"))),
+    ("remove the group", |session| session.remove_node(&path("/home/groups/administrators"))),
+    ("remove a group in it", |session| session.remove_node(&path("/home/groups/chiefs"))),
+    ("remove all", |session| session.remove_node(&path("/home/users"))),
     ("move admin", |session| session.move_node(&path("/home/users/admin"), &path("/home/users/x"))),
     ("move all", |session| session.move_node(&path("/home/users"), &path("/home/others"))),
     ("set a password", |session| {
@@ -102,23 +104,24 @@ const REFUSED: &[(&str, Deed)] = &[
             .unwrap()
             .text("jcr:uuid")
             .unwrap()]);
-        let group = account("other", "rep:Group", "administrators").with("rep:members", members);
-        session.put(&path("/home/groups/other"), group)
+        let group =
+            account("other", "rep:Group", "administrators").with_property("rep:members", members);
+        session.put_node(&path("/home/groups/other"), group)
     }),
     ("another user of that name", |session| {
-        session.put(&path("/home/users/other"), account("admin", "rep:User", "other"))
+        session.put_node(&path("/home/users/other"), account("admin", "rep:User", "other"))
     }),
     ("the program's own name", |session| {
-        session.put(&path("/home/users/system"), Subtree::new("", "rep:User"))
+        session.put_node(&path("/home/users/system"), Subtree::new("", "rep:User"))
     }),
     ("the identifier of one who is gone", |session| {
-        let user = account("other", "rep:User", "other").with("jcr:uuid", GONE);
-        session.put(&path("/home/users/other"), user)
+        let user = account("other", "rep:User", "other").with_property("jcr:uuid", GONE);
+        session.put_node(&path("/home/users/other"), user)
     }),
     ("a plain node that becomes the group", |session| {
-        session.put(&path("/home/groups/other"), Subtree::new("", "nt:unstructured"))?;
+        session.put_node(&path("/home/groups/other"), Subtree::new("", "nt:unstructured"))?;
         let group = account("administrators", "rep:Group", "administrators");
-        session.put(&path("/home/groups/other/administrators"), group)
+        session.put_node(&path("/home/groups/other/administrators"), group)
     }),
 ];
 
@@ -134,7 +137,7 @@ const DONE: &[(&str, Deed)] = &[
     ("remove a user", |session| session.remove_account("eve")),
     ("move a user", |session| session.move_node(&path("/home/users/eve"), &path("/home/users/x"))),
     ("a profile of an administrator", |session| {
-        session.put(&path("/home/users/bob/profile"), Subtree::new("", "nt:unstructured"))
+        session.put_node(&path("/home/users/bob/profile"), Subtree::new("", "nt:unstructured"))
     }),
 ];
 
@@ -147,7 +150,7 @@ fn whoever_is_no_administrator_makes_and_changes_none() {
         assert!(is_refusal, "{name}: {refused}");
         // Administrators may, as far as the content lets anybody.
         match edit(&repository, "bob", deed) {
-            Ok(()) | Err(Error::Constraint(_) | Error::NotUnique { .. }) => {}
+            Ok(()) | Err(Error::ConstraintViolations(_) | Error::NotUnique { .. }) => {}
             Err(error) => panic!("{name}: {error}"),
         }
     }
@@ -162,8 +165,8 @@ fn what_becomes_an_account_takes_user_management() {
     let repository = accounts();
     let mut session = repository.session("system").unwrap();
     let own = policy("eve", "rep:GrantACE", &["jcr:read", "rep:write"]);
-    session.put(&path("/home/users/eve/rep:policy"), own).unwrap();
-    session.put(&path("/home/users/eve/notes"), Subtree::new("", "nt:unstructured")).unwrap();
+    session.put_node(&path("/home/users/eve/rep:policy"), own).unwrap();
+    session.put_node(&path("/home/users/eve/notes"), Subtree::new("", "nt:unstructured")).unwrap();
     session.commit("let eve write her own notes", at()).unwrap();
     let turned = |kind: &'static str| {
         move |session: &mut Session| {
@@ -190,20 +193,20 @@ fn what_becomes_an_account_takes_user_management() {
 fn a_conflict_tells_no_message_that_names_what_is_hidden() {
     let repository = accounts();
     let mut session = repository.session("system").unwrap();
-    session.put(&path("/content"), Subtree::new("", "sling:Folder")).unwrap();
+    session.put_node(&path("/content"), Subtree::new("", "sling:Folder")).unwrap();
     for name in ["open", "hidden"] {
         session
-            .put(&path(&format!("/content/{name}")), Subtree::new("", "nt:unstructured"))
+            .put_node(&path(&format!("/content/{name}")), Subtree::new("", "nt:unstructured"))
             .unwrap();
     }
     let open = policy("eve", "rep:GrantACE", &["jcr:read", "rep:write"]);
-    session.put(&path("/content/open/rep:policy"), open).unwrap();
+    session.put_node(&path("/content/open/rep:policy"), open).unwrap();
     session.commit("begin", at()).unwrap();
     for (places, expected) in
         [(&["open"][..], Some("change open")), (&["open", "hidden"][..], None)]
     {
         let viewer = repository.viewer(Some("eve")).unwrap();
-        let mut late = repository.session_of(&viewer).unwrap();
+        let mut late = repository.session_as(&viewer).unwrap();
         late.set_property(&path("/content/open"), "x", "late".into()).unwrap();
         let mut first = repository.session("bob").unwrap();
         for place in places {
@@ -214,7 +217,7 @@ fn a_conflict_tells_no_message_that_names_what_is_hidden() {
         let Err(Error::Conflicts(conflicts)) = late.commit("late", at()) else {
             panic!("both changed the same property");
         };
-        let changed = conflicts[0].changed.as_ref().unwrap();
+        let changed = conflicts[0].last_change.as_ref().unwrap();
         assert_eq!(changed.user, "bob");
         assert_eq!(changed.message.as_deref(), expected);
     }

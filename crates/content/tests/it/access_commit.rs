@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use tympan_blobs::MemoryBlobs;
+use tympan_blobs::MemoryBlobStore;
 use tympan_content::{Error, NodePath, Property, Repository, Subtree, ValueType};
 use tympan_store::{
-    Batch, BlobId, Chunk, ChunkId, ChunkStore, CollectOptions, Collected, Hold, Lease, LocalStore,
-    Pin, Progress, ReadChunks, Result, Revision,
+    BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, CollectionHold, GarbageCollectionOptions,
+    GarbageCollectionProgress, GarbageCollectionReport, LocalStore, ReadChunks, Result, Revision,
+    RootLease, RootPin,
 };
 
 /// What somebody else does in between.
@@ -52,14 +53,14 @@ impl Interrupted {
 }
 
 impl ReadChunks for Interrupted {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
-        self.inner.read(id)
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {
+        self.inner.read_chunk(id)
     }
 }
 
 impl ChunkStore for Interrupted {
-    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
-        self.inner.contains_many(ids)
+    fn contains_chunks(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
+        self.inner.contains_chunks(ids)
     }
 
     fn read_blob(&self, id: &BlobId) -> Result<Option<bytes::Bytes>> {
@@ -70,7 +71,7 @@ impl ChunkStore for Interrupted {
         self.inner.contains_blob(id)
     }
 
-    fn commit(&self, batch: Batch) -> Result<()> {
+    fn commit(&self, batch: ChunkBatch) -> Result<()> {
         self.step();
         self.inner.commit(batch)?;
         // What comes after the write is too late to bind it.
@@ -87,32 +88,32 @@ impl ChunkStore for Interrupted {
         self.inner.read_ref(name)
     }
 
-    fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
-        self.inner.refs()
+    fn list_refs(&self) -> Result<Vec<(String, ChunkId)>> {
+        self.inner.list_refs()
     }
 
-    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
-        self.inner.history(name, before, limit)
+    fn ref_history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
+        self.inner.ref_history(name, before, limit)
     }
 
-    fn leases(&self) -> Result<Vec<Lease>> {
-        self.inner.leases()
+    fn list_leases(&self) -> Result<Vec<RootLease>> {
+        self.inner.list_leases()
     }
 
-    fn pin(&self, root: ChunkId) -> Pin {
-        self.inner.pin(root)
+    fn pin_root(&self, root: ChunkId) -> RootPin {
+        self.inner.pin_root(root)
     }
 
-    fn hold(&self) -> Result<Hold> {
-        self.inner.hold()
+    fn begin_hold(&self) -> Result<CollectionHold> {
+        self.inner.begin_hold()
     }
 
-    fn collect(
+    fn collect_garbage(
         &self,
-        options: &CollectOptions,
-        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-    ) -> Result<Collected> {
-        self.inner.collect(options, pace)
+        options: &GarbageCollectionOptions,
+        pace: &mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>,
+    ) -> Result<GarbageCollectionReport> {
+        self.inner.collect_garbage(options, pace)
     }
 }
 
@@ -127,8 +128,8 @@ fn path(text: &str) -> NodePath {
 fn policy(kind: &str) -> Subtree {
     let privileges = Property::parse_list(ValueType::Name, ["jcr:all"]).unwrap();
     let entry = Subtree::new("entry", kind)
-        .with("rep:principalName", "ann")
-        .with("rep:privileges", privileges);
+        .with_property("rep:principalName", "ann")
+        .with_property("rep:privileges", privileges);
     Subtree::new("rep:policy", "rep:ACL").with_child(entry)
 }
 
@@ -140,9 +141,9 @@ struct Stage {
 }
 
 fn stage() -> Stage {
-    let inner = Arc::new(LocalStore::memory().unwrap());
+    let inner = Arc::new(LocalStore::open_in_memory().unwrap());
     let store = Arc::new(Interrupted::new(inner.clone()));
-    let blobs = Arc::new(MemoryBlobs::default());
+    let blobs = Arc::new(MemoryBlobStore::default());
     let here = Repository::open(store.clone(), blobs.clone()).unwrap();
     let there = Repository::open(inner, blobs).unwrap();
     let mut session = there.session("system").unwrap();
@@ -150,7 +151,7 @@ fn stage() -> Stage {
     session.add_group("editors").unwrap();
     session.add_node(&path("/content"), "sling:Folder").unwrap();
     session.add_node(&path("/content/note"), "nt:unstructured").unwrap();
-    session.put(&path("/content/rep:policy"), policy("rep:GrantACE")).unwrap();
+    session.put_node(&path("/content/rep:policy"), policy("rep:GrantACE")).unwrap();
     session.commit("begin", at()).unwrap();
     Stage { store, here, there }
 }
@@ -161,7 +162,7 @@ fn check_everywhere(deed: fn(&Repository)) -> u64 {
     for calls in 0.. {
         let Stage { store, here, there } = stage();
         let viewer = here.viewer(Some("ann")).unwrap();
-        let mut session = here.session_of(&viewer).unwrap();
+        let mut session = here.session_as(&viewer).unwrap();
         session.set_property(&path("/content/note"), "text", "written".into()).unwrap();
         let is_done = Arc::new(AtomicBool::new(false));
         let noted = is_done.clone();
@@ -188,7 +189,7 @@ fn check_everywhere(deed: fn(&Repository)) -> u64 {
 
 fn deny(repository: &Repository) {
     let mut session = repository.session("system").unwrap();
-    session.put(&path("/content/rep:policy"), policy("rep:DenyACE")).unwrap();
+    session.put_node(&path("/content/rep:policy"), policy("rep:DenyACE")).unwrap();
     session.commit("deny", at()).unwrap();
 }
 
@@ -213,10 +214,10 @@ fn a_user_who_is_disabled_before_the_write_writes_nothing() {
 fn an_unrelated_change_in_between_costs_no_policy_to_be_read() {
     let Stage { store, here, there } = stage();
     let viewer = here.viewer(Some("ann")).unwrap();
-    let mut session = here.session_of(&viewer).unwrap();
+    let mut session = here.session_as(&viewer).unwrap();
     session.set_property(&path("/content/note"), "text", "written".into()).unwrap();
     // What the check itself reads is read before.
-    drop(here.snapshot().unwrap().seen_by(&viewer));
+    drop(here.snapshot().unwrap().as_viewer(&viewer));
     let before = here.policy_documents_read();
     let add = move || {
         let mut session = there.session("system").unwrap();

@@ -5,27 +5,27 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use tympan_blobs::MemoryBlobs;
+use tympan_blobs::MemoryBlobStore;
 use tympan_content::{
-    ChangeFilter, Cursor, Error, FeedKind, Node, NodeChange, Place, Property, Repository, Session,
-    Subtree, ValueType, Viewer,
+    ChangeCursor, ChangeFilter, Error, FeedChangeKind, Node, NodeChange, Property, Repository,
+    Session, SiblingPosition, Subtree, ValueType, Viewer,
 };
-use tympan_store::{ChunkStore, CollectOptions, LocalStore, Retention};
-use tympan_testkit::store::WatchedStore;
+use tympan_store::{ChunkStore, GarbageCollectionOptions, LocalStore, RevisionRetention};
+use tympan_testkit::watched_store::WatchedStore;
 
 use crate::session::{commit, page, path};
 
 /// Writes a change on one line: `changed /a (+new *other -gone)`.
 fn line(change: &NodeChange) -> String {
     let sign = |kind| match kind {
-        FeedKind::Added => '+',
-        FeedKind::Removed => '-',
+        FeedChangeKind::Added => '+',
+        FeedChangeKind::Removed => '-',
         _ => '*',
     };
     let from = change.from.as_ref().map(|from| format!(" from {from}")).unwrap_or_default();
     let properties: Vec<String> =
         change.properties.iter().map(|one| format!("{}{}", sign(one.kind), one.name)).collect();
-    let properties = if properties.is_empty() || change.kind == FeedKind::Added {
+    let properties = if properties.is_empty() || change.kind == FeedChangeKind::Added {
         String::new()
     } else {
         format!(" ({})", properties.join(" "))
@@ -36,10 +36,10 @@ fn line(change: &NodeChange) -> String {
 /// Follows a repository to its end, page by page.
 fn follow(
     repository: &Repository,
-    since: &Cursor,
+    since: &ChangeCursor,
     filter: &ChangeFilter,
     limit: usize,
-) -> (Vec<String>, Cursor) {
+) -> (Vec<String>, ChangeCursor) {
     let (mut lines, mut cursor) = (Vec::new(), since.clone());
     loop {
         let page = repository.changes(&Viewer::system(), &cursor, filter, limit).unwrap();
@@ -61,13 +61,13 @@ fn told(edit: impl FnOnce(&mut Session)) -> Vec<String> {
 }
 
 fn told_through(filter: &ChangeFilter, edit: impl FnOnce(&mut Session)) -> Vec<String> {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut content = Subtree::new("content", "sling:OrderedFolder");
     for name in ["a", "b", "c"] {
         content = content.with_child(page(name, name));
     }
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     commit(&mut session);
     let cursor = repository.newest_cursor().unwrap();
     edit(&mut session);
@@ -85,12 +85,12 @@ fn each_kind_of_edit_is_told() {
         session.remove_property(&text, "sling:resourceType").unwrap();
     });
     assert_eq!(edited, ["changed /content/a/jcr:content/text (+more -sling:resourceType *text)"]);
-    let added = told(|session| session.put(&path("/content/d"), page("d", "D")).unwrap());
+    let added = told(|session| session.put_node(&path("/content/d"), page("d", "D")).unwrap());
     assert_eq!(
         added,
         ["added /content/d", "added /content/d/jcr:content", "added /content/d/jcr:content/text"]
     );
-    let removed = told(|session| session.remove(&path("/content/b")).unwrap());
+    let removed = told(|session| session.remove_node(&path("/content/b")).unwrap());
     assert_eq!(
         removed,
         [
@@ -99,12 +99,13 @@ fn each_kind_of_edit_is_told() {
             "removed /content/b/jcr:content/text"
         ]
     );
-    let ordered = told(|session| session.order(&path("/content/c"), &Place::First).unwrap());
+    let ordered =
+        told(|session| session.reorder_node(&path("/content/c"), &SiblingPosition::First).unwrap());
     assert_eq!(ordered, ["reordered /content"]);
     let inside = told(|session| {
         let list = path("/content/a/jcr:content/list");
-        session.put(&list, Subtree::new("list", "nt:unstructured")).unwrap();
-        session.order(&list, &Place::First).unwrap();
+        session.put_node(&list, Subtree::new("list", "nt:unstructured")).unwrap();
+        session.reorder_node(&list, &SiblingPosition::First).unwrap();
     });
     assert_eq!(
         inside,
@@ -120,12 +121,12 @@ fn moves_are_told_where_an_identifier_shows_them() {
         let content = path("/content/a/jcr:content");
         session.set_property(&content, "jcr:uuid", Property::text("u1")).unwrap();
     };
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let content = Subtree::new("content", "sling:OrderedFolder")
         .with_child(page("a", "A"))
         .with_child(Subtree::new("z", "sling:OrderedFolder"));
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     give(&mut session);
     commit(&mut session);
     let cursor = repository.newest_cursor().unwrap();
@@ -151,8 +152,8 @@ fn moves_are_told_where_an_identifier_shows_them() {
 #[test]
 fn filters_choose_by_path_kind_and_type() {
     let edit = |session: &mut Session| {
-        session.put(&path("/content/d"), page("d", "D")).unwrap();
-        session.remove(&path("/content/b")).unwrap();
+        session.put_node(&path("/content/d"), page("d", "D")).unwrap();
+        session.remove_node(&path("/content/b")).unwrap();
     };
     let check = |set: &dyn Fn(&mut ChangeFilter), expected: &[&str]| {
         let mut filter = ChangeFilter::default();
@@ -170,7 +171,7 @@ fn filters_choose_by_path_kind_and_type() {
     check(&|filter| filter.add_node_type("cq:Page"), &["removed /content/b", "added /content/d"]);
     check(
         &|filter| {
-            filter.add_kind(FeedKind::Removed);
+            filter.add_kind(FeedChangeKind::Removed);
             filter.add_path("/content/**/text").unwrap();
         },
         &["removed /content/b/jcr:content/text"],
@@ -180,11 +181,11 @@ fn filters_choose_by_path_kind_and_type() {
 
 #[test]
 fn each_commit_names_its_user_and_time() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let cursor = repository.newest_cursor().unwrap();
     for (second, user) in ["ann", "bob", "ann"].into_iter().enumerate() {
         let mut session = repository.session(user).unwrap();
-        session.put(&path(&format!("/n{second}")), Subtree::new("n", "sling:Folder")).unwrap();
+        session.put_node(&path(&format!("/n{second}")), Subtree::new("n", "sling:Folder")).unwrap();
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(second as u64);
         session.commit(&format!("edit {second}"), at).unwrap();
     }
@@ -194,7 +195,7 @@ fn each_commit_names_its_user_and_time() {
         .revisions
         .iter()
         .map(|one| {
-            let at = one.at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+            let at = one.time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
             format!("{at} {} {}", one.user, one.message.as_deref().unwrap())
         })
         .collect();
@@ -205,23 +206,23 @@ fn each_commit_names_its_user_and_time() {
 
 #[test]
 fn a_cursor_that_leads_nowhere_is_refused_and_says_where_to_begin() {
-    let other = Repository::memory().unwrap();
+    let other = Repository::in_memory().unwrap();
     let mut session = other.session("ann").unwrap();
-    session.put(&path("/x"), Subtree::new("x", "sling:Folder")).unwrap();
+    session.put_node(&path("/x"), Subtree::new("x", "sling:Folder")).unwrap();
     commit(&mut session);
     let foreign = other.newest_cursor().unwrap();
 
-    let store = Arc::new(LocalStore::memory().unwrap());
-    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
-    let fault = |cursor: &Cursor| match repository.changes(
+    let store = Arc::new(LocalStore::open_in_memory().unwrap());
+    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobStore::default())).unwrap();
+    let fault = |cursor: &ChangeCursor| match repository.changes(
         &Viewer::system(),
         cursor,
         &ChangeFilter::default(),
         10,
     ) {
-        Err(Error::CursorLost { fault, newest, root, .. }) => {
+        Err(Error::CursorLost { reason: fault, newest, root, .. }) => {
             assert_eq!(newest, repository.newest_cursor().unwrap().to_string());
-            assert_eq!(root, repository.head().unwrap());
+            assert_eq!(root, repository.head_root().unwrap());
             fault
         }
         other => panic!("{other:?}"),
@@ -230,35 +231,35 @@ fn a_cursor_that_leads_nowhere_is_refused_and_says_where_to_begin() {
     let old = repository.newest_cursor().unwrap();
     let mut session = repository.session("ann").unwrap();
     for name in ["a", "b", "c"] {
-        session.put(&path(&format!("/{name}")), Subtree::new(name, "sling:Folder")).unwrap();
+        session.put_node(&path(&format!("/{name}")), Subtree::new(name, "sling:Folder")).unwrap();
         commit(&mut session);
     }
     assert!(fault(&foreign).contains("another history") || fault(&foreign).contains("older"));
     let (lines, _) = follow(&repository, &old, &ChangeFilter::default(), 1);
     assert_eq!(lines.len(), 3);
 
-    let options = CollectOptions {
-        retention: Retention::NONE,
-        ..CollectOptions::at(SystemTime::now() + Duration::from_secs(1))
+    let options = GarbageCollectionOptions {
+        retention: RevisionRetention::KEEP_NEWEST,
+        ..GarbageCollectionOptions::at_time(SystemTime::now() + Duration::from_secs(1))
     };
-    store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    store.collect_garbage(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
     // Whoever remembers them can still tell all of them, as long as the states can be read.
     match repository.changes(&Viewer::system(), &old, &ChangeFilter::default(), 10) {
         Ok(page) => assert_eq!((page.revisions.len(), page.is_end), (3, true)),
         Err(error) => assert!(matches!(error, Error::CursorLost { .. }), "{error}"),
     }
     // A process that begins afterwards says the same.
-    let again = Repository::open(store, Arc::new(MemoryBlobs::default())).unwrap();
+    let again = Repository::open(store, Arc::new(MemoryBlobStore::default())).unwrap();
     let refused = again.changes(&Viewer::system(), &old, &ChangeFilter::default(), 10);
     assert!(matches!(refused, Err(Error::CursorLost { .. })), "{refused:?}");
 }
 
 #[test]
 fn oldest_and_newest_are_cursors() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let oldest = repository.oldest_cursor().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.put(&path("/a"), Subtree::new("a", "sling:Folder")).unwrap();
+    session.put_node(&path("/a"), Subtree::new("a", "sling:Folder")).unwrap();
     commit(&mut session);
     assert_eq!(repository.oldest_cursor().unwrap(), oldest);
     let (lines, end) = follow(&repository, &oldest, &ChangeFilter::default(), 10);
@@ -304,14 +305,15 @@ fn apply(session: &mut Session, edit: &Edit, number: usize) {
                 1 => page(at.name(), "T"),
                 _ => Subtree::new(at.name(), "nt:unstructured"),
             };
-            session.put(&at, tree.with("jcr:uuid", Property::text(format!("u{number}"))))
+            session
+                .put_node(&at, tree.with_property("jcr:uuid", Property::text(format!("u{number}"))))
         }
         Edit::Set(at, value) => {
             session.set_property(&place(*at), "p", Property::text(value.to_string()))
         }
-        Edit::Remove(at) => session.remove(&place(*at)),
+        Edit::Remove(at) => session.remove_node(&place(*at)),
         Edit::Move(from, to) => session.move_node(&place(*from), &place(*to)),
-        Edit::First(at) => session.order(&place(*at), &Place::First),
+        Edit::First(at) => session.reorder_node(&place(*at), &SiblingPosition::First),
         Edit::Commit => commit_unjudged(session),
     };
     // What makes no sense now is left out.
@@ -320,7 +322,7 @@ fn apply(session: &mut Session, edit: &Edit, number: usize) {
 
 /// Commits what node types would not allow: the feed tells of whatever is there.
 fn commit_unjudged(session: &mut Session) -> tympan_content::Result<()> {
-    session.follow();
+    session.mark_as_follower();
     session.commit("test", SystemTime::UNIX_EPOCH).map(drop)
 }
 
@@ -337,9 +339,9 @@ proptest! {
 
     #[test]
     fn pages_of_any_size_tell_the_same_and_lead_from_state_to_state(edits in edits(), limit in 1_usize..5) {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("ann").unwrap();
-        session.put(&path("/f"), Subtree::new("f", "sling:OrderedFolder")).unwrap();
+        session.put_node(&path("/f"), Subtree::new("f", "sling:OrderedFolder")).unwrap();
         commit(&mut session);
         let begin = repository.newest_cursor().unwrap();
         let mut model = BTreeMap::new();
@@ -361,17 +363,17 @@ proptest! {
         for revision in page.revisions {
             for change in &revision.changes {
                 match (change.kind, &change.from) {
-                    (FeedKind::Removed, _) => drop(known.remove(change.path.as_str())),
+                    (FeedChangeKind::Removed, _) => drop(known.remove(change.path.as_str())),
                     (_, Some(from)) => known.retain(|one| !path(one).is_within(from)),
                     _ => {}
                 }
             }
             let then = repository.snapshot_at(revision.root).unwrap();
             for change in &revision.changes {
-                if change.kind == FeedKind::Added {
+                if change.kind == FeedChangeKind::Added {
                     known.insert(change.path.to_string());
                 }
-                if change.kind == FeedKind::Moved {
+                if change.kind == FeedChangeKind::Moved {
                     let mut moved = BTreeMap::new();
                     state(&then.node(&change.path).unwrap().unwrap(), &mut moved);
                     known.extend(moved.into_keys());
@@ -387,22 +389,22 @@ proptest! {
 #[test]
 fn a_page_inside_a_large_commit_does_not_begin_at_its_start() {
     const DOCUMENTS: usize = 2_000;
-    let inner = Arc::new(LocalStore::memory().unwrap());
+    let inner = Arc::new(LocalStore::open_in_memory().unwrap());
     let store = Arc::new(WatchedStore::new(inner, |_| Ok(())));
-    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobStore::default())).unwrap();
     let begin = repository.newest_cursor().unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut site = Subtree::new("site", "sling:OrderedFolder");
     for number in 0..DOCUMENTS {
         let node = Subtree::new(format!("n{number}"), "nt:unstructured")
-            .with("p", "x".repeat(200).as_str());
+            .with_property("p", "x".repeat(200).as_str());
         site.put_child(node);
     }
-    session.put(&path("/site"), site).unwrap();
+    session.put_node(&path("/site"), site).unwrap();
     commit(&mut session);
     let read_all = |limit: usize| {
         let (mut cursor, mut count, mut pages) = (begin.clone(), 0, 0_u64);
-        store.take_reads();
+        store.take_read_count();
         loop {
             let all = ChangeFilter::default();
             let page = repository.changes(&Viewer::system(), &cursor, &all, limit).unwrap();
@@ -410,7 +412,7 @@ fn a_page_inside_a_large_commit_does_not_begin_at_its_start() {
             cursor = page.next;
             pages += 1;
             if page.is_end {
-                return (count, pages, store.take_reads());
+                return (count, pages, store.take_read_count());
             }
         }
     };
@@ -424,27 +426,27 @@ fn a_page_inside_a_large_commit_does_not_begin_at_its_start() {
 
 #[test]
 fn a_cursor_names_no_document_that_its_follower_does_not_see() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("system").unwrap();
     session.add_user("eve", "x").unwrap();
-    session.put(&path("/site"), Subtree::new("site", "sling:OrderedFolder")).unwrap();
+    session.put_node(&path("/site"), Subtree::new("site", "sling:OrderedFolder")).unwrap();
     for name in ["a", "hidden-name", "z"] {
         session.add_node(&path("/site").child(name).unwrap(), "nt:unstructured").unwrap();
     }
     let entry = |kind: &str| {
         let privileges = Property::parse_list(ValueType::Name, ["jcr:read"]).unwrap();
         let entry = Subtree::new("entry", kind)
-            .with("rep:principalName", "eve")
-            .with("rep:privileges", privileges);
+            .with_property("rep:principalName", "eve")
+            .with_property("rep:privileges", privileges);
         Subtree::new("rep:policy", "rep:ACL").with_child(entry)
     };
-    session.put(&path("/site/rep:policy"), entry("rep:GrantACE")).unwrap();
-    session.put(&path("/site/hidden-name/rep:policy"), entry("rep:DenyACE")).unwrap();
+    session.put_node(&path("/site/rep:policy"), entry("rep:GrantACE")).unwrap();
+    session.put_node(&path("/site/hidden-name/rep:policy"), entry("rep:DenyACE")).unwrap();
     session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
     let begin = repository.newest_cursor().unwrap();
     // The order of all three changes, and they change.
-    session.order(&path("/site/z"), &Place::First).unwrap();
-    session.order(&path("/site/hidden-name"), &Place::First).unwrap();
+    session.reorder_node(&path("/site/z"), &SiblingPosition::First).unwrap();
+    session.reorder_node(&path("/site/hidden-name"), &SiblingPosition::First).unwrap();
     for name in ["a", "hidden-name", "z"] {
         let node = path("/site").child(name).unwrap();
         session.set_property(&node, "p", "new".into()).unwrap();

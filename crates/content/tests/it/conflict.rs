@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tympan_content::{
-    Conflict, Error, NodePath, Property, Repository, Revising, Session, Subtree, Value,
+    Error, MergeConflict, NodePath, Property, Repository, RevisionDetails, Session, Subtree, Value,
 };
 
 fn at(seconds: u64) -> SystemTime {
@@ -17,12 +17,12 @@ fn path(text: &str) -> NodePath {
 
 /// A repository with a folder of documents; what the tests change is at `/content/doc`, and at `/content/doc/in`.
 fn site() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("setup").unwrap();
     let inner = Subtree::new("in", "nt:unstructured");
     let document = Subtree::new("doc", "nt:unstructured").with_child(inner);
     let content = Subtree::new("content", "sling:Folder").with_child(document);
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     session.commit("setup", at(0)).unwrap();
     repository
 }
@@ -34,11 +34,11 @@ fn edit(session: &mut Session, place: &NodePath, edits: &str) {
         if let Some(name) = word.strip_prefix('-') {
             session.remove_property(place, name).unwrap();
         } else if let Some(name) = word.strip_prefix('!') {
-            session.remove(&place.child(name).unwrap()).unwrap();
+            session.remove_node(&place.child(name).unwrap()).unwrap();
         } else if let Some(added) = word.strip_prefix('+') {
             let (name, value) = added.split_once(':').unwrap_or((added, "0"));
-            let node = Subtree::new(name, "nt:unstructured").with("x", value);
-            session.put(&place.child(name).unwrap(), node).unwrap();
+            let node = Subtree::new(name, "nt:unstructured").with_property("x", value);
+            session.put_node(&place.child(name).unwrap(), node).unwrap();
         } else if let Some((name, value)) = word.split_once('=') {
             session.set_property(place, name, value.into()).unwrap();
         } else if let Some((name, value)) = word.split_once(':') {
@@ -48,7 +48,7 @@ fn edit(session: &mut Session, place: &NodePath, edits: &str) {
 }
 
 /// Makes both edits over one state, the first committed before the second; gives the second's conflicts.
-fn clash(place: &str, base: &str, first: &str, second: &str) -> (Repository, Vec<Conflict>) {
+fn clash(place: &str, base: &str, first: &str, second: &str) -> (Repository, Vec<MergeConflict>) {
     let repository = site();
     let place = path(place);
     let mut session = repository.session("setup").unwrap();
@@ -77,8 +77,11 @@ fn check(base: &str, first: &str, second: &str, expected: &str) {
         expected.sort_unstable();
         assert_eq!(kinds, expected, "{place}: {base} | {first} | {second}");
         for conflict in &conflicts {
-            let by = conflict.changed.as_ref().expect("the history says who was first");
-            assert_eq!((&*by.user, by.at, by.message.as_deref()), ("theirs", at(2), Some("first")));
+            let by = conflict.last_change.as_ref().expect("the history says who was first");
+            assert_eq!(
+                (&*by.user, by.time, by.message.as_deref()),
+                ("theirs", at(2), Some("first"))
+            );
         }
     }
 }
@@ -127,7 +130,7 @@ fn a_conflict_shows_all_three_values() {
         values.map(Option::as_ref),
         ["0", "2", "1"].map(Property::text).each_ref().map(Some)
     );
-    let revision = conflict.changed.as_ref().unwrap().revision;
+    let revision = conflict.last_change.as_ref().unwrap().revision;
     assert_eq!(repository.revision(revision).unwrap().update.author, "theirs");
     let message = Error::Conflicts(conflicts).to_string();
     assert!(
@@ -154,8 +157,8 @@ fn the_one_who_made_the_change_is_named_among_many_revisions() {
         session.commit("edit", at(10 + number as u64)).unwrap();
     }
     let Err(Error::Conflicts(conflicts)) = ours.commit("late", at(20)) else { panic!() };
-    let by = conflicts[0].changed.as_ref().unwrap();
-    assert_eq!((&*by.user, by.at), ("bob", at(11)));
+    let by = conflicts[0].last_change.as_ref().unwrap();
+    assert_eq!((&*by.user, by.time), ("bob", at(11)));
     // The session can still be looked at and begun anew.
     assert!(ours.has_changes().unwrap());
     ours.refresh().unwrap();
@@ -170,7 +173,7 @@ fn dates_and_the_order_of_children_resolve_themselves() {
     let mut first = repository.session("first").unwrap();
     let mut second = repository.session("second").unwrap();
     let date = |seconds| {
-        let date = tympan_content::Date::from_system_time(at(seconds));
+        let date = tympan_content::JcrDate::from_system_time(at(seconds));
         Property::Single(Value::Date(date))
     };
     for (session, seconds, child) in [(&mut first, 9, "one"), (&mut second, 5, "two")] {
@@ -199,10 +202,10 @@ fn what_stands_in_a_removed_folder_is_a_conflict_of_its_own() {
         let mut sessions = ["theirs", "ours"].map(|user| repository.session(user).unwrap());
         for (session, what) in sessions.iter_mut().zip([first, second]) {
             match what {
-                "remove" => session.remove(&folder).unwrap(),
+                "remove" => session.remove_node(&folder).unwrap(),
                 "document" => {
                     let plain = Subtree::new("folder", "nt:unstructured");
-                    session.put(&place.child("folder").unwrap(), plain).unwrap();
+                    session.put_node(&place.child("folder").unwrap(), plain).unwrap();
                 }
                 name => session.add_node(&folder.child(name).unwrap(), "nt:unstructured").unwrap(),
             }
@@ -235,11 +238,12 @@ fn trying_again_takes_the_next_free_number() {
     let attempts = NonZeroUsize::new(50).unwrap();
     // Takes the next free number of the folder's documents for one of its own.
     let take = |user: &str| {
-        let revising = Revising { user, message: "take a number", at: at(1) };
-        repository.retry(attempts, revising, |session| {
+        let revising = RevisionDetails { user, message: "take a number", time: at(1) };
+        repository.commit_with_retry(attempts, revising, |session| {
             let next = session.node(&folder)?.unwrap().count_listed_children()?;
             let own = folder.child(&format!("n{next}"))?;
-            session.put(&own, Subtree::new("", "nt:unstructured").with("by", user))?;
+            session
+                .put_node(&own, Subtree::new("", "nt:unstructured").with_property("by", user))?;
             Ok(next)
         })
     };
@@ -264,8 +268,8 @@ fn trying_again_ends_with_the_last_conflicts() {
     let repository = site();
     let document = path("/content/doc");
     let mut calls = 0;
-    let revising = Revising { user: "ours", message: "edit", at: at(1) };
-    let done = repository.retry(NonZeroUsize::new(3).unwrap(), revising, |session| {
+    let revising = RevisionDetails { user: "ours", message: "edit", time: at(1) };
+    let done = repository.commit_with_retry(NonZeroUsize::new(3).unwrap(), revising, |session| {
         calls += 1;
         // Someone is always quicker.
         let mut quick = repository.session("quick")?;
@@ -275,7 +279,7 @@ fn trying_again_ends_with_the_last_conflicts() {
     });
     assert!(matches!(&done, Err(Error::Conflicts(conflicts)) if conflicts.len() == 1), "{done:?}");
     assert_eq!(calls, 3);
-    let other = repository.retry(NonZeroUsize::MIN, revising, |session| {
+    let other = repository.commit_with_retry(NonZeroUsize::MIN, revising, |session| {
         session.set_property(&path("/absent"), "p", "x".into())
     });
     assert!(matches!(other, Err(Error::NodeMissing(_))), "{other:?}");

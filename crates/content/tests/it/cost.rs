@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use tympan_blobs::MemoryBlobs;
-use tympan_content::{Date, JCR_CONTENT, NodePath, Repository, Subtree, Value};
+use tympan_blobs::MemoryBlobStore;
+use tympan_content::{JCR_CONTENT, JcrDate, NodePath, Repository, Subtree, Value};
 use tympan_store::{ChunkStore, LocalStore};
-use tympan_testkit::store::WatchedStore;
+use tympan_testkit::watched_store::WatchedStore;
 
 /// New chunks of all commits so far, and their bytes.
 #[derive(Default)]
@@ -24,12 +24,12 @@ impl Written {
 
 /// Opens a store that counts the chunks of each commit that were not there before.
 pub(crate) fn counting() -> (Arc<WatchedStore>, Arc<Written>) {
-    let store = Arc::new(LocalStore::memory().unwrap());
+    let store = Arc::new(LocalStore::open_in_memory().unwrap());
     let written = Arc::new(Written::default());
     let (inner, counts) = (store.clone(), written.clone());
     let watched = WatchedStore::new(store, move |batch| {
         for (id, bytes) in batch.chunks() {
-            if !inner.contains_many(&[*id])?[0] {
+            if !inner.contains_chunks(&[*id])?[0] {
                 counts.chunks.fetch_add(1, Ordering::Relaxed);
                 counts.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
             }
@@ -46,7 +46,7 @@ fn at(seconds: u64) -> SystemTime {
 /// A page of 25 nodes with text that varies, modified at a time.
 fn page(number: u64) -> Subtree {
     let mut root =
-        Subtree::new("root", "nt:unstructured").with("sling:resourceType", "x/container");
+        Subtree::new("root", "nt:unstructured").with_property("sling:resourceType", "x/container");
     for component in 0..22 {
         let text = format!(
             "Paragraph {component} of page {number}: {}",
@@ -54,14 +54,14 @@ fn page(number: u64) -> Subtree {
         );
         root = root.with_child(
             Subtree::new(format!("text{component}"), "nt:unstructured")
-                .with("sling:resourceType", "x/text")
-                .with("text", text.as_str()),
+                .with_property("sling:resourceType", "x/text")
+                .with_property("text", text.as_str()),
         );
     }
     let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
-        .with("jcr:title", format!("Page {number}").as_str())
-        .with("sling:resourceType", "x/page")
-        .with("cq:lastModified", Value::Date(Date::from_system_time(at(number))))
+        .with_property("jcr:title", format!("Page {number}").as_str())
+        .with_property("sling:resourceType", "x/page")
+        .with_property("cq:lastModified", Value::Date(JcrDate::from_system_time(at(number))))
         .with_child(root);
     Subtree::new(format!("p{number}"), "cq:Page").with_child(content)
 }
@@ -69,11 +69,11 @@ fn page(number: u64) -> Subtree {
 #[test]
 fn a_page_save_writes_a_path_of_each_map_that_changes_and_no_more() {
     let (store, written) = counting();
-    let repository = Repository::open(store, Arc::new(MemoryBlobs::default())).unwrap();
+    let repository = Repository::open(store, Arc::new(MemoryBlobStore::default())).unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut site = Subtree::new("content", "sling:OrderedFolder");
     site.children = (0..2_000).map(page).collect();
-    session.put(&NodePath::new("/content").unwrap(), site).unwrap();
+    session.put_node(&NodePath::new("/content").unwrap(), site).unwrap();
     session.commit("import", at(0)).unwrap();
 
     // Ten components of one page change, without and with the date that indexes follow.
@@ -90,7 +90,7 @@ fn a_page_save_writes_a_path_of_each_map_that_changes_and_no_more() {
                 .unwrap();
         }
         if is_dated {
-            let now = Value::Date(Date::from_system_time(at(100_000 + number)));
+            let now = Value::Date(JcrDate::from_system_time(at(100_000 + number)));
             session.set_property(&content, "cq:lastModified", now.into()).unwrap();
         }
         let before = written.get();

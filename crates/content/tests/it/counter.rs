@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tympan_blobs::MemoryBlobs;
-use tympan_content::{Error, NodePath, Property, Repository, Revising, Subtree, Value, ValueType};
+use tympan_blobs::MemoryBlobStore;
+use tympan_content::{
+    Error, NodePath, Property, Repository, RevisionDetails, Subtree, Value, ValueType,
+};
 use tympan_store::LocalStore;
 
 fn at() -> SystemTime {
@@ -18,14 +20,14 @@ fn path(text: &str) -> NodePath {
 /// Two repositories over one store, as two processes have it, with a counter inside a document.
 fn counters() -> [Repository; 2] {
     let (store, blobs) =
-        (Arc::new(LocalStore::memory().unwrap()), Arc::new(MemoryBlobs::default()));
+        (Arc::new(LocalStore::open_in_memory().unwrap()), Arc::new(MemoryBlobStore::default()));
     let open = || Repository::open(store.clone(), blobs.clone()).unwrap();
     let repository = open();
     let mut session = repository.session("setup").unwrap();
     let mixins = Property::List(ValueType::Name, vec![Value::Name("mix:atomicCounter".into())]);
-    let counter = Subtree::new("views", "nt:unstructured").with("jcr:mixinTypes", mixins);
+    let counter = Subtree::new("views", "nt:unstructured").with_property("jcr:mixinTypes", mixins);
     let document = Subtree::new("doc", "nt:unstructured").with_child(counter);
-    session.put(&path("/doc"), document).unwrap();
+    session.put_node(&path("/doc"), document).unwrap();
     session.commit("setup", at()).unwrap();
     [repository, open()]
 }
@@ -97,7 +99,7 @@ fn counting_what_another_removed_is_a_conflict() {
         let mut slow = repository.session("slow").unwrap();
         slow.set_property(&path("/doc/views"), "oak:increment", long(1)).unwrap();
         let mut quick = repository.session("quick").unwrap();
-        quick.remove(&path(removed)).unwrap();
+        quick.remove_node(&path(removed)).unwrap();
         quick.commit("remove", at()).unwrap();
         let done = slow.commit("slow", at());
         let Err(Error::Conflicts(conflicts)) = done else { panic!("{done:?}") };
@@ -110,9 +112,9 @@ fn counting_what_another_removed_is_a_conflict() {
 fn what_two_branches_count_adds_up() {
     let [main, _] = counters();
     add(&main, long(1));
-    let by = |message| Revising { user: "ann", message, at: at() };
+    let by = |message| RevisionDetails { user: "ann", message, time: at() };
     main.create_branch("launch", by("launch")).unwrap();
-    let launch = main.on_branch("launch").unwrap();
+    let launch = main.open_branch("launch").unwrap();
     (0..3).for_each(|_| add(&launch, long(1)));
     (0..3).for_each(|_| add(&main, long(1)));
     main.merge_branch("launch", by("merge")).unwrap();

@@ -2,55 +2,55 @@
 
 use std::time::SystemTime;
 
-use tympan_content::{IndexMaps, JCR_CONTENT, Repository, Revising, Subtree};
-use tympan_store::{Batch, Map, RefUpdate, Root, Value};
+use tympan_content::{IndexMapRebuilder, JCR_CONTENT, Repository, RevisionDetails, Subtree};
+use tympan_store::{ChunkBatch, MapValue, RefUpdate, SortedMap, StoreRoot};
 
 use crate::session::{commit, path};
 
 fn site() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let definition = Subtree::new("n", "oak:QueryIndexDefinition")
-        .with("type", "property")
-        .with("propertyNames", "jcr:content/n");
+        .with_property("type", "property")
+        .with_property("propertyNames", "jcr:content/n");
     let definitions = Subtree::new("oak:index", "nt:unstructured").with_child(definition);
-    session.put(&path("/oak:index"), definitions).unwrap();
+    session.put_node(&path("/oak:index"), definitions).unwrap();
     let mut site = Subtree::new("content", "sling:OrderedFolder");
     for number in 0..40 {
         let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
-            .with("jcr:title", format!("Page {number}").as_str())
-            .with("jcr:uuid", format!("id-{number}").as_str())
-            .with("link", "/content/p7")
-            .with("sling:resourceType", "x/page")
-            .with(
+            .with_property("jcr:title", format!("Page {number}").as_str())
+            .with_property("jcr:uuid", format!("id-{number}").as_str())
+            .with_property("link", "/content/p7")
+            .with_property("sling:resourceType", "x/page")
+            .with_property(
                 "cq:lastModified",
-                tympan_content::Date::parse("2020-01-01T00:00:00.000Z")
+                tympan_content::JcrDate::parse("2020-01-01T00:00:00.000Z")
                     .map(tympan_content::Value::Date)
                     .unwrap(),
             )
-            .with("n", format!("{}", number % 7).as_str());
+            .with_property("n", format!("{}", number % 7).as_str());
         site.put_child(Subtree::new(format!("p{number}"), "cq:Page").with_child(content));
     }
-    session.put(&path("/content"), site).unwrap();
+    session.put_node(&path("/content"), site).unwrap();
     commit(&mut session);
     repository.build_indexes().unwrap();
     repository
 }
 
 /// Changes one map of the newest state, past everything that would keep it right.
-fn harm(repository: &Repository, map: &str, key: &[u8], value: Option<Value>) {
+fn harm(repository: &Repository, map: &str, key: &[u8], value: Option<MapValue>) {
     let store = &**repository.chunks();
-    let head = repository.head().unwrap();
-    let mut root = Root::read(store, &head).unwrap();
-    let mut batch = Batch::new();
+    let head = repository.head_root().unwrap();
+    let mut root = StoreRoot::read(store, &head).unwrap();
+    let mut batch = ChunkBatch::new();
     let edited = root.map(map).edit(store, &mut batch, [(key.to_vec(), value)].into()).unwrap();
     root.maps.insert(map.to_owned(), edited);
     let new = Some(root.write(&mut batch).unwrap());
-    batch.move_ref(RefUpdate {
+    batch.add_ref_update(RefUpdate {
         name: "main".to_owned(),
-        expected: Some(head),
-        new,
-        at: SystemTime::UNIX_EPOCH,
+        expected_root: Some(head),
+        new_root: new,
+        updated_at: SystemTime::UNIX_EPOCH,
         author: "test".to_owned(),
         message: "harm".to_owned(),
     });
@@ -58,11 +58,11 @@ fn harm(repository: &Repository, map: &str, key: &[u8], value: Option<Value>) {
 }
 
 fn faults(repository: &Repository) -> Vec<String> {
-    let found = IndexMaps::new(&**repository.chunks()).compare().unwrap();
+    let found = IndexMapRebuilder::new(&**repository.chunks()).find_faults().unwrap();
     found.iter().map(ToString::to_string).collect()
 }
 
-fn keys(repository: &Repository, map: Map) -> Vec<Vec<u8>> {
+fn keys(repository: &Repository, map: SortedMap) -> Vec<Vec<u8>> {
     let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
     map.range(&**repository.chunks(), all).map(|entry| entry.unwrap().0.to_vec()).collect()
 }
@@ -72,11 +72,11 @@ fn an_entry_that_is_wrong_missing_or_too_many_is_found_in_each_map_and_mended() 
     let repository = site();
     assert_eq!(faults(&repository), Vec::<String>::new());
     let store = repository.chunks().clone();
-    let whole = Root::read(&*store, &repository.head().unwrap()).unwrap();
+    let whole = StoreRoot::read(&*store, &repository.head_root().unwrap()).unwrap();
     let indexes: Vec<&String> = whole.maps.keys().filter(|map| **map != "content").collect();
     assert!(indexes.len() >= 9, "{indexes:?}");
-    let present = || Some(Value { bytes: bytes::Bytes::new(), body: None });
-    let odd = || Some(Value { bytes: bytes::Bytes::from_static(b"x"), body: None });
+    let present = || Some(MapValue { bytes: bytes::Bytes::new(), body: None });
+    let odd = || Some(MapValue { bytes: bytes::Bytes::from_static(b"x"), body: None });
     for map in indexes {
         // The last entry, so that one too many behind it is found as well.
         let last = keys(&repository, whole.map(map)).pop().unwrap();
@@ -93,9 +93,12 @@ fn an_entry_that_is_wrong_missing_or_too_many_is_found_in_each_map_and_mended() 
             let found = faults(&repository);
             assert_eq!(found.len(), 1, "{map}: {found:?}");
             assert!(found[0].ends_with(kind) && found[0].contains("first at `/"), "{found:?}");
-            IndexMaps::new(&*store).remake("main", SystemTime::UNIX_EPOCH).unwrap().unwrap();
+            IndexMapRebuilder::new(&*store)
+                .rebuild_ref("main", SystemTime::UNIX_EPOCH)
+                .unwrap()
+                .unwrap();
             assert_eq!(faults(&repository), Vec::<String>::new(), "{map}");
-            let now = Root::read(&*store, &repository.head().unwrap()).unwrap();
+            let now = StoreRoot::read(&*store, &repository.head_root().unwrap()).unwrap();
             assert_eq!(now, whole, "{map}");
         }
     }
@@ -116,9 +119,9 @@ fn a_wrong_entry_is_named_by_its_index_and_path() {
 #[test]
 fn branches_are_compared_by_what_they_differ_in() {
     let repository = site();
-    let by = Revising { user: "ann", message: "draft", at: SystemTime::UNIX_EPOCH };
+    let by = RevisionDetails { user: "ann", message: "draft", time: SystemTime::UNIX_EPOCH };
     repository.create_branch("draft", by).unwrap();
-    let branch = repository.on_branch("draft").unwrap();
+    let branch = repository.open_branch("draft").unwrap();
     let mut session = branch.session("ann").unwrap();
     session.set_property(&path("/content/p3/jcr:content"), "jcr:title", "Other".into()).unwrap();
     commit(&mut session);

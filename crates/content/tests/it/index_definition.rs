@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_blobs::MemoryBlobs;
-use tympan_content::query::{QueryEngine, Request, parse_sql2};
+use tympan_blobs::MemoryBlobStore;
+use tympan_content::query::{QueryEngine, QueryRequest, parse_sql2};
 use tympan_content::{
-    IndexMaps, IndexState, Property, Repository, Revising, Subtree, Value, ValueType,
+    IndexMapRebuilder, IndexState, Property, Repository, RevisionDetails, Subtree, Value, ValueType,
 };
 use tympan_store::LocalStore;
-use tympan_testkit::store::WatchedStore;
+use tympan_testkit::watched_store::WatchedStore;
 
 use crate::session::{commit, path};
 
-fn by(message: &str) -> Revising<'_> {
-    Revising { user: "ann", message, at: SystemTime::UNIX_EPOCH }
+fn by(message: &str) -> RevisionDetails<'_> {
+    RevisionDetails { user: "ann", message, time: SystemTime::UNIX_EPOCH }
 }
 
 fn names(names: &[&str]) -> Property {
@@ -24,17 +24,17 @@ fn names(names: &[&str]) -> Property {
 
 fn definition(name: &str, property: &str) -> Subtree {
     Subtree::new(name, "oak:QueryIndexDefinition")
-        .with("type", "property")
-        .with("propertyNames", names(&[property]))
+        .with_property("type", "property")
+        .with_property("propertyNames", names(&[property]))
 }
 
 fn define(repository: &Repository, definition: Subtree) {
     let mut session = repository.session("ann").unwrap();
     let folder = path("/oak:index");
     if session.snapshot().unwrap().node(&folder).unwrap().is_none() {
-        session.put(&folder, Subtree::new("oak:index", "nt:unstructured")).unwrap();
+        session.put_node(&folder, Subtree::new("oak:index", "nt:unstructured")).unwrap();
     }
-    session.put(&folder.child(&definition.name).unwrap(), definition).unwrap();
+    session.put_node(&folder.child(&definition.name).unwrap(), definition).unwrap();
     commit(&mut session);
 }
 
@@ -45,13 +45,13 @@ fn fill(repository: &Repository, types: &[(&str, &[&str])], count: usize) {
     for number in 0..count {
         let (kind, mixins) = types[number % types.len()];
         let mut node = Subtree::new(format!("n{number}"), kind)
-            .with("p", Value::Long((number / types.len() % 20) as i64));
+            .with_property("p", Value::Long((number / types.len() % 20) as i64));
         if !mixins.is_empty() {
-            node = node.with("jcr:mixinTypes", names(mixins));
+            node = node.with_property("jcr:mixinTypes", names(mixins));
         }
         site.put_child(node);
     }
-    session.put(&path("/site"), site).unwrap();
+    session.put_node(&path("/site"), site).unwrap();
     commit(&mut session);
 }
 
@@ -59,9 +59,9 @@ fn fill(repository: &Repository, types: &[(&str, &[&str])], count: usize) {
 fn plan_and_rows(repository: &Repository, statement: &str) -> (String, Vec<String>) {
     let engine = QueryEngine::default();
     let snapshot = repository.snapshot().unwrap();
-    let request = Request::new(parse_sql2(statement).unwrap());
+    let request = QueryRequest::new(parse_sql2(statement).unwrap());
     let plan = engine.explain(&snapshot, &request, false).unwrap().steps[0].index.clone();
-    let rows = engine.page(&snapshot, &request).unwrap().rows;
+    let rows = engine.query_page(&snapshot, &request).unwrap().rows;
     let mut rows: Vec<String> =
         rows.iter().map(|row| row.node().unwrap().path().name().to_owned()).collect();
     rows.sort();
@@ -69,7 +69,7 @@ fn plan_and_rows(repository: &Repository, statement: &str) -> (String, Vec<Strin
 }
 
 fn is_in_order(repository: &Repository) -> bool {
-    IndexMaps::new(&**repository.chunks()).compare().unwrap().is_empty()
+    IndexMapRebuilder::new(&**repository.chunks()).find_faults().unwrap().is_empty()
 }
 
 const OWN_TYPES: &str = "
@@ -83,7 +83,7 @@ const OWN_TYPES: &str = "
 
 #[test]
 fn declared_types_of_a_site_take_their_subtypes_and_mixins() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     session.register_types(OWN_TYPES).unwrap();
     commit(&mut session);
@@ -101,7 +101,7 @@ fn declared_types_of_a_site_take_their_subtypes_and_mixins() {
     );
     define(
         &repository,
-        definition("own", "p").with("declaringNodeTypes", names(&["my:base", "my:mark"])),
+        definition("own", "p").with_property("declaringNodeTypes", names(&["my:base", "my:mark"])),
     );
     repository.build_indexes().unwrap();
     let statement = |kind: &str| format!("SELECT * FROM [{kind}] WHERE [p] = 3");
@@ -123,12 +123,15 @@ fn declared_types_of_a_site_take_their_subtypes_and_mixins() {
 
 #[test]
 fn a_type_that_becomes_a_subtype_makes_the_index_be_built_anew() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     session.register_types(OWN_TYPES).unwrap();
     commit(&mut session);
     fill(&repository, &[("my:base", &[]), ("my:other", &[])], 100);
-    define(&repository, definition("own", "p").with("declaringNodeTypes", names(&["my:base"])));
+    define(
+        &repository,
+        definition("own", "p").with_property("declaringNodeTypes", names(&["my:base"])),
+    );
     repository.build_indexes().unwrap();
     let statement = "SELECT * FROM [my:base] WHERE [p] = 3";
     assert_eq!(plan_and_rows(&repository, statement).1.len(), 3);
@@ -148,9 +151,9 @@ fn a_type_that_becomes_a_subtype_makes_the_index_be_built_anew() {
 
 #[test]
 fn reindex_builds_anew_and_is_set_back() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     fill(&repository, &[("nt:unstructured", &[])], 200);
-    define(&repository, definition("own", "p").with("reindex", Value::Boolean(true)));
+    define(&repository, definition("own", "p").with_property("reindex", Value::Boolean(true)));
     let node = || {
         let snapshot = repository.snapshot().unwrap();
         let node = snapshot.node(&path("/oak:index/own")).unwrap().unwrap();
@@ -159,9 +162,9 @@ fn reindex_builds_anew_and_is_set_back() {
     repository.build_indexes().unwrap();
     let settled = (Value::Boolean(false).into(), Some(Value::Long(1).into()));
     assert_eq!(node(), settled);
-    let head = repository.head().unwrap();
+    let head = repository.head_root().unwrap();
     repository.build_indexes().unwrap();
-    assert_eq!(repository.head().unwrap(), head, "there is nothing more to do");
+    assert_eq!(repository.head_root().unwrap(), head, "there is nothing more to do");
 
     let statement = "SELECT * FROM [nt:base] WHERE [p] = 3";
     assert_eq!(plan_and_rows(&repository, statement).0, "property own [p]");
@@ -177,9 +180,9 @@ fn reindex_builds_anew_and_is_set_back() {
 
 #[test]
 fn a_branch_from_before_a_definition_gives_the_same_rows_and_takes_over_what_main_has() {
-    let store = Arc::new(LocalStore::memory().unwrap());
+    let store = Arc::new(LocalStore::open_in_memory().unwrap());
     let store = Arc::new(WatchedStore::new(store, |_| Ok(())));
-    let main = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let main = Repository::open(store.clone(), Arc::new(MemoryBlobStore::default())).unwrap();
     fill(&main, &[("sling:Folder", &[])], 3_000);
     main.create_branch("draft", by("begin")).unwrap();
     define(&main, definition("own", "p"));
@@ -189,8 +192,8 @@ fn a_branch_from_before_a_definition_gives_the_same_rows_and_takes_over_what_mai
     let expected = plan_and_rows(&main, statement);
     assert_eq!((&*expected.0, expected.1.len()), ("property own [p]", 150));
     // One that begins with the index has it.
-    assert_eq!(plan_and_rows(&main.on_branch("later").unwrap(), statement), expected);
-    let draft = main.on_branch("draft").unwrap();
+    assert_eq!(plan_and_rows(&main.open_branch("later").unwrap(), statement), expected);
+    let draft = main.open_branch("draft").unwrap();
     let (plan, rows) = plan_and_rows(&draft, statement);
     assert_eq!((&*plan, &rows), ("traverse", &expected.1));
     // It gets the definition, and what it has changed itself counts.
@@ -198,13 +201,13 @@ fn a_branch_from_before_a_definition_gives_the_same_rows_and_takes_over_what_mai
     let mut session = draft.session("ann").unwrap();
     session.set_property(&path("/site/n3"), "p", Value::Long(4).into()).unwrap();
     session.set_property(&path("/site/n4"), "p", Value::Long(3).into()).unwrap();
-    session.remove(&path("/site/n23")).unwrap();
+    session.remove_node(&path("/site/n23")).unwrap();
     commit(&mut session);
     let unindexed = plan_and_rows(&draft, statement);
     assert_eq!((&*unindexed.0, unindexed.1.len()), ("traverse", 149));
-    store.take_reads();
+    store.take_read_count();
     draft.build_indexes().unwrap();
-    let reads = store.take_reads();
+    let reads = store.take_read_count();
     assert!(reads < 200, "{reads} reads for a difference of three documents");
     assert_eq!(plan_and_rows(&draft, statement), ("property own [p]".to_owned(), unindexed.1));
     assert!(is_in_order(&main));
@@ -213,7 +216,7 @@ fn a_branch_from_before_a_definition_gives_the_same_rows_and_takes_over_what_mai
 
 #[test]
 fn paths_patterns_and_unknown_types_of_a_definition_are_kept_to() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     fill(&repository, &[("nt:unstructured", &[])], 100);
     let paths = |texts: &[&str]| {
         let values = texts.iter().map(|text| Value::String((*text).to_owned())).collect();
@@ -222,11 +225,14 @@ fn paths_patterns_and_unknown_types_of_a_definition_are_kept_to() {
     define(
         &repository,
         definition("part", "p")
-            .with("includedPaths", paths(&["/site"]))
-            .with("excludedPaths", paths(&["/site/n3"])),
+            .with_property("includedPaths", paths(&["/site"]))
+            .with_property("excludedPaths", paths(&["/site/n3"])),
     );
-    define(&repository, definition("odd", "p").with("declaringNodeTypes", names(&["such"])));
-    define(&repository, definition("broken", "p").with("valuePattern", "(("));
+    define(
+        &repository,
+        definition("odd", "p").with_property("declaringNodeTypes", names(&["such"])),
+    );
+    define(&repository, definition("broken", "p").with_property("valuePattern", "(("));
     repository.build_indexes().unwrap();
     let below = "SELECT * FROM [nt:base] AS a WHERE [p] = 3 AND ISDESCENDANTNODE(a, '/site/n2')";
     assert_eq!(plan_and_rows(&repository, below).1, Vec::<String>::new());
@@ -254,15 +260,15 @@ fn set(repository: &Repository, node: &str, property: &str, value: &str) {
 
 #[test]
 fn a_unique_index_that_failed_is_built_when_what_is_in_its_way_changes() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     for name in ["a", "b", "c"] {
         let value = if name == "c" { "other" } else { "same" };
-        let node = Subtree::new(name, "nt:unstructured").with("p", value);
-        session.put(&path(&format!("/{name}")), node).unwrap();
+        let node = Subtree::new(name, "nt:unstructured").with_property("p", value);
+        session.put_node(&path(&format!("/{name}")), node).unwrap();
     }
     commit(&mut session);
-    define(&repository, definition("single", "p").with("unique", Value::Boolean(true)));
+    define(&repository, definition("single", "p").with_property("unique", Value::Boolean(true)));
     define(&repository, definition("plain", "q"));
     repository.build_indexes().unwrap();
     let failed = state_of(&repository, "single");
@@ -290,18 +296,18 @@ fn a_unique_index_that_failed_is_built_when_what_is_in_its_way_changes() {
 
 #[test]
 fn a_failure_on_a_branch_is_none_of_main() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     for name in ["a", "b"] {
-        let node = Subtree::new(name, "nt:unstructured").with("p", name);
-        session.put(&path(&format!("/{name}")), node).unwrap();
+        let node = Subtree::new(name, "nt:unstructured").with_property("p", name);
+        session.put_node(&path(&format!("/{name}")), node).unwrap();
     }
     commit(&mut session);
     repository.create_branch("launch", by("launch")).unwrap();
-    let launch = repository.on_branch("launch").unwrap();
+    let launch = repository.open_branch("launch").unwrap();
     set(&launch, "/a", "p", "b");
     for one in [&launch, &repository] {
-        define(one, definition("single", "p").with("unique", Value::Boolean(true)));
+        define(one, definition("single", "p").with_property("unique", Value::Boolean(true)));
         one.build_indexes().unwrap();
     }
     assert!(matches!(state_of(&launch, "single"), IndexState::Failed { .. }));
@@ -315,7 +321,8 @@ fn titled(repository: &Repository) {
     for (number, title) in
         ["Apple", "APPLE", "pear", "Plum", "plum tart", "ÄPFEL", "äpfel"].into_iter().enumerate()
     {
-        let content = Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", title);
+        let content =
+            Subtree::new("jcr:content", "cq:PageContent").with_property("jcr:title", title);
         let name = format!("cq:Page{number}");
         site.put_child(Subtree::new(name, "cq:Page").with_child(content));
     }
@@ -325,19 +332,21 @@ fn titled(repository: &Repository) {
     for number in 0..300 {
         site.put_child(Subtree::new(format!("other{number}"), "nt:unstructured"));
     }
-    session.put(&path("/site"), site).unwrap();
+    session.put_node(&path("/site"), site).unwrap();
     commit(&mut session);
 }
 
 fn function(name: &str, text: &str) -> Subtree {
-    Subtree::new(name, "oak:QueryIndexDefinition").with("type", "property").with("function", text)
+    Subtree::new(name, "oak:QueryIndexDefinition")
+        .with_property("type", "property")
+        .with_property("function", text)
 }
 
 /// Compares the rows of a statement with and without indexes, and looks for the index in the plan.
 fn check_function(statement: &str, index: &str, count: usize) {
-    let plain = Repository::memory().unwrap();
+    let plain = Repository::in_memory().unwrap();
     titled(&plain);
-    let indexed = Repository::memory().unwrap();
+    let indexed = Repository::in_memory().unwrap();
     titled(&indexed);
     define(&indexed, function("lowerTitle", "fn:lower-case(jcr:content/@jcr:title)"));
     define(&indexed, function("upperTitle", "upper([jcr:title])"));
@@ -348,7 +357,7 @@ fn check_function(statement: &str, index: &str, count: usize) {
     for repository in [&plain, &indexed] {
         set(repository, "/site/cq:Page2/jcr:content", "jcr:title", "apple");
         let mut session = repository.session("ann").unwrap();
-        session.remove(&path("/site/cq:Page0")).unwrap();
+        session.remove_node(&path("/site/cq:Page0")).unwrap();
         commit(&mut session);
     }
     let (_, expected) = plan_and_rows(&plain, statement);
@@ -380,16 +389,16 @@ fn functions_of_properties_and_names_are_indexed() {
 
 #[test]
 fn an_index_of_a_function_gives_its_order() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     titled(&repository);
     let statement = "SELECT * FROM [nt:base] AS a WHERE LOWER(a.[jcr:title]) > 'b' \
                      ORDER BY LOWER(a.[jcr:title])";
     let rows = |repository: &Repository| {
         let snapshot = repository.snapshot().unwrap();
-        let request = Request::new(parse_sql2(statement).unwrap());
-        let rows = QueryEngine::default().page(&snapshot, &request).unwrap().rows;
+        let request = QueryRequest::new(parse_sql2(statement).unwrap());
+        let rows = QueryEngine::default().query_page(&snapshot, &request).unwrap().rows;
         let text =
-            |row: &tympan_content::query::Row| row.node().unwrap().text("jcr:title").unwrap();
+            |row: &tympan_content::query::QueryRow| row.node().unwrap().text("jcr:title").unwrap();
         rows.iter().map(text).collect::<Vec<_>>()
     };
     let expected = rows(&repository);

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use tympan_content::{
-    Error, Node, NodePath, Place, Property, Repository, Revising, Session, Snapshot, Subtree,
+    Error, Node, NodePath, Property, Repository, RevisionDetails, Session, SiblingPosition,
+    Snapshot, Subtree,
 };
 
 fn at(seconds: u64) -> SystemTime {
@@ -30,7 +31,7 @@ fn tree(depth: u32) -> BoxedStrategy<Subtree> {
     };
     (prop::sample::select(&TYPES[..]), 0_u8..3, children)
         .prop_map(|(kind, value, children)| {
-            let mut tree = Subtree::new("", kind).with("x", value.to_string().as_str());
+            let mut tree = Subtree::new("", kind).with_property("x", value.to_string().as_str());
             for (name, mut child) in children {
                 name.clone_into(&mut child.name);
                 tree.put_child(child);
@@ -77,21 +78,22 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
 fn apply(session: &mut Session, edits: &[Edit]) {
     for edit in edits {
         let done = match edit {
-            Edit::Put(at, tree) => session.put(at, tree.clone()),
+            Edit::Put(at, tree) => session.put_node(at, tree.clone()),
             Edit::Set(at, name, value) => {
                 session.set_property(at, name, value.to_string().as_str().into())
             }
             Edit::Type(at, kind) => {
                 session.set_property(at, "jcr:primaryType", Property::name(*kind))
             }
-            Edit::Remove(at) => session.remove(at),
+            Edit::Remove(at) => session.remove_node(at),
             Edit::Move(from, to) => session.move_node(from, to),
             Edit::Copy(from, to) => session.copy_node(from, to),
-            Edit::First(at) => session.order(at, &Place::First),
-            Edit::Last(at) => session.order(at, &Place::Last),
+            Edit::First(at) => session.reorder_node(at, &SiblingPosition::First),
+            Edit::Last(at) => session.reorder_node(at, &SiblingPosition::Last),
         };
         match done {
-            Ok(()) | Err(Error::NodeMissing(_) | Error::NodeExists(_) | Error::Refused { .. }) => {}
+            Ok(())
+            | Err(Error::NodeMissing(_) | Error::NodeExists(_) | Error::InvalidEdit { .. }) => {}
             Err(error) => panic!("{edit:?}: {error}"),
         }
     }
@@ -144,11 +146,11 @@ fn check(base: &Items, ours: &Items, theirs: &Items, merged: &Items) {
 }
 
 fn begin(tree: &Subtree) -> Option<Repository> {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("setup").unwrap();
     let mut content = Subtree { name: "content".to_owned(), ..tree.clone() };
     content.properties.insert("jcr:primaryType".to_owned(), Property::name("sling:OrderedFolder"));
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     session.commit("setup", at(0)).ok()?;
     Some(repository)
 }
@@ -174,7 +176,7 @@ proptest! {
         let (there, here) = (state(&repository), items(&ours.snapshot().unwrap()));
         match ours.commit("second", at(2)) {
             Ok(_) => check(&base, &here, &there, &state(&repository)),
-            Err(Error::Conflicts(_) | Error::Constraint(_)) => {
+            Err(Error::Conflicts(_) | Error::ConstraintViolations(_)) => {
                 assert_eq!(there, state(&repository), "nothing is written");
             }
             Err(error) => panic!("{error}"),
@@ -184,9 +186,9 @@ proptest! {
     #[test]
     fn nothing_that_a_branch_did_is_lost(first in edits(), second in edits(), tree in tree(3)) {
         let Some(main) = begin(&tree) else { return Ok(()) };
-        let by = |message| Revising { user: "ann", message, at: at(5) };
+        let by = |message| RevisionDetails { user: "ann", message, time: at(5) };
         main.create_branch("launch", by("launch")).unwrap();
-        let launch = main.on_branch("launch").unwrap();
+        let launch = main.open_branch("launch").unwrap();
         let base = state(&main);
         for (repository, edits) in [(&main, &first), (&launch, &second)] {
             let mut session = repository.session("ann").unwrap();
@@ -199,10 +201,10 @@ proptest! {
         match main.merge_branch("launch", by("merge")) {
             Ok(_) => {
                 check(&base, &here, &there, &state(&main));
-                let again = main.try_merge("launch", &Default::default()).unwrap();
-                assert_eq!((again.changes.len(), again.conflicts.len()), (0, 0));
+                let again = main.preview_merge("launch", &Default::default()).unwrap();
+                assert_eq!((again.document_changes.len(), again.conflicts.len()), (0, 0));
             }
-            Err(Error::Conflicts(_) | Error::Constraint(_)) => {
+            Err(Error::Conflicts(_) | Error::ConstraintViolations(_)) => {
                 assert_eq!(there, state(&main), "nothing is written");
             }
             Err(error) => panic!("{error}"),

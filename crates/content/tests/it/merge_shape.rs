@@ -19,7 +19,7 @@ const TYPES: [&str; 4] = ["nt:unstructured", "sling:Folder", "sling:OrderedFolde
 fn child(name: &str) -> Subtree {
     let kind = if name == "jcr:content" { "cq:PageContent" } else { "nt:unstructured" };
     Subtree::new(name, kind)
-        .with("jcr:title", "kept")
+        .with_property("jcr:title", "kept")
         .with_child(Subtree::new("in", "nt:unstructured"))
 }
 
@@ -38,12 +38,12 @@ fn apply(session: &mut Session, edit: Edit) -> Result<(), Error> {
     let n = path("/content/n");
     match edit {
         Edit::Type(kind) => session.set_property(&n, "jcr:primaryType", Property::name(kind)),
-        Edit::Add(name) => session.put(&n.child(name)?, child(name)),
+        Edit::Add(name) => session.put_node(&n.child(name)?, child(name)),
         Edit::AddBelow(name) => {
-            session.put(&n.child(name)?.child("new")?, Subtree::new("new", "nt:unstructured"))
+            session.put_node(&n.child(name)?.child("new")?, Subtree::new("new", "nt:unstructured"))
         }
         Edit::Set(name) => session.set_property(&n.child(name)?, "edited", "yes".into()),
-        Edit::Remove(name) => session.remove(&n.child(name)?),
+        Edit::Remove(name) => session.remove_node(&n.child(name)?),
         Edit::Touch => session.set_property(&n, "touched", "yes".into()),
     }
 }
@@ -86,12 +86,12 @@ fn a_merge_that_cuts_a_node_anew_loses_no_child() {
         for children in [&["a"][..], &["jcr:content"], &["a", "jcr:content"], &[]] {
             for first in &edits {
                 for second in &edits {
-                    let repository = Repository::memory().unwrap();
+                    let repository = Repository::in_memory().unwrap();
                     let mut session = repository.session("setup").unwrap();
                     let mut tree = Subtree::new("n", base);
                     children.iter().for_each(|name| tree.put_child(child(name)));
                     let content = Subtree::new("content", "sling:Folder").with_child(tree);
-                    session.put(&path("/content"), content).unwrap();
+                    session.put_node(&path("/content"), content).unwrap();
                     if session.commit("setup", at(0)).is_err() {
                         continue;
                     }
@@ -107,7 +107,7 @@ fn a_merge_that_cuts_a_node_anew_loses_no_child() {
                     let what = format!("{base} {children:?}: {first:?} then {second:?}");
                     match ours.commit("second", at(2)) {
                         Ok(_) => {}
-                        Err(Error::Conflicts(_) | Error::Constraint(_)) => continue,
+                        Err(Error::Conflicts(_) | Error::ConstraintViolations(_)) => continue,
                         Err(error) => panic!("{what}: {error}"),
                     }
                     merged_count += 1;
@@ -133,7 +133,7 @@ fn a_merge_that_cuts_a_node_anew_loses_no_child() {
                     for one in after.iter().filter(|one| one.starts_with("/content/n/")) {
                         session.set_property(&path(one), "later", "yes".into()).unwrap();
                     }
-                    session.remove(&path("/content/n")).unwrap();
+                    session.remove_node(&path("/content/n")).unwrap();
                     session.commit("remove", at(3)).unwrap();
                     assert_eq!(all(&repository), ["/", "/content"], "{what}");
                 }

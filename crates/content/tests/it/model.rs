@@ -51,7 +51,7 @@ struct Model(Subtree);
 
 impl Model {
     fn find(&mut self, path: &NodePath) -> Option<&mut Subtree> {
-        self.0.find_mut(&path.as_str()[1..])
+        self.0.find_descendant_mut(&path.as_str()[1..])
     }
 
     fn put(&mut self, path: &NodePath, mut tree: Subtree) -> bool {
@@ -112,7 +112,7 @@ fn apply(edit: &Edit, model: &mut Model, session: &mut tympan_content::Session) 
             let removed = model
                 .find(&path.parent().unwrap())
                 .and_then(|parent| parent.remove_child(path.name()));
-            assert_eq!(session.remove(&path).is_ok(), removed.is_some(), "{edit:?}");
+            assert_eq!(session.remove_node(&path).is_ok(), removed.is_some(), "{edit:?}");
         }
         Edit::Move(from, to) | Edit::Copy(from, to) => {
             let is_move = matches!(edit, Edit::Move(..));
@@ -132,7 +132,7 @@ fn apply(edit: &Edit, model: &mut Model, session: &mut tympan_content::Session) 
             }
         }
         Edit::Commit => {
-            session.follow();
+            session.mark_as_follower();
             session.commit("edit", SystemTime::UNIX_EPOCH).unwrap();
         }
     }
@@ -143,53 +143,53 @@ proptest! {
 
     #[test]
     fn random_edits_give_the_content_and_the_root_of_a_fresh_import(edits in edits()) {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("ann").unwrap();
-        let mut model = Model(repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap());
+        let mut model = Model(repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap());
         for edit in &edits {
             apply(edit, &mut model, &mut session);
         }
-        session.follow();
+        session.mark_as_follower();
         session.commit("last", SystemTime::UNIX_EPOCH).unwrap();
-        let stored = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+        let stored = repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap();
         prop_assert_eq!(sorted(stored.clone()), sorted(model.0));
 
         // The same content put at once, in the same order, has the same root: order keys are the only trace of
         // history, and putting the root anew deals them out anew.
         let mut again = repository.session("ann").unwrap();
-        again.put(&NodePath::root(), stored.clone()).unwrap();
-        again.follow();
+        again.put_node(&NodePath::root(), stored.clone()).unwrap();
+        again.mark_as_follower();
         let rewritten = again.commit("rewrite", SystemTime::UNIX_EPOCH).unwrap();
-        let fresh = Repository::memory().unwrap();
+        let fresh = Repository::in_memory().unwrap();
         let mut import = fresh.session("bob").unwrap();
-        import.put(&NodePath::root(), stored).unwrap();
-        import.follow();
+        import.put_node(&NodePath::root(), stored).unwrap();
+        import.mark_as_follower();
         let imported = import.commit("import", SystemTime::UNIX_EPOCH).unwrap();
         prop_assert_eq!(rewritten, imported);
     }
 
     #[test]
     fn index_maps_made_again_are_those_that_commits_made(before in edits(), after in edits()) {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("ann").unwrap();
-        let mut model = Model(repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap());
+        let mut model = Model(repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap());
         let mut roots = Vec::new();
         for edits in [&before, &after] {
             for edit in edits {
                 apply(edit, &mut model, &mut session);
             }
-            session.follow();
+            session.mark_as_follower();
             roots.push(session.commit("some", SystemTime::UNIX_EPOCH).unwrap());
         }
         let store = &**repository.chunks();
-        let maps = tympan_content::IndexMaps::new(store);
-        let read = |root| tympan_store::Root::read(store, root).unwrap();
+        let maps = tympan_content::IndexMapRebuilder::new(store);
+        let read = |root| tympan_store::StoreRoot::read(store, root).unwrap();
         // From nothing, from the other state, from the state itself.
         for committed in roots.iter().map(read) {
-            for base in [tympan_store::Root::default(), read(&roots[0]), read(&roots[1])] {
+            for base in [tympan_store::StoreRoot::default(), read(&roots[0]), read(&roots[1])] {
                 let mut made = committed.clone();
                 made.maps.retain(|name, _| !maps.is_derived(name));
-                maps.derive(&base, &mut made).unwrap();
+                maps.derive_maps(&base, &mut made).unwrap();
                 prop_assert_eq!(&made, &committed);
             }
         }
@@ -197,24 +197,24 @@ proptest! {
 
     #[test]
     fn changed_paths_are_the_documents_that_differ(before in edits(), after in edits()) {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("ann").unwrap();
-        let mut model = Model(repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap());
+        let mut model = Model(repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap());
         for edit in &before {
             apply(edit, &mut model, &mut session);
         }
-        session.follow();
+        session.mark_as_follower();
         session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
         let old = repository.snapshot().unwrap();
         for edit in &after {
             apply(edit, &mut model, &mut session);
         }
-        session.follow();
+        session.mark_as_follower();
         session.commit("after", SystemTime::UNIX_EPOCH).unwrap();
         let new = repository.snapshot().unwrap();
         let changed = old.changed_paths(&new).unwrap();
         let documents = |snapshot: &tympan_content::Snapshot| -> std::collections::BTreeMap<NodePath, tympan_content::StoredDocument> {
-            let all = snapshot.documents(&NodePath::root(), tympan_content::Depth::Subtree).unwrap();
+            let all = snapshot.stored_documents(&NodePath::root(), tympan_content::SubtreeScope::Subtree).unwrap();
             all.into_iter().map(|document| (document.path.clone(), document)).collect()
         };
         let (old, new) = (documents(&old), documents(&new));

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use proptest::prelude::*;
-use tympan_blobs::MemoryBlobs;
-use tympan_content::{Depth, NodePath, Place, Repository, Session, Snapshot, Subtree};
-use tympan_store::{Batch, ChunkStore, RefUpdate, Root};
-use tympan_testkit::store::WatchedStore;
+use tympan_blobs::MemoryBlobStore;
+use tympan_content::{
+    NodePath, Repository, Session, SiblingPosition, Snapshot, Subtree, SubtreeScope,
+};
+use tympan_store::{ChunkBatch, ChunkStore, RefUpdate, StoreRoot};
+use tympan_testkit::watched_store::WatchedStore;
 
 use crate::cost::{Written, counting};
 
@@ -68,12 +70,12 @@ fn position(model: &[u8], number: u8) -> Option<usize> {
 /// Puts a node in its place in the session and in the list; both must refuse the same.
 fn put(number: u8, spot: &Spot, model: &mut Vec<u8>, session: &mut Session) {
     let place = match spot {
-        Spot::First => Place::First,
-        Spot::Last => Place::Last,
-        Spot::Before(sibling) => Place::Before(name(*sibling)),
-        Spot::After(sibling) => Place::After(name(*sibling)),
+        Spot::First => SiblingPosition::First,
+        Spot::Last => SiblingPosition::Last,
+        Spot::Before(sibling) => SiblingPosition::Before(name(*sibling)),
+        Spot::After(sibling) => SiblingPosition::After(name(*sibling)),
     };
-    let done = session.order(&child(number), &place).is_ok();
+    let done = session.reorder_node(&child(number), &place).is_ok();
     let at = position(model, number);
     let sibling = match spot {
         Spot::Before(sibling) | Spot::After(sibling) => position(model, *sibling).is_some(),
@@ -106,7 +108,7 @@ fn apply(edit: &Edit, model: &mut Vec<u8>, session: &mut Session) {
         Edit::Put(number, spot) => put(*number, spot, model, session),
         Edit::Remove(number) => {
             let at = position(model, *number);
-            assert_eq!(session.remove(&child(*number)).is_ok(), at.is_some());
+            assert_eq!(session.remove_node(&child(*number)).is_ok(), at.is_some());
             at.map(|at| model.remove(at));
         }
         Edit::Rename(from, to) => {
@@ -147,11 +149,11 @@ fn names(model: &[u8]) -> Vec<String> {
 }
 
 fn repository(folder: &str, children: u8) -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut tree = Subtree::new("folder", folder);
     tree.children = (0..children).map(|one| Subtree::new(name(one), "sling:Folder")).collect();
-    session.put(&NodePath::new(FOLDER).unwrap(), tree).unwrap();
+    session.put_node(&NodePath::new(FOLDER).unwrap(), tree).unwrap();
     session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
     repository
 }
@@ -220,7 +222,7 @@ fn children_without_order_keys_get_them_where_order_begins() {
     early.commit("early", SystemTime::UNIX_EPOCH).unwrap();
     let ordered = tympan_content::Property::name("sling:OrderedFolder");
     ordering.set_property(&folder, "jcr:primaryType", ordered).unwrap();
-    ordering.order(&child(2), &Place::First).unwrap();
+    ordering.reorder_node(&child(2), &SiblingPosition::First).unwrap();
     ordering.commit("order", SystemTime::UNIX_EPOCH).unwrap();
     adding.add_node(&child(3), "sling:Folder").unwrap();
     adding.commit("add", SystemTime::UNIX_EPOCH).unwrap();
@@ -229,13 +231,13 @@ fn children_without_order_keys_get_them_where_order_begins() {
     // The folder's own document arrives with another type than it has here.
     let received = self::repository("sling:Folder", 4);
     let snapshot = repository.snapshot().unwrap();
-    let documents = snapshot.documents(&folder, Depth::Document).unwrap();
+    let documents = snapshot.stored_documents(&folder, SubtreeScope::Document).unwrap();
     let mut session = received.session("replication").unwrap();
     session.put_document(&documents[0]).unwrap();
     session.commit("receive", SystemTime::UNIX_EPOCH).unwrap();
     assert_eq!(listed(&received.snapshot().unwrap()), ["n0", "n1", "n2", "n3"]);
     let plain = self::repository("sling:Folder", 8).snapshot().unwrap();
-    let documents = plain.documents(&child(7), Depth::Document).unwrap();
+    let documents = plain.stored_documents(&child(7), SubtreeScope::Document).unwrap();
     session.put_document(&documents[0]).unwrap();
     session.commit("receive", SystemTime::UNIX_EPOCH).unwrap();
     assert_eq!(listed(&received.snapshot().unwrap()), ["n0", "n1", "n2", "n3", "n7"]);
@@ -244,24 +246,24 @@ fn children_without_order_keys_get_them_where_order_begins() {
 #[test]
 fn a_state_from_before_the_map_gets_it_when_it_is_opened() {
     let (store, _) = counting();
-    let open = || Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let open = || Repository::open(store.clone(), Arc::new(MemoryBlobStore::default())).unwrap();
     let repository = open();
     let mut session = repository.session("ann").unwrap();
     let mut tree = Subtree::new("folder", "sling:OrderedFolder");
     tree.children = (0..20).rev().map(|one| Subtree::new(name(one), "sling:Folder")).collect();
-    session.put(&NodePath::new(FOLDER).unwrap(), tree).unwrap();
+    session.put_node(&NodePath::new(FOLDER).unwrap(), tree).unwrap();
     let built = session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
     let expected = listed(&repository.snapshot().unwrap());
 
-    let mut maps = Root::read(&*store, &built).unwrap().maps;
+    let mut maps = StoreRoot::read(&*store, &built).unwrap().maps;
     assert!(maps.remove("order").is_some());
-    let mut batch = Batch::new();
-    let old = Root { maps }.write(&mut batch).unwrap();
-    batch.move_ref(RefUpdate {
+    let mut batch = ChunkBatch::new();
+    let old = StoreRoot { maps }.write(&mut batch).unwrap();
+    batch.add_ref_update(RefUpdate {
         name: "main".to_owned(),
-        expected: Some(built),
-        new: Some(old),
-        at: SystemTime::UNIX_EPOCH,
+        expected_root: Some(built),
+        new_root: Some(old),
+        updated_at: SystemTime::UNIX_EPOCH,
         author: "test".to_owned(),
         message: "without the map".to_owned(),
     });
@@ -270,20 +272,23 @@ fn a_state_from_before_the_map_gets_it_when_it_is_opened() {
 
     // A commit onto it leaves no map that has a part of the order.
     session.refresh().unwrap();
-    session.remove(&child(7)).unwrap();
+    session.remove_node(&child(7)).unwrap();
     session.commit("remove", SystemTime::UNIX_EPOCH).unwrap();
-    session.put(&child(7), Subtree::new(name(7), "sling:Folder")).unwrap();
+    session.put_node(&child(7), Subtree::new(name(7), "sling:Folder")).unwrap();
     session.commit("put", SystemTime::UNIX_EPOCH).unwrap();
     let without = listed(&repository.snapshot().unwrap());
     assert_eq!((without.len(), without.last()), (20, Some(&name(7))));
     let opened = open();
-    assert!(Root::read(&*store, &opened.head().unwrap()).unwrap().maps.contains_key("order"));
+    assert!(
+        StoreRoot::read(&*store, &opened.head_root().unwrap()).unwrap().maps.contains_key("order")
+    );
     assert_eq!(listed(&opened.snapshot().unwrap()), without);
 }
 
 /// Makes a page that has little in it.
 fn page(number: usize) -> Subtree {
-    let content = Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", "A page");
+    let content =
+        Subtree::new("jcr:content", "cq:PageContent").with_property("jcr:title", "A page");
     Subtree::new(format!("page-{number:06}"), "cq:Page").with_child(content)
 }
 
@@ -299,12 +304,12 @@ fn cost_in_the_middle(
     let middle = format!("page-{:06}", siblings / 2);
     let mut session = repository.session("ann").unwrap();
     let before = written.get();
-    store.take_reads();
-    session.put(&new, page(0)).unwrap();
-    session.order(&new, &Place::After(middle.clone())).unwrap();
+    store.take_read_count();
+    session.put_node(&new, page(0)).unwrap();
+    session.reorder_node(&new, &SiblingPosition::After(middle.clone())).unwrap();
     session.commit("insert", SystemTime::UNIX_EPOCH).unwrap();
     let after = written.get();
-    let reads = usize::try_from(store.take_reads()).unwrap();
+    let reads = usize::try_from(store.take_read_count()).unwrap();
     let cost = [reads, after.0 - before.0, after.1 - before.1];
     let snapshot = repository.snapshot().unwrap();
     let folder = snapshot.node(&new.parent().unwrap()).unwrap().unwrap();
@@ -317,12 +322,12 @@ fn cost_in_the_middle(
 #[test]
 fn a_place_in_the_middle_costs_the_same_whatever_the_number_of_siblings() {
     let (store, written) = counting();
-    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobStore::default())).unwrap();
     let mut session = repository.session("ann").unwrap();
     for (folder, siblings) in [("/few", 10), ("/many", 100_000)] {
         let mut tree = Subtree::new("", "sling:OrderedFolder");
         tree.children = (0..siblings).map(page).collect();
-        session.put(&NodePath::new(folder).unwrap(), tree).unwrap();
+        session.put_node(&NodePath::new(folder).unwrap(), tree).unwrap();
     }
     session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
     let few = cost_in_the_middle(&store, &written, &repository, "/few", 10);
@@ -334,8 +339,8 @@ fn a_place_in_the_middle_costs_the_same_whatever_the_number_of_siblings() {
 
     // A save that changes no order leaves the map of order keys alone.
     let map = || {
-        let root = repository.head().unwrap();
-        Root::read(&*store, &root).unwrap().map("order")
+        let root = repository.head_root().unwrap();
+        StoreRoot::read(&*store, &root).unwrap().map("order")
     };
     let before = map();
     let content = NodePath::new("/many/page-050000/jcr:content").unwrap();

@@ -4,7 +4,8 @@ use std::io::Cursor;
 use std::time::SystemTime;
 
 use tympan_content::package::{
-    AccessControl, IdentifierRule, InstallOptions, InstallReport, Limits, Mode, Package, SkipReason,
+    AccessControlHandling, ContentPackage, IdentifierRule, ImportMode, InstallOptions,
+    InstallReport, PackageLimits, SkipReason,
 };
 use tympan_content::{NodePath, Property, Repository, Result, Subtree, Value};
 
@@ -17,10 +18,10 @@ fn path(text: &str) -> NodePath {
 
 /// Puts trees into a new repository.
 fn repository(lines: &str) -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     for child in tree(lines).children {
-        session.put(&NodePath::root().child(&child.name).unwrap(), child).unwrap();
+        session.put_node(&NodePath::root().child(&child.name).unwrap(), child).unwrap();
     }
     session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
     repository
@@ -31,9 +32,10 @@ fn install(
     bytes: &[u8],
     options: &InstallOptions,
 ) -> Result<InstallReport> {
-    let mut package = Package::read(Cursor::new(bytes), "test.zip", &Limits::default())?;
+    let mut package =
+        ContentPackage::read(Cursor::new(bytes), "test.zip", &PackageLimits::default())?;
     let mut session = repository.session("ann")?;
-    let report = package.install_with(&mut session, options, &mut |_| {})?;
+    let report = package.install_with_options(&mut session, options, &mut |_| {})?;
     session.commit("install", SystemTime::UNIX_EPOCH)?;
     Ok(report)
 }
@@ -132,8 +134,8 @@ fn a_package_does_no_more_than_its_user_may() {
     };
     let policy = |principal: &str, privilege: &str| {
         let entry = Subtree::new("allow", "rep:GrantACE")
-            .with("rep:principalName", principal)
-            .with("rep:privileges", names(&[privilege]));
+            .with_property("rep:principalName", principal)
+            .with_property("rep:privileges", names(&[privilege]));
         Subtree::new("rep:policy", "rep:ACL").with_child(entry)
     };
     let repository = repository(
@@ -142,25 +144,28 @@ fn a_package_does_no_more_than_its_user_may() {
     );
     let mut session = repository.session("admin").unwrap();
     let content = Subtree::new("content", "sling:Folder")
-        .with("jcr:mixinTypes", names(&["rep:AccessControllable"]))
+        .with_property("jcr:mixinTypes", names(&["rep:AccessControllable"]))
         .with_child(policy("ann", "jcr:all"));
-    session.put(&path("/content"), content).unwrap();
-    session.put(&path("/rep:policy"), policy("everyone", "jcr:read")).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
+    session.put_node(&path("/rep:policy"), policy("everyone", "jcr:read")).unwrap();
     session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
     let try_as_ann = |filters: &str, brought: &Subtree| {
-        let mut package =
-            Package::read(Cursor::new(made(filters, brought)), "p.zip", &Limits::default())
-                .unwrap();
+        let mut package = ContentPackage::read(
+            Cursor::new(made(filters, brought)),
+            "p.zip",
+            &PackageLimits::default(),
+        )
+        .unwrap();
         let viewer = repository.viewer(Some("ann")).unwrap();
-        let mut session = repository.session_of(&viewer).unwrap();
-        let before = repository.head().unwrap();
+        let mut session = repository.session_as(&viewer).unwrap();
+        let before = repository.head_root().unwrap();
         let options = InstallOptions {
-            access_control: Some(AccessControl::Overwrite),
+            access_control: Some(AccessControlHandling::Overwrite),
             ..InstallOptions::default()
         };
-        let installed = package.install_with(&mut session, &options, &mut |_| {});
+        let installed = package.install_with_options(&mut session, &options, &mut |_| {});
         let done = installed.and_then(|_| session.commit("install", SystemTime::UNIX_EPOCH));
-        assert!(done.is_ok() || repository.head().unwrap() == before);
+        assert!(done.is_ok() || repository.head_root().unwrap() == before);
         done
     };
     try_as_ann("<filter root=\"/content/x\"/>", &tree("/content/x p=1")).unwrap();
@@ -197,7 +202,7 @@ fn a_package_does_no_more_than_its_user_may() {
 fn the_systems_own_nodes_stay() {
     let repository = repository("/content p=1");
     let system = |repository: &Repository| {
-        repository.snapshot().unwrap().read(&path("/jcr:system")).unwrap()
+        repository.snapshot().unwrap().read_subtree(&path("/jcr:system")).unwrap()
     };
     let before = system(&repository);
     for root in ["/", "/jcr:system", "/jcr:system/own"] {
@@ -212,7 +217,7 @@ fn the_systems_own_nodes_stay() {
 
 #[test]
 fn a_mode_of_the_caller_goes_before_the_filters() {
-    let options = InstallOptions { mode: Some(Mode::Merge), ..InstallOptions::default() };
+    let options = InstallOptions { mode: Some(ImportMode::Merge), ..InstallOptions::default() };
     let repository = moved_user("<filter root=\"/home/users/p/bob\"/>", &options);
     assert_eq!(text(&repository, "/home/users/x1", "p").as_deref(), Some("old"));
 }
@@ -224,8 +229,8 @@ fn moved_users_of_the_fixtures_stay_and_get_their_policies() {
         return;
     };
     let options = InstallOptions {
-        mode: Some(Mode::Merge),
-        access_control: Some(AccessControl::MergePreserve),
+        mode: Some(ImportMode::Merge),
+        access_control: Some(AccessControlHandling::MergePreserve),
         ..InstallOptions::default()
     };
     let run = |file: &str, accounts: &str| {
@@ -265,15 +270,16 @@ fn members_of_large_groups_are_joined() {
             .unwrap()
     };
     session.set_property(&path("/home/g"), "rep:members", list(&["a"])).unwrap();
-    let members = Subtree::new("rep:membersList", "rep:MemberReferencesList")
-        .with_child(Subtree::new("0", "rep:MemberReferences").with("rep:members", list(&["b"])));
-    session.put(&path("/home/g/rep:membersList"), members).unwrap();
+    let members = Subtree::new("rep:membersList", "rep:MemberReferencesList").with_child(
+        Subtree::new("0", "rep:MemberReferences").with_property("rep:members", list(&["b"])),
+    );
+    session.put_node(&path("/home/g/rep:membersList"), members).unwrap();
     session.commit("members", SystemTime::UNIX_EPOCH).unwrap();
     let mut brought = tree(&format!("/home {FOLDER}\n/home/g {group}"));
-    let incoming = brought.find_mut("home/g").unwrap();
+    let incoming = brought.find_descendant_mut("home/g").unwrap();
     incoming.properties.insert("rep:members".into(), list(&["b", "c"]));
     incoming.put_child(Subtree::new("rep:membersList", "rep:MemberReferencesList").with_child(
-        Subtree::new("0", "rep:MemberReferences").with("rep:members", list(&["a", "d"])),
+        Subtree::new("0", "rep:MemberReferences").with_property("rep:members", list(&["a", "d"])),
     ));
     let package = made("<filter root=\"/home/g\" mode=\"merge\"/>", &brought);
     install(&repository, &package, &InstallOptions::default()).unwrap();
@@ -295,9 +301,9 @@ fn closed_user_groups_follow_their_own_rule() {
             let names =
                 Property::parse_list(tympan_content::ValueType::String, there.iter().copied())
                     .unwrap();
-            let policy =
-                Subtree::new("rep:cugPolicy", "rep:CugPolicy").with("rep:principalNames", names);
-            session.put(&path("/testroot/node_with_cug/rep:cugPolicy"), policy).unwrap();
+            let policy = Subtree::new("rep:cugPolicy", "rep:CugPolicy")
+                .with_property("rep:principalNames", names);
+            session.put_node(&path("/testroot/node_with_cug/rep:cugPolicy"), policy).unwrap();
             session.commit("policy", SystemTime::UNIX_EPOCH).unwrap();
         }
         let options = InstallOptions {
@@ -311,7 +317,7 @@ fn closed_user_groups_follow_their_own_rule() {
         let policy = "/testroot/node_with_cug/rep:cugPolicy";
         assert_eq!(values(&repository, policy, "rep:principalNames"), expected, "{groups:?}");
     };
-    use AccessControl::{Clear, Ignore, Merge, MergePreserve, Overwrite};
+    use AccessControlHandling::{Clear, Ignore, Merge, MergePreserve, Overwrite};
     let second = ["principal-2", "principal-3"];
     check(&[], None, Some(Ignore), &[]);
     check(&second, None, Some(Ignore), &second);
@@ -331,7 +337,7 @@ fn identifiers_of_nodes_elsewhere_follow_the_rule() {
     let bytes = made("<filter root=\"/y\"/>", &tree("/y\n/y/new jcr:uuid=1-2"));
     let run = |rule| {
         let repository = repository(there);
-        let options = InstallOptions { identifiers: rule, ..InstallOptions::default() };
+        let options = InstallOptions { identifier_rule: rule, ..InstallOptions::default() };
         (install(&repository, &bytes, &options), repository)
     };
     let (refused, repository) = run(IdentifierRule::Refuse);
@@ -341,14 +347,14 @@ fn identifiers_of_nodes_elsewhere_follow_the_rule() {
          give one of them another, or install with another rule for identifiers"
     );
     assert!(!has(&repository, "/y/new"));
-    let (done, repository) = run(IdentifierRule::New);
+    let (done, repository) = run(IdentifierRule::Regenerate);
     assert_eq!(
         done.unwrap().warnings,
         ["`/y/new` gets an identifier of its own: `/x/old` has the package's"]
     );
     assert_eq!(text(&repository, "/x/old", "jcr:uuid").as_deref(), Some("1-2"));
     assert_eq!(text(&repository, "/y/new", "jcr:uuid").unwrap().len(), 36);
-    let (done, repository) = run(IdentifierRule::Replace);
+    let (done, repository) = run(IdentifierRule::RemoveExisting);
     assert_eq!(done.unwrap().subtrees_removed, 1);
     assert!(!has(&repository, "/x/old"));
     assert_eq!(text(&repository, "/y/new", "jcr:uuid").as_deref(), Some("1-2"));
@@ -383,7 +389,7 @@ const SYSVIEW: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 </s:node>"#;
 
 fn sysview(text: &str) -> Result<Repository> {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let bytes = zipped(&[
         ("META-INF/vault/filter.xml", &filter("<filter root=\"/x\"/>")),
         ("jcr_root/x/.content.xml", &document(&Subtree::new("", "nt:unstructured"))),
@@ -396,7 +402,7 @@ fn sysview(text: &str) -> Result<Repository> {
 #[test]
 fn sysviews_describe_nodes() {
     let repository = sysview(SYSVIEW).unwrap();
-    let node = repository.snapshot().unwrap().read(&path("/x/page")).unwrap().unwrap();
+    let node = repository.snapshot().unwrap().read_subtree(&path("/x/page")).unwrap().unwrap();
     assert_eq!(node.properties["jcr:mixinTypes"].values(), [Value::Name("mix:title".into())]);
     assert_eq!(node.properties["count"], Property::Single(Value::Long(42)));
     assert_eq!(values(&repository, "/x/page", "list"), ["a,b", "<c>"]);
@@ -404,7 +410,7 @@ fn sysviews_describe_nodes() {
     assert_eq!(node.text("odd"), Some("hi\u{7}there"));
     assert_eq!(
         node.properties["data"],
-        Property::Single(Value::Binary(tympan_content::BlobId::of(b"hello")))
+        Property::Single(Value::Binary(tympan_content::BlobId::hash_of(b"hello")))
     );
     assert!(node.child("child one").is_some());
     assert_eq!(text(&repository, "/x/plain.xml", "jcr:primaryType").as_deref(), Some("nt:file"));

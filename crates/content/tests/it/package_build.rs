@@ -5,40 +5,43 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 
 use proptest::prelude::*;
-use tympan_content::package::build::{Manifest, write};
-use tympan_content::package::{Filter, FilterRoot, Limits, Mode, Package, PackageId, docview};
-use tympan_content::{BlobId, Date, NodePath, Property, Subtree, Value, ValueType};
+use tympan_content::package::build::{PackageManifest, write_package};
+use tympan_content::package::{
+    ContentPackage, FilterRoot, ImportMode, PackageFilter, PackageId, PackageLimits, docview,
+};
+use tympan_content::{BlobId, JcrDate, NodePath, Property, Subtree, Value, ValueType};
 
 use crate::package_naive::{Element, naive_xml};
 use crate::package_target::{Memory, fixtures, install};
 
-fn manifest(filter: Filter) -> Manifest {
+fn manifest(filter: PackageFilter) -> PackageManifest {
     let id = PackageId { group: "g".into(), name: "n".into(), version: "1".into() };
     let properties = BTreeMap::from([("acHandling".to_owned(), "overwrite".to_owned())]);
-    Manifest { id, filter, properties, ..Manifest::default() }
+    PackageManifest { id, filter, properties, ..PackageManifest::default() }
 }
 
-fn filter_of(roots: &[&str]) -> Filter {
+fn filter_of(roots: &[&str]) -> PackageFilter {
     let roots =
-        roots.iter().map(|root| FilterRoot::new(NodePath::new(root).unwrap(), Mode::Replace));
-    Filter::new(roots.collect())
+        roots.iter().map(|root| FilterRoot::new(NodePath::new(root).unwrap(), ImportMode::Replace));
+    PackageFilter::new(roots.collect())
 }
 
-fn build(source: &Memory, filter: &Filter) -> Vec<u8> {
+fn build(source: &Memory, filter: &PackageFilter) -> Vec<u8> {
     let mut out = Cursor::new(Vec::new());
-    write(&mut out, &manifest(filter.clone()), source).unwrap();
+    write_package(&mut out, &manifest(filter.clone()), source).unwrap();
     out.into_inner()
 }
 
 fn installed(bytes: Vec<u8>) -> Memory {
-    let mut package = Package::read(Cursor::new(bytes), "built.zip", &Limits::default()).unwrap();
+    let mut package =
+        ContentPackage::read(Cursor::new(bytes), "built.zip", &PackageLimits::default()).unwrap();
     let mut target = Memory::new();
     let report = install(&mut package, &mut target).unwrap();
     assert_eq!(report.warnings, Vec::<String>::new());
     target
 }
 
-fn check_round_trip(source: &Memory, filter: &Filter) {
+fn check_round_trip(source: &Memory, filter: &PackageFilter) {
     let bytes = build(source, filter);
     let again = installed(bytes.clone());
     assert_same(&again.root, &source.root, "");
@@ -62,7 +65,8 @@ fn real_packages_come_back() {
         return;
     };
     for name in ["wknd.ui.content.sample.zip", "wknd.ui.content.zip"] {
-        let mut package = Package::open(&folder.join(name), &Limits::default()).unwrap();
+        let mut package =
+            ContentPackage::open(&folder.join(name), &PackageLimits::default()).unwrap();
         let mut target = Memory::new();
         install(&mut package, &mut target).unwrap();
         // One filter over everything, so that the policies of the package do not matter.
@@ -87,11 +91,13 @@ fn docviews_of_real_sites_are_written_with_the_same_attributes() {
             {
                 continue;
             }
-            let node = docview::read(&name, text.as_bytes(), &Limits::default()).unwrap();
-            let written = docview::write(&node, &docview::Namespaces::default());
+            let node =
+                docview::read_docview(&name, text.as_bytes(), &PackageLimits::default()).unwrap();
+            let written = docview::write_docview(&node, &docview::DocviewNamespaces::default());
             assert_eq!(attributes(&naive_xml(&written)), attributes(&naive_xml(&text)), "{name}");
             assert_eq!(
-                docview::read(&name, written.as_bytes(), &Limits::default()).unwrap(),
+                docview::read_docview(&name, written.as_bytes(), &PackageLimits::default())
+                    .unwrap(),
                 node,
                 "{name}"
             );
@@ -115,17 +121,17 @@ fn attributes(element: &Element) -> BTreeMap<(String, String), usize> {
 
 /// Stores bytes and returns the property that holds them.
 fn blob(target: &mut Memory, text: &str) -> Property {
-    let id = BlobId::of(text.as_bytes());
+    let id = BlobId::hash_of(text.as_bytes());
     target.blobs.insert(id.to_string(), text.as_bytes().to_vec());
     Property::Single(Value::Binary(id))
 }
 
 fn file(target: &mut Memory, name: &str, text: &str) -> Subtree {
-    let date = Value::Date(Date::parse("2020-02-03T04:05:06.789+02:00").unwrap());
+    let date = Value::Date(JcrDate::parse("2020-02-03T04:05:06.789+02:00").unwrap());
     let content = Subtree::new("jcr:content", "nt:resource")
-        .with("jcr:data", blob(target, text))
-        .with("jcr:mimeType", "text/plain")
-        .with("jcr:lastModified", date);
+        .with_property("jcr:data", blob(target, text))
+        .with_property("jcr:mimeType", "text/plain")
+        .with_property("jcr:lastModified", date);
     Subtree::new(name, "nt:file").with_child(content)
 }
 
@@ -134,24 +140,24 @@ fn awkward_page(target: &mut Memory) -> Subtree {
     let list =
         |values: &[&str]| Property::parse_list(ValueType::String, values.iter().copied()).unwrap();
     let mut content = Subtree::new("jcr:content", "cq:PageContent")
-        .with("title", "a \"quoted\" <title> & more\n\ttab")
-        .with("bracket", "[not a list]")
-        .with("brace", "{not a type}")
-        .with("slash", "a\\b, c")
-        .with("empty", "")
-        .with("none", list(&[]))
-        .with("one empty", list(&[""]))
-        .with("two", list(&["a,b", "]"]))
-        .with("control", "a\u{1}b\u{fffe}")
-        .with("n", Value::Long(-7))
-        .with("d", Value::Double(0.1))
-        .with("b", Value::Boolean(true))
-        .with("dec", Value::Decimal("1.50".into()))
-        .with("ref", Value::WeakReference("x".into()))
-        .with("name", Value::Name("cq:Page".into()))
-        .with("1st", "digit first")
-        .with("a_x0020_b", "looks escaped");
-    content.children.push(Subtree::new("2019", "nt:unstructured").with("x", "y"));
+        .with_property("title", "a \"quoted\" <title> & more\n\ttab")
+        .with_property("bracket", "[not a list]")
+        .with_property("brace", "{not a type}")
+        .with_property("slash", "a\\b, c")
+        .with_property("empty", "")
+        .with_property("none", list(&[]))
+        .with_property("one empty", list(&[""]))
+        .with_property("two", list(&["a,b", "]"]))
+        .with_property("control", "a\u{1}b\u{fffe}")
+        .with_property("n", Value::Long(-7))
+        .with_property("d", Value::Double(0.1))
+        .with_property("b", Value::Boolean(true))
+        .with_property("dec", Value::Decimal("1.50".into()))
+        .with_property("ref", Value::WeakReference("x".into()))
+        .with_property("name", Value::Name("cq:Page".into()))
+        .with_property("1st", "digit first")
+        .with_property("a_x0020_b", "looks escaped");
+    content.children.push(Subtree::new("2019", "nt:unstructured").with_property("x", "y"));
     content.children.push(file(target, "inner.txt", "inside of a page"));
     content.children.push(Subtree::new("z_first", "nt:unstructured"));
     content.children.push(Subtree::new("a_last", "nt:unstructured"));
@@ -162,7 +168,8 @@ fn awkward_page(target: &mut Memory) -> Subtree {
 
 /// A folder with files of all forms, and with names that mean something else to a package.
 fn awkward_folder(target: &mut Memory) -> Subtree {
-    let bare = Subtree::new("jcr:content", "nt:resource").with("jcr:data", blob(target, "x"));
+    let bare =
+        Subtree::new("jcr:content", "nt:resource").with_property("jcr:data", blob(target, "x"));
     let thumbs = Subtree::new("dam:thumbs", "nt:folder").with_child(file(target, "t.png", "png"));
     let bytes = [blob(target, "first"), blob(target, "second")];
     let values = bytes.iter().map(|one| one.first().unwrap().clone()).collect();
@@ -175,8 +182,8 @@ fn awkward_folder(target: &mut Memory) -> Subtree {
         .with_child(file(target, "photo.jpg", "jpeg").with_child(thumbs))
         .with_child(
             Subtree::new("bytes", "nt:unstructured")
-                .with("both", Property::List(ValueType::Binary, values))
-                .with("acme:one", blob(target, "one")),
+                .with_property("both", Property::List(ValueType::Binary, values))
+                .with_property("acme:one", blob(target, "one")),
         )
         .with_child(
             Subtree::new("empty.dir", "sling:Folder")
@@ -189,10 +196,11 @@ fn awkward_folder(target: &mut Memory) -> Subtree {
 #[test]
 fn awkward_content_comes_back() {
     let mut target = Memory::new();
-    let entry = Subtree::new("allow", "rep:GrantACE").with("rep:principalName", "everyone");
+    let entry =
+        Subtree::new("allow", "rep:GrantACE").with_property("rep:principalName", "everyone");
     let mixins = Property::parse_list(ValueType::Name, ["rep:AccessControllable"]).unwrap();
     let site = Subtree::new("site", "sling:OrderedFolder")
-        .with("jcr:mixinTypes", mixins)
+        .with_property("jcr:mixinTypes", mixins)
         .with_child(Subtree::new("rep:policy", "rep:ACL").with_child(entry))
         .with_child(awkward_page(&mut target))
         .with_child(awkward_folder(&mut target));
@@ -207,7 +215,7 @@ fn names_that_no_package_can_carry_are_refused() {
     let child = file(&mut target, "x.txt", "x");
     target.root.children.push(Subtree::new("trap.dir", "sling:Folder").with_child(child));
     let mut out = Cursor::new(Vec::new());
-    let error = write(&mut out, &manifest(filter_of(&["/trap.dir"])), &target).unwrap_err();
+    let error = write_package(&mut out, &manifest(filter_of(&["/trap.dir"])), &target).unwrap_err();
     assert_eq!(
         error.to_string(),
         "/trap.dir/x.txt: a node of this name, or one above it, cannot have files in a package; rename it"
@@ -217,13 +225,15 @@ fn names_that_no_package_can_carry_are_refused() {
 #[test]
 fn the_filter_decides_what_is_built() {
     let mut target = Memory::new();
-    let leaf = |name: &str| Subtree::new(name, "nt:unstructured").with("p", "1").with("q", "2");
+    let leaf = |name: &str| {
+        Subtree::new(name, "nt:unstructured").with_property("p", "1").with_property("q", "2")
+    };
     let a = leaf("a").with_child(leaf("in")).with_child(leaf("out").with_child(leaf("in")));
     target
         .root
         .children
         .push(Subtree::new("x", "sling:Folder").with_child(a).with_child(leaf("b")));
-    let filter = Filter::parse(
+    let filter = PackageFilter::parse(
         "filter.xml",
         br#"<workspaceFilter version="1.0"><filter root="/x/a"><exclude pattern=".*/out"/>
             <exclude pattern="/x/a/q" matchProperties="true"/></filter></workspaceFilter>"#,
@@ -235,12 +245,15 @@ fn the_filter_decides_what_is_built() {
     x.remove_child("b");
     x.child_mut("a").unwrap().properties.remove("q");
     assert_same(&again.root, &wanted, "");
-    assert_eq!(Filter::parse("f", filter.to_xml().as_bytes()).unwrap().to_xml(), filter.to_xml());
+    assert_eq!(
+        PackageFilter::parse("f", filter.to_xml().as_bytes()).unwrap().to_xml(),
+        filter.to_xml()
+    );
 }
 
 fn names() -> impl Strategy<Value = String> {
     "([a-z]{1,3}:)?[a-zA-Z_0-9 .äß@%?-]{1,8}"
-        .prop_filter("a name that JCR allows", |name| tympan_content::check_name(name).is_ok())
+        .prop_filter("a name that JCR allows", |name| tympan_content::check_item_name(name).is_ok())
 }
 
 fn properties() -> impl Strategy<Value = Property> {
@@ -251,7 +264,7 @@ fn properties() -> impl Strategy<Value = Property> {
         any::<bool>().prop_map(|truth| Property::Single(Value::Boolean(truth))),
         (-1_000_000_000_000_i64..4_000_000_000_000, -700..700_i16).prop_map(
             |(millis, offset_minutes)| {
-                Property::Single(Value::Date(Date { millis, offset_minutes }))
+                Property::Single(Value::Date(JcrDate { millis, offset_minutes }))
             }
         ),
         prop::collection::vec("[\\[\\]{},\\\\a0u]{0,4}", 0..4).prop_map(|texts| {
@@ -291,8 +304,8 @@ proptest! {
 
     #[test]
     fn any_tree_comes_back_from_a_docview(tree in trees()) {
-        let text = docview::write(&tree, &docview::Namespaces::default());
-        let again = docview::read("d.xml", text.as_bytes(), &Limits::default());
+        let text = docview::write_docview(&tree, &docview::DocviewNamespaces::default());
+        let again = docview::read_docview("d.xml", text.as_bytes(), &PackageLimits::default());
         let mut again = again.unwrap_or_else(|error| panic!("{error}\n{text}"));
         again.name.clone_from(&tree.name);
         prop_assert_eq!(again, tree);
@@ -309,7 +322,7 @@ proptest! {
     fn any_property_comes_back_from_its_text(property in properties()) {
         let text = docview::write_value(&property, ValueType::String);
         let again = docview::parse_value(&text, ValueType::String);
-        prop_assert_eq!(again, Ok(docview::Literal::Property(property)));
+        prop_assert_eq!(again, Ok(docview::DocviewLiteral::Property(property)));
     }
 }
 
@@ -317,8 +330,9 @@ proptest! {
 fn policies_come_back_without_being_asked_for() {
     let build = |source: &Memory| {
         let mut out = Cursor::new(Vec::new());
-        let manifest = Manifest { properties: BTreeMap::new(), ..manifest(filter_of(&["/site"])) };
-        write(&mut out, &manifest, source).unwrap();
+        let manifest =
+            PackageManifest { properties: BTreeMap::new(), ..manifest(filter_of(&["/site"])) };
+        write_package(&mut out, &manifest, source).unwrap();
         out.into_inner()
     };
     let text_of = |bytes: &[u8]| {
@@ -330,7 +344,8 @@ fn policies_come_back_without_being_asked_for() {
     let mut target = Memory::new();
     target.root.children.push(Subtree::new("site", "sling:OrderedFolder"));
     assert!(!text_of(&build(&target)).contains("acHandling"), "there is nothing to handle");
-    let entry = Subtree::new("allow", "rep:GrantACE").with("rep:principalName", "everyone");
+    let entry =
+        Subtree::new("allow", "rep:GrantACE").with_property("rep:principalName", "everyone");
     let mixins = Property::parse_list(ValueType::Name, ["rep:AccessControllable"]).unwrap();
     let site = target.root.child_mut("site").unwrap();
     site.properties.insert("jcr:mixinTypes".to_owned(), mixins);

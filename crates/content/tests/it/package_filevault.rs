@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use tympan_content::package::{
-    DependencyRule, InstallOptions, InstallReport, Installation, Limits, Package, PackageId, Stamp,
-    docview,
+    AuditStamp, ContentPackage, DependencyRule, InstallOptions, InstallReport, PackageId,
+    PackageInstallation, PackageLimits, docview,
 };
 use tympan_content::{NodePath, Property, Repository, Result, Subtree, ValueType};
 
@@ -69,7 +69,7 @@ fn push_report(report: &InstallReport, out: &mut String) {
 
 fn outcome(file: &Path) -> String {
     let mut target = Memory::new();
-    let report = Package::open(file, &Limits::default())
+    let report = ContentPackage::open(file, &PackageLimits::default())
         .and_then(|mut package: FilePackage| install(&mut package, &mut target));
     let mut out = String::new();
     match report {
@@ -112,22 +112,22 @@ fn every_package_is_in_the_table() {
 /// Content that many of the packages meet.
 const THERE: &str = "/tmp jcr:primaryType=sling:Folder own=1\n/tmp/foo/bar/mine p=1\n/tmp/a own=1\n/etc jcr:primaryType=sling:Folder\n/etc/clientlibs/mine p=1\n/testroot/mine p=1\n/testroot/secured own=1\n/apps/test/mine p=1";
 
-fn stamp() -> Stamp {
-    Stamp { user: "ann".into(), at: SystemTime::UNIX_EPOCH }
+fn stamp() -> AuditStamp {
+    AuditStamp { user: "ann".into(), time: SystemTime::UNIX_EPOCH }
 }
 
 fn install_file(repository: &Repository, file: &Path) -> Result<PackageId> {
-    let mut package = Package::open(file, &Limits::default())?;
+    let mut package = ContentPackage::open(file, &PackageLimits::default())?;
     let options = InstallOptions::default();
-    let how = Installation { options: &options, stamp: &stamp(), progress: &mut |_| {} };
+    let how = PackageInstallation { options: &options, stamp: &stamp(), on_progress: &mut |_| {} };
     let mut bytes = fs::File::open(file).unwrap();
-    repository.session("ann")?.install_file(&mut package, &mut bytes, how)?;
+    repository.session("ann")?.install_package_file(&mut package, &mut bytes, how)?;
     Ok(package.id().clone())
 }
 
 /// Uninstalls a package and removes its file.
 fn uninstall(repository: &Repository, id: &PackageId) {
-    let at = repository.snapshot().unwrap().find_package(id).unwrap().unwrap().path;
+    let at = repository.snapshot().unwrap().find_stored_package(id).unwrap().unwrap().path;
     let mut session = repository.session("ann").unwrap();
     let done = session.uninstall_package(&at, DependencyRule::Ignore, &stamp()).unwrap();
     assert_eq!(done.kept, [], "{id}");
@@ -159,20 +159,21 @@ fn packages_go_in_twice_and_out_again() {
     let installing = outcomes().filter(|(_, outcome)| !outcome.starts_with("refused"));
     let files: Vec<_> = installing.map(|(name, _)| folder.join(name)).collect();
     for (number, file) in files.iter().enumerate() {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("ann").unwrap();
         for child in tree(THERE).children {
-            session.put(&NodePath::root().child(&child.name).unwrap(), child).unwrap();
+            session.put_node(&NodePath::root().child(&child.name).unwrap(), child).unwrap();
         }
         session.commit("there", SystemTime::UNIX_EPOCH).unwrap();
         let before = content(&repository);
         let id = install_file(&repository, file).unwrap();
-        let root = repository.head().unwrap();
+        let root = repository.head_root().unwrap();
         install_file(&repository, file).unwrap();
-        assert_eq!(repository.head().unwrap(), root, "{}", file.display());
+        assert_eq!(repository.head_root().unwrap(), root, "{}", file.display());
         let with_it = content(&repository);
         for other in files.iter().cycle().skip(number + 1).take(2) {
-            let other_id = Package::open(other, &Limits::default()).unwrap().id().clone();
+            let other_id =
+                ContentPackage::open(other, &PackageLimits::default()).unwrap().id().clone();
             // Another state of the same package.
             if other_id == id {
                 continue;
@@ -193,7 +194,8 @@ fn packages_do_to_what_is_there_as_filevault_does() {
         return;
     };
     let run = |target: &mut Memory, name: &str| {
-        let mut package = Package::open(&folder.join(name), &Limits::default()).unwrap();
+        let mut package =
+            ContentPackage::open(&folder.join(name), &PackageLimits::default()).unwrap();
         install(&mut package, target).unwrap()
     };
     // Replace removes what the second package lacks.
@@ -219,7 +221,7 @@ fn packages_do_to_what_is_there_as_filevault_does() {
     // A filter for a page's content leaves the page alone.
     let mut target = Memory::new();
     run(&mut target, "tmp_testpage_jcr_content.zip");
-    let page = target.root.find_mut("/tmp/testpage").unwrap();
+    let page = target.root.find_descendant_mut("/tmp/testpage").unwrap();
     page.properties.insert("mine".into(), "kept".into());
     page.child_mut("jcr:content").unwrap().properties.insert("mine".into(), "lost".into());
     run(&mut target, "tmp_testpage_jcr_content.zip");

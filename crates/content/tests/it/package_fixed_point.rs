@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 
-use tympan_content::package::build::{Manifest, write};
+use tympan_content::package::build::{PackageManifest, write_package};
 use tympan_content::package::{
-    Filter, FilterRoot, ImportNode, ImportProperty, Kind, Limits, Mode, Package, docview,
+    ContentPackage, FilterRoot, ImportMode, ImportNode, ImportNodeKind, ImportProperty,
+    PackageFilter, PackageLimits, docview,
 };
 use tympan_content::{NodePath, Property, Subtree, ValueType};
 
@@ -15,7 +16,8 @@ use crate::package_target::{BytePackage, Memory, fixtures, install};
 const REFUSED: [&str; 2] = ["non-valid-package.zip", "test-package-truncated.zip"];
 
 fn opened(bytes: &[u8]) -> BytePackage {
-    Package::read(Cursor::new(bytes.to_vec()), "fixture.zip", &Limits::default()).unwrap()
+    ContentPackage::read(Cursor::new(bytes.to_vec()), "fixture.zip", &PackageLimits::default())
+        .unwrap()
 }
 
 fn imported(bytes: &[u8]) -> Memory {
@@ -25,33 +27,32 @@ fn imported(bytes: &[u8]) -> Memory {
 }
 
 /// The package's own filter; without one, all that it brought.
-fn filter_of(package: &BytePackage, target: &Memory) -> Filter {
+fn filter_of(package: &BytePackage, target: &Memory) -> PackageFilter {
     if !package.filter().roots().is_empty() {
         return package.filter().clone();
     }
-    let roots =
-        target.root.children.iter().map(|child| {
-            FilterRoot::new(NodePath::root().child(&child.name).unwrap(), Mode::Replace)
-        });
-    Filter::new(roots.collect())
+    let roots = target.root.children.iter().map(|child| {
+        FilterRoot::new(NodePath::root().child(&child.name).unwrap(), ImportMode::Replace)
+    });
+    PackageFilter::new(roots.collect())
 }
 
-fn exported(target: &Memory, package: &BytePackage, filter: &Filter) -> Vec<u8> {
-    let mut namespaces = docview::Namespaces::default();
+fn exported(target: &Memory, package: &BytePackage, filter: &PackageFilter) -> Vec<u8> {
+    let mut namespaces = docview::DocviewNamespaces::default();
     namespaces.extend(package.namespaces().clone());
     // What is there is all that the package brought, so all of it is to come back.
     let mut properties = BTreeMap::from([("acHandling".to_owned(), "overwrite".to_owned())]);
-    let handling = package.properties().find("subPackageHandling");
+    let handling = package.properties().get("subPackageHandling");
     properties.extend(handling.map(|value| ("subPackageHandling".to_owned(), value.to_owned())));
-    let manifest = Manifest {
+    let manifest = PackageManifest {
         id: package.id().clone(),
         filter: filter.clone(),
         namespaces,
         properties,
-        ..Manifest::default()
+        ..PackageManifest::default()
     };
     let mut out = Cursor::new(Vec::new());
-    write(&mut out, &manifest, target).unwrap();
+    write_package(&mut out, &manifest, target).unwrap();
     out.into_inner()
 }
 
@@ -75,7 +76,7 @@ fn attributes(
     out: &mut Attributes,
     elements: &mut BTreeSet<String>,
 ) {
-    if node.is_element() && node.kind() == Kind::Content {
+    if node.is_element() && node.kind() == ImportNodeKind::Content {
         elements.insert(path.to_owned());
     }
     for (name, property) in node.properties() {
@@ -111,7 +112,7 @@ fn check(file: &str, bytes: &[u8]) {
         let Some(stored) = first.find(path).filter(|_| !path.is_empty()) else { continue };
         let is_contained = matches!(
             filter.coverage(&NodePath::new(path).unwrap()),
-            tympan_content::package::Coverage::Contained(_)
+            tympan_content::package::FilterCoverage::Contained(_)
         );
         if is_contained && stored.properties.contains_key(name) {
             let key = (path.clone(), name.clone());

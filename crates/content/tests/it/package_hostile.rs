@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Cursor, Read, Seek, Write};
 
 use proptest::prelude::*;
-use tympan_content::package::{Filter, Limits, Package, docview};
+use tympan_content::package::{ContentPackage, PackageFilter, PackageLimits, docview};
 
 use crate::package_target::{Memory, fixtures, install, package, zipped};
 
@@ -108,7 +108,7 @@ fn entities_are_not_expanded() {
 fn meta_data_is_refused_with_its_line() {
     let filter = |inside: &str, expected: &str| {
         let text = format!("<workspaceFilter version=\"1.0\">\n{inside}\n</workspaceFilter>");
-        let message = Filter::parse("f.xml", text.as_bytes()).unwrap_err().to_string();
+        let message = PackageFilter::parse("f.xml", text.as_bytes()).unwrap_err().to_string();
         assert!(message.starts_with(expected), "{inside}: {message}");
     };
     filter("<filter root=\"x\"/>", "f.xml:2: the filter's root: `x` is not a valid path");
@@ -131,8 +131,9 @@ fn meta_data_is_refused_with_its_line() {
         "f.xml:3: `odd` stands where `include` or `exclude`",
     );
     filter("<odd/>", "f.xml:2: `odd` stands where `filter`");
-    let message =
-        Filter::parse("f.xml", b"<workspaceFilter version=\"2.0\"/>").unwrap_err().to_string();
+    let message = PackageFilter::parse("f.xml", b"<workspaceFilter version=\"2.0\"/>")
+        .unwrap_err()
+        .to_string();
     assert_eq!(message, "f.xml:1: filters of version `2.0` are not known; 1.0 is");
 
     let properties = |inside: &str, expected: &str| {
@@ -156,33 +157,36 @@ fn meta_data_is_refused_with_its_line() {
 }
 
 /// Reads a package under these limits and returns why it is refused.
-fn limited(limits: &Limits, entries: &[(&str, &str)]) -> String {
-    let read = Package::read(Cursor::new(zipped(entries)), "test.zip", limits);
+fn limited(limits: &PackageLimits, entries: &[(&str, &str)]) -> String {
+    let read = ContentPackage::read(Cursor::new(zipped(entries)), "test.zip", limits);
     read.unwrap_err().to_string()
 }
 
 #[test]
 fn limits_hold() {
-    let unlimited = Limits::default;
+    let unlimited = PackageLimits::default;
     let file = ("jcr_root/a.txt", "0123456789");
     assert_eq!(
-        limited(&Limits { entries: 1, ..unlimited() }, &[file, FILTER]),
+        limited(&PackageLimits { max_entries: 1, ..unlimited() }, &[file, FILTER]),
         "test.zip: 2 entries are more than the limit of 1"
     );
     assert_eq!(
         limited(
-            &Limits { total_bytes: 15, ..unlimited() },
+            &PackageLimits { max_total_bytes: 15, ..unlimited() },
             &[file, ("jcr_root/b.txt", "0123456789")]
         ),
         "test.zip: unpacks to more than the limit of 15 bytes"
     );
     assert_eq!(
-        limited(&Limits { document_bytes: 10, ..unlimited() }, &[FILTER]),
+        limited(&PackageLimits { max_document_bytes: 10, ..unlimited() }, &[FILTER]),
         "META-INF/vault/filter.xml: is longer than the limit of 10 bytes"
     );
     let long = format!("<jcr:root {JCR} jcr:primaryType=\"a\" x=\"0123456789\"/>");
     assert_eq!(
-        limited(&Limits { value_bytes: 9, ..unlimited() }, &[("jcr_root/.content.xml", &long)]),
+        limited(
+            &PackageLimits { max_value_bytes: 9, ..unlimited() },
+            &[("jcr_root/.content.xml", &long)]
+        ),
         "jcr_root/.content.xml:1: `x`: the value is longer than the limit of 9 bytes"
     );
 }
@@ -190,16 +194,17 @@ fn limits_hold() {
 /// What documents say is held in memory, whatever few bytes they are packed into.
 #[test]
 fn what_documents_hold_is_limited() {
-    let unlimited = Limits::default;
+    let unlimited = PackageLimits::default;
     let document = format!("<jcr:root {JCR} jcr:primaryType=\"a\">\n<b/><c/></jcr:root>");
     let size = document.len() as u64;
     let entries = |name: &'static str| [("jcr_root/.content.xml", &*document), (name, &*document)];
-    let check = |limits: &Limits, expected: &str| {
+    let check = |limits: &PackageLimits, expected: &str| {
         assert_eq!(limited(limits, &entries("jcr_root/x/.content.xml")), expected);
         // Packages within the package count with it.
         let inner = [FILTER, ("jcr_root/.content.xml", &*document)];
         let bytes = with_inner(&[("jcr_root/.content.xml", &document)], &zipped(&inner));
-        let message = Package::read(Cursor::new(bytes), "p.zip", limits).unwrap_err().to_string();
+        let message =
+            ContentPackage::read(Cursor::new(bytes), "p.zip", limits).unwrap_err().to_string();
         let expected = expected.split(": ").last().unwrap();
         assert!(
             message.starts_with("jcr_root/etc/packages/in.zip!jcr_root/.content.xml"),
@@ -208,23 +213,28 @@ fn what_documents_hold_is_limited() {
         assert!(message.contains(expected.split(" of ").next().unwrap()), "{message}");
     };
     check(
-        &Limits { nodes: 5, ..unlimited() },
+        &PackageLimits { max_nodes: 5, ..unlimited() },
         "jcr_root/x/.content.xml:2: the package describes more nodes than the limit; split it",
     );
     check(
-        &Limits { properties: 1, ..unlimited() },
+        &PackageLimits { max_properties: 1, ..unlimited() },
         "jcr_root/x/.content.xml:1: the package describes more properties than the limit; split it",
     );
     let limit = 2 * size - 1;
     check(
-        &Limits { all_documents_bytes: limit, ..unlimited() },
+        &PackageLimits { max_all_documents_bytes: limit, ..unlimited() },
         &format!(
             "jcr_root/x/.content.xml: the files that describe nodes take more than the limit of {limit} bytes; split the package"
         ),
     );
-    let limits = Limits { nodes: 6, properties: 2, all_documents_bytes: 2 * size, ..unlimited() };
+    let limits = PackageLimits {
+        max_nodes: 6,
+        max_properties: 2,
+        max_all_documents_bytes: 2 * size,
+        ..unlimited()
+    };
     let bytes = zipped(&entries("jcr_root/x/.content.xml"));
-    Package::read(Cursor::new(bytes), "p.zip", &limits).unwrap();
+    ContentPackage::read(Cursor::new(bytes), "p.zip", &limits).unwrap();
 }
 
 /// A package with another one in it, as `/etc/packages/in.zip`.
@@ -247,7 +257,7 @@ fn patterns_are_bounded() {
         let text = format!(
             "<workspaceFilter version=\"1.0\"><filter root=\"/x\">{patterns}</filter></workspaceFilter>"
         );
-        Filter::parse("filter.xml", text.as_bytes()).map(|filter| filter.roots().len())
+        PackageFilter::parse("filter.xml", text.as_bytes()).map(|filter| filter.roots().len())
     };
     let include = |pattern: &str, count: usize| {
         read(&format!("<include pattern=\"{pattern}\"/>\n").repeat(count))
@@ -270,7 +280,8 @@ fn a_small_file_does_not_unpack_to_a_huge_one() {
     while let Some(at) = bytes.windows(4).position(|window| window == size) {
         bytes[at..at + 4].copy_from_slice(&2_000_000_000_u32.to_le_bytes());
     }
-    let message = Package::read(Cursor::new(bytes), "p.zip", &Limits::default()).unwrap_err();
+    let message =
+        ContentPackage::read(Cursor::new(bytes), "p.zip", &PackageLimits::default()).unwrap_err();
     assert_eq!(
         message.to_string(),
         format!("p.zip: unpacks to more than the limit of {limit} bytes")
@@ -284,18 +295,19 @@ fn entries_that_share_their_bytes_are_refused() {
     let name = b"jcr_root/x/b.txt";
     let at = bytes.windows(name.len()).rposition(|window| window == name).unwrap();
     bytes[at - 4..at].copy_from_slice(&0_u32.to_le_bytes());
-    let message = Package::read(Cursor::new(bytes), "p.zip", &Limits::default()).unwrap_err();
+    let message =
+        ContentPackage::read(Cursor::new(bytes), "p.zip", &PackageLimits::default()).unwrap_err();
     assert_eq!(message.to_string(), "p.zip: two entries share the same bytes of the ZIP file");
 }
 
 #[test]
 fn only_documents_are_limited_as_documents() {
     let long = "x".repeat(100_000);
-    let limits = || Limits { document_bytes: 90_000, ..Limits::default() };
+    let limits = || PackageLimits { max_document_bytes: 90_000, ..PackageLimits::default() };
     let plain = format!("<html>{long}ä</html>");
     let read = |text: &str| {
         let bytes = zipped(&[FILTER, ("jcr_root/x/page.xml", text)]);
-        Package::read(Cursor::new(bytes), "test.zip", &limits())
+        ContentPackage::read(Cursor::new(bytes), "test.zip", &limits())
     };
     let mut target = Memory::new();
     install(&mut read(&plain).unwrap(), &mut target).unwrap();
@@ -310,21 +322,21 @@ fn only_documents_are_limited_as_documents() {
 
 #[test]
 fn depth_is_limited() {
-    let unlimited = Limits::default;
+    let unlimited = PackageLimits::default;
     let deep =
         format!("<jcr:root {JCR} x=\"1\">{}{}</jcr:root>", "<a>".repeat(3), "</a>".repeat(3));
     for name in ["jcr_root/a/.content.xml", "jcr_root/a.xml"] {
         assert_eq!(
-            limited(&Limits { depth: 3, ..unlimited() }, &[(name, &deep)]),
+            limited(&PackageLimits { max_depth: 3, ..unlimited() }, &[(name, &deep)]),
             format!("{name}:1: nodes lie deeper than the limit of 3")
         );
     }
     for name in ["jcr_root/a/b/c/d", "jcr_root/a/b/c/d/", "jcr_root/a/b/c/d/e.binary"] {
-        let message = limited(&Limits { depth: 3, ..unlimited() }, &[(name, "")]);
+        let message = limited(&PackageLimits { max_depth: 3, ..unlimited() }, &[(name, "")]);
         assert!(message.contains("lies deeper than the limit of 3 nodes"), "{message}");
     }
     let path = format!("jcr_root/{}", ["0123456789"; 200].join("/"));
-    let message = limited(&Limits { depth: 1000, ..unlimited() }, &[(&path, "")]);
+    let message = limited(&PackageLimits { max_depth: 1000, ..unlimited() }, &[(&path, "")]);
     assert!(message.contains("it is longer than"), "{message}");
 }
 
@@ -338,18 +350,20 @@ fn packages_in_packages_are_bounded() {
         zip.write_all(&bytes).unwrap();
         bytes = zip.finish().unwrap().into_inner();
     }
-    let message = Package::read(Cursor::new(bytes.clone()), "p.zip", &Limits::default())
-        .unwrap_err()
-        .to_string();
+    let message =
+        ContentPackage::read(Cursor::new(bytes.clone()), "p.zip", &PackageLimits::default())
+            .unwrap_err()
+            .to_string();
     assert!(message.ends_with(": packages lie deeper in packages than the limit"), "{message}");
     assert_eq!(message.matches('!').count(), 4, "the way down is shown: {message}");
-    let limits = Limits { nesting: 6, ..Limits::default() };
-    let mut package = Package::read(Cursor::new(bytes.clone()), "p.zip", &limits).unwrap();
+    let limits = PackageLimits { max_nesting: 6, ..PackageLimits::default() };
+    let mut package = ContentPackage::read(Cursor::new(bytes.clone()), "p.zip", &limits).unwrap();
     let mut target = Memory::new();
     install(&mut package, &mut target).unwrap();
     assert!(target.find("/x/y.txt").is_some());
-    let limits = Limits { nested_bytes: 10, ..limits };
-    let message = Package::read(Cursor::new(bytes), "p.zip", &limits).unwrap_err().to_string();
+    let limits = PackageLimits { max_nested_bytes: 10, ..limits };
+    let message =
+        ContentPackage::read(Cursor::new(bytes), "p.zip", &limits).unwrap_err().to_string();
     assert_eq!(
         message,
         "jcr_root/etc/packages/p5.zip: packages within the package take more than the limit of 10 bytes"
@@ -372,8 +386,8 @@ fn packages_in_packages_are_bounded_together() {
     let deeper = with_inner(&[], &deep);
     let all = (inner.len() + deep.len()) as u64;
     for (nested_bytes, is_read) in [(all, true), (all - 1, false)] {
-        let limits = Limits { nested_bytes, ..Limits::default() };
-        let read = Package::read(Cursor::new(deeper.clone()), "p.zip", &limits);
+        let limits = PackageLimits { max_nested_bytes: nested_bytes, ..PackageLimits::default() };
+        let read = ContentPackage::read(Cursor::new(deeper.clone()), "p.zip", &limits);
         assert_eq!(read.is_ok(), is_read, "{nested_bytes}");
     }
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
@@ -384,13 +398,13 @@ fn packages_in_packages_are_bounded_together() {
     }
     let wide = zip.finish().unwrap().into_inner();
     for (nested_bytes, is_read) in [(2 * all, true), (2 * all - 1, false)] {
-        let limits = Limits { nested_bytes, ..Limits::default() };
-        let read = Package::read(Cursor::new(wide.clone()), "p.zip", &limits);
+        let limits = PackageLimits { max_nested_bytes: nested_bytes, ..PackageLimits::default() };
+        let read = ContentPackage::read(Cursor::new(wide.clone()), "p.zip", &limits);
         assert_eq!(read.is_ok(), is_read, "{nested_bytes}");
     }
     for (nested_bytes, is_read) in [(2 * size, true), (2 * size - 1, false)] {
-        let limits = Limits { nested_bytes, ..Limits::default() };
-        let read = Package::read(Cursor::new(bytes.clone()), "p.zip", &limits);
+        let limits = PackageLimits { max_nested_bytes: nested_bytes, ..PackageLimits::default() };
+        let read = ContentPackage::read(Cursor::new(bytes.clone()), "p.zip", &limits);
         assert_eq!(read.is_ok(), is_read, "{nested_bytes}");
     }
 }
@@ -405,10 +419,11 @@ fn entries_that_lie_about_their_size_are_refused() {
         while let Some(at) = bytes.windows(4).position(|window| window == size) {
             bytes[at..at + 4].copy_from_slice(&forged.to_le_bytes());
         }
-        let mut package = match Package::read(Cursor::new(bytes), "bomb.zip", &Limits::default()) {
-            Ok(package) => package,
-            Err(error) => panic!("{error}"),
-        };
+        let mut package =
+            match ContentPackage::read(Cursor::new(bytes), "bomb.zip", &PackageLimits::default()) {
+                Ok(package) => package,
+                Err(error) => panic!("{error}"),
+            };
         let message = install(&mut package, &mut Memory::new()).unwrap_err().to_string();
         assert!(message.starts_with("jcr_root/x/bomb.txt: "), "{message}");
     }
@@ -420,7 +435,8 @@ fn damaged_bytes_are_found_while_they_are_stored() {
         zipped(&[("jcr_root/x/a.txt", &"some text that is not random at all ".repeat(50)), FILTER]);
     let at = bytes.windows(5).position(|window| window == b"a.txt").unwrap() + 20;
     bytes[at] ^= 0x55;
-    let mut package = Package::read(Cursor::new(bytes), "p.zip", &Limits::default()).unwrap();
+    let mut package =
+        ContentPackage::read(Cursor::new(bytes), "p.zip", &PackageLimits::default()).unwrap();
     let message = install(&mut package, &mut Memory::new()).unwrap_err().to_string();
     assert!(message.starts_with("jcr_root/x/a.txt: cannot be unpacked"), "{message}");
 }
@@ -428,7 +444,7 @@ fn damaged_bytes_are_found_while_they_are_stored() {
 #[test]
 fn what_is_no_package_is_refused() {
     let read = |bytes: &[u8]| {
-        Package::read(Cursor::new(bytes.to_vec()), "p.zip", &Limits::default())
+        ContentPackage::read(Cursor::new(bytes.to_vec()), "p.zip", &PackageLimits::default())
             .unwrap_err()
             .to_string()
     };
@@ -452,7 +468,9 @@ fn truncated_packages_are_refused() {
         let bytes = fs::read(entry.unwrap().path()).unwrap();
         for part in 0..20 {
             let cut = bytes[..bytes.len() * part / 20].to_vec();
-            let error = Package::read(Cursor::new(cut), "cut.zip", &Limits::default()).unwrap_err();
+            let error =
+                ContentPackage::read(Cursor::new(cut), "cut.zip", &PackageLimits::default())
+                    .unwrap_err();
             assert!(
                 error.to_string().starts_with("cut.zip: cannot be read as a ZIP file"),
                 "{error}"
@@ -493,7 +511,7 @@ proptest! {
             let at = cut.index(bytes.len());
             bytes.truncate(at);
         }
-        if let Ok(mut package) = Package::read(Cursor::new(bytes), "p.zip", &Limits::default()) {
+        if let Ok(mut package) = ContentPackage::read(Cursor::new(bytes), "p.zip", &PackageLimits::default()) {
             let mut target = Memory::new();
             drop(install(&mut package, &mut target));
         }
@@ -502,13 +520,13 @@ proptest! {
     #[test]
     fn no_text_panics_as_a_document(text in "(<(jcr:root|[a-z:]{0,4})( [a-z:_]{0,4}=\"[^\"]{0,6}\"| xmlns:jcr=\"http://www.jcp.org/jcr/1.0\"){0,3}/?>|</[a-z:]{0,8}>|[ -~]{0,6}|&[a-z#0-9]{0,4};|<!--|-->|<!\\[CDATA\\[|\\]\\]>|<\\?|\\?>){0,8}") {
         let text = format!("<jcr:root {JCR}>{text}</jcr:root>");
-        drop(docview::read("d.xml", text.as_bytes(), &Limits::default()));
-        drop(Filter::parse("f.xml", text.as_bytes()));
+        drop(docview::read_docview("d.xml", text.as_bytes(), &PackageLimits::default()));
+        drop(PackageFilter::parse("f.xml", text.as_bytes()));
     }
 
     #[test]
     fn no_bytes_panic_as_a_document(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-        drop(docview::read("d.xml", &bytes, &Limits::default()));
+        drop(docview::read_docview("d.xml", &bytes, &PackageLimits::default()));
     }
 
     #[test]
@@ -549,8 +567,8 @@ fn entries_are_counted_before_the_directory_is_read() {
     let bytes = zipped(&entries);
     let read = std::cell::Cell::new(0);
     let file = Counting { file: Cursor::new(&bytes), read: &read };
-    let limits = Limits { entries: 10, ..Limits::default() };
-    let error = Package::read(file, "test.zip", &limits).unwrap_err().to_string();
+    let limits = PackageLimits { max_entries: 10, ..PackageLimits::default() };
+    let error = ContentPackage::read(file, "test.zip", &limits).unwrap_err().to_string();
     assert_eq!(error, "test.zip: 20000 entries are more than the limit of 10");
     assert!(read.get() < 300_000, "{} of {} bytes are read", read.get(), bytes.len());
 }
@@ -568,7 +586,7 @@ fn a_directory_that_says_less_than_it_holds_is_no_way_around_the_limit() {
     let comment = forged.len() - 2;
     forged[comment..].copy_from_slice(&u16::try_from(end.len()).unwrap().to_le_bytes());
     forged.extend(end);
-    let limits = Limits { entries: 2, ..Limits::default() };
-    let read = Package::read(Cursor::new(forged), "test.zip", &limits);
+    let limits = PackageLimits { max_entries: 2, ..PackageLimits::default() };
+    let read = ContentPackage::read(Cursor::new(forged), "test.zip", &limits);
     assert!(read.is_err(), "one of the two directories is over the limit");
 }

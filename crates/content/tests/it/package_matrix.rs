@@ -1,7 +1,7 @@
 //! The table of modes, cell by cell: node there or not, covered or not, property there or not, lists of children.
 
 use proptest::prelude::*;
-use tympan_content::package::Filter;
+use tympan_content::package::PackageFilter;
 use tympan_content::{NodePath, Subtree};
 
 use crate::package_modes::{document, filter, tree};
@@ -26,7 +26,7 @@ fn row(there: &str, brought: &str, rule: &str, node: &str, name: &str) -> String
             there,
             brought,
         );
-        match root.find(node) {
+        match root.find_descendant(node) {
             None => "no node".to_owned(),
             Some(node) => node.text(name).unwrap_or("-").to_owned(),
         }
@@ -75,7 +75,7 @@ fn properties_meet_as_the_table_says() {
 #[test]
 fn lists_of_children_meet_as_the_table_says() {
     let names = |root: &Subtree| {
-        let node = root.find("/x").unwrap();
+        let node = root.find_descendant("/x").unwrap();
         node.children.iter().map(|child| child.name.clone()).collect::<Vec<_>>().join(" ")
     };
     let check = |there: &str, brought: &str, expected: [&str; 5]| {
@@ -105,7 +105,7 @@ fn the_default_of_patterns_is_the_opposite_of_the_first() {
         let filters = format!("<filter root=\"/x\">{rules}</filter>");
         let root = installed(&filters, "/x", "/x/a\n/x/b\n/x/b/c");
         assert_eq!(
-            ["/x/a", "/x/b", "/x/b/c"].map(|node| root.find(node).is_some()),
+            ["/x/a", "/x/b", "/x/b/c"].map(|node| root.find_descendant(node).is_some()),
             expected,
             "{rules}"
         );
@@ -128,7 +128,7 @@ fn the_default_of_patterns_is_the_opposite_of_the_first() {
 fn patterns_mean_what_they_mean_in_java() {
     let check = |pattern: &str, path: &str, is_match: bool| {
         let rule = format!("<filter root=\"/x\"><include pattern=\"{pattern}\"/></filter>");
-        let parsed = Filter::parse("f", filter(&rule).as_bytes()).unwrap();
+        let parsed = PackageFilter::parse("f", filter(&rule).as_bytes()).unwrap();
         let coverage = parsed.coverage(&NodePath::new(path).unwrap());
         let expected = if is_match { "Contained(Replace)" } else { "Excluded" };
         assert_eq!(format!("{coverage:?}"), expected, "{pattern} {path}");
@@ -158,7 +158,7 @@ proptest! {
             let rule = if *is_out { "<exclude pattern=\".*/b\"/>" } else { "" };
             format!("<filter root=\"{root}\" mode=\"{}\">{rule}</filter>", MODES[*mode])
         }).collect();
-        let parsed = Filter::parse("f", filter(&elements).as_bytes()).unwrap();
+        let parsed = PackageFilter::parse("f", filter(&elements).as_bytes()).unwrap();
         let node = NodePath::new(&path).unwrap();
         let is_below = |path: &str, root: &str| {
             root == "/" || path == root || path.starts_with(&format!("{root}/"))

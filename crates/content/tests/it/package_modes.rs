@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tympan_content::package::{Filter, SkipReason, docview};
+use tympan_content::package::{PackageFilter, SkipReason, docview};
 use tympan_content::{NodePath, Property, Subtree, Value, ValueType};
 
 use crate::package_target::{Memory, install, package};
@@ -57,7 +57,7 @@ pub(crate) fn filter(inside: &str) -> String {
 }
 
 pub(crate) fn document(root: &Subtree) -> String {
-    docview::write(root, &docview::Namespaces::default())
+    docview::write_docview(root, &docview::DocviewNamespaces::default())
 }
 
 const JCR: &str = "xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" xmlns:rep=\"internal\"";
@@ -381,8 +381,10 @@ fn progress_reaches_the_number_of_nodes() {
     ];
     let mut seen = Vec::new();
     let mut read = package(&entries).unwrap();
-    read.install(&mut Memory::new(), &mut |progress| seen.push((progress.done, progress.total)))
-        .unwrap();
+    read.install(&mut Memory::new(), &mut |progress| {
+        seen.push((progress.done_nodes, progress.total_nodes))
+    })
+    .unwrap();
     assert_eq!(seen, [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]);
 }
 
@@ -449,9 +451,9 @@ proptest! {
         let entries = [("META-INF/vault/filter.xml", &*text), ("jcr_root/.content.xml", &*document)];
         let mut target = Memory::with(there.clone());
         install(&mut package(&entries).unwrap(), &mut target).unwrap();
-        let parsed = Filter::parse("f", text.as_bytes()).unwrap();
+        let parsed = PackageFilter::parse("f", text.as_bytes()).unwrap();
         let contains = |path: &str| {
-            matches!(parsed.coverage(&NodePath::new(path).unwrap()), tympan_content::package::Coverage::Contained(_))
+            matches!(parsed.coverage(&NodePath::new(path).unwrap()), tympan_content::package::FilterCoverage::Contained(_))
         };
         let (before, wanted, after) = (by_path(&there), by_path(&brought), by_path(&target.root));
         for (path, properties) in &before {

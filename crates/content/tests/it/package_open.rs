@@ -6,7 +6,8 @@ use std::io::Cursor;
 use std::time::{Duration, SystemTime};
 
 use tympan_content::package::{
-    IdentifierRule, InstallOptions, InstallReport, Installation, Limits, Package, Stamp,
+    AuditStamp, ContentPackage, IdentifierRule, InstallOptions, InstallReport, PackageInstallation,
+    PackageLimits,
 };
 use tympan_content::{Error, Node, NodePath, Property, Repository, Result, Value};
 
@@ -18,8 +19,8 @@ const NAMES: &str = r#"xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:nt="http://w
     xmlns:cq="http://www.day.com/jcr/cq/1.0" xmlns:wcm="http://www.day.com/jcr/wcm/1.0"
     xmlns:own="http://example.com/own""#;
 
-fn stamp() -> Stamp {
-    Stamp { user: "ann".to_owned(), at: SystemTime::UNIX_EPOCH + Duration::from_secs(1) }
+fn stamp() -> AuditStamp {
+    AuditStamp { user: "ann".to_owned(), time: SystemTime::UNIX_EPOCH + Duration::from_secs(1) }
 }
 
 fn made(roots: &[&str], documents: &[(&str, &str)]) -> Vec<u8> {
@@ -38,9 +39,10 @@ fn install_with(
     bytes: &[u8],
     options: &InstallOptions,
 ) -> Result<InstallReport> {
-    let mut package = Package::read(Cursor::new(bytes.to_vec()), "test.zip", &Limits::default())?;
-    let how = Installation { options, stamp: &stamp(), progress: &mut |_| {} };
-    repository.session("ann")?.install_file(&mut package, &mut &*bytes, how)
+    let mut package =
+        ContentPackage::read(Cursor::new(bytes.to_vec()), "test.zip", &PackageLimits::default())?;
+    let how = PackageInstallation { options, stamp: &stamp(), on_progress: &mut |_| {} };
+    repository.session("ann")?.install_package_file(&mut package, &mut &*bytes, how)
 }
 
 fn install(repository: &Repository, bytes: &[u8]) -> Result<InstallReport> {
@@ -53,7 +55,7 @@ fn node(repository: &Repository, at: &str) -> Node {
 
 #[test]
 fn types_of_products_that_nobody_describes_hold_anything() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let bytes = made(
         &["/content/a"],
         &[(
@@ -81,14 +83,14 @@ fn types_of_products_that_nobody_describes_hold_anything() {
         &[("jcr_root/content/c/.content.xml", r#"jcr:primaryType="own:Thing">"#)],
     );
     let refused = install(&repository, &own).unwrap_err();
-    assert!(matches!(refused, Error::Constraint(_)), "{refused}");
+    assert!(matches!(refused, Error::ConstraintViolations(_)), "{refused}");
     let text = refused.to_string();
     assert!(text.contains("own:Thing") && text.contains("content/c/.content.xml:"), "{text}");
 }
 
 #[test]
 fn empty_bytes_are_bytes() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let document = r#"jcr:primaryType="nt:unstructured" x="{Binary}\0" y="{Binary}[\0]" z="{Binary}[]" t="kept">"#;
     let bytes = made(&["/content/a"], &[("jcr_root/content/a/.content.xml", document)]);
     install(&repository, &bytes).unwrap();
@@ -108,7 +110,7 @@ fn a_repeated_identifier_loses_no_node() {
         [("jcr_root/content/a/.content.xml", inside), ("jcr_root/content/c/.content.xml", inside)];
     let bytes = made(&["/content/a", "/content/c"], &files);
     let id = |repository: &Repository, at: &str| node(repository, at).text("jcr:uuid").unwrap();
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let report = install(&repository, &bytes).unwrap();
     assert!(report.warnings.iter().any(|text| text.contains("identifier of its own")));
     let (one, other) = (id(&repository, "/content/a/b"), id(&repository, "/content/c/b"));
@@ -120,17 +122,17 @@ fn a_repeated_identifier_loses_no_node() {
     // A node that is not the package's is still in question.
     let first = made(&["/content/a"], &files[..1]);
     let second = made(&["/content/c"], &files[1..]);
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     install(&repository, &first).unwrap();
     let options =
-        InstallOptions { identifiers: IdentifierRule::Refuse, ..InstallOptions::default() };
+        InstallOptions { identifier_rule: IdentifierRule::Refuse, ..InstallOptions::default() };
     let refused = install_with(&repository, &second, &options).unwrap_err();
     assert!(refused.to_string().contains("which `/content/a/b` has already"), "{refused}");
 }
 
 #[test]
 fn restrictions_beside_privileges_are_put_where_they_belong() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let user = r#"jcr:primaryType="rep:SystemUser" jcr:mixinTypes="[rep:PrincipalBasedMixin]" jcr:uuid="9df0bd28-29ff-3a5c-9dd9-8e4bd4b1a2c1"
         rep:authorizableId="indexer" rep:principalName="indexer">
         <rep:principalPolicy jcr:primaryType="rep:PrincipalPolicy" rep:principalName="indexer">
@@ -142,7 +144,7 @@ fn restrictions_beside_privileges_are_put_where_they_belong() {
         &[("jcr_root/home/users/system/indexer/.content.xml", user)],
     );
     let options = InstallOptions {
-        access_control: Some(tympan_content::package::AccessControl::Overwrite),
+        access_control: Some(tympan_content::package::AccessControlHandling::Overwrite),
         ..InstallOptions::default()
     };
     install_with(&repository, &bytes, &options).unwrap();
@@ -173,7 +175,7 @@ fn all_faults_of_a_package_are_told_at_once() {
     let told: Vec<(String, bool)> = faults
         .iter()
         .map(|fault| match fault {
-            Error::Package { file, line, .. } => (file.clone(), *line > 0),
+            Error::InvalidPackage { file, line, .. } => (file.clone(), *line > 0),
             other => panic!("{other}"),
         })
         .collect();
@@ -187,10 +189,10 @@ fn all_faults_of_a_package_are_told_at_once() {
 #[test]
 fn a_package_of_a_real_project_has_no_unknown_types() {
     let Some(folder) = fixtures("packages") else { return };
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let bytes = fs::read(folder.join("wknd-shared.fragments.zip")).unwrap();
     // The bytes of pictures are left out of it, which is all that is wrong.
-    let Err(Error::Constraint(faults)) = install(&repository, &bytes) else { panic!() };
+    let Err(Error::ConstraintViolations(faults)) = install(&repository, &bytes) else { panic!() };
     let other = faults.iter().find(|fault| fault.item != "jcr:data");
     assert!(other.is_none(), "{other:?}");
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use tympan_content::package::{InstallReport, Limits, Package, SkipReason};
+use tympan_content::package::{ContentPackage, InstallReport, PackageLimits, SkipReason};
 use tympan_content::{Property, Subtree, ValueType};
 
 use crate::package_naive::{Element, naive_xml};
@@ -20,7 +20,7 @@ const EXPECTED: [(&str, [usize; 4]); 4] = [
 ];
 
 fn open(file: &Path) -> FilePackage {
-    Package::open(file, &Limits::default()).unwrap()
+    ContentPackage::open(file, &PackageLimits::default()).unwrap()
 }
 
 #[test]

@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use tympan_blobs::{BlobStore, MemoryBlobs};
+use tympan_blobs::{BlobStore, MemoryBlobStore};
 use tympan_content::package::{
-    Change, DependencyRule, IfExists, InstallOptions, InstallReport, Installation, Limits,
-    NestedRule, Package, PackageId, Stamp,
+    AuditStamp, ContentPackage, DependencyRule, IfPackageExists, InstallOptions, InstallReport,
+    NestedPackageRule, NodeChangeKind, PackageId, PackageInstallation, PackageLimits,
 };
 use tympan_content::{BlobId, Error, NodePath, Property, Repository, Result, Subtree};
-use tympan_store::{ChunkStore, CollectOptions, LocalStore, Retention};
+use tympan_store::{ChunkStore, GarbageCollectionOptions, LocalStore, RevisionRetention};
 
 use crate::package_modes::{document, filter, random_tree, tree};
 use crate::package_target::{fixtures, zipped};
 
-fn stamp() -> Stamp {
-    Stamp { user: "ann".into(), at: SystemTime::UNIX_EPOCH }
+fn stamp() -> AuditStamp {
+    AuditStamp { user: "ann".into(), time: SystemTime::UNIX_EPOCH }
 }
 
 fn path(text: &str) -> NodePath {
@@ -53,7 +53,7 @@ fn simple(id: &str, needs: &str) -> Vec<u8> {
 fn store(repository: &Repository, bytes: &[u8]) -> NodePath {
     let mut session = repository.session("ann").unwrap();
     let stored = session
-        .store_package(&mut Cursor::new(bytes), "test.zip", IfExists::Replace, &stamp())
+        .store_package(&mut Cursor::new(bytes), "test.zip", IfPackageExists::Replace, &stamp())
         .unwrap();
     session.commit("store", SystemTime::UNIX_EPOCH).unwrap();
     stored.path
@@ -64,7 +64,7 @@ fn install_with(
     at: &NodePath,
     options: &InstallOptions,
 ) -> Result<InstallReport> {
-    let how = Installation { options, stamp: &stamp(), progress: &mut |_| {} };
+    let how = PackageInstallation { options, stamp: &stamp(), on_progress: &mut |_| {} };
     repository.session("ann")?.install_package(at, how)
 }
 
@@ -72,7 +72,7 @@ fn install(repository: &Repository, at: &NodePath) -> InstallReport {
     install_with(repository, at, &InstallOptions::default()).unwrap()
 }
 
-fn uninstall(repository: &Repository, at: &NodePath) -> tympan_content::package::Uninstalled {
+fn uninstall(repository: &Repository, at: &NodePath) -> tympan_content::package::UninstallReport {
     let mut session = repository.session("ann").unwrap();
     session.uninstall_package(at, DependencyRule::Required, &stamp()).unwrap()
 }
@@ -86,39 +86,39 @@ fn has(repository: &Repository, node: &str) -> bool {
 }
 
 fn listed(repository: &Repository) -> Vec<String> {
-    let packages = repository.snapshot().unwrap().packages().unwrap();
+    let packages = repository.snapshot().unwrap().stored_packages().unwrap();
     let mark = |installed| if installed { " installed" } else { "" };
     packages.iter().map(|one| format!("{}{}", one.id, mark(one.is_installed()))).collect()
 }
 
 #[test]
 fn packages_are_stored_listed_and_found() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     for id in ["g:n:2.10", "g:n:2.9", "g/deep:m", "a:z:1-SNAPSHOT"] {
         store(&repository, &simple(id, ""));
     }
     assert_eq!(listed(&repository), ["a:z:1-SNAPSHOT", "g:n:2.9", "g:n:2.10", "g/deep:m"]);
     let snapshot = repository.snapshot().unwrap();
-    let newest = snapshot.find_package(&PackageId::parse("g:n")).unwrap().unwrap();
+    let newest = snapshot.find_stored_package(&PackageId::parse("g:n")).unwrap().unwrap();
     assert_eq!(newest.path.as_str(), "/etc/packages/g/n-2.10.zip");
     assert_eq!((newest.created_by.as_deref(), newest.last_unpacked), (Some("ann"), None));
     assert!(!has(&repository, "/tmp"), "nothing is installed");
-    let content = snapshot.node(&newest.path).unwrap().unwrap().content().unwrap().unwrap();
+    let content = snapshot.node(&newest.path).unwrap().unwrap().content_node().unwrap().unwrap();
     assert_eq!(content.text("jcr:mimeType").as_deref(), Some("application/zip"));
-    let root = content.find("vlt:definition/filter/f0").unwrap().unwrap();
+    let root = content.find_descendant("vlt:definition/filter/f0").unwrap().unwrap();
     assert_eq!(root.text("root").as_deref(), Some("/tmp/n"));
 }
 
 #[test]
 fn a_stored_package_is_replaced_only_if_asked() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let at = store(&repository, &simple("g:n:1", ""));
     install(&repository, &at);
     let mut session = repository.session("ann").unwrap();
     let again = session.store_package(
         &mut Cursor::new(simple("g:n:1", "")),
         "x",
-        IfExists::Refuse,
+        IfPackageExists::Refuse,
         &stamp(),
     );
     assert!(matches!(again, Err(Error::NodeExists(there)) if there == at));
@@ -128,7 +128,7 @@ fn a_stored_package_is_replaced_only_if_asked() {
 
 #[test]
 fn an_installation_is_one_commit() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     store(&repository, &simple("g:c:1", ""));
     let at = store(&repository, &simple("g:b:1", "g:c"));
     let before = repository.revisions(None, 100).unwrap().len();
@@ -156,19 +156,21 @@ fn dependencies_follow_the_rule() {
     ];
     let needs: BTreeMap<&str, &str> = NEEDS.into();
     let check = |stored: &[&str], asked: &str, rule: DependencyRule, expected: &str| {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         for name in stored {
             let (id, is_installed) = name.strip_prefix('*').map_or((*name, false), |id| (id, true));
             let at = store(&repository, &simple(id, needs[id]));
             if is_installed {
-                let options =
-                    InstallOptions { dependencies: DependencyRule::Ignore, ..Default::default() };
+                let options = InstallOptions {
+                    dependency_rule: DependencyRule::Ignore,
+                    ..Default::default()
+                };
                 install_with(&repository, &at, &options).unwrap();
             }
         }
         let at = store(&repository, &simple(asked, needs[asked]));
-        let before = repository.head().unwrap();
-        let options = InstallOptions { dependencies: rule, ..InstallOptions::default() };
+        let before = repository.head_root().unwrap();
+        let options = InstallOptions { dependency_rule: rule, ..InstallOptions::default() };
         let shown = match install_with(&repository, &at, &options) {
             Ok(_) => listed(&repository)
                 .iter()
@@ -177,7 +179,7 @@ fn dependencies_follow_the_rule() {
                 .collect::<Vec<_>>()
                 .join(" "),
             Err(error) => {
-                assert_eq!(repository.head().unwrap(), before, "nothing is committed");
+                assert_eq!(repository.head_root().unwrap(), before, "nothing is committed");
                 format!("refused: {error}")
             }
         };
@@ -226,7 +228,7 @@ fn dependencies_follow_the_rule() {
 
 #[test]
 fn an_installed_package_that_is_needed_is_not_uninstalled() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let needed = store(&repository, &simple("p:c:1.0", ""));
     let at = store(&repository, &simple("p:b:1.0", "p:c"));
     install(&repository, &at);
@@ -250,13 +252,14 @@ fn packages_within_go_with_the_outer_one() {
         return;
     };
     let run = |file: &str, options: &InstallOptions, expected: &[&str], nodes: [bool; 2]| {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let at = store(&repository, &std::fs::read(folder.join(file)).unwrap());
         install_with(&repository, &at, options).unwrap();
         assert_eq!(listed(&repository), expected, "{file}");
         assert_eq!(["/tmp/a", "/tmp/b"].map(|node| has(&repository, node)), nodes, "{file}");
         let snapshot = repository.snapshot().unwrap();
-        for one in snapshot.packages().unwrap().iter().filter(|one| one.id.name.starts_with("sub_"))
+        for one in
+            snapshot.stored_packages().unwrap().iter().filter(|one| one.id.name.starts_with("sub_"))
         {
             let needs: Vec<_> = one.dependencies.iter().map(ToString::to_string).collect();
             assert_eq!(needs, ["my_packages:subtest"], "they need the one they came with");
@@ -278,7 +281,8 @@ fn packages_within_go_with_the_outer_one() {
     run("subtest.zip", &said, &all, [true, true]);
     run("subtest_add_a.zip", &said, &one, [false, true]);
     run("subtest_extract_a.zip", &said, &all, [true, true]);
-    let stored = InstallOptions { nested: NestedRule::Store, ..InstallOptions::default() };
+    let stored =
+        InstallOptions { nested_rule: NestedPackageRule::Store, ..InstallOptions::default() };
     run("subtest.zip", &stored, &none, [false, false]);
 }
 
@@ -307,7 +311,7 @@ fn outer(version: &str, handling: &str, inner: &str) -> Vec<u8> {
 #[test]
 fn older_packages_within_wait_behind_newer_ones() {
     let check = |first: &str, handling: &str, second: &str, expected: &str| {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let at = store(&repository, &outer("1", "*;install", first));
         install(&repository, &at);
         let at = store(&repository, &outer("2", handling, second));
@@ -325,11 +329,11 @@ fn older_packages_within_wait_behind_newer_ones() {
 
 #[test]
 fn uninstalling_leaves_what_others_changed() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     for child in tree("/x/a p=old own=1\n/x/b q=old\n/x/gone g=1\n/y z=1").children {
         let at = NodePath::root().child(&child.name).unwrap();
-        session.put(&at, child).unwrap();
+        session.put_node(&at, child).unwrap();
     }
     session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
     let brought = tree("/x/a p=new own=2\n/x/b q=new\n/x/fresh f=1\n/x/other o=1");
@@ -364,7 +368,7 @@ fn uninstalling_leaves_what_others_changed() {
 
 #[test]
 fn what_others_put_below_a_new_folder_stays_with_it() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let folder = "jcr:primaryType=sling:Folder";
     let brought = tree(&format!("/x {folder}\n/x/in {folder}\n/x/in/mine m=1\n/x/out {folder}"));
     let at = store(&repository, &made("g:n:1", &[], "<filter root=\"/x\"/>", &brought));
@@ -382,9 +386,9 @@ fn what_others_put_below_a_new_folder_stays_with_it() {
 /// Where one document holds `/etc` with the stored packages, the rest of it goes back all the same.
 #[test]
 fn what_lies_beside_a_stored_package_goes_back() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.put(&path("/etc"), tree("/etc/mine p=1").children.remove(0)).unwrap();
+    session.put_node(&path("/etc"), tree("/etc/mine p=1").children.remove(0)).unwrap();
     session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
     let filters = "<filter root=\"/etc/mine\"/><filter root=\"/etc/new\"/>";
     let at = store(&repository, &made("g:n:1", &[], filters, &tree("/etc/mine p=2\n/etc/new")));
@@ -398,7 +402,7 @@ fn what_lies_beside_a_stored_package_goes_back() {
 
 #[test]
 fn two_installations_are_undone_to_before_the_first() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let made_of = |text: &str| made("g:n:1", &[], "<filter root=\"/x\"/>", &tree(text));
     let at = store(&repository, &made_of("/x/a p=1"));
     install(&repository, &at);
@@ -411,25 +415,31 @@ fn two_installations_are_undone_to_before_the_first() {
 
 #[test]
 fn what_a_package_replaced_outlives_the_garbage() {
-    let chunks = Arc::new(LocalStore::memory().unwrap());
-    let repository = Repository::open(chunks.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let chunks = Arc::new(LocalStore::open_in_memory().unwrap());
+    let repository =
+        Repository::open(chunks.clone(), Arc::new(MemoryBlobStore::default())).unwrap();
     let long = "long ".repeat(500);
     let mut session = repository.session("ann").unwrap();
-    session.put(&path("/x"), Subtree::new("x", "sling:Folder")).unwrap();
-    let old = Subtree::new("old", "nt:unstructured").with("text", long.as_str());
-    session.put(&path("/x/old"), old).unwrap();
+    session.put_node(&path("/x"), Subtree::new("x", "sling:Folder")).unwrap();
+    let old = Subtree::new("old", "nt:unstructured").with_property("text", long.as_str());
+    session.put_node(&path("/x/old"), old).unwrap();
     session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
     let brought = tree("/x jcr:primaryType=sling:Folder\n/x/new n=1");
     let at = store(&repository, &made("g:n:1", &[], "<filter root=\"/x\"/>", &brought));
     install(&repository, &at);
     assert!(!has(&repository, "/x/old"));
     // Years later, with no history kept.
-    let retention = Retention { all: Duration::ZERO, hourly: 0, daily: 0, weekly: 0 };
+    let retention = RevisionRetention {
+        full_period: Duration::ZERO,
+        hourly_count: 0,
+        daily_count: 0,
+        weekly_count: 0,
+    };
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32);
-    let options = CollectOptions { retention, ..CollectOptions::at(now) };
+    let options = GarbageCollectionOptions { retention, ..GarbageCollectionOptions::at_time(now) };
     let head = repository.snapshot().unwrap().root_id();
-    chunks.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
-    assert_eq!(repository.head().unwrap(), head);
+    chunks.collect_garbage(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(repository.head_root().unwrap(), head);
     assert_eq!(uninstall(&repository, &at).kept, []);
     assert_eq!(text(&repository, "/x/old", "text"), Some(long));
     assert!(!has(&repository, "/x/new"));
@@ -438,7 +448,7 @@ fn what_a_package_replaced_outlives_the_garbage() {
 /// Blobs on a disk that has room for so many more.
 #[derive(Debug)]
 struct Filling {
-    blobs: MemoryBlobs,
+    blobs: MemoryBlobStore,
     left: AtomicUsize,
 }
 
@@ -469,20 +479,25 @@ fn a_full_disk_leaves_nothing_half_installed() {
     let bytes = std::fs::read(folder.join("tmp_test_deep.zip")).unwrap();
     let mut finished = false;
     for room in 0..20 {
-        let blobs = Arc::new(Filling { blobs: MemoryBlobs::default(), left: room.into() });
-        let chunks = Arc::new(LocalStore::memory().unwrap());
+        let blobs = Arc::new(Filling { blobs: MemoryBlobStore::default(), left: room.into() });
+        let chunks = Arc::new(LocalStore::open_in_memory().unwrap());
         let repository = Repository::open(chunks, blobs.clone()).unwrap();
-        let before = repository.head().unwrap();
+        let before = repository.head_root().unwrap();
         let mut package =
-            Package::read(Cursor::new(&bytes), "deep.zip", &Limits::default()).unwrap();
-        let install = |package: &mut Package<_>| {
+            ContentPackage::read(Cursor::new(&bytes), "deep.zip", &PackageLimits::default())
+                .unwrap();
+        let install = |package: &mut ContentPackage<_>| {
             let options = InstallOptions::default();
-            let how = Installation { options: &options, stamp: &stamp(), progress: &mut |_| {} };
+            let how = PackageInstallation {
+                options: &options,
+                stamp: &stamp(),
+                on_progress: &mut |_| {},
+            };
             let mut session = repository.session("ann").unwrap();
-            session.install_file(package, &mut &*bytes, how)
+            session.install_package_file(package, &mut &*bytes, how)
         };
         if install(&mut package).is_err() {
-            assert_eq!(repository.head().unwrap(), before, "room for {room}");
+            assert_eq!(repository.head_root().unwrap(), before, "room for {room}");
             assert_eq!(repository.branches().unwrap().len(), 1);
             // With room again, the same call does it.
             blobs.left.store(100, Ordering::SeqCst);
@@ -497,11 +512,11 @@ fn a_full_disk_leaves_nothing_half_installed() {
 
 #[test]
 fn a_new_package_is_built_from_its_filter() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.put(&path("/x"), tree("/x/a p=1\n/x/b q=1").children.remove(0)).unwrap();
+    session.put_node(&path("/x"), tree("/x/a p=1\n/x/b q=1").children.remove(0)).unwrap();
     let filters = filter("<filter root=\"/x\"><exclude pattern=\"/x/b\"/></filter>");
-    let filters = tympan_content::package::Filter::parse("f", filters.as_bytes()).unwrap();
+    let filters = tympan_content::package::PackageFilter::parse("f", filters.as_bytes()).unwrap();
     let id = PackageId::parse("g:mine:1");
     let stored = session.create_package(&id, &filters, &stamp()).unwrap();
     let report =
@@ -509,11 +524,11 @@ fn a_new_package_is_built_from_its_filter() {
     session.commit("built", SystemTime::UNIX_EPOCH).unwrap();
     assert_eq!(report.nodes, 3);
     let snapshot = repository.snapshot().unwrap();
-    let stored = snapshot.find_package(&id).unwrap().unwrap();
-    let package = snapshot.open_package(&stored, &Limits::default()).unwrap();
+    let stored = snapshot.find_stored_package(&id).unwrap().unwrap();
+    let package = snapshot.open_stored_package(&stored, &PackageLimits::default()).unwrap();
     assert_eq!(package.id(), &id);
     let paths = [path("/x/a"), path("/x/b")];
-    assert_eq!(paths.map(|at| package.root().find(&at).is_some()), [true, false]);
+    assert_eq!(paths.map(|at| package.root().find_descendant(&at).is_some()), [true, false]);
     let mut session = repository.session("ann").unwrap();
     session.remove_package(&stored.path, &stamp()).unwrap();
     assert_eq!(listed(&repository), [""; 0]);
@@ -533,7 +548,7 @@ fn nodes(root: &Subtree) -> BTreeMap<String, BTreeMap<String, Property>> {
 }
 
 fn content(repository: &Repository) -> Subtree {
-    let mut root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+    let mut root = repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap();
     root.remove_child("etc");
     root
 }
@@ -560,32 +575,32 @@ proptest! {
         types in prop::sample::select(vec![("sling:OrderedFolder", "sling:OrderedFolder"), ("sling:Folder", "nt:unstructured"), ("nt:unstructured", "sling:OrderedFolder")]),
     ) {
         let (there, brought) = (varied(there, 0, types.0), varied(brought, 0, types.1));
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("ann").unwrap();
         for child in there.children {
-            session.put(&NodePath::root().child(&child.name).unwrap(), child).unwrap();
+            session.put_node(&NodePath::root().child(&child.name).unwrap(), child).unwrap();
         }
         session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
         let bytes = made("g:n:1", &[], &format!("<filter root=\"{root}\" mode=\"{mode}\"/>"), &brought);
         let at = store(&repository, &bytes);
         let before = content(&repository);
         let mut trial = repository.session("ann").unwrap();
-        let mut package = Package::read(Cursor::new(bytes), "x", &Limits::default()).unwrap();
-        let (difference, _) = trial.try_package(&mut package, &InstallOptions::default()).unwrap();
+        let mut package = ContentPackage::read(Cursor::new(bytes), "x", &PackageLimits::default()).unwrap();
+        let (difference, _) = trial.preview_package(&mut package, &InstallOptions::default()).unwrap();
         install(&repository, &at);
         let after = content(&repository);
         let (old, new) = (nodes(&before), nodes(&after));
-        let expected: BTreeMap<String, Change> = old.keys().chain(new.keys()).filter_map(|path| {
+        let expected: BTreeMap<String, NodeChangeKind> = old.keys().chain(new.keys()).filter_map(|path| {
             let change = match (old.get(path), new.get(path)) {
-                (None, _) => Change::Added,
-                (_, None) => Change::Removed,
+                (None, _) => NodeChangeKind::Added,
+                (_, None) => NodeChangeKind::Removed,
                 (left, right) if left == right => return None,
-                _ => Change::Changed,
+                _ => NodeChangeKind::Changed,
             };
             Some((path.clone(), change))
         }).collect();
-        let told: BTreeMap<String, Change> = difference.nodes.iter()
-            .filter(|node| node.change != Change::Changed || !node.properties.is_empty())
+        let told: BTreeMap<String, NodeChangeKind> = difference.nodes.iter()
+            .filter(|node| node.change != NodeChangeKind::Changed || !node.properties.is_empty())
             .map(|node| (node.path.to_string(), node.change)).collect();
         prop_assert_eq!(told, expected);
         let is_nothing = difference.nodes.is_empty();

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use proptest::prelude::*;
-use tympan_content::package::{Limits, Package};
+use tympan_content::package::{ContentPackage, PackageLimits};
 use tympan_content::{JCR_CONTENT, NodePath, Repository, Session, Subtree, Value};
 
 use crate::package_modes::{document, filter, random_tree};
@@ -46,7 +46,7 @@ pub(crate) fn sorted(mut node: Subtree) -> Subtree {
 /// Returns the tree below the root, as a later reader of the repository sees it; without what the system keeps of node
 /// types and namespaces, which memory does not know.
 pub(crate) fn stored(repository: &Repository) -> Vec<Subtree> {
-    let mut root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+    let mut root = repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap();
     root.remove_child("jcr:system");
     sorted(Subtree { name: "root".into(), ..root }).children
 }
@@ -67,11 +67,11 @@ fn sessions_store_real_packages_as_memory_does() {
     let Some(folder) = fixtures("packages") else {
         return;
     };
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("admin").unwrap();
     let mut memory = Memory::new();
     for name in PACKAGES {
-        let open = || Package::open(&folder.join(name), &Limits::default()).unwrap();
+        let open = || ContentPackage::open(&folder.join(name), &PackageLimits::default()).unwrap();
         let report = open().install(&mut session, &mut |_| {}).unwrap();
         commit(&mut session);
         assert_eq!(report, install(&mut open(), &mut memory).unwrap(), "{name}");
@@ -99,10 +99,10 @@ fn a_second_installation_leaves_nothing_to_commit() {
     let Some(folder) = fixtures("packages") else {
         return;
     };
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     for name in PACKAGES {
         let mut session = repository.session("admin").unwrap();
-        let open = || Package::open(&folder.join(name), &Limits::default()).unwrap();
+        let open = || ContentPackage::open(&folder.join(name), &PackageLimits::default()).unwrap();
         open().install(&mut session, &mut |_| {}).unwrap();
         commit(&mut session);
         open().install(&mut session, &mut |_| {}).unwrap();
@@ -138,17 +138,17 @@ proptest! {
         let filter = filter(&format!("<filter root=\"{root}\" mode=\"{mode}\">{rule}</filter>"));
         let document = document(&brought);
         let entries = [("META-INF/vault/filter.xml", &*filter), ("jcr_root/.content.xml", &*document)];
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("admin").unwrap();
         for child in &there.children {
             let path = NodePath::root().child(&child.name).unwrap();
-            session.put(&path, child.clone()).unwrap();
+            session.put_node(&path, child.clone()).unwrap();
         }
         let mut memory = Memory::with(there);
         package(&entries).unwrap().install(&mut session, &mut |_| {}).unwrap();
         install(&mut package(&entries).unwrap(), &mut memory).unwrap();
         // The trees follow no node types.
-        session.follow();
+        session.mark_as_follower();
         commit(&mut session);
         assert_same(&stored(&repository), &sorted(memory.root).children, "");
     }
@@ -176,33 +176,33 @@ fn node_types_and_namespaces_of_packages_are_registered() {
         commit(&mut session);
         report
     };
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     assert_eq!(install(&repository, CND).warnings, [""; 0]);
     let snapshot = repository.snapshot().unwrap();
     let types = snapshot.node_types().unwrap();
     assert!(types.find("acme:Thing").is_some());
-    assert!(types.own().all(|one| one.name != "sling:Folder"), "known ones stay");
+    assert!(types.custom_definitions().all(|one| one.name != "sling:Folder"), "known ones stay");
     let namespaces = snapshot.namespaces().unwrap();
     assert_eq!(namespaces.uri("acme"), Some("http://acme.example/1.0"));
     assert_eq!(namespaces.uri("other"), Some("http://other.example"));
     // A package that is built brings both along.
-    let filter = tympan_content::package::Filter::parse("f", filter.as_bytes()).unwrap();
-    let manifest = tympan_content::package::build::Manifest::of(
+    let filter = tympan_content::package::PackageFilter::parse("f", filter.as_bytes()).unwrap();
+    let manifest = tympan_content::package::build::PackageManifest::from_snapshot(
         &snapshot,
         tympan_content::package::PackageId::parse("g:n"),
         filter,
     )
     .unwrap();
     let mut out = std::io::Cursor::new(Vec::new());
-    tympan_content::package::build::write(&mut out, &manifest, &snapshot).unwrap();
-    let mut built = Package::read(out, "built.zip", &Limits::default()).unwrap();
-    let other = Repository::memory().unwrap();
+    tympan_content::package::build::write_package(&mut out, &manifest, &snapshot).unwrap();
+    let mut built = ContentPackage::read(out, "built.zip", &PackageLimits::default()).unwrap();
+    let other = Repository::in_memory().unwrap();
     let mut session = other.session("admin").unwrap();
     assert_eq!(built.install(&mut session, &mut |_| {}).unwrap().warnings, [""; 0]);
     commit(&mut session);
     assert!(other.snapshot().unwrap().node_types().unwrap().find("acme:Thing").is_some());
     // What makes no sense is a warning, and the content is there.
-    let broken = Repository::memory().unwrap();
+    let broken = Repository::in_memory().unwrap();
     let report = install(&broken, "[acme:Thing > nt:base");
     assert_eq!(report.warnings.len(), 1);
     assert!(

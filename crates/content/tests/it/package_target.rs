@@ -6,7 +6,9 @@ use std::io::{BufReader, Cursor, Read, Write};
 use std::path::PathBuf;
 
 use tympan_content::package::build::ExportSource;
-use tympan_content::package::{ExistingNode, InstallReport, InstallTarget, Limits, Package};
+use tympan_content::package::{
+    ContentPackage, ExistingNode, InstallReport, InstallTarget, PackageLimits,
+};
 use tympan_content::{BlobId, Error, NodePath, Result, Subtree};
 
 /// Content in memory; all edits go through the four methods that a target must have.
@@ -28,24 +30,24 @@ impl Memory {
     }
 
     pub(crate) fn find(&self, path: &str) -> Option<&Subtree> {
-        self.root.find(path)
+        self.root.find_descendant(path)
     }
 }
 
 impl InstallTarget for Memory {
-    fn read(&mut self, path: &NodePath) -> Result<Option<Subtree>> {
-        Ok(self.root.find(path.as_str()).cloned())
+    fn read_subtree(&mut self, path: &NodePath) -> Result<Option<Subtree>> {
+        Ok(self.root.find_descendant(path.as_str()).cloned())
     }
 
     fn put(&mut self, path: &NodePath, mut subtree: Subtree) -> Result<()> {
         subtree.name = path.name().to_owned();
-        subtree.check()?;
+        subtree.check_names()?;
         self.edits.push(format!("put {path}"));
         let Some(parent) = path.parent() else {
             self.root = subtree;
             return Ok(());
         };
-        let parent = self.root.find_mut(parent.as_str()).expect("the parent exists");
+        let parent = self.root.find_descendant_mut(parent.as_str()).expect("the parent exists");
         parent.put_child(subtree);
         Ok(())
     }
@@ -53,7 +55,7 @@ impl InstallTarget for Memory {
     fn remove(&mut self, path: &NodePath) -> Result<()> {
         self.edits.push(format!("remove {path}"));
         let parent = path.parent().expect("the root stays");
-        let parent = self.root.find_mut(parent.as_str()).expect("the parent exists");
+        let parent = self.root.find_descendant_mut(parent.as_str()).expect("the parent exists");
         parent.remove_child(path.name()).expect("the node exists");
         Ok(())
     }
@@ -62,20 +64,20 @@ impl InstallTarget for Memory {
         let mut bytes = Vec::new();
         source
             .read_to_end(&mut bytes)
-            .map_err(|source| Error::Read { what: "a blob".into(), source })?;
-        let id = BlobId::of(&bytes);
+            .map_err(|source| Error::Read { input_name: "a blob".into(), source })?;
+        let id = BlobId::hash_of(&bytes);
         self.blobs.insert(id.to_string(), bytes);
         Ok(id)
     }
 }
 
 impl ExportSource for Memory {
-    fn read(&self, path: &NodePath) -> Result<Option<Subtree>> {
-        Ok(self.root.find(path.as_str()).cloned())
+    fn read_subtree(&self, path: &NodePath) -> Result<Option<Subtree>> {
+        Ok(self.root.find_descendant(path.as_str()).cloned())
     }
 
-    fn node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {
-        Ok(self.root.find(path.as_str()).map(|node| ExistingNode {
+    fn read_node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {
+        Ok(self.root.find_descendant(path.as_str()).map(|node| ExistingNode {
             properties: node.properties.clone(),
             children: node.children.iter().map(|child| child.name.clone()).collect(),
         }))
@@ -104,12 +106,12 @@ pub(crate) fn fixtures(folder: &str) -> Option<PathBuf> {
     None
 }
 
-pub(crate) type FilePackage = Package<BufReader<File>>;
-pub(crate) type BytePackage = Package<Cursor<Vec<u8>>>;
+pub(crate) type FilePackage = ContentPackage<BufReader<File>>;
+pub(crate) type BytePackage = ContentPackage<Cursor<Vec<u8>>>;
 
 /// Installs a package and tells nobody about the progress.
 pub(crate) fn install<R: Read + std::io::Seek>(
-    package: &mut Package<R>,
+    package: &mut ContentPackage<R>,
     target: &mut Memory,
 ) -> Result<InstallReport> {
     package.install(target, &mut |_| {})
@@ -132,5 +134,5 @@ pub(crate) fn zipped(entries: &[(&str, &str)]) -> Vec<u8> {
 
 /// Reads a package made of these entries.
 pub(crate) fn package(entries: &[(&str, &str)]) -> Result<BytePackage> {
-    Package::read(Cursor::new(zipped(entries)), "test.zip", &Limits::default())
+    ContentPackage::read(Cursor::new(zipped(entries)), "test.zip", &PackageLimits::default())
 }

@@ -4,10 +4,11 @@ use std::io::Cursor;
 use std::time::SystemTime;
 
 use tympan_content::package::{
-    DependencyRule, InstallOptions, Installation, Limits, Package, Stamp,
+    AuditStamp, ContentPackage, DependencyRule, InstallOptions, PackageInstallation, PackageLimits,
 };
 use tympan_content::{
-    After, CheckIn, NodePath, Property, Repository, Session, Subtree, Value, ValueType,
+    CheckInOptions, CheckOutState, NodePath, Property, Repository, Session, Subtree, Value,
+    ValueType,
 };
 
 use crate::package_modes::{document, filter};
@@ -19,17 +20,17 @@ fn path(text: &str) -> NodePath {
     NodePath::new(text).unwrap()
 }
 
-fn stamp() -> Stamp {
-    Stamp { user: "ann".into(), at: SystemTime::UNIX_EPOCH }
+fn stamp() -> AuditStamp {
+    AuditStamp { user: "ann".into(), time: SystemTime::UNIX_EPOCH }
 }
 
 /// A page whose content is versionable; `is_out` is what it says of being checked out.
 fn page(title: &str, is_out: Option<bool>) -> Subtree {
     let mixins = Property::List(ValueType::Name, vec![Value::Name("mix:versionable".into())]);
     let mut content = Subtree::new("jcr:content", "nt:unstructured")
-        .with("jcr:title", title)
-        .with("jcr:mixinTypes", mixins)
-        .with_child(Subtree::new("text", "nt:unstructured").with("text", title));
+        .with_property("jcr:title", title)
+        .with_property("jcr:mixinTypes", mixins)
+        .with_child(Subtree::new("text", "nt:unstructured").with_property("text", title));
     if let Some(is_out) = is_out {
         content.properties.insert("jcr:isCheckedOut".into(), Value::Boolean(is_out).into());
     }
@@ -42,12 +43,16 @@ fn commit(session: &mut Session) {
 
 /// A repository in which the content of the page is checked in as version 1.0.
 fn repository() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let content = Subtree::new("content", "sling:OrderedFolder").with_child(page("old", None));
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     commit(&mut session);
-    let close = CheckIn { comment: "", at: SystemTime::UNIX_EPOCH, after: After::CheckedIn };
+    let close = CheckInOptions {
+        comment: "",
+        created_at: SystemTime::UNIX_EPOCH,
+        check_out_state: CheckOutState::CheckedIn,
+    };
     session.check_in(&path(CONTENT), &close).unwrap();
     commit(&mut session);
     repository
@@ -63,11 +68,12 @@ fn install(repository: &Repository, page: Subtree, filters: &str) -> NodePath {
         ("META-INF/vault/filter.xml", &filter(filters)),
         ("jcr_root/.content.xml", &document(&root)),
     ]);
-    let mut package = Package::read(Cursor::new(&bytes), "n.zip", &Limits::default()).unwrap();
+    let mut package =
+        ContentPackage::read(Cursor::new(&bytes), "n.zip", &PackageLimits::default()).unwrap();
     let options = InstallOptions::default();
-    let how = Installation { options: &options, stamp: &stamp(), progress: &mut |_| {} };
+    let how = PackageInstallation { options: &options, stamp: &stamp(), on_progress: &mut |_| {} };
     let mut session = repository.session("ann").unwrap();
-    session.install_file(&mut package, &mut &*bytes, how).unwrap();
+    session.install_package_file(&mut package, &mut &*bytes, how).unwrap();
     path("/etc/packages/g/n.zip")
 }
 
@@ -97,9 +103,9 @@ fn a_checked_in_node_is_changed_and_checked_in_again() {
     let at = install(&repository, page("new", None), REPLACE);
     assert_eq!(state(&repository), installed);
     // Nothing changes now, so there is no other version.
-    let root = repository.head().unwrap();
+    let root = repository.head_root().unwrap();
     install(&repository, page("new", None), REPLACE);
-    assert_eq!((state(&repository).as_str(), repository.head().unwrap()), (installed, root));
+    assert_eq!((state(&repository).as_str(), repository.head_root().unwrap()), (installed, root));
     // It is read-only as it was.
     let mut session = repository.session("ann").unwrap();
     session.set_property(&path(CONTENT), "x", "1".into()).unwrap();
@@ -125,7 +131,7 @@ fn a_package_does_not_check_out() {
 
 #[test]
 fn what_a_package_says_is_checked_in_becomes_a_version() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     install(&repository, page("new", Some(false)), REPLACE);
     let version = "1.0* new \"install package g:n\"";
     assert_eq!(state(&repository), format!("new false, {version}"));
@@ -149,22 +155,22 @@ fn what_a_package_says_is_checked_in_becomes_a_version() {
 /// What the repository notes about changes is what it was, too.
 #[test]
 fn uninstalling_brings_back_when_nodes_were_changed() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
     let mixins = Property::List(ValueType::Name, vec![Value::Name("mix:lastModified".into())]);
     let mut session = repository.session("bob").unwrap();
-    let page = Subtree::new("page", "nt:unstructured").with("jcr:mixinTypes", mixins);
+    let page = Subtree::new("page", "nt:unstructured").with_property("jcr:mixinTypes", mixins);
     let content = Subtree::new("content", "sling:OrderedFolder").with_child(page);
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     session.commit("edit", at(5)).unwrap();
-    let before = session.snapshot().unwrap().read(&path("/content")).unwrap().unwrap();
+    let before = session.snapshot().unwrap().read_subtree(&path("/content")).unwrap().unwrap();
     assert_eq!(before.children[0].text("jcr:lastModifiedBy"), Some("bob"));
     let mut brought = before.children[0].clone();
     brought.properties.insert("p".into(), "new".into());
     let package = install(&repository, brought, REPLACE);
     let mut session = repository.session("ann").unwrap();
-    let later = Stamp { user: "ann".into(), at: at(9) };
+    let later = AuditStamp { user: "ann".into(), time: at(9) };
     session.uninstall_package(&package, DependencyRule::Required, &later).unwrap();
-    let after = repository.snapshot().unwrap().read(&path("/content")).unwrap().unwrap();
+    let after = repository.snapshot().unwrap().read_subtree(&path("/content")).unwrap().unwrap();
     assert_eq!(after, before);
 }

@@ -4,29 +4,30 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use tympan_content::query::{
-    BuilderQuery, Limits, Query, QueryEngine, Request, parse_sql2, parse_xpath,
+    BuilderQuery, ContentQuery, QueryEngine, QueryLimits, QueryRequest, parse_sql2, parse_xpath,
 };
 use tympan_content::{
-    Date, Error, IndexState, JCR_CONTENT, NodePath, Property, Repository, Subtree, Value, ValueType,
+    Error, IndexState, JCR_CONTENT, JcrDate, NodePath, Property, Repository, Subtree, Value,
+    ValueType,
 };
 
 use crate::session::{commit, path};
 
 fn date(day: u32) -> Value {
-    Value::Date(Date::parse(&format!("2020-01-{day:02}T00:00:00.000Z")).unwrap())
+    Value::Date(JcrDate::parse(&format!("2020-01-{day:02}T00:00:00.000Z")).unwrap())
 }
 
 fn page(name: &str, title: &str, day: u32, tags: &[&str]) -> Subtree {
     let tags = tags.iter().map(|tag| Value::String((*tag).to_owned())).collect();
     let text = Subtree::new("text", "nt:unstructured")
-        .with("sling:resourceType", "x/text")
-        .with("text", format!("Hello from {title}").as_str());
+        .with_property("sling:resourceType", "x/text")
+        .with_property("text", format!("Hello from {title}").as_str());
     let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
-        .with("jcr:title", title)
-        .with("cq:template", "/conf/x/page")
-        .with("cq:lastModified", date(day))
-        .with("order", Value::Long(i64::from(day)))
-        .with("cq:tags", Property::List(ValueType::String, tags))
+        .with_property("jcr:title", title)
+        .with_property("cq:template", "/conf/x/page")
+        .with_property("cq:lastModified", date(day))
+        .with_property("order", Value::Long(i64::from(day)))
+        .with_property("cq:tags", Property::List(ValueType::String, tags))
         .with_child(text);
     Subtree::new(name, "cq:Page").with_child(content)
 }
@@ -34,7 +35,7 @@ fn page(name: &str, title: &str, day: u32, tags: &[&str]) -> Subtree {
 /// `/content/site` with three pages, the second with a page below, and a folder beside it; and elsewhere so much that an
 /// index is worth its while.
 pub(crate) fn site() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let site = page("site", "Site", 1, &[])
         .with_child(page("a", "Apple", 4, &["x:fruit", "x:red"]))
@@ -47,25 +48,26 @@ pub(crate) fn site() -> Repository {
         .with_child(page("d", "Date", 5, &[]));
     let folder = Subtree::new("docs", "sling:Folder").with_child(
         Subtree::new("note one", "nt:unstructured")
-            .with("jcr:title", "Note")
-            .with("n", Value::Long(7)),
+            .with_property("jcr:title", "Note")
+            .with_property("n", Value::Long(7)),
     );
     let content =
         Subtree::new("content", "sling:OrderedFolder").with_child(site).with_child(folder);
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     let mut rest = Subtree::new("rest", "oak:Unstructured");
     rest.children =
         (0..500).map(|number| Subtree::new(format!("x{number}"), "oak:Unstructured")).collect();
-    session.put(&path("/rest"), rest).unwrap();
+    session.put_node(&path("/rest"), rest).unwrap();
     commit(&mut session);
     repository.build_indexes().unwrap();
     repository
 }
 
-pub(crate) fn paths(repository: &Repository, query: Query) -> Vec<String> {
-    let page =
-        QueryEngine::default().page(&repository.snapshot().unwrap(), &Request::new(query)).unwrap();
-    let nodes = |row: &tympan_content::query::Row| {
+pub(crate) fn paths(repository: &Repository, query: ContentQuery) -> Vec<String> {
+    let page = QueryEngine::default()
+        .query_page(&repository.snapshot().unwrap(), &QueryRequest::new(query))
+        .unwrap();
+    let nodes = |row: &tympan_content::query::QueryRow| {
         let paths = row
             .nodes
             .iter()
@@ -75,16 +77,21 @@ pub(crate) fn paths(repository: &Repository, query: Query) -> Vec<String> {
     page.rows.iter().map(nodes).collect()
 }
 
-fn index(repository: &Repository, query: Query) -> String {
+fn index(repository: &Repository, query: ContentQuery) -> String {
     let snapshot = repository.snapshot().unwrap();
     let explanation =
-        QueryEngine::default().explain(&snapshot, &Request::new(query), false).unwrap();
+        QueryEngine::default().explain(&snapshot, &QueryRequest::new(query), false).unwrap();
     let indexes: Vec<String> = explanation.steps.into_iter().map(|step| step.index).collect();
     format!("{} / {}", indexes.join("; "), explanation.order)
 }
 
 /// Runs a statement; the rows are written one behind the other, `/content/site` as `~`. Tells what differs.
-fn difference(repository: &Repository, query: Query, plan: &str, rows: &str) -> Option<String> {
+fn difference(
+    repository: &Repository,
+    query: ContentQuery,
+    plan: &str,
+    rows: &str,
+) -> Option<String> {
     let text = query.to_string();
     let found = paths(repository, query.clone()).join(", ");
     let found = found.replace("/content/site", "~").replace("/jcr:content", "/_");
@@ -94,7 +101,7 @@ fn difference(repository: &Repository, query: Query, plan: &str, rows: &str) -> 
         .then(|| format!("{text}\n  rows {found}\n  not  {rows}\n  plan {used}\n  not  {plan}\n"))
 }
 
-fn check(repository: &Repository, query: Query, plan: &str, rows: &str) {
+fn check(repository: &Repository, query: ContentQuery, plan: &str, rows: &str) {
     if let Some(difference) = difference(repository, query, plan, rows) {
         panic!("{difference}");
     }
@@ -262,7 +269,7 @@ fn xpath_and_maps_are_the_same_queries() {
         "~/a, ~/d"
     );
 
-    let now = Date::parse("2020-01-06T00:00:00.000Z").unwrap();
+    let now = JcrDate::parse("2020-01-06T00:00:00.000Z").unwrap();
     let map = |text: &str| {
         let pairs = text.split('&').map(|pair| pair.split_once('=').unwrap());
         let pairs: BTreeMap<String, String> =
@@ -364,29 +371,29 @@ fn faults_are_told_with_their_column() {
 fn limits_name_what_was_exceeded() {
     let repository = site();
     let snapshot = repository.snapshot().unwrap();
-    let run = |limits: Limits, statement: &str| {
-        let request = Request::new(parse_sql2(statement).unwrap());
-        QueryEngine::new(limits).page(&snapshot, &request).unwrap_err().to_string()
+    let run = |limits: QueryLimits, statement: &str| {
+        let request = QueryRequest::new(parse_sql2(statement).unwrap());
+        QueryEngine::new(limits).query_page(&snapshot, &request).unwrap_err().to_string()
     };
-    let few = Limits { max_rows_in_memory: 2, ..Limits::default() };
+    let few = QueryLimits { max_rows_in_memory: 2, ..QueryLimits::default() };
     let message = run(few.clone(), "SELECT * FROM [cq:Page] ORDER BY [x]");
     assert!(message.contains("sort more than 2 rows (`query.max_rows_in_memory`)"), "{message}");
-    let short = Limits { max_rows_read: 3, ..Limits::default() };
+    let short = QueryLimits { max_rows_read: 3, ..QueryLimits::default() };
     assert!(run(short, "SELECT * FROM [nt:base]").contains("`query.max_rows_read`"));
     let refused =
-        run(Limits::default(), "SELECT * FROM [nt:base] WHERE [x] = 1 OPTION(TRAVERSAL FAIL)");
+        run(QueryLimits::default(), "SELECT * FROM [nt:base] WHERE [x] = 1 OPTION(TRAVERSAL FAIL)");
     assert!(refused.contains("no index serves it"), "{refused}");
-    let unbound = run(Limits::default(), "SELECT * FROM [nt:base] WHERE [x] = $y");
+    let unbound = run(QueryLimits::default(), "SELECT * FROM [nt:base] WHERE [x] = $y");
     assert!(unbound.contains("`$y` has no value"), "{unbound}");
     // A limit makes sorting cheap.
-    let mut request = Request::new(
+    let mut request = QueryRequest::new(
         parse_sql2("SELECT * FROM [cq:Page] ORDER BY [jcr:content/jcr:title] OPTION(LIMIT 1)")
             .unwrap(),
     );
-    let page = QueryEngine::new(few).page(&snapshot, &request).unwrap();
+    let page = QueryEngine::new(few).query_page(&snapshot, &request).unwrap();
     assert_eq!(page.rows[0].node().unwrap().name(), "a");
     request.cursor = Some("00".to_owned());
-    let foreign = QueryEngine::default().page(&snapshot, &request).unwrap_err();
+    let foreign = QueryEngine::default().query_page(&snapshot, &request).unwrap_err();
     assert!(matches!(foreign, Error::Query(_)), "{foreign}");
 }
 
@@ -407,7 +414,7 @@ fn pages_give_each_stable_row_once_while_others_commit() {
     for order in orders {
         for condition in conditions {
             let statement = format!("SELECT * FROM [cq:PageContent] WHERE {condition}{order}");
-            let repository = Repository::memory().unwrap();
+            let repository = Repository::in_memory().unwrap();
             let mut session = repository.session("ann").unwrap();
             let mut folder = Subtree::new("content", "sling:OrderedFolder");
             for number in 0..40_u32 {
@@ -418,15 +425,16 @@ fn pages_give_each_stable_row_once_while_others_commit() {
                     &[],
                 ));
             }
-            session.put(&path("/content"), folder).unwrap();
+            session.put_node(&path("/content"), folder).unwrap();
             commit(&mut session);
             repository.build_indexes().unwrap();
             let engine = QueryEngine::default();
-            let mut request = Request::new(parse_sql2(&statement).unwrap());
+            let mut request = QueryRequest::new(parse_sql2(&statement).unwrap());
             request.limit = Some(3);
             let mut seen = Vec::new();
             for round in 0.. {
-                let page_found = engine.page(&repository.snapshot().unwrap(), &request).unwrap();
+                let page_found =
+                    engine.query_page(&repository.snapshot().unwrap(), &request).unwrap();
                 seen.extend(
                     page_found.rows.iter().map(|row| row.node().unwrap().path().to_string()),
                 );
@@ -436,10 +444,10 @@ fn pages_give_each_stable_row_once_while_others_commit() {
                 let own = path(&format!("/content/p{:02}", (round * 5 % 40) * 2 + 1));
                 session.refresh().unwrap();
                 if session.node(&own).unwrap().is_some() {
-                    session.remove(&own).unwrap();
+                    session.remove_node(&own).unwrap();
                 } else {
                     session
-                        .put(&own, page(own.name(), &format!("Title {}", round % 7), 3, &[]))
+                        .put_node(&own, page(own.name(), &format!("Title {}", round % 7), 3, &[]))
                         .unwrap();
                 }
                 commit(&mut session);
@@ -467,13 +475,13 @@ fn nodes_without_a_value_come_once_and_last_in_falling_order() {
     assert_eq!(found.len(), distinct.len());
     assert_eq!(found[..2], ["/content/site/jcr:content", "/content/site/d/jcr:content"]);
     // Page by page, by the index and then without it, the same.
-    let mut request = Request { limit: Some(4), ..Request::new(query()) };
+    let mut request = QueryRequest { limit: Some(4), ..QueryRequest::new(query()) };
     let engine = QueryEngine::default();
     let snapshot = repository.snapshot().unwrap();
     assert_eq!(engine.explain(&snapshot, &request, false).unwrap().order, "index");
     let mut paged = Vec::new();
     loop {
-        let page = engine.page(&snapshot, &request).unwrap();
+        let page = engine.query_page(&snapshot, &request).unwrap();
         paged.extend(page.rows.iter().map(|row| row.node().unwrap().path().to_string()));
         request.cursor = page.cursor;
         if request.cursor.is_none() {
@@ -488,14 +496,14 @@ fn an_index_of_a_site_is_built_beside_commits_and_then_serves() {
     let repository = site();
     let mut session = repository.session("ann").unwrap();
     let definition = Subtree::new("order", "oak:QueryIndexDefinition")
-        .with("type", "property")
-        .with(
+        .with_property("type", "property")
+        .with_property(
             "propertyNames",
             Property::List(ValueType::Name, vec![Value::Name("order".to_owned())]),
         )
-        .with("tags", "own");
+        .with_property("tags", "own");
     session
-        .put(
+        .put_node(
             &path("/oak:index"),
             Subtree::new("oak:index", "nt:unstructured").with_child(definition),
         )
@@ -516,13 +524,13 @@ fn an_index_of_a_site_is_built_beside_commits_and_then_serves() {
         (IndexState::Waiting, "traverse / as found".to_owned())
     );
     let mut build = repository.begin_index_build().unwrap().unwrap();
-    assert!(!build.step().unwrap());
+    assert!(!build.run_step().unwrap());
     assert!(matches!(state(), IndexState::Building { .. }));
     // What is committed meanwhile is caught up with.
-    session.remove(&path("/content/site/d")).unwrap();
+    session.remove_node(&path("/content/site/d")).unwrap();
     session.set_property(&path("/content/docs/note one"), "order", Value::Long(4).into()).unwrap();
     commit(&mut session);
-    while !build.step().unwrap() {}
+    while !build.run_step().unwrap() {}
     assert_eq!(state(), IndexState::Ready { entries: 5 });
     check(
         &repository,
@@ -534,46 +542,52 @@ fn an_index_of_a_site_is_built_beside_commits_and_then_serves() {
     session.commit("later", SystemTime::UNIX_EPOCH).unwrap();
     check(&repository, by_order(), "property order [order] / as found", "~/a/_");
     // Built anew, the maps are those that commits have kept.
-    let kept = repository.head().unwrap();
+    let kept = repository.head_root().unwrap();
     assert!(repository.drop_indexes(None).unwrap() > 1);
     assert_eq!(index(&repository, by_order()), "traverse / as found");
     repository.build_indexes().unwrap();
-    assert_eq!(repository.head().unwrap(), kept);
+    assert_eq!(repository.head_root().unwrap(), kept);
     // Without its definition, the map goes.
     session.refresh().unwrap();
-    session.remove(&path("/oak:index")).unwrap();
+    session.remove_node(&path("/oak:index")).unwrap();
     commit(&mut session);
     assert_eq!(index(&repository, by_order()), "traverse / as found");
 }
 
 #[test]
 fn a_unique_index_refuses_the_second_of_a_value() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let definition = Subtree::new("sku", "oak:QueryIndexDefinition")
-        .with("type", "property")
-        .with("propertyNames", "sku")
-        .with("unique", Value::Boolean(true));
+        .with_property("type", "property")
+        .with_property("propertyNames", "sku")
+        .with_property("unique", Value::Boolean(true));
     session
-        .put(
+        .put_node(
             &path("/oak:index"),
             Subtree::new("oak:index", "nt:unstructured").with_child(definition),
         )
         .unwrap();
-    session.put(&path("/a"), Subtree::new("a", "nt:unstructured").with("sku", "1")).unwrap();
+    session
+        .put_node(&path("/a"), Subtree::new("a", "nt:unstructured").with_property("sku", "1"))
+        .unwrap();
     commit(&mut session);
     repository.build_indexes().unwrap();
-    session.put(&path("/b"), Subtree::new("b", "nt:unstructured").with("sku", "1")).unwrap();
+    session
+        .put_node(&path("/b"), Subtree::new("b", "nt:unstructured").with_property("sku", "1"))
+        .unwrap();
     let error = session.commit("clash", SystemTime::UNIX_EPOCH).unwrap_err();
     assert!(
-        matches!(&error, Error::NotUnique { path, other, .. } if path.as_str() == "/b" && *other == Some(super::session::path("/a"))),
+        matches!(&error, Error::NotUnique { path, existing_path, .. } if path.as_str() == "/b" && *other == Some(super::session::path("/a"))),
         "{error}"
     );
     assert!(error.to_string().starts_with("OakConstraint0030"));
     // Moving the value is no clash.
     session.refresh().unwrap();
-    session.remove(&path("/a")).unwrap();
-    session.put(&path("/b"), Subtree::new("b", "nt:unstructured").with("sku", "1")).unwrap();
+    session.remove_node(&path("/a")).unwrap();
+    session
+        .put_node(&path("/b"), Subtree::new("b", "nt:unstructured").with_property("sku", "1"))
+        .unwrap();
     commit(&mut session);
 }
 
@@ -583,13 +597,15 @@ fn slow_statements_are_gathered_by_what_they_have_in_common() {
     let engine = QueryEngine::default();
     for number in 0..3 {
         let statement = format!("SELECT * FROM [nt:base] WHERE [n] = {number}");
-        let request =
-            Request { component: "/apps/x", ..Request::new(parse_sql2(&statement).unwrap()) };
-        engine.page(&repository.snapshot().unwrap(), &request).unwrap();
+        let request = QueryRequest {
+            component: "/apps/x",
+            ..QueryRequest::new(parse_sql2(&statement).unwrap())
+        };
+        engine.query_page(&repository.snapshot().unwrap(), &request).unwrap();
     }
-    let request = Request::new(parse_sql2("SELECT * FROM [cq:Page]").unwrap());
-    engine.page(&repository.snapshot().unwrap(), &request).unwrap();
-    let slow = engine.slow();
+    let request = QueryRequest::new(parse_sql2("SELECT * FROM [cq:Page]").unwrap());
+    engine.query_page(&repository.snapshot().unwrap(), &request).unwrap();
+    let slow = engine.slow_statements();
     let facts: Vec<_> =
         slow.iter().map(|one| (&*one.statement, one.count, &*one.plan, &*one.component)).collect();
     let statement = "SELECT [nt:base].* FROM [nt:base] AS [nt:base] WHERE [nt:base].[n] = $v";
@@ -600,7 +616,7 @@ fn slow_statements_are_gathered_by_what_they_have_in_common() {
 fn a_hidden_node_is_in_no_result() {
     let repository = site();
     let anonymous = repository.viewer(None).unwrap();
-    let snapshot = repository.snapshot().unwrap().seen_by(&anonymous);
+    let snapshot = repository.snapshot().unwrap().as_viewer(&anonymous);
     for statement in [
         "SELECT * FROM [nt:base]",
         "SELECT * FROM [cq:Page]",
@@ -608,7 +624,7 @@ fn a_hidden_node_is_in_no_result() {
         "SELECT * FROM [nt:base] WHERE [none] IS NULL",
     ] {
         let page = QueryEngine::default()
-            .page(&snapshot, &Request::new(parse_sql2(statement).unwrap()))
+            .query_page(&snapshot, &QueryRequest::new(parse_sql2(statement).unwrap()))
             .unwrap();
         let seen = page.rows.iter().filter_map(|row| row.node());
         let hidden: Vec<&NodePath> = seen

@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
-use tympan_blobs::MemoryBlobs;
-use tympan_content::query::{Limits, QueryEngine, Request, parse_sql2};
+use tympan_blobs::MemoryBlobStore;
+use tympan_content::query::{QueryEngine, QueryLimits, QueryRequest, parse_sql2};
 use tympan_content::{JCR_CONTENT, Repository, Subtree, Value};
 use tympan_store::LocalStore;
-use tympan_testkit::store::WatchedStore;
+use tympan_testkit::watched_store::WatchedStore;
 
 use crate::session::{commit, path};
 
 fn page(number: usize) -> Subtree {
     let text = format!("Page {number}, {}", "whose text does not fit its record. ".repeat(12));
     let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
-        .with("jcr:title", format!("Page {number}").as_str())
-        .with("n", Value::Long(number as i64))
-        .with("text", text.as_str());
+        .with_property("jcr:title", format!("Page {number}").as_str())
+        .with_property("n", Value::Long(number as i64))
+        .with_property("text", text.as_str());
     Subtree::new(format!("p{number}"), "cq:Page").with_child(content)
 }
 
 /// A folder with so many pages, in a store that counts.
 fn site(pages: usize) -> (Arc<WatchedStore>, Repository) {
-    let store = Arc::new(LocalStore::memory().unwrap());
+    let store = Arc::new(LocalStore::open_in_memory().unwrap());
     let store = Arc::new(WatchedStore::new(store, |_| Ok(())));
-    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobStore::default())).unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut site = Subtree::new("content", "sling:Folder");
     site.children = (0..pages).map(page).collect();
-    session.put(&path("/content"), site).unwrap();
+    session.put_node(&path("/content"), site).unwrap();
     commit(&mut session);
     repository.build_indexes().unwrap();
     (store, repository)
@@ -41,10 +41,11 @@ fn cost(
     cursor: Option<String>,
 ) -> (usize, Option<String>, u64) {
     let snapshot = repository.snapshot().unwrap();
-    let request = Request { limit, cursor, ..Request::new(parse_sql2(statement).unwrap()) };
-    store.take_reads();
-    let page = QueryEngine::default().page(&snapshot, &request).unwrap();
-    (page.rows.len(), page.cursor, store.take_reads())
+    let request =
+        QueryRequest { limit, cursor, ..QueryRequest::new(parse_sql2(statement).unwrap()) };
+    store.take_read_count();
+    let page = QueryEngine::default().query_page(&snapshot, &request).unwrap();
+    (page.rows.len(), page.cursor, store.take_read_count())
 }
 
 #[test]
@@ -59,17 +60,17 @@ fn the_rows_of_a_scan_cost_no_reads_beside_those_of_the_scan() {
 
 /// Two folders of nodes whose property pairs them off, without an index of it.
 fn pairs(count: i64) -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     for (folder, property) in [("/left", "own"), ("/right", "other")] {
         let mut tree = Subtree::new("x", "sling:Folder");
         tree.children = (0..count)
             .map(|number| {
                 Subtree::new(format!("n{number}"), "sling:Folder")
-                    .with(property, Value::Long(number))
+                    .with_property(property, Value::Long(number))
             })
             .collect();
-        session.put(&path(folder), tree).unwrap();
+        session.put_node(&path(folder), tree).unwrap();
     }
     commit(&mut session);
     repository
@@ -82,7 +83,7 @@ const PAIRS: &str =
 fn an_equality_join_without_an_index_reads_each_side_a_few_times_and_not_once_for_each_row() {
     let repository = pairs(400);
     let snapshot = repository.snapshot().unwrap();
-    let request = Request::new(parse_sql2(PAIRS).unwrap());
+    let request = QueryRequest::new(parse_sql2(PAIRS).unwrap());
     let explanation = QueryEngine::default().explain(&snapshot, &request, true).unwrap();
     let measured = explanation.measured.unwrap();
     assert_eq!(measured.rows, 400);
@@ -93,9 +94,10 @@ fn an_equality_join_without_an_index_reads_each_side_a_few_times_and_not_once_fo
 fn a_join_whose_partners_do_not_fit_says_what_to_do() {
     let repository = pairs(400);
     let snapshot = repository.snapshot().unwrap();
-    let engine = QueryEngine::new(Limits { max_rows_in_memory: 100, ..Limits::default() });
-    let request = Request::new(parse_sql2(PAIRS).unwrap());
-    let error = engine.page(&snapshot, &request).unwrap_err().to_string();
+    let engine =
+        QueryEngine::new(QueryLimits { max_rows_in_memory: 100, ..QueryLimits::default() });
+    let request = QueryRequest::new(parse_sql2(PAIRS).unwrap());
+    let error = engine.query_page(&snapshot, &request).unwrap_err().to_string();
     assert!(
         error.contains("to join `b` by `other` (`query.max_rows_in_memory`); give `b` a condition"),
         "{error}"

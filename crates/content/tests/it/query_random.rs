@@ -6,10 +6,13 @@ use std::cmp::Ordering as Order;
 use proptest::prelude::*;
 use proptest::sample::select;
 use tympan_content::query::{
-    Column, ColumnContent, Constraint, Join, JoinCondition, JoinKind, Literal, Operand, Operator,
-    Options, Ordering, Query, QueryEngine, Request, Select, Selector, parse_sql2,
+    ComparisonOperator, ContentQuery, JoinCondition, JoinKind, QueryColumn, QueryColumnContent,
+    QueryConstraint, QueryEngine, QueryJoin, QueryLiteral, QueryOperand, QueryOptions,
+    QueryOrdering, QueryRequest, QuerySelector, SelectStatement, parse_sql2,
 };
-use tympan_content::{Date, IndexMaps, NodePath, Property, Repository, Subtree, Value, ValueType};
+use tympan_content::{
+    IndexMapRebuilder, JcrDate, NodePath, Property, Repository, Subtree, Value, ValueType,
+};
 
 use crate::session::{commit, path};
 
@@ -22,7 +25,7 @@ fn values() -> impl Strategy<Value = Value> {
         (-1_i64..3).prop_map(Value::Long),
         select(vec![0.5, 1.0, 2.5]).prop_map(Value::Double),
         any::<bool>().prop_map(Value::Boolean),
-        (0_i64..3).prop_map(|millis| Value::Date(Date { millis, offset_minutes: 0 })),
+        (0_i64..3).prop_map(|millis| Value::Date(JcrDate { millis, offset_minutes: 0 })),
     ]
 }
 
@@ -38,7 +41,7 @@ fn nodes(kind: &'static str) -> impl Strategy<Value = Subtree> {
     (set(), prop::option::of(set())).prop_map(move |(own, child)| {
         let with = |mut node: Subtree, set: std::collections::BTreeMap<&str, Property>| {
             for (name, property) in set {
-                node = node.with(name, property);
+                node = node.with_property(name, property);
             }
             node
         };
@@ -67,52 +70,54 @@ fn contents() -> impl Strategy<Value = Subtree> {
     })
 }
 
-fn operands() -> impl Strategy<Value = Operand> {
+fn operands() -> impl Strategy<Value = QueryOperand> {
     let property = || {
-        select(PROPERTIES.to_vec())
-            .prop_map(|name| Operand::Property { selector: "a".to_owned(), name: name.to_owned() })
+        select(PROPERTIES.to_vec()).prop_map(|name| QueryOperand::Property {
+            selector: "a".to_owned(),
+            name: name.to_owned(),
+        })
     };
     prop_oneof![
         6 => property(),
-        1 => property().prop_map(|inner| Operand::Upper(Box::new(inner))),
-        1 => property().prop_map(|inner| Operand::Length(Box::new(inner))),
-        1 => (property(), property()).prop_map(|(first, second)| Operand::Coalesce(Box::new(first), Box::new(second))),
-        1 => Just(Operand::Name("a".to_owned())),
+        1 => property().prop_map(|inner| QueryOperand::Upper(Box::new(inner))),
+        1 => property().prop_map(|inner| QueryOperand::Length(Box::new(inner))),
+        1 => (property(), property()).prop_map(|(first, second)| QueryOperand::Coalesce(Box::new(first), Box::new(second))),
+        1 => Just(QueryOperand::Name("a".to_owned())),
     ]
 }
 
-fn constraints() -> impl Strategy<Value = Constraint> {
-    use Operator::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+fn constraints() -> impl Strategy<Value = QueryConstraint> {
+    use ComparisonOperator::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
     let place = select(vec!["/r", "/r/f", "/r/f/n0", "/r/f-x", "/"]);
     let place = place.prop_map(|text| NodePath::new(text).unwrap());
     let operators = select(vec![Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual]);
     let selector = || "a".to_owned();
     let leaf = prop_oneof![
-        5 => (operands(), operators, values()).prop_map(|(operand, operator, value)| Constraint::Compare { operand, operator, value: Literal::Value(value) }),
-        1 => (operands(), select(vec!["a%", "%", "_", "%b", "1"])).prop_map(|(operand, pattern)| Constraint::Compare { operand, operator: Operator::Like, value: Literal::text(pattern) }),
-        2 => (operands(), prop::collection::vec(values().prop_map(Literal::Value), 1..4)).prop_map(|(operand, values)| Constraint::In { operand, values }),
-        2 => select(PROPERTIES.to_vec()).prop_map(move |name| Constraint::Exists { selector: selector(), property: name.to_owned() }),
+        5 => (operands(), operators, values()).prop_map(|(operand, operator, value)| QueryConstraint::Compare { operand, operator, value: QueryLiteral::Value(value) }),
+        1 => (operands(), select(vec!["a%", "%", "_", "%b", "1"])).prop_map(|(operand, pattern)| QueryConstraint::Compare { operand, operator: ComparisonOperator::Like, value: QueryLiteral::from_text(pattern) }),
+        2 => (operands(), prop::collection::vec(values().prop_map(QueryLiteral::Value), 1..4)).prop_map(|(operand, values)| QueryConstraint::In { operand, values }),
+        2 => select(PROPERTIES.to_vec()).prop_map(move |name| QueryConstraint::Exists { selector: selector(), property: name.to_owned() }),
         1 => (place, 0..3).prop_map(|(path, kind)| {
             let selector = "a".to_owned();
             match kind {
-                0 => Constraint::Same { selector, path },
-                1 => Constraint::Child { selector, path },
-                _ => Constraint::Descendant { selector, path },
+                0 => QueryConstraint::Same { selector, path },
+                1 => QueryConstraint::Child { selector, path },
+                _ => QueryConstraint::Descendant { selector, path },
             }
         }),
     ];
     leaf.prop_recursive(3, 8, 3, |inner| {
         prop_oneof![
-            prop::collection::vec(inner.clone(), 2..4).prop_map(Constraint::And),
-            prop::collection::vec(inner.clone(), 2..4).prop_map(Constraint::Or),
-            inner.prop_map(|inner| Constraint::Not(Box::new(inner))),
+            prop::collection::vec(inner.clone(), 2..4).prop_map(QueryConstraint::And),
+            prop::collection::vec(inner.clone(), 2..4).prop_map(QueryConstraint::Or),
+            inner.prop_map(|inner| QueryConstraint::Not(Box::new(inner))),
         ]
     })
 }
 
-fn queries() -> impl Strategy<Value = Query> {
+fn queries() -> impl Strategy<Value = ContentQuery> {
     let ordering = (operands(), any::<bool>())
-        .prop_map(|(operand, descending)| Ordering { operand, descending });
+        .prop_map(|(operand, descending)| QueryOrdering { operand, is_descending: descending });
     let node_type = select(vec!["nt:base", "nt:unstructured", "nt:folder", "sling:Folder"]);
     (
         node_type,
@@ -120,20 +125,23 @@ fn queries() -> impl Strategy<Value = Query> {
         prop::collection::vec(ordering, 0..3),
         prop::option::of(select(vec!["p", "q", "cp"])),
     )
-        .prop_map(|(node_type, constraint, orderings, index)| Query {
-            parts: vec![Select {
-                columns: vec![Column {
+        .prop_map(|(node_type, constraint, orderings, index)| ContentQuery {
+            selects: vec![SelectStatement {
+                columns: vec![QueryColumn {
                     selector: "a".to_owned(),
-                    content: ColumnContent::All,
+                    content: QueryColumnContent::All,
                     alias: None,
                 }],
-                selector: Selector { node_type: node_type.to_owned(), name: "a".to_owned() },
+                selector: QuerySelector { node_type: node_type.to_owned(), name: "a".to_owned() },
                 joins: Vec::new(),
                 constraint,
             }],
             union_all: false,
             orderings,
-            options: Options { index_name: index.map(str::to_owned), ..Options::default() },
+            options: QueryOptions {
+                index_name: index.map(str::to_owned),
+                ..QueryOptions::default()
+            },
         })
 }
 
@@ -153,11 +161,12 @@ fn definitions() -> impl Strategy<Value = Subtree> {
                     ("excludedPaths", excluded),
                     ("valuePattern", pattern),
                 ];
-                let node = Subtree::new(name, "oak:QueryIndexDefinition").with("type", "property");
+                let node = Subtree::new(name, "oak:QueryIndexDefinition")
+                    .with_property("type", "property");
                 terms
                     .into_iter()
                     .filter_map(|(name, value)| Some((name, value?)))
-                    .fold(node, |node, (name, value)| node.with(name, value))
+                    .fold(node, |node, (name, value)| node.with_property(name, value))
             },
         )
     };
@@ -172,15 +181,15 @@ fn definitions() -> impl Strategy<Value = Subtree> {
 }
 
 fn repository(content: &Subtree, definitions: Subtree) -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.put(&path("/oak:index"), definitions).unwrap();
-    session.put(&path("/r"), content.clone()).unwrap();
+    session.put_node(&path("/oak:index"), definitions).unwrap();
+    session.put_node(&path("/r"), content.clone()).unwrap();
     // So much else that an index is worth its while.
     let mut rest = Subtree::new("rest", "oak:Unstructured");
     rest.children =
         (0..80).map(|number| Subtree::new(format!("x{number}"), "oak:Unstructured")).collect();
-    session.put(&path("/rest"), rest).unwrap();
+    session.put_node(&path("/rest"), rest).unwrap();
     commit(&mut session);
     repository.build_indexes().unwrap();
     repository
@@ -222,7 +231,7 @@ fn text(key: &Key) -> String {
     match key {
         Key::Boolean(truth) => truth.to_string(),
         Key::Number(number) => number.to_string(),
-        Key::Date(millis) => Date { millis: *millis, offset_minutes: 0 }.to_string(),
+        Key::Date(millis) => JcrDate { millis: *millis, offset_minutes: 0 }.to_string(),
         Key::Text(text) => text.clone(),
     }
 }
@@ -250,20 +259,21 @@ fn converted(value: &Value, family: &Key) -> Option<Key> {
     }
 }
 
-fn operand(operand_of: &Operand, seen: &Seen) -> Vec<Key> {
+fn operand(operand_of: &QueryOperand, seen: &Seen) -> Vec<Key> {
     match operand_of {
-        Operand::Property { name, .. } => {
+        QueryOperand::Property { name, .. } => {
             let (parents, name) = name.rsplit_once('/').unwrap_or(("", name));
-            let property = seen.tree.find(parents).and_then(|node| node.properties.get(name));
+            let property =
+                seen.tree.find_descendant(parents).and_then(|node| node.properties.get(name));
             property.map(|property| property.values().iter().map(key).collect()).unwrap_or_default()
         }
-        Operand::Upper(inner) => {
+        QueryOperand::Upper(inner) => {
             operand(inner, seen).iter().map(|key| Key::Text(text(key).to_uppercase())).collect()
         }
-        Operand::Length(inner) => {
+        QueryOperand::Length(inner) => {
             operand(inner, seen).iter().map(|key| Key::Number(text(key).len() as f64)).collect()
         }
-        Operand::Coalesce(first, second) => {
+        QueryOperand::Coalesce(first, second) => {
             let found = operand(first, seen);
             if found.is_empty() { operand(second, seen) } else { found }
         }
@@ -283,15 +293,15 @@ fn like(pattern: &str, text: &str) -> bool {
     }
 }
 
-fn holds(constraint: &Constraint, seen: &Seen) -> bool {
+fn holds(constraint: &QueryConstraint, seen: &Seen) -> bool {
     match constraint {
-        Constraint::And(parts) => parts.iter().all(|part| holds(part, seen)),
-        Constraint::Or(parts) => parts.iter().any(|part| holds(part, seen)),
-        Constraint::Not(inner) => !holds(inner, seen),
-        Constraint::Compare { operand: of, operator, value } => {
+        QueryConstraint::And(parts) => parts.iter().all(|part| holds(part, seen)),
+        QueryConstraint::Or(parts) => parts.iter().any(|part| holds(part, seen)),
+        QueryConstraint::Not(inner) => !holds(inner, seen),
+        QueryConstraint::Compare { operand: of, operator, value } => {
             let value = value.value().unwrap();
             operand(of, seen).iter().any(|key| {
-                if *operator == Operator::Like {
+                if *operator == ComparisonOperator::Like {
                     return like(&value.to_text(), &text(key));
                 }
                 let Some(order) = converted(value, key).and_then(|value| key.partial_cmp(&value))
@@ -299,27 +309,29 @@ fn holds(constraint: &Constraint, seen: &Seen) -> bool {
                     return false;
                 };
                 match operator {
-                    Operator::Equal => order.is_eq(),
-                    Operator::NotEqual => order.is_ne(),
-                    Operator::Less => order.is_lt(),
-                    Operator::LessOrEqual => order.is_le(),
-                    Operator::Greater => order.is_gt(),
+                    ComparisonOperator::Equal => order.is_eq(),
+                    ComparisonOperator::NotEqual => order.is_ne(),
+                    ComparisonOperator::Less => order.is_lt(),
+                    ComparisonOperator::LessOrEqual => order.is_le(),
+                    ComparisonOperator::Greater => order.is_gt(),
                     _ => order.is_ge(),
                 }
             })
         }
-        Constraint::In { operand: of, values } => operand(of, seen).iter().any(|key| {
+        QueryConstraint::In { operand: of, values } => operand(of, seen).iter().any(|key| {
             values.iter().any(|value| converted(value.value().unwrap(), key).as_ref() == Some(key))
         }),
-        Constraint::Exists { property, .. } => {
+        QueryConstraint::Exists { property, .. } => {
             let (parents, name) = property.rsplit_once('/').unwrap_or(("", property));
-            seen.tree.find(parents).is_some_and(|node| node.properties.contains_key(name))
+            seen.tree
+                .find_descendant(parents)
+                .is_some_and(|node| node.properties.contains_key(name))
         }
-        Constraint::Same { path, .. } => seen.path == path.as_str(),
-        Constraint::Child { path, .. } => {
+        QueryConstraint::Same { path, .. } => seen.path == path.as_str(),
+        QueryConstraint::Child { path, .. } => {
             NodePath::new(&seen.path).unwrap().parent().as_ref() == Some(path)
         }
-        Constraint::Descendant { path, .. } => {
+        QueryConstraint::Descendant { path, .. } => {
             let own = NodePath::new(&seen.path).unwrap();
             own != *path && own.is_within(path)
         }
@@ -340,8 +352,8 @@ fn is_of(seen: &Seen, node_type: &str) -> bool {
 }
 
 /// Returns the paths of all rows; in their order where the query has one.
-fn naive(nodes: &[Seen], query: &Query) -> Vec<String> {
-    let part = &query.parts[0];
+fn naive(nodes: &[Seen], query: &ContentQuery) -> Vec<String> {
+    let part = &query.selects[0];
     let mut found: Vec<&Seen> = nodes
         .iter()
         .filter(|seen| is_of(seen, &part.selector.node_type))
@@ -351,7 +363,7 @@ fn naive(nodes: &[Seen], query: &Query) -> Vec<String> {
         for ordering in &query.orderings {
             let first = |seen: &Seen| operand(&ordering.operand, seen).into_iter().next();
             let order = first(left).partial_cmp(&first(right)).unwrap_or(Order::Equal);
-            let order = if ordering.descending { order.reverse() } else { order };
+            let order = if ordering.is_descending { order.reverse() } else { order };
             if order.is_ne() {
                 return order;
             }
@@ -362,7 +374,7 @@ fn naive(nodes: &[Seen], query: &Query) -> Vec<String> {
 }
 
 /// A join of two selectors, with a condition on the first and perhaps one on the second.
-fn joins() -> impl Strategy<Value = Query> {
+fn joins() -> impl Strategy<Value = ContentQuery> {
     let names = || select(vec!["p", "q", "c/p"]);
     let on = prop_oneof![
         4 => (names(), names(), any::<bool>()).prop_map(|(first, second, is_turned)| {
@@ -374,38 +386,39 @@ fn joins() -> impl Strategy<Value = Query> {
         1 => Just(JoinCondition::Descendant { descendant: "b".to_owned(), ancestor: "a".to_owned() }),
     ];
     let of_second =
-        prop::option::of((names(), values()).prop_map(|(name, value)| Constraint::Compare {
-            operand: Operand::Property { selector: "b".to_owned(), name: name.to_owned() },
-            operator: Operator::GreaterOrEqual,
-            value: Literal::Value(value),
+        prop::option::of((names(), values()).prop_map(|(name, value)| QueryConstraint::Compare {
+            operand: QueryOperand::Property { selector: "b".to_owned(), name: name.to_owned() },
+            operator: ComparisonOperator::GreaterOrEqual,
+            value: QueryLiteral::Value(value),
         }));
     (queries(), on, any::<bool>(), of_second).prop_map(|(mut query, on, is_outer, of_second)| {
-        let part = &mut query.parts[0];
-        let selector = Selector { node_type: "nt:base".to_owned(), name: "b".to_owned() };
+        let part = &mut query.selects[0];
+        let selector = QuerySelector { node_type: "nt:base".to_owned(), name: "b".to_owned() };
         let kind = if is_outer { JoinKind::LeftOuter } else { JoinKind::Inner };
-        part.joins.push(Join { kind, selector, on });
+        part.joins.push(QueryJoin { kind, selector, condition: on });
         let parts: Vec<_> = part.constraint.take().into_iter().chain(of_second).collect();
-        part.constraint = (!parts.is_empty()).then_some(Constraint::And(parts));
+        part.constraint = (!parts.is_empty()).then_some(QueryConstraint::And(parts));
         query.orderings.clear();
         query
     })
 }
 
-fn joined(nodes: &[Seen], query: &Query) -> Vec<String> {
-    let part = &query.parts[0];
+fn joined(nodes: &[Seen], query: &ContentQuery) -> Vec<String> {
+    let part = &query.selects[0];
     let parts = match &part.constraint {
-        Some(Constraint::And(parts)) => parts.clone(),
+        Some(QueryConstraint::And(parts)) => parts.clone(),
         _ => Vec::new(),
     };
     let (of_second, of_first): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| {
-        matches!(part, Constraint::Compare { operand: Operand::Property { selector, .. }, .. } if selector == "b")
+        matches!(part, QueryConstraint::Compare { operand: QueryOperand::Property { selector, .. }, .. } if selector == "b")
     });
-    let is_partner = |first: &Seen, second: &Seen| match &part.joins[0].on {
+    let is_partner = |first: &Seen, second: &Seen| match &part.joins[0].condition {
         JoinCondition::Equal { left, right } => {
             let (own, other) = if left.0 == "a" { (left, right) } else { (right, left) };
             let property = |seen: &Seen, name: &str| {
                 let (parents, name) = name.rsplit_once('/').unwrap_or(("", name));
-                let property = seen.tree.find(parents).and_then(|node| node.properties.get(name));
+                let property =
+                    seen.tree.find_descendant(parents).and_then(|node| node.properties.get(name));
                 property.map(|property| property.values().to_vec()).unwrap_or_default()
             };
             let (own, other) = (property(first, &own.1), property(second, &other.1));
@@ -447,13 +460,13 @@ fn joined(nodes: &[Seen], query: &Query) -> Vec<String> {
 }
 
 /// Runs a query page by page.
-fn run(repository: &Repository, query: &Query, limit: Option<u64>) -> Vec<String> {
+fn run(repository: &Repository, query: &ContentQuery, limit: Option<u64>) -> Vec<String> {
     let engine = QueryEngine::default();
     let snapshot = repository.snapshot().unwrap();
-    let mut request = Request { limit, ..Request::new(query.clone()) };
+    let mut request = QueryRequest { limit, ..QueryRequest::new(query.clone()) };
     let mut found = Vec::new();
     loop {
-        let page = engine.page(&snapshot, &request).unwrap();
+        let page = engine.query_page(&snapshot, &request).unwrap();
         found.extend(page.rows.iter().map(|row| {
             let path = |node: &Option<tympan_content::Node>| {
                 node.as_ref().map_or_else(|| "-".to_owned(), |node| node.path().to_string())
@@ -473,10 +486,10 @@ proptest! {
     #[test]
     fn every_way_to_run_a_query_gives_the_same_rows(content in contents(), definitions in definitions(), queries in prop::collection::vec(queries(), 12)) {
         let repository = repository(&content, definitions);
-        let wrong = IndexMaps::new(&**repository.chunks()).compare().unwrap();
+        let wrong = IndexMapRebuilder::new(&**repository.chunks()).find_faults().unwrap();
         prop_assert_eq!(wrong, Vec::new());
         let mut nodes = Vec::new();
-        let root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+        let root = repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap();
         all(&root, "/", &mut nodes);
         for is_indexed in [true, false] {
             if !is_indexed {
@@ -508,20 +521,20 @@ proptest! {
     ) {
         let repository = repository(&content, definitions);
         let mut nodes = Vec::new();
-        let root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+        let root = repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap();
         all(&root, "/", &mut nodes);
-        let mut expected: Vec<(Query, Vec<String>)> =
+        let mut expected: Vec<(ContentQuery, Vec<String>)> =
             joins.into_iter().map(|query| { let rows = joined(&nodes, &query); (query, rows) }).collect();
         for (first, second) in unions {
-            let part = |query: &Query| naive(&nodes, &Query { orderings: Vec::new(), ..query.clone() });
+            let part = |query: &ContentQuery| naive(&nodes, &ContentQuery { orderings: Vec::new(), ..query.clone() });
             let rows: std::collections::BTreeSet<String> = part(&first).into_iter().chain(part(&second)).collect();
-            let query = Query { parts: [first.parts, second.parts].concat(), orderings: first.orderings, ..second };
+            let query = ContentQuery { selects: [first.selects, second.selects].concat(), orderings: first.orderings, ..second };
             expected.push((query, rows.into_iter().collect()));
         }
         // Two joins of the same selectors, united: a row that both give comes once.
         if let [(first, one), (second, other), ..] = &expected[..] {
             let rows: std::collections::BTreeSet<String> = one.iter().chain(other).cloned().collect();
-            let query = Query { parts: [first.parts.clone(), second.parts.clone()].concat(), ..first.clone() };
+            let query = ContentQuery { selects: [first.selects.clone(), second.selects.clone()].concat(), ..first.clone() };
             expected.push((query, rows.into_iter().collect()));
         }
         for is_indexed in [true, false] {
@@ -552,7 +565,7 @@ proptest! {
     ) {
         let repository = repository(&content, definitions);
         let mut nodes = Vec::new();
-        let root = repository.snapshot().unwrap().read(&NodePath::root()).unwrap().unwrap();
+        let root = repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap();
         all(&root, "/", &mut nodes);
         let edited = "/r/f-x";
         let mut edits = edits.into_iter().cycle();
@@ -565,15 +578,15 @@ proptest! {
         let engine = QueryEngine::default();
         for query in &queries {
             let pinned = repository.snapshot().unwrap();
-            let whole = engine.page(&pinned, &Request::new(query.clone())).unwrap();
-            let place = |row: &tympan_content::query::Row| row.node().unwrap().path().to_string();
+            let whole = engine.query_page(&pinned, &QueryRequest::new(query.clone())).unwrap();
+            let place = |row: &tympan_content::query::QueryRow| row.node().unwrap().path().to_string();
             let whole: Vec<String> = whole.rows.iter().map(place).collect();
             for is_pinned in [true, false] {
-                let mut request = Request { limit: Some(limit), ..Request::new(query.clone()) };
+                let mut request = QueryRequest { limit: Some(limit), ..QueryRequest::new(query.clone()) };
                 let mut found: Vec<String> = Vec::new();
                 loop {
                     let newest = repository.snapshot().unwrap();
-                    let page = engine.page(if is_pinned { &pinned } else { &newest }, &request).unwrap();
+                    let page = engine.query_page(if is_pinned { &pinned } else { &newest }, &request).unwrap();
                     found.extend(page.rows.iter().map(place));
                     request.cursor = page.cursor;
                     if request.cursor.is_none() {

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tympan_content::query::{BuilderQuery, Limits, QueryEngine, Request, parse_sql2, parse_xpath};
-use tympan_content::{Date, Error, Repository, Subtree};
+use tympan_content::query::{
+    BuilderQuery, QueryEngine, QueryLimits, QueryRequest, parse_sql2, parse_xpath,
+};
+use tympan_content::{Error, JcrDate, Repository, Subtree};
 
 use crate::query::{paths, site};
 use crate::session::{commit, path};
@@ -112,14 +114,14 @@ fn what_only_a_full_text_index_can_tell_is_empty_without_one() {
     let repository = site();
     let snapshot = repository.snapshot().unwrap();
     let run = |statement: &str| {
-        let request = Request::new(parse_sql2(statement).unwrap());
-        QueryEngine::default().page(&snapshot, &request).unwrap()
+        let request = QueryRequest::new(parse_sql2(statement).unwrap());
+        QueryEngine::default().query_page(&snapshot, &request).unwrap()
     };
     for statement in [
         "SELECT [rep:suggest()] FROM [nt:base] WHERE SUGGEST('appl')",
         "SELECT [rep:spellcheck()] FROM [nt:base] WHERE SPELLCHECK('aple')",
     ] {
-        assert_eq!(run(statement).words, Vec::<String>::new(), "{statement}");
+        assert_eq!(run(statement).suggestions, Vec::<String>::new(), "{statement}");
     }
     let similar = "SELECT * FROM [nt:base] AS a WHERE SIMILAR(a.*, '/content/site/a')";
     assert_eq!(run(similar).rows.len(), 0);
@@ -130,8 +132,9 @@ fn what_only_a_full_text_index_can_tell_is_empty_without_one() {
     // So they are whatever the order and the length of a page.
     let ordered =
         "SELECT [rep:facet(cq:tags)] FROM [cq:PageContent] WHERE [order] > 0 ORDER BY [order]";
-    let request = Request { limit: Some(0), ..Request::new(parse_sql2(ordered).unwrap()) };
-    assert_eq!(QueryEngine::default().page(&snapshot, &request).unwrap().facets, facets);
+    let request =
+        QueryRequest { limit: Some(0), ..QueryRequest::new(parse_sql2(ordered).unwrap()) };
+    assert_eq!(QueryEngine::default().query_page(&snapshot, &request).unwrap().facets, facets);
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn each_form_of_xpath_finds_its_rows() {
 }
 
 fn built(text: &str) -> Result<BuilderQuery, Box<Error>> {
-    let now = Date::parse("2020-01-06T00:00:00.000Z").unwrap();
+    let now = JcrDate::parse("2020-01-06T00:00:00.000Z").unwrap();
     let pairs = text.split('&').map(|pair| pair.split_once('=').unwrap());
     let map: BTreeMap<String, String> =
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -279,22 +282,25 @@ fn hasty() -> Instant {
 
 #[test]
 fn a_query_that_takes_too_long_says_what_to_do_about_it() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut many = Subtree::new("many", "oak:Unstructured");
     many.children = (0..3_000)
-        .map(|number| Subtree::new(format!("n{number}"), "oak:Unstructured").with("same", "x"))
+        .map(|number| {
+            Subtree::new(format!("n{number}"), "oak:Unstructured").with_property("same", "x")
+        })
         .collect();
-    session.put(&path("/many"), many).unwrap();
+    session.put_node(&path("/many"), many).unwrap();
     commit(&mut session);
-    let limits = Limits { max_time: Duration::from_secs(1), clock: hasty, ..Limits::default() };
+    let limits =
+        QueryLimits { max_time: Duration::from_secs(1), clock: hasty, ..QueryLimits::default() };
     let engine = QueryEngine::new(limits);
     for statement in [
         "SELECT * FROM [nt:base] WHERE [none] = 1",
         "SELECT * FROM [nt:base] AS a INNER JOIN [nt:base] AS b ON a.[same] = b.[same]",
     ] {
-        let request = Request::new(parse_sql2(statement).unwrap());
-        let error = engine.page(&repository.snapshot().unwrap(), &request).unwrap_err();
+        let request = QueryRequest::new(parse_sql2(statement).unwrap());
+        let error = engine.query_page(&repository.snapshot().unwrap(), &request).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the query was stopped: it has run for 1 s (`query.max_time`); give it an index or a limit; narrow it, or raise the limit"

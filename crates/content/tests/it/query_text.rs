@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tympan_content::query::{
-    FullText, QueryEngine, Reader, Request, TextExpression, TextHit, TextPage, TextRequest,
-    WordsBy, parse_sql2,
+    FullTextExpression, FullTextHit, FullTextIndex, FullTextIndexStatus, FullTextPage,
+    FullTextRequest, QueryEngine, QueryRequest, ReadableTextFn, parse_sql2,
 };
 use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Result, Subtree, Value};
 
@@ -40,7 +40,7 @@ fn gather(node: &Subtree, words: &mut Vec<String>, names: &mut Vec<String>) {
 impl Plural {
     fn of(repository: &Repository) -> Self {
         let snapshot = repository.snapshot().unwrap();
-        let site = snapshot.read(&path("/content")).unwrap().unwrap();
+        let site = snapshot.read_subtree(&path("/content")).unwrap().unwrap();
         let documents = site.children.iter().map(|page| {
             let (mut words, mut names) = (Vec::new(), Vec::new());
             gather(page, &mut words, &mut names);
@@ -51,20 +51,22 @@ impl Plural {
     }
 }
 
-impl FullText for Plural {
-    fn search(&self, request: &TextRequest) -> Result<TextPage> {
+impl FullTextIndex for Plural {
+    fn search(&self, request: &FullTextRequest) -> Result<FullTextPage> {
         self.searches.fetch_add(1, Ordering::Relaxed);
-        let TextExpression::Term(word) = &request.expression else { panic!("one word is asked") };
+        let FullTextExpression::Term(word) = &request.expression else {
+            panic!("one word is asked")
+        };
         let matches = |(path, words, names): &&(NodePath, Vec<String>, Vec<String>)| {
             words.contains(&stem(word))
-                && request.below.as_ref().is_none_or(|below| path.is_within(below))
+                && request.ancestor.as_ref().is_none_or(|below| path.is_within(below))
                 && request.property.as_ref().is_none_or(|name| names.contains(name))
         };
-        let mut hits: Vec<TextHit> = self
+        let mut hits: Vec<FullTextHit> = self
             .documents
             .iter()
             .filter(matches)
-            .map(|(path, words, _)| TextHit {
+            .map(|(path, words, _)| FullTextHit {
                 path: path.clone(),
                 score: words.len() as f32,
                 excerpt: Some(format!("of {path}")),
@@ -78,14 +80,19 @@ impl FullText for Plural {
             });
         }
         hits.truncate(request.limit);
-        Ok(TextPage { hits, facets: Vec::new(), estimate, indexed_root: self.root })
+        Ok(FullTextPage {
+            hits,
+            facets: Vec::new(),
+            estimated_total: estimate,
+            indexed_root: self.root,
+        })
     }
 
-    fn suggest(&self, _: &str, _: usize, _: Option<Reader<'_>>) -> Result<Vec<String>> {
+    fn suggest(&self, _: &str, _: usize, _: Option<ReadableTextFn<'_>>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
-    fn spellcheck(&self, _: &str, _: usize, _: Option<Reader<'_>>) -> Result<Vec<String>> {
+    fn spellcheck(&self, _: &str, _: usize, _: Option<ReadableTextFn<'_>>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
@@ -93,8 +100,8 @@ impl FullText for Plural {
         Some(self.root)
     }
 
-    fn state(&self) -> Option<Arc<dyn FullText>> {
-        self.is_built.then(|| Arc::new(self.clone()) as Arc<dyn FullText>)
+    fn pinned_state(&self) -> Option<Arc<dyn FullTextIndex>> {
+        self.is_built.then(|| Arc::new(self.clone()) as Arc<dyn FullTextIndex>)
     }
 
     fn covers(&self, path: &NodePath) -> bool {
@@ -108,32 +115,32 @@ impl FullText for Plural {
 
 /// 300 pages with `boats`, of which three have a template of their own; every third has some words more.
 fn site() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut site = Subtree::new("content", "sling:Folder");
     for number in 0..300 {
         let text = if number % 3 == 0 { "red boats at sea" } else { "boats" };
         let template = if number % 100 == 7 { "/conf/rare" } else { "/conf/usual" };
         let mut content = Subtree::new(JCR_CONTENT, "cq:PageContent")
-            .with("cq:template", template)
-            .with("text", text);
+            .with_property("cq:template", template)
+            .with_property("text", text);
         if number == 5 {
             content.properties.remove("text");
-            let child = Subtree::new("text", "nt:unstructured").with("words", "an anchor");
+            let child = Subtree::new("text", "nt:unstructured").with_property("words", "an anchor");
             content = content.with_child(child);
         }
         if number == 6 {
-            content = content.with("text", "anchor chain");
+            content = content.with_property("text", "anchor chain");
         }
         site.put_child(Subtree::new(format!("p{number}"), "cq:Page").with_child(content));
     }
-    session.put(&path("/content"), site).unwrap();
+    session.put_node(&path("/content"), site).unwrap();
     let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
-        .with("cq:template", "/conf/rare")
-        .with("text", "boat");
+        .with_property("cq:template", "/conf/rare")
+        .with_property("text", "boat");
     let outside = Subtree::new("tmp", "sling:Folder")
         .with_child(Subtree::new("out", "cq:Page").with_child(content));
-    session.put(&path("/tmp"), outside).unwrap();
+    session.put_node(&path("/tmp"), outside).unwrap();
     commit(&mut session);
     repository.build_indexes().unwrap();
     repository
@@ -143,7 +150,7 @@ fn engine(repository: &Repository) -> (QueryEngine, Arc<AtomicU64>) {
     let engine = QueryEngine::default();
     let index = Plural::of(repository);
     let searches = index.searches.clone();
-    engine.use_full_text(Arc::new(index));
+    engine.set_full_text_index(Arc::new(index));
     (engine, searches)
 }
 
@@ -152,11 +159,11 @@ fn run(repository: &Repository, statement: &str, limit: Option<u64>) -> (String,
     let (engine, _) = engine(repository);
     let snapshot = repository.snapshot().unwrap();
     let query = parse_sql2(statement).unwrap();
-    let mut request = Request { limit, ..Request::new(query) };
+    let mut request = QueryRequest { limit, ..QueryRequest::new(query) };
     let explanation = engine.explain(&snapshot, &request, false).unwrap();
     let mut rows = Vec::new();
     loop {
-        let page = engine.page(&snapshot, &request).unwrap();
+        let page = engine.query_page(&snapshot, &request).unwrap();
         rows.extend(page.rows.iter().map(|row| {
             let excerpt = row.excerpt.as_deref().unwrap_or("-");
             format!("{} {} {excerpt}", row.node().unwrap().path().name(), row.score)
@@ -232,7 +239,7 @@ fn a_page_tells_whether_the_index_had_the_state_that_was_asked() {
     let repository = site();
     let (with, without) = (engine(&repository).0, QueryEngine::default());
     let building = QueryEngine::default();
-    building.use_full_text(Arc::new(Plural { is_built: false, ..Plural::of(&repository) }));
+    building.set_full_text_index(Arc::new(Plural { is_built: false, ..Plural::of(&repository) }));
     let before = repository.snapshot().unwrap();
     let mut session = repository.session("ann").unwrap();
     session.set_property(&path("/tmp"), "note", "out of the index".into()).unwrap();
@@ -246,17 +253,17 @@ fn a_page_tells_whether_the_index_had_the_state_that_was_asked() {
     let words = "SELECT * FROM [cq:Page] AS a WHERE CONTAINS(a.*, 'boat')";
     let values = "SELECT * FROM [cq:Page] AS a WHERE [jcr:content/cq:template] = '/conf/rare'";
     for (engine, snapshot, statement, expected) in [
-        (&with, &before, words, WordsBy::Index),
-        (&with, &beside, words, WordsBy::Index),
-        (&with, &after, words, WordsBy::LateIndex),
-        (&with, &after, values, WordsBy::Nobody),
-        (&without, &after, words, WordsBy::Nobody),
-        (&building, &after, words, WordsBy::NoIndexYet),
-        (&building, &after, values, WordsBy::Nobody),
+        (&with, &before, words, FullTextIndexStatus::Current),
+        (&with, &beside, words, FullTextIndexStatus::Current),
+        (&with, &after, words, FullTextIndexStatus::Stale),
+        (&with, &after, values, FullTextIndexStatus::Unused),
+        (&without, &after, words, FullTextIndexStatus::Unused),
+        (&building, &after, words, FullTextIndexStatus::Building),
+        (&building, &after, values, FullTextIndexStatus::Unused),
     ] {
-        let request = Request::new(parse_sql2(statement).unwrap());
-        let page = engine.page(snapshot, &request).unwrap();
-        assert_eq!(page.words_by, expected, "{statement}");
+        let request = QueryRequest::new(parse_sql2(statement).unwrap());
+        let page = engine.query_page(snapshot, &request).unwrap();
+        assert_eq!(page.full_text_status, expected, "{statement}");
         assert!(!page.rows.is_empty());
     }
 }

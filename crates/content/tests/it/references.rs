@@ -3,11 +3,11 @@
 use std::time::SystemTime;
 
 use tympan_content::{
-    ChunkId, Error, IndexMaps, JCR_CONTENT, MIXIN_TYPES, NodePath, Property, ReferenceKind,
-    Referrer, Repository, Result, Session, Subtree, Value, ValueType, ViolationKind,
+    ChunkId, ConstraintViolationKind, Error, IndexMapRebuilder, JCR_CONTENT, MIXIN_TYPES, NodePath,
+    Property, ReferenceKind, Referrer, Repository, Result, Session, Subtree, Value, ValueType,
 };
 
-use tympan_store::{Batch, RefUpdate, Root};
+use tympan_store::{ChunkBatch, RefUpdate, StoreRoot};
 
 use crate::session::{page, path};
 
@@ -18,28 +18,28 @@ const NONE: &str = "0e4c1c6b-1f5f-4a3c-9f25-3d2e0e2f3aff";
 fn referenceable(name: &str, identifier: &str) -> Subtree {
     let mixins = vec![Value::Name("mix:referenceable".into())];
     Subtree::new(name, "nt:unstructured")
-        .with(MIXIN_TYPES, Property::List(ValueType::Name, mixins))
-        .with("jcr:uuid", identifier)
+        .with_property(MIXIN_TYPES, Property::List(ValueType::Name, mixins))
+        .with_property("jcr:uuid", identifier)
 }
 
 /// `/content` with the referenceable nodes `a` and `b`, and a page `p` whose paragraph refers to them.
 fn site() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut p = page("p", "P");
     let content = p.child_mut(JCR_CONTENT).unwrap();
     content.put_child(
         Subtree::new("text", "nt:unstructured")
-            .with("strong", Value::Reference(A.into()))
-            .with("weak", Value::WeakReference(B.into()))
-            .with("link", "/content/b")
-            .with("title", "/content/b is a path and more"),
+            .with_property("strong", Value::Reference(A.into()))
+            .with_property("weak", Value::WeakReference(B.into()))
+            .with_property("link", "/content/b")
+            .with_property("title", "/content/b is a path and more"),
     );
     let content = Subtree::new("content", "sling:Folder")
         .with_child(referenceable("a", A))
         .with_child(referenceable("b", B))
         .with_child(p);
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     session.commit("begin", SystemTime::UNIX_EPOCH).unwrap();
     repository
 }
@@ -52,12 +52,12 @@ fn commit(session: &mut Session) -> Result<ChunkId> {
 fn refused(
     repository: &Repository,
     edit: impl FnOnce(&mut Session),
-) -> Vec<(ViolationKind, String)> {
+) -> Vec<(ConstraintViolationKind, String)> {
     let mut session = repository.session("ann").unwrap();
     edit(&mut session);
     match commit(&mut session) {
         Ok(_) => Vec::new(),
-        Err(Error::Constraint(violations)) => {
+        Err(Error::ConstraintViolations(violations)) => {
             violations.iter().map(|one| (one.kind, one.path.to_string())).collect()
         }
         Err(error) => panic!("{error}"),
@@ -72,8 +72,10 @@ fn referrer(at: &str, property: &str, kind: ReferenceKind) -> Referrer {
 fn a_node_that_is_referred_to_is_not_removed() {
     let repository = site();
     let mut session = repository.session("ann").unwrap();
-    session.remove(&path("/content/a")).unwrap();
-    let Err(Error::Constraint(violations)) = commit(&mut session) else { panic!("not refused") };
+    session.remove_node(&path("/content/a")).unwrap();
+    let Err(Error::ConstraintViolations(violations)) = commit(&mut session) else {
+        panic!("not refused")
+    };
     let [violation] = &violations[..] else { panic!("{violations:?}") };
     assert_eq!(violation.kind.code(), "OakIntegrity0001");
     assert_eq!(violation.path, path("/content/a"));
@@ -84,10 +86,13 @@ fn a_node_that_is_referred_to_is_not_removed() {
         "{violation}"
     );
 
-    assert_eq!(refused(&repository, |session| session.remove(&path("/content/b")).unwrap()), []);
+    assert_eq!(
+        refused(&repository, |session| session.remove_node(&path("/content/b")).unwrap()),
+        []
+    );
     let both = refused(&repository, |session| {
-        session.remove(&path("/content/a")).unwrap();
-        session.remove(&path("/content/p")).unwrap();
+        session.remove_node(&path("/content/a")).unwrap();
+        session.remove_node(&path("/content/p")).unwrap();
     });
     assert_eq!(both, [], "the referrer goes with it");
 }
@@ -97,20 +102,20 @@ fn a_referrer_in_the_same_commit_counts() {
     let repository = site();
     let text = path("/content/p/jcr:content/text");
     let dropped = refused(&repository, |session| {
-        session.remove(&path("/content/a")).unwrap();
+        session.remove_node(&path("/content/a")).unwrap();
         session.remove_property(&text, "strong").unwrap();
     });
     assert_eq!(dropped, []);
     let added = refused(&repository, |session| {
-        session.remove(&path("/content/b")).unwrap();
+        session.remove_node(&path("/content/b")).unwrap();
         session.set_property(&text, "new", Value::Reference(B.into()).into()).unwrap();
     });
-    assert_eq!(added, [(ViolationKind::Referenced, "/content/b".into())]);
+    assert_eq!(added, [(ConstraintViolationKind::Referenced, "/content/b".into())]);
     let other_identifier = refused(&repository, |session| {
-        session.put(&path("/content/b"), referenceable("b", NONE)).unwrap();
+        session.put_node(&path("/content/b"), referenceable("b", NONE)).unwrap();
         session.set_property(&text, "new", Value::Reference(B.into()).into()).unwrap();
     });
-    assert_eq!(other_identifier, [(ViolationKind::Referenced, "/content/b".into())]);
+    assert_eq!(other_identifier, [(ConstraintViolationKind::Referenced, "/content/b".into())]);
 }
 
 #[test]
@@ -121,11 +126,14 @@ fn a_reference_needs_its_node_a_weak_one_does_not() {
         refused(&repository, |session| session.set_property(&text, "new", value.into()).unwrap())
     };
     let place = text.to_string();
-    assert_eq!(set(Value::Reference(NONE.into())), [(ViolationKind::DanglingReference, place)]);
+    assert_eq!(
+        set(Value::Reference(NONE.into())),
+        [(ConstraintViolationKind::DanglingReference, place)]
+    );
     assert_eq!(set(Value::WeakReference(NONE.into())), []);
     assert_eq!(set(Value::Reference(B.into())), []);
     let together = refused(&repository, |session| {
-        session.put(&path("/content/c"), referenceable("c", NONE)).unwrap();
+        session.put_node(&path("/content/c"), referenceable("c", NONE)).unwrap();
         session.set_property(&text, "new", Value::Reference(NONE.into()).into()).unwrap();
     });
     assert_eq!(together, [], "the node comes in the same commit");
@@ -137,7 +145,7 @@ fn a_dangling_reference_that_is_there_already_stays() {
     let text = path("/content/p/jcr:content/text");
     let mut session = repository.session("ann").unwrap();
     session.set_property(&text, "old", Value::Reference(NONE.into()).into()).unwrap();
-    session.follow();
+    session.mark_as_follower();
     commit(&mut session).unwrap();
     let changed = refused(&repository, |session| {
         session.set_property(&text, "other", "x".into()).unwrap();
@@ -176,7 +184,7 @@ fn references_are_found_from_both_ends() {
     assert_eq!(snapshot.referrers(&path("/content/p")).unwrap(), []);
     assert!(matches!(snapshot.referrers(&path("/content/x")), Err(Error::NodeMissing(_))));
 
-    let own = snapshot.references_of(&path("/content/p")).unwrap();
+    let own = snapshot.references_in_document(&path("/content/p")).unwrap();
     let shown: Vec<_> = own
         .iter()
         .map(|one| (one.property.as_str(), one.kind, one.target.as_ref().map(NodePath::as_str)))
@@ -189,9 +197,12 @@ fn references_are_found_from_both_ends() {
             ("weak", ReferenceKind::Weak, Some("/content/b")),
         ]
     );
-    assert_eq!(refused(&repository, |session| session.remove(&path("/content/b")).unwrap()), []);
+    assert_eq!(
+        refused(&repository, |session| session.remove_node(&path("/content/b")).unwrap()),
+        []
+    );
     let after = repository.snapshot().unwrap();
-    let own = after.references_of(&path(text)).unwrap();
+    let own = after.references_in_document(&path(text)).unwrap();
     assert_eq!(own.iter().filter(|one| one.target.is_none()).count(), 2, "both ends of `b` dangle");
 }
 
@@ -207,7 +218,7 @@ fn the_content_of_a_page_counts_as_the_page() {
             .into_iter()
             .filter(|(name, _)| name != "jcr:primaryType"),
     );
-    session.put(&path("/content/q"), q).unwrap();
+    session.put_node(&path("/content/q"), q).unwrap();
     session
         .set_property(
             &path("/content/p/jcr:content"),
@@ -224,7 +235,7 @@ fn the_content_of_a_page_counts_as_the_page() {
 fn page_with(name: &str, property: &str, value: impl Into<Property>) -> Subtree {
     let mut tree = page(name, name);
     let content = tree.child_mut(JCR_CONTENT).unwrap();
-    content.put_child(Subtree::new("text", "nt:unstructured").with(property, value));
+    content.put_child(Subtree::new("text", "nt:unstructured").with_property(property, value));
     tree
 }
 
@@ -237,12 +248,12 @@ fn asset(name: &str) -> Subtree {
 
 /// Pages and assets that texts of the page `/content/site/rich` link to, besides that page.
 fn rich_site(property: &str, value: impl Into<Property>) -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let tags = Subtree::new("cq:tags", "sling:Folder").with_child(
         Subtree::new("ns", "cq:Tag").with_child(
             Subtree::new("red", "cq:Tag")
-                .with("jcr:title", "Red")
+                .with_property("jcr:title", "Red")
                 .with_child(Subtree::new("dark", "cq:Tag")),
         ),
     );
@@ -256,7 +267,7 @@ fn rich_site(property: &str, value: impl Into<Property>) -> Repository {
         .with_child(page_with("rich", property, value));
     let content =
         Subtree::new("content", "sling:Folder").with_child(tags).with_child(dam).with_child(site);
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     commit(&mut session).unwrap();
     repository
 }
@@ -284,7 +295,7 @@ fn texts_refer_to_what_they_link_to() {
         };
         let used: Vec<String> = all.into_iter().filter(is_used).map(str::to_owned).collect();
         let mut uses: Vec<String> = snapshot
-            .references_of(&path("/content/site/rich"))
+            .references_in_document(&path("/content/site/rich"))
             .unwrap()
             .into_iter()
             .filter_map(|one| one.target)
@@ -334,8 +345,11 @@ fn move_rewriting(repository: &Repository, from: &str, to: &str) -> [Vec<String>
     let done = session.rewrite_references(&path(from), &path(to)).unwrap();
     commit(&mut session).unwrap();
     [
-        done.rewritten.iter().map(ToString::to_string).collect(),
-        done.kept.iter().map(|kept| format!("{} {}", kept.referrer, kept.reason)).collect(),
+        done.rewritten_referrers.iter().map(ToString::to_string).collect(),
+        done.skipped_references
+            .iter()
+            .map(|kept| format!("{} {}", kept.referrer, kept.reason))
+            .collect(),
     ]
 }
 
@@ -383,7 +397,7 @@ fn a_move_lists_what_it_has_to_leave() {
     let mixins = vec![Value::Name("mix:versionable".into())];
     session.set_property(&text, MIXIN_TYPES, Property::List(ValueType::Name, mixins)).unwrap();
     session.set_property(&text, "jcr:isCheckedOut", Value::Boolean(false).into()).unwrap();
-    session.pass_check_ins();
+    session.bypass_check_ins();
     commit(&mut session).unwrap();
     let [rewritten, kept] = move_rewriting(&repository, "/content/site/target", "/content/site/n");
     assert_eq!(rewritten, [""; 0]);
@@ -428,7 +442,7 @@ fn a_moved_tag_is_renamed_where_it_is_used() {
 
 #[test]
 fn policies_are_used_by_the_mappings_that_name_them() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let folder = |name: &str, child: Subtree| Subtree::new(name, "sling:Folder").with_child(child);
     let policy = |name: &str| {
@@ -436,7 +450,7 @@ fn policies_are_used_by_the_mappings_that_name_them() {
             .with_child(Subtree::new(name, "nt:unstructured"));
         folder("policies", group)
     };
-    let mapping = Subtree::new("root", "nt:unstructured").with("cq:policy", "site/p1");
+    let mapping = Subtree::new("root", "nt:unstructured").with_property("cq:policy", "site/p1");
     let template = Subtree::new("t", "cq:Template")
         .with_child(Subtree::new("policies", "nt:unstructured").with_child(mapping));
     let own = Subtree::new("wcm", "sling:Folder")
@@ -445,7 +459,7 @@ fn policies_are_used_by_the_mappings_that_name_them() {
     let conf = Subtree::new("conf", "sling:Folder")
         .with_child(folder("s", folder("settings", own)))
         .with_child(folder("global", folder("settings", folder("wcm", policy("p1")))));
-    session.put(&path("/conf"), conf).unwrap();
+    session.put_node(&path("/conf"), conf).unwrap();
     commit(&mut session).unwrap();
     let own = "/conf/s/settings/wcm/policies/site/p1";
     let mapping = "/conf/s/settings/wcm/templates/t/policies/root";
@@ -464,15 +478,22 @@ fn policies_are_used_by_the_mappings_that_name_them() {
 fn a_state_without_the_map_of_links_gets_it() {
     let repository = rich_site("t", "<a href='/content/site/target.html'>");
     let store = repository.chunks().clone();
-    let head = repository.head().unwrap();
-    let with = Root::read(&*store, &head).unwrap();
+    let head = repository.head_root().unwrap();
+    let with = StoreRoot::read(&*store, &head).unwrap();
     let mut without = with.clone();
     without.maps.remove("link").unwrap();
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let new = Some(without.write(&mut batch).unwrap());
     let (at, author) = (SystemTime::UNIX_EPOCH, "test".to_owned());
     let (name, message) = ("main".to_owned(), "as before".to_owned());
-    batch.move_ref(RefUpdate { name, expected: Some(head), new, at, author, message });
+    batch.add_ref_update(RefUpdate {
+        name,
+        expected_root: Some(head),
+        new_root: new,
+        updated_at: at,
+        author,
+        message,
+    });
     store.commit(batch).unwrap();
     let target = path("/content/site/target");
     let users =
@@ -487,21 +508,26 @@ fn a_state_without_the_map_of_links_gets_it() {
         )
         .unwrap();
     commit(&mut session).unwrap();
-    assert!(!Root::read(&*store, &repository.head().unwrap()).unwrap().maps.contains_key("link"));
+    assert!(
+        !StoreRoot::read(&*store, &repository.head_root().unwrap())
+            .unwrap()
+            .maps
+            .contains_key("link")
+    );
     assert_eq!(users(&repository), 2, "a commit makes no part of the map");
     repository.build_indexes().unwrap();
-    let built = Root::read(&*store, &repository.head().unwrap()).unwrap();
+    let built = StoreRoot::read(&*store, &repository.head_root().unwrap()).unwrap();
     assert_eq!(users(&repository), 2);
     assert!(built.maps.contains_key("link"));
-    assert_eq!(IndexMaps::new(&*store).compare().unwrap(), []);
+    assert_eq!(IndexMapRebuilder::new(&*store).find_faults().unwrap(), []);
 }
 
 /// A policy with one entry for `bob`.
 fn policy_for_bob(kind: &str, privilege: &str) -> Subtree {
     let privileges = Property::parse_list(ValueType::Name, [privilege]).unwrap();
     let entry = Subtree::new("entry", kind)
-        .with("rep:principalName", "bob")
-        .with("rep:privileges", privileges);
+        .with_property("rep:principalName", "bob")
+        .with_property("rep:privileges", privileges);
     Subtree::new("rep:policy", "rep:ACL").with_child(entry)
 }
 
@@ -513,7 +539,7 @@ fn a_move_rewrites_only_what_the_mover_may_write() {
     session.add_user("bob", "x").unwrap();
     for name in ["open", "hidden"] {
         session
-            .put(&path("/content/site").child(name).unwrap(), page_with(name, "t", link))
+            .put_node(&path("/content/site").child(name).unwrap(), page_with(name, "t", link))
             .unwrap();
     }
     let policies = [
@@ -522,19 +548,20 @@ fn a_move_rewrites_only_what_the_mover_may_write() {
         ("/content/site/hidden", policy_for_bob("rep:DenyACE", "jcr:read")),
     ];
     for (node, policy) in policies {
-        session.put(&path(node).child("rep:policy").unwrap(), policy).unwrap();
+        session.put_node(&path(node).child("rep:policy").unwrap(), policy).unwrap();
     }
     commit(&mut session).unwrap();
 
     let viewer = repository.viewer(Some("bob")).unwrap();
-    let mut session = repository.session_of(&viewer).unwrap();
+    let mut session = repository.session_as(&viewer).unwrap();
     let (from, to) = (path("/content/site/target"), path("/content/site/moved"));
     session.move_node(&from, &to).unwrap();
     let done = session.rewrite_references(&from, &to).unwrap();
     commit(&mut session).unwrap();
     let open = referrer("/content/site/open/jcr:content/text", "t", ReferenceKind::Link);
-    assert_eq!(done.rewritten, [open]);
-    let kept: Vec<_> = done.kept.iter().map(|kept| kept.referrer.path.as_str()).collect();
+    assert_eq!(done.rewritten_referrers, [open]);
+    let kept: Vec<_> =
+        done.skipped_references.iter().map(|kept| kept.referrer.path.as_str()).collect();
     assert_eq!(kept, ["/content/site/rich/jcr:content/text"], "what is hidden is not told");
     let snapshot = repository.snapshot().unwrap();
     let text = |page: &str| {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use regex::Regex;
-use tympan_content::package::{Limits, Package};
+use tympan_content::package::{ContentPackage, PackageLimits};
 use tympan_content::{NodePath, Repository, Snapshot, Subtree, Value};
 
 use crate::package_target::fixtures;
@@ -84,7 +84,7 @@ fn collect_paths(at: &str, node: &Subtree, paths: &mut BTreeSet<String>) {
 }
 
 fn naive_references(snapshot: &Snapshot) -> BTreeSet<NaiveReference> {
-    let mut root = snapshot.read(&NodePath::root()).unwrap().unwrap();
+    let mut root = snapshot.read_subtree(&NodePath::root()).unwrap().unwrap();
     root.remove_child("jcr:system");
     let mut paths = BTreeSet::new();
     collect_paths("/", &root, &mut paths);
@@ -109,7 +109,7 @@ fn check_both_ends(repository: &Repository) -> usize {
         });
         let user = (reference.holder.clone(), reference.property.clone());
         assert!(users.contains(&user), "{reference:?} is not among the users");
-        let uses = snapshot.references_of(&path(&reference.holder)).unwrap();
+        let uses = snapshot.references_in_document(&path(&reference.holder)).unwrap();
         let is_told = uses
             .iter()
             .any(|one| one.property == reference.property && one.target.as_ref() == Some(&target));
@@ -136,11 +136,11 @@ fn check_moves(repository: &Repository) -> usize {
         let to = from.parent().unwrap().child("zz-moved-zz").unwrap();
         session.move_node(from, &to).unwrap();
         let done = session.rewrite_references(from, &to).unwrap();
-        assert_eq!(done.kept, [], "{from}");
+        assert_eq!(done.skipped_references, [], "{from}");
         let after = session.snapshot().unwrap();
         for reference in before.iter().filter(|one| path(&one.target).is_within(from)) {
             let holder = path(&reference.holder);
-            let holder = holder.rebased(from, &to).unwrap_or(holder);
+            let holder = holder.rebase(from, &to).unwrap_or(holder);
             let node = after.node(&holder).unwrap().unwrap();
             let new = node.property(&reference.property).unwrap();
             let old = snapshot.node(&path(&reference.holder)).unwrap().unwrap();
@@ -152,11 +152,14 @@ fn check_moves(repository: &Repository) -> usize {
                 assert!(back == old || encoded == old, "{new} was {old}");
                 moved += usize::from(new != old);
             }
-            let target = path(&reference.target).rebased(from, &to).unwrap();
+            let target = path(&reference.target).rebase(from, &to).unwrap();
             assert!(after.node(&target).unwrap().is_some());
         }
-        let changed: BTreeSet<String> =
-            done.rewritten.iter().map(|one| format!("{}/{}", one.path, one.property)).collect();
+        let changed: BTreeSet<String> = done
+            .rewritten_referrers
+            .iter()
+            .map(|one| format!("{}/{}", one.path, one.property))
+            .collect();
         assert!(!changed.is_empty(), "nothing refers to {from} any more?");
     }
     moved
@@ -196,9 +199,10 @@ fn commit(session: &mut tympan_content::Session) {
 
 #[test]
 fn references_of_the_sample_are_complete() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    let package = Package::read(Cursor::new(sample()), "sample.zip", &Limits::default());
+    let package =
+        ContentPackage::read(Cursor::new(sample()), "sample.zip", &PackageLimits::default());
     package.unwrap().install(&mut session, &mut |_| {}).unwrap();
     commit(&mut session);
     let count = check_both_ends(&repository);
@@ -212,7 +216,7 @@ fn references_of_real_packages_are_complete() {
     let Some(folder) = fixtures("packages") else {
         return;
     };
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let names = [
         "core.wcm.components.content-2.29.0.zip",
         "core.wcm.components.examples.ui.content-2.26.0.zip",
@@ -221,7 +225,8 @@ fn references_of_real_packages_are_complete() {
     ];
     for name in names {
         let mut session = repository.session("ann").unwrap();
-        let mut package = Package::open(&folder.join(name), &Limits::default()).unwrap();
+        let mut package =
+            ContentPackage::open(&folder.join(name), &PackageLimits::default()).unwrap();
         package.install(&mut session, &mut |_| {}).unwrap();
         commit(&mut session);
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_blobs::MemoryBlobs;
+use tympan_blobs::MemoryBlobStore;
 use tympan_content::{
-    Conflict, Date, Depth, Error, Index, JCR_CONTENT, NodePath, Place, Property, Repository,
-    Session, Subtree, Value,
+    Error, JCR_CONTENT, JcrDate, LookupIndex, MergeConflict, NodePath, Property, Repository,
+    Session, SiblingPosition, Subtree, SubtreeScope, Value,
 };
 
 pub(crate) fn path(text: &str) -> NodePath {
@@ -19,23 +19,27 @@ pub(crate) fn commit(session: &mut Session) {
 
 pub(crate) fn page(name: &str, title: &str) -> Subtree {
     let text = Subtree::new("text", "nt:unstructured")
-        .with("text", "Hello")
-        .with("sling:resourceType", "x/text");
-    let content =
-        Subtree::new(JCR_CONTENT, "cq:PageContent").with("jcr:title", title).with_child(text);
+        .with_property("text", "Hello")
+        .with_property("sling:resourceType", "x/text");
+    let content = Subtree::new(JCR_CONTENT, "cq:PageContent")
+        .with_property("jcr:title", title)
+        .with_child(text);
     Subtree::new(name, "cq:Page").with_child(content)
 }
 
 /// A repository with `/content/site` and the pages `a`, `b`, `c` in it.
 fn site() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut site = page("site", "Site");
     for name in ["a", "b", "c"] {
         site = site.with_child(page(name, name));
     }
     session
-        .put(&path("/content"), Subtree::new("content", "sling:OrderedFolder").with_child(site))
+        .put_node(
+            &path("/content"),
+            Subtree::new("content", "sling:OrderedFolder").with_child(site),
+        )
         .unwrap();
     commit(&mut session);
     repository
@@ -52,7 +56,9 @@ fn text(repository: &Repository, node: &str, name: &str) -> Option<String> {
 
 fn conflicts(result: Result<tympan_content::ChunkId, Error>) -> Vec<String> {
     match result {
-        Err(Error::Conflicts(conflicts)) => conflicts.iter().map(Conflict::to_string).collect(),
+        Err(Error::Conflicts(conflicts)) => {
+            conflicts.iter().map(MergeConflict::to_string).collect()
+        }
         other => panic!("expected conflicts, not {other:?}"),
     }
 }
@@ -102,9 +108,9 @@ fn pending_edits_show_in_the_session_alone() {
         Some("new")
     );
     assert_eq!(names(&repository, "/content/site"), [JCR_CONTENT, "a", "b", "c", "d"]);
-    let root = repository.head().unwrap();
+    let root = repository.head_root().unwrap();
     commit(&mut session);
-    assert_eq!(repository.head().unwrap(), root, "nothing to commit makes no revision");
+    assert_eq!(repository.head_root().unwrap(), root, "nothing to commit makes no revision");
 }
 
 #[test]
@@ -116,15 +122,15 @@ fn refuses_what_makes_no_sense() {
         Err(Error::NodeExists(_))
     ));
     assert!(matches!(session.add_node(&path("/none/a"), "cq:Page"), Err(Error::NodeMissing(_))));
-    assert!(matches!(session.remove(&path("/content/site/x")), Err(Error::NodeMissing(_))));
+    assert!(matches!(session.remove_node(&path("/content/site/x")), Err(Error::NodeMissing(_))));
     assert!(matches!(
-        session.remove(&path("/content/site/a/jcr:content/x")),
+        session.remove_node(&path("/content/site/a/jcr:content/x")),
         Err(Error::NodeMissing(_))
     ));
-    assert!(matches!(session.remove(&NodePath::root()), Err(Error::Refused { .. })));
+    assert!(matches!(session.remove_node(&NodePath::root()), Err(Error::InvalidEdit { .. })));
     assert!(matches!(
         session.move_node(&path("/content/site"), &path("/content/site/a/x")),
-        Err(Error::Refused { .. })
+        Err(Error::InvalidEdit { .. })
     ));
     assert!(matches!(
         session.set_property(&path("/content/x"), "a", "b".into()),
@@ -136,25 +142,29 @@ fn refuses_what_makes_no_sense() {
             Subtree::new("n", "nt:unstructured").with_child(tree)
         })
     };
-    let deep = session.put(&path("/content/n"), nested(300));
-    assert!(matches!(&deep, Err(Error::Refused { .. })), "{deep:?}");
-    let deep = session.put(&path("/content/n"), nested(1_000));
+    let deep = session.put_node(&path("/content/n"), nested(300));
+    assert!(matches!(&deep, Err(Error::InvalidEdit { .. })), "{deep:?}");
+    let deep = session.put_node(&path("/content/n"), nested(1_000));
     assert!(matches!(&deep, Err(Error::InvalidName { .. })), "{deep:?}");
     assert!(!session.has_changes().unwrap());
     // A failed edit takes nothing away, and does not get lost where others go through.
-    let deep = session.put(&path("/content/site/a/jcr:content"), nested(300));
+    let deep = session.put_node(&path("/content/site/a/jcr:content"), nested(300));
     assert!(deep.is_ok(), "it is written when the page is");
     for _ in 0..2 {
         let done = session.commit("too deep", SystemTime::UNIX_EPOCH);
-        assert!(matches!(&done, Err(Error::Refused { .. })), "{done:?}");
+        assert!(matches!(&done, Err(Error::InvalidEdit { .. })), "{done:?}");
     }
     session.refresh().unwrap();
-    let before = repository.snapshot().unwrap().read(&path("/content/site")).unwrap().unwrap();
+    let before =
+        repository.snapshot().unwrap().read_subtree(&path("/content/site")).unwrap().unwrap();
     let mut tree = before.clone();
     tree.put_child(nested(300));
-    let deep = session.put(&path("/content/site"), tree);
-    assert!(matches!(&deep, Err(Error::Refused { .. })), "{deep:?}");
-    assert_eq!(session.snapshot().unwrap().read(&path("/content/site")).unwrap(), Some(before));
+    let deep = session.put_node(&path("/content/site"), tree);
+    assert!(matches!(&deep, Err(Error::InvalidEdit { .. })), "{deep:?}");
+    assert_eq!(
+        session.snapshot().unwrap().read_subtree(&path("/content/site")).unwrap(),
+        Some(before)
+    );
 }
 
 #[test]
@@ -188,11 +198,11 @@ fn moves_keep_everything_below_and_copies_get_identifiers_of_their_own() {
     assert_ne!(copied, "one");
     let snapshot = repository.snapshot().unwrap();
     assert_eq!(
-        snapshot.look_up(Index::Uuid, "one").unwrap(),
+        snapshot.look_up_paths(LookupIndex::Uuid, "one").unwrap(),
         [path("/content/moved/a/jcr:content")]
     );
     assert_eq!(
-        snapshot.look_up(Index::Uuid, &copied).unwrap(),
+        snapshot.look_up_paths(LookupIndex::Uuid, &copied).unwrap(),
         [path("/content/copy/a/jcr:content")]
     );
 }
@@ -201,23 +211,27 @@ fn moves_keep_everything_below_and_copies_get_identifiers_of_their_own() {
 fn children_take_the_place_they_are_given() {
     let repository = site();
     let mut session = repository.session("ann").unwrap();
-    let mut order = |name: &str, place: Place| {
-        session.order(&path(&format!("/content/site/{name}")), &place).unwrap();
+    let mut order = |name: &str, place: SiblingPosition| {
+        session.reorder_node(&path(&format!("/content/site/{name}")), &place).unwrap();
         commit(&mut session);
         names(&repository, "/content/site")[1..].join(" ")
     };
-    assert_eq!(order("c", Place::First), "c a b");
-    assert_eq!(order("c", Place::After("a".into())), "a c b");
-    assert_eq!(order("b", Place::Before("a".into())), "b a c");
-    assert_eq!(order("b", Place::Last), "a c b");
+    assert_eq!(order("c", SiblingPosition::First), "c a b");
+    assert_eq!(order("c", SiblingPosition::After("a".into())), "a c b");
+    assert_eq!(order("b", SiblingPosition::Before("a".into())), "b a c");
+    assert_eq!(order("b", SiblingPosition::Last), "a c b");
     let content = "/content/site/a/jcr:content";
     session
         .copy_node(&path(&format!("{content}/text")), &path(&format!("{content}/second")))
         .unwrap();
-    session.order(&path(&format!("{content}/second")), &Place::First).unwrap();
+    session.reorder_node(&path(&format!("{content}/second")), &SiblingPosition::First).unwrap();
     commit(&mut session);
     assert_eq!(names(&repository, content), ["second", "text"]);
-    assert!(session.order(&path("/content/site/a"), &Place::Before("none".into())).is_err());
+    assert!(
+        session
+            .reorder_node(&path("/content/site/a"), &SiblingPosition::Before("none".into()))
+            .is_err()
+    );
 }
 
 #[test]
@@ -227,7 +241,7 @@ fn many_insertions_at_one_place_keep_their_order() {
     for number in 0..300 {
         let new = path(&format!("/content/site/n{number}"));
         session.add_node(&new, "cq:Page").unwrap();
-        session.order(&new, &Place::After("a".into())).unwrap();
+        session.reorder_node(&new, &SiblingPosition::After("a".into())).unwrap();
     }
     commit(&mut session);
     let mut expected: Vec<String> = (0..300).rev().map(|number| format!("n{number}")).collect();
@@ -239,7 +253,7 @@ fn many_insertions_at_one_place_keep_their_order() {
 fn a_type_change_cuts_documents_anew() {
     let repository = site();
     let mut session = repository.session("ann").unwrap();
-    let whole = repository.snapshot().unwrap().read(&path("/content")).unwrap().unwrap();
+    let whole = repository.snapshot().unwrap().read_subtree(&path("/content")).unwrap().unwrap();
     for primary_type in
         ["nt:unstructured", "sling:OrderedFolder", "cq:Page", "nt:unstructured", "cq:Page"]
     {
@@ -253,7 +267,10 @@ fn a_type_change_cuts_documents_anew() {
             Some("b")
         );
     }
-    assert_eq!(repository.snapshot().unwrap().read(&path("/content")).unwrap().unwrap(), whole);
+    assert_eq!(
+        repository.snapshot().unwrap().read_subtree(&path("/content")).unwrap().unwrap(),
+        whole
+    );
 }
 
 #[test]
@@ -292,7 +309,7 @@ fn removals_conflict_with_changes_below() {
     let repository = site();
     let (mut ann, mut bob) =
         (repository.session("ann").unwrap(), repository.session("bob").unwrap());
-    ann.remove(&path("/content/site")).unwrap();
+    ann.remove_node(&path("/content/site")).unwrap();
     bob.add_node(&path("/content/site/a/new"), "cq:Page").unwrap();
     commit(&mut bob);
     let found = conflicts(ann.commit("test", SystemTime::UNIX_EPOCH));
@@ -303,7 +320,7 @@ fn removals_conflict_with_changes_below() {
 
     let (mut ann, mut bob) =
         (repository.session("ann").unwrap(), repository.session("bob").unwrap());
-    ann.remove(&path("/content/site")).unwrap();
+    ann.remove_node(&path("/content/site")).unwrap();
     bob.add_node(&path("/content/site/b/new"), "cq:Page").unwrap();
     commit(&mut ann);
     let found = conflicts(bob.commit("test", SystemTime::UNIX_EPOCH));
@@ -316,25 +333,26 @@ fn removals_conflict_with_changes_below() {
 #[test]
 fn indexes_follow_every_commit() {
     let repository = site();
-    let find =
-        |value: &str| repository.snapshot().unwrap().look_up(Index::ResourceType, value).unwrap();
+    let find = |value: &str| {
+        repository.snapshot().unwrap().look_up_paths(LookupIndex::ResourceType, value).unwrap()
+    };
     assert_eq!(find("x/text").len(), 4);
     let mut session = repository.session("ann").unwrap();
-    session.remove(&path("/content/site/a")).unwrap();
+    session.remove_node(&path("/content/site/a")).unwrap();
     let text = path("/content/site/b/jcr:content/text");
     session.set_property(&text, "sling:resourceType", "x/other".into()).unwrap();
     session.set_property(&text, "link", "/content/site/c".into()).unwrap();
     commit(&mut session);
     assert_eq!((find("x/text").len(), find("x/other")), (2, vec![text.clone()]));
     let snapshot = repository.snapshot().unwrap();
-    assert_eq!(snapshot.look_up(Index::Reference, "/content/site/c").unwrap(), [text]);
-    assert_eq!(snapshot.look_up(Index::Type, "cq:Page").unwrap().len(), 3);
-    assert_eq!(snapshot.look_up(Index::Type, "cq:Pag").unwrap(), []);
+    assert_eq!(snapshot.look_up_paths(LookupIndex::Reference, "/content/site/c").unwrap(), [text]);
+    assert_eq!(snapshot.look_up_paths(LookupIndex::Type, "cq:Page").unwrap().len(), 3);
+    assert_eq!(snapshot.look_up_paths(LookupIndex::Type, "cq:Pag").unwrap(), []);
 }
 
 #[test]
 fn documents_travel_unopened() {
-    let (author, publish) = (site(), Repository::memory().unwrap());
+    let (author, publish) = (site(), Repository::in_memory().unwrap());
     let mut session = author.session("ann").unwrap();
     let blob = author.blobs().put(&mut &b"bytes"[..]).unwrap();
     session
@@ -342,20 +360,24 @@ fn documents_travel_unopened() {
         .unwrap();
     commit(&mut session);
     let snapshot = author.snapshot().unwrap();
-    let documents = snapshot.documents(&path("/content/site"), Depth::Subtree).unwrap();
+    let documents =
+        snapshot.stored_documents(&path("/content/site"), SubtreeScope::Subtree).unwrap();
     assert_eq!(documents.len(), 4);
     let mut receiver = publish.session("replication").unwrap();
     let folder = Subtree::new("content", "sling:OrderedFolder")
-        .with("jcr:created", Value::Date(Date::from_system_time(SystemTime::UNIX_EPOCH)))
-        .with("jcr:createdBy", "ann");
-    receiver.put(&path("/content"), folder).unwrap();
+        .with_property(
+            "jcr:created",
+            Value::Date(JcrDate::from_system_time(SystemTime::UNIX_EPOCH)),
+        )
+        .with_property("jcr:createdBy", "ann");
+    receiver.put_node(&path("/content"), folder).unwrap();
     let mut blobs = Vec::new();
     for document in &documents {
-        let needs = snapshot.needs_of(document).unwrap();
+        let needs = snapshot.document_requirements(document).unwrap();
         blobs.extend(needs.blobs);
-        let mut batch = tympan_store::Batch::default();
+        let mut batch = tympan_store::ChunkBatch::default();
         for id in needs.chunks {
-            batch.add_chunk(author.chunks().read(&id).unwrap().bytes().clone());
+            batch.add_chunk(author.chunks().read_chunk(&id).unwrap().bytes().clone());
         }
         publish.chunks().commit(batch).unwrap();
         receiver.put_document(document).unwrap();
@@ -363,8 +385,8 @@ fn documents_travel_unopened() {
     assert_eq!(blobs, [blob]);
     commit(&mut receiver);
     let (sent, received) = (
-        snapshot.read(&path("/content")).unwrap(),
-        publish.snapshot().unwrap().read(&path("/content")).unwrap(),
+        snapshot.read_subtree(&path("/content")).unwrap(),
+        publish.snapshot().unwrap().read_subtree(&path("/content")).unwrap(),
     );
     assert_eq!(sent, received);
     let changed = snapshot.changed_paths(&publish.snapshot().unwrap()).unwrap();
@@ -373,21 +395,23 @@ fn documents_travel_unopened() {
 
 #[test]
 fn every_binary_property_keeps_its_own_blob() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     let mut asset = Subtree::new("a.jpg", "dam:Asset");
     let mut blobs = Vec::new();
     for number in 0..20 {
         let blob = repository.blobs().put(&mut format!("rendition {number}").as_bytes()).unwrap();
         let name = format!("r{number}");
-        asset = asset
-            .with_child(Subtree::new(&*name, "nt:resource").with("jcr:data", Value::Binary(blob)));
+        asset = asset.with_child(
+            Subtree::new(&*name, "nt:resource").with_property("jcr:data", Value::Binary(blob)),
+        );
         blobs.push((name, blob));
     }
-    session.put(&path("/a.jpg"), asset).unwrap();
+    session.put_node(&path("/a.jpg"), asset).unwrap();
     commit(&mut session);
     let reopened =
-        Repository::open(repository.chunks().clone(), Arc::new(MemoryBlobs::default())).unwrap();
+        Repository::open(repository.chunks().clone(), Arc::new(MemoryBlobStore::default()))
+            .unwrap();
     for (name, blob) in blobs {
         let node =
             reopened.snapshot().unwrap().node(&path(&format!("/a.jpg/{name}"))).unwrap().unwrap();
@@ -397,11 +421,12 @@ fn every_binary_property_keeps_its_own_blob() {
 
 #[test]
 fn an_edit_that_changes_nothing_but_a_blob_is_kept() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let blob = |text: &str| repository.blobs().put(&mut text.as_bytes()).unwrap();
     let mut session = repository.session("ann").unwrap();
-    let data = Subtree::new("file", "nt:unstructured").with("data", Value::Binary(blob("one")));
-    session.put(&path("/file"), data).unwrap();
+    let data =
+        Subtree::new("file", "nt:unstructured").with_property("data", Value::Binary(blob("one")));
+    session.put_node(&path("/file"), data).unwrap();
     commit(&mut session);
     let two = blob("two");
     session.set_property(&path("/file"), "data", Value::Binary(two).into()).unwrap();
@@ -412,9 +437,10 @@ fn an_edit_that_changes_nothing_but_a_blob_is_kept() {
 
 #[test]
 fn nodes_are_found_at_every_depth_and_anew_after_every_commit() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    let leaf = || Subtree::new("leaf", "nt:unstructured").with("text", "x".repeat(300).as_str());
+    let leaf =
+        || Subtree::new("leaf", "nt:unstructured").with_property("text", "x".repeat(300).as_str());
     let content = || Subtree::new("jcr:content", "nt:unstructured").with_child(leaf());
     let tree =
         Subtree::new("a", "sling:Folder")
@@ -423,7 +449,7 @@ fn nodes_are_found_at_every_depth_and_anew_after_every_commit() {
             .with_child(Subtree::new("asset", "dam:Asset").with_child(
                 content().with_child(Subtree::new("deep", "cq:Page").with_child(leaf())),
             ));
-    session.put(&path("/a"), tree).unwrap();
+    session.put_node(&path("/a"), tree).unwrap();
     session.commit("first", SystemTime::UNIX_EPOCH).unwrap();
     let all = [
         "/",
@@ -458,7 +484,7 @@ fn nodes_are_found_at_every_depth_and_anew_after_every_commit() {
                 let node = snapshot.node(&path(text)).unwrap().unwrap_or_else(|| panic!("{text}"));
                 assert_eq!(node.path().as_str(), *text);
                 let is_leaf = text.ends_with("leaf");
-                assert_eq!(node.borrowed().unwrap().text("text").is_some(), is_leaf, "{text}");
+                assert_eq!(node.as_borrowed().unwrap().text("text").is_some(), is_leaf, "{text}");
             }
             for text in missing {
                 assert!(snapshot.node(&path(text)).unwrap().is_none(), "{text}");
@@ -467,7 +493,7 @@ fn nodes_are_found_at_every_depth_and_anew_after_every_commit() {
     };
     let first = repository.snapshot().unwrap();
     check(&first, &all, &missing);
-    session.remove(&path("/a/page")).unwrap();
+    session.remove_node(&path("/a/page")).unwrap();
     session.add_node(&path("/b"), "sling:Folder").unwrap();
     check(&session.snapshot().unwrap(), &["/a", "/b"], &["/a/page", "/a/page/jcr:content/leaf"]);
     session.commit("second", SystemTime::UNIX_EPOCH).unwrap();
@@ -477,22 +503,22 @@ fn nodes_are_found_at_every_depth_and_anew_after_every_commit() {
 
 #[test]
 fn a_folder_stands_in_for_a_page_that_is_lost() {
-    use tympan_store::{Batch, DeriveMaps as _, Root, key};
+    use tympan_store::{ChunkBatch, DeriveMaps as _, StoreRoot, key};
     let repository = site();
     let store = &**repository.chunks();
-    let whole = Root::read(store, &repository.head().unwrap()).unwrap();
-    for base in [Root::default(), whole.clone()] {
+    let whole = StoreRoot::read(store, &repository.head_root().unwrap()).unwrap();
+    for base in [StoreRoot::default(), whole.clone()] {
         let mut root = whole.clone();
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let lost = ["content", "content/site"].map(|lost| {
             let names: Vec<&str> = lost.split('/').collect();
-            (key::record(&names).unwrap(), None)
+            (key::record_key(&names).unwrap(), None)
         });
         let content = root.map("content").edit(store, &mut batch, lost.into()).unwrap();
         store.commit(batch).unwrap();
         root.maps.insert("content".to_owned(), content);
-        tympan_content::IndexMaps::new(store).derive(&base, &mut root).unwrap();
-        let mut batch = Batch::new();
+        tympan_content::IndexMapRebuilder::new(store).derive_maps(&base, &mut root).unwrap();
+        let mut batch = ChunkBatch::new();
         let id = root.write(&mut batch).unwrap();
         store.commit(batch).unwrap();
         let mended = repository.snapshot_at(id).unwrap();
@@ -501,7 +527,7 @@ fn a_folder_stands_in_for_a_page_that_is_lost() {
         let children = site.children().unwrap();
         let children: Vec<&str> = children.iter().map(tympan_content::Node::name).collect();
         assert_eq!(children, ["a", "b", "c"], "in their order");
-        let pages = mended.look_up(Index::Type, "cq:Page").unwrap();
+        let pages = mended.look_up_paths(LookupIndex::Type, "cq:Page").unwrap();
         let pages: Vec<&str> = pages.iter().map(NodePath::as_str).collect();
         assert_eq!(pages, ["/content/site/a", "/content/site/b", "/content/site/c"]);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use proptest::prelude::*;
-use tympan_content::{NodePath, Place, Repository, Session};
+use tympan_content::{NodePath, Repository, Session, SiblingPosition};
 
 const OLD: u8 = 6;
 const ALL: u8 = 12;
@@ -45,14 +45,15 @@ fn apply(
                 }
                 touched.insert(which);
                 let to = to.filter(|to| *to != which && model.contains(to));
-                let place = to.map_or(Place::Last, |to| Place::Before(format!("n{to}")));
-                session.order(&child(parent, which), &place).unwrap();
+                let place = to
+                    .map_or(SiblingPosition::Last, |to| SiblingPosition::Before(format!("n{to}")));
+                session.reorder_node(&child(parent, which), &place).unwrap();
                 model.retain(|one| *one != which);
                 let at = to.and_then(|to| model.iter().position(|one| *one == to));
                 model.insert(at.unwrap_or(model.len()), which);
             }
             Edit::Remove(which) if model.contains(&which) => {
-                session.remove(&child(parent, which)).unwrap();
+                session.remove_node(&child(parent, which)).unwrap();
                 model.retain(|one| *one != which);
                 touched.insert(which);
             }
@@ -67,7 +68,7 @@ type Merged = ([(Vec<u8>, BTreeSet<u8>); 2], Vec<u8>);
 
 /// Merges the edits of two sessions below a node of this type; nothing if they are in conflict.
 fn merge(kind: &str, first: &[Edit], second: &[Edit]) -> Option<Merged> {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let parent = NodePath::new("/parent").unwrap();
     let mut session = repository.session("setup").unwrap();
     session.add_node(&parent, kind).unwrap();

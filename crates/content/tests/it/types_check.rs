@@ -27,7 +27,7 @@ const ONE: SystemTime = SystemTime::UNIX_EPOCH;
 const TWO: Duration = Duration::from_secs(60);
 
 fn repository() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     session.register_types(CND).unwrap();
     session.add_node(&path("/content"), "sling:Folder").unwrap();
@@ -66,20 +66,20 @@ fn edit(session: &mut Session, line: &str) -> Result<()> {
     let mut words = line.split_whitespace();
     let (sign, at) = (words.next().unwrap(), path(words.next().unwrap()));
     match sign {
-        "-" => session.remove(&at),
+        "-" => session.remove_node(&at),
         ">" => session.move_node(&at, &path(words.next().unwrap())),
         "+" => {
             let mut node = Subtree::new(at.name(), words.next().unwrap());
             if let Some(mixins) = words.clone().next().and_then(|word| word.strip_prefix("&")) {
                 words.next();
                 let mixins = mixins.split('&').map(|name| Value::Name(name.to_owned())).collect();
-                node = node.with(MIXIN_TYPES, Property::List(ValueType::Name, mixins));
+                node = node.with_property(MIXIN_TYPES, Property::List(ValueType::Name, mixins));
             }
             for word in words {
                 let (name, property) = property(word);
-                node = node.with(name, property.unwrap());
+                node = node.with_property(name, property.unwrap());
             }
-            session.put(&at, node)
+            session.put_node(&at, node)
         }
         _ => words.map(property).try_for_each(|(name, property)| match property {
             Some(property) => session.set_property(&at, &name, property),
@@ -98,8 +98,8 @@ fn commit(repository: &Repository, edits: &[&str], at: SystemTime) -> Result<Sna
 fn violations(result: Result<Snapshot>) -> Vec<String> {
     match result {
         Ok(_) => Vec::new(),
-        Err(Error::Constraint(violations)) => {
-            let text = |one: &tympan_content::Violation| {
+        Err(Error::ConstraintViolations(violations)) => {
+            let text = |one: &tympan_content::ConstraintViolation| {
                 format!("{} {} {}", one.kind.code(), one.path, one.item)
             };
             violations.iter().map(text).collect()
@@ -113,10 +113,10 @@ fn violations(result: Result<Snapshot>) -> Vec<String> {
 fn check(before: &[&str], edits: &[&str], expected: &[&str]) {
     let repository = repository();
     assert_eq!(violations(commit(&repository, before, ONE)), [""; 0]);
-    let root = repository.head().unwrap();
+    let root = repository.head_root().unwrap();
     assert_eq!(violations(commit(&repository, edits, ONE)), expected, "{before:?} {edits:?}");
     if !expected.is_empty() {
-        assert_eq!(repository.head().unwrap(), root, "nothing of a refused commit is stored");
+        assert_eq!(repository.head_root().unwrap(), root, "nothing of a refused commit is stored");
     }
 }
 
@@ -339,9 +339,9 @@ fn names_that_jcr_refuses_never_get_into_a_session() {
         assert!(content.child(name).is_err(), "{name:?}");
         let tree = Subtree::new("t", "nt:unstructured");
         let child = tree.clone().with_child(Subtree::new(name, "nt:unstructured"));
-        assert!(refused(session.put(&path("/content/t"), child)), "{name:?}");
-        let property = tree.clone().with(name, "x");
-        assert!(refused(session.put(&path("/content/t"), property)), "{name:?}");
+        assert!(refused(session.put_node(&path("/content/t"), child)), "{name:?}");
+        let property = tree.clone().with_property(name, "x");
+        assert!(refused(session.put_node(&path("/content/t"), property)), "{name:?}");
     }
     assert!(!session.has_changes().unwrap());
 }
@@ -366,7 +366,7 @@ fn what_was_stored_before_a_rule_is_not_judged_again() {
     let repository = repository();
     let mut session = repository.session("ann").unwrap();
     edit(&mut session, "+ /content/a t:closed other=x").unwrap();
-    session.follow();
+    session.mark_as_follower();
     session.commit("from elsewhere", ONE).unwrap();
     assert_eq!(violations(commit(&repository, &["= /content/a text=new"], ONE)), [""; 0]);
     assert_eq!(
@@ -437,10 +437,10 @@ fn the_last_change_is_noted_unless_the_session_notes_it() {
     let noted = format!("= /content/a p=y jcr:lastModified:Date={own} jcr:lastModifiedBy=eve");
     let snapshot = commit(&repository, &[&noted], ONE + TWO).unwrap();
     assert_eq!(stamp(&snapshot), (own.to_owned(), "eve".into()));
-    let root = repository.head().unwrap();
+    let root = repository.head_root().unwrap();
     commit(&repository, &["= /content/a jcr:lastModifiedBy="], ONE + TWO).unwrap();
     assert_eq!(
-        repository.head().unwrap(),
+        repository.head_root().unwrap(),
         root,
         "what a type creates stays, and that is no change"
     );
@@ -469,11 +469,11 @@ fn a_child_without_a_type_gets_that_of_its_parents_definition() {
     let mut session = repository.session("bob").unwrap();
     session.add_node(&path("/content/p"), "cq:Page").unwrap();
     let content = Subtree { name: "jcr:content".into(), ..Subtree::default() };
-    session.put(&path("/content/p/jcr:content"), content).unwrap();
+    session.put_node(&path("/content/p/jcr:content"), content).unwrap();
     session.commit("edit", ONE).unwrap();
     let snapshot = session.snapshot().unwrap();
     assert_eq!(text(&snapshot, "/content/p/jcr:content", PRIMARY_TYPE).unwrap(), "nt:unstructured");
-    session.put(&path("/content/p/x"), Subtree::default()).unwrap();
+    session.put_node(&path("/content/p/x"), Subtree::default()).unwrap();
     let refused = session.commit("edit", ONE).map(|_| snapshot);
     assert_eq!(violations(refused), [""; 0], "the default may be abstract");
 }
@@ -534,7 +534,7 @@ fn siblings_of_one_name_are_refused() {
     tree.children =
         vec![Subtree::new("b", "nt:unstructured"), Subtree::new("b", "nt:unstructured")];
     assert!(matches!(
-        session.put(&path("/content/a"), tree),
+        session.put_node(&path("/content/a"), tree),
         Err(Error::InvalidName { reason, .. }) if reason.contains("sibling")
     ));
     assert!(NodePath::new("/content/a/b[2]").is_err());

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tympan_content::ValueType;
-use tympan_content::types::{
-    ChildDefinition, ItemFlags, NodeTypes, OnParentVersion, Operator, PropertyDefinition, QueryUse,
-    TypeDefinition, TypeFlags, parse_cnd, write_cnd,
+use tympan_content::node_type::{
+    AvailableQueryOperator, ChildDefinition, ItemFlags, NodeTypeDefinition, NodeTypeFlags,
+    NodeTypes, OnParentVersion, PropertyDefinition, PropertyQueryUse, parse_cnd, write_cnd,
 };
 
 /// Both texts say the same; the second is written as `write_cnd` does.
@@ -122,8 +122,8 @@ fn reading_goes_on_behind_a_fault() {
 
 #[test]
 fn the_standard_set_reads_back() {
-    let types: Vec<TypeDefinition> =
-        NodeTypes::standard().all().map(|one| one.definition.clone()).collect();
+    let types: Vec<NodeTypeDefinition> =
+        NodeTypes::standard().iter().map(|one| one.definition.clone()).collect();
     let cnd = parse_cnd(&write_cnd(&types, &BTreeMap::new()));
     assert_eq!((cnd.types, cnd.diagnostics), (types, vec![]));
 }
@@ -169,7 +169,7 @@ fn flags() -> impl Strategy<Value = ItemFlags> {
 
 fn property() -> impl Strategy<Value = PropertyDefinition> {
     let value_type = prop::option::of(prop::sample::select(&ValueType::ALL[..]));
-    let operators = prop::sample::subsequence(Operator::ALL.to_vec(), 0..=7);
+    let operators = prop::sample::subsequence(AvailableQueryOperator::ALL.to_vec(), 0..=7);
     let item = prop_oneof![3 => name(), 1 => Just("*".to_owned())];
     (
         (item, value_type, any::<[bool; 3]>(), flags(), operators),
@@ -178,7 +178,7 @@ fn property() -> impl Strategy<Value = PropertyDefinition> {
     )
         .prop_map(|((name, value_type, on, flags, operators), default_values, constraints)| {
             let [is_multiple, is_full_text_searchable, is_orderable] = on;
-            let query = QueryUse { operators, is_full_text_searchable, is_orderable };
+            let query = PropertyQueryUse { operators, is_full_text_searchable, is_orderable };
             PropertyDefinition {
                 name,
                 value_type,
@@ -186,7 +186,7 @@ fn property() -> impl Strategy<Value = PropertyDefinition> {
                 flags,
                 default_values,
                 constraints,
-                query,
+                query_use: query,
             }
         })
 }
@@ -199,7 +199,7 @@ fn child() -> impl Strategy<Value = ChildDefinition> {
         })
 }
 
-fn definition() -> impl Strategy<Value = TypeDefinition> {
+fn definition() -> impl Strategy<Value = NodeTypeDefinition> {
     (
         (prop::collection::vec(name(), 0..3), any::<[bool; 4]>(), prop::option::of(name())),
         prop::collection::vec(property(), 0..4),
@@ -207,10 +207,15 @@ fn definition() -> impl Strategy<Value = TypeDefinition> {
     )
         .prop_map(|((supertypes, on, primary_item), properties, children)| {
             let [is_abstract, is_mixin, has_orderable_children, is_queryable] = on;
-            TypeDefinition {
+            NodeTypeDefinition {
                 name: String::new(),
                 supertypes,
-                flags: TypeFlags { is_abstract, is_mixin, has_orderable_children, is_queryable },
+                flags: NodeTypeFlags {
+                    is_abstract,
+                    is_mixin,
+                    has_orderable_children,
+                    is_queryable,
+                },
                 primary_item,
                 properties,
                 children,
@@ -224,8 +229,8 @@ proptest! {
         types in prop::collection::btree_map(name(), definition(), 0..4),
         namespaces in prop::collection::btree_map(text(), text(), 0..3),
     ) {
-        let types: Vec<TypeDefinition> =
-            types.into_iter().map(|(name, one)| TypeDefinition { name, ..one }).collect();
+        let types: Vec<NodeTypeDefinition> =
+            types.into_iter().map(|(name, one)| NodeTypeDefinition { name, ..one }).collect();
         let written = write_cnd(&types, &namespaces);
         let cnd = parse_cnd(&written);
         prop_assert_eq!(&cnd.diagnostics, &[], "{}", written);

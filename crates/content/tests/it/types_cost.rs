@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use tympan_blobs::MemoryBlobs;
+use tympan_blobs::MemoryBlobStore;
 use tympan_content::{NodePath, Repository, Session, Subtree, Value};
 
 use crate::cost::counting;
@@ -22,24 +22,24 @@ fn long_page(number: usize) -> Subtree {
 /// Returns the chunks read by a commit that changes one of many pages, and by one that changes a type none is of.
 fn reads(pages: usize) -> [u64; 3] {
     let (store, _) = counting();
-    let open = || Repository::open(store.clone(), std::sync::Arc::new(MemoryBlobs::default()));
+    let open = || Repository::open(store.clone(), std::sync::Arc::new(MemoryBlobStore::default()));
     let repository = open().unwrap();
     let mut session = repository.session("ann").unwrap();
     session.register_types("[t] - p (string) [u] - p (string)").unwrap();
     session.add_node(&path("/content"), "sling:Folder").unwrap();
-    session.put(&path("/u"), Subtree::new("u", "u").with("p", "x")).unwrap();
+    session.put_node(&path("/u"), Subtree::new("u", "u").with_property("p", "x")).unwrap();
     for number in 0..pages {
         let name = format!("p{number:06}");
-        session.put(&path("/content").child(&name).unwrap(), long_page(number)).unwrap();
+        session.put_node(&path("/content").child(&name).unwrap(), long_page(number)).unwrap();
     }
     commit(&mut session);
     let measure = |edit: &dyn Fn(&mut Session)| {
         let mut session = open().unwrap().session("ann").unwrap();
         edit(&mut session);
         session.has_changes().unwrap();
-        store.take_reads();
+        store.take_read_count();
         commit(&mut session);
-        store.take_reads()
+        store.take_read_count()
     };
     let content =
         |number: usize| NodePath::new(&format!("/content/p{number:06}/jcr:content")).unwrap();

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use proptest::prelude::*;
-use tympan_content::types::{
-    ChildDefinition, ItemFlags, PropertyDefinition, TypeDefinition, TypeFlags,
+use tympan_content::node_type::{
+    ChildDefinition, ItemFlags, NodeTypeDefinition, NodeTypeFlags, PropertyDefinition,
 };
 use tympan_content::{
-    BlobId, Error, MIXIN_TYPES, NodePath, Property, Repository, Subtree, Value, ValueType,
-    ViolationKind,
+    BlobId, ConstraintViolationKind, Error, MIXIN_TYPES, NodePath, Property, Repository, Subtree,
+    Value, ValueType,
 };
 
 use crate::session::path;
@@ -56,28 +56,28 @@ fn definition(
     name: &'static str,
     above: &'static [&'static str],
     is_mixin: bool,
-) -> impl Strategy<Value = TypeDefinition> {
+) -> impl Strategy<Value = NodeTypeDefinition> {
     (
         prop::sample::subsequence(above.to_vec(), 0..=above.len()),
         prop::collection::vec(property(), 0..3),
         prop::collection::vec(child(), 0..3),
         prop::bool::weighted(0.1),
     )
-        .prop_map(move |(supertypes, properties, children, is_abstract)| TypeDefinition {
+        .prop_map(move |(supertypes, properties, children, is_abstract)| NodeTypeDefinition {
             name: name.into(),
             supertypes: supertypes.into_iter().map(str::to_owned).collect(),
-            flags: TypeFlags {
+            flags: NodeTypeFlags {
                 is_mixin,
                 is_abstract: is_abstract && !is_mixin,
-                ..TypeFlags::default()
+                ..NodeTypeFlags::default()
             },
             properties,
             children,
-            ..TypeDefinition::default()
+            ..NodeTypeDefinition::default()
         })
 }
 
-fn types() -> impl Strategy<Value = Vec<TypeDefinition>> {
+fn types() -> impl Strategy<Value = Vec<NodeTypeDefinition>> {
     (
         definition("m0", &[], true),
         definition("m1", &["m0"], true),
@@ -111,9 +111,9 @@ fn tree(depth: u32) -> BoxedStrategy<Subtree> {
             let mut node = Subtree::new("", primary);
             if !mixins.is_empty() {
                 let mixins = mixins.into_iter().map(|name| Value::Name(name.into())).collect();
-                node = node.with(MIXIN_TYPES, Property::List(ValueType::Name, mixins));
+                node = node.with_property(MIXIN_TYPES, Property::List(ValueType::Name, mixins));
             }
-            properties.into_iter().fold(node, |node, (name, value)| node.with(name, value))
+            properties.into_iter().fold(node, |node, (name, value)| node.with_property(name, value))
         });
     if depth == 0 {
         return node.boxed();
@@ -131,17 +131,17 @@ fn tree(depth: u32) -> BoxedStrategy<Subtree> {
 
 /// The plain reading: every question walks the definitions again.
 struct Naive<'a> {
-    types: &'a [TypeDefinition],
-    found: BTreeSet<(String, ViolationKind, String)>,
+    types: &'a [NodeTypeDefinition],
+    found: BTreeSet<(String, ConstraintViolationKind, String)>,
 }
 
 impl<'a> Naive<'a> {
-    fn definition(&self, name: &str) -> Option<&'a TypeDefinition> {
+    fn definition(&self, name: &str) -> Option<&'a NodeTypeDefinition> {
         self.types.iter().find(|one| one.name == name)
     }
 
     /// Returns a type and those it comes from, nearest first, each once.
-    fn line(&self, name: &str, line: &mut Vec<&'a TypeDefinition>) {
+    fn line(&self, name: &str, line: &mut Vec<&'a NodeTypeDefinition>) {
         let Some(definition) = self.definition(name) else { return };
         if !line.iter().any(|one| one.name == name) {
             line.push(definition);
@@ -189,9 +189,10 @@ impl<'a> Naive<'a> {
         fn collect<'a>(naive: &Naive<'a>, name: &str, all: &mut Vec<&'a ChildDefinition>) {
             let Some(definition) = naive.definition(name) else { return };
             for one in &definition.children {
-                let is_hidden = all
-                    .iter()
-                    .any(|other| other.name == one.name && other.required().eq(one.required()));
+                let is_hidden = all.iter().any(|other| {
+                    other.name == one.name
+                        && other.effective_required_types().eq(one.effective_required_types())
+                });
                 if !is_hidden {
                     all.push(one);
                 }
@@ -235,7 +236,9 @@ impl<'a> Naive<'a> {
     }
 
     fn admits(&self, parent: &Subtree, child: &Subtree) -> bool {
-        let fits = |one: &&ChildDefinition| one.required().all(|name| self.is(child, name));
+        let fits = |one: &&ChildDefinition| {
+            one.effective_required_types().all(|name| self.is(child, name))
+        };
         for own in Self::own(parent) {
             let children = self.children(&own);
             let named: Vec<_> = children.into_iter().filter(|one| one.name == child.name).collect();
@@ -251,7 +254,7 @@ impl<'a> Naive<'a> {
             .any(|own| self.children(own).iter().any(|one| one.name == "*" && fits(one)))
     }
 
-    fn add(&mut self, path: &NodePath, kind: ViolationKind, item: &str) {
+    fn add(&mut self, path: &NodePath, kind: ConstraintViolationKind, item: &str) {
         self.found.insert((path.to_string(), kind, item.to_owned()));
     }
 
@@ -259,7 +262,7 @@ impl<'a> Naive<'a> {
         let settled = old.filter(|old| Self::own(old) == Self::own(new));
         let own = Self::own(new);
         if settled.is_none() && self.definition(&own[0]).unwrap().flags.is_abstract {
-            self.add(path, ViolationKind::AbstractPrimaryType, &own[0]);
+            self.add(path, ConstraintViolationKind::AbstractPrimaryType, &own[0]);
         }
         let values = new.properties.iter().filter(|(name, _)| !name.starts_with("jcr:"));
         for (name, value) in values {
@@ -267,11 +270,11 @@ impl<'a> Naive<'a> {
                 continue;
             }
             match self.find(new, name, value) {
-                None => self.add(path, ViolationKind::UnknownProperty, name),
+                None => self.add(path, ConstraintViolationKind::UnknownProperty, name),
                 Some(one) => {
                     let has_type = one.value_type.is_none_or(|wanted| wanted == value.value_type());
                     if !has_type || one.is_multiple != value.is_list() {
-                        self.add(path, ViolationKind::RequiredType, name);
+                        self.add(path, ConstraintViolationKind::RequiredType, name);
                     }
                 }
             }
@@ -282,10 +285,10 @@ impl<'a> Naive<'a> {
             let was_there = settled.is_some_and(|old| old.properties.contains_key(&one.name));
             match settled {
                 None if one.flags.is_mandatory && is_gone => {
-                    self.add(path, ViolationKind::MandatoryProperty, &one.name);
+                    self.add(path, ConstraintViolationKind::MandatoryProperty, &one.name);
                 }
                 Some(_) if one.flags.is_mandatory && is_gone && was_there => {
-                    self.add(path, ViolationKind::MandatoryPropertyRemoved, &one.name);
+                    self.add(path, ConstraintViolationKind::MandatoryPropertyRemoved, &one.name);
                 }
                 _ => {}
             }
@@ -296,10 +299,10 @@ impl<'a> Naive<'a> {
             let was_there = settled.is_some_and(|old| old.child(&one.name).is_some());
             match settled {
                 None if one.flags.is_mandatory && is_gone => {
-                    self.add(path, ViolationKind::MandatoryChild, &one.name);
+                    self.add(path, ConstraintViolationKind::MandatoryChild, &one.name);
                 }
                 Some(_) if one.flags.is_mandatory && is_gone && was_there => {
-                    self.add(path, ViolationKind::MandatoryChildRemoved, &one.name);
+                    self.add(path, ConstraintViolationKind::MandatoryChildRemoved, &one.name);
                 }
                 _ => {}
             }
@@ -308,7 +311,7 @@ impl<'a> Naive<'a> {
             let before = old.and_then(|old| old.child(&child.name));
             let is_new = before.is_none_or(|before| Self::own(before) != Self::own(child));
             if (is_new || settled.is_none()) && !self.admits(new, child) {
-                self.add(path, ViolationKind::UnknownChild, &child.name);
+                self.add(path, ConstraintViolationKind::UnknownChild, &child.name);
             }
             self.node(&path.child(&child.name).unwrap(), before, child);
         }
@@ -324,19 +327,19 @@ proptest! {
         before in prop::option::of(tree(2)),
         after in tree(2),
     ) {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("ann").unwrap();
         session.define_types(&types).unwrap();
         let at = path("/r");
         if let Some(before) = &before {
-            session.put(&at, before.clone()).unwrap();
+            session.put_node(&at, before.clone()).unwrap();
         }
-        session.follow();
+        session.mark_as_follower();
         session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
-        session.put(&at, after.clone()).unwrap();
+        session.put_node(&at, after.clone()).unwrap();
         let found = match session.commit("after", SystemTime::UNIX_EPOCH) {
             Ok(_) => BTreeSet::new(),
-            Err(Error::Constraint(violations)) => violations
+            Err(Error::ConstraintViolations(violations)) => violations
                 .into_iter()
                 .map(|one| (one.path.to_string(), one.kind, one.item))
                 .collect(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use tympan_content::package::{Limits, Package};
+use tympan_content::package::{ContentPackage, PackageLimits};
 use tympan_content::{Error, Repository};
 
 use crate::package_target::{fixtures, package};
@@ -29,7 +29,7 @@ fn install(repository: &Repository, cnd: &str) -> Result<(), Error> {
 fn codes(result: Result<(), Error>) -> Vec<&'static str> {
     match result {
         Ok(()) => Vec::new(),
-        Err(Error::Constraint(violations)) => {
+        Err(Error::ConstraintViolations(violations)) => {
             violations.iter().map(|one| one.kind.code()).collect()
         }
         Err(error) => panic!("{error}"),
@@ -39,13 +39,13 @@ fn codes(result: Result<(), Error>) -> Vec<&'static str> {
 #[test]
 fn types_of_a_package_come_with_its_content() {
     let good = "[shop:product] > nt:base - shop:price (long)";
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     assert_eq!(codes(install(&repository, good)), [""; 0]);
     assert!(repository.snapshot().unwrap().node_types().unwrap().find("shop:product").is_some());
-    let root = repository.head().unwrap();
+    let root = repository.head_root().unwrap();
     assert_eq!(codes(install(&repository, good)), [""; 0]);
-    assert_eq!(repository.head().unwrap(), root, "a second installation changes nothing");
-    let fresh = || Repository::memory().unwrap();
+    assert_eq!(repository.head_root().unwrap(), root, "a second installation changes nothing");
+    let fresh = || Repository::in_memory().unwrap();
     assert_eq!(codes(install(&fresh(), "")), ["OakConstraint0001"]);
     assert_eq!(codes(install(&fresh(), "[shop:product]")), ["OakConstraint0004"]);
     // A text with faults is a warning of the installation; what needs its types is refused with the commit.
@@ -54,11 +54,14 @@ fn types_of_a_package_come_with_its_content() {
 
 #[test]
 fn copies_of_standard_types_change_nothing() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let cnd = "[sling:Folder] > nt:folder [shop:product] - shop:price (long)";
     assert_eq!(codes(install(&repository, cnd)), [""; 0]);
     let types = repository.snapshot().unwrap().node_types().unwrap();
-    assert_eq!(types.own().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["shop:product"]);
+    assert_eq!(
+        types.custom_definitions().map(|one| one.name.as_str()).collect::<Vec<_>>(),
+        ["shop:product"]
+    );
 }
 
 /// Installs every package of a folder into a repository of its own; gives those whose commit is refused.
@@ -68,15 +71,17 @@ fn refused(folder: &str) -> Option<BTreeMap<String, Vec<String>>> {
         let file = entry.unwrap().path();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         // What is no package is another test's subject.
-        let Ok(mut package) = Package::open(&file, &Limits::default()) else { continue };
-        let repository = Repository::memory().unwrap();
+        let Ok(mut package) = ContentPackage::open(&file, &PackageLimits::default()) else {
+            continue;
+        };
+        let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("admin").unwrap();
         let done = package
             .install(&mut session, &mut |_| {})
             .and_then(|_| session.commit("install", SystemTime::UNIX_EPOCH));
         let reasons = match done {
             Ok(_) => continue,
-            Err(Error::Constraint(violations)) => {
+            Err(Error::ConstraintViolations(violations)) => {
                 violations.iter().map(ToString::to_string).collect()
             }
             Err(error) => vec![error.to_string()],

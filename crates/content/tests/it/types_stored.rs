@@ -2,9 +2,10 @@
 
 use std::time::SystemTime;
 
-use tympan_content::types::{TypeDefinition, parse_cnd};
+use tympan_content::node_type::{NodeTypeDefinition, parse_cnd};
 use tympan_content::{
-    ChunkId, Error, NodePath, Property, Repository, Result, Session, Subtree, ViolationKind,
+    ChunkId, ConstraintViolationKind, Error, NodePath, Property, Repository, Result, Session,
+    Subtree,
 };
 
 use crate::session::path;
@@ -21,18 +22,18 @@ fn register(repository: &Repository, cnd: &str) -> Result<ChunkId> {
 
 /// A repository with the type `t` and the node `/n` of it, with the property `p`.
 fn with_node(cnd: &str) -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     register(&repository, cnd).unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.put(&path("/n"), Subtree::new("n", "t").with("p", "x")).unwrap();
+    session.put_node(&path("/n"), Subtree::new("n", "t").with_property("p", "x")).unwrap();
     commit(&mut session).unwrap();
     repository
 }
 
-fn violations(result: Result<ChunkId>) -> Vec<(ViolationKind, String)> {
+fn violations(result: Result<ChunkId>) -> Vec<(ConstraintViolationKind, String)> {
     match result {
         Ok(_) => Vec::new(),
-        Err(Error::Constraint(violations)) => {
+        Err(Error::ConstraintViolations(violations)) => {
             violations.iter().map(|one| (one.kind, one.path.to_string())).collect()
         }
         Err(error) => panic!("{error}"),
@@ -41,7 +42,7 @@ fn violations(result: Result<ChunkId>) -> Vec<(ViolationKind, String)> {
 
 fn refusal(result: Result<ChunkId>) -> String {
     match result {
-        Err(Error::NodeTypes(diagnostics)) => {
+        Err(Error::InvalidNodeTypes(diagnostics)) => {
             let texts: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
             texts.join("; ")
         }
@@ -57,7 +58,7 @@ fn types_are_nodes_and_read_back() {
           - * (undefined) - q (name) = 'x:n'
           + c (nt:base, nt:file) = nt:file sns abort + d
         [x:m] mixin noquery [x:a] abstract";
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     register(&repository, cnd).unwrap();
     let snapshot = repository.snapshot().unwrap();
     let types = snapshot.node_types().unwrap();
@@ -65,7 +66,7 @@ fn types_are_nodes_and_read_back() {
     for definition in &wanted.types {
         assert_eq!(&types.find(&definition.name).unwrap().definition, definition);
     }
-    let own: Vec<&TypeDefinition> = types.own().collect();
+    let own: Vec<&NodeTypeDefinition> = types.custom_definitions().collect();
     assert_eq!(own.len(), 3);
     assert!(types.is_type("x:t", "nt:base") && types.is_type("x:t", "x:m"));
     assert_eq!(types.subtypes("x:m").collect::<Vec<_>>(), ["x:m", "x:t"]);
@@ -73,26 +74,26 @@ fn types_are_nodes_and_read_back() {
     let node = snapshot.node(&path("/jcr:system/jcr:nodeTypes/x:t")).unwrap().unwrap();
     assert_eq!(node.primary_type(), "nt:nodeType");
     assert_eq!(node.children().unwrap().len(), 5);
-    let root = repository.head().unwrap();
+    let root = repository.head_root().unwrap();
     assert_eq!(register(&repository, cnd).unwrap(), root, "nothing new");
 }
 
 #[test]
 fn the_stored_form_does_not_tell_in_which_order_types_came() {
-    let (one, other) = (Repository::memory().unwrap(), Repository::memory().unwrap());
+    let (one, other) = (Repository::in_memory().unwrap(), Repository::in_memory().unwrap());
     register(&one, "[a] > b [b] > nt:base - p").unwrap();
     for cnd in ["[b] > nt:base", "[c]", "[a] > b", "[b] > nt:base - p"] {
         register(&other, cnd).unwrap();
     }
     let mut session = other.session("bob").unwrap();
     session.remove_types(&["c"]).unwrap();
-    assert_eq!(commit(&mut session).unwrap(), one.head().unwrap());
+    assert_eq!(commit(&mut session).unwrap(), one.head_root().unwrap());
 }
 
 #[test]
 fn definitions_that_make_no_sense_are_refused() {
     let check = |cnd: &str, expected: &str| {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let text = refusal(register(&repository, cnd));
         assert!(text.contains(expected), "{cnd}: {text}");
     };
@@ -120,22 +121,22 @@ fn a_type_that_is_used_is_not_removed() {
     let repository = with_node("[t] - p [u] > t");
     let mut session = repository.session("ann").unwrap();
     assert!(
-        refusal(session.remove_types(&["t"]).map(|()| repository.head().unwrap()))
+        refusal(session.remove_types(&["t"]).map(|()| repository.head_root().unwrap()))
             .contains("`t` of `u`")
     );
     session.remove_types(&["t", "u"]).unwrap();
     assert_eq!(
         violations(commit(&mut session)),
-        [(ViolationKind::UnknownPrimaryType, "/n".into())]
+        [(ConstraintViolationKind::UnknownPrimaryType, "/n".into())]
     );
-    session.remove(&path("/n")).unwrap();
+    session.remove_node(&path("/n")).unwrap();
     assert_eq!(violations(commit(&mut session)), []);
     assert!(session.snapshot().unwrap().node_types().unwrap().find("t").is_none());
 }
 
 #[test]
 fn a_change_that_the_content_breaks_is_refused() {
-    let check = |before: &str, after: &str, expected: &[ViolationKind]| {
+    let check = |before: &str, after: &str, expected: &[ConstraintViolationKind]| {
         let repository = with_node(before);
         let kinds: Vec<_> =
             violations(register(&repository, after)).into_iter().map(|(kind, _)| kind).collect();
@@ -143,48 +144,56 @@ fn a_change_that_the_content_breaks_is_refused() {
     };
     check("[t] - p", "[t] - p - q", &[]);
     check("[t] - p", "[t] - *", &[]);
-    check("[t] - p", "[t] - q", &[ViolationKind::UnknownProperty]);
-    check("[t] - p", "[t] - p (long)", &[ViolationKind::UnknownProperty]);
+    check("[t] - p", "[t] - q", &[ConstraintViolationKind::UnknownProperty]);
+    check("[t] - p", "[t] - p (long)", &[ConstraintViolationKind::UnknownProperty]);
     check("[t] - p", "[t] - p mandatory", &[]);
-    check("[t] - p", "[t] - p - q mandatory", &[ViolationKind::MandatoryProperty]);
-    check("[t] - p", "[t] - p + c (nt:base) mandatory", &[ViolationKind::MandatoryChild]);
-    check("[t] - p", "[t] - p < 'y'", &[ViolationKind::ValueConstraint]);
+    check("[t] - p", "[t] - p - q mandatory", &[ConstraintViolationKind::MandatoryProperty]);
+    check("[t] - p", "[t] - p + c (nt:base) mandatory", &[ConstraintViolationKind::MandatoryChild]);
+    check("[t] - p", "[t] - p < 'y'", &[ConstraintViolationKind::ValueConstraint]);
     check("[t] - p", "[t] - p < '[xyz]'", &[]);
-    check("[t] - p", "[t] abstract - p", &[ViolationKind::AbstractPrimaryType]);
-    check("[t] - p", "[t] mixin - p", &[ViolationKind::MixinAsPrimaryType]);
-    check("[s] - p [t] > s", "[s] - q", &[ViolationKind::UnknownProperty]);
-    check("[s] - p [t] > s", "[t] - q", &[ViolationKind::UnknownProperty]);
+    check("[t] - p", "[t] abstract - p", &[ConstraintViolationKind::AbstractPrimaryType]);
+    check("[t] - p", "[t] mixin - p", &[ConstraintViolationKind::MixinAsPrimaryType]);
+    check("[s] - p [t] > s", "[s] - q", &[ConstraintViolationKind::UnknownProperty]);
+    check("[s] - p [t] > s", "[t] - q", &[ConstraintViolationKind::UnknownProperty]);
 }
 
 #[test]
 fn a_type_and_its_first_node_come_in_one_commit() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     session.register_types("<'x' = 'http://example.org/x'> [x:t] - x:p (string)").unwrap();
-    session.put(&path("/n"), Subtree::new("n", "x:t").with("x:p", "v").with("q", "v")).unwrap();
-    assert_eq!(violations(commit(&mut session)), [(ViolationKind::UnknownProperty, "/n".into())]);
+    session
+        .put_node(
+            &path("/n"),
+            Subtree::new("n", "x:t").with_property("x:p", "v").with_property("q", "v"),
+        )
+        .unwrap();
+    assert_eq!(
+        violations(commit(&mut session)),
+        [(ConstraintViolationKind::UnknownProperty, "/n".into())]
+    );
     session.remove_property(&path("/n"), "q").unwrap();
     assert_eq!(violations(commit(&mut session)), []);
 }
 
 #[test]
 fn a_site_can_put_its_own_type_in_the_place_of_a_standard_one() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     register(&repository, "[cq:Tag] > nt:base - jcr:title (string) mandatory").unwrap();
     let mut session = repository.session("ann").unwrap();
     session.add_node(&path("/tag"), "cq:Tag").unwrap();
     assert_eq!(
         violations(commit(&mut session)),
-        [(ViolationKind::MandatoryProperty, "/tag".into())]
+        [(ConstraintViolationKind::MandatoryProperty, "/tag".into())]
     );
     session.remove_types(&["cq:Tag"]).unwrap();
     assert_eq!(violations(commit(&mut session)), []);
-    assert_eq!(session.snapshot().unwrap().node_types().unwrap().own().count(), 0);
+    assert_eq!(session.snapshot().unwrap().node_types().unwrap().custom_definitions().count(), 0);
 }
 
 #[test]
 fn each_branch_and_state_has_its_own_types() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let before = repository.snapshot().unwrap();
     register(&repository, "[t]").unwrap();
     assert!(before.node_types().unwrap().find("t").is_none());
@@ -197,14 +206,14 @@ fn each_branch_and_state_has_its_own_types() {
 
 #[test]
 fn a_prefix_stands_for_one_namespace() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     session.register_namespace("x", "http://example.org/x").unwrap();
     session.register_namespace("x", "http://example.org/x").unwrap();
     session.register_namespace("jcr", "http://www.jcp.org/jcr/1.0").unwrap();
     commit(&mut session).unwrap();
     let mut refused = |prefix: &str, uri: &str| match session.register_namespace(prefix, uri) {
-        Err(Error::Namespace { reason, .. }) => reason.split(':').next().unwrap().to_owned(),
+        Err(Error::InvalidNamespace { reason, .. }) => reason.split(':').next().unwrap().to_owned(),
         other => panic!("{other:?}"),
     };
     assert_eq!(refused("x", "http://example.org/y"), "OakNamespace0001");

@@ -7,20 +7,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
-use tympan_blobs::MemoryBlobs;
+use tympan_blobs::MemoryBlobStore;
 use tympan_content::{
-    After, CheckIn, Error, LabelClash, NodePath, Property, Repository, Revising, Session, Snapshot,
-    Subtree, Value, ValueType, Version, VersionRetention,
+    CheckInOptions, CheckOutState, Error, LabelConflictPolicy, NodePath, NodeVersion, Property,
+    Repository, RevisionDetails, Session, Snapshot, Subtree, Value, ValueType, VersionRetention,
 };
-use tympan_store::{Batch, ChunkStore, CollectOptions, LocalStore, Retention, body};
-use tympan_testkit::store::WatchedStore;
+use tympan_store::{
+    ChunkBatch, ChunkStore, GarbageCollectionOptions, LocalStore, RevisionRetention, body,
+};
+use tympan_testkit::watched_store::WatchedStore;
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
 }
 
-fn by(message: &str) -> Revising<'_> {
-    Revising { user: "ann", message, at: at(9) }
+fn by(message: &str) -> RevisionDetails<'_> {
+    RevisionDetails { user: "ann", message, time: at(9) }
 }
 
 fn path(text: &str) -> NodePath {
@@ -29,8 +31,13 @@ fn path(text: &str) -> NodePath {
 
 const PAGE: &str = "/content/page";
 const BALLAST_BYTES: usize = 80_000;
-const KEEP: CheckIn<'_> = CheckIn { comment: "", at: UNIX_EPOCH, after: After::CheckedOut };
-const CLOSE: CheckIn<'_> = CheckIn { after: After::CheckedIn, ..KEEP };
+const KEEP: CheckInOptions<'_> = CheckInOptions {
+    comment: "",
+    created_at: UNIX_EPOCH,
+    check_out_state: CheckOutState::CheckedOut,
+};
+const CLOSE: CheckInOptions<'_> =
+    CheckInOptions { check_out_state: CheckOutState::CheckedIn, ..KEEP };
 
 /// A text that is too long to stay in a record.
 fn long(text: &str) -> String {
@@ -39,21 +46,24 @@ fn long(text: &str) -> String {
 
 fn page(title: &str) -> Subtree {
     let mixins = Property::List(ValueType::Name, vec![Value::Name("mix:versionable".into())]);
-    let text = Subtree::new("text", "nt:unstructured").with("text", long(title).as_str());
+    let text = Subtree::new("text", "nt:unstructured").with_property("text", long(title).as_str());
     let content = Subtree::new("jcr:content", "cq:PageContent")
-        .with("jcr:title", title)
-        .with("jcr:mixinTypes", mixins)
-        .with("cq:lastModified", Value::Date(tympan_content::Date::from_system_time(at(0))))
+        .with_property("jcr:title", title)
+        .with_property("jcr:mixinTypes", mixins)
+        .with_property(
+            "cq:lastModified",
+            Value::Date(tympan_content::JcrDate::from_system_time(at(0))),
+        )
         .with_child(text);
     Subtree::new("page", "cq:Page").with_child(content)
 }
 
 fn site() -> (Repository, Arc<LocalStore>) {
-    let store = Arc::new(LocalStore::memory().unwrap());
-    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+    let store = Arc::new(LocalStore::open_in_memory().unwrap());
+    let repository = Repository::open(store.clone(), Arc::new(MemoryBlobStore::default())).unwrap();
     let mut session = repository.session("ann").unwrap();
     let content = Subtree::new("content", "sling:OrderedFolder").with_child(page("first"));
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     session.commit("import", at(0)).unwrap();
     (repository, store)
 }
@@ -81,7 +91,7 @@ fn names(repository: &Repository, page: &str) -> Vec<String> {
     versions.into_iter().map(|version| version.name).collect()
 }
 
-fn keep(repository: &Repository, page: &str) -> Version {
+fn keep(repository: &Repository, page: &str) -> NodeVersion {
     repository.check_in("ann", &path(page), &KEEP).unwrap()
 }
 
@@ -93,12 +103,15 @@ fn collect(store: &LocalStore) {
         (seed >> 24) as u8
     };
     let ballast: Vec<u8> = std::iter::repeat_with(&mut noise).take(BALLAST_BYTES).collect();
-    let mut batch = Batch::new();
-    body::write(&mut batch, &ballast, &[]).unwrap();
+    let mut batch = ChunkBatch::new();
+    body::write_body(&mut batch, &ballast, &[]).unwrap();
     store.commit(batch).unwrap();
-    let options =
-        CollectOptions { retention: Retention::NONE, min_live: 1.1, ..CollectOptions::at(at(100)) };
-    store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let options = GarbageCollectionOptions {
+        retention: RevisionRetention::KEEP_NEWEST,
+        min_live_share: 1.1,
+        ..GarbageCollectionOptions::at_time(at(100))
+    };
+    store.collect_garbage(&options, &mut |_| ControlFlow::Continue(())).unwrap();
 }
 
 #[test]
@@ -126,12 +139,12 @@ fn a_page_is_kept_shown_compared_and_restored() {
         })
         .collect();
     assert_eq!(differences, ["jcr:content/jcr:title", "jcr:content/text/text"]);
-    let shown = snapshot.at_version(&path(PAGE), "1.0").unwrap();
+    let shown = snapshot.with_version(&path(PAGE), "1.0").unwrap();
     assert_eq!(title_at(&shown, PAGE).as_deref(), Some("first"));
     assert_eq!(title_at(&snapshot, PAGE).as_deref(), Some("third"));
 
     let mut session = repository.session("bob").unwrap();
-    session.restore(&path(PAGE), "1.0", at(5), After::CheckedOut).unwrap();
+    session.restore_node(&path(PAGE), "1.0", at(5), CheckOutState::CheckedOut).unwrap();
     session.commit("restore", at(5)).unwrap();
     assert_eq!(title(&repository, PAGE).as_deref(), Some("first"));
     let content = repository.snapshot().unwrap().node(&path("/content/page/jcr:content")).unwrap();
@@ -156,7 +169,8 @@ fn a_check_in_writes_no_body_however_large_the_page() {
         assert!(bytes < 2_000, "{bytes} bytes for a check-in");
         Ok(())
     });
-    let repository = Repository::open(Arc::new(watched), Arc::new(MemoryBlobs::default())).unwrap();
+    let repository =
+        Repository::open(Arc::new(watched), Arc::new(MemoryBlobStore::default())).unwrap();
     assert_eq!(keep(&repository, PAGE).name, "1.0");
 }
 
@@ -164,17 +178,17 @@ fn a_check_in_writes_no_body_however_large_the_page() {
 fn components_and_pages_below_are_restored_by_themselves() {
     let (repository, _) = site();
     let mut session = repository.session("ann").unwrap();
-    session.put(&path("/content/page/sub"), page("sub")).unwrap();
+    session.put_node(&path("/content/page/sub"), page("sub")).unwrap();
     session.commit("add", at(1)).unwrap();
     keep(&repository, PAGE);
     let mut session = repository.session("ann").unwrap();
     session.add_node(&path("/content/page/jcr:content/more"), "nt:unstructured").unwrap();
-    session.remove(&path("/content/page/jcr:content/text")).unwrap();
+    session.remove_node(&path("/content/page/jcr:content/text")).unwrap();
     session.commit("edit", at(2)).unwrap();
     set(&repository, "/content/page/sub/jcr:content", "jcr:title", "later");
 
     let mut session = repository.session("ann").unwrap();
-    let part = session.restore_part(&path(PAGE), "1.0", "jcr:content/text", at(3)).unwrap();
+    let part = session.restore_component(&path(PAGE), "1.0", "jcr:content/text", at(3)).unwrap();
     assert_eq!(part, path("/content/page/jcr:content/text"));
     session.commit("restore a part", at(3)).unwrap();
     let node = repository.snapshot().unwrap().node(&path("/content/page/jcr:content")).unwrap();
@@ -183,12 +197,12 @@ fn components_and_pages_below_are_restored_by_themselves() {
     assert_eq!(children, ["text", "more"], "in front, as it was");
 
     let mut session = repository.session("ann").unwrap();
-    session.restore(&path(PAGE), "1.0", at(4), After::CheckedOut).unwrap();
+    session.restore_node(&path(PAGE), "1.0", at(4), CheckOutState::CheckedOut).unwrap();
     session.commit("restore", at(4)).unwrap();
     let snapshot = repository.snapshot().unwrap();
     assert!(snapshot.node(&path("/content/page/jcr:content/more")).unwrap().is_none());
     assert_eq!(title_at(&snapshot, "/content/page/sub").as_deref(), Some("later"), "untouched");
-    let none = session.restore_part(&path(PAGE), "1.0", "jcr:content/absent", at(5));
+    let none = session.restore_component(&path(PAGE), "1.0", "jcr:content/absent", at(5));
     assert!(matches!(none, Err(Error::NodeMissing(_))), "{none:?}");
 }
 
@@ -215,19 +229,19 @@ fn a_deleted_page_comes_back_also_elsewhere() {
     };
     assert_eq!(deleted("/"), [""; 0]);
     let mut session = repository.session("ann").unwrap();
-    session.remove(&path(PAGE)).unwrap();
+    session.remove_node(&path(PAGE)).unwrap();
     session.commit("delete", at(2)).unwrap();
     collect(&store);
     assert_eq!(deleted("/content"), ["/content/page 1", "/content/page/jcr:content 1"]);
     assert_eq!(deleted("/content/other"), [""; 0]);
-    session.restore(&path(PAGE), "1.0", at(3), After::CheckedOut).unwrap();
+    session.restore_node(&path(PAGE), "1.0", at(3), CheckOutState::CheckedOut).unwrap();
     session.commit("undelete", at(3)).unwrap();
     assert_eq!(title(&repository, PAGE).as_deref(), Some("first"));
     assert_eq!(deleted("/content"), [""; 0]);
     // Elsewhere beside the first, it is another node: it gets identifiers of its own and no history.
     let version = repository.snapshot().unwrap().version(&path(PAGE), "1.0").unwrap();
     let copy = path("/content/copy");
-    session.restore_version(&version, &copy, at(4), After::CheckedOut).unwrap();
+    session.restore_version(&version, &copy, at(4), CheckOutState::CheckedOut).unwrap();
     session.commit("copy", at(4)).unwrap();
     assert_eq!(uuid(PAGE), own);
     assert_ne!(uuid("/content/copy"), own);
@@ -250,13 +264,13 @@ fn a_history_goes_where_its_node_goes() {
     assert_eq!(names(&repository, PAGE), [""; 0]);
     // A new page at the old place has a history of its own.
     session.refresh().unwrap();
-    session.put(&path(PAGE), page("new")).unwrap();
+    session.put_node(&path(PAGE), page("new")).unwrap();
     session.commit("new", at(2)).unwrap();
     assert_eq!(keep(&repository, PAGE).name, "1.0");
     assert_eq!(names(&repository, moved), ["1.0", "1.1"]);
     // It is deleted, and the first moves back over its history, which is still there to restore from.
     session.refresh().unwrap();
-    session.remove(&path(PAGE)).unwrap();
+    session.remove_node(&path(PAGE)).unwrap();
     session.move_node(&path(moved), &path(PAGE)).unwrap();
     session.commit("move back", at(3)).unwrap();
     assert_eq!(names(&repository, PAGE), ["1.0", "1.1"]);
@@ -281,7 +295,7 @@ fn a_checked_in_node_is_read_only_until_it_is_checked_out() {
     let mut session = repository.session("ann").unwrap();
     let whole = session.check_in(&path(PAGE), &CLOSE);
     assert!(
-        matches!(whole, Err(Error::Refused { .. })),
+        matches!(whole, Err(Error::InvalidEdit { .. })),
         "a page is not versionable, its content is"
     );
     assert_eq!(session.check_in(&content, &CLOSE).unwrap().name, "1.0");
@@ -289,40 +303,40 @@ fn a_checked_in_node_is_read_only_until_it_is_checked_out() {
     assert_eq!(session.check_in(&content, &CLOSE).unwrap().name, "1.0", "nothing has changed");
     let attempts: [Attempt; 4] = [
         |session| session.set_property(&path("/content/page/jcr:content"), "x", "1".into()),
-        |session| session.remove(&path("/content/page/jcr:content/text")),
+        |session| session.remove_node(&path("/content/page/jcr:content/text")),
         |session| session.add_node(&path("/content/page/jcr:content/new"), "nt:unstructured"),
         |session| {
             let mut tree = page("other");
             let content = tree.child_mut("jcr:content").unwrap();
             content.properties.insert("jcr:isCheckedOut".into(), Value::Boolean(false).into());
-            session.put(&path(PAGE), tree)
+            session.put_node(&path(PAGE), tree)
         },
     ];
     for (number, attempt) in attempts.into_iter().enumerate() {
         attempt(&mut session).unwrap();
         let done = session.commit("edit", at(2));
         assert!(
-            matches!(&done, Err(Error::Refused { path, .. }) if *path == content),
+            matches!(&done, Err(Error::InvalidEdit { path, .. }) if *path == content),
             "{number}: {done:?}"
         );
         session.refresh().unwrap();
     }
     // What replication notes, and what is beside the node, may change.
     session.set_property(&content, "cq:lastReplicatedBy", "ann".into()).unwrap();
-    session.put(&path("/content/page/sub"), page("sub")).unwrap();
+    session.put_node(&path("/content/page/sub"), page("sub")).unwrap();
     session.commit("beside", at(3)).unwrap();
     session.check_out(&content).unwrap();
     session.set_property(&content, "x", "1".into()).unwrap();
     session.commit("check out and edit", at(4)).unwrap();
     session.check_in(&content, &CLOSE).unwrap();
     session.commit("check in", at(5)).unwrap();
-    session.restore(&content, "1.0", at(6), After::CheckedIn).unwrap();
+    session.restore_node(&content, "1.0", at(6), CheckOutState::CheckedIn).unwrap();
     session.commit("restore", at(6)).unwrap();
     assert_eq!(session.node(&content).unwrap().unwrap().property("x"), None);
     session.set_property(&content, "x", "2".into()).unwrap();
     assert!(session.commit("edit", at(7)).is_err(), "it is checked in after a restore");
     session.refresh().unwrap();
-    session.remove(&path(PAGE)).unwrap();
+    session.remove_node(&path(PAGE)).unwrap();
     session.commit("removing is an edit of the parent", at(8)).unwrap();
 }
 
@@ -338,7 +352,7 @@ fn a_checked_in_node_stays_so_where_it_is_moved() {
     session.move_node(&path("/content/moved"), &path("/content/again")).unwrap();
     session.set_property(&moved, "jcr:title", "changed".into()).unwrap();
     let done = session.commit("move and change", at(3));
-    assert!(matches!(&done, Err(Error::Refused { action: "change", .. })), "{done:?}");
+    assert!(matches!(&done, Err(Error::InvalidEdit { action: "change", .. })), "{done:?}");
     session.check_out(&moved).unwrap();
     session.commit("check out", at(4)).unwrap();
     assert_eq!(title(&repository, "/content/again").as_deref(), Some("changed"));
@@ -363,18 +377,18 @@ fn labels_stand_for_one_version_and_move() {
     keep(&repository, PAGE);
     let mut session = repository.session("ann").unwrap();
     let page = path(PAGE);
-    session.add_label(&page, "1.0", "gold", LabelClash::Refuse).unwrap();
-    let taken = session.add_label(&page, "1.1", "gold", LabelClash::Refuse);
-    assert!(matches!(taken, Err(Error::Refused { .. })), "{taken:?}");
-    session.add_label(&page, "1.1", "gold", LabelClash::Move).unwrap();
-    session.add_label(&page, "1.1", "gold", LabelClash::Refuse).unwrap();
+    session.add_label(&page, "1.0", "gold", LabelConflictPolicy::Refuse).unwrap();
+    let taken = session.add_label(&page, "1.1", "gold", LabelConflictPolicy::Refuse);
+    assert!(matches!(taken, Err(Error::InvalidEdit { .. })), "{taken:?}");
+    session.add_label(&page, "1.1", "gold", LabelConflictPolicy::Move).unwrap();
+    session.add_label(&page, "1.1", "gold", LabelConflictPolicy::Refuse).unwrap();
     session.commit("label", at(1)).unwrap();
     let snapshot = repository.snapshot().unwrap();
     assert_eq!(snapshot.version(&page, "gold").unwrap().name, "1.1");
     assert_eq!(snapshot.version(&page, "1.0").unwrap().labels, [""; 0]);
     assert!(session.remove_label(&page, "gold").unwrap());
     assert!(!session.remove_label(&page, "gold").unwrap());
-    assert!(session.add_label(&page, "1.0", "a/b", LabelClash::Move).is_err());
+    assert!(session.add_label(&page, "1.0", "a/b", LabelConflictPolicy::Move).is_err());
 }
 
 #[test]
@@ -386,9 +400,9 @@ fn check_ins_at_once_lose_nothing() {
             scope.spawn(move || {
                 let user = format!("u{thread}");
                 for step in 0..5 {
-                    let check_in = CheckIn { at: at(step), ..KEEP };
+                    let check_in = CheckInOptions { created_at: at(step), ..KEEP };
                     let kept = repository.check_in(&user, &path(PAGE), &check_in).unwrap();
-                    assert_eq!((&*kept.user, kept.at), (&*user, at(step)));
+                    assert_eq!((&*kept.user, kept.created_at), (&*user, at(step)));
                 }
             });
         }
@@ -407,15 +421,15 @@ fn branches_bring_their_versions_along() {
     let (main, _) = site();
     keep(&main, PAGE);
     main.create_branch("launch", by("launch")).unwrap();
-    let launch = main.on_branch("launch").unwrap();
+    let launch = main.open_branch("launch").unwrap();
     set_title(&launch, PAGE, "on the branch");
     keep(&launch, PAGE);
     let mut session = launch.session("ann").unwrap();
-    session.add_label(&path(PAGE), "1.1", "gold", LabelClash::Refuse).unwrap();
+    session.add_label(&path(PAGE), "1.1", "gold", LabelConflictPolicy::Refuse).unwrap();
     session.commit("label", at(1)).unwrap();
     keep(&main, PAGE);
     let mut session = main.session("ann").unwrap();
-    session.add_label(&path(PAGE), "1.1", "gold", LabelClash::Refuse).unwrap();
+    session.add_label(&path(PAGE), "1.1", "gold", LabelConflictPolicy::Refuse).unwrap();
     session.commit("label", at(1)).unwrap();
     main.merge_branch("launch", by("merge")).unwrap();
     let snapshot = main.snapshot().unwrap();
@@ -430,7 +444,7 @@ fn branches_bring_their_versions_along() {
     // A revert takes the content back, not what was kept.
     let early = main.revisions(None, usize::MAX).unwrap();
     let early = early.iter().rev().find(|one| one.update.message == "import").unwrap();
-    main.revert_to(early.update.new.unwrap(), by("revert")).unwrap();
+    main.revert_to_root(early.update.new_root.unwrap(), by("revert")).unwrap();
     assert_eq!(title(&main, PAGE).as_deref(), Some("first"));
     assert_eq!(names(&main, PAGE).len(), 3);
 }
@@ -440,21 +454,21 @@ fn equal_versions_have_one_root_and_removing_all_leaves_no_trace() {
     let (repository, _) = site();
     let mut session = repository.session("ann").unwrap();
     for name in ["a", "b"] {
-        session.put(&path(&format!("/content/{name}")), page(name)).unwrap();
+        session.put_node(&path(&format!("/content/{name}")), page(name)).unwrap();
     }
     session.commit("pages", at(1)).unwrap();
-    let before = repository.head().unwrap();
+    let before = repository.head_root().unwrap();
     let roots = [["a", "b"], ["b", "a"]].map(|order| {
         for name in order {
             keep(&repository, &format!("/content/{name}"));
         }
-        let root = repository.head().unwrap();
+        let root = repository.head_root().unwrap();
         for name in order {
             session.refresh().unwrap();
             session.remove_version(&path(&format!("/content/{name}")), "1.0").unwrap();
             session.commit("remove", at(2)).unwrap();
         }
-        assert_eq!(repository.head().unwrap(), before);
+        assert_eq!(repository.head_root().unwrap(), before);
         root
     });
     assert_eq!(roots[0], roots[1]);
@@ -466,12 +480,12 @@ fn set_policy(repository: &Repository, node: &str, entries: &[(&str, &[&str])]) 
     for (number, (kind, privileges)) in entries.iter().enumerate() {
         let names = privileges.iter().map(|name| Value::Name((*name).to_owned())).collect();
         let entry = Subtree::new(format!("entry{number}"), kind)
-            .with("rep:principalName", "everyone")
-            .with("rep:privileges", Property::List(ValueType::Name, names));
+            .with_property("rep:principalName", "everyone")
+            .with_property("rep:privileges", Property::List(ValueType::Name, names));
         policy.put_child(entry);
     }
     let mut session = repository.session("system").unwrap();
-    session.put(&path(node).child("rep:policy").unwrap(), policy).unwrap();
+    session.put_node(&path(node).child("rep:policy").unwrap(), policy).unwrap();
     session.commit("policy", at(1)).unwrap();
 }
 
@@ -481,16 +495,16 @@ fn versions_are_for_those_who_may_see_the_node() {
     let viewer = repository.viewer(Some("vic")).unwrap();
     keep(&repository, PAGE);
     let seen = || {
-        let snapshot = repository.snapshot().unwrap().seen_by(&viewer);
+        let snapshot = repository.snapshot().unwrap().as_viewer(&viewer);
         snapshot.versions(&path(PAGE)).unwrap()
     };
     assert_eq!(seen().len(), 0, "nothing is granted");
     set_policy(&repository, "/content", &[("rep:GrantACE", &["jcr:read"])]);
     assert_eq!(seen().len(), 1);
-    let snapshot = repository.snapshot().unwrap().seen_by(&viewer);
-    let shown = snapshot.at_version(&path(PAGE), "1.0").unwrap();
+    let snapshot = repository.snapshot().unwrap().as_viewer(&viewer);
+    let shown = snapshot.with_version(&path(PAGE), "1.0").unwrap();
     assert_eq!(title_at(&shown, PAGE).as_deref(), Some("first"));
-    let mut session = repository.session_of(&viewer).unwrap();
+    let mut session = repository.session_as(&viewer).unwrap();
     session.check_in(&path(PAGE), &KEEP).unwrap();
     let done = session.commit("check in", at(2));
     assert!(matches!(&done, Err(Error::AccessDenied { .. })), "{done:?}");
@@ -502,17 +516,17 @@ fn versions_are_for_those_who_may_see_the_node() {
     // The newest policies count for old states, and for nodes that are gone.
     set_policy(&repository, PAGE, &[("rep:DenyACE", &["jcr:read"])]);
     assert_eq!(seen().len(), 0);
-    let shown = snapshot.at_version(&path(PAGE), "1.0");
+    let shown = snapshot.with_version(&path(PAGE), "1.0");
     assert!(shown.is_ok(), "the snapshot of before still stands: {shown:?}");
-    let snapshot = repository.snapshot().unwrap().seen_by(&viewer);
+    let snapshot = repository.snapshot().unwrap().as_viewer(&viewer);
     assert!(matches!(snapshot.version(&path(PAGE), "1.0"), Err(Error::VersionMissing { .. })));
     set_policy(&repository, "/content", &[("rep:DenyACE", &["jcr:read"])]);
     let mut session = repository.session("system").unwrap();
-    session.remove(&path(PAGE)).unwrap();
+    session.remove_node(&path(PAGE)).unwrap();
     session.commit("delete", at(4)).unwrap();
     let snapshot = repository.snapshot().unwrap();
     assert_eq!(snapshot.deleted_nodes(&path("/")).unwrap().len(), 1);
-    assert_eq!(snapshot.seen_by(&viewer).deleted_nodes(&path("/")).unwrap().len(), 0);
+    assert_eq!(snapshot.as_viewer(&viewer).deleted_nodes(&path("/")).unwrap().len(), 0);
 }
 
 #[test]
@@ -523,14 +537,14 @@ fn versions_of_a_deleted_node_are_for_those_who_manage_versions() {
     set_policy(&repository, PAGE, &[("rep:DenyACE", &["jcr:read"])]);
     let version = repository.snapshot().unwrap().version(&path(PAGE), "1.0").unwrap();
     let mut session = repository.session("system").unwrap();
-    session.remove(&path(PAGE)).unwrap();
+    session.remove_node(&path(PAGE)).unwrap();
     session.commit("delete", at(4)).unwrap();
     // The policy that closed the page went with it.
     let vic = repository.viewer(Some("vic")).unwrap();
-    let seen = || repository.snapshot().unwrap().seen_by(&vic);
+    let seen = || repository.snapshot().unwrap().as_viewer(&vic);
     assert_eq!(seen().versions(&path(PAGE)).unwrap().len(), 0);
     assert_eq!(seen().deleted_nodes(&path("/")).unwrap().len(), 0);
-    assert!(matches!(seen().at_version(&path(PAGE), "1.0"), Err(Error::VersionMissing { .. })));
+    assert!(matches!(seen().with_version(&path(PAGE), "1.0"), Err(Error::VersionMissing { .. })));
     assert!(matches!(seen().read_version(&version), Err(Error::NodeMissing(_))));
     let rights = ["jcr:read", "jcr:versionManagement"];
     set_policy(&repository, "/content", &[("rep:GrantACE", &rights)]);
@@ -544,7 +558,7 @@ fn a_purge_of_neighbors_leaves_no_predecessor_that_is_gone() {
     let (repository, _) = site();
     for number in 0..4 {
         set_title(&repository, PAGE, &format!("state {number}"));
-        let check_in = CheckIn { at: at(number), ..KEEP };
+        let check_in = CheckInOptions { created_at: at(number), ..KEEP };
         repository.check_in("ann", &path(PAGE), &check_in).unwrap();
     }
     let retention = VersionRetention { max_count: Some(2), max_age: None };
@@ -560,9 +574,9 @@ fn a_label_given_on_a_launch_keeps_a_version_that_main_let_go() {
     let (repository, _) = site();
     keep(&repository, PAGE);
     repository.create_branch("launch", by("launch")).unwrap();
-    let launch = repository.on_branch("launch").unwrap();
+    let launch = repository.open_branch("launch").unwrap();
     let mut session = launch.session("ann").unwrap();
-    session.add_label(&path(PAGE), "1.0", "gold", LabelClash::Refuse).unwrap();
+    session.add_label(&path(PAGE), "1.0", "gold", LabelConflictPolicy::Refuse).unwrap();
     session.commit("label", at(2)).unwrap();
     let mut session = repository.session("ann").unwrap();
     session.remove_version(&path(PAGE), "1.0").unwrap();
@@ -579,20 +593,20 @@ fn a_purge_keeps_what_is_labeled_new_or_based_on() {
     let mut bodies = Vec::new();
     for number in 0..6 {
         set_title(&repository, PAGE, &format!("state {number}"));
-        let check_in = CheckIn { at: at(number * 100), ..KEEP };
+        let check_in = CheckInOptions { created_at: at(number * 100), ..KEEP };
         bodies.push(repository.check_in("ann", &path(PAGE), &check_in).unwrap().name);
     }
     let mut session = repository.session("ann").unwrap();
-    session.add_label(&path(PAGE), "1.0", "gold", LabelClash::Refuse).unwrap();
-    session.restore(&path(PAGE), "1.2", at(650), After::CheckedOut).unwrap();
+    session.add_label(&path(PAGE), "1.0", "gold", LabelConflictPolicy::Refuse).unwrap();
+    session.restore_node(&path(PAGE), "1.2", at(650), CheckOutState::CheckedOut).unwrap();
     session.commit("label and restore", at(650)).unwrap();
     let gone =
         repository.snapshot().unwrap().version(&path(PAGE), "1.1").unwrap().body_id().unwrap();
     let purge = |max_count, max_age: Option<u64>, now| {
         let max_age = max_age.map(Duration::from_secs);
         let retention = VersionRetention { max_count, max_age };
-        let revising = Revising { user: "system", message: "purge", at: at(now) };
-        repository.purge_versions(&retention, revising).unwrap().removed
+        let revising = RevisionDetails { user: "system", message: "purge", time: at(now) };
+        repository.purge_versions(&retention, revising).unwrap().removed_count
     };
     assert_eq!(purge(None, None, 10_000), 0);
     assert_eq!(purge(Some(2), None, 700), 2);
@@ -602,9 +616,9 @@ fn a_purge_keeps_what_is_labeled_new_or_based_on() {
     assert_eq!(names(&repository, PAGE), ["1.0", "1.2", "1.5"]);
     // What reads an older state keeps it.
     drop(session);
-    assert!(store.contains_many(&[gone]).unwrap()[0]);
+    assert!(store.contains_chunks(&[gone]).unwrap()[0]);
     collect(&store);
-    assert!(!store.contains_many(&[gone]).unwrap()[0], "a purged state is garbage");
+    assert!(!store.contains_chunks(&[gone]).unwrap()[0], "a purged state is garbage");
     let predecessors: Vec<Option<String>> = repository
         .snapshot()
         .unwrap()
@@ -617,7 +631,7 @@ fn a_purge_keeps_what_is_labeled_new_or_based_on() {
     // Of a deleted node the newest stays, until it is too old.
     let mut session = repository.session("ann").unwrap();
     session.remove_label(&path(PAGE), "gold").unwrap();
-    session.remove(&path(PAGE)).unwrap();
+    session.remove_node(&path(PAGE)).unwrap();
     session.commit("delete", at(700)).unwrap();
     assert_eq!(purge(Some(1), None, 700), 1);
     assert_eq!(names(&repository, PAGE), ["1.2", "1.5"]);
@@ -688,8 +702,8 @@ impl Model {
                 let text = long(&format!("text {text}"));
                 if self.places[*at].is_none() {
                     let tree = Subtree::new("", "nt:unstructured")
-                        .with("jcr:uuid", format!("id-{}", self.next).as_str());
-                    session.put(&place(*at), tree).unwrap();
+                        .with_property("jcr:uuid", format!("id-{}", self.next).as_str());
+                    session.put_node(&place(*at), tree).unwrap();
                     self.nodes.insert(self.next, Kept::default());
                     self.places[*at] = Some(self.next);
                     self.next += 1;
@@ -715,7 +729,7 @@ impl Model {
                 let (label, which) =
                     (format!("l{label}"), usize::from(*which) % node.versions.len());
                 let name = node.versions[which].0.clone();
-                session.add_label(&place(*at), &name, &label, LabelClash::Move).unwrap();
+                session.add_label(&place(*at), &name, &label, LabelConflictPolicy::Move).unwrap();
                 node.versions
                     .iter_mut()
                     .for_each(|(.., labels)| labels.retain(|one| *one != label));
@@ -728,7 +742,9 @@ impl Model {
                 };
                 let (name, text, _) =
                     node.versions[usize::from(*which) % node.versions.len()].clone();
-                session.restore(&place(*at), &name, at_now(), After::CheckedOut).unwrap();
+                session
+                    .restore_node(&place(*at), &name, at_now(), CheckOutState::CheckedOut)
+                    .unwrap();
                 node.text = Some(text).filter(|text| !text.is_empty());
                 node.base = name;
             }
@@ -749,7 +765,7 @@ impl Model {
             }
             Step::Delete(at) => {
                 if self.places[*at].take().is_some() {
-                    session.remove(&place(*at)).unwrap();
+                    session.remove_node(&place(*at)).unwrap();
                 }
             }
             Step::Move(from, to) => {
@@ -839,7 +855,7 @@ proptest! {
         session.commit("last", at(1)).unwrap();
         collect(&store);
         // Opened anew: nothing comes from a cache.
-        let repository = Repository::open(store.clone(), Arc::new(MemoryBlobs::default())).unwrap();
+        let repository = Repository::open(store.clone(), Arc::new(MemoryBlobStore::default())).unwrap();
         model.check(&repository.snapshot().unwrap());
     }
 }

@@ -2,21 +2,23 @@
 //!
 //! `docs/formats/cache-docroot.md` describes the files.
 
-mod beneath;
-mod delete;
+mod confined_open;
+mod deletion;
 mod docroot;
-mod headers;
-mod root;
-mod stat;
-mod store;
+mod docroot_state;
+mod stat_file;
+mod storage;
+mod stored_headers;
 mod survey;
 mod usage;
 mod walk;
 
-pub(crate) use delete::{Deleted, Fate, Named};
-pub(crate) use docroot::{CacheFile, Docroot, Lookup, MARK, OWN_PREFIX, Stamp};
-pub(crate) use headers::StoredHeaders;
-pub(crate) use root::Root;
-pub(crate) use store::{NewFile, Temporary};
-pub(crate) use survey::{Rules, Space};
-pub(crate) use usage::Amount;
+pub(crate) use deletion::{FileFlushAction, FileFlushResult, FileFlushTarget};
+pub(crate) use docroot::{
+    CacheFileLookup, CacheFileStamp, Docroot, OWN_FILE_PREFIX, OpenCacheFile, STALE_MARK_MODE,
+};
+pub(crate) use docroot_state::DocrootState;
+pub(crate) use storage::{NewCacheFile, TemporaryCacheFile};
+pub(crate) use stored_headers::StoredHeaders;
+pub(crate) use survey::{DocrootWalkRules, FileSystemSpace};
+pub(crate) use usage::DiskAmount;

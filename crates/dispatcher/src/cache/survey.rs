@@ -2,10 +2,10 @@
 //!
 //! One walk counts and sorts the ages of files into a table of fixed size; from it follows the age from which on files
 //! have to go, and a second walk evicts them. A file that nobody asked for since it was stored counts as
-//! [`UNUSED_FACTOR`] times as old, so that a flood of URLs that come once evicts itself first.
+//! [`UNUSED_AGE_FACTOR`] times as old, so that a flood of URLs that come once evicts itself first.
 //!
 //! Invariants
-//! * Only regular files of this process's user are evicted, and only those that `is_own` knows: no `.stat` file, nothing
+//! * Only regular files of this process's user are evicted, and only those that `is_cache_path` knows: no `.stat` file, nothing
 //!   that a link leads to, nothing of other people.
 //! * A body goes before its side files, so that whatever a crash leaves is not served with the wrong headers.
 //! * A file that was replaced since the walk saw it stays.
@@ -21,69 +21,69 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstatvfs, openat, statat};
 use rustix::io::Errno;
 
-use super::beneath;
-use super::docroot::{Docroot, TEMPORARY_FOLDER, side_file, time};
-use super::headers::StoredHeaders;
-use super::usage::Amount;
-use crate::cacheable::is_reserved_name;
+use super::confined_open;
+use super::docroot::{Docroot, TEMPORARY_FOLDER, side_file_path, to_system_time};
+use super::stored_headers::StoredHeaders;
+use super::usage::DiskAmount;
+use crate::cacheability::is_reserved_name;
 
 /// How much older a file counts that was never used since it was stored.
-const UNUSED_FACTOR: u32 = 4;
+const UNUSED_AGE_FACTOR: u32 = 4;
 /// Classes of ages: sixteen for each doubling.
-const CLASSES: usize = 1024;
+const AGE_CLASS_COUNT: usize = 1024;
 /// A walk that takes its time rests after so many files.
-const STRIDE: u32 = 512;
+const FILES_PER_REST: u32 = 512;
 /// A side file without its body is left over only after this long: its body may be on its way.
-const LEFT_OVER: Duration = Duration::from_secs(60);
+const MIN_ORPHAN_AGE: Duration = Duration::from_secs(60);
 
 /// What a walk needs to know.
-pub(crate) struct Rules<'a> {
+pub(crate) struct DocrootWalkRules<'a> {
     /// Tells whether the cache may have written the file of this URL path.
-    pub(crate) is_own: &'a dyn Fn(&str) -> bool,
+    pub(crate) is_cache_path: &'a dyn Fn(&str) -> bool,
     /// Tells whether the work has to end.
-    pub(crate) is_over: &'a dyn Fn() -> bool,
+    pub(crate) is_cancelled: &'a dyn Fn() -> bool,
     pub(crate) now: SystemTime,
     /// Whether the walk rests as long as it works, to leave the disk to visitors.
-    pub(crate) is_patient: bool,
+    pub(crate) is_throttled: bool,
 }
 
 /// What a walk found.
 #[derive(Debug)]
-pub(crate) struct Survey {
+pub(crate) struct DocrootSurvey {
     /// All files of the cache, their side files and the folders that hold some.
-    pub(crate) all: Amount,
+    pub(crate) total: DiskAmount,
     /// Those that may be evicted, by the class of their age.
-    classes: Vec<Amount>,
+    age_classes: Vec<DiskAmount>,
 }
 
 /// From which age on files go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cut {
-    class: usize,
+pub(crate) struct EvictionCutoff {
+    age_class: usize,
     /// How much of the class itself goes; all of the older ones does.
-    of_class: Amount,
+    amount_of_class: DiskAmount,
 }
 
 /// The file system that a root lies on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Space {
-    pub(crate) all: u64,
-    pub(crate) free: u64,
+pub(crate) struct FileSystemSpace {
+    pub(crate) total_bytes: u64,
+    pub(crate) free_bytes: u64,
     /// Whether it can hold no more files.
-    pub(crate) is_out_of_files: bool,
+    pub(crate) is_out_of_inodes: bool,
 }
 
-impl Survey {
+impl DocrootSurvey {
     /// Returns the cut that evicts at least `goal`, sparing what was used within `spared`; nothing if there is nothing to
     /// evict.
-    pub(crate) fn cut(&self, goal: Amount, spared: Duration) -> Option<Cut> {
-        let youngest = if spared.is_zero() { 0 } else { class_of(spared) + 1 };
-        let (mut sum, mut last) = (Amount::default(), None);
-        for (class, amount) in self.classes.iter().enumerate().skip(youngest).rev() {
+    pub(crate) fn cutoff_for(&self, goal: DiskAmount, spared: Duration) -> Option<EvictionCutoff> {
+        let youngest = if spared.is_zero() { 0 } else { age_class_of(spared) + 1 };
+        let (mut sum, mut last) = (DiskAmount::default(), None);
+        for (class, amount) in self.age_classes.iter().enumerate().skip(youngest).rev() {
             if amount.files == 0 {
                 continue;
             }
-            last = Some(Cut { class, of_class: goal - sum });
+            last = Some(EvictionCutoff { age_class: class, amount_of_class: goal - sum });
             sum = sum + *amount;
             if sum.covers(goal) {
                 break;
@@ -94,123 +94,141 @@ impl Survey {
 }
 
 /// Returns the class of an age.
-fn class_of(age: Duration) -> usize {
+fn age_class_of(age: Duration) -> usize {
     let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     let doublings = 63 - (age | 16).leading_zeros();
     let part = (age >> (doublings - 4)) & 15;
     let class = if age < 16 { age } else { u64::from(doublings - 3) * 16 + part };
-    usize::try_from(class).unwrap_or(CLASSES).min(CLASSES - 1)
+    usize::try_from(class).unwrap_or(AGE_CLASS_COUNT).min(AGE_CLASS_COUNT - 1)
 }
 
 /// A file that may be evicted.
-struct Candidate<'a> {
+struct EvictionCandidate<'a> {
     folder: &'a OwnedFd,
     name: &'a OsStr,
     stat: Stat,
-    amount: Amount,
-    class: usize,
+    amount: DiskAmount,
+    age_class: usize,
 }
 
 /// What is done with what a walk meets.
-trait Visitor {
-    fn folder(&mut self) {}
-    fn candidate(&mut self, candidate: &Candidate<'_>);
+trait DocrootWalkVisitor {
+    fn enter_folder(&mut self) {}
+    fn visit_candidate(&mut self, candidate: &EvictionCandidate<'_>);
     /// Tells whether something was taken out of the folder that ends here.
-    fn has_taken(&mut self) -> bool {
+    fn has_removed_files(&mut self) -> bool {
         false
     }
 }
 
-struct Counting(Survey);
+struct SurveyVisitor(DocrootSurvey);
 
-impl Visitor for Counting {
-    fn folder(&mut self) {
-        self.0.all = self.0.all + Amount::of_folder();
+impl DocrootWalkVisitor for SurveyVisitor {
+    fn enter_folder(&mut self) {
+        self.0.total = self.0.total + DiskAmount::of_folder();
     }
 
-    fn candidate(&mut self, candidate: &Candidate<'_>) {
-        self.0.all = self.0.all + candidate.amount;
-        if let Some(class) = self.0.classes.get_mut(candidate.class) {
+    fn visit_candidate(&mut self, candidate: &EvictionCandidate<'_>) {
+        self.0.total = self.0.total + candidate.amount;
+        if let Some(class) = self.0.age_classes.get_mut(candidate.age_class) {
             *class = *class + candidate.amount;
         }
     }
 }
 
-struct Evicting<'a> {
+struct EvictionVisitor<'a> {
     docroot: &'a Docroot,
-    cut: Cut,
-    done: Amount,
-    failure: Option<Errno>,
-    has_taken: bool,
+    cutoff: EvictionCutoff,
+    evicted: DiskAmount,
+    first_error: Option<Errno>,
+    has_removed_files: bool,
 }
 
-impl Visitor for Evicting<'_> {
-    fn candidate(&mut self, candidate: &Candidate<'_>) {
-        let is_at_cut = candidate.class == self.cut.class && self.cut.of_class != Amount::default();
-        if candidate.class < self.cut.class || (candidate.class == self.cut.class && !is_at_cut) {
+impl DocrootWalkVisitor for EvictionVisitor<'_> {
+    fn visit_candidate(&mut self, candidate: &EvictionCandidate<'_>) {
+        let is_at_cut = candidate.age_class == self.cutoff.age_class
+            && self.cutoff.amount_of_class != DiskAmount::default();
+        if candidate.age_class < self.cutoff.age_class
+            || (candidate.age_class == self.cutoff.age_class && !is_at_cut)
+        {
             return;
         }
         match self.docroot.evict_file(candidate.folder, candidate.name, &candidate.stat) {
             Ok(true) => {
-                self.done = self.done + candidate.amount;
-                self.has_taken = true;
+                self.evicted = self.evicted + candidate.amount;
+                self.has_removed_files = true;
                 if is_at_cut {
-                    self.cut.of_class = self.cut.of_class - candidate.amount;
+                    self.cutoff.amount_of_class = self.cutoff.amount_of_class - candidate.amount;
                 }
             }
             Ok(false) => {}
             Err(error) => {
-                self.failure.get_or_insert(error);
+                self.first_error.get_or_insert(error);
             }
         }
     }
 
-    fn has_taken(&mut self) -> bool {
-        std::mem::take(&mut self.has_taken)
+    fn has_removed_files(&mut self) -> bool {
+        std::mem::take(&mut self.has_removed_files)
     }
 }
 
 impl Docroot {
     /// Counts everything.
-    pub(crate) fn survey(&self, rules: &Rules<'_>) -> Survey {
-        let classes = vec![Amount::default(); CLASSES];
-        let mut counting = Counting(Survey { all: Amount::default(), classes });
-        self.visit_all(rules, &mut counting);
+    pub(crate) fn survey_files(&self, rules: &DocrootWalkRules<'_>) -> DocrootSurvey {
+        let classes = vec![DiskAmount::default(); AGE_CLASS_COUNT];
+        let mut counting =
+            SurveyVisitor(DocrootSurvey { total: DiskAmount::default(), age_classes: classes });
+        self.visit_all_folders(rules, &mut counting);
         counting.0
     }
 
     /// Evicts what lies beyond the cut, with the folders that are empty then; returns how much, and what failed first.
-    pub(crate) fn evict(&self, rules: &Rules<'_>, cut: Cut) -> (Amount, Option<std::io::Error>) {
-        let mut evicting = Evicting {
+    pub(crate) fn evict_beyond(
+        &self,
+        rules: &DocrootWalkRules<'_>,
+        cut: EvictionCutoff,
+    ) -> (DiskAmount, Option<std::io::Error>) {
+        let mut evicting = EvictionVisitor {
             docroot: self,
-            cut,
-            done: Amount::default(),
-            failure: None,
-            has_taken: false,
+            cutoff: cut,
+            evicted: DiskAmount::default(),
+            first_error: None,
+            has_removed_files: false,
         };
-        let folders = self.visit_all(rules, &mut evicting);
-        self.usage.replace(evicting.done + folders, Amount::default());
-        (evicting.done, evicting.failure.map(Into::into))
+        let folders = self.visit_all_folders(rules, &mut evicting);
+        self.usage.record_replacement(evicting.evicted + folders, DiskAmount::default());
+        (evicting.evicted, evicting.first_error.map(Into::into))
     }
 
     /// Returns how full the file system is.
-    pub(crate) fn space(&self) -> std::io::Result<Space> {
-        let stat = fstatvfs(&self.root)?;
-        Ok(Space {
-            all: stat.f_blocks.saturating_mul(stat.f_frsize),
-            free: stat.f_bavail.saturating_mul(stat.f_frsize),
+    pub(crate) fn file_system_space(&self) -> std::io::Result<FileSystemSpace> {
+        let stat = fstatvfs(&self.root_fd)?;
+        Ok(FileSystemSpace {
+            total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+            free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
             // Some file systems have no fixed number of files and say 0 for both.
-            is_out_of_files: stat.f_files > 0 && stat.f_favail == 0,
+            is_out_of_inodes: stat.f_files > 0 && stat.f_favail == 0,
         })
     }
 
     /// Goes through all folders; returns what the removed ones took.
-    fn visit_all(&self, rules: &Rules<'_>, visitor: &mut dyn Visitor) -> Amount {
-        let mut pace = Pace { began: Instant::now(), left: STRIDE, is_patient: rules.is_patient };
-        let mut removed = Amount::default();
+    fn visit_all_folders(
+        &self,
+        rules: &DocrootWalkRules<'_>,
+        visitor: &mut dyn DocrootWalkVisitor,
+    ) -> DiskAmount {
+        let mut pace = WalkThrottle {
+            stride_started: Instant::now(),
+            files_left: FILES_PER_REST,
+            is_throttled: rules.is_throttled,
+        };
+        let mut removed = DiskAmount::default();
         let mut folders = vec![PathBuf::new()];
         while let Some(path) = folders.pop() {
-            let Ok(folder) = beneath::open_folder(self.root(), &path) else { continue };
+            let Ok(folder) = confined_open::open_folder_below(self.root_fd(), &path) else {
+                continue;
+            };
             let Ok(entries) = Dir::read_from(&folder) else { continue };
             let mut holds_own = false;
             for entry in entries.flatten() {
@@ -218,34 +236,38 @@ impl Docroot {
                 if name == "." || name == ".." || name == TEMPORARY_FOLDER {
                     continue;
                 }
-                if pace.step() && (rules.is_over)() {
+                if pace.count_file() && (rules.is_cancelled)() {
                     return removed;
                 }
-                let place = Place { folder: &folder, path: &path, name };
-                match kind_of(&place, entry.file_type()) {
+                let place = DocrootEntry { folder: &folder, path: &path, name };
+                match file_type_of(&place, entry.file_type()) {
                     FileType::Directory => folders.push(path.join(name)),
                     FileType::RegularFile => {
-                        if let Some(candidate) = self.judge(rules, &place) {
+                        if let Some(candidate) = self.eviction_candidate(rules, &place) {
                             holds_own = true;
-                            visitor.candidate(&candidate);
+                            visitor.visit_candidate(&candidate);
                         }
                     }
                     _ => {}
                 }
             }
             if holds_own {
-                visitor.folder();
+                visitor.enter_folder();
             }
-            if visitor.has_taken() {
-                removed = removed + self.remove_empty(&path);
+            if visitor.has_removed_files() {
+                removed = removed + self.remove_empty_folders(&path);
             }
         }
         removed
     }
 
     /// Returns a file with what decides about its eviction; nothing if it must stay.
-    fn judge<'a>(&self, rules: &Rules<'_>, place: &Place<'a>) -> Option<Candidate<'a>> {
-        let Place { folder, path, name } = *place;
+    fn eviction_candidate<'a>(
+        &self,
+        rules: &DocrootWalkRules<'_>,
+        place: &DocrootEntry<'a>,
+    ) -> Option<EvictionCandidate<'a>> {
+        let DocrootEntry { folder, path, name } = *place;
         let text = name.to_str()?;
         let file = path.join(name);
         let url = file.to_str().map(|file| format!("/{file}"))?;
@@ -255,33 +277,34 @@ impl Docroot {
             return None;
         }
         if is_reserved_name(text) {
-            return left_over(rules, place, stat);
+            return orphaned_side_file(rules, place, stat);
         }
-        if !(rules.is_own)(&url) {
+        if !(rules.is_cache_path)(&url) {
             return None;
         }
         let length = |stat: &Stat| u64::try_from(stat.st_size).unwrap_or(0);
-        let mut amount = Amount::of_file(length(&stat));
+        let mut amount = DiskAmount::of_file(length(&stat));
         for side in [".h", ".ttl"] {
-            let side = side_file(Path::new(name), side);
+            let side = side_file_path(Path::new(name), side);
             if let Ok(stat) = statat(folder, &side, AtFlags::SYMLINK_NOFOLLOW) {
-                amount = amount + Amount::of_file(length(&stat));
+                amount = amount + DiskAmount::of_file(length(&stat));
             }
         }
-        let fetched = time(stat.st_mtime, stat.st_mtime_nsec);
-        let read = Some(time(stat.st_atime, stat.st_atime_nsec)).filter(|read| *read > fetched);
-        let used = read.into_iter().chain(self.usage.uses.last(&file)).max();
+        let fetched = to_system_time(stat.st_mtime, stat.st_mtime_nsec);
+        let read =
+            Some(to_system_time(stat.st_atime, stat.st_atime_nsec)).filter(|read| *read > fetched);
+        let used = read.into_iter().chain(self.usage.last_uses.last_use(&file)).max();
         let age = |since| rules.now.duration_since(since).unwrap_or_default();
         let age = match used.filter(|used| *used > fetched) {
             Some(used) => age(used),
-            None => age(fetched).saturating_mul(UNUSED_FACTOR),
+            None => age(fetched).saturating_mul(UNUSED_AGE_FACTOR),
         };
-        Some(Candidate { folder, name, stat, amount, class: class_of(age) })
+        Some(EvictionCandidate { folder, name, stat, amount, age_class: age_class_of(age) })
     }
 
     /// Evicts one file with its side files, unless it changed since `seen`.
     fn evict_file(&self, folder: &OwnedFd, name: &OsStr, seen: &Stat) -> rustix::io::Result<bool> {
-        let _nothing_is_placed = self.placing.write();
+        let _nothing_is_placed = self.placement_lock.write();
         let now = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(now) => now,
             Err(Errno::NOENT) => return Ok(false),
@@ -293,22 +316,26 @@ impl Docroot {
         if !is_same {
             return Ok(false);
         }
-        let is_gone = beneath::unlink(folder.as_fd(), name)?;
+        let is_gone = confined_open::unlink_if_present(folder.as_fd(), name)?;
         if !name.to_str().is_some_and(is_reserved_name) {
             for side in [".h", ".ttl"] {
-                beneath::unlink(folder.as_fd(), side_file(Path::new(name), side).as_os_str())?;
+                confined_open::unlink_if_present(
+                    folder.as_fd(),
+                    side_file_path(Path::new(name), side).as_os_str(),
+                )?;
             }
         }
         Ok(is_gone)
     }
 
     /// Removes a folder and those above it as long as they are empty; returns what they took.
-    fn remove_empty(&self, path: &Path) -> Amount {
-        let mut removed = Amount::default();
+    fn remove_empty_folders(&self, path: &Path) -> DiskAmount {
+        let mut removed = DiskAmount::default();
         for folder in path.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
-            let _nothing_is_placed = self.placing.write();
+            let _nothing_is_placed = self.placement_lock.write();
             let (parent, name) = (folder.parent().unwrap_or(Path::new("")), folder.file_name());
-            let Some((parent, name)) = beneath::open_folder(self.root(), parent).ok().zip(name)
+            let Some((parent, name)) =
+                confined_open::open_folder_below(self.root_fd(), parent).ok().zip(name)
             else {
                 break;
             };
@@ -316,7 +343,7 @@ impl Docroot {
             if rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).is_err() {
                 break;
             }
-            removed = removed + Amount::of_folder();
+            removed = removed + DiskAmount::of_folder();
         }
         removed
     }
@@ -324,13 +351,13 @@ impl Docroot {
 
 /// Where a walk is.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct DocrootEntry<'a> {
     folder: &'a OwnedFd,
     path: &'a Path,
     name: &'a OsStr,
 }
 
-fn kind_of(place: &Place<'_>, told: FileType) -> FileType {
+fn file_type_of(place: &DocrootEntry<'_>, told: FileType) -> FileType {
     match told {
         // Some file systems do not tell in the listing.
         FileType::Unknown => statat(place.folder, place.name, AtFlags::SYMLINK_NOFOLLOW)
@@ -340,26 +367,36 @@ fn kind_of(place: &Place<'_>, told: FileType) -> FileType {
 }
 
 /// Returns a side file whose body is gone, as after a crash between the two.
-fn left_over<'a>(rules: &Rules<'_>, place: &Place<'a>, stat: Stat) -> Option<Candidate<'a>> {
+fn orphaned_side_file<'a>(
+    rules: &DocrootWalkRules<'_>,
+    place: &DocrootEntry<'a>,
+    stat: Stat,
+) -> Option<EvictionCandidate<'a>> {
     let bytes = place.name.as_bytes();
     let main = bytes.strip_suffix(b".h").or_else(|| bytes.strip_suffix(b".ttl"))?;
     let main = OsString::from(OsStr::from_bytes(main));
     let is_alone =
         matches!(statat(place.folder, &main, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT));
-    let changed = time(stat.st_ctime, stat.st_ctime_nsec);
+    let changed = to_system_time(stat.st_ctime, stat.st_ctime_nsec);
     let age = rules.now.duration_since(changed).unwrap_or_default();
     let file = place.path.join(&main);
-    let is_own = file.to_str().is_some_and(|file| (rules.is_own)(&format!("/{file}")));
-    if !is_alone || !is_own || age < LEFT_OVER || !is_side_file(place, &stat) {
+    let is_own = file.to_str().is_some_and(|file| (rules.is_cache_path)(&format!("/{file}")));
+    if !is_alone || !is_own || age < MIN_ORPHAN_AGE || !is_side_file(place, &stat) {
         return None;
     }
-    let amount = Amount::of_file(u64::try_from(stat.st_size).unwrap_or(0));
+    let amount = DiskAmount::of_file(u64::try_from(stat.st_size).unwrap_or(0));
     // Nobody can use it, so it goes first.
-    Some(Candidate { folder: place.folder, name: place.name, stat, amount, class: CLASSES - 1 })
+    Some(EvictionCandidate {
+        folder: place.folder,
+        name: place.name,
+        stat,
+        amount,
+        age_class: AGE_CLASS_COUNT - 1,
+    })
 }
 
 /// Tells a side file from another one with such a name.
-fn is_side_file(place: &Place<'_>, stat: &Stat) -> bool {
+fn is_side_file(place: &DocrootEntry<'_>, stat: &Stat) -> bool {
     if place.name.as_bytes().ends_with(b".ttl") {
         return stat.st_size == 0;
     }
@@ -367,27 +404,27 @@ fn is_side_file(place: &Place<'_>, stat: &Stat) -> bool {
     let Ok(file) = openat(place.folder, place.name, flags, Mode::empty()) else { return false };
     let mut text = Vec::new();
     let read = File::from(file).take(64).read_to_end(&mut text);
-    read.is_ok() && StoredHeaders::is_one(&text)
+    read.is_ok() && StoredHeaders::is_header_file(&text)
 }
 
 /// Lets a walk rest as long as it worked.
-struct Pace {
-    began: Instant,
-    left: u32,
-    is_patient: bool,
+struct WalkThrottle {
+    stride_started: Instant,
+    files_left: u32,
+    is_throttled: bool,
 }
 
-impl Pace {
+impl WalkThrottle {
     /// Counts a file; tells whether a stride ended.
-    fn step(&mut self) -> bool {
-        self.left -= 1;
-        if self.left > 0 {
+    fn count_file(&mut self) -> bool {
+        self.files_left -= 1;
+        if self.files_left > 0 {
             return false;
         }
-        self.left = STRIDE;
-        if self.is_patient {
-            std::thread::sleep(self.began.elapsed());
-            self.began = Instant::now();
+        self.files_left = FILES_PER_REST;
+        if self.is_throttled {
+            std::thread::sleep(self.stride_started.elapsed());
+            self.stride_started = Instant::now();
         }
         true
     }
@@ -395,43 +432,47 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use super::{Amount, CLASSES, Cut, Survey, class_of};
+    use super::{AGE_CLASS_COUNT, DiskAmount, DocrootSurvey, EvictionCutoff, age_class_of};
     use std::time::Duration;
 
     #[test]
     fn classes_rise_with_age() {
         let mut last = 0;
         for age in (0..10_000).chain((10_000..100_000_000).step_by(99_991)) {
-            let class = class_of(Duration::from_millis(age));
-            assert!(class >= last && class < CLASSES, "{age}");
+            let class = age_class_of(Duration::from_millis(age));
+            assert!(class >= last && class < AGE_CLASS_COUNT, "{age}");
             last = class;
         }
-        assert!(class_of(Duration::MAX) < CLASSES);
+        assert!(age_class_of(Duration::MAX) < AGE_CLASS_COUNT);
         // An age is told apart from one that is an eighth longer.
         for seconds in [60, 3600, 86_400] {
             let age = Duration::from_secs(seconds);
-            assert!(class_of(age) < class_of(age + age / 8), "{seconds}");
+            assert!(age_class_of(age) < age_class_of(age + age / 8), "{seconds}");
         }
     }
 
     #[test]
     fn a_cut_takes_the_oldest_until_it_is_enough() {
-        let mut classes = vec![Amount::default(); CLASSES];
-        let some = |files, bytes| Amount { files, bytes };
-        let ages = [10, 100, 1000].map(|second| class_of(Duration::from_secs(second)));
+        let mut classes = vec![DiskAmount::default(); AGE_CLASS_COUNT];
+        let some = |files, bytes| DiskAmount { files, bytes };
+        let ages = [10, 100, 1000].map(|second| age_class_of(Duration::from_secs(second)));
         let [young, middle, old] = ages;
         for class in ages {
             classes[class] = some(10, 1000);
         }
-        let survey = Survey { all: some(30, 3000), classes };
+        let survey = DocrootSurvey { total: some(30, 3000), age_classes: classes };
         let spared = Duration::ZERO;
-        let cut = |class, of_class| Some(Cut { class, of_class });
-        assert_eq!(survey.cut(some(1, 0), spared), cut(old, some(1, 0)));
-        assert_eq!(survey.cut(some(0, 1000), spared), cut(old, some(0, 1000)));
-        assert_eq!(survey.cut(some(0, 1001), spared), cut(middle, some(0, 1)));
-        assert_eq!(survey.cut(some(11, 2500), spared), cut(young, some(0, 500)));
-        assert_eq!(survey.cut(some(1000, 0), spared), cut(young, some(980, 0)));
-        assert_eq!(survey.cut(some(1000, 0), Duration::from_secs(20)), cut(middle, some(990, 0)));
-        assert_eq!(survey.cut(some(1, 1), Duration::from_secs(5000)), None);
+        let cut =
+            |class, of_class| Some(EvictionCutoff { age_class: class, amount_of_class: of_class });
+        assert_eq!(survey.cutoff_for(some(1, 0), spared), cut(old, some(1, 0)));
+        assert_eq!(survey.cutoff_for(some(0, 1000), spared), cut(old, some(0, 1000)));
+        assert_eq!(survey.cutoff_for(some(0, 1001), spared), cut(middle, some(0, 1)));
+        assert_eq!(survey.cutoff_for(some(11, 2500), spared), cut(young, some(0, 500)));
+        assert_eq!(survey.cutoff_for(some(1000, 0), spared), cut(young, some(980, 0)));
+        assert_eq!(
+            survey.cutoff_for(some(1000, 0), Duration::from_secs(20)),
+            cut(middle, some(990, 0))
+        );
+        assert_eq!(survey.cutoff_for(some(1, 1), Duration::from_secs(5000)), None);
     }
 }

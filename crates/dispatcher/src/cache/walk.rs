@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::docroot::Docroot;
-use crate::cacheable::is_reserved_name;
+use crate::cacheability::is_reserved_name;
 
 impl Docroot {
     /// Calls `visit` with each cache file, below the root; what cannot be read is left out.
@@ -17,7 +17,7 @@ impl Docroot {
     /// # Errors
     /// The first folder or file that cannot be read, after all others were; one that is gone meanwhile held nothing.
     pub(crate) fn list_files(&self, visit: &mut dyn FnMut(&Path)) -> io::Result<()> {
-        self.list(visit, &|_| false)
+        self.list_files_except(visit, &|_| false)
     }
 
     /// Calls `visit` with each cache file that this process can serve, below the root.
@@ -25,16 +25,16 @@ impl Docroot {
     /// # Errors
     /// As [`Docroot::list_files`], but for folders that this process may not enter, such as `lost+found`: it serves nothing
     /// of them.
-    pub(crate) fn list_servable(&self, visit: &mut dyn FnMut(&Path)) -> io::Result<()> {
+    pub(crate) fn list_servable_files(&self, visit: &mut dyn FnMut(&Path)) -> io::Result<()> {
         let is_closed = |folder: &Path| {
             // Only who may enter a folder finds itself in it.
             let own = folder.join(".").metadata();
             own.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
         };
-        self.list(visit, &is_closed)
+        self.list_files_except(visit, &is_closed)
     }
 
-    fn list(
+    fn list_files_except(
         &self,
         visit: &mut dyn FnMut(&Path),
         is_left_out: &dyn Fn(&Path) -> bool,
@@ -98,7 +98,7 @@ mod tests {
         let list = || {
             let (mut found, mut servable) = (Vec::<PathBuf>::new(), Vec::new());
             let all = docroot.list_files(&mut |file| found.push(file.to_owned()));
-            let some = docroot.list_servable(&mut |file| servable.push(file.to_owned()));
+            let some = docroot.list_servable_files(&mut |file| servable.push(file.to_owned()));
             found.sort();
             servable.sort();
             assert_eq!((&found, all.is_ok()), (&servable, some.is_ok()));

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::access::{AccessList, Verdict, read_list};
-use super::bounds::{DiskBounds, parse_size};
-use super::read::{Entry, Reader};
-use crate::any::Block;
-use crate::freshness::Patience;
+use super::access_list::{AccessList, RuleVerdict, read_access_list};
+use super::disk_quota::{DiskQuota, parse_size};
+use super::reader::{ConfigEntry, ConfigReader};
+use crate::any_syntax::ConfigBlock;
+use crate::freshness::GracePeriod;
 
 /// Which `.stat` files there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StatFiles {
+pub enum StatFileLayout {
     /// `.stat` in the document root and in folders down to this level.
     Level(u32),
     /// One file anywhere.
@@ -30,7 +30,7 @@ pub enum FlushMode {
 
 /// Which copies are offered to renders, that they need not send again what did not change (`/x-revalidate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Revalidate {
+pub enum RevalidateMode {
     /// None: every page is asked for as a whole.
     Never,
     /// Those whose own time ran out, by tag or date.
@@ -41,11 +41,11 @@ pub enum Revalidate {
 
 /// The cache of a farm.
 #[derive(Debug, Clone)]
-pub struct Cache {
+pub struct CacheConfig {
     /// Where files live; without it nothing is cached.
     pub docroot: Option<PathBuf>,
     /// Which `.stat` files count.
-    pub stat_files: StatFiles,
+    pub stat_files: StatFileLayout,
     /// Whether requests with credentials are cached.
     pub allow_authorized: bool,
     /// Whether a stale file is served when no render answers.
@@ -61,7 +61,7 @@ pub struct Cache {
     /// Parameters to ignore.
     pub ignore_url_params: AccessList,
     /// Whether renders are asked for pages to be stored without ignored parameters (`/x-stripIgnored`).
-    pub strips_ignored: bool,
+    pub strips_ignored_params: bool,
     /// Parameters whose values make pages of their own (`/x-cacheKeyParams`).
     pub key_params: AccessList,
     /// Response headers to store beside the file, in lower case.
@@ -93,23 +93,23 @@ pub struct Cache {
     /// How long a visitor waits for another visitor's fetch before fetching itself (`/x-collapseWait`).
     pub collapse_wait: Duration,
     /// What the document root may take of the disk (`/x-maxSize`, `/x-maxFiles`, `/x-minFree`).
-    pub bounds: DiskBounds,
+    pub disk_quota: DiskQuota,
     /// Which copies renders may confirm with 304 (`/x-revalidate`).
-    pub revalidate: Revalidate,
+    pub revalidate: RevalidateMode,
     /// Whether `stale-while-revalidate` and `stale-if-error` of renders count (`/x-staleDirectives`).
     pub obeys_stale_directives: bool,
     /// How long errors are remembered, by their status (`/x-negativeTTL`).
-    pub negative: BTreeMap<u16, Duration>,
+    pub negative_ttls: BTreeMap<u16, Duration>,
 }
 
 /// A token of random characters that nobody guesses.
 const MIN_TOKEN_BYTES: usize = 16;
 
-impl Default for Cache {
+impl Default for CacheConfig {
     fn default() -> Self {
         Self {
             docroot: None,
-            stat_files: StatFiles::Level(0),
+            stat_files: StatFileLayout::Level(0),
             allow_authorized: false,
             serve_stale_on_error: false,
             rules: AccessList::default(),
@@ -117,7 +117,7 @@ impl Default for Cache {
             invalidate_handler: None,
             allowed_clients: None,
             ignore_url_params: AccessList::default(),
-            strips_ignored: false,
+            strips_ignored_params: false,
             key_params: AccessList::default(),
             headers: Vec::new(),
             mode: 0o755,
@@ -133,18 +133,18 @@ impl Default for Cache {
             refetch_hot: 0,
             refetch_budget: 600,
             collapse_wait: Duration::from_secs(30),
-            bounds: DiskBounds::default(),
-            revalidate: Revalidate::Never,
+            disk_quota: DiskQuota::default(),
+            revalidate: RevalidateMode::Never,
             obeys_stale_directives: false,
-            negative: BTreeMap::new(),
+            negative_ttls: BTreeMap::new(),
         }
     }
 }
 
-impl Cache {
+impl CacheConfig {
     /// Returns how long flushed files stay in use.
-    pub(crate) fn patience(&self) -> Patience {
-        Patience { grace: self.grace_period, has_window: !self.flush_window.is_zero() }
+    pub(crate) fn stale_limits(&self) -> GracePeriod {
+        GracePeriod { grace: self.grace_period, has_window: !self.flush_window.is_zero() }
     }
 }
 
@@ -183,27 +183,27 @@ pub(super) const CACHE_KEYS: [&str; 32] = [
     "x-negativeTTL",
 ];
 
-pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
-    let mut cache = Cache::default();
+pub(super) fn read_cache(reader: &mut ConfigReader, block: &ConfigBlock) -> CacheConfig {
+    let mut cache = CacheConfig::default();
     let (mut level, mut single) = (None, None);
-    for entry in reader.entries(block) {
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
-            "docroot" => cache.docroot = reader.text(&entry).map(PathBuf::from),
-            "statfile" => single = reader.text(&entry).filter(|file| !file.is_empty()),
-            "statfileslevel" => level = reader.number(&entry),
+            "docroot" => cache.docroot = reader.read_text(&entry).map(PathBuf::from),
+            "statfile" => single = reader.read_text(&entry).filter(|file| !file.is_empty()),
+            "statfileslevel" => level = reader.read_number(&entry),
             "allowAuthorized" => {
-                cache.allow_authorized = reader.boolean(&entry).unwrap_or(false);
+                cache.allow_authorized = reader.read_boolean(&entry).unwrap_or(false);
             }
             "serveStaleOnError" => {
-                cache.serve_stale_on_error = reader.boolean(&entry).unwrap_or(false);
+                cache.serve_stale_on_error = reader.read_boolean(&entry).unwrap_or(false);
             }
-            "allowedClients" => cache.allowed_clients = Some(read_clients(reader, &entry)),
+            "allowedClients" => cache.allowed_clients = Some(read_allowed_clients(reader, &entry)),
             "rules" | "invalidate" | "ignoreUrlParams" | "x-cacheKeyParams" => {
                 // A page that goes out of date for nothing is drawn once more; one that does not stays old.
                 let is_of_flushes = entry.name() == "invalidate";
-                let safe = if is_of_flushes { Verdict::Allow } else { Verdict::Deny };
-                let block = reader.block(&entry);
-                let Some(list) = block.map(|block| read_list(reader, block, safe)) else {
+                let safe = if is_of_flushes { RuleVerdict::Allow } else { RuleVerdict::Deny };
+                let block = reader.read_block(&entry);
+                let Some(list) = block.map(|block| read_access_list(reader, block, safe)) else {
                     continue;
                 };
                 match entry.name() {
@@ -213,123 +213,133 @@ pub(super) fn read_cache(reader: &mut Reader, block: &Block) -> Cache {
                     _ => cache.key_params = list,
                 }
             }
-            "invalidateHandler" => cache.invalidate_handler = reader.text(&entry),
+            "invalidateHandler" => cache.invalidate_handler = reader.read_text(&entry),
             "headers" => {
                 cache.headers = reader
-                    .strings(&entry)
+                    .plain_values(&entry)
                     .iter()
                     .map(|text| text.text.to_ascii_lowercase())
                     .collect();
             }
-            "mode" => cache.mode = reader.octal(&entry).unwrap_or(cache.mode),
-            "gracePeriod" => cache.grace_period = reader.seconds(&entry).unwrap_or_default(),
-            "enableTTL" => cache.enable_ttl = reader.boolean(&entry).unwrap_or(false),
-            _ => read_extension(reader, &entry, &mut cache),
+            "mode" => cache.mode = reader.read_octal(&entry).unwrap_or(cache.mode),
+            "gracePeriod" => cache.grace_period = reader.read_seconds(&entry).unwrap_or_default(),
+            "enableTTL" => cache.enable_ttl = reader.read_boolean(&entry).unwrap_or(false),
+            _ => read_extension_key(reader, &entry, &mut cache),
         }
     }
     cache.stat_files = match (level, single) {
-        (None, Some(file)) => StatFiles::Single(PathBuf::from(file)),
-        (level, _) => StatFiles::Level(level.unwrap_or(0)),
+        (None, Some(file)) => StatFileLayout::Single(PathBuf::from(file)),
+        (level, _) => StatFileLayout::Level(level.unwrap_or(0)),
     };
     cache
 }
 
 /// Reads `/allowedClients`, which is for everyone only where nothing stands in it.
-fn read_clients(reader: &mut Reader, entry: &Entry<'_>) -> AccessList {
-    let block = reader.block(entry);
+fn read_allowed_clients(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> AccessList {
+    let block = reader.read_block(entry);
     let mut list = match block {
-        Some(block) => read_list(reader, block, Verdict::Deny),
+        Some(block) => read_access_list(reader, block, RuleVerdict::Deny),
         None => AccessList::default(),
     };
     if list.rules.is_empty() && block.is_none_or(|block| !block.items.is_empty()) {
-        reader.warn(entry.at(), "`/allowedClients` holds no rule, so no address may flush");
-        list.add_safe_rule(entry.at());
+        reader.add_warning(
+            entry.position(),
+            "`/allowedClients` holds no rule, so no address may flush",
+        );
+        list.add_safe_rule(entry.position());
     }
     list
 }
 
-fn read_extension(reader: &mut Reader, entry: &Entry<'_>, cache: &mut Cache) {
+fn read_extension_key(reader: &mut ConfigReader, entry: &ConfigEntry<'_>, cache: &mut CacheConfig) {
     match entry.name() {
-        "x-flushMode" => match reader.text(entry).as_deref() {
+        "x-flushMode" => match reader.read_text(entry).as_deref() {
             Some("delete") => cache.flush_mode = FlushMode::Delete,
             Some("soft") => cache.flush_mode = FlushMode::Soft,
-            Some(other) => reader
-                .warn(entry.at(), format!("`/x-flushMode` is `delete` or `soft`, not `{other}`")),
+            Some(other) => reader.add_warning(
+                entry.position(),
+                format!("`/x-flushMode` is `delete` or `soft`, not `{other}`"),
+            ),
             None => {}
         },
-        "x-revalidate" => match reader.text(entry).as_deref() {
-            Some("0") => cache.revalidate = Revalidate::Never,
-            Some("expired") => cache.revalidate = Revalidate::Expired,
-            Some("flushed") => cache.revalidate = Revalidate::Flushed,
-            Some(other) => reader.warn(
-                entry.at(),
+        "x-revalidate" => match reader.read_text(entry).as_deref() {
+            Some("0") => cache.revalidate = RevalidateMode::Never,
+            Some("expired") => cache.revalidate = RevalidateMode::Expired,
+            Some("flushed") => cache.revalidate = RevalidateMode::Flushed,
+            Some(other) => reader.add_warning(
+                entry.position(),
                 format!("`/x-revalidate` is `0`, `expired` or `flushed`, not `{other}`"),
             ),
             None => {}
         },
         "x-staleDirectives" => {
-            cache.obeys_stale_directives = reader.boolean(entry).unwrap_or(false);
+            cache.obeys_stale_directives = reader.read_boolean(entry).unwrap_or(false);
         }
         "x-negativeTTL" => {
-            if let Some(block) = reader.block(entry) {
-                cache.negative = read_negative(reader, block);
+            if let Some(block) = reader.read_block(entry) {
+                cache.negative_ttls = read_negative_ttls(reader, block);
             }
         }
         "x-refetchConcurrency" => {
-            cache.refetch_concurrency = reader.number(entry).unwrap_or(1).max(1);
+            cache.refetch_concurrency = reader.read_number(entry).unwrap_or(1).max(1);
         }
-        "x-stripIgnored" => cache.strips_ignored = reader.boolean(entry).unwrap_or(false),
-        "x-flushWindow" => cache.flush_window = reader.seconds(entry).unwrap_or_default(),
-        "x-compress" => cache.compress = reader.boolean(entry).unwrap_or(false),
-        "x-refetchHot" => cache.refetch_hot = reader.number(entry).unwrap_or(0),
+        "x-stripIgnored" => {
+            cache.strips_ignored_params = reader.read_boolean(entry).unwrap_or(false)
+        }
+        "x-flushWindow" => cache.flush_window = reader.read_seconds(entry).unwrap_or_default(),
+        "x-compress" => cache.compress = reader.read_boolean(entry).unwrap_or(false),
+        "x-refetchHot" => cache.refetch_hot = reader.read_number(entry).unwrap_or(0),
         "x-refetchBudget" => {
-            cache.refetch_budget = reader.number(entry).unwrap_or(cache.refetch_budget);
+            cache.refetch_budget = reader.read_number(entry).unwrap_or(cache.refetch_budget);
         }
-        "x-maxStale" => cache.max_stale = reader.seconds(entry).unwrap_or(cache.max_stale),
+        "x-maxStale" => cache.max_stale = reader.read_seconds(entry).unwrap_or(cache.max_stale),
         "x-collapseWait" => {
-            cache.collapse_wait = reader.seconds(entry).unwrap_or(cache.collapse_wait);
+            cache.collapse_wait = reader.read_seconds(entry).unwrap_or(cache.collapse_wait);
         }
-        "x-maxSize" => cache.bounds.max_bytes = read_size(reader, entry).filter(|size| *size > 0),
+        "x-maxSize" => {
+            cache.disk_quota.max_bytes = read_size(reader, entry).filter(|size| *size > 0)
+        }
         "x-maxFiles" => {
-            cache.bounds.max_files = reader.number(entry).filter(|count| *count > 0).map(u64::from);
+            cache.disk_quota.max_files =
+                reader.read_number(entry).filter(|count| *count > 0).map(u64::from);
         }
-        "x-minFree" => cache.bounds.min_free = read_size(reader, entry),
+        "x-minFree" => cache.disk_quota.min_free = read_size(reader, entry),
         "x-flushCertificate" => {
-            cache.flush_certificate = reader.text(entry).filter(|name| !name.is_empty());
+            cache.flush_certificate = reader.read_text(entry).filter(|name| !name.is_empty());
         }
-        "x-flushToken" => match reader.value(entry) {
+        "x-flushToken" => match reader.read_value(entry) {
             Some(token) if token.text.len() >= MIN_TOKEN_BYTES => {
                 cache.flush_token = Some(token.text.clone());
             }
-            Some(token) => reader.error(
-                &token.at,
+            Some(token) => reader.add_error(
+                &token.position,
                 format!("`/x-flushToken` needs at least {MIN_TOKEN_BYTES} characters"),
             ),
             None => {}
         },
-        _ => reader.unknown(entry, &CACHE_KEYS),
+        _ => reader.warn_of_unknown_key(entry, &CACHE_KEYS),
     }
 }
 
 /// An error that is remembered for longer is a page that nobody misses.
-const MAX_NEGATIVE: Duration = Duration::from_secs(60 * 60);
+const MAX_NEGATIVE_TTL: Duration = Duration::from_secs(60 * 60);
 
-fn read_negative(reader: &mut Reader, block: &Block) -> BTreeMap<u16, Duration> {
+fn read_negative_ttls(reader: &mut ConfigReader, block: &ConfigBlock) -> BTreeMap<u16, Duration> {
     let mut negative = BTreeMap::new();
-    for entry in reader.entries(block) {
+    for entry in reader.labelled_entries(block) {
         let status = entry.name().parse::<u16>().ok();
         let Some(status) = status.filter(|status| matches!(status, 404 | 410 | 500..=599)) else {
             let message =
                 format!("`/{}` is none of `/404`, `/410` and `/500` to `/599`", entry.name());
-            reader.warn(entry.at(), message);
+            reader.add_warning(entry.position(), message);
             continue;
         };
-        match reader.seconds(&entry) {
-            Some(time) if time > MAX_NEGATIVE => {
-                let seconds = MAX_NEGATIVE.as_secs();
+        match reader.read_seconds(&entry) {
+            Some(time) if time > MAX_NEGATIVE_TTL => {
+                let seconds = MAX_NEGATIVE_TTL.as_secs();
                 let message = format!("`/{status}` is at most {seconds} seconds, which count");
-                reader.warn(entry.at(), message);
-                negative.insert(status, MAX_NEGATIVE);
+                reader.add_warning(entry.position(), message);
+                negative.insert(status, MAX_NEGATIVE_TTL);
             }
             Some(time) if !time.is_zero() => drop(negative.insert(status, time)),
             _ => {}
@@ -338,12 +348,12 @@ fn read_negative(reader: &mut Reader, block: &Block) -> BTreeMap<u16, Duration> 
     negative
 }
 
-fn read_size(reader: &mut Reader, entry: &Entry<'_>) -> Option<u64> {
-    let text = reader.value(entry)?;
+fn read_size(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<u64> {
+    let text = reader.read_value(entry)?;
     let size = parse_size(&text.text);
     if size.is_none() {
         let message = format!("`/{}` is a size like `20 GiB`, not `{}`", entry.name(), text.text);
-        reader.error(&text.at, message);
+        reader.add_error(&text.position, message);
     }
     size
 }

@@ -3,20 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::access::{AccessList, Verdict, read_list};
-use super::cache::{Cache, read_cache};
+use super::access_list::{AccessList, RuleVerdict, read_access_list};
+use super::cache::{CacheConfig, read_cache};
 use super::filter::{FilterRule, read_filter};
 use super::health::{HealthRules, read_health};
-use super::read::{Entry, Reader};
-use super::render::{Render, read_renders};
+use super::reader::{ConfigEntry, ConfigReader};
+use super::render::{RenderConfig, read_renders};
 use super::variant_limit::{VariantLimit, read_variant_limit};
-use super::virtual_host::VirtualHost;
-use crate::any::{Block, Key, Position, Value};
+use super::virtual_host::VirtualHostPattern;
+use crate::any_syntax::{ConfigBlock, ConfigKey, ConfigValue, SourcePosition};
 use crate::glob::Glob;
 
 /// Which request headers reach the renders.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClientHeaders {
+pub enum ClientHeaderPolicy {
     /// All that are meant for the other end.
     All,
     /// These, in lower case.
@@ -25,7 +25,7 @@ pub enum ClientHeaders {
 
 /// A group of URLs that renders are compared by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Category {
+pub struct StatisticsCategory {
     /// Its label.
     pub name: String,
     /// The paths that belong to it.
@@ -34,7 +34,7 @@ pub struct Category {
 
 /// Folders whose visitors stay with one render.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sticky {
+pub struct StickyConfig {
     /// The folders.
     pub paths: Vec<String>,
     /// Whether the cookie is hidden from scripts.
@@ -45,7 +45,7 @@ pub struct Sticky {
 
 /// The visitors that a farm is for, when a new site is shown to some of them first.
 #[derive(Debug, Clone, Default)]
-pub struct Share {
+pub struct ShareConfig {
     /// How many of a hundred visitors.
     pub percent: f64,
     /// Addresses that belong to it in any case.
@@ -54,20 +54,20 @@ pub struct Share {
 
 /// `/vanity_urls`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VanityUrls {
+pub struct VanityUrlsConfig {
     /// Where a render lists them.
     pub url: String,
     /// Where the list is kept.
-    pub file: Option<PathBuf>,
+    pub list_file: Option<PathBuf>,
     /// How often it is fetched.
-    pub delay: Duration,
+    pub fetch_interval: Duration,
     /// Whether it is fetched at the start.
-    pub loads_on_startup: bool,
+    pub is_fetched_at_start: bool,
 }
 
 /// `/sessionmanagement`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sessions {
+pub struct SessionManagementConfig {
     /// Where sessions are kept.
     pub directory: PathBuf,
     /// The header that holds the credentials.
@@ -78,7 +78,7 @@ pub struct Sessions {
 
 /// `/auth_checker`.
 #[derive(Debug, Clone)]
-pub struct AuthChecker {
+pub struct AuthCheckerConfig {
     /// What is asked.
     pub url: String,
     /// Which paths are asked about.
@@ -89,35 +89,35 @@ pub struct AuthChecker {
 
 /// A dispatcher site.
 #[derive(Debug, Clone)]
-pub struct Farm {
+pub struct FarmConfig {
     /// Its label.
     pub name: String,
     /// Where it stands.
-    pub at: Position,
+    pub position: SourcePosition,
     /// Whether `X-Dispatcher-Info` is answered.
-    pub has_info: bool,
+    pub answers_info_requests: bool,
     /// Which request headers reach the renders.
-    pub client_headers: ClientHeaders,
+    pub client_headers: ClientHeaderPolicy,
     /// For which hosts it stands.
-    pub virtual_hosts: Vec<VirtualHost>,
+    pub virtual_hosts: Vec<VirtualHostPattern>,
     /// Who draws its pages.
-    pub renders: Vec<Render>,
+    pub renders: Vec<RenderConfig>,
     /// What may pass; `None` is everything.
     pub filter: Option<Vec<FilterRule>>,
     /// Short URLs that pass although the filter denies them.
-    pub vanity_urls: Option<VanityUrls>,
+    pub vanity_urls: Option<VanityUrlsConfig>,
     /// Whether flushes are forwarded to the render.
     pub propagates_flushes: bool,
     /// What is cached.
-    pub cache: Option<Cache>,
+    pub cache: Option<CacheConfig>,
     /// Who is logged in.
-    pub sessions: Option<Sessions>,
+    pub session_management: Option<SessionManagementConfig>,
     /// Who may see what is cached.
-    pub auth_checker: Option<AuthChecker>,
+    pub auth_checker: Option<AuthCheckerConfig>,
     /// Groups of URLs that renders are compared by, at most eight.
-    pub categories: Vec<Category>,
+    pub categories: Vec<StatisticsCategory>,
     /// Whose visitors stay with one render.
-    pub sticky: Sticky,
+    pub sticky: StickyConfig,
     /// The page that tells whether a render is well.
     pub health_check: Option<String>,
     /// How often each render is asked for that page, if at all (`/x-interval`).
@@ -127,57 +127,57 @@ pub struct Farm {
     /// The pause between rounds of attempts.
     pub retry_delay: Duration,
     /// How many rounds of attempts there are.
-    pub rounds: u32,
+    pub retry_rounds: u32,
     /// What a failed connection adds to a render's score.
     pub unavailable_penalty: Duration,
     /// Whether another render is asked after an error.
     pub has_failover: bool,
     /// Which visitors the farm is for, if not for all (`/x-share`).
-    pub share: Option<Share>,
+    pub visitor_share: Option<ShareConfig>,
     /// Whether every answer tells by `Cache-Status` what the cache did (`/x-cacheStatus`).
-    pub tells_cache_status: bool,
+    pub sends_cache_status: bool,
     /// When a render is left alone (`/x-health`).
     pub health: HealthRules,
     /// How many of a hundred fetched pages other renders are asked for, too, and which (`/x-shadow`).
-    pub shadow: Option<(f64, Vec<Render>)>,
+    pub shadow_renders: Option<(f64, Vec<RenderConfig>)>,
     /// Other dispatchers of the same site, which are asked for pages that are absent (`/x-siblings`).
-    pub siblings: Vec<Render>,
+    pub siblings: Vec<RenderConfig>,
     /// Whether these are told what is flushed here (`/x-passFlushes`).
-    pub passes_flushes: bool,
+    pub passes_flushes_to_siblings: bool,
     /// How many variants of one page clients may make renders draw (`/x-variantLimit`); nothing where that is not bounded.
     pub variant_limit: Option<VariantLimit>,
 }
 
-impl Farm {
-    pub(super) fn new(key: &Key) -> Self {
+impl FarmConfig {
+    pub(super) fn new(key: &ConfigKey) -> Self {
         Self {
             name: key.name.clone(),
-            at: key.at.clone(),
-            has_info: false,
-            client_headers: ClientHeaders::Only(Vec::new()),
+            position: key.position.clone(),
+            answers_info_requests: false,
+            client_headers: ClientHeaderPolicy::Only(Vec::new()),
             virtual_hosts: Vec::new(),
             renders: Vec::new(),
             filter: None,
             vanity_urls: None,
             propagates_flushes: false,
             cache: None,
-            sessions: None,
+            session_management: None,
             auth_checker: None,
             categories: Vec::new(),
-            sticky: Sticky::default(),
+            sticky: StickyConfig::default(),
             health_check: None,
             probe_interval: None,
             probe_failures: 2,
             retry_delay: Duration::from_secs(1),
-            rounds: 5,
+            retry_rounds: 5,
             unavailable_penalty: Duration::from_millis(100),
             has_failover: false,
-            share: None,
-            tells_cache_status: false,
+            visitor_share: None,
+            sends_cache_status: false,
             health: HealthRules::default(),
-            shadow: None,
+            shadow_renders: None,
             siblings: Vec::new(),
-            passes_flushes: false,
+            passes_flushes_to_siblings: false,
             variant_limit: Some(VariantLimit::default()),
         }
     }
@@ -213,33 +213,44 @@ pub(super) const FARM_KEYS: [&str; 27] = [
     "x-variantLimit",
 ];
 
-pub(super) fn read_farm(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
-    let farm = read_sections(reader, key, block);
+pub(super) fn read_farm(
+    reader: &mut ConfigReader,
+    key: &ConfigKey,
+    block: &ConfigBlock,
+) -> FarmConfig {
+    let farm = read_farm_sections(reader, key, block);
     if farm.virtual_hosts.is_empty() {
-        reader.warn(&farm.at, "the farm has no `/virtualhosts`; it is used only as the last farm");
+        reader.add_warning(
+            &farm.position,
+            "the farm has no `/virtualhosts`; it is used only as the last farm",
+        );
     }
     if farm.renders.is_empty() {
-        reader.warn(&farm.at, "the farm has no `/renders`; it can only take flushes");
+        reader.add_warning(&farm.position, "the farm has no `/renders`; it can only take flushes");
     }
     farm
 }
 
 /// Reads what a farm holds, without asking for what must not be missing.
-pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Farm {
-    let mut farm = Farm::new(key);
-    for entry in reader.entries(block) {
+pub(super) fn read_farm_sections(
+    reader: &mut ConfigReader,
+    key: &ConfigKey,
+    block: &ConfigBlock,
+) -> FarmConfig {
+    let mut farm = FarmConfig::new(key);
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
             "clientheaders" => farm.client_headers = read_client_headers(reader, &entry),
             "virtualhosts" => {
                 farm.virtual_hosts = reader
-                    .strings(&entry)
+                    .plain_values(&entry)
                     .iter()
-                    .map(|text| VirtualHost::parse(&text.text))
+                    .map(|text| VirtualHostPattern::parse(&text.text))
                     .collect();
             }
-            "stickyConnectionsFor" => farm.sticky.paths.extend(reader.text(&entry)),
-            "x-variantLimit" if matches!(entry.value, Value::Text(_)) => {
-                match reader.boolean(&entry) {
+            "stickyConnectionsFor" => farm.sticky.paths.extend(reader.read_text(&entry)),
+            "x-variantLimit" if matches!(entry.value, ConfigValue::Text(_)) => {
+                match reader.read_boolean(&entry) {
                     Some(false) => farm.variant_limit = None,
                     Some(true) => farm.variant_limit = Some(VariantLimit::default()),
                     None => {}
@@ -248,8 +259,8 @@ pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Fa
             "renders" | "render" | "filter" | "vanity_urls" | "cache" | "sessionmanagement"
             | "auth_checker" | "statistics" | "stickyConnections" | "health_check" | "x-health"
             | "x-share" | "x-siblings" | "x-shadow" | "x-variantLimit" => {
-                match reader.block(&entry) {
-                    Some(inner) => read_section(reader, &entry, inner, &mut farm),
+                match reader.read_block(&entry) {
+                    Some(inner) => read_farm_section(reader, &entry, inner, &mut farm),
                     // Without it, more would be shown than is meant.
                     None if matches!(
                         entry.name(),
@@ -257,99 +268,116 @@ pub(super) fn read_sections(reader: &mut Reader, key: &Key, block: &Block) -> Fa
                     ) =>
                     {
                         let message = format!("`/{}` has to be a block", entry.name());
-                        reader.error(entry.at(), message);
+                        reader.add_error(entry.position(), message);
                     }
                     None => {}
                 }
             }
-            _ => read_switch(reader, &entry, &mut farm),
+            _ => read_farm_switch(reader, &entry, &mut farm),
         }
     }
     farm
 }
 
-fn read_section(reader: &mut Reader, entry: &Entry<'_>, block: &Block, farm: &mut Farm) {
+fn read_farm_section(
+    reader: &mut ConfigReader,
+    entry: &ConfigEntry<'_>,
+    block: &ConfigBlock,
+    farm: &mut FarmConfig,
+) {
     match entry.name() {
         "renders" | "render" => farm.renders = read_renders(reader, block),
         "filter" => farm.filter = Some(read_filter(reader, block)),
         "vanity_urls" => farm.vanity_urls = read_vanity_urls(reader, entry, block),
         "cache" => farm.cache = Some(read_cache(reader, block)),
-        "sessionmanagement" => farm.sessions = read_sessions(reader, entry, block),
-        "auth_checker" => farm.auth_checker = read_auth_checker(reader, entry.at(), block),
+        "sessionmanagement" => farm.session_management = read_sessions(reader, entry, block),
+        "auth_checker" => farm.auth_checker = read_auth_checker(reader, entry.position(), block),
         "statistics" => read_statistics(reader, block, &mut farm.categories),
         "stickyConnections" => read_sticky(reader, block, &mut farm.sticky),
         "x-health" => farm.health = read_health(reader, block),
-        "x-share" => farm.share = Some(read_share(reader, block)),
+        "x-share" => farm.visitor_share = Some(read_share(reader, block)),
         "x-siblings" => farm.siblings = read_renders(reader, block),
-        "x-shadow" => farm.shadow = read_shadow(reader, block),
+        "x-shadow" => farm.shadow_renders = read_shadow(reader, block),
         "x-variantLimit" => {
-            farm.variant_limit = read_variant_limit(reader, entry.at(), block);
+            farm.variant_limit = read_variant_limit(reader, entry.position(), block);
         }
         _ => {
-            for entry in reader.entries(block) {
+            for entry in reader.labelled_entries(block) {
                 match entry.name() {
-                    "url" => farm.health_check = reader.text(&entry),
+                    "url" => farm.health_check = reader.read_text(&entry),
                     "x-interval" => {
-                        let interval = reader.seconds(&entry);
+                        let interval = reader.read_seconds(&entry);
                         farm.probe_interval = interval.filter(|interval| !interval.is_zero());
                     }
                     "x-failures" => {
-                        farm.probe_failures = reader.number(&entry).unwrap_or(2).max(1);
+                        farm.probe_failures = reader.read_number(&entry).unwrap_or(2).max(1);
                     }
-                    _ => reader.unknown(&entry, &["url", "x-interval", "x-failures"]),
+                    _ => reader.warn_of_unknown_key(&entry, &["url", "x-interval", "x-failures"]),
                 }
             }
         }
     }
 }
 
-fn read_switch(reader: &mut Reader, entry: &Entry<'_>, farm: &mut Farm) {
+fn read_farm_switch(reader: &mut ConfigReader, entry: &ConfigEntry<'_>, farm: &mut FarmConfig) {
     match entry.name() {
-        "info" => farm.has_info = reader.boolean(entry).unwrap_or(false),
+        "info" => farm.answers_info_requests = reader.read_boolean(entry).unwrap_or(false),
         "propagateSyndPost" => {
-            farm.propagates_flushes = reader.boolean(entry).unwrap_or(false);
+            farm.propagates_flushes = reader.read_boolean(entry).unwrap_or(false);
         }
-        "retryDelay" => farm.retry_delay = reader.seconds(entry).unwrap_or(farm.retry_delay),
-        "numberOfRetries" => farm.rounds = reader.number(entry).unwrap_or(farm.rounds).max(1),
+        "retryDelay" => farm.retry_delay = reader.read_seconds(entry).unwrap_or(farm.retry_delay),
+        "numberOfRetries" => {
+            farm.retry_rounds = reader.read_number(entry).unwrap_or(farm.retry_rounds).max(1)
+        }
         "unavailablePenalty" => {
-            let tenths = reader.number(entry).unwrap_or(1);
+            let tenths = reader.read_number(entry).unwrap_or(1);
             farm.unavailable_penalty = Duration::from_millis(u64::from(tenths) * 100);
         }
-        "failover" => farm.has_failover = reader.boolean(entry).unwrap_or(false),
-        "x-cacheStatus" => farm.tells_cache_status = reader.boolean(entry).unwrap_or(false),
-        "x-passFlushes" => farm.passes_flushes = reader.boolean(entry).unwrap_or(false),
-        "homepage" => reader.warn(entry.at(), "`/homepage` has no effect"),
-        _ => reader.unknown(entry, &FARM_KEYS),
+        "failover" => farm.has_failover = reader.read_boolean(entry).unwrap_or(false),
+        "x-cacheStatus" => farm.sends_cache_status = reader.read_boolean(entry).unwrap_or(false),
+        "x-passFlushes" => {
+            farm.passes_flushes_to_siblings = reader.read_boolean(entry).unwrap_or(false)
+        }
+        "homepage" => reader.add_warning(entry.position(), "`/homepage` has no effect"),
+        _ => reader.warn_of_unknown_key(entry, &FARM_KEYS),
     }
 }
 
-fn read_client_headers(reader: &mut Reader, entry: &Entry<'_>) -> ClientHeaders {
-    let names = reader.strings(entry);
+fn read_client_headers(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> ClientHeaderPolicy {
+    let names = reader.plain_values(entry);
     if names.iter().any(|name| name.text == "*") {
-        return ClientHeaders::All;
+        return ClientHeaderPolicy::All;
     }
-    ClientHeaders::Only(names.iter().map(|name| name.text.to_ascii_lowercase()).collect())
+    ClientHeaderPolicy::Only(names.iter().map(|name| name.text.to_ascii_lowercase()).collect())
 }
 
-fn read_vanity_urls(reader: &mut Reader, section: &Entry<'_>, block: &Block) -> Option<VanityUrls> {
-    let mut vanity = VanityUrls {
+fn read_vanity_urls(
+    reader: &mut ConfigReader,
+    section: &ConfigEntry<'_>,
+    block: &ConfigBlock,
+) -> Option<VanityUrlsConfig> {
+    let mut vanity = VanityUrlsConfig {
         url: String::new(),
-        file: None,
-        delay: Duration::from_secs(300),
-        loads_on_startup: true,
+        list_file: None,
+        fetch_interval: Duration::from_secs(300),
+        is_fetched_at_start: true,
     };
-    for entry in reader.entries(block) {
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
-            "url" => vanity.url = reader.text(&entry).unwrap_or_default(),
-            "file" => vanity.file = reader.text(&entry).map(PathBuf::from),
-            "delay" => vanity.delay = reader.seconds(&entry).unwrap_or(vanity.delay),
-            "loadOnStartup" => vanity.loads_on_startup = reader.boolean(&entry).unwrap_or(true),
-            _ => reader.unknown(&entry, &["url", "file", "delay", "loadOnStartup"]),
+            "url" => vanity.url = reader.read_text(&entry).unwrap_or_default(),
+            "file" => vanity.list_file = reader.read_text(&entry).map(PathBuf::from),
+            "delay" => {
+                vanity.fetch_interval = reader.read_seconds(&entry).unwrap_or(vanity.fetch_interval)
+            }
+            "loadOnStartup" => {
+                vanity.is_fetched_at_start = reader.read_boolean(&entry).unwrap_or(true)
+            }
+            _ => reader.warn_of_unknown_key(&entry, &["url", "file", "delay", "loadOnStartup"]),
         }
     }
     if !vanity.url.starts_with('/') {
-        reader.warn(
-            section.at(),
+        reader.add_warning(
+            section.position(),
             "`/vanity_urls` needs a `/url` that begins with a slash; the section is skipped",
         );
         return None;
@@ -357,117 +385,126 @@ fn read_vanity_urls(reader: &mut Reader, section: &Entry<'_>, block: &Block) -> 
     Some(vanity)
 }
 
-fn read_sessions(reader: &mut Reader, section: &Entry<'_>, block: &Block) -> Option<Sessions> {
-    let mut sessions = Sessions {
+fn read_sessions(
+    reader: &mut ConfigReader,
+    section: &ConfigEntry<'_>,
+    block: &ConfigBlock,
+) -> Option<SessionManagementConfig> {
+    let mut sessions = SessionManagementConfig {
         directory: PathBuf::new(),
         header: "HTTP:authorization".to_owned(),
         timeout: Duration::from_secs(800),
     };
-    for entry in reader.entries(block) {
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
             "directory" => {
-                sessions.directory = reader.text(&entry).map(PathBuf::from).unwrap_or_default();
+                sessions.directory =
+                    reader.read_text(&entry).map(PathBuf::from).unwrap_or_default();
             }
-            "header" => sessions.header = reader.text(&entry).unwrap_or(sessions.header),
-            "timeout" => sessions.timeout = reader.seconds(&entry).unwrap_or(sessions.timeout),
+            "header" => sessions.header = reader.read_text(&entry).unwrap_or(sessions.header),
+            "timeout" => sessions.timeout = reader.read_seconds(&entry).unwrap_or(sessions.timeout),
             "encode" => {
-                reader.text(&entry);
+                reader.read_text(&entry);
             }
-            _ => reader.unknown(&entry, &["directory", "header", "timeout", "encode"]),
+            _ => reader.warn_of_unknown_key(&entry, &["directory", "header", "timeout", "encode"]),
         }
     }
     if sessions.directory.as_os_str().is_empty() || sessions.directory.parent().is_none() {
-        reader.error(section.at(), "`/sessionmanagement` needs a `/directory` other than the root");
+        reader.add_error(
+            section.position(),
+            "`/sessionmanagement` needs a `/directory` other than the root",
+        );
     }
     Some(sessions)
 }
 
 pub(super) fn read_auth_checker(
-    reader: &mut Reader,
-    at: &Position,
-    block: &Block,
-) -> Option<AuthChecker> {
-    let mut checker = AuthChecker {
+    reader: &mut ConfigReader,
+    at: &SourcePosition,
+    block: &ConfigBlock,
+) -> Option<AuthCheckerConfig> {
+    let mut checker = AuthCheckerConfig {
         url: String::new(),
         // To ask for nothing costs a request; not to ask shows to everyone what few may see.
-        filter: AccessList::new(Verdict::Allow),
+        filter: AccessList::new(RuleVerdict::Allow),
         headers: AccessList::default(),
     };
-    for entry in reader.entries(block) {
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
-            "url" => checker.url = reader.text(&entry).unwrap_or_default(),
+            "url" => checker.url = reader.read_text(&entry).unwrap_or_default(),
             "filter" => {
-                if let Some(block) = reader.block(&entry) {
-                    checker.filter = read_list(reader, block, Verdict::Allow);
+                if let Some(block) = reader.read_block(&entry) {
+                    checker.filter = read_access_list(reader, block, RuleVerdict::Allow);
                 }
             }
             "headers" => {
-                if let Some(block) = reader.block(&entry) {
-                    checker.headers = read_list(reader, block, Verdict::Deny);
+                if let Some(block) = reader.read_block(&entry) {
+                    checker.headers = read_access_list(reader, block, RuleVerdict::Deny);
                 }
             }
-            _ => reader.unknown(&entry, &["url", "filter", "headers"]),
+            _ => reader.warn_of_unknown_key(&entry, &["url", "filter", "headers"]),
         }
     }
     if checker.filter.rules.is_empty() {
         let message = "`/auth_checker` has no `/filter` with rules, so every page is asked about";
-        reader.warn(at, message);
+        reader.add_warning(at, message);
         checker.filter.add_safe_rule(at);
     }
     if !checker.url.starts_with('/') {
         // Serving without the check would show to everyone what few may see.
-        reader.error(at, "`/auth_checker` needs a `/url` that begins with a slash");
+        reader.add_error(at, "`/auth_checker` needs a `/url` that begins with a slash");
     }
     Some(checker)
 }
 
-fn read_shadow(reader: &mut Reader, block: &Block) -> Option<(f64, Vec<Render>)> {
+fn read_shadow(reader: &mut ConfigReader, block: &ConfigBlock) -> Option<(f64, Vec<RenderConfig>)> {
     let (mut percent, mut renders) = (0.0, Vec::new());
-    for entry in reader.entries(block) {
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
             "percent" => percent = read_percent(reader, &entry).unwrap_or(percent),
             "renders" => {
-                if let Some(block) = reader.block(&entry) {
+                if let Some(block) = reader.read_block(&entry) {
                     renders = read_renders(reader, block);
                 }
             }
-            _ => reader.unknown(&entry, &["percent", "renders"]),
+            _ => reader.warn_of_unknown_key(&entry, &["percent", "renders"]),
         }
     }
     if renders.is_empty() {
-        reader.warn(&block.at, "`/x-shadow` has no `/renders`, so nothing is compared");
+        reader
+            .add_warning(&block.position, "`/x-shadow` has no `/renders`, so nothing is compared");
         return None;
     }
     Some((percent, renders))
 }
 
 /// Reads a number from 0 to 100.
-fn read_percent(reader: &mut Reader, entry: &Entry<'_>) -> Option<f64> {
-    let text = reader.value(entry)?;
+fn read_percent(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<f64> {
+    let text = reader.read_value(entry)?;
     match text.text.trim().parse() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Some(percent),
         // Nobody is sent to a new site by a slip of the pen.
         _ => {
             let message = format!("`/percent` is a number from 0 to 100, not `{}`", text.text);
-            reader.error(&text.at, message);
+            reader.add_error(&text.position, message);
             None
         }
     }
 }
 
-fn read_share(reader: &mut Reader, block: &Block) -> Share {
-    let mut share = Share::default();
-    for entry in reader.entries(block) {
+fn read_share(reader: &mut ConfigReader, block: &ConfigBlock) -> ShareConfig {
+    let mut share = ShareConfig::default();
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
             "percent" => {
                 share.percent = read_percent(reader, &entry).unwrap_or(share.percent);
             }
             "addresses" => {
-                if let Some(block) = reader.block(&entry) {
-                    share.addresses = read_list(reader, block, Verdict::Deny);
+                if let Some(block) = reader.read_block(&entry) {
+                    share.addresses = read_access_list(reader, block, RuleVerdict::Deny);
                 }
             }
-            _ => reader.unknown(&entry, &["percent", "addresses"]),
+            _ => reader.warn_of_unknown_key(&entry, &["percent", "addresses"]),
         }
     }
     share
@@ -476,48 +513,52 @@ fn read_share(reader: &mut Reader, block: &Block) -> Share {
 /// More categories than these are ignored, as documented.
 const MAX_CATEGORIES: usize = 8;
 
-fn read_statistics(reader: &mut Reader, block: &Block, categories: &mut Vec<Category>) {
-    for entry in reader.entries(block) {
+fn read_statistics(
+    reader: &mut ConfigReader,
+    block: &ConfigBlock,
+    categories: &mut Vec<StatisticsCategory>,
+) {
+    for entry in reader.labelled_entries(block) {
         if entry.name() != "categories" {
-            reader.unknown(&entry, &["categories"]);
+            reader.warn_of_unknown_key(&entry, &["categories"]);
             continue;
         }
-        let Some(inner) = reader.block(&entry) else {
+        let Some(inner) = reader.read_block(&entry) else {
             continue;
         };
-        for (item, rule) in reader.rules(inner) {
+        for (item, rule) in reader.rule_blocks(inner) {
             if categories.len() >= MAX_CATEGORIES {
-                let at = item.at().unwrap_or(&rule.at);
-                reader.warn(
+                let at = item.position().unwrap_or(&rule.position);
+                reader.add_warning(
                     at,
                     format!("only {MAX_CATEGORIES} categories count; this one is ignored"),
                 );
                 continue;
             }
-            for entry in reader.entries(rule) {
-                match (entry.name(), reader.value(&entry)) {
-                    ("glob", Some(text)) => categories.push(Category {
+            for entry in reader.labelled_entries(rule) {
+                match (entry.name(), reader.read_value(&entry)) {
+                    ("glob", Some(text)) => categories.push(StatisticsCategory {
                         name: item.name().unwrap_or_default().to_owned(),
                         glob: Glob::new(&text.text),
                     }),
                     ("glob", None) => {}
-                    _ => reader.unknown(&entry, &["glob"]),
+                    _ => reader.warn_of_unknown_key(&entry, &["glob"]),
                 }
             }
         }
     }
 }
 
-fn read_sticky(reader: &mut Reader, block: &Block, sticky: &mut Sticky) {
-    for entry in reader.entries(block) {
+fn read_sticky(reader: &mut ConfigReader, block: &ConfigBlock, sticky: &mut StickyConfig) {
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
             "paths" => {
-                let paths = reader.strings(&entry);
+                let paths = reader.plain_values(&entry);
                 sticky.paths.extend(paths.iter().map(|text| text.text.clone()));
             }
-            "httpOnly" => sticky.is_http_only = reader.boolean(&entry).unwrap_or(false),
-            "secure" => sticky.is_always_secure = reader.boolean(&entry).unwrap_or(false),
-            _ => reader.unknown(&entry, &["paths", "httpOnly", "secure"]),
+            "httpOnly" => sticky.is_http_only = reader.read_boolean(&entry).unwrap_or(false),
+            "secure" => sticky.is_always_secure = reader.read_boolean(&entry).unwrap_or(false),
+            _ => reader.warn_of_unknown_key(&entry, &["paths", "httpOnly", "secure"]),
         }
     }
 }

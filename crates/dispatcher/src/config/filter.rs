@@ -1,13 +1,13 @@
 //! The rules of `/filter`.
 
-use super::access::{Verdict, read_verdict};
-use super::read::Reader;
-use crate::any::{Block, Item, Position, Quote};
-use crate::pattern::Pattern;
+use super::access_list::{RuleVerdict, read_verdict};
+use super::reader::ConfigReader;
+use crate::any_syntax::{ConfigBlock, ConfigItem, QuoteStyle, SourcePosition};
+use crate::pattern::RulePattern;
 
 /// A part of the request that a rule may look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Element {
+pub enum RequestElement {
     /// `GET`.
     Method,
     /// The path without query.
@@ -27,40 +27,40 @@ pub enum Element {
 }
 
 /// The elements with their keys.
-pub const ELEMENTS: [(Element, &str); 8] = [
-    (Element::Method, "method"),
-    (Element::Url, "url"),
-    (Element::Query, "query"),
-    (Element::Protocol, "protocol"),
-    (Element::Path, "path"),
-    (Element::Selectors, "selectors"),
-    (Element::Extension, "extension"),
-    (Element::Suffix, "suffix"),
+pub const REQUEST_ELEMENT_KEYS: [(RequestElement, &str); 8] = [
+    (RequestElement::Method, "method"),
+    (RequestElement::Url, "url"),
+    (RequestElement::Query, "query"),
+    (RequestElement::Protocol, "protocol"),
+    (RequestElement::Path, "path"),
+    (RequestElement::Selectors, "selectors"),
+    (RequestElement::Extension, "extension"),
+    (RequestElement::Suffix, "suffix"),
 ];
 
 /// What a rule looks at.
 #[derive(Debug, Clone)]
-pub enum Matcher {
+pub enum FilterMatcher {
     /// The whole request line (`/glob`).
-    RequestLine(Pattern),
+    RequestLine(RulePattern),
     /// Single elements; all must match.
-    Elements(Vec<(Element, Pattern)>),
+    Elements(Vec<(RequestElement, RulePattern)>),
 }
 
 /// One rule.
 #[derive(Debug, Clone)]
 pub struct FilterRule {
     /// Where it stands.
-    pub at: Position,
+    pub position: SourcePosition,
     /// Its label, if it has one.
     pub label: Option<String>,
     /// What it says.
-    pub verdict: Verdict,
+    pub verdict: RuleVerdict,
     /// What it says it about.
-    pub matcher: Matcher,
+    pub matcher: FilterMatcher,
 }
 
-const RULE_KEYS: [&str; 10] = [
+const FILTER_RULE_KEYS: [&str; 10] = [
     "type",
     "glob",
     "method",
@@ -73,64 +73,70 @@ const RULE_KEYS: [&str; 10] = [
     "suffix",
 ];
 
-pub(super) fn read_filter(reader: &mut Reader, block: &Block) -> Vec<FilterRule> {
-    let rules = reader.rules(block);
-    rules.into_iter().filter_map(|(item, inner)| read_rule(reader, item, inner)).collect()
+pub(super) fn read_filter(reader: &mut ConfigReader, block: &ConfigBlock) -> Vec<FilterRule> {
+    let rules = reader.rule_blocks(block);
+    rules.into_iter().filter_map(|(item, inner)| read_filter_rule(reader, item, inner)).collect()
 }
 
-fn read_rule(reader: &mut Reader, item: &Item, block: &Block) -> Option<FilterRule> {
-    let at = item.at().unwrap_or(&block.at).clone();
+fn read_filter_rule(
+    reader: &mut ConfigReader,
+    item: &ConfigItem,
+    block: &ConfigBlock,
+) -> Option<FilterRule> {
+    let at = item.position().unwrap_or(&block.position).clone();
     let (mut verdict, mut line, mut elements) = (None, None, Vec::new());
-    for entry in reader.entries(block) {
-        let element = ELEMENTS.iter().find(|(_, key)| *key == entry.name());
+    for entry in reader.labelled_entries(block) {
+        let element = REQUEST_ELEMENT_KEYS.iter().find(|(_, key)| *key == entry.name());
         match (entry.name(), element) {
             ("type", _) => verdict = read_verdict(reader, &entry),
-            ("glob", _) => line = reader.value(&entry).map(|text| reader.pattern(text)),
+            ("glob", _) => {
+                line = reader.read_value(&entry).map(|text| reader.compile_pattern(text))
+            }
             (_, Some((element, _))) => {
-                if let Some(text) = reader.value(&entry) {
+                if let Some(text) = reader.read_value(&entry) {
                     warn_of_glob_in_regex(reader, text);
-                    elements.push((*element, reader.pattern(text)));
+                    elements.push((*element, reader.compile_pattern(text)));
                 }
             }
-            _ => reader.unknown(&entry, &RULE_KEYS),
+            _ => reader.warn_of_unknown_key(&entry, &FILTER_RULE_KEYS),
         }
     }
     // A rule without a type could only have been meant one way without harm.
     let verdict = verdict.unwrap_or_else(|| {
-        reader.warn(&at, "this rule has no valid `/type`; it denies");
-        Verdict::Deny
+        reader.add_warning(&at, "this rule has no valid `/type`; it denies");
+        RuleVerdict::Deny
     });
     let matcher = match line {
         Some(_) if !elements.is_empty() => {
-            reader.error(
+            reader.add_error(
                 &at,
                 "a rule has either `/glob` or single elements such as `/url`, not both",
             );
             return None;
         }
         Some(pattern) => {
-            if verdict == Verdict::Allow {
-                reader.warn(
+            if verdict == RuleVerdict::Allow {
+                reader.add_warning(
                     &at,
                     "unsafe: this rule allows by `/glob`, which also matches in the query; use `/url`, `/method`, ...",
                 );
             }
-            Matcher::RequestLine(pattern)
+            FilterMatcher::RequestLine(pattern)
         }
         None if elements.is_empty() => {
-            reader.warn(&at, "this rule names nothing to match and is skipped");
+            reader.add_warning(&at, "this rule names nothing to match and is skipped");
             return None;
         }
-        None => Matcher::Elements(elements),
+        None => FilterMatcher::Elements(elements),
     };
-    Some(FilterRule { at, label: item.name().map(str::to_owned), verdict, matcher })
+    Some(FilterRule { position: at, label: item.name().map(str::to_owned), verdict, matcher })
 }
 
-fn warn_of_glob_in_regex(reader: &mut Reader, text: &crate::any::Text) {
-    let is_suspect = text.quote == Quote::Single && text.text.starts_with('*');
+fn warn_of_glob_in_regex(reader: &mut ConfigReader, text: &crate::any_syntax::ConfigText) {
+    let is_suspect = text.quote == QuoteStyle::Single && text.text.starts_with('*');
     if is_suspect {
-        reader.warn(
-            &text.at,
+        reader.add_warning(
+            &text.position,
             "single quotes hold a regular expression, but this looks like a glob; use double quotes",
         );
     }

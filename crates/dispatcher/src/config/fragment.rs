@@ -6,24 +6,24 @@
 use std::sync::Arc;
 
 use super::cache::{CACHE_KEYS, read_cache};
-use super::farm::{FARM_KEYS, Farm, read_auth_checker, read_sections};
+use super::farm::{FARM_KEYS, FarmConfig, read_auth_checker, read_farm_sections};
 use super::filter::{FilterRule, read_filter};
-use super::read::Reader;
+use super::reader::ConfigReader;
 use super::render::{RENDER_KEYS, read_renders};
-use super::{Config, access};
-use crate::any::{Block, Item, Key, Value};
+use super::{DispatcherConfig, access_list};
+use crate::any_syntax::{ConfigBlock, ConfigItem, ConfigKey, ConfigValue};
 
 /// What `/auth_checker` holds.
 const AUTH_CHECKER_KEYS: [&str; 3] = ["url", "filter", "headers"];
 
 /// What a part is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ConfigFragmentKind {
     Farms,
     Farm,
     Cache,
     Filter,
-    List,
+    AccessList,
     Renders,
     AuthChecker,
     Defines,
@@ -31,95 +31,102 @@ enum Kind {
 }
 
 /// Reads a part; the farms of the result are what could be made of it.
-pub(super) fn read_fragment(reader: &mut Reader, block: &Block) -> Config {
-    let kind = guess(block);
-    let mut config = Config { name: None, farms: Vec::new() };
+pub(super) fn read_fragment(reader: &mut ConfigReader, block: &ConfigBlock) -> DispatcherConfig {
+    let kind = guess_fragment_kind(block);
+    let mut config = DispatcherConfig { name: None, farms: Vec::new() };
     if !block.items.is_empty() {
         let what = match kind {
-            Kind::Farms => "farms",
-            Kind::Farm => "a farm's sections",
-            Kind::Cache => "a cache section",
-            Kind::Filter => "a filter's rules",
-            Kind::List => "a list of rules",
-            Kind::Renders => "renders",
-            Kind::AuthChecker => "an auth checker",
-            Kind::Defines => {
+            ConfigFragmentKind::Farms => "farms",
+            ConfigFragmentKind::Farm => "a farm's sections",
+            ConfigFragmentKind::Cache => "a cache section",
+            ConfigFragmentKind::Filter => "a filter's rules",
+            ConfigFragmentKind::AccessList => "a list of rules",
+            ConfigFragmentKind::Renders => "renders",
+            ConfigFragmentKind::AuthChecker => "an auth checker",
+            ConfigFragmentKind::Defines => {
                 "`Define` lines of httpd, which `tympan dispatcher convert` reads together with the vhost file"
             }
-            Kind::Unknown => "plain values",
+            ConfigFragmentKind::Unknown => "plain values",
         };
-        reader.warn(
-            &block.at,
+        reader.add_warning(
+            &block.position,
             format!(
                 "no `/farms` section, so the file is checked as a part of a configuration: {what}"
             ),
         );
     }
-    let key = Key { name: "fragment".to_owned(), at: block.at.clone() };
+    let key = ConfigKey { name: "fragment".to_owned(), position: block.position.clone() };
     match kind {
-        Kind::Farms => super::read_farms(reader, block, &mut config.farms),
-        Kind::Farm => {
-            let farm = read_sections(reader, &key, block);
-            config.farms.extend(farm.filter.map(|rules| farm_of_rules(&key, rules)));
+        ConfigFragmentKind::Farms => super::read_farms(reader, block, &mut config.farms),
+        ConfigFragmentKind::Farm => {
+            let farm = read_farm_sections(reader, &key, block);
+            config.farms.extend(farm.filter.map(|rules| farm_with_filter(&key, rules)));
         }
-        Kind::Cache => drop(read_cache(reader, block)),
-        Kind::Filter => {
+        ConfigFragmentKind::Cache => drop(read_cache(reader, block)),
+        ConfigFragmentKind::Filter => {
             let rules = read_filter(reader, block);
-            config.farms.push(farm_of_rules(&key, rules));
+            config.farms.push(farm_with_filter(&key, rules));
         }
-        Kind::AuthChecker => drop(read_auth_checker(reader, &block.at, block)),
-        Kind::List => drop(access::read_list(reader, block, access::Verdict::Deny)),
-        Kind::Renders => drop(read_renders(reader, block)),
-        Kind::Defines | Kind::Unknown => {}
+        ConfigFragmentKind::AuthChecker => drop(read_auth_checker(reader, &block.position, block)),
+        ConfigFragmentKind::AccessList => {
+            drop(access_list::read_access_list(reader, block, access_list::RuleVerdict::Deny))
+        }
+        ConfigFragmentKind::Renders => drop(read_renders(reader, block)),
+        ConfigFragmentKind::Defines | ConfigFragmentKind::Unknown => {}
     }
     config
 }
 
 /// Returns a farm that holds nothing but a filter, so that its rules are tried.
-fn farm_of_rules(key: &Key, rules: Vec<FilterRule>) -> Arc<Farm> {
-    Arc::new(Farm { filter: Some(rules), ..Farm::new(key) })
+fn farm_with_filter(key: &ConfigKey, rules: Vec<FilterRule>) -> Arc<FarmConfig> {
+    Arc::new(FarmConfig { filter: Some(rules), ..FarmConfig::new(key) })
 }
 
-fn guess(block: &Block) -> Kind {
-    let has = |keys: &[&str]| names(block).any(|name| keys.contains(&name));
-    let inner_has =
-        |keys: &[&str]| inner(block).any(|block| names(block).any(|name| keys.contains(&name)));
+fn guess_fragment_kind(block: &ConfigBlock) -> ConfigFragmentKind {
+    let has = |keys: &[&str]| item_names(block).any(|name| keys.contains(&name));
+    let inner_has = |keys: &[&str]| {
+        inner_blocks(block).any(|block| item_names(block).any(|name| keys.contains(&name)))
+    };
     // `/name` and `/headers` mean something in several places, so the surest signs go first.
     if has(&["url"])
         && has(&["filter", "headers"])
-        && names(block).all(|name| AUTH_CHECKER_KEYS.contains(&name))
+        && item_names(block).all(|name| AUTH_CHECKER_KEYS.contains(&name))
     {
-        Kind::AuthChecker
+        ConfigFragmentKind::AuthChecker
     } else if has(&FARM_KEYS) {
-        Kind::Farm
+        ConfigFragmentKind::Farm
     } else if has(&CACHE_KEYS) {
-        Kind::Cache
+        ConfigFragmentKind::Cache
     } else if has(&RENDER_KEYS) || inner_has(&["hostname"]) {
-        Kind::Renders
+        ConfigFragmentKind::Renders
     } else if inner_has(&["type"]) {
         let elements =
             ["method", "url", "path", "query", "selectors", "extension", "suffix", "protocol"];
-        if inner_has(&elements) { Kind::Filter } else { Kind::List }
+        if inner_has(&elements) {
+            ConfigFragmentKind::Filter
+        } else {
+            ConfigFragmentKind::AccessList
+        }
     } else if inner_has(&FARM_KEYS) {
-        Kind::Farms
-    } else if block.items.first().is_some_and(|item| is_word(item, "Define")) {
-        Kind::Defines
+        ConfigFragmentKind::Farms
+    } else if block.items.first().is_some_and(|item| has_text_value(item, "Define")) {
+        ConfigFragmentKind::Defines
     } else {
-        Kind::Unknown
+        ConfigFragmentKind::Unknown
     }
 }
 
-fn is_word(item: &Item, word: &str) -> bool {
-    item.key.is_none() && matches!(&item.value, Value::Text(text) if text.text == word)
+fn has_text_value(item: &ConfigItem, word: &str) -> bool {
+    item.key.is_none() && matches!(&item.value, ConfigValue::Text(text) if text.text == word)
 }
 
-fn names(block: &Block) -> impl Iterator<Item = &str> {
-    block.items.iter().filter_map(Item::name)
+fn item_names(block: &ConfigBlock) -> impl Iterator<Item = &str> {
+    block.items.iter().filter_map(ConfigItem::name)
 }
 
-fn inner(block: &Block) -> impl Iterator<Item = &Block> {
+fn inner_blocks(block: &ConfigBlock) -> impl Iterator<Item = &ConfigBlock> {
     block.items.iter().filter_map(|item| match &item.value {
-        Value::Block(block) => Some(block),
-        Value::Text(_) | Value::Absent => None,
+        ConfigValue::Block(block) => Some(block),
+        ConfigValue::Text(_) | ConfigValue::Absent => None,
     })
 }

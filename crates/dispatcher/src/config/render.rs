@@ -3,12 +3,12 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use super::read::{Entry, Reader};
-use crate::any::{Block, Item};
+use super::reader::{ConfigEntry, ConfigReader};
+use crate::any_syntax::{ConfigBlock, ConfigItem};
 
 /// One host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Render {
+pub struct RenderConfig {
     /// Its label, which sticky cookies name; numbered from 0 where there is none.
     pub name: String,
     /// Name or address; one of IPv6 in brackets.
@@ -16,7 +16,7 @@ pub struct Render {
     /// The port.
     pub port: u16,
     /// Bound of connecting; `None` waits as long as the kernel does.
-    pub timeout: Option<Duration>,
+    pub connect_timeout: Option<Duration>,
     /// Bound of waiting for the answer's head, and for each piece of its body.
     pub receive_timeout: Option<Duration>,
     /// Whether to speak TLS.
@@ -24,13 +24,13 @@ pub struct Render {
     /// Whether the name is resolved for every request; otherwise for every new connection.
     pub is_always_resolved: bool,
     /// Whether one of its IPv4 addresses is taken by chance; otherwise its addresses are tried in order.
-    pub takes_any_ipv4: bool,
+    pub picks_random_ipv4: bool,
     /// How many requests it works on at once, if that is bounded (`/x-maxConcurrent`).
-    pub max_concurrent: Option<usize>,
+    pub max_concurrent_requests: Option<usize>,
     /// How many more wait for their turn (`/x-maxQueue`).
-    pub max_queue: usize,
+    pub max_queued_requests: usize,
     /// How long one waits (`/x-queueWait`).
-    pub queue_wait: Duration,
+    pub queue_timeout: Duration,
 }
 
 pub(super) const RENDER_KEYS: [&str; 10] = [
@@ -47,26 +47,26 @@ pub(super) const RENDER_KEYS: [&str; 10] = [
 ];
 
 /// Requests that wait for a busy render unless configured.
-const MAX_QUEUE: u32 = 256;
+const DEFAULT_MAX_QUEUE: u32 = 256;
 
 /// What the documentation gives as the bound of an answer.
-const RECEIVE_TIMEOUT: Duration = Duration::from_millis(600_000);
+const DEFAULT_RECEIVE_TIMEOUT: Duration = Duration::from_millis(600_000);
 
-pub(super) fn read_renders(reader: &mut Reader, block: &Block) -> Vec<Render> {
+pub(super) fn read_renders(reader: &mut ConfigReader, block: &ConfigBlock) -> Vec<RenderConfig> {
     let is_bare =
         block.items.iter().any(|item| item.name().is_some_and(|name| RENDER_KEYS.contains(&name)));
     if is_bare {
         return read_render(reader, None, block, 0).into_iter().collect();
     }
-    let mut renders: Vec<Render> = Vec::new();
-    for (item, inner) in reader.rules(block) {
+    let mut renders: Vec<RenderConfig> = Vec::new();
+    for (item, inner) in reader.rule_blocks(block) {
         renders.extend(read_render(reader, Some(item), inner, renders.len()));
     }
     renders
 }
 
-fn read_hostname(reader: &mut Reader, entry: &Entry<'_>) -> Option<String> {
-    let text = reader.text(entry)?;
+fn read_hostname(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<String> {
+    let text = reader.read_text(entry)?;
     let text = text.trim();
     if text.parse::<Ipv6Addr>().is_ok() {
         return Some(format!("[{text}]"));
@@ -76,8 +76,8 @@ fn read_hostname(reader: &mut Reader, entry: &Entry<'_>) -> Option<String> {
     let is_address = in_brackets.is_some_and(|text| text.parse::<Ipv6Addr>().is_ok());
     // A variable that is not set was told already.
     if !is_name && !is_address && !text.contains("${") {
-        reader.warn(
-            entry.at(),
+        reader.add_warning(
+            entry.position(),
             format!(
                 "`/hostname` is a name or an address alone, not `{text}`; its port stands in `/port`"
             ),
@@ -87,52 +87,52 @@ fn read_hostname(reader: &mut Reader, entry: &Entry<'_>) -> Option<String> {
 }
 
 fn read_render(
-    reader: &mut Reader,
-    item: Option<&Item>,
-    block: &Block,
+    reader: &mut ConfigReader,
+    item: Option<&ConfigItem>,
+    block: &ConfigBlock,
     index: usize,
-) -> Option<Render> {
+) -> Option<RenderConfig> {
     let (mut hostname, mut port, mut is_secure) = (None, None, false);
     let (mut is_always_resolved, mut takes_any_ipv4) = (false, false);
-    let (mut timeout, mut receive_timeout) = (Duration::ZERO, RECEIVE_TIMEOUT);
+    let (mut timeout, mut receive_timeout) = (Duration::ZERO, DEFAULT_RECEIVE_TIMEOUT);
     let (mut max_concurrent, mut max_queue, mut queue_wait) =
-        (None, MAX_QUEUE, Duration::from_secs(10));
-    for entry in reader.entries(block) {
+        (None, DEFAULT_MAX_QUEUE, Duration::from_secs(10));
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
             "hostname" => hostname = read_hostname(reader, &entry),
-            "port" => port = reader.port(&entry),
-            "timeout" => timeout = reader.milliseconds(&entry).unwrap_or(timeout),
+            "port" => port = reader.read_port(&entry),
+            "timeout" => timeout = reader.read_milliseconds(&entry).unwrap_or(timeout),
             "receiveTimeout" => {
-                receive_timeout = reader.milliseconds(&entry).unwrap_or(receive_timeout);
+                receive_timeout = reader.read_milliseconds(&entry).unwrap_or(receive_timeout);
             }
-            "secure" => is_secure = reader.boolean(&entry).unwrap_or(false),
+            "secure" => is_secure = reader.read_boolean(&entry).unwrap_or(false),
             "x-maxConcurrent" => {
-                max_concurrent = reader.number(&entry).filter(|max| *max > 0);
+                max_concurrent = reader.read_number(&entry).filter(|max| *max > 0);
             }
-            "x-maxQueue" => max_queue = reader.number(&entry).unwrap_or(max_queue),
-            "x-queueWait" => queue_wait = reader.seconds(&entry).unwrap_or(queue_wait),
-            "ipv4" => takes_any_ipv4 = reader.boolean(&entry).unwrap_or(false),
-            "always-resolve" => is_always_resolved = reader.boolean(&entry).unwrap_or(false),
-            _ => reader.unknown(&entry, &RENDER_KEYS),
+            "x-maxQueue" => max_queue = reader.read_number(&entry).unwrap_or(max_queue),
+            "x-queueWait" => queue_wait = reader.read_seconds(&entry).unwrap_or(queue_wait),
+            "ipv4" => takes_any_ipv4 = reader.read_boolean(&entry).unwrap_or(false),
+            "always-resolve" => is_always_resolved = reader.read_boolean(&entry).unwrap_or(false),
+            _ => reader.warn_of_unknown_key(&entry, &RENDER_KEYS),
         }
     }
-    let at = item.and_then(Item::at).unwrap_or(&block.at);
+    let at = item.and_then(ConfigItem::position).unwrap_or(&block.position);
     let Some(hostname) = hostname.filter(|hostname| !hostname.is_empty()) else {
-        reader.warn(at, "this render has no `/hostname` and is skipped");
+        reader.add_warning(at, "this render has no `/hostname` and is skipped");
         return None;
     };
-    let name = item.and_then(Item::name).map(str::to_owned);
-    Some(Render {
+    let name = item.and_then(ConfigItem::name).map(str::to_owned);
+    Some(RenderConfig {
         name: name.unwrap_or_else(|| index.to_string()),
         hostname,
         port: port.unwrap_or(if is_secure { 443 } else { 80 }),
-        timeout: (!timeout.is_zero()).then_some(timeout),
+        connect_timeout: (!timeout.is_zero()).then_some(timeout),
         receive_timeout: (!receive_timeout.is_zero()).then_some(receive_timeout),
         is_secure,
         is_always_resolved,
-        takes_any_ipv4,
-        max_concurrent: max_concurrent.map(|max| max as usize),
-        max_queue: max_queue as usize,
-        queue_wait,
+        picks_random_ipv4: takes_any_ipv4,
+        max_concurrent_requests: max_concurrent.map(|max| max as usize),
+        max_queued_requests: max_queue as usize,
+        queue_timeout: queue_wait,
     })
 }

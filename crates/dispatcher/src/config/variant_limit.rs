@@ -2,30 +2,30 @@
 
 use std::time::Duration;
 
-use super::read::{Entry, Reader};
-use crate::any::{Block, Position};
+use super::reader::{ConfigEntry, ConfigReader};
+use crate::any_syntax::{ConfigBlock, SourcePosition};
 
 /// What happens to a request for one variant too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OverLimit {
+pub enum OverLimitAction {
     /// It is answered with 429.
     Refuse,
     /// It gets the page without its query, if that is in the cache and the query is all that makes the variant; otherwise 429
     /// (`/over "plain"`).
-    Plain,
+    ServeWithoutQuery,
 }
 
 /// How many variants of one page may be drawn in a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariantLimit {
     /// For one client (`/perClient`).
-    pub per_client: Option<u32>,
+    pub max_per_client: Option<u32>,
     /// For all clients together (`/total`).
-    pub total: Option<u32>,
+    pub max_total: Option<u32>,
     /// The time (`/window`, default 60 s).
     pub window: Duration,
     /// What happens beyond it (`/over`, default 429).
-    pub over: OverLimit,
+    pub over_limit_action: OverLimitAction,
     /// Whether queries make variants also where they make no cache file.
     pub counts_queries: bool,
 }
@@ -35,10 +35,10 @@ impl Default for VariantLimit {
     /// with what somebody makes up. Scripts may be asked with as many queries as before, since these leave no files.
     fn default() -> Self {
         Self {
-            per_client: Some(100),
-            total: None,
+            max_per_client: Some(100),
+            max_total: None,
             window: Duration::from_secs(60),
-            over: OverLimit::Refuse,
+            over_limit_action: OverLimitAction::Refuse,
             counts_queries: false,
         }
     }
@@ -48,57 +48,63 @@ impl Default for VariantLimit {
 const MAX_WINDOW_SECONDS: u32 = 24 * 60 * 60;
 
 pub(super) fn read_variant_limit(
-    reader: &mut Reader,
-    at: &Position,
-    block: &Block,
+    reader: &mut ConfigReader,
+    at: &SourcePosition,
+    block: &ConfigBlock,
 ) -> Option<VariantLimit> {
     let mut limit =
-        VariantLimit { per_client: None, counts_queries: true, ..VariantLimit::default() };
-    for entry in reader.entries(block) {
+        VariantLimit { max_per_client: None, counts_queries: true, ..VariantLimit::default() };
+    for entry in reader.labelled_entries(block) {
         match entry.name() {
-            "perClient" => limit.per_client = read_at_least_one(reader, &entry),
-            "total" => limit.total = read_at_least_one(reader, &entry),
-            "window" => match reader.number(&entry) {
+            "perClient" => limit.max_per_client = read_at_least_one(reader, &entry),
+            "total" => limit.max_total = read_at_least_one(reader, &entry),
+            "window" => match reader.read_number(&entry) {
                 Some(seconds @ 1..=MAX_WINDOW_SECONDS) => {
                     limit.window = Duration::from_secs(seconds.into());
                 }
-                Some(_) => reader.error(
-                    entry.at(),
+                Some(_) => reader.add_error(
+                    entry.position(),
                     format!("`/window` is a number of seconds from 1 to {MAX_WINDOW_SECONDS}"),
                 ),
                 None => {}
             },
-            "over" => match reader.text(&entry).as_deref() {
-                Some("429") => limit.over = OverLimit::Refuse,
-                Some("plain") => limit.over = OverLimit::Plain,
+            "over" => match reader.read_text(&entry).as_deref() {
+                Some("429") => limit.over_limit_action = OverLimitAction::Refuse,
+                Some("plain") => limit.over_limit_action = OverLimitAction::ServeWithoutQuery,
                 Some(other) => {
-                    reader.warn(entry.at(), format!("`/over` is `429` or `plain`, not `{other}`"));
+                    reader.add_warning(
+                        entry.position(),
+                        format!("`/over` is `429` or `plain`, not `{other}`"),
+                    );
                 }
                 None => {}
             },
-            _ => reader.unknown(&entry, &["perClient", "total", "window", "over"]),
+            _ => reader.warn_of_unknown_key(&entry, &["perClient", "total", "window", "over"]),
         }
     }
-    let limits = limit.per_client.or(limit.total);
+    let limits = limit.max_per_client.or(limit.max_total);
     if limits.is_none() {
         let message = "`/x-variantLimit` has neither `/perClient` nor `/total`, so nothing is limited; \
              write `/x-variantLimit \"0\"` if that is meant";
-        reader.warn(at, message);
-    } else if limit.per_client.zip(limit.total).is_some_and(|(one, all)| one > all) {
-        reader.warn(at, "`/perClient` is above `/total`, which holds for all clients together");
+        reader.add_warning(at, message);
+    } else if limit.max_per_client.zip(limit.max_total).is_some_and(|(one, all)| one > all) {
+        reader.add_warning(
+            at,
+            "`/perClient` is above `/total`, which holds for all clients together",
+        );
     }
     limits.map(|_| limit)
 }
 
-fn read_at_least_one(reader: &mut Reader, entry: &Entry<'_>) -> Option<u32> {
-    let number = reader.number(entry)?;
+fn read_at_least_one(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<u32> {
+    let number = reader.read_number(entry)?;
     if number == 0 {
         // Whoever writes it may mean either, and both would be a surprise to some.
         let message = format!(
             "`/{}` is at least 1; leave it out for no limit, and refuse variants by `/filter`",
             entry.name()
         );
-        reader.error(entry.at(), message);
+        reader.add_error(entry.position(), message);
         return None;
     }
     Some(number)

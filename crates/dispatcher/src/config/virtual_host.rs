@@ -4,7 +4,7 @@ use crate::glob::Glob;
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VirtualHost {
+pub struct VirtualHostPattern {
     /// The entry as it was written.
     pub source: String,
     /// `https`, if the entry names a scheme.
@@ -14,10 +14,10 @@ pub struct VirtualHost {
     /// The port, if the entry names one; without one the request's port does not count.
     pub port: Option<Glob>,
     /// The beginning of the path, if the entry names one.
-    pub uri: Option<Glob>,
+    pub path_prefix: Option<Glob>,
 }
 
-impl VirtualHost {
+impl VirtualHostPattern {
     /// Reads an entry; every text is one.
     #[must_use]
     pub fn parse(source: &str) -> Self {
@@ -29,7 +29,7 @@ impl VirtualHost {
             Some(slash) => rest.split_at(slash),
             None => (rest, ""),
         };
-        let (host, port) = read_host(authority);
+        let (host, port) = parse_host(authority);
         // `/path1/invalidate.cache` alone is an entry for every host.
         let host = if host.is_empty() { "*" } else { &host };
         Self {
@@ -37,28 +37,28 @@ impl VirtualHost {
             scheme: scheme.map(|scheme| Glob::new(&scheme.to_ascii_lowercase())),
             host: Glob::new(host),
             port: port.map(Glob::new),
-            uri: (!uri.is_empty() && uri != "/*").then(|| Glob::new(&prefix(uri))),
+            path_prefix: (!uri.is_empty() && uri != "/*").then(|| Glob::new(&prefix_glob(uri))),
         }
     }
 
     /// Tells whether it writes a host out, which visitors can be taken to know the site by.
-    pub(crate) fn is_name(&self) -> bool {
-        is_plain(self.host.source())
+    pub(crate) fn is_literal_host(&self) -> bool {
+        is_literal_pattern(self.host.source())
     }
 }
 
 /// Tells whether a pattern is a text that stands for itself.
-pub(crate) fn is_plain(pattern: &str) -> bool {
+pub(crate) fn is_literal_pattern(pattern: &str) -> bool {
     !pattern.is_empty() && !pattern.contains(['*', '?', '['])
 }
 
 /// The path is a prefix, with or without the star that says so.
-fn prefix(uri: &str) -> String {
+fn prefix_glob(uri: &str) -> String {
     format!("{}*", uri.trim_end_matches('*'))
 }
 
 /// Reads `host:port`: the name as names are compared, in lower case and without the dot that may end it, and the port.
-pub(crate) fn read_host(authority: &str) -> (String, Option<&str>) {
+pub(crate) fn parse_host(authority: &str) -> (String, Option<&str>) {
     let (name, port) = split_port(authority);
     (name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(), port)
 }

@@ -3,17 +3,19 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::path::Path;
 use tympan_web::sling_url::{
-    REFUSED_READINGS, Reading, Url, cut_parameters, mangle, split_selectors, unmangle,
+    REFUSED_READINGS, SlingUrl, SlingUrlReading, mangle_namespaces, split_selectors,
+    strip_parameters, unmangle_namespaces,
 };
 
-use super::{deciding, refused_readings};
-use crate::any::Sources;
-use crate::config::{Config, FilterRule, Verdict};
-use crate::request::RequestView;
+use super::{deciding_filter_rule, refused_readings};
+use crate::any_syntax::ConfigSources;
+use crate::config::{DispatcherConfig, FilterRule, RuleVerdict};
+use crate::request_view::RequestView;
 
 fn rules(text: &str) -> Vec<FilterRule> {
     let text = format!("/farms {{ /f {{ /renders {{ }} /filter {{ {text} }} }} }}");
-    let loaded = Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default());
+    let loaded =
+        DispatcherConfig::parse(text.as_bytes(), Path::new("test.any"), &ConfigSources::default());
     loaded.config.farms[0].filter.clone().unwrap()
 }
 
@@ -23,7 +25,7 @@ fn view(url: &str) -> Option<RequestView> {
 
 fn passes(rules: &[FilterRule], url: &str) -> bool {
     view(url).is_some_and(|view| {
-        deciding(rules, &view).is_some_and(|rule| rule.verdict == Verdict::Allow)
+        deciding_filter_rule(rules, &view).is_some_and(|rule| rule.verdict == RuleVerdict::Allow)
     })
 }
 
@@ -176,36 +178,41 @@ fn the_publisher_is_told_which_readings_are_refused() {
 
 /// A rule of which the test knows itself what it matches.
 #[derive(Debug, Clone)]
-struct Model {
-    verdict: Verdict,
+struct ModelFilterRule {
+    verdict: RuleVerdict,
     extension: Option<&'static str>,
     selector: Option<&'static str>,
-    within: Option<&'static str>,
+    path_prefix: Option<&'static str>,
 }
 
-impl Model {
+impl ModelFilterRule {
     fn text(&self, number: usize) -> String {
-        let kind = if self.verdict == Verdict::Allow { "allow" } else { "deny" };
+        let kind = if self.verdict == RuleVerdict::Allow { "allow" } else { "deny" };
         let mut text = format!("/{number} {{ /type \"{kind}\" /method \"GET\"");
         for (key, value) in [("extension", self.extension), ("selectors", self.selector)] {
             text += &value.map(|value| format!(" /{key} \"{value}\"")).unwrap_or_default();
         }
-        let within = self.within.map(|value| format!(" /url \"*{value}*\""));
+        let within = self.path_prefix.map(|value| format!(" /url \"*{value}*\""));
         text + &within.unwrap_or_default() + " }\n"
     }
 
     /// Tells whether the rule matches what a publisher draws; `path` is what it was asked for.
-    fn matches(&self, reading: &Reading<'_>, path: &str) -> bool {
+    fn matches(&self, reading: &SlingUrlReading<'_>, path: &str) -> bool {
         let mut selectors = reading.selectors.unwrap_or_default().split('.');
-        let spellings = [path.to_owned(), unmangle(path).unwrap_or_default(), mangle(path)];
+        let spellings = [
+            path.to_owned(),
+            unmangle_namespaces(path).unwrap_or_default(),
+            mangle_namespaces(path),
+        ];
         let (has_selector, is_within) = match self.verdict {
-            Verdict::Allow => (
+            RuleVerdict::Allow => (
                 self.selector.is_none_or(|wanted| selectors.all(|one| one == wanted)),
-                self.within.is_none_or(|within| path.contains(within)),
+                self.path_prefix.is_none_or(|within| path.contains(within)),
             ),
-            Verdict::Deny => (
+            RuleVerdict::Deny => (
                 self.selector.is_none_or(|wanted| selectors.any(|one| one == wanted)),
-                self.within.is_none_or(|within| spellings.iter().any(|path| path.contains(within))),
+                self.path_prefix
+                    .is_none_or(|within| spellings.iter().any(|path| path.contains(within))),
             ),
         };
         let has_extension = self.extension.is_none_or(|wanted| reading.extension == Some(wanted));
@@ -213,7 +220,7 @@ impl Model {
     }
 }
 
-fn model() -> impl Strategy<Value = Model> {
+fn model() -> impl Strategy<Value = ModelFilterRule> {
     let some =
         |words: &'static [&'static str]| proptest::option::of(proptest::sample::select(words));
     (
@@ -222,11 +229,11 @@ fn model() -> impl Strategy<Value = Model> {
         some(&["infinity", "a"]),
         some(&["b", "jcr:content", "_jcr_content"]),
     )
-        .prop_map(|(is_allowed, extension, selector, within)| Model {
-            verdict: if is_allowed { Verdict::Allow } else { Verdict::Deny },
+        .prop_map(|(is_allowed, extension, selector, within)| ModelFilterRule {
+            verdict: if is_allowed { RuleVerdict::Allow } else { RuleVerdict::Deny },
             extension,
             selector,
-            within,
+            path_prefix: within,
         })
 }
 
@@ -272,7 +279,7 @@ proptest! {
         let text: String = models.iter().enumerate().map(|(number, model)| model.text(number)).collect();
         let rules = rules(&format!("/all {{ /type \"allow\" /url \"*\" }} {text}"));
         let Some(view) = view(&url) else { return Ok(()) };
-        prop_assume!(deciding(&rules, &view).is_some_and(|rule| rule.verdict == Verdict::Allow));
+        prop_assume!(deciding_filter_rule(&rules, &view).is_some_and(|rule| rule.verdict == RuleVerdict::Allow));
         let mut headers = HeaderMap::new();
         let refused: Vec<String> =
             refused_readings(&rules, &view).iter().map(ToString::to_string).collect();
@@ -283,20 +290,20 @@ proptest! {
             let names = path.split('/').count();
             existing >> (names * 2 + usize::from(name.contains('.'))).min(15) & 1 == 1
         };
-        let Ok(drawn) = Url::split(&view.wire_path, exists) else { return Ok(()) };
-        let cut = cut_parameters(&view.wire_path).unwrap();
+        let Ok(drawn) = SlingUrl::split(&view.wire_path, exists) else { return Ok(()) };
+        let cut = strip_parameters(&view.wire_path).unwrap();
         let Some(asked) = self::view(&cut) else { return Ok(()) };
         let asked = asked.path.as_str();
         if drawn.is_refused_by(&headers) || drawn.extension.is_none() && !drawn.path.contains('.') {
             return Ok(());
         }
-        let reading = Reading::all(asked).find(|reading| reading.depth() == drawn.depth());
+        let reading = SlingUrlReading::all_readings(asked).find(|reading| reading.depth() == drawn.depth());
         let Some(reading) = reading.filter(|_| drawn.extension.is_some()) else { return Ok(()) };
         prop_assert_eq!(reading.extension, drawn.extension.as_deref());
         prop_assert!(split_selectors(reading.selectors.unwrap_or_default()).ends_with(&drawn.selectors));
         let decided = models.iter().rev().find(|model| model.matches(&reading, asked));
         prop_assert!(
-            decided.is_none_or(|model| model.verdict == Verdict::Allow),
+            decided.is_none_or(|model| model.verdict == RuleVerdict::Allow),
             "{} draws {:?}, against {:?}", url, drawn, decided
         );
     }

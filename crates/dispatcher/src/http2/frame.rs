@@ -1,17 +1,17 @@
 //! Frames, RFC 9113, section 4: their heads, and how they are written.
 
 /// What stands in front of each frame's payload.
-pub(super) const HEAD_BYTES: usize = 9;
+pub(super) const FRAME_HEADER_BYTES: usize = 9;
 /// The largest payload that each side may send if nothing else is agreed upon; this side never agrees on another one.
-pub(super) const MAX_PAYLOAD: usize = 16 * 1024;
+pub(super) const MAX_PAYLOAD_BYTES: usize = 16 * 1024;
 /// What a client sends first.
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const CLIENT_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The largest window, and the largest number of a stream.
-pub(super) const MAX_31: u32 = 0x7fff_ffff;
+pub(super) const MAX_31_BIT: u32 = 0x7fff_ffff;
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     Data,
     Headers,
     Priority,
@@ -26,26 +26,26 @@ pub(super) enum Kind {
     Unknown,
 }
 
-impl Kind {
-    fn of(number: u8) -> Self {
-        const ALL: [Kind; 10] = [
-            Kind::Data,
-            Kind::Headers,
-            Kind::Priority,
-            Kind::Reset,
-            Kind::Settings,
-            Kind::PushPromise,
-            Kind::Ping,
-            Kind::Goaway,
-            Kind::WindowUpdate,
-            Kind::Continuation,
+impl FrameKind {
+    fn from_number(number: u8) -> Self {
+        const ALL: [FrameKind; 10] = [
+            FrameKind::Data,
+            FrameKind::Headers,
+            FrameKind::Priority,
+            FrameKind::Reset,
+            FrameKind::Settings,
+            FrameKind::PushPromise,
+            FrameKind::Ping,
+            FrameKind::Goaway,
+            FrameKind::WindowUpdate,
+            FrameKind::Continuation,
         ];
         ALL.get(usize::from(number)).copied().unwrap_or(Self::Unknown)
     }
 }
 
 /// Bits of a frame's flags.
-pub(super) mod flag {
+pub(super) mod frame_flag {
     pub(crate) const END_STREAM: u8 = 0x1;
     pub(crate) const ACK: u8 = 0x1;
     pub(crate) const END_HEADERS: u8 = 0x4;
@@ -54,7 +54,7 @@ pub(super) mod flag {
 }
 
 /// Settings by their numbers.
-pub(super) mod setting {
+pub(super) mod setting_id {
     pub(crate) const ENABLE_PUSH: u16 = 2;
     pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
     pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -64,9 +64,9 @@ pub(super) mod setting {
 
 /// Why a stream or a connection ends (RFC 9113, section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reason(pub(crate) u32);
+pub(crate) struct Http2ErrorCode(pub(crate) u32);
 
-impl Reason {
+impl Http2ErrorCode {
     pub(crate) const NO_ERROR: Self = Self(0);
     pub(crate) const PROTOCOL_ERROR: Self = Self(1);
     pub(crate) const INTERNAL_ERROR: Self = Self(2);
@@ -81,38 +81,39 @@ impl Reason {
 
 /// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct FrameHeader {
     pub(super) length: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: FrameKind,
     pub(super) flags: u8,
     pub(super) stream: u32,
 }
 
-impl Head {
-    pub(super) fn has(self, flag: u8) -> bool {
+impl FrameHeader {
+    pub(super) fn has_flag(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
     /// Reads the head at the beginning of `bytes`, if all of it is there.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (&[a, b, c, kind, flags, s, t, u, v], _) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (&[a, b, c, kind, flags, s, t, u, v], _) =
+            bytes.split_first_chunk::<FRAME_HEADER_BYTES>()?;
         Some(Self {
             length: u32::from_be_bytes([0, a, b, c]) as usize,
-            kind: Kind::of(kind),
+            kind: FrameKind::from_number(kind),
             flags,
-            stream: u32::from_be_bytes([s, t, u, v]) & MAX_31,
+            stream: u32::from_be_bytes([s, t, u, v]) & MAX_31_BIT,
         })
     }
 }
 
 /// Reads a number of four bytes at the beginning of a payload.
-pub(super) fn read_number(payload: &[u8]) -> Option<u32> {
+pub(super) fn read_u32(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 /// Takes the padding from the payload of a frame that may have some; nothing if there is more of it than there can be.
-pub(super) fn without_padding(head: Head, payload: &[u8]) -> Option<&[u8]> {
-    if !head.has(flag::PADDED) {
+pub(super) fn strip_padding(head: FrameHeader, payload: &[u8]) -> Option<&[u8]> {
+    if !head.has_flag(frame_flag::PADDED) {
         return Some(payload);
     }
     let (padding, rest) = payload.split_first()?;
@@ -120,7 +121,12 @@ pub(super) fn without_padding(head: Head, payload: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the bytes of a head.
-pub(super) fn head_bytes(length: usize, kind: Kind, flags: u8, stream: u32) -> [u8; HEAD_BYTES] {
+pub(super) fn encode_frame_header(
+    length: usize,
+    kind: FrameKind,
+    flags: u8,
+    stream: u32,
+) -> [u8; FRAME_HEADER_BYTES] {
     // No payload is longer than three bytes can say.
     let [_, a, b, c] = u32::try_from(length).unwrap_or(0).to_be_bytes();
     let [s, t, u, v] = stream.to_be_bytes();
@@ -128,48 +134,53 @@ pub(super) fn head_bytes(length: usize, kind: Kind, flags: u8, stream: u32) -> [
 }
 
 /// Writes a frame.
-pub(super) fn push(out: &mut Vec<u8>, kind: Kind, (flags, stream): (u8, u32), payload: &[u8]) {
-    out.extend_from_slice(&head_bytes(payload.len(), kind, flags, stream));
+pub(super) fn push_frame(
+    out: &mut Vec<u8>,
+    kind: FrameKind,
+    (flags, stream): (u8, u32),
+    payload: &[u8],
+) {
+    out.extend_from_slice(&encode_frame_header(payload.len(), kind, flags, stream));
     out.extend_from_slice(payload);
 }
 
 /// Writes a whole block of fields; `parts` follow each other in it.
-pub(super) fn push_block(out: &mut Vec<u8>, stream: u32, ends_stream: bool, parts: &[&[u8]]) {
+pub(super) fn push_field_block(out: &mut Vec<u8>, stream: u32, ends_stream: bool, parts: &[&[u8]]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
-    let end = if ends_stream { flag::END_STREAM } else { 0 };
-    if length <= MAX_PAYLOAD {
-        let flags = end | flag::END_HEADERS;
-        out.extend_from_slice(&head_bytes(length, Kind::Headers, flags, stream));
+    let end = if ends_stream { frame_flag::END_STREAM } else { 0 };
+    if length <= MAX_PAYLOAD_BYTES {
+        let flags = end | frame_flag::END_HEADERS;
+        out.extend_from_slice(&encode_frame_header(length, FrameKind::Headers, flags, stream));
         for part in parts {
             out.extend_from_slice(part);
         }
         return;
     }
     let whole = parts.concat();
-    let mut pieces = whole.chunks(MAX_PAYLOAD).peekable();
-    let mut kind = (Kind::Headers, end);
+    let mut pieces = whole.chunks(MAX_PAYLOAD_BYTES).peekable();
+    let mut kind = (FrameKind::Headers, end);
     while let Some(piece) = pieces.next() {
-        let last = if pieces.peek().is_none() { flag::END_HEADERS } else { 0 };
-        push(out, kind.0, (kind.1 | last, stream), piece);
-        kind = (Kind::Continuation, 0);
+        let last = if pieces.peek().is_none() { frame_flag::END_HEADERS } else { 0 };
+        push_frame(out, kind.0, (kind.1 | last, stream), piece);
+        kind = (FrameKind::Continuation, 0);
     }
 }
 
 /// Writes that so many bytes more may be sent.
-pub(super) fn push_window(out: &mut Vec<u8>, stream: u32, bytes: u32) {
+pub(super) fn push_window_update(out: &mut Vec<u8>, stream: u32, bytes: u32) {
     if bytes > 0 {
-        push(out, Kind::WindowUpdate, (0, stream), &bytes.to_be_bytes());
+        push_frame(out, FrameKind::WindowUpdate, (0, stream), &bytes.to_be_bytes());
     }
 }
 
 /// Writes that a stream ends before its time.
-pub(super) fn push_reset(out: &mut Vec<u8>, stream: u32, reason: Reason) {
-    push(out, Kind::Reset, (0, stream), &reason.0.to_be_bytes());
+pub(super) fn push_reset(out: &mut Vec<u8>, stream: u32, reason: Http2ErrorCode) {
+    push_frame(out, FrameKind::Reset, (0, stream), &reason.0.to_be_bytes());
 }
 
 /// Writes settings.
 pub(super) fn push_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
-    out.extend_from_slice(&head_bytes(settings.len() * 6, Kind::Settings, 0, 0));
+    out.extend_from_slice(&encode_frame_header(settings.len() * 6, FrameKind::Settings, 0, 0));
     for (number, value) in settings {
         out.extend_from_slice(&number.to_be_bytes());
         out.extend_from_slice(&value.to_be_bytes());
@@ -177,55 +188,55 @@ pub(super) fn push_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
 }
 
 /// Writes that no stream beyond `last` is looked at.
-pub(super) fn push_goaway(out: &mut Vec<u8>, last: u32, reason: Reason) {
+pub(super) fn push_goaway(out: &mut Vec<u8>, last: u32, reason: Http2ErrorCode) {
     let mut payload = [0; 8];
     let (stream, number) = payload.split_at_mut(4);
     stream.copy_from_slice(&last.to_be_bytes());
     number.copy_from_slice(&reason.0.to_be_bytes());
-    push(out, Kind::Goaway, (0, 0), &payload);
+    push_frame(out, FrameKind::Goaway, (0, 0), &payload);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Head, Kind, flag, push, push_block, without_padding};
+    use super::{FrameHeader, FrameKind, frame_flag, push_field_block, push_frame, strip_padding};
 
     #[test]
     fn heads_come_back() {
         let mut out = Vec::new();
-        push(&mut out, Kind::Ping, (flag::ACK, 7), b"12345678");
-        let head = Head::read(&out).unwrap();
-        assert_eq!(head, Head { length: 8, kind: Kind::Ping, flags: 1, stream: 7 });
-        assert_eq!(Head::read(&out[..8]), None);
+        push_frame(&mut out, FrameKind::Ping, (frame_flag::ACK, 7), b"12345678");
+        let head = FrameHeader::parse(&out).unwrap();
+        assert_eq!(head, FrameHeader { length: 8, kind: FrameKind::Ping, flags: 1, stream: 7 });
+        assert_eq!(FrameHeader::parse(&out[..8]), None);
         out[3] = 10;
-        assert_eq!(Head::read(&out).unwrap().kind, Kind::Unknown);
+        assert_eq!(FrameHeader::parse(&out).unwrap().kind, FrameKind::Unknown);
         out[5] |= 0x80;
-        assert_eq!(Head::read(&out).unwrap().stream, 7, "one bit is reserved");
+        assert_eq!(FrameHeader::parse(&out).unwrap().stream, 7, "one bit is reserved");
     }
 
     #[test]
     fn padding_is_taken_away() {
-        let head = |flags| Head { length: 0, kind: Kind::Data, flags, stream: 1 };
-        assert_eq!(without_padding(head(0), b"\x02ab"), Some(&b"\x02ab"[..]));
-        assert_eq!(without_padding(head(flag::PADDED), b"\x02abcd"), Some(&b"ab"[..]));
-        assert_eq!(without_padding(head(flag::PADDED), b"\x02ab"), Some(&b""[..]));
-        assert_eq!(without_padding(head(flag::PADDED), b"\x03ab"), None);
-        assert_eq!(without_padding(head(flag::PADDED), b""), None);
+        let head = |flags| FrameHeader { length: 0, kind: FrameKind::Data, flags, stream: 1 };
+        assert_eq!(strip_padding(head(0), b"\x02ab"), Some(&b"\x02ab"[..]));
+        assert_eq!(strip_padding(head(frame_flag::PADDED), b"\x02abcd"), Some(&b"ab"[..]));
+        assert_eq!(strip_padding(head(frame_flag::PADDED), b"\x02ab"), Some(&b""[..]));
+        assert_eq!(strip_padding(head(frame_flag::PADDED), b"\x03ab"), None);
+        assert_eq!(strip_padding(head(frame_flag::PADDED), b""), None);
     }
 
     #[test]
     fn a_long_block_is_cut() {
         let mut out = Vec::new();
-        push_block(&mut out, 3, true, &[&[1; 20_000], &[2; 20_000]]);
+        push_field_block(&mut out, 3, true, &[&[1; 20_000], &[2; 20_000]]);
         let mut seen = Vec::new();
         let mut rest = &out[..];
-        while let Some(head) = Head::read(rest) {
+        while let Some(head) = FrameHeader::parse(rest) {
             seen.push((head.kind, head.flags, head.length));
             rest = &rest[9 + head.length..];
         }
         let expected = [
-            (Kind::Headers, flag::END_STREAM, 16_384),
-            (Kind::Continuation, 0, 16_384),
-            (Kind::Continuation, flag::END_HEADERS, 7_232),
+            (FrameKind::Headers, frame_flag::END_STREAM, 16_384),
+            (FrameKind::Continuation, 0, 16_384),
+            (FrameKind::Continuation, frame_flag::END_HEADERS, 7_232),
         ];
         assert_eq!(seen, expected);
     }

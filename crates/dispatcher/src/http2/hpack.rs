@@ -7,7 +7,7 @@
 //! * What is read takes at most the bytes that its reader allows, however often the block refers to a long field: fields
 //!   beyond that are left out, and the list is marked as too long. A block that goes on far beyond is not read to its end:
 //!   two bytes of it can mean 4 KiB to be copied, each time.
-//! * The dynamic table never counts more than [`TABLE_BYTES`], as the specification counts.
+//! * The dynamic table never counts more than [`DYNAMIC_TABLE_BYTES`], as the specification counts.
 
 use std::collections::VecDeque;
 
@@ -16,58 +16,58 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 use super::huffman;
 
 /// What the dynamic table may hold: the default, which nothing else is agreed upon.
-pub(super) const TABLE_BYTES: usize = 4096;
+pub(super) const DYNAMIC_TABLE_BYTES: usize = 4096;
 
 /// What each field counts beyond its bytes.
-const FIELD_BYTES: usize = 32;
+const FIELD_OVERHEAD_BYTES: usize = 32;
 
 /// Says that the writer uses no dynamic table; it stands at the beginning of a connection's first block.
-pub(super) const NO_TABLE: u8 = 0x20;
+pub(super) const TABLE_SIZE_ZERO: u8 = 0x20;
 
 /// A block cannot be read; the tables of both sides differ from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedBlock;
 
 /// Why a block was not read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum HpackError {
     /// It cannot be.
     Malformed,
-    /// Its fields count [`MOST_TIMES`] what they may.
-    Endless,
+    /// Its fields count [`OVERSIZE_FACTOR`] what they may.
+    TooLarge,
 }
 
-impl From<Malformed> for Fault {
-    fn from(_: Malformed) -> Self {
+impl From<MalformedBlock> for HpackError {
+    fn from(_: MalformedBlock) -> Self {
         Self::Malformed
     }
 }
 
 /// Fields that count more often than this what they may are no mistake of an honest client.
-const MOST_TIMES: usize = 4;
+const OVERSIZE_FACTOR: usize = 4;
 
 /// A list of fields, in one buffer.
 #[derive(Debug, Default)]
-pub(crate) struct Fields {
+pub(crate) struct FieldList {
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    spans: Vec<FieldSpan>,
     /// What the fields count, also those that were left out.
     size: usize,
     limit: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
-    begin: usize,
+struct FieldSpan {
+    start: usize,
     name_end: usize,
     end: usize,
 }
 
-impl Fields {
+impl FieldList {
     /// Returns all fields in their order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.places.iter().map(|place| {
-            let name = self.bytes.get(place.begin..place.name_end).unwrap_or_default();
+        self.spans.iter().map(|place| {
+            let name = self.bytes.get(place.start..place.name_end).unwrap_or_default();
             (name, self.bytes.get(place.name_end..place.end).unwrap_or_default())
         })
     }
@@ -78,19 +78,19 @@ impl Fields {
     }
 
     /// Tells whether the rest of the block is not worth its reading.
-    fn is_endless(&self) -> bool {
-        self.size > self.limit.saturating_mul(MOST_TIMES)
+    fn is_far_too_long(&self) -> bool {
+        self.size > self.limit.saturating_mul(OVERSIZE_FACTOR)
     }
 
-    fn clear(&mut self, limit: usize) {
+    fn reset(&mut self, limit: usize) {
         self.bytes.clear();
-        self.places.clear();
+        self.spans.clear();
         self.size = 0;
         self.limit = limit;
     }
 
-    fn add(&mut self, name: &[u8], value: &[u8]) {
-        self.size = self.size.saturating_add(name.len() + value.len() + FIELD_BYTES);
+    fn add_field(&mut self, name: &[u8], value: &[u8]) {
+        self.size = self.size.saturating_add(name.len() + value.len() + FIELD_OVERHEAD_BYTES);
         if self.is_too_long() {
             return;
         }
@@ -98,58 +98,58 @@ impl Fields {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         let (name_end, end) = (begin + name.len(), self.bytes.len());
-        self.places.push(Place { begin, name_end, end });
+        self.spans.push(FieldSpan { start: begin, name_end, end });
     }
 }
 
 /// A name and its value.
-type Entry = (Box<[u8]>, Box<[u8]>);
+type HpackTableEntry = (Box<[u8]>, Box<[u8]>);
 
 /// The reading side of one direction of a connection.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(super) struct HpackDecoder {
     /// The newest first.
-    table: VecDeque<Entry>,
+    entries: VecDeque<HpackTableEntry>,
     /// What the table counts, and may count.
-    size: usize,
-    max_size: usize,
-    scratch: (Vec<u8>, Vec<u8>),
+    table_size: usize,
+    max_table_size: usize,
+    field_buffers: (Vec<u8>, Vec<u8>),
 }
 
-impl Default for Decoder {
+impl Default for HpackDecoder {
     fn default() -> Self {
         Self {
-            table: VecDeque::new(),
-            size: 0,
-            max_size: TABLE_BYTES,
-            scratch: <(Vec<u8>, Vec<u8>)>::default(),
+            entries: VecDeque::new(),
+            table_size: 0,
+            max_table_size: DYNAMIC_TABLE_BYTES,
+            field_buffers: <(Vec<u8>, Vec<u8>)>::default(),
         }
     }
 }
 
-impl Decoder {
+impl HpackDecoder {
     /// Reads a whole block into `fields`, of which it keeps what counts at most `limit`.
-    pub(super) fn decode(
+    pub(super) fn decode_block(
         &mut self,
         block: &[u8],
-        fields: &mut Fields,
+        fields: &mut FieldList,
         limit: usize,
-    ) -> Result<(), Fault> {
-        fields.clear(limit);
+    ) -> Result<(), HpackError> {
+        fields.reset(limit);
         let mut rest = block;
         let mut is_first = true;
         while let Some(first) = rest.first().copied() {
             if first & 0x80 != 0 {
                 let index = read_integer(&mut rest, 7)?;
-                let (name, value) = self.find(index)?;
-                fields.add(name, value);
+                let (name, value) = self.find_entry(index)?;
+                fields.add_field(name, value);
             } else if first & 0xe0 == 0x20 {
                 let size = read_integer(&mut rest, 5)?;
-                if !is_first || size > TABLE_BYTES {
-                    return Err(Fault::Malformed);
+                if !is_first || size > DYNAMIC_TABLE_BYTES {
+                    return Err(HpackError::Malformed);
                 }
-                self.max_size = size;
-                self.shrink(size);
+                self.max_table_size = size;
+                self.shrink_table(size);
                 continue;
             } else {
                 let is_indexed = first & 0x40 != 0;
@@ -157,8 +157,8 @@ impl Decoder {
                 self.read_literal(&mut rest, index, (is_indexed, &mut *fields))?;
             }
             is_first = false;
-            if fields.is_endless() {
-                return Err(Fault::Endless);
+            if fields.is_far_too_long() {
+                return Err(HpackError::TooLarge);
             }
         }
         Ok(())
@@ -168,60 +168,61 @@ impl Decoder {
         &mut self,
         rest: &mut &[u8],
         index: usize,
-        (is_indexed, fields): (bool, &mut Fields),
-    ) -> Result<(), Malformed> {
-        let (mut own_name, mut own_value) = std::mem::take(&mut self.scratch);
+        (is_indexed, fields): (bool, &mut FieldList),
+    ) -> Result<(), MalformedBlock> {
+        let (mut own_name, mut own_value) = std::mem::take(&mut self.field_buffers);
         own_name.clear();
         own_value.clear();
         if index == 0 {
             read_string(rest, &mut own_name)?;
         } else {
-            own_name.extend_from_slice(self.find(index)?.0);
+            own_name.extend_from_slice(self.find_entry(index)?.0);
         }
         read_string(rest, &mut own_value)?;
-        fields.add(&own_name, &own_value);
+        fields.add_field(&own_name, &own_value);
         if is_indexed {
-            self.insert(&own_name, &own_value);
+            self.insert_entry(&own_name, &own_value);
         }
-        self.scratch = (own_name, own_value);
+        self.field_buffers = (own_name, own_value);
         Ok(())
     }
 
-    fn find(&self, index: usize) -> Result<(&[u8], &[u8]), Malformed> {
-        let index = index.checked_sub(1).ok_or(Malformed)?;
-        if let Some((name, value)) = STATIC.get(index) {
+    fn find_entry(&self, index: usize) -> Result<(&[u8], &[u8]), MalformedBlock> {
+        let index = index.checked_sub(1).ok_or(MalformedBlock)?;
+        if let Some((name, value)) = STATIC_TABLE.get(index) {
             return Ok((name.as_bytes(), value.as_bytes()));
         }
-        let (name, value) = self.table.get(index - STATIC.len()).ok_or(Malformed)?;
+        let (name, value) = self.entries.get(index - STATIC_TABLE.len()).ok_or(MalformedBlock)?;
         Ok((name, value))
     }
 
-    fn insert(&mut self, name: &[u8], value: &[u8]) {
-        let size = name.len() + value.len() + FIELD_BYTES;
-        self.shrink(self.max_size.saturating_sub(size));
+    fn insert_entry(&mut self, name: &[u8], value: &[u8]) {
+        let size = name.len() + value.len() + FIELD_OVERHEAD_BYTES;
+        self.shrink_table(self.max_table_size.saturating_sub(size));
         // One that is larger than the table leaves it empty.
-        if size <= self.max_size {
-            self.table.push_front((name.into(), value.into()));
-            self.size += size;
+        if size <= self.max_table_size {
+            self.entries.push_front((name.into(), value.into()));
+            self.table_size += size;
         }
     }
 
-    fn shrink(&mut self, size: usize) {
-        while self.size > size {
-            let Some((name, value)) = self.table.pop_back() else { break };
-            self.size = self.size.saturating_sub(name.len() + value.len() + FIELD_BYTES);
+    fn shrink_table(&mut self, size: usize) {
+        while self.table_size > size {
+            let Some((name, value)) = self.entries.pop_back() else { break };
+            self.table_size =
+                self.table_size.saturating_sub(name.len() + value.len() + FIELD_OVERHEAD_BYTES);
         }
     }
 }
 
 /// Reads an integer whose first byte leaves it `bits` bits; numbers beyond what a block can hold are malformed.
-fn read_integer(rest: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
-    let (first, mut behind) = rest.split_first().ok_or(Malformed)?;
+fn read_integer(rest: &mut &[u8], bits: u32) -> Result<usize, MalformedBlock> {
+    let (first, mut behind) = rest.split_first().ok_or(MalformedBlock)?;
     let mask = (1_usize << bits) - 1;
     let mut number = usize::from(*first) & mask;
     if number == mask {
         for shift in [0, 7, 14, 21] {
-            let (byte, after) = behind.split_first().ok_or(Malformed)?;
+            let (byte, after) = behind.split_first().ok_or(MalformedBlock)?;
             behind = after;
             number += usize::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
@@ -229,19 +230,19 @@ fn read_integer(rest: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
                 return Ok(number);
             }
         }
-        return Err(Malformed);
+        return Err(MalformedBlock);
     }
     *rest = behind;
     Ok(number)
 }
 
-fn read_string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+fn read_string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), MalformedBlock> {
     let is_coded = rest.first().is_some_and(|first| first & 0x80 != 0);
     let length = read_integer(rest, 7)?;
-    let (text, behind) = rest.split_at_checked(length).ok_or(Malformed)?;
+    let (text, behind) = rest.split_at_checked(length).ok_or(MalformedBlock)?;
     *rest = behind;
     if is_coded {
-        return huffman::decode(text, out).ok_or(Malformed);
+        return huffman::huffman_decode(text, out).ok_or(MalformedBlock);
     }
     out.extend_from_slice(text);
     Ok(())
@@ -264,26 +265,26 @@ fn push_integer(out: &mut Vec<u8>, first: u8, bits: u32, number: usize) {
 }
 
 /// Writes a string as it is.
-pub(crate) fn push_plain(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn push_plain_string(out: &mut Vec<u8>, text: &[u8]) {
     push_integer(out, 0, 7, text.len());
     out.extend_from_slice(text);
 }
 
 /// Writes a string in the shorter of both ways.
-fn push_shorter(out: &mut Vec<u8>, text: &[u8]) {
-    let length = huffman::encoded_length(text);
+fn push_shorter_string(out: &mut Vec<u8>, text: &[u8]) {
+    let length = huffman::huffman_encoded_length(text);
     if length >= text.len() {
-        return push_plain(out, text);
+        return push_plain_string(out, text);
     }
     push_integer(out, 0x80, 7, length);
-    huffman::encode(text, out);
+    huffman::huffman_encode(text, out);
 }
 
 /// Writes a field that refers to nothing.
 pub(crate) fn push_literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.push(0);
-    push_plain(out, name);
-    push_plain(out, value);
+    push_plain_string(out, name);
+    push_plain_string(out, value);
 }
 
 /// Writes a status.
@@ -298,63 +299,66 @@ pub(super) fn push_status(out: &mut Vec<u8>, status: StatusCode) {
         500 => out.push(0x8e),
         _ => {
             out.push(0x08);
-            push_plain(out, status.as_str().as_bytes());
+            push_plain_string(out, status.as_str().as_bytes());
         }
     }
 }
 
 /// Writes a field's name: its place in the static table if it has one.
-fn push_name(out: &mut Vec<u8>, name: &str) {
-    match STATIC.iter().position(|(own, _)| *own == name) {
+fn push_field_name(out: &mut Vec<u8>, name: &str) {
+    match STATIC_TABLE.iter().position(|(own, _)| *own == name) {
         // Proxies are asked to never keep it in a table, where someone could guess at it.
         Some(index) if name == "set-cookie" => push_integer(out, 0x10, 4, index + 1),
         Some(index) => push_integer(out, 0, 4, index + 1),
         None => {
             out.push(0);
-            push_shorter(out, name.as_bytes());
+            push_shorter_string(out, name.as_bytes());
         }
     }
 }
 
 /// Writes the field `age` up to the text of its number.
 pub(super) fn push_age_name(out: &mut Vec<u8>) {
-    push_name(out, "age");
+    push_field_name(out, "age");
 }
 
 /// Writes a date.
 pub(crate) fn push_date(out: &mut Vec<u8>, date: &str) {
-    push_name(out, "date");
-    push_plain(out, date.as_bytes());
+    push_field_name(out, "date");
+    push_plain_string(out, date.as_bytes());
 }
 
 /// Writes a field; one that says something of the connection has no place here and is left out.
 pub(super) fn push_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
-    if is_of_connection(name) {
+    if is_connection_header(name) {
         return;
     }
-    push_name(out, name.as_str());
-    push_shorter(out, value);
+    push_field_name(out, name.as_str());
+    push_shorter_string(out, value);
 }
 
 /// Writes a field that came as bytes.
-pub(super) fn push_bytes(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(super) fn push_raw_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     match std::str::from_utf8(name) {
-        Ok(name) => push_name(out, name),
+        Ok(name) => push_field_name(out, name),
         Err(_not_text) => {
             out.push(0);
-            push_plain(out, name);
+            push_plain_string(out, name);
         }
     }
-    push_plain(out, value);
+    push_plain_string(out, value);
 }
 
-fn is_of_connection(name: &HeaderName) -> bool {
+fn is_connection_header(name: &HeaderName) -> bool {
     matches!(*name, header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE | header::TE)
         || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
 /// Writes a head without the date, in two parts: up to the text of its age, and from behind that.
-pub(crate) fn write_block(status: StatusCode, headers: &HeaderMap) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn encode_hpack_response_head(
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> (Vec<u8>, Vec<u8>) {
     let (mut before, mut behind) = (Vec::with_capacity(256), Vec::with_capacity(128));
     push_status(&mut before, status);
     let mut has_age = false;
@@ -371,7 +375,7 @@ pub(crate) fn write_block(status: StatusCode, headers: &HeaderMap) -> (Vec<u8>, 
 }
 
 /// RFC 7541, appendix A.
-const STATIC: [(&str, &str); 61] = [
+const STATIC_TABLE: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),
     (":method", "POST"),

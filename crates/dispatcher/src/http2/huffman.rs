@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 /// How many bits each byte takes; the end of a string, which nobody sends, would be the last code of 30 bits.
-const LENGTHS: [u8; 256] = [
+const CODE_LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
     28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,
     5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
@@ -20,38 +20,38 @@ const LENGTHS: [u8; 256] = [
 ];
 
 /// The shortest and the longest code.
-const SHORTEST: u8 = 5;
-const LONGEST: u8 = 30;
+const MIN_CODE_LENGTH: u8 = 5;
+const MAX_CODE_LENGTH: u8 = 30;
 
-static CODE: LazyLock<Code> = LazyLock::new(Code::new);
+static HUFFMAN_CODE: LazyLock<HuffmanCode> = LazyLock::new(HuffmanCode::new);
 
 #[derive(Debug)]
-struct Code {
+struct HuffmanCode {
     /// The code of each byte.
     codes: Vec<u32>,
     /// For each value of the next eight bits, the byte whose code they begin with, and its length; none if it is longer.
-    short: Vec<(u8, u8)>,
+    short_codes: Vec<(u8, u8)>,
     /// Of codes longer than eight bits.
-    long: Vec<Length>,
+    long_codes: Vec<HuffmanLengthGroup>,
 }
 
 /// The codes of one length.
 #[derive(Debug)]
-struct Length {
+struct HuffmanLengthGroup {
     bits: u8,
-    first: u32,
+    first_code: u32,
     /// Their bytes, in the order of the codes.
-    bytes: Vec<u8>,
+    symbols: Vec<u8>,
 }
 
-impl Code {
+impl HuffmanCode {
     fn new() -> Self {
-        let mut codes = vec![0; LENGTHS.len()];
+        let mut codes = vec![0; CODE_LENGTHS.len()];
         let mut short = vec![(0, 0); 256];
         let mut long = Vec::new();
         let mut next = 0_u32;
-        for bits in SHORTEST..=LONGEST {
-            let of_length = (0..=u8::MAX).zip(LENGTHS).filter(|(_, length)| *length == bits);
+        for bits in MIN_CODE_LENGTH..=MAX_CODE_LENGTH {
+            let of_length = (0..=u8::MAX).zip(CODE_LENGTHS).filter(|(_, length)| *length == bits);
             let bytes: Vec<u8> = of_length.map(|(byte, _)| byte).collect();
             let first = next;
             for (byte, slot) in bytes.iter().zip(first..) {
@@ -66,26 +66,28 @@ impl Code {
                 next = slot + 1;
             }
             if bits > 8 && !bytes.is_empty() {
-                long.push(Length { bits, first, bytes });
+                long.push(HuffmanLengthGroup { bits, first_code: first, symbols: bytes });
             }
             next <<= 1;
         }
-        Self { codes, short, long }
+        Self { codes, short_codes: short, long_codes: long }
     }
 }
 
 /// Returns how many bytes `text` takes in the code.
-pub(super) fn encoded_length(text: &[u8]) -> usize {
-    let bits = |byte: &u8| LENGTHS.get(usize::from(*byte)).map_or(0, |bits| usize::from(*bits));
+pub(super) fn huffman_encoded_length(text: &[u8]) -> usize {
+    let bits =
+        |byte: &u8| CODE_LENGTHS.get(usize::from(*byte)).map_or(0, |bits| usize::from(*bits));
     text.iter().map(bits).sum::<usize>().div_ceil(8)
 }
 
 /// Adds the code of `text` to `out`.
-pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
+pub(super) fn huffman_encode(text: &[u8], out: &mut Vec<u8>) {
     let (mut held, mut count) = (0_u64, 0_u32);
     for byte in text {
         let index = usize::from(*byte);
-        let (Some(code), Some(bits)) = (CODE.codes.get(index), LENGTHS.get(index)) else {
+        let (Some(code), Some(bits)) = (HUFFMAN_CODE.codes.get(index), CODE_LENGTHS.get(index))
+        else {
             continue;
         };
         held = held << bits | u64::from(*code);
@@ -102,8 +104,8 @@ pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Adds the text of a code to `out`; nothing if it is none.
-pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    let table = &*CODE;
+pub(super) fn huffman_decode(code: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let table = &*HUFFMAN_CODE;
     let mut rest = code.iter();
     // The next bits stand at the top.
     let (mut held, mut count) = (0_u64, 0_u32);
@@ -113,16 +115,16 @@ pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Option<()> {
             held |= u64::from(*byte) << (56 - count);
             count += 8;
         }
-        let (byte, bits) = *table.short.get((held >> 56) as usize)?;
+        let (byte, bits) = *table.short_codes.get((held >> 56) as usize)?;
         let (byte, bits) = match bits {
-            0 => match find_long(table, held) {
+            0 => match find_long_code(table, held) {
                 Some(found) => found,
-                None => return is_padding(held, count).then_some(()),
+                None => return is_valid_padding(held, count).then_some(()),
             },
             bits => (byte, bits),
         };
         if u32::from(bits) > count {
-            return is_padding(held, count).then_some(());
+            return is_valid_padding(held, count).then_some(());
         }
         out.push(byte);
         held <<= bits;
@@ -130,27 +132,27 @@ pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-fn find_long(table: &Code, held: u64) -> Option<(u8, u8)> {
-    table.long.iter().find_map(|length| {
+fn find_long_code(table: &HuffmanCode, held: u64) -> Option<(u8, u8)> {
+    table.long_codes.iter().find_map(|length| {
         let code = (held >> (64 - u32::from(length.bits))) as u32;
-        let index = code.checked_sub(length.first)?;
-        Some((*length.bytes.get(index as usize)?, length.bits))
+        let index = code.checked_sub(length.first_code)?;
+        Some((*length.symbols.get(index as usize)?, length.bits))
     })
 }
 
 /// Tells whether the last bits are less than a byte of ones.
-fn is_padding(held: u64, count: u32) -> bool {
+fn is_valid_padding(held: u64, count: u32) -> bool {
     count < 8 && (count == 0 || held >> (64 - count) == (1 << count) - 1)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{decode, encode, encoded_length};
+    use super::{huffman_decode, huffman_encode, huffman_encoded_length};
     use proptest::prelude::*;
 
     fn decoded(code: &[u8]) -> Option<Vec<u8>> {
         let mut text = Vec::new();
-        decode(code, &mut text).map(|()| text)
+        huffman_decode(code, &mut text).map(|()| text)
     }
 
     #[test]
@@ -164,7 +166,7 @@ mod tests {
             ("private", b"\xae\xc3\x77\x1a\x4b"),
         ] {
             let mut encoded = Vec::new();
-            encode(text.as_bytes(), &mut encoded);
+            huffman_encode(text.as_bytes(), &mut encoded);
             assert_eq!(encoded, code, "{text}");
             assert_eq!(decoded(code).as_deref(), Some(text.as_bytes()));
         }
@@ -185,8 +187,8 @@ mod tests {
         #[test]
         fn every_text_comes_back(text in proptest::collection::vec(any::<u8>(), 0..64)) {
             let mut code = Vec::new();
-            encode(&text, &mut code);
-            prop_assert_eq!(code.len(), encoded_length(&text));
+            huffman_encode(&text, &mut code);
+            prop_assert_eq!(code.len(), huffman_encoded_length(&text));
             prop_assert_eq!(decoded(&code), Some(text));
         }
 
@@ -194,7 +196,7 @@ mod tests {
         fn what_is_a_code_is_the_code_of_its_text(code in proptest::collection::vec(any::<u8>(), 0..16)) {
             if let Some(text) = decoded(&code) {
                 let mut again = Vec::new();
-                encode(&text, &mut again);
+                huffman_encode(&text, &mut again);
                 prop_assert_eq!(again, code);
             }
         }

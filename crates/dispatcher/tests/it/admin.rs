@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use tokio::sync::oneshot;
-use tympan_testkit::origin::{Answer, Origin, exchange};
-use tympan_web::listen::{Front as Listener, Reuse, bind};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, exchange_bytes};
+use tympan_web::listen::{ListenerOptions as Listener, PortReuse, bind_listener};
 
 use crate::front::{Front, Reply, Setup};
 
@@ -19,7 +19,8 @@ struct Watched {
 impl Watched {
     fn start(setup: &Setup, more: Listener) -> Self {
         let front = Front::start(setup);
-        let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0)), Reuse::Exclusive).unwrap();
+        let listener =
+            bind_listener(SocketAddr::from(([127, 0, 0, 1], 0)), PortReuse::Exclusive).unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let dispatcher = front.dispatcher.clone();
@@ -38,7 +39,7 @@ impl Watched {
         let request = format!(
             "{method} {path} HTTP/1.1\r\n{host}Connection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
         );
-        Reply::parse(&exchange(self.addr, request.as_bytes()), method == "HEAD")
+        Reply::parse(&exchange_bytes(self.addr, request.as_bytes()), method == "HEAD")
     }
 
     fn get(&self, path: &str) -> Reply {
@@ -61,7 +62,7 @@ const SHARE: &str = "/x-share { /percent \"10\" }";
 
 #[test]
 fn it_tells_what_the_dispatcher_does() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let watched = Watched::start(
         &Setup { renders: vec![origin.addr()], ..Setup::default() },
         Listener::default(),
@@ -102,10 +103,10 @@ fn it_tells_what_the_dispatcher_does() {
 
 #[test]
 fn every_metric_has_its_head_once() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = Front::start(&Setup { renders: vec![origin.addr()], ..Setup::default() });
     front.get("/a.html");
-    let text = front.dispatcher.metrics();
+    let text = front.dispatcher.prometheus_metrics();
     let mut heads = std::collections::BTreeSet::new();
     for line in text.lines() {
         if let Some(head) = line.strip_prefix("# TYPE ") {
@@ -125,7 +126,7 @@ fn every_metric_has_its_head_once() {
 
 #[test]
 fn health_names_what_is_wrong() {
-    let origin = Origin::always(Answer::status(503));
+    let origin = OriginServer::start_constant(OriginResponse::with_status(503));
     let watched = Watched::start(
         &Setup {
             farm: "/x-health { /failures 1 /pause 1000 }",
@@ -143,8 +144,8 @@ fn health_names_what_is_wrong() {
 
 #[test]
 fn health_fails_with_the_only_render_that_is_dead() {
-    let dead = tympan_testkit::origin::dead_addr();
-    let origin = Origin::always(Answer::html("page"));
+    let dead = tympan_testkit::origin_server::refusing_addr();
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let start = |renders| {
         let setup = Setup { renders, ..Setup::default() };
         Watched::start(&setup, Listener::default())
@@ -163,7 +164,7 @@ fn health_fails_with_the_only_render_that_is_dead() {
 
 #[test]
 fn a_share_is_changed_by_who_shows_the_token() {
-    let renders = vec![tympan_testkit::origin::dead_addr()];
+    let renders = vec![tympan_testkit::origin_server::refusing_addr()];
     let setup = Setup { farm: SHARE, settings: SETTINGS.to_owned(), renders, ..Setup::default() };
     let watched = Watched::start(&setup, Listener::default());
     let share = || watched.front.dispatcher.status().farms[0].share;
@@ -183,7 +184,7 @@ fn a_share_is_changed_by_who_shows_the_token() {
 
 #[test]
 fn others_than_this_machine_show_the_token() {
-    let renders = vec![tympan_testkit::origin::dead_addr()];
+    let renders = vec![tympan_testkit::origin_server::refusing_addr()];
     let setup = Setup { settings: SETTINGS.to_owned(), renders, ..Setup::default() };
     let watched = Watched::start(&setup, Listener::default());
     assert_eq!(watched.get("/metrics").status, 200);
@@ -197,17 +198,17 @@ fn others_than_this_machine_show_the_token() {
         let request = format!(
             "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\nGET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{headers}\r\n"
         );
-        Reply::parse(&exchange(watched.addr, request.as_bytes()), false).status
+        Reply::parse(&exchange_bytes(watched.addr, request.as_bytes()), false).status
     };
     assert_eq!((ask(""), ask(TOKEN)), (403, 200));
 }
 
 #[test]
 fn a_short_token_is_refused() {
-    let settings: tympan_dispatcher::Settings =
+    let settings: tympan_dispatcher::DispatcherSettings =
         toml::from_str("[admin]\ntoken = \"short\"").unwrap();
     let config = crate::front::load(&Setup::default().text("/".as_ref())).config;
-    let runtime = tympan_dispatcher::Runtime::default();
+    let runtime = tympan_dispatcher::DispatcherRuntime::default();
     let error =
         tympan_dispatcher::Dispatcher::with_settings(config, &settings, runtime).unwrap_err();
     assert!(error.to_string().contains("at least 16 characters"), "{error}");

@@ -1,20 +1,20 @@
 //! Pages that are cached for everyone but shown to some (`/auth_checker`).
 
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::front::{Front, Setup};
 
 /// Says yes to whoever has the cookie `may=1`.
-fn guarded() -> (Origin, Front) {
-    let origin = Origin::start(|seen| {
+fn guarded() -> (OriginServer, Front) {
+    let origin = OriginServer::start(|seen| {
         let may = seen.header("cookie") == Some("may=1");
         match (seen.method.as_str(), may) {
-            ("HEAD", true) => {
-                Answer::status(200).header("Set-Cookie", "seen=1").header("X-Private", "1")
-            }
-            ("HEAD", false) => Answer::status(403),
-            (_, true) => Answer::html("secret"),
-            (_, false) => Answer::status(403).body("go away"),
+            ("HEAD", true) => OriginResponse::with_status(200)
+                .with_header("Set-Cookie", "seen=1")
+                .with_header("X-Private", "1"),
+            ("HEAD", false) => OriginResponse::with_status(403),
+            (_, true) => OriginResponse::html("secret"),
+            (_, false) => OriginResponse::with_status(403).with_body("go away"),
         }
     });
     let front = Front::start(&Setup {
@@ -41,7 +41,7 @@ fn a_cached_page_is_shown_after_asking() {
     assert_eq!(hit.body, "secret");
     assert_eq!(hit.header("set-cookie"), Some("seen=1"));
     assert_eq!(hit.header("x-private"), None);
-    let asked = &origin.seen()[1];
+    let asked = &origin.requests()[1];
     assert_eq!(
         (asked.method.as_str(), asked.target.as_str()),
         ("HEAD", "/bin/check?uri=/secure/a%20b.html")

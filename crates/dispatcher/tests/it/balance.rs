@@ -2,15 +2,17 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tympan_testkit::origin::{Answer, Delivery, Gate, Origin, dead_addr};
+use tympan_testkit::origin_server::{
+    OriginGate, OriginResponse, OriginServer, ResponseDelivery, refusing_addr,
+};
 
 use crate::front::{Front, Setup};
 
-fn named(name: &'static str) -> Origin {
-    Origin::always(Answer::html(name))
+fn named(name: &'static str) -> OriginServer {
+    OriginServer::start_constant(OriginResponse::html(name))
 }
 
-fn before(renders: &[&Origin], farm: &'static str) -> Front {
+fn before(renders: &[&OriginServer], farm: &'static str) -> Front {
     Front::start(&Setup {
         farm,
         renders: renders.iter().map(|origin| origin.addr()).collect(),
@@ -22,25 +24,27 @@ fn before(renders: &[&Origin], farm: &'static str) -> Front {
 fn lb122_a_dead_render_costs_no_visitor_anything() {
     let living = named("living");
     let front =
-        Front::start(&Setup { renders: vec![dead_addr(), living.addr()], ..Setup::default() });
+        Front::start(&Setup { renders: vec![refusing_addr(), living.addr()], ..Setup::default() });
     for number in 0..10 {
         assert_eq!(front.get(&format!("/{number}.html")).body, "living");
     }
-    assert_eq!(living.requests(), 10);
+    assert_eq!(living.request_count(), 10);
 }
 
 #[test]
 fn lb123_when_all_are_dead_every_round_asks_each() {
     // Hangs up on every connection, so that attempts can be counted.
-    let refusing = Origin::always(Answer::html("").deliver(Delivery::Hangup));
+    let refusing = OriginServer::start_constant(
+        OriginResponse::html("").with_delivery(ResponseDelivery::Hangup),
+    );
     let front = Front::start(&Setup {
         farm: "/retryDelay 0 /numberOfRetries 3",
-        renders: vec![dead_addr(), refusing.addr()],
+        renders: vec![refusing_addr(), refusing.addr()],
         ..Setup::default()
     });
     assert_eq!(front.get("/a.html").status, 502);
     // Each attempt is made twice, since the first may have met a pooled connection on its way out.
-    assert_eq!(refusing.requests(), 6);
+    assert_eq!(refusing.request_count(), 6);
     assert_eq!(front.metric("render_failures_total"), 1);
 }
 
@@ -62,7 +66,7 @@ fn lb124_a_cookie_keeps_a_visitor_at_one_render() {
     }
     assert_eq!(front.get("/shopping").header("set-cookie"), None);
     assert_eq!(front.get("/other").header("set-cookie"), None);
-    let metrics = front.dispatcher.metrics();
+    let metrics = front.dispatcher.prometheus_metrics();
     for (render, count) in [("r0", 0), ("r1", 5)] {
         let line = format!(
             "tympan_dispatcher_render_sticky_total{{farm=\"site\",render=\"{render}\"}} {count}\n"
@@ -82,9 +86,9 @@ fn lb124_a_cookie_for_an_unknown_render_is_ignored() {
 #[test]
 fn lb125_failover() {
     let check = |farm: &'static str, status: u16, health: u16, expected: (u16, &str)| {
-        let ill = Origin::start(move |seen| match seen.target.as_str() {
-            "/health.html" => Answer::status(health),
-            _ => Answer::status(status).body("ill"),
+        let ill = OriginServer::start(move |seen| match seen.target.as_str() {
+            "/health.html" => OriginResponse::with_status(health),
+            _ => OriginResponse::with_status(status).with_body("ill"),
         });
         let well = named("well");
         let front = before(&[&ill, &well], farm);
@@ -101,7 +105,7 @@ fn lb125_failover() {
 
 #[test]
 fn lb125_when_all_fail_over_the_last_answer_counts() {
-    let ill = Origin::always(Answer::status(503).body("ill"));
+    let ill = OriginServer::start_constant(OriginResponse::with_status(503).with_body("ill"));
     let front = before(&[&ill], "/failover 1");
     let reply = front.get("/a");
     assert_eq!((reply.status, reply.body.as_str()), (503, "ill"));
@@ -109,12 +113,12 @@ fn lb125_when_all_fail_over_the_last_answer_counts() {
 
 #[test]
 fn lb126_silence_is_a_gateway_timeout_and_a_stop_in_the_middle_stores_nothing() {
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         let delivery = match seen.target.as_str() {
-            "/silent.html" => Delivery::Silence,
-            _ => Delivery::StallAfter(5),
+            "/silent.html" => ResponseDelivery::NoResponse,
+            _ => ResponseDelivery::StallAfter(5),
         };
-        Answer::html("0123456789").deliver(delivery)
+        OriginResponse::html("0123456789").with_delivery(delivery)
     });
     let front = Front::start(&Setup {
         renders: vec![origin.addr()],
@@ -142,7 +146,7 @@ fn lb127_a_name_is_resolved_for_each_connection_and_all_its_addresses_are_tried(
         let front = Front::start_text(&text);
         assert_eq!(front.get("/a.html").status, 200, "{keys}");
     }
-    assert_eq!(origin.requests(), 4);
+    assert_eq!(origin.request_count(), 4);
     let unknown = Front::start_text(
         &Setup { renders: vec![origin.addr()], ..Setup::default() }
             .text("/".as_ref())
@@ -154,33 +158,33 @@ fn lb127_a_name_is_resolved_for_each_connection_and_all_its_addresses_are_tried(
 
 #[test]
 fn lb128_a_body_is_sent_to_a_second_render_only_if_the_first_did_not_get_it() {
-    let echo = Origin::start(|seen| Answer::html(seen.body.clone()));
+    let echo = OriginServer::start(|seen| OriginResponse::html(seen.body.clone()));
     let front =
-        Front::start(&Setup { renders: vec![dead_addr(), echo.addr()], ..Setup::default() });
+        Front::start(&Setup { renders: vec![refusing_addr(), echo.addr()], ..Setup::default() });
     for _ in 0..3 {
         assert_eq!(front.send("POST", "/a", &[], "text").body, "text");
     }
     let count = AtomicUsize::new(0);
-    let breaking = Origin::start(move |_| {
+    let breaking = OriginServer::start(move |_| {
         count.fetch_add(1, Ordering::SeqCst);
-        Answer::html("").deliver(Delivery::Hangup)
+        OriginResponse::html("").with_delivery(ResponseDelivery::Hangup)
     });
     let other = named("other");
     let front = before(&[&breaking, &other], "");
     let statuses: Vec<u16> = (0..2).map(|_| front.send("POST", "/a", &[], "text").status).collect();
     assert!(statuses.contains(&502), "{statuses:?}");
-    assert_eq!(breaking.requests(), 1);
+    assert_eq!(breaking.request_count(), 1);
 }
 
 #[test]
 fn a_body_over_the_limit_is_refused() {
-    let origin = Origin::start(|seen| Answer::html(seen.body.len().to_string()));
+    let origin = OriginServer::start(|seen| OriginResponse::html(seen.body.len().to_string()));
     let front = before(&[&origin], "");
     let head =
         "POST /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 99999999\r\n\r\n";
-    let answer = tympan_testkit::origin::exchange(front.addr, head.as_bytes());
+    let answer = tympan_testkit::origin_server::exchange_bytes(front.addr, head.as_bytes());
     assert!(answer.starts_with(b"HTTP/1.1 413"));
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
 }
 
 #[test]
@@ -198,7 +202,7 @@ fn renders_learn_who_asks_and_through_what() {
         ("X-Hop", "1"),
     ];
     front.send("GET", "/a%2b%20b?c=%2b", &headers, "");
-    let seen = &origin.seen()[0];
+    let seen = &origin.requests()[0];
     let check =
         |name: &str, expected: Option<&str>| assert_eq!(seen.header(name), expected, "{name}");
     assert_eq!(seen.target, "/a%2b%20b?c=%2b");
@@ -220,16 +224,16 @@ fn a_request_that_goes_in_a_circle_is_stopped() {
     let via = ["1.1 h (dispatcher)"; 8].join(", ");
     assert_eq!(front.send("GET", "/a", &[("Via", &via)], "").status, 508);
     assert_eq!(front.send("GET", "/a", &[("Via", "1.1 h (dispatcher)")], "").status, 200);
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
 fn a_busy_render_gets_no_more_than_it_can_take_and_the_queue_is_bounded() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let inner = gate.clone();
-    let origin = Origin::start(move |seen| {
-        inner.pass();
-        Answer::html(seen.target.clone())
+    let origin = OriginServer::start(move |seen| {
+        inner.wait_open();
+        OriginResponse::html(seen.target.clone())
     });
     let front = std::sync::Arc::new(Front::start(&Setup {
         renders: vec![origin.addr()],
@@ -241,11 +245,11 @@ fn a_busy_render_gets_no_more_than_it_can_take_and_the_queue_is_bounded() {
         std::thread::spawn(move || front.get(path))
     };
     let mut visitors = vec![ask("/a"), ask("/b")];
-    origin.wait_for(2);
+    origin.wait_for_requests(2);
     visitors.push(ask("/c"));
     front.wait_for("render_queue", 1);
     assert_eq!(front.get("/d").status, 503);
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
     gate.open();
     assert!(visitors.into_iter().all(|visitor| visitor.join().unwrap().status == 200));
     assert_eq!(front.get("/e").status, 200);
@@ -256,11 +260,13 @@ fn a_busy_render_gets_no_more_than_it_can_take_and_the_queue_is_bounded() {
 fn a_render_with_a_bad_health_page_is_asked_last_until_it_is_well() {
     let status = std::sync::Arc::new(AtomicUsize::new(500));
     let health = std::sync::Arc::clone(&status);
-    let ill = Origin::start(move |seen| match seen.target.as_str() {
-        "/health" => Answer::status(u16::try_from(health.load(Ordering::SeqCst)).unwrap()),
-        _ => Answer::html("ill"),
+    let ill = OriginServer::start(move |seen| match seen.target.as_str() {
+        "/health" => {
+            OriginResponse::with_status(u16::try_from(health.load(Ordering::SeqCst)).unwrap())
+        }
+        _ => OriginResponse::html("ill"),
     });
-    let well = Origin::always(Answer::html("well"));
+    let well = OriginServer::start_constant(OriginResponse::html("well"));
     let front =
         before(&[&ill, &well], "/health_check { /url \"/health\" /x-interval 1 /x-failures 1 }");
     front.wait_for("renders_ejected", 1);

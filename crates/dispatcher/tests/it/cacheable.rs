@@ -1,11 +1,11 @@
 //! What is cached and what is not (`CA`).
 
-use tympan_testkit::origin::{Answer, Delivery, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, ResponseDelivery};
 
 use crate::front::{Front, Setup, front};
 
-fn html() -> Origin {
-    Origin::start(|seen| Answer::html(format!("page {}", seen.target)))
+fn html() -> OriginServer {
+    OriginServer::start(|seen| OriginResponse::html(format!("page {}", seen.target)))
 }
 
 /// Asks twice and tells whether the second answer came from the cache, and why not.
@@ -61,12 +61,13 @@ fn ca62_without_a_document_root_nothing_is_cached() {
     let front = Front::start_text(&format!("{before}{rest}"));
     let expected = "not cacheable: document root non-existent";
     assert_eq!(verdict(&front, "GET", "/a.html", &[]), expected);
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]
 fn ca81_a_login_cookie_keeps_a_page_out_of_the_cache_in_both_directions() {
-    let origin = Origin::start(|seen| Answer::html(format!("{:?}", seen.header("cookie"))));
+    let origin =
+        OriginServer::start(|seen| OriginResponse::html(format!("{:?}", seen.header("cookie"))));
     let front = front(&origin, "");
     for name in ["login-token", "authorization"] {
         let cookie = format!("a=b; {name}=secret");
@@ -86,7 +87,8 @@ fn ca81_a_login_cookie_keeps_a_page_out_of_the_cache_in_both_directions() {
 
 #[test]
 fn ca81_a_cookie_that_is_no_text_hides_no_login_cookie() {
-    let origin = Origin::start(|seen| Answer::html(format!("{:?}", seen.header("cookie"))));
+    let origin =
+        OriginServer::start(|seen| OriginResponse::html(format!("{:?}", seen.header("cookie"))));
     let front = front(&origin, "");
     for cookie in ["name=\u{e9}; login-token=secret", "login-token=secr\u{e9}t"] {
         let mine = front.send("GET", "/a.html", &[("Cookie", cookie)], "");
@@ -98,8 +100,8 @@ fn ca81_a_cookie_that_is_no_text_hides_no_login_cookie() {
 #[test]
 fn ca75_a_byte_beyond_ascii_hides_no_directive() {
     for header in ["Cache-Control", "Pragma", "Dispatcher"] {
-        let answer = Answer::html("page").header(header, "x=\u{e9}, no-cache");
-        let origin = Origin::always(answer);
+        let answer = OriginResponse::html("page").with_header(header, "x=\u{e9}, no-cache");
+        let origin = OriginServer::start_constant(answer);
         let front = front(&origin, "");
         front.get("/a.html");
         assert_eq!(front.files(), Vec::<String>::new(), "{header}");
@@ -120,36 +122,42 @@ fn ca73_the_visitors_wish_for_a_new_copy_does_not_count() {
     let front = front(&origin, "");
     let headers = [("Cache-Control", "no-cache"), ("Pragma", "no-cache")];
     assert_eq!(verdict(&front, "GET", "/a.html", &headers), "target file cached");
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
 fn ca74_to_ca76_answers_that_are_not_cached_say_why() {
-    let check = |answer: Answer, expected: &str| {
-        let origin = Origin::always(answer.clone());
+    let check = |answer: OriginResponse, expected: &str| {
+        let origin = OriginServer::start_constant(answer.clone());
         let front = front(&origin, "");
         assert_eq!(verdict(&front, "GET", "/a.html", &[]), expected, "{answer:?}");
         assert_eq!(front.files(), Vec::<String>::new(), "{answer:?}");
-        assert_eq!(origin.requests(), 2, "{answer:?}");
+        assert_eq!(origin.request_count(), 2, "{answer:?}");
     };
-    let page = || Answer::html("page");
+    let page = || OriginResponse::html("page");
     for status in [404, 301, 500, 203] {
-        check(Answer::status(status).body("x"), "not cacheable: response status is not 200");
+        check(
+            OriginResponse::with_status(status).with_body("x"),
+            "not cacheable: response status is not 200",
+        );
     }
-    check(page().header("Dispatcher", "no-cache"), "not cacheable: response contains no_cache");
-    check(page().header("Pragma", "no-cache"), "not cacheable: response contains no_cache");
+    check(
+        page().with_header("Dispatcher", "no-cache"),
+        "not cacheable: response contains no_cache",
+    );
+    check(page().with_header("Pragma", "no-cache"), "not cacheable: response contains no_cache");
     let forbidden = "not cacheable: response contains cache-control that forbids it";
     for directive in ["no-cache", "no-store", "must-revalidate", "private", "max-age=60, Private"] {
-        check(page().header("Cache-Control", directive), forbidden);
+        check(page().with_header("Cache-Control", directive), forbidden);
     }
-    check(Answer::html(""), "not cacheable: response content length is zero");
-    check(page().header("Content-Encoding", "compress"), "not cacheable: response is encoded");
+    check(OriginResponse::html(""), "not cacheable: response content length is zero");
+    check(page().with_header("Content-Encoding", "compress"), "not cacheable: response is encoded");
 }
 
 #[test]
 fn pages_that_are_stored_in_spite_of_a_header_are_counted() {
-    let check = |answer: Answer, expected: (u64, u64)| {
-        let origin = Origin::always(answer.clone());
+    let check = |answer: OriginResponse, expected: (u64, u64)| {
+        let origin = OriginServer::start_constant(answer.clone());
         let front = front(&origin, "");
         front.get("/a.html");
         front.wait_for("stored_total", 1);
@@ -158,17 +166,19 @@ fn pages_that_are_stored_in_spite_of_a_header_are_counted() {
             (front.metric("cookies_left_out_total"), front.metric("varies_left_out_total"));
         assert_eq!(counted, expected, "{answer:?}");
     };
-    let page = || Answer::html("page");
+    let page = || OriginResponse::html("page");
     check(page(), (0, 0));
-    check(page().header("Vary", "accept-encoding, Surrogate-Capability"), (0, 0));
-    check(page().header("Vary", "Accept-Encoding, Cookie"), (0, 1));
-    check(page().header("Set-Cookie", "a=b").header("Vary", "*"), (1, 1));
-    check(Answer::html(vec![b'x'; 3_000_000]).header("Set-Cookie", "a=b"), (1, 0));
+    check(page().with_header("Vary", "accept-encoding, Surrogate-Capability"), (0, 0));
+    check(page().with_header("Vary", "Accept-Encoding, Cookie"), (0, 1));
+    check(page().with_header("Set-Cookie", "a=b").with_header("Vary", "*"), (1, 1));
+    check(OriginResponse::html(vec![b'x'; 3_000_000]).with_header("Set-Cookie", "a=b"), (1, 0));
 }
 
 #[test]
 fn ca75_the_dispatcher_header_stays_inside() {
-    let origin = Origin::always(Answer::html("page").header("Dispatcher", "no-cache"));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("page").with_header("Dispatcher", "no-cache"),
+    );
     assert_eq!(front(&origin, "").get("/a.html").header("dispatcher"), None);
 }
 
@@ -176,8 +186,8 @@ fn ca75_the_dispatcher_header_stays_inside() {
 fn ca77_an_answer_that_breaks_off_leaves_no_file() {
     // Before anything was sent on, an error is better than half a page; afterwards only the cut tells.
     for (size, sent, status) in [(1000, 500, 502), (3_000_000, 2_000_000, 200)] {
-        let origin = Origin::start(move |_| {
-            Answer::html(vec![b'x'; size]).deliver(Delivery::CutAfter(sent))
+        let origin = OriginServer::start(move |_| {
+            OriginResponse::html(vec![b'x'; size]).with_delivery(ResponseDelivery::CutAfter(sent))
         });
         let front = front(&origin, "");
         let reply = front.get("/a.html");
@@ -190,7 +200,7 @@ fn ca77_an_answer_that_breaks_off_leaves_no_file() {
 
 #[test]
 fn ca78_a_post_is_forwarded_with_its_body_and_stores_nothing() {
-    let origin = Origin::start(|seen| Answer::html(seen.body.clone()));
+    let origin = OriginServer::start(|seen| OriginResponse::html(seen.body.clone()));
     let front = front(&origin, "");
     let reply = front.send("POST", "/a.html", &[], "text");
     assert_eq!((reply.status, reply.body.as_str()), (200, "text"));
@@ -210,7 +220,7 @@ fn ca79_a_head_is_served_but_never_stored() {
     assert!(hit.is_hit());
     assert_eq!(hit.header("content-length"), Some("12"));
     assert_eq!(hit.body, "");
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]
@@ -240,7 +250,7 @@ fn ca80_the_render_still_sees_ignored_parameters() {
     let origin = html();
     let front = front(&origin, "/ignoreUrlParams { /0 { /glob \"*\" /type \"allow\" } }");
     front.get("/a.html?utm_source=x");
-    assert_eq!(origin.seen()[0].target, "/a.html?utm_source=x");
+    assert_eq!(origin.requests()[0].target, "/a.html?utm_source=x");
     assert_eq!(front.files(), ["a.html"]);
 }
 
@@ -267,7 +277,9 @@ fn a_page_that_everyone_gets_is_drawn_without_what_one_visitor_added() {
 
 #[test]
 fn ca82_a_cookie_reaches_its_visitor_and_nobody_else() {
-    let origin = Origin::always(Answer::html("page").header("Set-Cookie", "session=1"));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("page").with_header("Set-Cookie", "session=1"),
+    );
     let front = front(&origin, "/headers { \"Set-Cookie\" \"X-Kept\" }");
     assert_eq!(front.get("/a.html").header("set-cookie"), Some("session=1"));
     let hit = front.get("/a.html");
@@ -277,12 +289,12 @@ fn ca82_a_cookie_reaches_its_visitor_and_nobody_else() {
 
 #[test]
 fn ca83_named_headers_are_kept_with_repeats_and_others_not() {
-    let origin = Origin::always(
-        Answer::html("page")
-            .header("X-Kept", "1")
-            .header("Link", "</a>; rel=x")
-            .header("Link", "</b>; rel=x")
-            .header("X-Lost", "1"),
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("page")
+            .with_header("X-Kept", "1")
+            .with_header("Link", "</a>; rel=x")
+            .with_header("Link", "</b>; rel=x")
+            .with_header("X-Lost", "1"),
     );
     let front = front(&origin, "/headers { \"x-kept\" \"LINK\" }");
     assert_eq!(front.get("/a.html").header("x-lost"), Some("1"));
@@ -312,10 +324,10 @@ fn headers_that_protect_visitors_are_kept_whatever_the_farm_names() {
     ];
     let answer = protecting
         .iter()
-        .fold(Answer::html("page").header("X-Lost", "1"), |answer, (name, value)| {
-            answer.header(name, value)
+        .fold(OriginResponse::html("page").with_header("X-Lost", "1"), |answer, (name, value)| {
+            answer.with_header(name, value)
         });
-    let origin = Origin::always(answer);
+    let origin = OriginServer::start_constant(answer);
     for cache in ["", "/headers { \"X-Kept\" }", "/headers { \"X-Kept\" } /x-compress 1"] {
         let front = front(&origin, cache);
         front.get("/a.svg");
@@ -349,7 +361,9 @@ fn what_has_path_parameters_is_not_cached() {
 #[test]
 fn ca83_a_type_that_the_name_does_not_tell_is_kept() {
     let typed = |kind: &'static str| {
-        Origin::start(move |_| Answer::status(200).body("page").header("Content-Type", kind))
+        OriginServer::start(move |_| {
+            OriginResponse::with_status(200).with_body("page").with_header("Content-Type", kind)
+        })
     };
     let usual = typed("text/html;charset=UTF-8");
     let front_of_usual = front(&usual, "");
@@ -447,9 +461,9 @@ fn suffix_pages_of_an_earlier_layout_make_way_for_the_page() {
 #[test]
 fn a_large_page_is_stored_and_shared_whole() {
     let size = 5_000_000;
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let bytes: Vec<u8> = (0..size).map(|at| b'a' + (at % 23) as u8).collect();
-        Answer::html(bytes)
+        OriginResponse::html(bytes)
     });
     let front = front(&origin, "");
     let miss = front.get("/a.html");
@@ -466,7 +480,7 @@ fn a_large_page_is_stored_and_shared_whole() {
 #[test]
 fn a_cache_that_cannot_be_written_still_serves() {
     for size in [1000, 3_000_000] {
-        let origin = Origin::start(move |_| Answer::html(vec![b'x'; size]));
+        let origin = OriginServer::start(move |_| OriginResponse::html(vec![b'x'; size]));
         let front = front(&origin, "");
         // A file where a folder is wanted stands in for a full disk.
         front.write("sub", "");

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tympan_dispatcher::any::{Sources, parse_text};
-use tympan_dispatcher::{Comparison, Settings, Side, compare};
+use tympan_dispatcher::any_syntax::{ConfigSources, parse_text};
+use tympan_dispatcher::{ComparedConfig, ConfigComparison, DispatcherSettings, compare};
 
 use crate::front::load;
 
@@ -30,20 +30,20 @@ fn farm(rules: &str, cache: &str) -> String {
     )
 }
 
-fn run(old: &str, new: &str, settings: [&str; 2], urls: &[&str]) -> Comparison {
-    let sources = Sources::default();
+fn run(old: &str, new: &str, settings: [&str; 2], urls: &[&str]) -> ConfigComparison {
+    let sources = ConfigSources::default();
     let read = |text: &str| {
         (parse_text(text.as_bytes(), Path::new("x.any"), &sources).block, load(text).config)
     };
     let (old, new) = (read(old), read(new));
-    let settings: [Settings; 2] = settings.map(|text| toml::from_str(text).unwrap());
+    let settings: [DispatcherSettings; 2] = settings.map(|text| toml::from_str(text).unwrap());
     let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
-    let old = Side { tree: &old.0, config: &old.1, settings: &settings[0] };
-    let new = Side { tree: &new.0, config: &new.1, settings: &settings[1] };
-    compare(old, new, &urls).unwrap()
+    let old = ComparedConfig { syntax_tree: &old.0, config: &old.1, settings: &settings[0] };
+    let new = ComparedConfig { syntax_tree: &new.0, config: &new.1, settings: &settings[1] };
+    compare_configs(old, new, &urls).unwrap()
 }
 
-fn requests(comparison: &Comparison) -> Vec<&str> {
+fn requests(comparison: &ConfigComparison) -> Vec<&str> {
     comparison.requests.iter().map(|change| change.request.as_str()).collect()
 }
 

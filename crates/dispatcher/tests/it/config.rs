@@ -5,42 +5,52 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
-use tympan_dispatcher::any::{Environment, Severity, Sources, Value, parse_text};
+use tympan_dispatcher::any_syntax::{
+    ConfigEnvironment, ConfigSources, ConfigValue, DiagnosticSeverity, parse_text,
+};
 use tympan_dispatcher::check;
-use tympan_dispatcher::config::{ClientHeaders, Config, Loaded, StatFiles};
+use tympan_dispatcher::config::{
+    ClientHeaderPolicy, DispatcherConfig, LoadedConfig, StatFileLayout,
+};
 
-fn load(text: &str) -> Loaded {
-    Config::parse(text.as_bytes(), Path::new("x.any"), &Sources::default())
+fn load(text: &str) -> LoadedConfig {
+    DispatcherConfig::parse(text.as_bytes(), Path::new("x.any"), &ConfigSources::default())
 }
 
 /// Writes files and loads the first one.
-fn load_files(files: &[(&str, &str)], environment: &[(&str, &str)]) -> (Loaded, TempDir) {
+fn load_files(files: &[(&str, &str)], environment: &[(&str, &str)]) -> (LoadedConfig, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let file = folder.path().join(name);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, text).unwrap();
     }
-    let sources =
-        Sources { environment: environment.iter().copied().collect::<Environment>(), root: None };
-    let loaded = Config::load(&folder.path().join(files[0].0), &sources);
+    let sources = ConfigSources {
+        environment: environment.iter().copied().collect::<ConfigEnvironment>(),
+        root: None,
+    };
+    let loaded = DispatcherConfig::load(&folder.path().join(files[0].0), &sources);
     (loaded, folder)
 }
 
 /// The findings as `line:column severity message`.
-fn findings(loaded: &Loaded) -> Vec<String> {
+fn findings(loaded: &LoadedConfig) -> Vec<String> {
     loaded
         .diagnostics
         .iter()
         .map(|found| {
-            let severity = if found.severity == Severity::Error { "error" } else { "warning" };
-            let name = found.at.file.file_name().unwrap().to_str().unwrap();
-            format!("{name}:{}:{} {severity} {}", found.at.line, found.at.column, found.message)
+            let severity =
+                if found.severity == DiagnosticSeverity::Error { "error" } else { "warning" };
+            let name = found.position.file.file_name().unwrap().to_str().unwrap();
+            format!(
+                "{name}:{}:{} {severity} {}",
+                found.position.line, found.position.column, found.message
+            )
         })
         .collect()
 }
 
-fn hosts(loaded: &Loaded) -> Vec<String> {
+fn hosts(loaded: &LoadedConfig) -> Vec<String> {
     let farm = &loaded.config.farms[0];
     farm.virtual_hosts.iter().map(|host| host.source.clone()).collect()
 }
@@ -85,9 +95,9 @@ fn cf03_a_value_may_stand_on_the_next_line() {
 fn cf04_one_and_two_backslashes_mean_the_same() {
     let text = |pattern: &str| {
         let source = format!("/x '{pattern}'");
-        let parsed = parse_text(source.as_bytes(), Path::new("x"), &Sources::default());
+        let parsed = parse_text(source.as_bytes(), Path::new("x"), &ConfigSources::default());
         match &parsed.block.items[0].value {
-            Value::Text(text) => text.text.clone(),
+            ConfigValue::Text(text) => text.text.clone(),
             other => panic!("{other:?}"),
         }
     };
@@ -103,11 +113,11 @@ fn cf05_numbers_and_words_need_no_quotes() {
         "/clientheaders { Host Cookie } /cache { /docroot /tmp/x /mode 0750 /gracePeriod 2 /statfileslevel 3 /enableTTL true }",
     ));
     let farm = &loaded.config.farms[0];
-    assert_eq!(farm.client_headers, ClientHeaders::Only(vec!["host".into(), "cookie".into()]));
+    assert_eq!(farm.client_headers, ClientHeaderPolicy::Only(vec!["host".into(), "cookie".into()]));
     let cache = farm.cache.as_ref().unwrap();
     assert_eq!(cache.mode, 0o750);
     assert_eq!(cache.grace_period, Duration::from_secs(2));
-    assert_eq!(cache.stat_files, StatFiles::Level(3));
+    assert_eq!(cache.stat_files, StatFileLayout::Level(3));
     assert!(cache.enable_ttl);
 }
 
@@ -134,14 +144,14 @@ fn the_host_of_a_render_is_a_name_or_an_address() {
             "{found:?}"
         );
     };
-    check("publish-1.example_net", "publish-1.example_net", false);
-    check("127.0.0.1", "127.0.0.1", false);
-    check(" 127.0.0.1 ", "127.0.0.1", false);
-    check("::1", "[::1]", false);
-    check("[2001:db8::1]", "[2001:db8::1]", false);
-    check("${RENDER}", "${RENDER}", false);
+    check_config("publish-1.example_net", "publish-1.example_net", false);
+    check_config("127.0.0.1", "127.0.0.1", false);
+    check_config(" 127.0.0.1 ", "127.0.0.1", false);
+    check_config("::1", "[::1]", false);
+    check_config("[2001:db8::1]", "[2001:db8::1]", false);
+    check_config("${RENDER}", "${RENDER}", false);
     for host in ["http://publish", "publish:4503", "publish/site", "u@publish", "pub lish"] {
-        check(host, host, true);
+        check_config(host, host, true);
     }
 }
 
@@ -228,7 +238,7 @@ fn cf12_an_unknown_key_is_skipped_with_its_block() {
             "x.any:4:1 warning entry not recognized: '/failovr'; it is skipped; did you mean `/failover`?",
         ]
     );
-    assert!(loaded.config.farms[0].has_info);
+    assert!(loaded.config.farms[0].answers_info_requests);
     assert!(loaded.config.farms[0].cache.is_none());
     assert!(!loaded.has_errors());
 }
@@ -247,9 +257,12 @@ fn cf13_cf14_renders_need_no_labels() {
             .collect();
         assert_eq!(found, expected, "{renders}");
     };
-    check("{ /hostname \"a\" } { /hostname \"b\" /port 1 }", &[("0", "a", 80), ("1", "b", 1)]);
-    check("/hostname \"a\" /port \"4503\"", &[("0", "a", 4503)]);
-    check("/r { /hostname \"a\" /secure 1 }", &[("r", "a", 443)]);
+    check_config(
+        "{ /hostname \"a\" } { /hostname \"b\" /port 1 }",
+        &[("0", "a", 80), ("1", "b", 1)],
+    );
+    check_config("/hostname \"a\" /port \"4503\"", &[("0", "a", 4503)]);
+    check_config("/r { /hostname \"a\" /secure 1 }", &[("r", "a", 443)]);
 }
 
 #[test]
@@ -264,7 +277,11 @@ fn cf15_both_ways_to_name_sticky_folders_add_up() {
 
 #[test]
 fn cf16_a_binary_file_is_refused_by_line() {
-    let loaded = Config::parse(b"/farms {\n\x89PNG\0", Path::new("x.any"), &Sources::default());
+    let loaded = DispatcherConfig::parse(
+        b"/farms {\n\x89PNG\0",
+        Path::new("x.any"),
+        &ConfigSources::default(),
+    );
     assert_eq!(findings(&loaded)[0], "x.any:2:1 error the file is binary; a text file is expected");
 }
 
@@ -327,9 +344,10 @@ fn absolute_includes_can_be_looked_up_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("etc/httpd")).unwrap();
     std::fs::write(folder.path().join("etc/httpd/name.any"), "/name \"found\"").unwrap();
-    let sources = Sources { root: Some(folder.path().to_owned()), ..Sources::default() };
+    let sources =
+        ConfigSources { root: Some(folder.path().to_owned()), ..ConfigSources::default() };
     let text = b"$include \"/etc/httpd/name.any\"";
-    let loaded = Config::parse(text, Path::new("x.any"), &sources);
+    let loaded = DispatcherConfig::parse(text, Path::new("x.any"), &sources);
     assert_eq!(loaded.config.name.as_deref(), Some("found"));
 }
 
@@ -356,15 +374,18 @@ fn two_farms_of_one_name_are_refused() {
 fn defaults_are_the_documented_ones() {
     let loaded = load(&farm("/cache { /docroot \"/tmp/x\" } /vanity_urls { /url \"/v\" }"));
     let farm = &loaded.config.farms[0];
-    assert_eq!((farm.retry_delay, farm.rounds), (Duration::from_secs(1), 5));
+    assert_eq!((farm.retry_delay, farm.retry_rounds), (Duration::from_secs(1), 5));
     assert_eq!(farm.unavailable_penalty, Duration::from_millis(100));
-    assert!(!farm.has_failover && !farm.propagates_flushes && !farm.has_info);
+    assert!(!farm.has_failover && !farm.propagates_flushes && !farm.answers_info_requests);
     assert!(farm.filter.is_none());
-    assert_eq!(farm.vanity_urls.as_ref().unwrap().delay, Duration::from_secs(300));
+    assert_eq!(farm.vanity_urls.as_ref().unwrap().fetch_interval, Duration::from_secs(300));
     let render = &farm.renders[0];
-    assert_eq!((render.timeout, render.receive_timeout), (None, Some(Duration::from_secs(600))));
+    assert_eq!(
+        (render.connect_timeout, render.receive_timeout),
+        (None, Some(Duration::from_secs(600)))
+    );
     let cache = farm.cache.as_ref().unwrap();
-    assert_eq!(cache.stat_files, StatFiles::Level(0));
+    assert_eq!(cache.stat_files, StatFileLayout::Level(0));
     assert_eq!((cache.mode, cache.grace_period), (0o755, Duration::ZERO));
     assert!(!cache.allow_authorized && !cache.serve_stale_on_error && !cache.enable_ttl);
     assert!(cache.allowed_clients.is_none());
@@ -440,7 +461,7 @@ fn what_experience_warns_of_is_found() {
     let loaded = load(&farm(
         "/filter { /0 { /type \"allow\" /url \"*\" } }\n/cache { /docroot \"/tmp/x\" /allowAuthorized 1 }",
     ));
-    let found: Vec<String> = check(&loaded).iter().map(ToString::to_string).collect();
+    let found: Vec<String> = check_config(&loaded).iter().map(ToString::to_string).collect();
     for expected in [
         "x.any:2:11: warning: the first rule of a filter should deny everything",
         "x.any:2:11: warning: this rule lets `GET /system/console` reach the renders",
@@ -455,7 +476,7 @@ fn what_experience_warns_of_is_found() {
 #[test]
 fn every_url_of_the_security_list_is_tried() {
     let open = load(&farm("/filter { /0 { /type \"allow\" /url \"*\" } }"));
-    let found: Vec<String> = check(&open).iter().map(ToString::to_string).collect();
+    let found: Vec<String> = check_config(&open).iter().map(ToString::to_string).collect();
     let tried = found.iter().filter(|line| line.contains("reach the renders")).count();
     // The documented list has about 45.
     assert!(tried >= 45, "{tried}");
@@ -479,7 +500,7 @@ fn what_a_cache_leaves_to_renders_is_found() {
             "/cache {{ /docroot \"/tmp/x\" /invalidate {{ /0 {{ /type \"allow\" /glob \"*\" }} }} {cache} }}"
         );
         let found: Vec<String> =
-            check(&load(&farm(&text))).iter().map(ToString::to_string).collect();
+            check_config(&load(&farm(&text))).iter().map(ToString::to_string).collect();
         assert_eq!(
             found.iter().any(|line| line.contains(expected)),
             is_found,
@@ -487,24 +508,24 @@ fn what_a_cache_leaves_to_renders_is_found() {
         );
     };
     let grace = "no `/gracePeriod`, so each change of a batch";
-    check("", grace, true);
-    check("/gracePeriod \"0\"", grace, true);
-    check("/gracePeriod \"2\"", grace, false);
-    check("/x-flushWindow \"2\"", grace, false);
+    check_config("", grace, true);
+    check_config("/gracePeriod \"0\"", grace, true);
+    check_config("/gracePeriod \"2\"", grace, false);
+    check_config("/x-flushWindow \"2\"", grace, false);
     let params = "`/ignoreUrlParams` ignores nothing";
     let deny = "/0 { /type \"deny\" /glob \"*\" } /1 { /type \"deny\" /glob \"utm_campaign\" }";
-    check(&format!("/ignoreUrlParams {{ {deny} }}"), params, true);
+    check_config(&format!("/ignoreUrlParams {{ {deny} }}"), params, true);
     let allow = "/2 { /type \"allow\" /glob \"utm_*\" }";
-    check(&format!("/ignoreUrlParams {{ {deny} {allow} }}"), params, false);
-    check("", params, false);
-    check("", "no `/ignoreUrlParams`", true);
+    check_config(&format!("/ignoreUrlParams {{ {deny} {allow} }}"), params, false);
+    check_config("", params, false);
+    check_config("", "no `/ignoreUrlParams`", true);
 }
 
 #[test]
 fn pages_that_are_fetched_again_need_a_host() {
     let check = |hosts: &str, cache: &str| {
         let text = format!("/virtualhosts {{ {hosts} }} /cache {{ /docroot \"/tmp/x\" {cache} }}");
-        let found = check(&load(&farm(&text)));
+        let found = check_config(&load(&farm(&text)));
         found.iter().any(|found| found.message.contains("`/virtualhosts` writes no host out"))
     };
     for cache in ["/x-refetchHot \"5\"", "/x-refetchConcurrency \"2\""] {
@@ -523,7 +544,7 @@ fn the_configuration_of_the_guide_gives_no_finding() {
     let (_, rest) = GUIDE.split_once("```\n/farms {").unwrap();
     let (body, _) = rest.split_once("```").unwrap();
     let loaded = load(&format!("/farms {{{body}"));
-    assert_eq!(check(&loaded), Vec::new());
+    assert_eq!(check_config(&loaded), Vec::new());
     assert_eq!(loaded.config.farms[0].filter.as_ref().unwrap().len(), 4);
 }
 
@@ -551,7 +572,7 @@ proptest! {
         )
     ) {
         let loaded = load(&parts.concat());
-        drop(check(&loaded));
+        drop(check_config(&loaded));
     }
 }
 
@@ -560,8 +581,8 @@ fn check_part(text: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("part.any");
     std::fs::write(&file, text).unwrap();
-    let loaded = Config::load_to_check(&file, &Sources::default());
-    tympan_dispatcher::check(&loaded).iter().map(|finding| finding.message.clone()).collect()
+    let loaded = DispatcherConfig::load_to_check(&file, &ConfigSources::default());
+    tympan_dispatcher::check_config(&loaded).iter().map(|finding| finding.message.clone()).collect()
 }
 
 #[test]
@@ -588,7 +609,7 @@ fn rules_are_tried_wherever_they_stand() {
     let farm = |render: &str| {
         let text = format!("/farms {{ /f {{ /renders {{ {render} }} /filter {{ {rules} }} }} }}");
         let loaded = load(&text);
-        let findings = tympan_dispatcher::check(&loaded);
+        let findings = tympan_dispatcher::check_config(&loaded);
         findings.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>()
     };
     assert_eq!(opens(&farm("/0 { /hostname \"\" }")), opens(&part));
@@ -601,7 +622,7 @@ fn spellings_that_publishers_read_otherwise_are_tried() {
         /0 { /type \"deny\" /url \"*\" }
         /1 { /type \"allow\" /path \"/content/*\" /extension '(html|jpg)' }
         /2 { /type \"allow\" /url \"/etc.clientlibs/*\" } } } }";
-    let findings = tympan_dispatcher::check(&load(text));
+    let findings = tympan_dispatcher::check_config(&load(text));
     for url in
         ["/etc.clientlibs/any.infinity.json", "/content/dam/any.jpg/jcr:content.infinity.json"]
     {
@@ -610,7 +631,7 @@ fn spellings_that_publishers_read_otherwise_are_tried() {
     }
     let closed =
         text.replace("/*\" } } } }", "/*\" } /3 { /type \"deny\" /extension \"json\" } } } }");
-    let findings = tympan_dispatcher::check(&load(&closed));
+    let findings = tympan_dispatcher::check_config(&load(&closed));
     assert!(
         !findings.iter().any(|finding| finding.message.contains("reach the renders")),
         "{findings:?}"

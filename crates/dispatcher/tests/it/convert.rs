@@ -2,31 +2,33 @@
 
 use std::path::Path;
 
-use tympan_dispatcher::{Converted, Dispatcher, Runtime, Settings, convert};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_dispatcher::{
+    ConvertedConfig, Dispatcher, DispatcherRuntime, DispatcherSettings, convert,
+};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::corpus::{files_below, fixtures};
 use crate::front::{Front, Setup, load};
 
 /// Converts one file, and checks that the result can be used.
-fn converted(text: &str) -> (Converted, String) {
-    let converted = convert(&[(Path::new("site.vhost"), text)], None);
+fn converted(text: &str) -> (ConvertedConfig, String) {
+    let converted = convert_httpd_config(&[(Path::new("site.vhost"), text)], None);
     let section = settings_of(&converted);
     (converted, section)
 }
 
-/// The section without its name, as tests of `Settings` write it.
-fn settings_of(converted: &Converted) -> String {
+/// The section without its name, as tests of `DispatcherSettings` write it.
+fn settings_of(converted: &ConvertedConfig) -> String {
     let section = converted.toml.replace("[dispatcher]\n", "").replace("[[dispatcher.", "[[");
-    let settings: Settings =
+    let settings: DispatcherSettings =
         toml::from_str(&section).unwrap_or_else(|error| panic!("{error} in {section}"));
     let config = load(&Setup::default().text("/".as_ref())).config;
-    Dispatcher::with_settings(config, &settings, Runtime::default())
+    Dispatcher::with_settings(config, &settings, DispatcherRuntime::default())
         .unwrap_or_else(|error| panic!("{error} in {section}"));
     section
 }
 
-fn findings(converted: &Converted) -> Vec<String> {
+fn findings(converted: &ConvertedConfig) -> Vec<String> {
     converted.diagnostics.iter().map(ToString::to_string).collect()
 }
 
@@ -68,7 +70,8 @@ const OPENCMS: &str = r#"<VirtualHost *:80>
 
 #[test]
 fn the_vhost_of_the_opencms_article_works_as_it_did() {
-    let tomcat = Origin::start(|seen| Answer::html(format!("tomcat {}", seen.target)));
+    let tomcat =
+        OriginServer::start(|seen| OriginResponse::html(format!("tomcat {}", seen.target)));
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("export/aunz")).unwrap();
     std::fs::write(folder.path().join("export/aunz/there.html"), "static").unwrap();
@@ -82,7 +85,7 @@ fn the_vhost_of_the_opencms_article_works_as_it_did() {
         found[0].starts_with("site.vhost:23:4: warning: `SetEnvIf` is not converted"),
         "{found:?}"
     );
-    let farm = Origin::start(|seen| Answer::html(format!("farm {}", seen.target)));
+    let farm = OriginServer::start(|seen| OriginResponse::html(format!("farm {}", seen.target)));
     let setup = Setup { renders: vec![farm.addr()], settings: section, ..Setup::default() };
     let front = Front::start(&setup);
     let ask = |target: &str| front.send("GET", target, &[("Host", "dev1.local")], "");
@@ -199,13 +202,14 @@ fn every_public_vhost_gives_settings_that_can_be_used() {
     for file in files.iter().filter(is_httpd) {
         let bytes = std::fs::read(file).unwrap();
         let text = String::from_utf8_lossy(&bytes);
-        settings_of(&convert(&[(file, &text)], None));
+        settings_of(&convert_httpd_config(&[(file, &text)], None));
     }
 }
 
 /// Starts a dispatcher with a converted file, behind a proxy that tells who asks and whether by TLS.
-fn start(section: &str) -> (Front, Origin) {
-    let render = Origin::start(|seen| Answer::html(format!("render {}", seen.target)));
+fn start(section: &str) -> (Front, OriginServer) {
+    let render =
+        OriginServer::start(|seen| OriginResponse::html(format!("render {}", seen.target)));
     let settings = format!("{section}\n[front]\ntrusted_proxies = [\"127.0.0.1\"]\n");
     let renders = vec![render.addr()];
     (Front::start(&Setup { renders, settings, ..Setup::default() }), render)
@@ -332,7 +336,7 @@ DispatcherUseProcessedURL @PROCESSED@
 
 #[test]
 fn rules_lead_past_what_httpd_closes_only_where_they_do_in_httpd() {
-    let back = Origin::start(|seen| Answer::html(format!("back {}", seen.target)));
+    let back = OriginServer::start(|seen| OriginResponse::html(format!("back {}", seen.target)));
     let text = LED.replace("@BACK@", &back.addr().to_string());
     for (processed, open, files) in [
         ("On", "200 render /open/a.html", "200 render /internal/a.html"),
@@ -366,7 +370,7 @@ fn rules_lead_past_what_httpd_closes_only_where_they_do_in_httpd() {
         check("/internal/old", "302 http://www.example.com/new.html");
         check("/private/gone", "410");
     }
-    assert_eq!(back.requests(), 2);
+    assert_eq!(back.request_count(), 2);
 }
 
 #[test]
@@ -388,7 +392,7 @@ fn paths_that_httpd_asks_itself_for_are_told_where_locations_are_closed() {
 
 #[test]
 fn rules_of_mod_alias_and_mod_proxy_see_what_mod_rewrite_leaves_them() {
-    let back = Origin::start(|seen| Answer::html(format!("back {}", seen.target)));
+    let back = OriginServer::start(|seen| OriginResponse::html(format!("back {}", seen.target)));
     let text = r"
 DispatcherUseProcessedURL On
 <VirtualHost *:80>
@@ -485,7 +489,7 @@ fn access_rules_without_a_counterpart_close_what_they_protect() {
     for path in ["/staff/a.html", "/partners/a.html", "/either/a.html"] {
         assert_eq!(front.get(path).status, 403, "{path}");
     }
-    assert_eq!(render.requests(), 0);
+    assert_eq!(render.request_count(), 0);
     assert_eq!(front.get("/open.html").status, 200);
 }
 
@@ -639,12 +643,13 @@ fn settings_of_a_host_cannot_differ_by_port() {
 
 #[test]
 fn proxies_take_whole_segments() {
-    let back = Origin::start(|seen| match seen.target.as_str() {
+    let back = OriginServer::start(|seen| match seen.target.as_str() {
         "/away.cgi" => {
             let host = seen.header("host").unwrap();
-            Answer::status(302).header("Location", &format!("http://{host}/b.cgi"))
+            OriginResponse::with_status(302)
+                .with_header("Location", &format!("http://{host}/b.cgi"))
         }
-        target => Answer::html(format!("back {target}")),
+        target => OriginResponse::html(format!("back {target}")),
     });
     let text = r"
 ProxyPass /all http://@BACK@/global
@@ -818,7 +823,7 @@ Include conf.d/variables/*.vars
     for (file, root) in [(&vhost, None), (&link, None), (&vhost, Some(folder.path().join("httpd")))]
     {
         let text = std::fs::read_to_string(file).unwrap();
-        let converted = convert(&[(file, &text)], root.as_deref());
+        let converted = convert_httpd_config(&[(file, &text)], root.as_deref());
         let section = settings_of(&converted);
         for rule in ["^/base", "^/ssl", "^/loop"] {
             assert_eq!(section.matches(rule).count(), 1, "{rule} in {section}");
@@ -840,7 +845,7 @@ Include conf.d/variables/*.vars
     }
     let elsewhere = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(&vhost).unwrap();
-    let lost = convert(&[(&vhost, &text)], Some(elsewhere.path()));
+    let lost = convert_httpd_config(&[(&vhost, &text)], Some(elsewhere.path()));
     assert!(
         findings(&lost)[0]
             .contains("error: `Include` is not followed: there is no `conf.d/variables/*.vars`")
@@ -855,7 +860,7 @@ fn a_file_that_is_given_need_not_be_on_the_disk() {
         (Path::new("nowhere/conf.d/rewrites/a.rules"), "RewriteRule ^/given - [F]\n"),
         (Path::new("nowhere/conf.d/site.vhost"), vhost),
     ];
-    let converted = convert(&files, None);
+    let converted = convert_httpd_config(&files, None);
     assert_eq!(findings(&converted), Vec::<String>::new());
     assert_eq!(settings_of(&converted).matches("^/given").count(), 1);
 }
@@ -908,7 +913,8 @@ DispatcherUseProcessedURL On
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(found[0].contains("the variable `%{ENV:UNKNOWN}` is not known"), "{found:#?}");
     assert!(found[1].contains("the flags `CO=a:b` are not known"), "{found:#?}");
-    let origin = Origin::start(|seen| Answer::html(format!("render {}", seen.target)));
+    let origin =
+        OriginServer::start(|seen| OriginResponse::html(format!("render {}", seen.target)));
     let front = Front::start(&Setup {
         renders: vec![origin.addr()],
         settings: section,

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tympan_dispatcher::any::{Severity, Sources, parse_file};
-use tympan_dispatcher::config::Config;
+use tympan_dispatcher::any_syntax::{ConfigSources, DiagnosticSeverity, parse_file};
+use tympan_dispatcher::config::DispatcherConfig;
 
 /// Returns the folder of public configuration files, if this machine has it.
 pub(crate) fn fixtures() -> Option<PathBuf> {
@@ -39,10 +39,10 @@ pub(crate) fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
 
 /// Faults of the text itself, not of files that are missing from the collection.
 fn is_broken(file: &Path) -> bool {
-    parse_file(file, &Sources::default())
+    parse_file(file, &ConfigSources::default())
         .diagnostics
         .iter()
-        .filter(|found| found.severity == Severity::Error)
+        .filter(|found| found.severity == DiagnosticSeverity::Error)
         .any(|found| !found.message.starts_with("cannot read"))
 }
 
@@ -58,10 +58,10 @@ fn cf20_every_public_file_is_read() {
         let is_config = file.extension().is_some_and(|kind| kind == "any" || kind == "farm");
         // Every file is read, so that foreign text is tried too, but only configurations are judged.
         let has_fault = is_broken(file);
-        let loaded = Config::load_to_check(file, &Sources::default());
-        for finding in tympan_dispatcher::check(&loaded) {
-            assert!(finding.at.line > 0 && finding.at.column > 0, "{finding}");
-            assert!(loaded.files.iter().any(|read| **read == *finding.at.file), "{finding}");
+        let loaded = DispatcherConfig::load_to_check(file, &ConfigSources::default());
+        for finding in tympan_dispatcher::check_config(&loaded) {
+            assert!(finding.position.line > 0 && finding.position.column > 0, "{finding}");
+            assert!(loaded.files.iter().any(|read| **read == *finding.position.file), "{finding}");
         }
         if is_config && has_fault {
             let name = file.strip_prefix(&folder).unwrap();
@@ -90,8 +90,9 @@ fn parts_are_checked_as_parts() {
         if !is_config || is_negative || is_broken(file) {
             continue;
         }
-        let loaded = Config::load_to_check(file, &Sources::default());
-        let found = loaded.diagnostics.iter().filter(|found| found.severity == Severity::Error);
+        let loaded = DispatcherConfig::load_to_check(file, &ConfigSources::default());
+        let found =
+            loaded.diagnostics.iter().filter(|found| found.severity == DiagnosticSeverity::Error);
         let found = found.filter(|found| !found.message.starts_with("cannot read `"));
         errors.extend(found.map(ToString::to_string));
         parts += usize::from(
@@ -123,7 +124,10 @@ fn a_copy_of_a_servers_files_is_checked_with_its_own_root() {
     let root = folder.join("adobe__aem-dispatcher-docker/ams/2.6");
     let file = root.join("etc/httpd/conf.dispatcher.d/available_farms/002_ams_publish_farm.any");
     let messages = |root: Option<PathBuf>| {
-        let loaded = Config::load_to_check(&file, &Sources { root, ..Sources::default() });
+        let loaded = DispatcherConfig::load_to_check(
+            &file,
+            &ConfigSources { root, ..ConfigSources::default() },
+        );
         let texts: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
         (loaded, texts)
     };
@@ -142,7 +146,7 @@ fn a_copy_of_a_servers_files_is_checked_with_its_own_root() {
     );
 }
 
-/// Returns what `check` says of a farm of the optimizer tool, which looks up included files from the folder above.
+/// Returns what `check_config` says of a farm of the optimizer tool, which looks up included files from the folder above.
 fn findings_of_oracle(folder: &Path, project: &str, farm: &str) -> Vec<String> {
     let project = format!("{OPTIMIZER}test-projects/test-project-all-rules-{project}");
     let from = folder.join(project).join("dispatcher/src/conf.dispatcher.d");
@@ -159,8 +163,8 @@ fn findings_of_oracle(folder: &Path, project: &str, farm: &str) -> Vec<String> {
     let file = copy.path().join("farm.any");
     let text = std::fs::read(from.join("available_farms").join(farm)).unwrap();
     std::fs::write(&file, text).unwrap();
-    let loaded = Config::load_to_check(&file, &Sources::default());
-    tympan_dispatcher::check(&loaded).iter().map(ToString::to_string).collect()
+    let loaded = DispatcherConfig::load_to_check(&file, &ConfigSources::default());
+    tympan_dispatcher::check_config(&loaded).iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -221,11 +225,11 @@ fn the_configuration_of_the_published_experiments_is_understood() {
     let file = folder.join(
         "adobe__aem-dispatcher-experiments/dispatcher-config-basic/private/etc/apache2/conf/dispatcher.any",
     );
-    let loaded = Config::load(&file, &Sources::default());
+    let loaded = DispatcherConfig::load(&file, &ConfigSources::default());
     let found: Vec<String> = loaded
         .diagnostics
         .iter()
-        .map(|found| format!("{}:{} {}", found.at.line, found.at.column, found.message))
+        .map(|found| format!("{}:{} {}", found.position.line, found.position.column, found.message))
         .collect();
     // A rule stands outside the filter, on purpose.
     assert_eq!(found.len(), 1, "{found:?}");

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tympan_dispatcher::{Dispatcher, Runtime};
-use tympan_testkit::origin::{Answer, Origin};
-use tympan_web::listen::{Front as Listener, Reuse, bind};
+use tympan_dispatcher::{Dispatcher, DispatcherRuntime};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
+use tympan_web::listen::{ListenerOptions as Listener, PortReuse, bind_listener};
 
 use crate::front::{Reply, load};
 
@@ -28,8 +28,8 @@ fn kills() -> u64 {
 fn serves_until_killed() {
     let Some(file) = std::env::var_os(CONFIG) else { return };
     let text = std::fs::read_to_string(file).unwrap();
-    let dispatcher = Dispatcher::new(load(&text).config, Runtime::default()).unwrap();
-    let listener = bind(([127, 0, 0, 1], 0).into(), Reuse::Exclusive).unwrap();
+    let dispatcher = Dispatcher::new(load(&text).config, DispatcherRuntime::default()).unwrap();
+    let listener = bind_listener(([127, 0, 0, 1], 0).into(), PortReuse::Exclusive).unwrap();
     println!("\nlistens {}", listener.local_addr().unwrap());
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -108,10 +108,10 @@ const PAGES: u64 = 4;
 fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
     let current = Arc::new(AtomicU64::new(1));
     let drawn = Arc::clone(&current);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let version = drawn.load(Ordering::SeqCst);
         // The header has to fit the body, too.
-        Answer::html(page(version)).header("X-Version", &version.to_string())
+        OriginResponse::html(page(version)).with_header("X-Version", &version.to_string())
     });
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("test.any");
@@ -181,7 +181,7 @@ fn what_a_killed_dispatcher_leaves_is_whole_and_not_older_than_a_flush() {
         "{} kills: {flushes} flushes acknowledged, {} pages drawn, {} answers whole, {} cut off by a kill; \
          none truncated, mixed or older than a flush afterwards",
         kills(),
-        origin.requests(),
+        origin.request_count(),
         whole.into_inner(),
         broken.into_inner()
     );

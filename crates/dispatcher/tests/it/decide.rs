@@ -1,10 +1,10 @@
 //! Which farm takes a request (`FA`), and whether it may pass (`FI`).
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use tympan_dispatcher::any::{Environment, Sources};
-use tympan_dispatcher::config::Config;
-use tympan_dispatcher::{Action, Found, RequestView, decide};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_dispatcher::any_syntax::{ConfigEnvironment, ConfigSources};
+use tympan_dispatcher::config::DispatcherConfig;
+use tympan_dispatcher::{FarmMatch, RequestAction, RequestView, decide_request};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::corpus::fixtures;
 use crate::front::{Front, Setup, load};
@@ -14,7 +14,7 @@ fn request(method: &str, url: &str) -> Option<RequestView> {
 }
 
 /// Farms named `a`, `b`, ... in this order, with these entries.
-fn farms(entries: &[&[&str]]) -> Config {
+fn farms(entries: &[&[&str]]) -> DispatcherConfig {
     let farms: String = entries
         .iter()
         .zip('a'..)
@@ -28,14 +28,14 @@ fn farms(entries: &[&[&str]]) -> Config {
     loaded.config
 }
 
-fn farm_of(config: &Config, url: &str) -> (String, Found) {
+fn farm_of(config: &DispatcherConfig, url: &str) -> (String, FarmMatch) {
     let request = request("GET", url).unwrap();
-    let decision = decide(config, &request).unwrap();
-    (decision.farm.name.clone(), decision.found)
+    let decision = decide_request(config, &request).unwrap();
+    (decision.farm.name.clone(), decision.farm_match)
 }
 
-fn check_farm(config: &Config, url: &str, expected: &str) {
-    assert_eq!(farm_of(config, url), (expected.to_owned(), Found::Matched), "{url}");
+fn check_farm(config: &DispatcherConfig, url: &str, expected: &str) {
+    assert_eq!(farm_of(config, url), (expected.to_owned(), FarmMatch::Matched), "{url}");
 }
 
 #[test]
@@ -88,14 +88,14 @@ fn fa41_a_host_alone_is_better_than_nothing() {
 #[test]
 fn fa42_fa43_without_a_match_the_last_farm_stands_in() {
     let config = farms(&[&["www.a.com"], &["www.b.com"]]);
-    let expected = ("b".to_owned(), Found::Default);
+    let expected = ("b".to_owned(), FarmMatch::Default);
     assert_eq!(farm_of(&config, "http://flush/"), expected);
     assert_eq!(farm_of(&config, "/"), expected);
     let config = farms(&[&["www.a.com"], &["flush"], &["www.b.com"]]);
     check_farm(&config, "http://flush/dispatcher/invalidate.cache", "b");
 }
 
-fn filtered(rules: &str) -> Config {
+fn filtered(rules: &str) -> DispatcherConfig {
     let text = format!(
         "/farms {{ /f {{ /virtualhosts {{ \"*\" }} /renders {{ /hostname \"h\" }} {rules} }} }}"
     );
@@ -105,14 +105,17 @@ fn filtered(rules: &str) -> Config {
 }
 
 /// Tells whether a request reaches the render.
-fn passes(config: &Config, line: &str) -> bool {
+fn passes(config: &DispatcherConfig, line: &str) -> bool {
     let (method, url) = line.split_once(' ').unwrap_or(("GET", line));
     let Some(request) = request(method, url) else {
         return false;
     };
-    match decide(config, &request).unwrap().action {
-        Action::Pass(_) | Action::Cache(_) => true,
-        Action::Refuse(_) | Action::RefuseReserved | Action::Flush | Action::Purge => false,
+    match decide_request(config, &request).unwrap().action {
+        RequestAction::Pass(_) | RequestAction::Cache(_) => true,
+        RequestAction::Refuse(_)
+        | RequestAction::RefuseReserved
+        | RequestAction::Flush
+        | RequestAction::Purge => false,
     }
 }
 
@@ -256,7 +259,7 @@ fn fi58_fi59_the_caches_own_files_are_never_shown() {
 
 #[test]
 fn fi45_a_refusal_is_not_found_and_reaches_no_render() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = Front::start(&Setup {
         farm: "/filter { /0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/content/*\" } }",
         renders: vec![origin.addr()],
@@ -267,7 +270,7 @@ fn fi45_a_refusal_is_not_found_and_reaches_no_render() {
     assert_eq!(front.get("/content/../libs/x.html").status, 404);
     assert_eq!(front.get("/content/%2e%2e/%2e%2e/etc/passwd").status, 400);
     assert_eq!(front.get("/content/a%00.html").status, 400);
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
     assert_eq!(front.get("/content/a.html").status, 200);
     assert_eq!(front.metric("refused_total"), 4);
 }
@@ -282,13 +285,13 @@ fn fi60_a_public_cloud_filter_holds_off_the_documented_attacks() {
         "/farms {{ /f {{ /virtualhosts {{ \"*\" }} /renders {{ /hostname \"h\" }} /filter {{ $include \"{}\" }} }} }}",
         file.display()
     );
-    let sources = Sources { environment: Environment::default(), root: None };
-    let loaded = Config::parse(text.as_bytes(), "x.any".as_ref(), &sources);
+    let sources = ConfigSources { environment: ConfigEnvironment::default(), root: None };
+    let loaded = DispatcherConfig::parse(text.as_bytes(), "x.any".as_ref(), &sources);
     let rules = loaded.config.farms[0].filter.as_ref().unwrap();
     assert!(rules.len() > 20, "{}", rules.len());
-    // `check` tries the documented list.
+    // `check_config` tries the documented list.
     let found: Vec<String> =
-        tympan_dispatcher::check(&loaded).iter().map(ToString::to_string).collect();
+        tympan_dispatcher::check_config(&loaded).iter().map(ToString::to_string).collect();
     let open: Vec<&String> =
         found.iter().filter(|found| found.contains("reach the renders")).collect();
     assert_eq!(open, Vec::<&String>::new());
@@ -305,9 +308,11 @@ fn fi60_a_public_cloud_filter_holds_off_the_documented_attacks() {
 
 #[test]
 fn fi61_a_vanity_url_passes_although_the_filter_denies_it() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/libs/granite/dispatcher/content/vanityUrls.html" => Answer::html("/hello\n/world\n"),
-        target => Answer::html(format!("page {target}")),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/libs/granite/dispatcher/content/vanityUrls.html" => {
+            OriginResponse::html("/hello\n/world\n")
+        }
+        target => OriginResponse::html(format!("page {target}")),
     });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("vanity_urls");
@@ -322,7 +327,7 @@ fn fi61_a_vanity_url_passes_although_the_filter_denies_it() {
         ..Setup::default()
     };
     let front = Front::start(&setup);
-    origin.wait_for(1);
+    origin.wait_for_requests(1);
     while !file.exists() {
         std::thread::yield_now();
     }
@@ -344,7 +349,7 @@ fn a_flush_is_known_by_its_headers_and_method() {
             .collect();
         let method = method.parse::<Method>().unwrap();
         let view = RequestView::from_url(method, "/any/path", headers).unwrap();
-        matches!(decide(&config, &view).unwrap().action, Action::Flush)
+        matches!(decide_request(&config, &view).unwrap().action, RequestAction::Flush)
     };
     assert!(is_flush("POST", &["cq-action", "cq-handle"]));
     assert!(is_flush("GET", &["cq-action"]));
@@ -354,8 +359,8 @@ fn a_flush_is_known_by_its_headers_and_method() {
 
 #[test]
 fn the_render_is_told_which_readings_the_filter_refuses() {
-    let origin = Origin::start(|seen| {
-        Answer::html(seen.header("x-tympan-refused-readings").unwrap_or("none").to_owned())
+    let origin = OriginServer::start(|seen| {
+        OriginResponse::html(seen.header("x-tympan-refused-readings").unwrap_or("none").to_owned())
     });
     let front = Front::start(&Setup {
         farm: "/filter { /0 { /type \"deny\" /url \"*\" }

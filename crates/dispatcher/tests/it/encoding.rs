@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tympan_testkit::origin::{Answer, Origin, PATIENCE, exchange};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, WAIT_TIMEOUT, exchange_bytes};
 
 use crate::front::{Front, Setup, front};
 
@@ -42,7 +42,7 @@ impl Raw {
 
 fn ask(front: &Front, method: &str, target: &str, more: &str) -> Raw {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{more}\r\n");
-    let bytes = exchange(front.addr, head.as_bytes());
+    let bytes = exchange_bytes(front.addr, head.as_bytes());
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     Raw { head, body: bytes[end + 4..].to_vec() }
@@ -50,7 +50,7 @@ fn ask(front: &Front, method: &str, target: &str, more: &str) -> Raw {
 
 /// Asks until the answer comes in an encoding.
 fn ask_encoded(front: &Front, target: &str, accepted: &str) -> Raw {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
     loop {
         let answer = ask(front, "GET", target, &format!("Accept-Encoding: {accepted}\r\n"));
         assert_eq!(answer.header("vary"), Some("Accept-Encoding"), "{}", answer.head);
@@ -68,7 +68,7 @@ fn text(version: u64) -> String {
 
 #[test]
 fn a_page_comes_in_the_encoding_that_its_visitor_takes() {
-    let origin = Origin::always(Answer::html(text(1)));
+    let origin = OriginServer::start_constant(OriginResponse::html(text(1)));
     let front = front(&origin, "/x-compress 1");
     for (accepted, expected) in
         [("gzip, br, zstd", "br"), ("zstd, gzip", "zstd"), ("gzip", "gzip"), ("br;q=0, *", "zstd")]
@@ -88,14 +88,14 @@ fn a_page_comes_in_the_encoding_that_its_visitor_takes() {
         assert_eq!(answer.header("vary"), Some("Accept-Encoding"));
         assert_eq!(answer.body, text(1).as_bytes());
     }
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
     // Nothing of it lies in the document root.
     assert_eq!(front.files(), ["a.html"]);
 }
 
 #[test]
 fn each_encoding_has_its_own_version_and_parts_are_of_the_page_itself() {
-    let origin = Origin::always(Answer::html(text(1)));
+    let origin = OriginServer::start_constant(OriginResponse::html(text(1)));
     let front = front(&origin, "/x-compress 1");
     let encoded = ask_encoded(&front, "/a.html", "br");
     let tag = encoded.header("etag").unwrap();
@@ -118,11 +118,14 @@ fn each_encoding_has_its_own_version_and_parts_are_of_the_page_itself() {
 
 #[test]
 fn pictures_small_pages_and_fixed_ones_stay_as_they_are() {
-    let origin = Origin::start(|seen| {
-        let answer =
-            Answer::html(if seen.target == "/small.html" { "x".repeat(900) } else { text(1) });
+    let origin = OriginServer::start(|seen| {
+        let answer = OriginResponse::html(if seen.target == "/small.html" {
+            "x".repeat(900)
+        } else {
+            text(1)
+        });
         match seen.target.as_str() {
-            "/fixed.html" => answer.header("Cache-Control", "max-age=9, no-transform"),
+            "/fixed.html" => answer.with_header("Cache-Control", "max-age=9, no-transform"),
             _ => answer,
         }
     });
@@ -148,7 +151,8 @@ fn pictures_small_pages_and_fixed_ones_stay_as_they_are() {
 fn an_encoded_page_is_never_older_than_a_flush() {
     let version = Arc::new(AtomicU64::new(1));
     let drawn = Arc::clone(&version);
-    let origin = Origin::start(move |_| Answer::html(text(drawn.load(Ordering::SeqCst))));
+    let origin =
+        OriginServer::start(move |_| OriginResponse::html(text(drawn.load(Ordering::SeqCst))));
     let front = front(&origin, "/x-compress 1");
     for current in 2..8 {
         ask_encoded(&front, "/a.html", "gzip");
@@ -163,7 +167,7 @@ fn an_encoded_page_is_never_older_than_a_flush() {
 
 #[test]
 fn without_the_switch_nothing_is_encoded() {
-    let origin = Origin::always(Answer::html(text(1)));
+    let origin = OriginServer::start_constant(OriginResponse::html(text(1)));
     let front = front(&origin, "");
     for _ in 0..4 {
         let answer = ask(&front, "GET", "/a.html", "Accept-Encoding: gzip, br\r\n");
@@ -174,8 +178,10 @@ fn without_the_switch_nothing_is_encoded() {
 #[test]
 fn a_page_in_another_charset_survives() {
     let gbk: &[u8] = b"<p>\xc4\xe3\xba\xc3</p>";
-    let origin = Origin::start(move |_| {
-        Answer::status(200).body(gbk).header("Content-Type", "text/html; charset=gbk")
+    let origin = OriginServer::start(move |_| {
+        OriginResponse::with_status(200)
+            .with_body(gbk)
+            .with_header("Content-Type", "text/html; charset=gbk")
     });
     let front = front(&origin, "");
     for _ in 0..4 {
@@ -183,12 +189,12 @@ fn a_page_in_another_charset_survives() {
         assert_eq!(answer.header("content-type"), Some("text/html; charset=gbk"));
         assert_eq!(answer.body, gbk);
     }
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
 fn a_stored_page_without_headers_says_the_charset_of_its_head() {
-    let origin = Origin::always(Answer::html("not asked"));
+    let origin = OriginServer::start_constant(OriginResponse::html("not asked"));
     let front = front(&origin, "");
     let gbk = "<META http-equiv=\"Content-Type\" content=\"text/html; charset=gbk\"><p>";
     let utf8 = "<meta charset=\"UTF-8\"><p>";
@@ -204,12 +210,12 @@ fn a_stored_page_without_headers_says_the_charset_of_its_head() {
             assert_eq!(answer.header("content-type"), Some(expected), "{name}");
         }
     }
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
 }
 
 #[test]
 fn head_tells_what_get_would_bring() {
-    let origin = Origin::always(Answer::html(text(1)));
+    let origin = OriginServer::start_constant(OriginResponse::html(text(1)));
     let front = front(&origin, "/x-compress 1");
     let encoded = ask_encoded(&front, "/a.html", "br");
     // Its own answer has to be kept before that of the GET stands in for it.
@@ -243,7 +249,7 @@ fn head_tells_what_get_would_bring() {
         let ranged = "Accept-Encoding: br\r\nRange: bytes=0-9\r\n";
         assert_eq!(both("HEAD", ranged), both("GET", "Accept-Encoding: br\r\n"));
     }
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 /// A render that answers every request with these bytes. Answers in the coding `identity` leave their connection open.
@@ -307,8 +313,8 @@ fn pages_that_come_in_a_coding_are_stored_and_sent_without_it() {
                 "deflate" => zlib(body.as_bytes()),
                 _ => gzip(body.as_bytes()),
             };
-            let answer = Answer::html(sent).header("Content-Encoding", coding);
-            let origin = Origin::always(answer.header("ETag", "\"tag\""));
+            let answer = OriginResponse::html(sent).with_header("Content-Encoding", coding);
+            let origin = OriginServer::start_constant(answer.with_header("ETag", "\"tag\""));
             let front = front(&origin, "/headers { \"Content-Encoding\" \"ETag\" }");
             for target in ["/a.html", "/a.html"] {
                 let answer = ask(&front, "GET", target, "");
@@ -318,7 +324,7 @@ fn pages_that_come_in_a_coding_are_stored_and_sent_without_it() {
             front.wait_for("fetches", 0);
             assert_eq!(front.read("a.html"), body, "{coding}");
             assert_eq!(ask(&front, "GET", "/a.html", "").body, body.as_bytes());
-            assert_eq!(origin.requests(), 1, "{coding}");
+            assert_eq!(origin.request_count(), 1, "{coding}");
             // What is not stored is the visitor's and the render's own business.
             let passed = ask(&front, "GET", "/a.html?x=1", "Accept-Encoding: gzip\r\n");
             assert_eq!(passed.header("content-encoding"), Some(coding));
@@ -332,12 +338,16 @@ fn pages_that_come_in_a_coding_are_stored_and_sent_without_it() {
         ("zstd", b"hello".to_vec()),
         ("deflate", zlib(b"hello")[..5].to_vec()),
     ] {
-        let origin = Origin::always(Answer::html(body).header("Content-Encoding", coding));
+        let origin = OriginServer::start_constant(
+            OriginResponse::html(body).with_header("Content-Encoding", coding),
+        );
         let front = front(&origin, "");
         assert_eq!(ask(&front, "GET", "/a.html", "").status(), "502");
         assert!(!front.has("a.html"));
     }
-    let origin = Origin::always(Answer::html("x").header("Content-Encoding", "compress"));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("x").with_header("Content-Encoding", "compress"),
+    );
     let front = front(&origin, "");
     assert_eq!(front.get("/a.html").info(), "not cacheable: response is encoded");
 }

@@ -5,19 +5,27 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use tympan_dispatcher::config::Farm;
-use tympan_dispatcher::{Error, Export, Exported, Sink, export};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_dispatcher::config::FarmConfig;
+use tympan_dispatcher::{CacheExport, Error, ExportSink, ExportSummary, export};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::front::{Front, Setup, load};
 
 /// Writes the archive of a farm.
-fn archive(farm: &Farm, change: impl FnOnce(&mut Export<'_>)) -> (Vec<u8>, Exported) {
-    let mut what =
-        Export { farm, now: SystemTime::now(), has_stale: false, is_bare: false, time: 0 };
+fn archive(
+    farm: &FarmConfig,
+    change: impl FnOnce(&mut CacheExport<'_>),
+) -> (Vec<u8>, ExportSummary) {
+    let mut what = CacheExport {
+        farm,
+        now: SystemTime::now(),
+        includes_stale: false,
+        excludes_metadata: false,
+        file_time: 0,
+    };
     change(&mut what);
     let mut bytes = Vec::new();
-    let exported = export(&what, Sink::Tar(&mut bytes)).unwrap();
+    let exported = export_cache(&what, ExportSink::Tar(&mut bytes)).unwrap();
     (bytes, exported)
 }
 
@@ -59,17 +67,17 @@ fn names(bytes: &[u8]) -> Vec<String> {
 }
 
 /// The farm of a front, as its configuration has it.
-fn farm(setup: &Setup, front: &Front) -> Farm {
-    Farm::clone(&load(&setup.text(&front.file(""))).config.farms[0])
+fn farm(setup: &Setup, front: &Front) -> FarmConfig {
+    FarmConfig::clone(&load(&setup.text(&front.file(""))).config.farms[0])
 }
 
 const KEPT: &str = "/headers { \"X-Kept\" \"X-Also\" } /statfileslevel 2";
 
-fn site() -> Origin {
-    Origin::start(|seen| {
-        Answer::html(format!("page {}", seen.target))
-            .header("X-Kept", &seen.target)
-            .header("X-Also", "1")
+fn site() -> OriginServer {
+    OriginServer::start(|seen| {
+        OriginResponse::html(format!("page {}", seen.target))
+            .with_header("X-Kept", &seen.target)
+            .with_header("X-Also", "1")
     })
 }
 
@@ -136,8 +144,8 @@ fn what_is_out_of_date_is_left_out_unless_it_is_wanted() {
     assert_eq!(bodies, ["content/de/a.html", "content/en/b.png"]);
     assert_eq!((exported.files, exported.stale), (2, 2));
     let (bytes, exported) = archive(&farm, |what| {
-        what.has_stale = true;
-        what.is_bare = true;
+        what.includes_stale = true;
+        what.excludes_metadata = true;
     });
     assert_eq!(
         names(&bytes),
@@ -148,7 +156,9 @@ fn what_is_out_of_date_is_left_out_unless_it_is_wanted() {
 
 #[test]
 fn an_end_is_kept() {
-    let origin = Origin::always(Answer::html("page").header("Cache-Control", "max-age=60"));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("page").with_header("Cache-Control", "max-age=60"),
+    );
     let setup = Setup { cache: "/enableTTL 1", renders: vec![origin.addr()], ..Setup::default() };
     let front = Front::start(&setup);
     front.get("/a.html");
@@ -190,7 +200,7 @@ fn what_visitors_do_not_get_is_not_exported() {
         front.write(name, name);
     }
     std::os::unix::fs::symlink("/etc/hostname", front.file("content/link.html")).unwrap();
-    let (bytes, exported) = archive(&farm(&setup, &front), |what| what.is_bare = true);
+    let (bytes, exported) = archive(&farm(&setup, &front), |what| what.excludes_metadata = true);
     assert_eq!(names(&bytes), ["content/a.html", "content/a.q~.page=2.html"]);
     assert_eq!(exported.unserved, 6);
 }
@@ -206,9 +216,14 @@ fn a_folder_holds_the_same() {
     let farm = farm(&setup, &front);
     let (bytes, _) = archive(&farm, |_| {});
     let folder = tempfile::tempdir().unwrap();
-    let what =
-        Export { farm: &farm, now: SystemTime::now(), has_stale: false, is_bare: false, time: 0 };
-    export(&what, Sink::<Vec<u8>>::Folder(folder.path().to_owned())).unwrap();
+    let what = CacheExport {
+        farm: &farm,
+        now: SystemTime::now(),
+        includes_stale: false,
+        excludes_metadata: false,
+        file_time: 0,
+    };
+    export_cache(&what, ExportSink::<Vec<u8>>::Folder(folder.path().to_owned())).unwrap();
     for (name, time, content) in read(&bytes) {
         let file = folder.path().join(&name);
         assert_eq!(std::fs::read(&file).unwrap(), content);
@@ -230,16 +245,21 @@ fn nothing_is_made_where_there_is_nothing() {
     let docroot = folder.path().join("absent");
     let setup = Setup::default();
     let loaded = load(&setup.text(&docroot));
-    let mut farm = Farm::clone(&loaded.config.farms[0]);
-    let try_it = |farm: &Farm| {
-        let what =
-            Export { farm, now: SystemTime::now(), has_stale: false, is_bare: false, time: 0 };
-        export(&what, Sink::Tar(Vec::new()))
+    let mut farm = FarmConfig::clone(&loaded.config.farms[0]);
+    let try_it = |farm: &FarmConfig| {
+        let what = CacheExport {
+            farm,
+            now: SystemTime::now(),
+            includes_stale: false,
+            excludes_metadata: false,
+            file_time: 0,
+        };
+        export_cache(&what, ExportSink::Tar(Vec::new()))
     };
     assert!(matches!(try_it(&farm), Err(Error::Read { file, .. }) if file == docroot));
     assert!(!docroot.exists());
     std::fs::create_dir(&docroot).unwrap();
-    assert_eq!(try_it(&farm).unwrap(), Exported::default());
+    assert_eq!(try_it(&farm).unwrap(), ExportSummary::default());
     assert_eq!(
         std::fs::read_dir(&docroot).unwrap().count(),
         0,
@@ -252,11 +272,15 @@ fn nothing_is_made_where_there_is_nothing() {
 #[test]
 fn no_file_is_mixed_while_pages_are_stored_and_flushed() {
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst);
         // Now and then without a header file beside it.
-        let answer = Answer::html(format!("{number} ").repeat(2000 + number % 7));
-        if number.is_multiple_of(3) { answer } else { answer.header("X-Kept", &number.to_string()) }
+        let answer = OriginResponse::html(format!("{number} ").repeat(2000 + number % 7));
+        if number.is_multiple_of(3) {
+            answer
+        } else {
+            answer.with_header("X-Kept", &number.to_string())
+        }
     });
     let setup = Setup { cache: KEPT, renders: vec![origin.addr()], ..Setup::default() };
     let front = Front::start(&setup);
@@ -276,12 +300,12 @@ fn no_file_is_mixed_while_pages_are_stored_and_flushed() {
         }
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         // Until enough was seen with and without headers, whatever the machine does meanwhile.
-        let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+        let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
         while seen.get("with").copied().unwrap_or(0) < 200
             || seen.get("without").copied().unwrap_or(0) < 50
         {
             assert!(std::time::Instant::now() < deadline, "{seen:?}");
-            let (bytes, _) = archive(&farm, |what| what.has_stale = true);
+            let (bytes, _) = archive(&farm, |what| what.includes_stale = true);
             let files: BTreeMap<String, Vec<u8>> =
                 read(&bytes).into_iter().map(|(name, _, content)| (name, content)).collect();
             for (name, content) in files.iter().filter(|(name, _)| !name.ends_with(".h")) {
@@ -311,7 +335,7 @@ fn a_time_that_no_archive_can_tell_is_the_latest_that_one_can() {
     let front = Front::start(&setup);
     front.get("/content/a.html");
     for time in [1 << 33, u64::MAX] {
-        let (bytes, _) = archive(&farm(&setup, &front), |what| what.time = time);
+        let (bytes, _) = archive(&farm(&setup, &front), |what| what.file_time = time);
         let files = read(&bytes);
         assert!(files.iter().all(|(_, time, _)| *time == (1 << 33) - 1));
         let headers = String::from_utf8(files[1].2.clone()).unwrap();

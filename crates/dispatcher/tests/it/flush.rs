@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tympan_dispatcher::FlushKeys;
-use tympan_testkit::origin::{Answer, Gate, Origin, exchange};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, exchange_bytes};
 
 use crate::front::{Front, Setup, front};
 
 /// Numbers its answers and names what was asked for.
-fn counting() -> Origin {
+fn counting() -> OriginServer {
     let count = AtomicUsize::new(0);
-    Origin::start(move |seen| {
+    OriginServer::start(move |seen| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-        Answer::html(format!("{} {number}", seen.target))
+        OriginResponse::html(format!("{} {number}", seen.target))
     })
 }
 
@@ -211,7 +211,7 @@ fn a_handle_names_its_files_in_whatever_way_its_agent_writes_it() {
         let head =
             format!("POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nCQ-Action: {action}\r\n");
         let request = [head.as_bytes(), b"CQ-Handle: ", handle, b"\r\n\r\n"].concat();
-        let answer = tympan_testkit::origin::exchange(front.addr, &request);
+        let answer = tympan_testkit::origin_server::exchange_bytes(front.addr, &request);
         assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
         let mut left = front.files();
         left.retain(|file| pages.contains(&file.as_str()));
@@ -304,8 +304,8 @@ fn fl112_a_flush_is_forwarded_where_it_is_wanted() {
         ..Setup::default()
     });
     assert_eq!(front.flush("Activate", "/content/en", &[]).status, 200);
-    origin.wait_for(1);
-    let seen = origin.seen();
+    origin.wait_for_requests(1);
+    let seen = origin.requests();
     assert_eq!(seen[0].method, "POST");
     assert_eq!(seen[0].target, "/dispatcher/invalidate.cache");
     assert_eq!(seen[0].header("cq-handle"), Some("/content/en"));
@@ -313,14 +313,14 @@ fn fl112_a_flush_is_forwarded_where_it_is_wanted() {
 
 #[test]
 fn fl113_refetched_pages_stay_until_their_replacement_is_there() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let (door, count) = (gate.clone(), AtomicUsize::new(0));
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         if number > 3 {
-            door.pass();
+            door.wait_open();
         }
-        Answer::html(format!("{} {number}", seen.target))
+        OriginResponse::html(format!("{} {number}", seen.target))
     });
     let front = front(&origin, "");
     for page in ["/content/en.html", "/content/en.print.html", "/content/en.lost.html"] {
@@ -328,7 +328,7 @@ fn fl113_refetched_pages_stay_until_their_replacement_is_there() {
     }
     front.flush("Activate", "/content/en", &["/content/en.print.html", "/content/en.html"]);
     assert_eq!(front.files(), ["content/en.html", "content/en.print.html"]);
-    origin.wait_for(4);
+    origin.wait_for_requests(4);
     for _ in 0..5 {
         let old = front.get("/content/en.html");
         assert!(old.is_hit());
@@ -339,17 +339,18 @@ fn fl113_refetched_pages_stay_until_their_replacement_is_there() {
     front.wait_for("refetches_total", 2);
     assert_eq!(front.get("/content/en.html").body, "/content/en.html 5");
     assert!(front.get("/content/en.html").is_hit());
-    let order: Vec<String> = origin.seen()[3..].iter().map(|seen| seen.target.clone()).collect();
+    let order: Vec<String> =
+        origin.requests()[3..].iter().map(|seen| seen.target.clone()).collect();
     assert_eq!(order, ["/content/en.print.html", "/content/en.html"]);
 }
 
 #[test]
 fn fl113_refetched_pages_are_drawn_as_for_their_visitors() {
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         let told = ["host", "x-forwarded-proto", "x-forwarded-port", "x-forwarded-ssl"];
         let told = told.map(|name| seen.header(name).unwrap_or("-"));
         let cookie = seen.header("cookie").unwrap_or("-");
-        Answer::html(format!("{} {cookie}", told.join(" ")))
+        OriginResponse::html(format!("{} {cookie}", told.join(" ")))
     });
     let settings = "[front]\ntrusted_proxies = [\"127.0.0.1\"]";
     for (farm, settings) in [
@@ -402,7 +403,9 @@ fn fl113_refetched_pages_are_drawn_as_for_their_visitors() {
 
 #[test]
 fn fl113_new_pages_are_drawn_for_the_host_that_is_written_out() {
-    let origin = Origin::start(|seen| Answer::html(seen.header("host").unwrap_or("-").to_owned()));
+    let origin = OriginServer::start(|seen| {
+        OriginResponse::html(seen.header("host").unwrap_or("-").to_owned())
+    });
     let front = Front::start(&Setup {
         farm: "/virtualhosts { \"www.example.com\" \"*\" }",
         renders: vec![origin.addr()],
@@ -416,9 +419,9 @@ fn fl113_new_pages_are_drawn_for_the_host_that_is_written_out() {
 
 #[test]
 fn fl113_new_pages_are_drawn_for_the_port_at_which_visitors_come() {
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         let told = ["host", "x-forwarded-port", "x-forwarded-ssl"];
-        Answer::html(told.map(|name| seen.header(name).unwrap_or("-")).join(" "))
+        OriginResponse::html(told.map(|name| seen.header(name).unwrap_or("-")).join(" "))
     });
     let drawn = |farm: &'static str, visitor: &dyn Fn(u16) -> String| {
         let front = Front::start(&Setup { farm, renders: vec![origin.addr()], ..Setup::default() });
@@ -451,7 +454,7 @@ fn fl113_a_listed_page_without_a_file_is_fetched_too() {
     front.flush("Activate", "/content/en", &["/content/new.html", "/content/folder", "/../x.html"]);
     front.wait_for("refetches_total", 1);
     assert_eq!(front.files(), ["content/new.html"]);
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
@@ -470,23 +473,23 @@ fn fl113_a_refetch_of_the_resource_only_leaves_the_neighbors_fresh() {
     front.wait_for("refetches_total", 1);
     assert_eq!(front.get("/content/en.html").body, "/content/en.html 3");
     assert_eq!(front.get("/content/de.html").body, "/content/de.html 2");
-    assert_eq!(origin.requests(), 3);
+    assert_eq!(origin.request_count(), 3);
 }
 
 #[test]
 fn fl113_the_refetch_list_survives_a_crash_as_a_mark() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let (door, count) = (gate.clone(), AtomicUsize::new(0));
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         if count.fetch_add(1, Ordering::SeqCst) == 1 {
-            door.pass();
+            door.wait_open();
         }
-        Answer::html(format!("{} {}", seen.target, count.load(Ordering::SeqCst)))
+        OriginResponse::html(format!("{} {}", seen.target, count.load(Ordering::SeqCst)))
     });
     let first = front(&origin, "");
     first.get("/a.png");
     first.flush("Activate", "/a", &["/a.png"]);
-    origin.wait_for(2);
+    origin.wait_for_requests(2);
     let root = first.stop();
     let second = Front::start_in(&Setup { renders: vec![origin.addr()], ..Setup::default() }, root);
     // Nothing else would tell that the image is old: it obeys no stat file.
@@ -506,9 +509,9 @@ fn fl114_a_refetch_with_ignored_parameters_fills_the_file() {
 #[test]
 fn fl115_a_refetched_page_that_is_gone_is_removed() {
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
-        0 => Answer::html("page"),
-        _ => Answer::status(404),
+    let origin = OriginServer::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => OriginResponse::html("page"),
+        _ => OriginResponse::with_status(404),
     });
     let front = front(&origin, "");
     front.get("/a.html");
@@ -520,48 +523,50 @@ fn fl115_a_refetched_page_that_is_gone_is_removed() {
 #[test]
 fn fl115_a_refetch_that_fails_leaves_the_page_to_visitors() {
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
-        0 => Answer::html("old"),
-        1..=3 => Answer::status(500),
-        _ => Answer::html("new"),
+    let origin = OriginServer::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => OriginResponse::html("old"),
+        1..=3 => OriginResponse::with_status(500),
+        _ => OriginResponse::html("new"),
     });
     let front = front(&origin, "");
     front.get("/a.html");
     front.flush("Activate", "/a", &["/a.html"]);
     front.wait_for("refetch_failures_total", 1);
     assert_eq!(front.get("/a.html").body, "new");
-    assert_eq!(origin.requests(), 5);
+    assert_eq!(origin.request_count(), 5);
 }
 
 #[test]
 fn fl116_flushes_during_a_refetch_lead_to_one_more() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let (door, count) = (gate.clone(), AtomicUsize::new(0));
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         if number == 2 {
-            door.pass();
+            door.wait_open();
         }
-        Answer::html(format!("version {number}"))
+        OriginResponse::html(format!("version {number}"))
     });
     let front = front(&origin, "");
     front.get("/a.html");
     for _ in 0..5 {
         front.flush("Activate", "/a", &["/a.html"]);
-        origin.wait_for(2);
+        origin.wait_for_requests(2);
     }
     assert_eq!(front.get("/a.html").body, "version 1");
     gate.open();
     front.wait_for("refetches_total", 2);
     assert_eq!(front.get("/a.html").body, "version 3");
-    assert_eq!(origin.requests(), 3);
+    assert_eq!(origin.request_count(), 3);
 }
 
 #[test]
 fn fl117_after_a_storm_of_flushes_the_last_state_shows() {
     let state = Arc::new(AtomicUsize::new(0));
     let shown = Arc::clone(&state);
-    let origin = Origin::start(move |_| Answer::html(shown.load(Ordering::SeqCst).to_string()));
+    let origin = OriginServer::start(move |_| {
+        OriginResponse::html(shown.load(Ordering::SeqCst).to_string())
+    });
     let front = Arc::new(front(&origin, ""));
     let visitors: Vec<_> = (0..3)
         .map(|_| {
@@ -595,7 +600,7 @@ fn fl118_an_old_agent_over_http_1_0_is_answered_and_closed() {
                    CQ-Handle: /content/en\r\nCQ-Path: /content/en\r\nReferer: about:blank\r\n\
                    Connection: close\r\nContent-Length: 0\r\n\
                    Content-Type: application/octet-stream\r\nHost: flush\r\n\r\n";
-    let answer = String::from_utf8(exchange(front.addr, request.as_bytes())).unwrap();
+    let answer = String::from_utf8(exchange_bytes(front.addr, request.as_bytes())).unwrap();
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
     assert!(answer.ends_with("<H1>OK</H1>\r\n"), "{answer}");
     assert!(!front.has("content/en.html"));
@@ -613,7 +618,7 @@ fn fl119_a_body_that_is_no_text_is_no_list() {
     ];
     front.send("POST", "/x", &headers, "/content/en.html\n");
     assert!(!front.has("content/en.html"));
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
 }
 
 #[test]
@@ -632,14 +637,14 @@ fn a_flush_does_not_depend_on_filter_and_rules() {
 
 #[test]
 fn a_soft_flush_lets_nobody_wait() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let (door, count) = (gate.clone(), AtomicUsize::new(0));
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         if number == 2 {
-            door.pass();
+            door.wait_open();
         }
-        Answer::html(format!("version {number}"))
+        OriginResponse::html(format!("version {number}"))
     });
     let front = front(&origin, "/x-flushMode \"soft\"");
     front.get("/a.html");
@@ -652,7 +657,7 @@ fn a_soft_flush_lets_nobody_wait() {
     front.wait_for("stored_total", 2);
     front.wait_for("fetches", 0);
     assert_eq!(front.get("/a.html").body, "version 2");
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
     front.flush("Deactivate", "/a", &[]);
     assert_eq!(front.files(), Vec::<String>::new());
 }
@@ -660,9 +665,10 @@ fn a_soft_flush_lets_nobody_wait() {
 #[test]
 fn a_refetch_waits_for_a_render_that_has_the_content() {
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst);
-        Answer::html(format!("version {number}")).header("X-Tympan-Seq", &number.to_string())
+        OriginResponse::html(format!("version {number}"))
+            .with_header("X-Tympan-Seq", &number.to_string())
     });
     let front = front(&origin, "");
     front.get("/a.html");

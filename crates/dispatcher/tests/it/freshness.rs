@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
-use tympan_testkit::origin::{Answer, Delivery, Gate, Origin, dead_addr};
+use tympan_testkit::origin_server::{
+    OriginGate, OriginResponse, OriginServer, ResponseDelivery, refusing_addr,
+};
 
 use crate::front::{Front, Setup, front};
 
 /// Numbers its answers.
-fn counting() -> Origin {
+fn counting() -> OriginServer {
     let count = AtomicUsize::new(0);
-    Origin::start(move |_| {
+    OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-        Answer::html(format!("version {number}"))
+        OriginResponse::html(format!("version {number}"))
     })
 }
 
@@ -94,12 +96,12 @@ fn fr88_a_single_stat_file_stands_anywhere() {
     let text = setup.text(root.path()).replace("STATFILE", "/elsewhere/.stat");
     let loaded = crate::front::load(&text);
     let cache = loaded.config.farms[0].cache.as_ref().unwrap();
-    let expected = tympan_dispatcher::config::StatFiles::Single("/elsewhere/.stat".into());
+    let expected = tympan_dispatcher::config::StatFileLayout::Single("/elsewhere/.stat".into());
     assert_eq!(cache.stat_files, expected);
     let text = text.replace("/statfile ", "/statfileslevel 2 /statfile ");
     let loaded = crate::front::load(&text);
     let cache = loaded.config.farms[0].cache.as_ref().unwrap();
-    assert_eq!(cache.stat_files, tympan_dispatcher::config::StatFiles::Level(2));
+    assert_eq!(cache.stat_files, tympan_dispatcher::config::StatFileLayout::Level(2));
 }
 
 #[test]
@@ -140,7 +142,9 @@ fn fr91_grace_does_not_protect_what_was_named() {
 
 #[test]
 fn fr92_fr93_a_life_from_the_render_ends_it_and_does_not_prolong_it() {
-    let origin = Origin::always(Answer::html("page").header("Cache-Control", "max-age=60"));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("page").with_header("Cache-Control", "max-age=60"),
+    );
     let front = front(&origin, "/enableTTL 1");
     front.get("/a.html");
     assert_eq!(front.files(), ["a.html", "a.html.ttl"]);
@@ -164,11 +168,11 @@ fn fr92_without_a_life_there_is_no_ttl_file() {
 
 #[test]
 fn fr95_fr96_an_old_page_stands_in_for_a_failing_render() {
-    let check = |cache, answer: Answer, expected: (u16, &str)| {
+    let check = |cache, answer: OriginResponse, expected: (u16, &str)| {
         let status = Arc::new(AtomicU16::new(0));
         let (is_ill, failing) = (Arc::clone(&status), answer.clone());
-        let origin = Origin::start(move |_| match is_ill.load(Ordering::SeqCst) {
-            0 => Answer::html("good"),
+        let origin = OriginServer::start(move |_| match is_ill.load(Ordering::SeqCst) {
+            0 => OriginResponse::html("good"),
             _ => failing.clone(),
         });
         let front = front(&origin, cache);
@@ -183,20 +187,24 @@ fn fr95_fr96_an_old_page_stands_in_for_a_failing_render() {
     };
     let serve_stale = "/serveStaleOnError 1";
     for status in [429, 502, 503, 504] {
-        check(serve_stale, Answer::status(status).body("bad"), (200, "good"));
-        check("", Answer::status(status).body("bad"), (status, "bad"));
+        check(serve_stale, OriginResponse::with_status(status).with_body("bad"), (200, "good"));
+        check("", OriginResponse::with_status(status).with_body("bad"), (status, "bad"));
     }
     for status in [404, 500] {
-        check(serve_stale, Answer::status(status).body("bad"), (status, "bad"));
+        check(serve_stale, OriginResponse::with_status(status).with_body("bad"), (status, "bad"));
     }
-    check(serve_stale, Answer::html("x").deliver(Delivery::Hangup), (200, "good"));
+    check(
+        serve_stale,
+        OriginResponse::html("x").with_delivery(ResponseDelivery::Hangup),
+        (200, "good"),
+    );
 }
 
 #[test]
 fn fr95_an_old_page_stands_in_when_no_render_lives() {
     let front = Front::start(&Setup {
         cache: "/serveStaleOnError 1",
-        renders: vec![dead_addr()],
+        renders: vec![refusing_addr()],
         ..Setup::default()
     });
     front.write("a.html", "good");
@@ -206,7 +214,12 @@ fn fr95_an_old_page_stands_in_when_no_render_lives() {
 }
 
 /// Asks `count` times at once and returns the bodies, sorted, once `release` has let the render answer.
-fn crowd(front: &Arc<Front>, count: usize, arrived: impl Fn(), release: &Gate) -> Vec<String> {
+fn crowd(
+    front: &Arc<Front>,
+    count: usize,
+    arrived: impl Fn(),
+    release: &OriginGate,
+) -> Vec<String> {
     let visitors: Vec<_> = (0..count)
         .map(|_| {
             let front = Arc::clone(front);
@@ -223,52 +236,52 @@ fn crowd(front: &Arc<Front>, count: usize, arrived: impl Fn(), release: &Gate) -
 
 #[test]
 fn fr97_of_ten_visitors_of_a_stale_page_one_waits() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     gate.open();
     let count = AtomicUsize::new(0);
     let door = gate.clone();
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-        door.pass();
-        Answer::html(format!("version {number}"))
+        door.wait_open();
+        OriginResponse::html(format!("version {number}"))
     });
     let front = Arc::new(front(&origin, ""));
     front.get("/a.html");
     front.flush("Activate", "/x", &[]);
     gate.close();
     let arrived = || {
-        origin.wait_for(2);
+        origin.wait_for_requests(2);
         front.wait_for("stale_total", 9);
     };
     let bodies = crowd(&front, 10, arrived, &gate);
     assert_eq!(bodies[..9], ["version 1"; 9]);
     assert_eq!(bodies[9], "version 2");
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]
 fn fr98_of_ten_visitors_of_an_absent_page_one_fetches_for_all() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let door = gate.clone();
-    let origin = Origin::start(move |_| {
-        door.pass();
-        Answer::html("page").header("Set-Cookie", "session=1")
+    let origin = OriginServer::start(move |_| {
+        door.wait_open();
+        OriginResponse::html("page").with_header("Set-Cookie", "session=1")
     });
     let front = Arc::new(front(&origin, ""));
     let arrived = || front.wait_for("collapsed_total", 9);
     let bodies = crowd(&front, 10, arrived, &gate);
     assert_eq!(bodies, ["page"; 10]);
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
 fn fr98_a_page_for_one_visitor_is_fetched_by_each() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let (door, count) = (gate.clone(), AtomicUsize::new(0));
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-        door.pass();
-        Answer::html(format!("own {number}")).header("Cache-Control", "private")
+        door.wait_open();
+        OriginResponse::html(format!("own {number}")).with_header("Cache-Control", "private")
     });
     let front = Arc::new(front(&origin, ""));
     let arrived = || front.wait_for("collapsed_total", 4);
@@ -278,30 +291,30 @@ fn fr98_a_page_for_one_visitor_is_fetched_by_each() {
 
 #[test]
 fn of_visitors_who_wait_long_one_asks_the_render_for_itself() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let (door, count) = (gate.clone(), AtomicUsize::new(0));
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         if count.fetch_add(1, Ordering::SeqCst) == 0 {
-            door.pass();
+            door.wait_open();
         }
-        Answer::html("page")
+        OriginResponse::html("page")
     });
     let front = Arc::new(front(&origin, "/x-collapseWait 1"));
     // When the second request comes, the others have waited as long.
-    let arrived = || origin.wait_for(2);
+    let arrived = || origin.wait_for_requests(2);
     let bodies = crowd(&front, 50, arrived, &gate);
     assert_eq!(bodies, ["page"; 50]);
-    assert!(origin.requests() < 10, "{} requests", origin.requests());
+    assert!(origin.request_count() < 10, "{} requests", origin.request_count());
 }
 
 #[test]
 fn whoever_comes_after_a_flush_gets_nothing_from_before_it() {
-    let gates = [Gate::default(), Gate::default(), Gate::default()];
+    let gates = [OriginGate::default(), OriginGate::default(), OriginGate::default()];
     let (doors, count) = (gates.clone(), AtomicUsize::new(0));
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst);
-        doors[number].pass();
-        Answer::html(format!("version {}", number + 1))
+        doors[number].wait_open();
+        OriginResponse::html(format!("version {}", number + 1))
     });
     let front = Arc::new(front(&origin, ""));
     let visit = || {
@@ -309,10 +322,10 @@ fn whoever_comes_after_a_flush_gets_nothing_from_before_it() {
         std::thread::spawn(move || front.get("/a.html").body)
     };
     let first = visit();
-    origin.wait_for(1);
+    origin.wait_for_requests(1);
     front.flush("Activate", "/a", &[]);
     let second = visit();
-    origin.wait_for(2);
+    origin.wait_for_requests(2);
     // Two fetches are enough, so the third visitor has to wait for the end of one.
     front.flush("Activate", "/a", &[]);
     let third = visit();
@@ -324,44 +337,44 @@ fn whoever_comes_after_a_flush_gets_nothing_from_before_it() {
     gates[0].open();
     assert_eq!(first.join().unwrap(), "version 1");
     assert_eq!(front.get("/a.html").body, "version 3");
-    assert_eq!(origin.requests(), 3);
+    assert_eq!(origin.request_count(), 3);
 }
 
 #[test]
 fn a_fetch_goes_on_when_its_visitor_leaves() {
     use std::io::Write;
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let door = gate.clone();
-    let origin = Origin::start(move |_| {
-        door.pass();
-        Answer::html("page")
+    let origin = OriginServer::start(move |_| {
+        door.wait_open();
+        OriginResponse::html("page")
     });
     let front = front(&origin, "");
     let mut visitor = std::net::TcpStream::connect(front.addr).unwrap();
     visitor.write_all(b"GET /a.html HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-    origin.wait_for(1);
+    origin.wait_for_requests(1);
     drop(visitor);
     gate.open();
     front.wait_for("stored_total", 1);
     assert!(front.get("/a.html").is_hit());
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 /// Flushes while a page is being fetched and returns what the two visitors and the next one got.
 fn flush_during_fetch(handle: &str) -> (Vec<String>, usize) {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let (door, count) = (gate.clone(), AtomicUsize::new(0));
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         if number == 1 {
-            door.pass();
+            door.wait_open();
         }
-        Answer::html(format!("version {number}"))
+        OriginResponse::html(format!("version {number}"))
     });
     let front = Arc::new(front(&origin, ""));
     let early = Arc::clone(&front);
     let early = std::thread::spawn(move || early.get("/content/a.html").body);
-    origin.wait_for(1);
+    origin.wait_for_requests(1);
     assert_eq!(front.flush("Activate", handle, &[]).status, 200);
     gate.open();
     let first = early.join().unwrap();
@@ -369,7 +382,7 @@ fn flush_during_fetch(handle: &str) -> (Vec<String>, usize) {
     let later = [front.get("/content/a.html"), front.get("/content/a.html")];
     assert!(later[1].is_hit());
     let bodies = vec![first, later[0].body.clone(), later[1].body.clone()];
-    (bodies, origin.requests())
+    (bodies, origin.request_count())
 }
 
 #[test]
@@ -383,15 +396,15 @@ fn fr99_a_page_that_was_fetched_before_a_flush_counts_as_older() {
 
 #[test]
 fn fr99_whoever_comes_after_the_flush_does_not_join_the_fetch_before_it() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let (door, count) = (gate.clone(), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&count);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
         if number == 1 {
-            door.pass();
+            door.wait_open();
         }
-        Answer::html(format!("version {number}"))
+        OriginResponse::html(format!("version {number}"))
     });
     let front = Arc::new(front(&origin, ""));
     let early = Arc::clone(&front);
@@ -424,7 +437,8 @@ fn fr100_unfinished_files_are_neither_served_nor_kept() {
 
 #[test]
 fn fr100_a_body_without_its_own_headers_is_fetched_again() {
-    let origin = Origin::always(Answer::html("page").header("X-Kept", "1"));
+    let origin =
+        OriginServer::start_constant(OriginResponse::html("page").with_header("X-Kept", "1"));
     let front = front(&origin, "/headers { \"X-Kept\" }");
     front.get("/a.html");
     // As after a crash between the two renames.
@@ -437,9 +451,9 @@ fn fr100_a_body_without_its_own_headers_is_fetched_again() {
 #[test]
 fn a_page_that_is_gone_takes_its_file_along() {
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
-        0 => Answer::html("page"),
-        _ => Answer::status(404),
+    let origin = OriginServer::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => OriginResponse::html("page"),
+        _ => OriginResponse::with_status(404),
     });
     let front = front(&origin, "");
     front.get("/a.html");

@@ -8,13 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 use tokio::sync::oneshot;
-use tympan_dispatcher::any::Sources;
-use tympan_dispatcher::config::{Config, Loaded};
-use tympan_dispatcher::log::Log;
-use tympan_dispatcher::{Clock, Dispatcher, FlushKeys, Runtime, Settings};
-use tympan_testkit::origin::{Gate, Origin, exchange};
-use tympan_web::listen::{Front as Listener, Limits, Reuse, bind};
-use tympan_web::tls::Trust;
+use tympan_dispatcher::any_syntax::ConfigSources;
+use tympan_dispatcher::config::{DispatcherConfig, LoadedConfig};
+use tympan_dispatcher::log::DispatcherLog;
+use tympan_dispatcher::{
+    Dispatcher, DispatcherClock, DispatcherRuntime, DispatcherSettings, FlushKeys,
+};
+use tympan_testkit::origin_server::{OriginGate, OriginServer, exchange_bytes};
+use tympan_web::listen::{ListenerLimits, ListenerOptions as Listener, PortReuse, bind_listener};
+use tympan_web::tls::TlsTrust;
 
 /// An answer.
 #[derive(Debug, Clone)]
@@ -99,7 +101,7 @@ pub(crate) struct Front {
 /// Where threads of the lane wait while a test holds them.
 #[derive(Debug, Default)]
 struct Hold {
-    gate: Gate,
+    gate: OriginGate,
     waiting: AtomicUsize,
 }
 
@@ -108,7 +110,7 @@ impl Hold {
     fn pass(&self) {
         if std::thread::current().name() == Some("lane") {
             self.waiting.fetch_add(1, Ordering::SeqCst);
-            self.gate.pass();
+            self.gate.wait_open();
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -128,9 +130,9 @@ pub(crate) struct Setup {
     /// The section `[dispatcher]` of `tympan.toml`.
     pub(crate) settings: String,
     /// The bounds of the listener, if not the usual ones.
-    pub(crate) limits: Option<Limits>,
+    pub(crate) limits: Option<ListenerLimits>,
     /// Where the dispatcher's own log goes.
-    pub(crate) log: Log,
+    pub(crate) log: DispatcherLog,
 }
 
 impl Setup {
@@ -164,17 +166,17 @@ impl Setup {
     }
 }
 
-pub(crate) fn load(text: &str) -> Loaded {
-    Config::parse(text.as_bytes(), Path::new("test.any"), &Sources::default())
+pub(crate) fn load(text: &str) -> LoadedConfig {
+    DispatcherConfig::parse(text.as_bytes(), Path::new("test.any"), &ConfigSources::default())
 }
 
 /// Tests end their fronts while clients hold connections open.
-pub(crate) fn limits() -> Limits {
-    Limits { drain_timeout: Duration::from_secs(2), ..Limits::default() }
+pub(crate) fn limits() -> ListenerLimits {
+    ListenerLimits { drain_timeout: Duration::from_secs(2), ..ListenerLimits::default() }
 }
 
 /// A front before one render, with further keys of the cache.
-pub(crate) fn front(origin: &Origin, cache: &'static str) -> Front {
+pub(crate) fn front(origin: &OriginServer, cache: &'static str) -> Front {
     Front::start(&Setup { cache, renders: vec![origin.addr()], ..Setup::default() })
 }
 
@@ -185,7 +187,7 @@ impl Front {
 
     pub(crate) fn start_in(setup: &Setup, root: TempDir) -> Self {
         let text = setup.text(root.path());
-        let runtime = Runtime { log: setup.log.clone(), ..Runtime::default() };
+        let runtime = DispatcherRuntime { log: setup.log.clone(), ..DispatcherRuntime::default() };
         let limits = setup.limits.clone().unwrap_or_else(limits);
         Self::start_with((&text, &setup.settings), root, runtime, limits)
     }
@@ -194,14 +196,14 @@ impl Front {
     pub(crate) fn start_with_keys(setup: &Setup, flush_keys: FlushKeys) -> Self {
         let root = tempfile::tempdir().unwrap();
         let text = setup.text(root.path());
-        let runtime = Runtime { flush_keys, ..Runtime::default() };
+        let runtime = DispatcherRuntime { flush_keys, ..DispatcherRuntime::default() };
         Self::start_with((&text, &setup.settings), root, runtime, limits())
     }
 
     /// Starts where somebody knows it to be already.
     pub(crate) fn start_on(setup: &Setup, root: TempDir, listener: TcpListener) -> Self {
         let text = setup.text(root.path());
-        let runtime = Runtime { log: setup.log.clone(), ..Runtime::default() };
+        let runtime = DispatcherRuntime { log: setup.log.clone(), ..DispatcherRuntime::default() };
         Self::start_by((&text, &setup.settings), root, (runtime, limits()), listener)
     }
 
@@ -210,22 +212,27 @@ impl Front {
         Self::start_trusting(text, None)
     }
 
-    /// As [`Front::start_text`], with those by whom renders must be signed.
-    pub(crate) fn start_trusting(text: &str, trust: Option<Trust>) -> Self {
-        let runtime = Runtime { trust, ..Runtime::default() };
+    /// As [`ListenerOptions::start_text`], with those by whom renders must be signed.
+    pub(crate) fn start_trusting(text: &str, trust: Option<TlsTrust>) -> Self {
+        let runtime = DispatcherRuntime { trust, ..DispatcherRuntime::default() };
         Self::start_with((text, ""), tempfile::tempdir().unwrap(), runtime, limits())
     }
 
-    fn start_with(texts: (&str, &str), root: TempDir, runtime: Runtime, limits: Limits) -> Self {
+    fn start_with(
+        texts: (&str, &str),
+        root: TempDir,
+        runtime: DispatcherRuntime,
+        limits: ListenerLimits,
+    ) -> Self {
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let listener = bind(any, Reuse::Exclusive).unwrap();
+        let listener = bind_listener(any, PortReuse::Exclusive).unwrap();
         Self::start_by(texts, root, (runtime, limits), listener)
     }
 
     fn start_by(
         (text, settings): (&str, &str),
         root: TempDir,
-        (runtime, limits): (Runtime, Limits),
+        (runtime, limits): (DispatcherRuntime, ListenerLimits),
         listener: TcpListener,
     ) -> Self {
         let loaded = load(text);
@@ -234,13 +241,13 @@ impl Front {
         let hold = Arc::new(Hold::default());
         hold.gate.open();
         let (clock, held) = (Arc::clone(&now), Arc::clone(&hold));
-        let clock = Clock::new(move || {
+        let clock = DispatcherClock::new(move || {
             held.pass();
             *clock.lock().unwrap()
         });
-        let runtime = Runtime { clock, ..runtime };
-        let settings: Settings = toml::from_str(settings).unwrap();
-        let listening = settings.front.complete(Listener::from(limits)).unwrap();
+        let runtime = DispatcherRuntime { clock, ..runtime };
+        let settings: DispatcherSettings = toml::from_str(settings).unwrap();
+        let listening = settings.front.apply_to(Listener::from(limits)).unwrap();
         let dispatcher = Dispatcher::with_settings(loaded.config, &settings, runtime).unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -264,10 +271,10 @@ impl Front {
         self.reload_trusting(setup, None);
     }
 
-    /// As [`Front::reload`], with those by whom renders must be signed.
-    pub(crate) fn reload_trusting(&self, setup: &Setup, trust: Option<Trust>) {
+    /// As [`ListenerOptions::reload`], with those by whom renders must be signed.
+    pub(crate) fn reload_trusting(&self, setup: &Setup, trust: Option<TlsTrust>) {
         let loaded = load(&setup.text(self.root.path()));
-        let settings: Settings = toml::from_str(&setup.settings).unwrap();
+        let settings: DispatcherSettings = toml::from_str(&setup.settings).unwrap();
         self.dispatcher.reload(loaded.config, &settings, trust).unwrap();
     }
 
@@ -295,7 +302,7 @@ impl Front {
         }
         request.push_str("\r\n");
         request.push_str(body);
-        Reply::parse(&exchange(self.addr, request.as_bytes()), method == "HEAD")
+        Reply::parse(&exchange_bytes(self.addr, request.as_bytes()), method == "HEAD")
     }
 
     pub(crate) fn flush(&self, action: &str, handle: &str, refetch: &[&str]) -> Reply {
@@ -349,7 +356,7 @@ impl Front {
     /// Makes the threads of the lane wait, and returns when `count` of them do.
     pub(crate) fn hold_lane(&self, count: usize) {
         self.hold.gate.close();
-        let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+        let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
         while self.hold.waiting.load(Ordering::SeqCst) < count {
             assert!(std::time::Instant::now() < deadline, "no thread of the lane waits");
             std::thread::yield_now();
@@ -362,7 +369,7 @@ impl Front {
 
     /// The value of a counter or gauge.
     pub(crate) fn metric(&self, name: &str) -> u64 {
-        let text = self.dispatcher.metrics();
+        let text = self.dispatcher.prometheus_metrics();
         let line =
             text.lines().find_map(|line| line.strip_prefix(&format!("tympan_dispatcher_{name} ")));
         line.unwrap_or_else(|| panic!("no `{name}` in {text}")).parse().unwrap()
@@ -370,7 +377,7 @@ impl Front {
 
     /// Waits until a counter or gauge has a value.
     pub(crate) fn wait_for(&self, name: &str, wanted: u64) {
-        let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+        let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
         while self.metric(name) != wanted {
             assert!(
                 std::time::Instant::now() < deadline,

@@ -8,23 +8,23 @@ use std::time::Instant;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use tempfile::TempDir;
 use tympan_dispatcher::Dispatcher;
-use tympan_testkit::origin::{Answer, Origin, PATIENCE, exchange};
-use tympan_web::listen::{Reuse, bind};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, WAIT_TIMEOUT, exchange_bytes};
+use tympan_web::listen::{PortReuse, bind_listener};
 
 use crate::front::{Front, Reply, Setup};
 
 /// Numbers its answers; each carries the key of its folder.
-fn counting() -> Origin {
+fn counting() -> OriginServer {
     let count = AtomicUsize::new(0);
-    Origin::start(move |_| {
+    OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-        Answer::html(format!("version {number}")).header("Surrogate-Key", "teaser")
+        OriginResponse::html(format!("version {number}")).with_header("Surrogate-Key", "teaser")
     })
 }
 
 /// Dispatchers that know each other; each is in its own list as well, as when all have one configuration.
 struct Mesh {
-    origin: Origin,
+    origin: OriginServer,
     addresses: Vec<SocketAddr>,
     fronts: Vec<Option<Front>>,
     cache: &'static str,
@@ -33,7 +33,8 @@ struct Mesh {
 impl Mesh {
     fn start(count: usize, cache: &'static str) -> Self {
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let listeners: Vec<_> = (0..count).map(|_| bind(any, Reuse::Exclusive).unwrap()).collect();
+        let listeners: Vec<_> =
+            (0..count).map(|_| bind_listener(any, PortReuse::Exclusive).unwrap()).collect();
         let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
         let mut mesh = Self { origin: counting(), addresses, fronts: Vec::new(), cache };
         let setup = mesh.setup();
@@ -76,22 +77,26 @@ impl Mesh {
 
     /// Starts one again where it was.
     fn restart(&mut self, index: usize, root: TempDir) {
-        let listener = bind(self.addresses[index], Reuse::Exclusive).unwrap();
+        let listener = bind_listener(self.addresses[index], PortReuse::Exclusive).unwrap();
         self.fronts[index] = Some(Front::start_on(&self.setup(), root, listener));
     }
 
     /// Waits until a dispatcher reaches so many siblings.
     fn wait_for_contact(&self, index: usize, count: usize) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while self.siblings(index, "reached").iter().filter(|value| **value == 1).count() != count {
-            assert!(Instant::now() < deadline, "{}", self.at(index).dispatcher.metrics());
+            assert!(
+                Instant::now() < deadline,
+                "{}",
+                self.at(index).dispatcher.prometheus_metrics()
+            );
             std::thread::yield_now();
         }
     }
 
     /// The values of a gauge of siblings.
     fn siblings(&self, index: usize, gauge: &str) -> Vec<u64> {
-        let text = self.at(index).dispatcher.metrics();
+        let text = self.at(index).dispatcher.prometheus_metrics();
         let name = format!("tympan_dispatcher_sibling_{gauge}{{");
         let lines = text.lines().filter(|line| line.starts_with(&name));
         lines.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
@@ -140,14 +145,14 @@ fn pages_to_fetch_again_are_fetched_again_at_all() {
     let mesh = Mesh::start(3, "/x-flushMode \"soft\"");
     mesh.fill(&[PAGE, OTHER]);
     mesh.advance();
-    let before = mesh.origin.requests_for(PAGE);
+    let before = mesh.origin.request_count_for(PAGE);
     assert_eq!(mesh.at(0).flush("Activate", "/content/none", &[PAGE]).status, 200);
     for front in mesh.running() {
         front.wait_for("refetches_total", 1);
         assert!(front.has(FILE));
     }
     // Each of them draws it, as each was told to.
-    assert_eq!(mesh.origin.requests_for(PAGE), before + 3);
+    assert_eq!(mesh.origin.request_count_for(PAGE), before + 3);
     mesh.advance();
     assert!(mesh.running().all(|front| front.get(PAGE).is_hit()));
 }
@@ -298,7 +303,7 @@ fn copies_of_a_document_root_tell_themselves_apart() {
         mesh.fill(&[PAGE]);
         mesh.advance();
         mesh.at(index).flush("Activate", "/content/a", &[]);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while mesh.running().any(|front| front.has(FILE)) {
             assert!(Instant::now() < deadline, "a flush at {index} does not reach the other");
             std::thread::yield_now();
@@ -455,10 +460,10 @@ fn a_sibling_that_takes_no_long_messages_takes_everything_for_out_of_date() {
     let origin = counting();
     let taken = Arc::new(Mutex::new(None::<String>));
     let heard = Arc::clone(&taken);
-    let sibling = Origin::start(move |seen| {
+    let sibling = OriginServer::start(move |seen| {
         let body = String::from_utf8_lossy(&seen.body).into_owned();
         if body.len() > 100_000 {
-            return Answer::status(413);
+            return OriginResponse::with_status(413);
         }
         let mut heard = heard.lock().unwrap();
         if body.starts_with(r#"{"pass""#) && body.contains(r#""events":[""#) {
@@ -470,7 +475,7 @@ fn a_sibling_that_takes_no_long_messages_takes_everything_for_out_of_date() {
     let long: Vec<String> = (0..5000).map(|n| format!("/content/none/{n:020}/x")).collect();
     let long: Vec<&str> = long.iter().map(String::as_str).collect();
     front.flush("Activate", "/content/a", &long);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !taken.lock().unwrap().as_ref().is_some_and(|body| body.contains(r#""events":["all"]"#)) {
         assert!(Instant::now() < deadline, "it is told nothing that it can take");
         std::thread::yield_now();
@@ -481,18 +486,20 @@ fn a_sibling_that_takes_no_long_messages_takes_everything_for_out_of_date() {
 fn siblings_that_answer_nonsense_do_no_harm() {
     let origin = counting();
     for answer in [
-        Answer::html("x"),
-        Answer::status(200).body("{}").header("Content-Type", "application/json"),
-        Answer::status(508),
+        OriginResponse::html("x"),
+        OriginResponse::with_status(200)
+            .with_body("{}")
+            .with_header("Content-Type", "application/json"),
+        OriginResponse::with_status(508),
         of_sibling("x"),
         of_sibling(
             r#"{"origin":"o","instance":"i","prev":null,"next":{"run":"r","count":1},"events":[{"page":"/../a"}]}"#,
         ),
-        Answer { status: 409, ..of_sibling("x") },
-        Answer { status: 409, ..of_sibling(r#"{"position":{"run":"never","count":7}}"#) },
-        Answer::status(500),
+        OriginResponse { status: 409, ..of_sibling("x") },
+        OriginResponse { status: 409, ..of_sibling(r#"{"position":{"run":"never","count":7}}"#) },
+        OriginResponse::with_status(500),
     ] {
-        let sibling = Origin::always(answer.clone());
+        let sibling = OriginServer::start_constant(answer.clone());
         let front = Front::start(&before(&sibling, &origin));
         front.get(PAGE);
         assert_eq!(front.flush("Activate", "/content/a", &[]).status, 200, "{answer:?}");
@@ -500,7 +507,7 @@ fn siblings_that_answer_nonsense_do_no_harm() {
         if answer.headers.iter().all(|(name, _)| name != "X-Tympan-Passed") {
             // Whoever that is has carried nothing out.
             assert_eq!(front.metric("flushes_passed_total"), 0, "{answer:?}");
-            let text = front.dispatcher.metrics();
+            let text = front.dispatcher.prometheus_metrics();
             let behind = "tympan_dispatcher_sibling_behind{farm=\"site\",sibling=\"o\"} 1\n";
             assert!(text.contains(behind), "{answer:?} {text}");
         }
@@ -508,12 +515,12 @@ fn siblings_that_answer_nonsense_do_no_harm() {
 }
 
 /// What a sibling answers.
-fn of_sibling(body: &str) -> Answer {
-    Answer::status(200).body(body).header("X-Tympan-Passed", "1")
+fn of_sibling(body: &str) -> OriginResponse {
+    OriginResponse::with_status(200).with_body(body).with_header("X-Tympan-Passed", "1")
 }
 
 /// A front with a sibling that is none.
-fn before(sibling: &Origin, origin: &Origin) -> Setup {
+fn before(sibling: &OriginServer, origin: &OriginServer) -> Setup {
     let port = sibling.addr().port();
     let farm = format!(
         "/x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }}"
@@ -531,7 +538,7 @@ fn a_sibling_that_tells_by_itself_is_asked_on_for_the_rest() {
     let earlier = Front::start(&Setup { renders: vec![origin.addr()], ..Setup::default() });
     earlier.get(PAGE);
     assert!(earlier.get(PAGE).is_hit());
-    let listener = bind(([127, 0, 0, 1], 0).into(), Reuse::Exclusive).unwrap();
+    let listener = bind_listener(([127, 0, 0, 1], 0).into(), PortReuse::Exclusive).unwrap();
     let back = listener.local_addr().unwrap();
     let message = |prev: &str, next: u32, events: &str| {
         format!(
@@ -539,7 +546,7 @@ fn a_sibling_that_tells_by_itself_is_asked_on_for_the_rest() {
         )
     };
     let asked = AtomicUsize::new(0);
-    let sibling = Origin::start(move |seen| {
+    let sibling = OriginServer::start(move |seen| {
         if !seen.body.starts_with(br#"{"ask""#) {
             return of_sibling("{}");
         }
@@ -551,7 +558,7 @@ fn a_sibling_that_tells_by_itself_is_asked_on_for_the_rest() {
                 let head =
                     "POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX-Tympan-Passed: 1 site";
                 let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{told}", told.len());
-                let reply = exchange(back, request.as_bytes());
+                let reply = exchange_bytes(back, request.as_bytes());
                 assert_eq!(Reply::parse(&reply, false).status, 200);
                 of_sibling(&first)
             }
@@ -663,7 +670,7 @@ fn a_farm_does_not_wait_for_the_handlers_of_another_one() {
     let told = || std::fs::read_to_string(folder.path().join("told")).unwrap_or_default();
     std::thread::scope(|scope| {
         let slow: Vec<_> = (0..9).map(|_| scope.spawn(|| flush("slow"))).collect();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while told().lines().count() < 8 {
             assert!(Instant::now() < deadline, "{}", told());
             std::thread::yield_now();
@@ -681,7 +688,7 @@ fn who_left_tells_nothing_of_what_a_sibling_heard_of_its_successor() {
     let origin = counting();
     let (leaving, all) = (Arc::new(OnceLock::<Dispatcher>::new()), Arc::new(AtomicUsize::new(0)));
     let (left, told) = (Arc::clone(&leaving), Arc::clone(&all));
-    let sibling = Origin::start(move |seen| {
+    let sibling = OriginServer::start(move |seen| {
         let body = String::from_utf8_lossy(&seen.body);
         if body.contains(r#""events":["all"]"#) {
             told.fetch_add(1, Ordering::SeqCst);
@@ -691,7 +698,7 @@ fn who_left_tells_nothing_of_what_a_sibling_heard_of_its_successor() {
         }
         // Another process went on with the log, and was faster.
         left.get().unwrap().leave_cache();
-        Answer { status: 409, ..of_sibling(r#"{"position":{"run":"later","count":2}}"#) }
+        OriginResponse { status: 409, ..of_sibling(r#"{"position":{"run":"later","count":2}}"#) }
     });
     let front = Front::start(&before(&sibling, &origin));
     leaving.set(front.dispatcher.clone()).unwrap();
@@ -725,7 +732,7 @@ fn few_handlers_run_at_once_however_many_flushes_come() {
     let told = || std::fs::read_to_string(folder.path().join("told")).unwrap_or_default();
     std::thread::scope(|scope| {
         let telling = scope.spawn(|| send(&front, &[], "1 site", &body).status);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while told().lines().count() < 8 {
             assert!(Instant::now() < deadline, "{}", told());
             std::thread::yield_now();

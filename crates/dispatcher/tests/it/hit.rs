@@ -1,12 +1,12 @@
 //! Answers from a file: types, conditions, ranges.
 
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::front::{Front, front};
 
 /// A front whose cache holds `a.html` with `0123456789`.
-fn cached() -> (Origin, Front) {
-    let origin = Origin::always(Answer::html("0123456789"));
+fn cached() -> (OriginServer, Front) {
+    let origin = OriginServer::start_constant(OriginResponse::html("0123456789"));
     let front = front(&origin, "/headers { \"Cache-Control\" }");
     front.get("/a.html");
     (origin, front)
@@ -25,12 +25,12 @@ fn a_hit_tells_its_type_age_and_version() {
     assert!(hit.header("last-modified").is_some() && hit.header("date").is_some());
     let tags = hit.headers.iter().filter(|(name, _)| name == "etag").count();
     assert_eq!(tags, 1);
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
 fn nothing_is_kept_in_memory_for_a_url_that_is_too_long_to_be_usual() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "/ignoreUrlParams { /0 { /type \"allow\" /glob \"*\" } }");
     for (length, kept) in [(1, 1), (1900, 2), (2048, 2), (20_000, 2)] {
         let url = format!("/a.html?x={}", "x".repeat(length));
@@ -39,7 +39,7 @@ fn nothing_is_kept_in_memory_for_a_url_that_is_too_long_to_be_usual() {
         }
         assert_eq!(front.metric("kept_answers"), kept, "{length}");
     }
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_range_is_cut_from_the_file() {
 
 #[test]
 fn conditions_and_encodings_of_one_visitor_do_not_shape_the_stored_page() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "");
     let headers = [
         ("If-None-Match", "\"x\""),
@@ -82,7 +82,7 @@ fn conditions_and_encodings_of_one_visitor_do_not_shape_the_stored_page() {
         ("Accept-Language", "de"),
     ];
     assert_eq!(front.send("GET", "/a.html", &headers, "").body, "page");
-    let seen = origin.seen();
+    let seen = origin.requests();
     for name in ["if-none-match", "range", "accept-encoding"] {
         assert_eq!(seen[0].header(name), None, "{name}");
     }
@@ -91,7 +91,7 @@ fn conditions_and_encodings_of_one_visitor_do_not_shape_the_stored_page() {
 
 #[test]
 fn types_come_from_the_end_of_the_name() {
-    let origin = Origin::always(Answer::status(404));
+    let origin = OriginServer::start_constant(OriginResponse::with_status(404));
     let front = front(&origin, "");
     for (name, expected) in [
         ("a.css", "text/css; charset=utf-8"),

@@ -3,20 +3,22 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tympan_testkit::origin::{Answer, Origin, Seen};
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
 use crate::front::{Front, Setup, front};
 
 const PAGE: &str = "<p>Hello <!--#include virtual=\"/who.html\" -->!</p>";
 
 /// A page that includes the name of its visitor, who is told by a cookie.
-fn greeting(seen: &Seen) -> Answer {
+fn greeting(seen: &OriginRequest) -> OriginResponse {
     match seen.target.as_str() {
         "/who.html" => {
             let name = seen.header("cookie").unwrap_or("stranger").replace("user=", "");
-            Answer::html(name).header("Cache-Control", "private, no-cache")
+            OriginResponse::html(name).with_header("Cache-Control", "private, no-cache")
         }
-        _ => Answer::html(PAGE).header("X-Tympan-Include", "/who.html").header("ETag", "\"1\""),
+        _ => OriginResponse::html(PAGE)
+            .with_header("X-Tympan-Include", "/who.html")
+            .with_header("ETag", "\"1\""),
     }
 }
 
@@ -26,7 +28,7 @@ fn as_user(cookie: &str) -> [(&str, &str); 1] {
 
 #[test]
 fn one_file_greets_two_users() {
-    let origin = Origin::start(greeting);
+    let origin = OriginServer::start(greeting);
     let front = front(&origin, "");
     let anna = front.send("GET", "/a.html", &as_user("user=Anna"), "");
     let ben = front.send("GET", "/a.html", &as_user("user=Ben"), "");
@@ -34,8 +36,8 @@ fn one_file_greets_two_users() {
     assert_eq!(ben.body, "<p>Hello Ben!</p>");
     assert_eq!(front.get("/a.html").body, "<p>Hello stranger!</p>");
     assert!(ben.is_hit(), "the page itself came from its file: {}", ben.info());
-    assert_eq!(origin.requests_for("/a.html"), 1);
-    assert_eq!(origin.requests_for("/who.html"), 3);
+    assert_eq!(origin.request_count_for("/a.html"), 1);
+    assert_eq!(origin.request_count_for("/who.html"), 3);
     assert_eq!(front.read("a.html"), PAGE, "nobody's name is in the file");
     assert!(!front.has("who.html"));
     for reply in [&anna, &ben] {
@@ -51,24 +53,24 @@ fn one_file_greets_two_users() {
 #[test]
 fn a_page_and_its_parts_come_from_one_render_by_one_cookie() {
     let render = |name: &'static str| {
-        Origin::start(move |seen: &Seen| match seen.target.as_str() {
+        OriginServer::start(move |seen: &OriginRequest| match seen.target.as_str() {
             "/s/one.html" | "/s/two.html" | "/s/three.html" => {
-                Answer::html(name).header("Cache-Control", "no-store")
+                OriginResponse::html(name).with_header("Cache-Control", "no-store")
             }
             target => {
                 let include = |part: &str| format!("<!--#include virtual=\"/s/{part}.html\" -->");
                 let body = format!("{}{}{}", include("one"), include("two"), include("three"));
                 let life = if target == "/s/kept.html" { "max-age=60" } else { "no-store" };
-                Answer::html(body)
-                    .header("Cache-Control", life)
-                    .header("X-Tympan-Include", "/s/one.html /s/two.html /s/three.html")
+                OriginResponse::html(body)
+                    .with_header("Cache-Control", life)
+                    .with_header("X-Tympan-Include", "/s/one.html /s/two.html /s/three.html")
             }
         })
     };
     let renders = [render("r0"), render("r1")];
     let front = Front::start(&Setup {
         farm: "/stickyConnectionsFor \"/s\"",
-        renders: renders.iter().map(Origin::addr).collect(),
+        renders: renders.iter().map(OriginServer::addr).collect(),
         ..Setup::default()
     });
     // The page itself from a render, and from its file.
@@ -94,25 +96,26 @@ fn a_page_and_its_parts_come_from_one_render_by_one_cookie() {
 fn a_filled_page_as_long_as_its_file_is_not_kept_in_memory() {
     const DIRECTIVE: &str = "<!--#include virtual=\"/turn.html\" -->";
     let turns = AtomicUsize::new(0);
-    let origin = Origin::start(move |seen: &Seen| match seen.target.as_str() {
+    let origin = OriginServer::start(move |seen: &OriginRequest| match seen.target.as_str() {
         "/turn.html" => {
             let turn = turns.fetch_add(1, Ordering::SeqCst);
-            Answer::html(format!("{turn:>width$}", width = DIRECTIVE.len()))
-                .header("Cache-Control", "no-store")
+            OriginResponse::html(format!("{turn:>width$}", width = DIRECTIVE.len()))
+                .with_header("Cache-Control", "no-store")
         }
-        _ => Answer::html(format!("<p>{DIRECTIVE}</p>")).header("X-Tympan-Include", "/turn.html"),
+        _ => OriginResponse::html(format!("<p>{DIRECTIVE}</p>"))
+            .with_header("X-Tympan-Include", "/turn.html"),
     });
     let front = front(&origin, "");
     for turn in 0..4 {
         let body = front.get("/a.html").body;
         assert_eq!(body.trim_matches(|c| "</p> ".contains(c)), turn.to_string());
     }
-    assert_eq!(origin.requests_for("/a.html"), 1);
+    assert_eq!(origin.request_count_for("/a.html"), 1);
 }
 
 #[test]
 fn conditions_and_ranges_are_about_other_bytes() {
-    let origin = Origin::start(greeting);
+    let origin = OriginServer::start(greeting);
     let front = front(&origin, "/headers { \"ETag\" }");
     front.get("/a.html");
     for header in [("If-None-Match", "\"1\""), ("Range", "bytes=0-3"), ("If-Match", "\"2\"")] {
@@ -126,14 +129,14 @@ fn conditions_and_ranges_are_about_other_bytes() {
 
 #[test]
 fn nothing_that_somebody_typed_is_included() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/secret.html" => Answer::html("secret"),
-        "/named.html" => Answer::html(
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/secret.html" => OriginResponse::html("secret"),
+        "/named.html" => OriginResponse::html(
             "<!--#include virtual=\"/secret.html\" --><!--#include virtual=\"/part.html\" -->",
         )
-        .header("X-Tympan-Include", "/part.html"),
-        "/part.html" => Answer::html("<!--#include virtual=\"/secret.html\" -->part"),
-        _ => Answer::html(
+        .with_header("X-Tympan-Include", "/part.html"),
+        "/part.html" => OriginResponse::html("<!--#include virtual=\"/secret.html\" -->part"),
+        _ => OriginResponse::html(
             "<!--#include virtual=\"/secret.html\" --><esi:include src=\"/secret.html\"/>",
         ),
     });
@@ -142,23 +145,23 @@ fn nothing_that_somebody_typed_is_included() {
     assert!(plain.body.starts_with("<!--#include"), "{}", plain.body);
     let named = front.get("/named.html").body;
     assert!(named.ends_with("-->part"), "{named}");
-    assert_eq!(origin.requests_for("/secret.html"), 0);
+    assert_eq!(origin.request_count_for("/secret.html"), 0);
 }
 
 #[test]
 fn a_part_that_fails_leaves_a_comment() {
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         match seen.target.as_str() {
-        "/gone.html" => Answer::status(404).body("no"),
-        "/moved.html" => Answer::status(302).header("Location", "/login.html"),
-        "/x.html?a=1" | "/good.html" => Answer::html("good"),
+        "/gone.html" => OriginResponse::with_status(404).with_body("no"),
+        "/moved.html" => OriginResponse::with_status(302).with_header("Location", "/login.html"),
+        "/x.html?a=1" | "/good.html" => OriginResponse::html("good"),
         _ => ["/gone.html", "/moved.html", "/denied.html", "/x.html?a=1", "/good.html"].iter().fold(
-            Answer::html(
+            OriginResponse::html(
                 "<!--#include virtual=\"/gone.html\" -->,<!--#include virtual=\"/moved.html\" -->,\
                  <!--#include virtual=\"/denied.html\" -->,<esi:include src=\"/x.html?a=1\"/>,\
                  <esi:include src='/good.html' />.",
             ),
-            |answer, address| answer.header("X-Tympan-Include", address),
+            |answer, address| answer.with_header("X-Tympan-Include", address),
         ),
     }
     });
@@ -170,17 +173,17 @@ fn a_part_that_fails_leaves_a_comment() {
     let front = Front::start(&setup);
     let none = "<!-- this part cannot be shown -->";
     assert_eq!(front.get("/a.html").body, format!("{none},{none},{none},good,good."));
-    assert_eq!(origin.requests_for("/denied.html"), 0, "the filter refuses it");
+    assert_eq!(origin.request_count_for("/denied.html"), 0, "the filter refuses it");
     assert_eq!(front.metric("include_failures_total"), 3);
 }
 
 #[test]
 fn parts_that_are_everyones_are_stored_and_leave_the_page_to_caches() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/part.html" => Answer::html("part"),
-        _ => Answer::html("<!--#include virtual=\"/part.html\" -->")
-            .header("X-Tympan-Include", "/part.html")
-            .header("Cache-Control", "max-age=60"),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/part.html" => OriginResponse::html("part"),
+        _ => OriginResponse::html("<!--#include virtual=\"/part.html\" -->")
+            .with_header("X-Tympan-Include", "/part.html")
+            .with_header("Cache-Control", "max-age=60"),
     });
     let front = front(&origin, "/headers { \"Cache-Control\" }");
     for _ in 0..2 {
@@ -190,25 +193,27 @@ fn parts_that_are_everyones_are_stored_and_leave_the_page_to_caches() {
             ("part", Some("max-age=60"))
         );
     }
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
     front.flush("Activate", "/part", &[]);
     assert_eq!(front.get("/a.html").body, "part");
-    assert_eq!(origin.requests_for("/part.html"), 2, "a flush of the part reaches it");
+    assert_eq!(origin.request_count_for("/part.html"), 2, "a flush of the part reaches it");
 }
 
 #[test]
 fn a_filled_page_lives_no_longer_than_its_parts_and_carries_their_keys() {
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         let (life, name, inner) = match seen.target.as_str() {
             "/inner.html" => ("max-age=20", "inner", None),
             "/part.html" => ("max-age=600", "part", Some("/inner.html")),
             _ => ("max-age=3600", "page", Some("/part.html")),
         };
         let tag = inner.map(|inner| format!("<!--#include virtual=\"{inner}\" -->"));
-        let answer = Answer::html(format!("{name} {}", tag.unwrap_or_default()))
-            .header("Cache-Control", life)
-            .header("Surrogate-Key", name);
-        inner.into_iter().fold(answer, |answer, inner| answer.header("X-Tympan-Include", inner))
+        let answer = OriginResponse::html(format!("{name} {}", tag.unwrap_or_default()))
+            .with_header("Cache-Control", life)
+            .with_header("Surrogate-Key", name);
+        inner
+            .into_iter()
+            .fold(answer, |answer, inner| answer.with_header("X-Tympan-Include", inner))
     });
     let front = front(&origin, "/headers { \"Cache-Control\" \"Surrogate-Key\" }");
     // The moments of requests lie a little after what the clock shows, so ages are one second less.
@@ -222,17 +227,17 @@ fn a_filled_page_lives_no_longer_than_its_parts_and_carries_their_keys() {
         let keys: Vec<&str> = keys.map(|(_, key)| key.as_str()).collect();
         assert_eq!(keys, ["page", "part", "inner"]);
     }
-    assert_eq!(origin.requests(), 3);
+    assert_eq!(origin.request_count(), 3);
 }
 
 #[test]
 fn pages_that_include_each_other_end() {
     let asked = Arc::new(Mutex::new(0));
     let count = Arc::clone(&asked);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         *count.lock().unwrap() += 1;
         let tags = "<!--#include virtual=\"/b.html?x\" -->".repeat(20);
-        Answer::html(format!("[{tags}]")).header("X-Tympan-Include", "/b.html?x")
+        OriginResponse::html(format!("[{tags}]")).with_header("X-Tympan-Include", "/b.html?x")
     });
     let front = front(&origin, "");
     let reply = front.get("/a.html");
@@ -244,17 +249,17 @@ fn pages_that_include_each_other_end() {
 
 #[test]
 fn a_part_that_was_asked_for_one_visitor_makes_the_page_that_visitors() {
-    let part = |body: &str| Answer::html(body);
-    let check = |farm, address: &'static str, answer: Answer, is_private: bool| {
-        let origin = Origin::start(move |seen: &Seen| {
+    let part = |body: &str| OriginResponse::html(body);
+    let check = |farm, address: &'static str, answer: OriginResponse, is_private: bool| {
+        let origin = OriginServer::start(move |seen: &OriginRequest| {
             if seen.target == address {
                 return answer.clone();
             }
             match seen.method.as_str() {
-                "HEAD" => Answer::status(200),
-                _ => Answer::html(format!("<!--#include virtual=\"{address}\" -->"))
-                    .header("X-Tympan-Include", address)
-                    .header("Cache-Control", "max-age=60"),
+                "HEAD" => OriginResponse::with_status(200),
+                _ => OriginResponse::html(format!("<!--#include virtual=\"{address}\" -->"))
+                    .with_header("X-Tympan-Include", address)
+                    .with_header("Cache-Control", "max-age=60"),
             }
         });
         let front = Front::start(&Setup {
@@ -269,16 +274,17 @@ fn a_part_that_was_asked_for_one_visitor_makes_the_page_that_visitors() {
             assert_eq!(reply.body, "part", "{address}");
             assert_eq!(reply.header("cache-control"), Some(expected), "{address} in round {round}");
         }
-        origin.requests_for("/a.html")
+        origin.request_count_for("/a.html")
     };
     // Not cacheable for its query, and nothing says that it is everyone's.
     assert_eq!(check("", "/part.html?user", part("part"), true), 1);
     // The render says so.
-    let everyones = part("part").header("Cache-Control", "max-age=60");
+    let everyones = part("part").with_header("Cache-Control", "max-age=60");
     assert_eq!(check("", "/part.html?q", everyones, false), 1);
     assert_eq!(check("", "/part.html", part("part"), false), 1);
     // It brings a cookie with it.
-    let greeting = part("part").header("Cache-Control", "max-age=60").header("Set-Cookie", "a=b");
+    let greeting =
+        part("part").with_header("Cache-Control", "max-age=60").with_header("Set-Cookie", "a=b");
     assert_eq!(check("", "/part.html?c", greeting, true), 1);
     // It is in the cache, but not for everyone.
     let guarded = "/auth_checker { /url \"/bin/check\"
@@ -288,20 +294,22 @@ fn a_part_that_was_asked_for_one_visitor_makes_the_page_that_visitors() {
 
 #[test]
 fn error_documents_are_filled_too() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/errors/404.html" => Answer::html("gone, <!--#include virtual=\"/who.html\" -->!")
-            .header("X-Tympan-Include", "/who.html"),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/errors/404.html" => OriginResponse::html("gone, <!--#include virtual=\"/who.html\" -->!")
+            .with_header("X-Tympan-Include", "/who.html"),
         "/errors/416.html" => {
-            Answer::html("no such part of <!--#include virtual=\"/who.html\" -->")
-                .header("X-Tympan-Include", "/who.html")
+            OriginResponse::html("no such part of <!--#include virtual=\"/who.html\" -->")
+                .with_header("X-Tympan-Include", "/who.html")
         }
         "/who.html" => {
             let name = seen.header("cookie").unwrap_or("stranger").replace("user=", "");
-            Answer::html(name).header("Cache-Control", "private, no-cache")
+            OriginResponse::html(name).with_header("Cache-Control", "private, no-cache")
         }
-        "/a.html" => Answer::html("0123456789"),
+        "/a.html" => OriginResponse::html("0123456789"),
         // An error page with a place that nobody sees.
-        _ => Answer::status(404).header("X-Tympan-Include", "/who.html").body("no"),
+        _ => OriginResponse::with_status(404)
+            .with_header("X-Tympan-Include", "/who.html")
+            .with_body("no"),
     });
     let front = Front::start(&Setup {
         renders: vec![origin.addr()],
@@ -322,7 +330,7 @@ fn error_documents_are_filled_too() {
         let reply = front.send("GET", "/a.html", &headers, "");
         assert_eq!((reply.status, reply.body.as_str()), (416, "no such part of Anna"));
     }
-    assert_eq!(origin.requests_for("/errors/404.html"), 1, "the document is stored once");
+    assert_eq!(origin.request_count_for("/errors/404.html"), 1, "the document is stored once");
     let head = front.send("HEAD", "/gone.html", &[], "");
     assert_eq!((head.status, head.header("x-tympan-include")), (404, None));
 }

@@ -4,7 +4,7 @@
 //! A step that changes a body must take the mark away by which the memory keeps answers. One that forgets it fails here, if
 //! its feature is in the list: whoever adds a step adds what it does.
 
-use tympan_testkit::origin::{Answer, Origin, Seen};
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
 use crate::front::{Front, Reply, Setup};
 
@@ -29,23 +29,25 @@ const REQUESTS: [RequestRow; 14] = [
     ("GET", "/included.html", &[("Range", "bytes=0-3"), ("Cookie", "user=Beth")]),
 ];
 
-fn origin() -> Origin {
-    Origin::start(|seen: &Seen| {
+fn origin() -> OriginServer {
+    OriginServer::start(|seen: &OriginRequest| {
         let user = seen.header("cookie").unwrap_or("user=anyone").replace("user=", "");
         let path = seen.target.split('?').next().unwrap_or_default();
         match path {
-            "/who.html" => Answer::html(user).header("Cache-Control", "private, no-cache"),
+            "/who.html" => {
+                OriginResponse::html(user).with_header("Cache-Control", "private, no-cache")
+            }
             "/included.html" => {
                 let text = "text of everybody ".repeat(100);
-                Answer::html(format!("{text}<!--#include virtual=\"/who.html\" -->"))
-                    .header("X-Tympan-Include", "/who.html")
+                OriginResponse::html(format!("{text}<!--#include virtual=\"/who.html\" -->"))
+                    .with_header("X-Tympan-Include", "/who.html")
             }
-            _ => Answer::html("page of everybody ".repeat(200)),
+            _ => OriginResponse::html("page of everybody ".repeat(200)),
         }
     })
 }
 
-fn start(origin: &Origin) -> Front {
+fn start(origin: &OriginServer) -> Front {
     Front::start(&Setup {
         cache: "/ignoreUrlParams { /0 { /type \"allow\" /glob \"utm_*\" } }",
         renders: vec![origin.addr()],

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tympan_testkit::origin::{Answer, Origin, PATIENCE};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, WAIT_TIMEOUT};
 
 use crate::front::{Front, Setup, front};
 
 /// Draws pages whose keys stand in their names: `/a.product-7.html` carries `a` and `product-7`.
-fn marked() -> Origin {
+fn marked() -> OriginServer {
     let count = AtomicU64::new(0);
-    Origin::start(move |seen| {
+    OriginServer::start(move |seen| {
         let version = count.fetch_add(1, Ordering::SeqCst);
         let keys = seen.target.trim_matches('/').replace(".html", "").replace('.', " ");
-        Answer::html(format!("version {version}")).header("Surrogate-Key", &keys)
+        OriginResponse::html(format!("version {version}")).with_header("Surrogate-Key", &keys)
     })
 }
 
@@ -62,13 +62,13 @@ fn keys_are_known_after_a_restart() {
 fn a_page_whose_key_is_flushed_while_it_is_drawn_is_not_stored() {
     let (is_held, is_drawing) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
     let (held, drawing) = (Arc::clone(&is_held), Arc::clone(&is_drawing));
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         drawing.store(true, Ordering::SeqCst);
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
         while held.load(Ordering::SeqCst) && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }
-        Answer::html("page").header("Surrogate-Key", "red")
+        OriginResponse::html("page").with_header("Surrogate-Key", "red")
     });
     let front = front(&origin, "");
     std::thread::scope(|scope| {

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use tympan_testkit::crowd::{Visitor, meet};
-use tympan_testkit::origin::{Answer, Gate, Origin, exchange};
-use tympan_web::listen::Limits;
+use tympan_testkit::client_crowd::{KeepAliveClient, run_crowd};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, exchange_bytes};
+use tympan_web::listen::ListenerLimits;
 
 use crate::front::{Front, Reply, Setup, front, limits};
 
@@ -21,7 +21,7 @@ fn plain(method: &str, target: &str, more: &str) -> String {
 /// Asks on a connection of its own.
 fn ask(front: &Front, head: &str) -> Reply {
     let bytes = format!("{head}Connection: close\r\n\r\n");
-    Reply::parse(&exchange(front.addr, bytes.as_bytes()), head.starts_with("HEAD"))
+    Reply::parse(&exchange_bytes(front.addr, bytes.as_bytes()), head.starts_with("HEAD"))
 }
 
 /// Asks such that only the full way answers: an unknown header closes the lane and the memory.
@@ -32,7 +32,7 @@ fn ask_fully(front: &Front, head: &str) -> Reply {
 /// Asks such that the memory answers behind hyper: the lane leaves connections with an unknown option alone.
 fn ask_behind(front: &Front, head: &str) -> Reply {
     let bytes = format!("{head}Connection: close, x\r\n\r\n");
-    Reply::parse(&exchange(front.addr, bytes.as_bytes()), head.starts_with("HEAD"))
+    Reply::parse(&exchange_bytes(front.addr, bytes.as_bytes()), head.starts_with("HEAD"))
 }
 
 /// What has to be the same in two answers.
@@ -50,7 +50,9 @@ fn kept(front: &Front) -> u64 {
 
 #[test]
 fn a_second_hit_is_answered_from_memory_alike() {
-    let origin = Origin::always(Answer::html("0123456789").header("Cache-Control", "max-age=60"));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("0123456789").with_header("Cache-Control", "max-age=60"),
+    );
     let front = front(&origin, "/headers { \"Cache-Control\" }");
     for more in [
         "",
@@ -73,14 +75,14 @@ fn a_second_hit_is_answered_from_memory_alike() {
     }
     assert!(kept(&front) >= 2, "GET and HEAD are kept");
     assert!(front.metric("lane_hits_total") > 20, "the lane took part");
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
 fn large_bodies_are_sent_from_their_file() {
     let body: String = (0..60_000).map(|number| format!("{number} ")).collect();
     let text = body.clone();
-    let origin = Origin::start(move |_| Answer::html(text.clone()));
+    let origin = OriginServer::start(move |_| OriginResponse::html(text.clone()));
     let front = front(&origin, "");
     for _ in 0..4 {
         assert_eq!(ask(&front, &plain("GET", "/a.html", "")).body, body);
@@ -94,7 +96,8 @@ fn large_bodies_are_sent_from_their_file() {
 fn a_slow_reader_gets_all_of_many_large_answers() {
     let body = "x".repeat(300_000);
     let text = body.clone();
-    let origin = Origin::start(move |seen| Answer::html(format!("{}{text}", seen.target)));
+    let origin =
+        OriginServer::start(move |seen| OriginResponse::html(format!("{}{text}", seen.target)));
     let front = front(&origin, "");
     let mut stream = TcpStream::connect(front.addr).unwrap();
     // Misses, hits on both ways and a request that is not cached, all at once: nothing is read until all are sent.
@@ -130,7 +133,7 @@ fn a_slow_reader_gets_all_of_many_large_answers() {
 
 #[test]
 fn heads_that_come_in_pieces_are_understood() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "");
     front.get("/a.html");
     let mut stream = TcpStream::connect(front.addr).unwrap();
@@ -147,7 +150,7 @@ fn heads_that_come_in_pieces_are_understood() {
 
 #[test]
 fn changes_by_others_are_seen_at_once() {
-    let origin = Origin::start(|_| Answer::html("drawn"));
+    let origin = OriginServer::start(|_| OriginResponse::html("drawn"));
     let front = front(&origin, "/statfileslevel 1");
     let head = plain("GET", "/content/a.html", "");
     let fill = || {
@@ -156,11 +159,11 @@ fn changes_by_others_are_seen_at_once() {
         }
     };
     fill();
-    let before = origin.requests();
+    let before = origin.request_count();
     // Removed by a script.
     std::fs::remove_file(front.file("content/a.html")).unwrap();
     fill();
-    assert_eq!(origin.requests(), before + 1);
+    assert_eq!(origin.request_count(), before + 1);
     // Flushed by another dispatcher: its clock is a little ahead.
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
     front.write("content/.stat", "");
@@ -171,7 +174,7 @@ fn changes_by_others_are_seen_at_once() {
         .set_modified(later)
         .unwrap();
     assert_eq!(ask(&front, &head).body, "drawn");
-    assert_eq!(origin.requests(), before + 2);
+    assert_eq!(origin.request_count(), before + 2);
     std::fs::remove_file(front.file("content/.stat")).unwrap();
     fill();
     // Replaced in place, and by another file.
@@ -190,7 +193,7 @@ fn changes_by_others_are_seen_at_once() {
 
 #[test]
 fn changes_below_a_folder_that_moved_are_seen_at_once() {
-    let origin = Origin::start(|_| Answer::html("drawn"));
+    let origin = OriginServer::start(|_| OriginResponse::html("drawn"));
     let front = front(&origin, "");
     let head = plain("GET", "/content/site/en/a.html", "");
     for round in 0..3 {
@@ -209,7 +212,7 @@ fn changes_below_a_folder_that_moved_are_seen_at_once() {
 
 #[test]
 fn a_reload_forgets_what_was_kept() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "");
     let head = plain("GET", "/a.html", "");
     for _ in 0..3 {
@@ -287,7 +290,7 @@ const CONDITIONS: [&str; 30] = [
     "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\n",
 ];
 
-fn setups(origin: &Origin) -> Vec<Setup> {
+fn setups(origin: &OriginServer) -> Vec<Setup> {
     const FILTER: &str = "/filter { /0 { /type \"allow\" /url \"*\" } /1 { /type \"deny\" /url \"/denied*\" } \
         /2 { /type \"deny\" /method \"HEAD\" /selectors \"x\" } }";
     let with = |farm, cache, settings: &str| Setup {
@@ -356,11 +359,11 @@ fn both_lanes_answer_alike_whatever_happens() {
         .run(&steps(), |steps| {
             let version = Arc::new(AtomicU64::new(0));
             let drawn = Arc::clone(&version);
-            let origin = Origin::start(move |seen| {
+            let origin = OriginServer::start(move |seen| {
                 let version = drawn.load(Ordering::SeqCst);
-                Answer::html(format!("{} of version {version}", seen.target))
-                    .header("Cache-Control", "max-age=4")
-                    .header("X-Version", &version.to_string())
+                OriginResponse::html(format!("{} of version {version}", seen.target))
+                    .with_header("Cache-Control", "max-age=4")
+                    .with_header("X-Version", &version.to_string())
             });
             let setups = setups(&origin);
             let front = Front::start(&setups[0]);
@@ -412,7 +415,7 @@ fn both_lanes_answer_alike_whatever_happens() {
 fn encodings_are_chosen_alike_on_both_ways_from_memory() {
     let text: String = (0..3000).map(|line| format!("<p>line {line}</p>\n")).collect();
     let page = text.clone();
-    let origin = Origin::start(move |_| Answer::html(page.clone()));
+    let origin = OriginServer::start(move |_| OriginResponse::html(page.clone()));
     let front = front(&origin, "/x-compress 1");
     // Until its encodings are made.
     loop {
@@ -466,9 +469,9 @@ fn encodings_are_chosen_alike_on_both_ways_from_memory() {
 fn no_visitor_of_the_lane_sees_a_page_older_than_a_flush() {
     let current = Arc::new(AtomicU64::new(1));
     let drawn = Arc::clone(&current);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let version = drawn.load(Ordering::SeqCst);
-        Answer::html(format!("{version} ").repeat(if version.is_multiple_of(2) {
+        OriginResponse::html(format!("{version} ").repeat(if version.is_multiple_of(2) {
             5
         } else {
             9_000
@@ -530,14 +533,14 @@ fn read_answer(stream: &mut TcpStream) -> String {
 #[test]
 fn old_pages_are_given_from_memory_until_the_new_one_is_there() {
     for (settings, listed) in [("", true), ("/x-flushMode \"soft\"", false)] {
-        let gate = Gate::default();
+        let gate = OriginGate::default();
         let (door, count) = (gate.clone(), AtomicU64::new(0));
-        let origin = Origin::start(move |_| {
+        let origin = OriginServer::start(move |_| {
             let number = count.fetch_add(1, Ordering::SeqCst) + 1;
             if number == 2 {
-                door.pass();
+                door.wait_open();
             }
-            Answer::html(format!("version {number}"))
+            OriginResponse::html(format!("version {number}"))
         });
         let front = front(&origin, settings);
         let get = || ask(&front, &plain("GET", "/a.html", ""));
@@ -547,7 +550,7 @@ fn old_pages_are_given_from_memory_until_the_new_one_is_there() {
         front.flush("Activate", "/a", if listed { &["/a.html"] } else { &[] });
         // Without a list the first visitor has it fetched.
         let first = get();
-        origin.wait_for(2);
+        origin.wait_for_requests(2);
         assert_eq!(comparable(&get()), comparable(&first), "{settings}");
         assert_eq!(first.body, "version 1");
         let (quick, old) = (front.metric("lane_hits_total"), front.metric("stale_total"));
@@ -568,18 +571,18 @@ fn old_pages_are_given_from_memory_until_the_new_one_is_there() {
             assert_eq!(new.body, "version 2");
             assert_ne!(new.headers, first.headers, "{settings}");
         }
-        assert_eq!(origin.requests(), 2);
+        assert_eq!(origin.request_count(), 2);
     }
 }
 
 #[test]
 fn old_pages_do_not_outlive_the_fetch_that_was_to_replace_them() {
-    let origin = Origin::start({
+    let origin = OriginServer::start({
         let count = AtomicU64::new(0);
         move |_| match count.fetch_add(1, Ordering::SeqCst) {
-            0 => Answer::html("old"),
-            1..=3 => Answer::status(500),
-            _ => Answer::html("new"),
+            0 => OriginResponse::html("old"),
+            1..=3 => OriginResponse::with_status(500),
+            _ => OriginResponse::html("new"),
         }
     });
     let front = front(&origin, "");
@@ -598,17 +601,17 @@ fn old_pages_do_not_outlive_the_fetch_that_was_to_replace_them() {
 /// Sixty visitors keep connections to kept pages and to others, and fifty have room.
 #[test]
 fn more_visitors_than_places_take_turns() {
-    let origin = Origin::always(Answer::html("page"));
-    let limits = Limits { max_connections: 50, ..limits() };
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
+    let limits = ListenerLimits { max_connections: 50, ..limits() };
     let setup = Setup { renders: vec![origin.addr()], limits: Some(limits), ..Setup::default() };
     let front = Front::start(&setup);
     let path = |visitor: usize, round: usize| match visitor % 4 {
         0 => format!("/new/{visitor}-{round}.html"),
         _ => "/kept.html".to_owned(),
     };
-    let met = meet(front.addr, (60, 20), path);
-    assert_eq!((met.answered, met.failed), (60 * 20, Vec::new()));
-    assert!(met.connections < 60 * 20, "{} connections", met.connections);
+    let met = run_crowd(front.addr, (60, 20), path);
+    assert_eq!((met.succeeded, met.failures), (60 * 20, Vec::new()));
+    assert!(met.connection_count < 60 * 20, "{} connections", met.connection_count);
     let closed =
         ["evicted", "released"].map(|how| front.metric(&format!("connections_{how}_total")));
     assert!(closed.iter().sum::<u64>() > 0);
@@ -616,25 +619,25 @@ fn more_visitors_than_places_take_turns() {
 
 #[test]
 fn who_has_asked_nothing_for_longest_leaves_the_lane_for_a_new_visitor() {
-    let origin = Origin::always(Answer::html("page"));
-    let limits = Limits { max_connections: 8, ..limits() };
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
+    let limits = ListenerLimits { max_connections: 8, ..limits() };
     let setup = Setup { renders: vec![origin.addr()], limits: Some(limits), ..Setup::default() };
     let front = Front::start(&setup);
-    let mut old: Vec<Visitor> = (0..8).map(|_| Visitor::new(front.addr)).collect();
+    let mut old: Vec<KeepAliveClient> = (0..8).map(|_| KeepAliveClient::new(front.addr)).collect();
     // Twice, so that the lane has it.
     for _ in 0..2 {
         for visitor in &mut old {
-            assert_eq!(visitor.ask("/kept.html").unwrap(), 200);
+            assert_eq!(visitor.send_request("/kept.html").unwrap(), 200);
         }
     }
-    let kept = |old: &[Visitor]| old.iter().filter(|one| one.is_kept()).count();
+    let kept = |old: &[KeepAliveClient]| old.iter().filter(|one| one.has_open_connection()).count();
     assert_eq!(kept(&old), 8);
-    let mut new = Visitor::new(front.addr);
-    assert_eq!(new.ask("/kept.html").unwrap(), 200);
+    let mut new = KeepAliveClient::new(front.addr);
+    assert_eq!(new.send_request("/kept.html").unwrap(), 200);
     let left = kept(&old);
     assert!((4..8).contains(&left), "{left} of 8 stay");
     assert!(front.metric("connections_evicted_total") >= 1);
     for visitor in &mut old {
-        assert_eq!(visitor.ask("/kept.html").unwrap(), 200, "they come again");
+        assert_eq!(visitor.send_request("/kept.html").unwrap(), 200, "they come again");
     }
 }

@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use tympan_testkit::origin::{Answer, Origin, PATIENCE};
-use tympan_web::listen::Limits;
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, WAIT_TIMEOUT};
+use tympan_web::listen::ListenerLimits;
 
 use crate::front::{Front, Setup, limits};
 
@@ -15,7 +15,7 @@ const PAGE: &str = "GET /a.html HTTP/1.1\r\nHost: www.example.com\r\n\r\n";
 const LAST: &str = "GET /a.html HTTP/1.1\r\nHost: www.example.com\r\nConnection: close\r\n\r\n";
 
 /// Starts a front that never ends a connection by itself but as `limits` say, and that keeps `/a.html` in memory.
-fn front_with(origin: &Origin, limits: Limits, settings: &str) -> Front {
+fn front_with(origin: &OriginServer, limits: ListenerLimits, settings: &str) -> Front {
     let front = Front::start(&Setup {
         renders: vec![origin.addr()],
         limits: Some(limits),
@@ -23,20 +23,20 @@ fn front_with(origin: &Origin, limits: Limits, settings: &str) -> Front {
         ..Setup::default()
     });
     while front.metric("lane_hits_total") == 0 {
-        let answer = tympan_testkit::origin::exchange(front.addr, LAST.as_bytes());
+        let answer = tympan_testkit::origin_server::exchange_bytes(front.addr, LAST.as_bytes());
         assert!(answer.starts_with(b"HTTP/1.1 200"));
     }
     front
 }
 
-fn patient() -> Limits {
-    Limits { header_timeout: HOUR, stall_timeout: HOUR, ..limits() }
+fn patient() -> ListenerLimits {
+    ListenerLimits { header_timeout: HOUR, write_timeout: HOUR, ..limits() }
 }
 
 fn connect(front: &Front) -> TcpStream {
     let stream = TcpStream::connect(front.addr).unwrap();
     stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     stream
 }
 
@@ -59,7 +59,7 @@ fn read_answer(stream: &mut TcpStream, length: usize) {
 
 /// Sends a byte again and again until the server has ended the connection.
 fn trickle_until_ended(mut stream: TcpStream, bytes: &[u8]) {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
     for byte in bytes.iter().cycle() {
         assert!(std::time::Instant::now() < deadline, "the connection does not end");
         if stream.write_all(&[*byte]).is_err() {
@@ -84,9 +84,9 @@ impl Drop for Ending {
 
 #[test]
 fn a_head_that_comes_byte_by_byte_ends_in_time() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let timeout = Duration::from_millis(300);
-    let front = front_with(&origin, Limits { header_timeout: timeout, ..patient() }, "");
+    let front = front_with(&origin, ListenerLimits { header_timeout: timeout, ..patient() }, "");
     // The first one says nothing at all, the last one was answered before.
     let mut silent = connect(&front);
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
@@ -100,9 +100,9 @@ fn a_head_that_comes_byte_by_byte_ends_in_time() {
 
 #[test]
 fn who_reads_nothing_of_its_answer_ends_in_time_whatever_it_sends() {
-    let origin = Origin::always(Answer::html(vec![b'x'; 32 * 1024 * 1024]));
+    let origin = OriginServer::start_constant(OriginResponse::html(vec![b'x'; 32 * 1024 * 1024]));
     let timeout = Duration::from_millis(300);
-    let front = front_with(&origin, Limits { stall_timeout: timeout, ..patient() }, "");
+    let front = front_with(&origin, ListenerLimits { write_timeout: timeout, ..patient() }, "");
     front.wait_for("connections", 0);
     let mut stream = connect(&front);
     stream.write_all(PAGE.as_bytes()).unwrap();
@@ -115,7 +115,7 @@ fn who_reads_nothing_of_its_answer_ends_in_time_whatever_it_sends() {
 #[test]
 fn large_answers_come_whole_in_many_turns() {
     const LENGTH: usize = 5 * 1024 * 1024 + 77;
-    let origin = Origin::always(Answer::html(vec![b'x'; LENGTH]));
+    let origin = OriginServer::start_constant(OriginResponse::html(vec![b'x'; LENGTH]));
     let front = front_with(&origin, patient(), "");
     std::thread::scope(|scope| {
         for _ in 0..6 {
@@ -133,7 +133,7 @@ fn large_answers_come_whole_in_many_turns() {
 
 #[test]
 fn others_are_answered_beside_clients_that_ask_without_a_pause() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front_with(&origin, patient(), "");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -164,9 +164,9 @@ fn others_are_answered_beside_clients_that_ask_without_a_pause() {
 #[test]
 fn half_closed_connections_are_answered_and_end() {
     const LENGTH: usize = 3 * 1024 * 1024;
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/large.html" => Answer::html(vec![b'x'; LENGTH]),
-        _ => Answer::html("page"),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/large.html" => OriginResponse::html(vec![b'x'; LENGTH]),
+        _ => OriginResponse::html("page"),
     });
     let front = front_with(&origin, patient(), "");
     let large = PAGE.replace("/a.html", "/large.html");
@@ -193,12 +193,12 @@ fn half_closed_connections_are_answered_and_end() {
 #[test]
 fn draining_finishes_answers_and_ends_idle_connections() {
     const LENGTH: usize = 16 * 1024 * 1024;
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/large.html" => Answer::html(vec![b'x'; LENGTH]),
-        _ => Answer::html("page"),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/large.html" => OriginResponse::html(vec![b'x'; LENGTH]),
+        _ => OriginResponse::html("page"),
     });
     // Only the end of all connections can end it.
-    let front = front_with(&origin, Limits { drain_timeout: HOUR, ..patient() }, "");
+    let front = front_with(&origin, ListenerLimits { drain_timeout: HOUR, ..patient() }, "");
     let large = PAGE.replace("/a.html", "/large.html");
     let mut idle = connect(&front);
     idle.write_all(PAGE.as_bytes()).unwrap();
@@ -220,18 +220,18 @@ fn draining_finishes_answers_and_ends_idle_connections() {
     assert_eq!(end.try_recv(), Err(mpsc::TryRecvError::Empty), "an answer is still open");
     read_answer(&mut open, LENGTH);
     assert_eq!(open.read(&mut [0; 1]).unwrap(), 0);
-    end.recv_timeout(PATIENCE).expect("the dispatcher ends when its answers are sent");
+    end.recv_timeout(WAIT_TIMEOUT).expect("the dispatcher ends when its answers are sent");
 }
 
 #[test]
 fn a_request_costs_one_token_whoever_answers_it() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let settings = "[front]\nrequests_per_second = 0.000001\nburst = 40\n";
     let front = front_with(&origin, patient(), settings);
     let asked = |front: &Front| front.metric("hits_total") + front.metric("misses_total");
     let ask = |more: &str| {
         let request = LAST.replace("\r\n\r\n", &format!("\r\n{more}\r\n"));
-        let answer = tympan_testkit::origin::exchange(front.addr, request.as_bytes());
+        let answer = tympan_testkit::origin_server::exchange_bytes(front.addr, request.as_bytes());
         String::from_utf8_lossy(&answer[9..12]).into_owned()
     };
     let spent = usize::try_from(asked(&front)).unwrap();
@@ -253,9 +253,9 @@ fn a_request_costs_one_token_whoever_answers_it() {
 
 #[test]
 fn what_arrived_while_the_server_was_late_counts() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let timeout = Duration::from_millis(1500);
-    let front = front_with(&origin, Limits { header_timeout: timeout, ..patient() }, "");
+    let front = front_with(&origin, ListenerLimits { header_timeout: timeout, ..patient() }, "");
     front.wait_for("connections", 0);
     let mut stream = connect(&front);
     stream.write_all(PAGE.as_bytes()).unwrap();
@@ -272,7 +272,7 @@ fn what_arrived_while_the_server_was_late_counts() {
 #[test]
 fn the_last_answer_arrives_although_the_client_goes_on_sending() {
     const LENGTH: usize = 700_000;
-    let origin = Origin::always(Answer::html(vec![b'x'; LENGTH]));
+    let origin = OriginServer::start_constant(OriginResponse::html(vec![b'x'; LENGTH]));
     let front = front_with(&origin, patient(), "");
     // Answered by the lane, and by the full way.
     for fully in ["", "X-Unknown: 1\r\n"] {
@@ -294,8 +294,8 @@ fn the_last_answer_arrives_although_the_client_goes_on_sending() {
 
 #[test]
 fn an_upload_that_is_refused_gets_its_answer() {
-    let origin = Origin::always(Answer::html("page"));
-    let limits = Limits { body_bytes: 1000, ..patient() };
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
+    let limits = ListenerLimits { max_body_bytes: 1000, ..patient() };
     let front = front_with(&origin, limits, "");
     let body = vec![b'x'; 300_000];
     for _ in 0..20 {

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
-use tympan_testkit::origin::{Answer, Gate, Origin};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer};
 
 use crate::front::{Front, front};
 
 const OBEYING: &str = "/enableTTL 1 /x-staleDirectives 1";
 
 /// Numbers its pages and lets them be used for 30 s more while they are fetched, and 600 s more while it fails.
-fn lenient() -> Origin {
+fn lenient() -> OriginServer {
     let count = AtomicUsize::new(0);
-    Origin::start(move |_| {
+    OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         let control = "max-age=60, stale-while-revalidate=30, stale-if-error=600";
-        Answer::html(format!("version {number}")).header("Cache-Control", control)
+        OriginResponse::html(format!("version {number}")).with_header("Cache-Control", control)
     })
 }
 
@@ -61,9 +61,10 @@ fn an_expired_page_stands_in_for_a_failing_render_as_long_as_it_allows() {
     let check = |status: u16, advance: u64, flush: Option<&str>, is_old: bool| {
         let ill = Arc::new(AtomicU16::new(200));
         let told = Arc::clone(&ill);
-        let origin = Origin::start(move |_| match told.load(Ordering::SeqCst) {
-            200 => Answer::html("good").header("Cache-Control", "max-age=60, stale-if-error=600"),
-            status => Answer::status(status).body("bad"),
+        let origin = OriginServer::start(move |_| match told.load(Ordering::SeqCst) {
+            200 => OriginResponse::html("good")
+                .with_header("Cache-Control", "max-age=60, stale-if-error=600"),
+            status => OriginResponse::with_status(status).with_body("bad"),
         });
         let front = front(&origin, OBEYING);
         front.get("/content/a.html");
@@ -93,22 +94,22 @@ fn an_expired_page_stands_in_for_a_failing_render_as_long_as_it_allows() {
 #[test]
 fn a_flush_while_the_render_fails_ends_its_permission() {
     for handle in ["/content/a", "/content/other"] {
-        let (gate, count) = (Gate::default(), AtomicUsize::new(0));
+        let (gate, count) = (OriginGate::default(), AtomicUsize::new(0));
         let door = gate.clone();
-        let origin = Origin::start(move |_| {
+        let origin = OriginServer::start(move |_| {
             if count.fetch_add(1, Ordering::SeqCst) == 0 {
                 let control = "max-age=60, stale-if-error=600";
-                return Answer::html("good").header("Cache-Control", control);
+                return OriginResponse::html("good").with_header("Cache-Control", control);
             }
-            door.pass();
-            Answer::status(503).body("bad")
+            door.wait_open();
+            OriginResponse::with_status(503).with_body("bad")
         });
         let front: Arc<Front> = Arc::new(front(&origin, OBEYING));
         front.get("/content/a.html");
         front.advance(61);
         let early = Arc::clone(&front);
         let early = std::thread::spawn(move || early.get("/content/a.html").status);
-        origin.wait_for(2);
+        origin.wait_for_requests(2);
         assert_eq!(front.flush("Activate", handle, &[]).status, 200);
         gate.open();
         assert_eq!(early.join().unwrap(), 503, "{handle}");

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tympan_testkit::origin::{Answer, Delivery, Gate, Origin};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, ResponseDelivery};
 
 use crate::front::{Front, Setup, front};
 
 const SHORT: &str = "/x-negativeTTL { /404 \"10\" /410 \"10\" /503 \"2\" }";
 
 /// Misses its page until it is told to have it.
-fn missing() -> (Origin, Arc<AtomicBool>) {
+fn missing() -> (OriginServer, Arc<AtomicBool>) {
     let has_page = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&has_page);
-    let origin = Origin::start(move |_| match told.load(Ordering::SeqCst) {
-        true => Answer::html("page"),
-        false => Answer::status(404)
-            .body("not here")
-            .header("Content-Type", "text/plain")
-            .header("Set-Cookie", "visitor=1")
-            .header("X-Kept", "1"),
+    let origin = OriginServer::start(move |_| match told.load(Ordering::SeqCst) {
+        true => OriginResponse::html("page"),
+        false => OriginResponse::with_status(404)
+            .with_body("not here")
+            .with_header("Content-Type", "text/plain")
+            .with_header("Set-Cookie", "visitor=1")
+            .with_header("X-Kept", "1"),
     });
     (origin, has_page)
 }
@@ -39,17 +39,17 @@ fn a_missing_page_is_asked_for_once_in_its_time() {
     let head = front.send("HEAD", "/a.html", &[], "");
     assert_eq!((head.status, head.body.as_str()), (404, ""));
     assert_eq!(head.header("content-length"), Some("8"));
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
     assert_eq!(front.metric("negative_hits_total"), 2);
     assert_eq!(front.files(), [""; 0]);
     front.advance(1);
     assert_eq!(front.get("/a.html").status, 404);
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
     // Its neighbor is another page, and a parameter that counts makes none that is kept.
     front.get("/b.html");
     front.get("/a.html?x=1");
     front.get("/a.html?x=1");
-    assert_eq!(origin.requests(), 5);
+    assert_eq!(origin.request_count(), 5);
 }
 
 #[test]
@@ -91,19 +91,19 @@ fn every_flush_ends_what_is_remembered() {
 #[test]
 fn an_error_that_a_flush_met_on_its_way_is_not_remembered() {
     for handle in ["/content/a", "/content/b"] {
-        let (gate, has_page) = (Gate::default(), Arc::new(AtomicBool::new(false)));
+        let (gate, has_page) = (OriginGate::default(), Arc::new(AtomicBool::new(false)));
         let (door, told) = (gate.clone(), Arc::clone(&has_page));
-        let origin = Origin::start(move |_| {
+        let origin = OriginServer::start(move |_| {
             if told.load(Ordering::SeqCst) {
-                return Answer::html("page");
+                return OriginResponse::html("page");
             }
-            door.pass();
-            Answer::status(404)
+            door.wait_open();
+            OriginResponse::with_status(404)
         });
         let front = Arc::new(front(&origin, SHORT));
         let early = Arc::clone(&front);
         let early = std::thread::spawn(move || early.get("/content/a.html").status);
-        origin.wait_for(1);
+        origin.wait_for_requests(1);
         assert_eq!(front.flush("Activate", handle, &[]).status, 200);
         has_page.store(true, Ordering::SeqCst);
         gate.open();
@@ -115,11 +115,11 @@ fn an_error_that_a_flush_met_on_its_way_is_not_remembered() {
 
 #[test]
 fn a_crowd_at_a_missing_page_reaches_the_render_once() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let door = gate.clone();
-    let origin = Origin::start(move |_| {
-        door.pass();
-        Answer::status(404).body("not here")
+    let origin = OriginServer::start(move |_| {
+        door.wait_open();
+        OriginResponse::with_status(404).with_body("not here")
     });
     let front = Arc::new(front(&origin, SHORT));
     let visitors: Vec<_> = (0..10)
@@ -134,41 +134,43 @@ fn a_crowd_at_a_missing_page_reaches_the_render_once() {
         let reply = visitor.join().unwrap();
         assert_eq!((reply.status, reply.body.as_str()), (404, "not here"));
     }
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
 fn not_every_error_is_remembered() {
-    let check = |answer: Answer, seconds: u64, expected: usize| {
+    let check = |answer: OriginResponse, seconds: u64, expected: usize| {
         let scripted = answer.clone();
-        let origin = Origin::start(move |_| scripted.clone());
+        let origin = OriginServer::start(move |_| scripted.clone());
         let front = front(&origin, SHORT);
         let first = front.get("/a.html");
         front.advance(seconds);
         let second = front.get("/a.html");
         assert_eq!(first.status, second.status, "{answer:?}");
         assert_eq!(first.body, second.body, "{answer:?}");
-        assert_eq!(origin.requests(), expected, "{:?}", answer.headers);
+        assert_eq!(origin.request_count(), expected, "{:?}", answer.headers);
     };
-    check(Answer::status(404), 10, 1);
-    check(Answer::status(410), 10, 1);
-    check(Answer::status(503), 2, 1);
-    check(Answer::status(503), 3, 2);
-    check(Answer::status(500), 0, 2);
-    check(Answer::status(403), 0, 2);
-    check(Answer::status(404).header("Cache-Control", "no-store"), 0, 2);
-    check(Answer::status(404).header("Cache-Control", "private"), 0, 2);
-    check(Answer::status(404).header("Dispatcher", "no-cache"), 0, 2);
-    check(Answer::status(404).header("Cache-Control", "max-age=5"), 5, 1);
-    check(Answer::status(404).header("Cache-Control", "max-age=5"), 6, 2);
-    check(Answer::status(404).body("x".repeat(65 * 1024)), 0, 2);
-    check(Answer::status(404).body("x".repeat(63 * 1024)), 0, 1);
-    let cut = Delivery::CutAfter(3);
-    let origin = Origin::always(Answer::status(404).body("not here").deliver(cut));
+    check(OriginResponse::with_status(404), 10, 1);
+    check(OriginResponse::with_status(410), 10, 1);
+    check(OriginResponse::with_status(503), 2, 1);
+    check(OriginResponse::with_status(503), 3, 2);
+    check(OriginResponse::with_status(500), 0, 2);
+    check(OriginResponse::with_status(403), 0, 2);
+    check(OriginResponse::with_status(404).with_header("Cache-Control", "no-store"), 0, 2);
+    check(OriginResponse::with_status(404).with_header("Cache-Control", "private"), 0, 2);
+    check(OriginResponse::with_status(404).with_header("Dispatcher", "no-cache"), 0, 2);
+    check(OriginResponse::with_status(404).with_header("Cache-Control", "max-age=5"), 5, 1);
+    check(OriginResponse::with_status(404).with_header("Cache-Control", "max-age=5"), 6, 2);
+    check(OriginResponse::with_status(404).with_body("x".repeat(65 * 1024)), 0, 2);
+    check(OriginResponse::with_status(404).with_body("x".repeat(63 * 1024)), 0, 1);
+    let cut = ResponseDelivery::CutAfter(3);
+    let origin = OriginServer::start_constant(
+        OriginResponse::with_status(404).with_body("not here").with_delivery(cut),
+    );
     let front = front(&origin, SHORT);
     assert_eq!(front.get("/a.html").status, 502);
     front.get("/a.html");
-    assert!(origin.requests() >= 2);
+    assert!(origin.request_count() >= 2);
 }
 
 #[test]
@@ -182,7 +184,7 @@ fn pages_that_are_not_for_everyone_have_no_remembered_errors() {
     });
     front.get("/secure/a.html");
     front.get("/secure/a.html");
-    assert_eq!(origin.requests_for("/secure/a.html"), 2);
+    assert_eq!(origin.request_count_for("/secure/a.html"), 2);
 }
 
 #[test]
@@ -191,7 +193,7 @@ fn another_configuration_forgets_what_the_old_one_remembered() {
     let setup = Setup { cache: SHORT, renders: vec![origin.addr()], ..Setup::default() };
     let front = Front::start(&setup);
     front.get("/a.html");
-    let there = Origin::always(Answer::html("page"));
+    let there = OriginServer::start_constant(OriginResponse::html("page"));
     front.reload(&Setup { renders: vec![there.addr()], ..setup });
     assert_eq!(front.get("/a.html").body, "page");
 }
@@ -207,7 +209,7 @@ fn an_error_in_place_of_an_old_copy_takes_that_along() {
     assert_eq!(front.get("/a.html").status, 404);
     assert!(!front.has("a.html"));
     assert_eq!(front.get("/a.html").info(), "negative answer cached");
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]
@@ -228,6 +230,6 @@ fn a_stat_file_of_any_level_ends_what_is_remembered_below_it() {
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(2);
         file.set_modified(later).unwrap();
         front.get("/content/en/a.html");
-        assert_eq!(origin.requests(), 1 + usize::from(is_over), "{cache} {stat}");
+        assert_eq!(origin.request_count(), 1 + usize::from(is_over), "{cache} {stat}");
     }
 }

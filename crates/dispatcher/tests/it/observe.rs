@@ -5,18 +5,21 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use http::{HeaderMap, Method};
-use tympan_dispatcher::config::Config;
-use tympan_dispatcher::log::{Level, Log};
-use tympan_dispatcher::{Clock, Dispatcher, Explanation, Question, Runtime, Settings, explain};
-use tympan_testkit::origin::{Answer, Origin, dead_addr, exchange};
+use tympan_dispatcher::config::DispatcherConfig;
+use tympan_dispatcher::log::{DispatcherLog, LogLevel};
+use tympan_dispatcher::{
+    Dispatcher, DispatcherClock, DispatcherRuntime, DispatcherSettings, ExplainedRequest,
+    RequestExplanation, explain,
+};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, exchange_bytes, refusing_addr};
 use tympan_web::access_log;
-use tympan_web::listen::{Front as Listener, Reuse, bind};
+use tympan_web::listen::{ListenerOptions as Listener, PortReuse, bind_listener};
 use tympan_web::log_file::LogFile;
 
 use crate::front::{Setup, front, load};
 
 /// Serves while `visit` asks, and returns the text of the dispatcher's log and of its access log.
-fn logs_of(docroot: &Path, origin: &Origin, visit: fn(SocketAddr)) -> (String, String) {
+fn logs_of(docroot: &Path, origin: &OriginServer, visit: fn(SocketAddr)) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let (file, access) = (folder.path().join("dispatcher.log"), folder.path().join("access.log"));
     let setup = Setup {
@@ -27,7 +30,7 @@ fn logs_of(docroot: &Path, origin: &Origin, visit: fn(SocketAddr)) -> (String, S
         renders: vec![origin.addr()],
         ..Setup::default()
     };
-    let dead = dead_addr().port();
+    let dead = refusing_addr().port();
     let text = setup.text(docroot);
     let render = format!("/renders {{ /r {{ /hostname \"127.0.0.1\" /port \"{dead}\" }} }}");
     let text = format!(
@@ -37,15 +40,15 @@ fn logs_of(docroot: &Path, origin: &Origin, visit: fn(SocketAddr)) -> (String, S
         text.strip_suffix('}').unwrap(),
         docroot.display()
     );
-    let runtime = Runtime {
-        clock: Clock::new(SystemTime::now),
-        log: Log { file: Some(LogFile::open(&file).unwrap()), level: Level::Trace },
+    let runtime = DispatcherRuntime {
+        clock: DispatcherClock::new(SystemTime::now),
+        log: DispatcherLog { file: Some(LogFile::open(&file).unwrap()), level: LogLevel::Trace },
         access_log: Some(LogFile::open(&access).unwrap()),
         trust: None,
-        ..Runtime::default()
+        ..DispatcherRuntime::default()
     };
     let dispatcher = Dispatcher::new(load(&text).config, runtime.clone()).unwrap();
-    let listener = bind(([127, 0, 0, 1], 0).into(), Reuse::Exclusive).unwrap();
+    let listener = bind_listener(([127, 0, 0, 1], 0).into(), PortReuse::Exclusive).unwrap();
     let addr = listener.local_addr().unwrap();
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -64,7 +67,7 @@ fn logs_of(docroot: &Path, origin: &Origin, visit: fn(SocketAddr)) -> (String, S
 
 /// A miss, a hit, a flush, a forged line, and enough hits for the ratio.
 fn visit(addr: SocketAddr) {
-    let send = |text: String| drop(exchange(addr, text.as_bytes()));
+    let send = |text: String| drop(exchange_bytes(addr, text.as_bytes()));
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n");
     let last = "Connection: close\r\n";
     send(format!("{}{last}\r\n", get("/content/x.html")));
@@ -99,10 +102,14 @@ fn visit(addr: SocketAddr) {
 
 #[test]
 fn ob129_ob131_the_log_reads_as_scripts_expect() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/content/ttl.html" => Answer::html("page").header("Cache-Control", "max-age=1000"),
-        "/content/brief.html" => Answer::html("page").header("Cache-Control", "max-age=0"),
-        _ => Answer::html("page"),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/content/ttl.html" => {
+            OriginResponse::html("page").with_header("Cache-Control", "max-age=1000")
+        }
+        "/content/brief.html" => {
+            OriginResponse::html("page").with_header("Cache-Control", "max-age=0")
+        }
+        _ => OriginResponse::html("page"),
     });
     let folder = tempfile::tempdir().unwrap();
     let docroot = folder.path().join("docroot");
@@ -148,15 +155,15 @@ fn ob129_ob131_the_log_reads_as_scripts_expect() {
     }
     let is_whole = |line: &str| line.starts_with('[') && line.contains("] [pid ");
     assert!(text.lines().all(is_whole), "{text}");
-    let first = access_log::parse_line(access.lines().next().unwrap()).unwrap();
+    let first = access_log::parse_access_log_line(access.lines().next().unwrap()).unwrap();
     assert_eq!(first.request, "GET /content/x.html HTTP/1.1");
-    assert_eq!((first.status, first.bytes), (200, Some(4)));
+    assert_eq!((first.status, first.body_bytes), (200, Some(4)));
     assert_eq!(first.client, "127.0.0.1");
 }
 
 #[test]
 fn ob132_the_cache_speaks_only_when_asked_and_allowed() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let quiet = crate::front::Front::start(&Setup {
         farm: "/info 0",
         renders: vec![origin.addr()],
@@ -165,14 +172,14 @@ fn ob132_the_cache_speaks_only_when_asked_and_allowed() {
     assert_eq!(quiet.get("/a.html").header("x-cache-info"), None);
     let open = front(&origin, "");
     let request = b"GET /a.html HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    let answer = exchange(open.addr, request);
+    let answer = exchange_bytes(open.addr, request);
     assert!(!String::from_utf8_lossy(&answer).contains("x-cache-info"));
     assert!(open.get("/a.html").is_hit());
 }
 
 #[test]
 fn counters_add_up() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "");
     front.get("/a.html");
     front.get("/a.html");
@@ -232,22 +239,22 @@ fn an_explanation_names_farm_rule_file_and_state() {
 }
 
 fn ask(
-    config: &Config,
+    config: &DispatcherConfig,
     url: &str,
     now: SystemTime,
-) -> Result<Explanation, tympan_dispatcher::Error> {
+) -> Result<RequestExplanation, tympan_dispatcher::Error> {
     ask_with(config, "", url, now)
 }
 
 fn ask_with(
-    config: &Config,
+    config: &DispatcherConfig,
     settings: &str,
     url: &str,
     now: SystemTime,
-) -> Result<Explanation, tympan_dispatcher::Error> {
-    let settings: Settings = toml::from_str(settings).unwrap();
-    let question = Question { method: &Method::GET, url, headers: &HeaderMap::new(), now };
-    explain(config, &settings, &question)
+) -> Result<RequestExplanation, tympan_dispatcher::Error> {
+    let settings: DispatcherSettings = toml::from_str(settings).unwrap();
+    let question = ExplainedRequest { method: &Method::GET, url, headers: &HeaderMap::new(), now };
+    explain_request(config, &settings, &question)
 }
 
 #[test]
@@ -291,10 +298,10 @@ fn explain_applies_the_rules_of_hosts_first() {
 
 #[test]
 fn a_host_without_a_farm_is_warned_of_at_each_request() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("dispatcher.log");
-    let log = Log { file: Some(LogFile::open(&file).unwrap()), level: Level::Info };
+    let log = DispatcherLog { file: Some(LogFile::open(&file).unwrap()), level: LogLevel::Info };
     let front = crate::front::Front::start(&Setup {
         farm: "/virtualhosts { \"other.example.com\" }",
         renders: vec![origin.addr()],
@@ -308,7 +315,7 @@ fn a_host_without_a_farm_is_warned_of_at_each_request() {
         {
             for _ in 0..3 {
                 let request = format!("GET /a.html HTTP/1.1\r\nHost: {host}\r\n{more}\r\n\r\n");
-                let answer = exchange(front.addr, request.as_bytes());
+                let answer = exchange_bytes(front.addr, request.as_bytes());
                 assert!(answer.starts_with(b"HTTP/1.1 200"));
             }
         }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use tympan_testkit::origin::{Answer, Gate, Origin, PATIENCE};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, WAIT_TIMEOUT};
 
 use crate::front::{Front, Setup, front};
 
-fn counting() -> Origin {
+fn counting() -> OriginServer {
     let count = AtomicUsize::new(0);
-    Origin::start(move |_| {
-        Answer::html(format!("version {}", count.fetch_add(1, Ordering::SeqCst) + 1))
+    OriginServer::start(move |_| {
+        OriginResponse::html(format!("version {}", count.fetch_add(1, Ordering::SeqCst) + 1))
     })
 }
 
@@ -31,7 +31,7 @@ fn flush(front: &Front, run: &str, count: u64, sequence: u64) {
 }
 
 fn orders(front: &Front) -> String {
-    let text = front.dispatcher.metrics();
+    let text = front.dispatcher.prometheus_metrics();
     let counts = text.lines().filter_map(|line| {
         let rest = line.strip_prefix("tympan_dispatcher_flush_order_total{")?;
         let (_, order) = rest.split_once("order=\"")?;
@@ -157,9 +157,9 @@ fn a_window_does_not_hold_back_what_was_missed() {
 fn pages_that_wait_for_a_late_render_hold_nobody_up() {
     let has_caught_up = Arc::new(AtomicBool::new(false));
     let reached = Arc::clone(&has_caught_up);
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let is_late = seen.target.contains("late") && !reached.load(Ordering::SeqCst);
-        Answer::html("page").header("X-Tympan-Seq", if is_late { "6" } else { "7" })
+        OriginResponse::html("page").with_header("X-Tympan-Seq", if is_late { "6" } else { "7" })
     });
     // One page at a time is fetched again.
     let front = front(&origin, "");
@@ -187,9 +187,9 @@ fn pages_that_wait_for_a_late_render_hold_nobody_up() {
 fn a_page_that_waits_for_a_late_render_takes_the_number_of_the_newest_flush() {
     let sequence = Arc::new(AtomicUsize::new(6));
     let reached = Arc::clone(&sequence);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let reached = reached.load(Ordering::SeqCst).to_string();
-        Answer::html(format!("version {reached}")).header("X-Tympan-Seq", &reached)
+        OriginResponse::html(format!("version {reached}")).with_header("X-Tympan-Seq", &reached)
     });
     let front = front(&origin, "");
     let page = "/content/a.html";
@@ -203,14 +203,14 @@ fn a_page_that_waits_for_a_late_render_takes_the_number_of_the_newest_flush() {
         assert_eq!(front.send("POST", "/dispatcher/invalidate.cache", &headers, page).status, 200);
     };
     flush("7");
-    origin.wait_for(1);
+    origin.wait_for_requests(1);
     flush("9");
     sequence.store(8, Ordering::SeqCst);
-    let asked = origin.requests();
-    origin.wait_for(asked + 2);
+    let asked = origin.request_count();
+    origin.wait_for_requests(asked + 2);
     assert!(!front.has("content/a.html"), "8 is still too old");
     sequence.store(9, Ordering::SeqCst);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !front.has("content/a.html") {
         assert!(Instant::now() < deadline, "it is not fetched again");
         std::thread::yield_now();
@@ -231,16 +231,16 @@ fn refetch(front: &Front, page: &str, sequence: &str) {
 
 #[test]
 fn visitors_of_a_new_page_get_it_while_its_render_is_late() {
-    let (gate, sequence) = (Gate::default(), Arc::new(AtomicUsize::new(6)));
+    let (gate, sequence) = (OriginGate::default(), Arc::new(AtomicUsize::new(6)));
     let (door, reached) = (gate.clone(), Arc::clone(&sequence));
-    let origin = Origin::start(move |_| {
-        door.pass();
+    let origin = OriginServer::start(move |_| {
+        door.wait_open();
         let reached = reached.load(Ordering::SeqCst).to_string();
-        Answer::html(format!("version {reached}")).header("X-Tympan-Seq", &reached)
+        OriginResponse::html(format!("version {reached}")).with_header("X-Tympan-Seq", &reached)
     });
     let front = Arc::new(front(&origin, ""));
     refetch(&front, "/content/a.html", "7");
-    origin.wait_for(1);
+    origin.wait_for_requests(1);
     let visitors: Vec<_> = (0..5)
         .map(|_| {
             let front = Arc::clone(&front);
@@ -260,24 +260,24 @@ fn visitors_of_a_new_page_get_it_while_its_render_is_late() {
 
 #[test]
 fn a_visitor_s_page_of_a_late_render_is_not_what_was_to_be_fetched_again() {
-    let (gate, sequence) = (Gate::default(), Arc::new(AtomicUsize::new(6)));
+    let (gate, sequence) = (OriginGate::default(), Arc::new(AtomicUsize::new(6)));
     let (door, reached) = (gate.clone(), Arc::clone(&sequence));
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         if seen.header("cookie").is_some() {
-            door.pass();
+            door.wait_open();
         }
         let reached = reached.load(Ordering::SeqCst).to_string();
-        Answer::html(format!("version {reached}")).header("X-Tympan-Seq", &reached)
+        OriginResponse::html(format!("version {reached}")).with_header("X-Tympan-Seq", &reached)
     });
     let front = Arc::new(front(&origin, ""));
     refetch(&front, "/content/a.html", "7");
-    origin.wait_for(1);
+    origin.wait_for_requests(1);
     let asking = Arc::clone(&front);
     let visitor = std::thread::spawn(move || {
         asking.send("GET", "/content/a.html", &[("Cookie", "slow=1")], "").body
     });
-    let deadline = Instant::now() + PATIENCE;
-    while !origin.seen().iter().any(|seen| seen.header("cookie").is_some()) {
+    let deadline = Instant::now() + WAIT_TIMEOUT;
+    while !origin.requests().iter().any(|seen| seen.header("cookie").is_some()) {
         assert!(Instant::now() < deadline, "the visitor's fetch never comes");
         std::thread::yield_now();
     }
@@ -301,7 +301,7 @@ fn a_page_that_is_flushed_before_each_visit_gets_new_once_in_each_window() {
         front.get("/content/a.html");
     }
     // Sixty seconds: the first visit, and one for each of the windows that ended.
-    assert!((6..=8).contains(&origin.requests()), "{} renders", origin.requests());
+    assert!((6..=8).contains(&origin.request_count()), "{} renders", origin.request_count());
 }
 
 #[test]

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use tympan_testkit::origin::{Answer, Delivery, Origin, PATIENCE};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, ResponseDelivery, WAIT_TIMEOUT};
 
 use crate::front::{Front, Setup};
 
-fn start(origin: &Origin, settings: &str) -> Front {
+fn start(origin: &OriginServer, settings: &str) -> Front {
     Front::start(&Setup {
         renders: vec![origin.addr()],
         settings: settings.to_owned(),
@@ -18,7 +18,7 @@ fn start(origin: &Origin, settings: &str) -> Front {
 
 #[test]
 fn an_upload_that_trickles_in_is_answered_408() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = start(&origin, "[front]\nmin_body_rate = \"10 KiB/s after 200ms\"\n");
     for target in ["/form", "/dispatcher/invalidate.cache"] {
         let mut stream = TcpStream::connect(front.addr).unwrap();
@@ -29,7 +29,7 @@ fn an_upload_that_trickles_in_is_answered_408() {
         );
         let head = if target == "/form" { head.replace("CQ-", "X-") } else { head };
         stream.write_all(head.as_bytes()).unwrap();
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
         let mut answer = [0; 12];
         // A byte every few milliseconds is no silence.
         while stream.read_exact(&mut answer).is_err() {
@@ -42,7 +42,9 @@ fn an_upload_that_trickles_in_is_answered_408() {
 
 #[test]
 fn a_page_that_trickles_out_of_a_render_is_not_waited_for() {
-    let origin = Origin::always(Answer::html("0123456789").deliver(Delivery::StallAfter(5)));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("0123456789").with_delivery(ResponseDelivery::StallAfter(5)),
+    );
     let front = start(&origin, "[renders]\nmin_rate = \"10 KiB/s after 200ms\"\n");
     assert_eq!(front.get("/a.html").status, 502);
     assert!(!front.has("a.html"));
@@ -50,7 +52,9 @@ fn a_page_that_trickles_out_of_a_render_is_not_waited_for() {
 
 #[test]
 fn what_is_passed_on_may_be_as_slow_as_it_likes() {
-    let origin = Origin::always(Answer::html("0123456789").deliver(Delivery::StallAfter(5)));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("0123456789").with_delivery(ResponseDelivery::StallAfter(5)),
+    );
     let front = start(&origin, "[renders]\nmin_rate = \"10 KiB/s after 1ms\"\n");
     let mut stream = TcpStream::connect(front.addr).unwrap();
     stream.write_all(b"GET /events?stream HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();

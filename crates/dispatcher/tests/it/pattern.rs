@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use tympan_dispatcher::any::{Position, Quote, Text};
-use tympan_dispatcher::{Glob, IfBroken, Pattern};
+use tympan_dispatcher::any_syntax::{ConfigText, QuoteStyle, SourcePosition};
+use tympan_dispatcher::{BrokenPatternPolicy, Glob, RulePattern};
 
 const WOMEN: &str = "GET /content/geometrixx-outdoors/en/women.html";
 const MEN: &str = "GET /content/geometrixx-outdoors/en/men.html";
@@ -64,18 +64,22 @@ fn gl37_two_stars_are_one() {
     check("a**b", "ab", true);
 }
 
-fn regex(source: &str) -> Result<Pattern, String> {
-    let at = Position { file: Path::new("x").into(), line: 1, column: 1 };
-    Pattern::parse(&Text { text: source.to_owned(), quote: Quote::Single, at })
+fn regex(source: &str) -> Result<RulePattern, String> {
+    let at = SourcePosition { file: Path::new("x").into(), line: 1, column: 1 };
+    RulePattern::parse(&ConfigText {
+        text: source.to_owned(),
+        quote: QuoteStyle::Single,
+        position: at,
+    })
 }
 
 fn matches(source: &str, text: &str) -> bool {
-    regex(source).unwrap().matches(text, IfBroken::Misses)
+    regex(source).unwrap().matches(text, BrokenPatternPolicy::MatchNone)
 }
 
 #[test]
 fn gl35_an_empty_group_matches_absence() {
-    let absent = |source| regex(source).unwrap().matches_absence(IfBroken::Misses);
+    let absent = |source| regex(source).unwrap().matches_absence(BrokenPatternPolicy::MatchNone);
     assert!(absent("()"));
     assert!(absent("(html)?"));
     assert!(!absent("html"));
@@ -100,8 +104,8 @@ fn a_broken_regex_gives_its_reason_and_acts_to_the_safe_side() {
     for source in ["(json|xml|html|feed))", "a)|(?:b", "[a", "*x", "(?<n"] {
         assert!(!regex(source).unwrap_err().is_empty(), "{source}");
     }
-    assert!(Pattern::Broken.matches("anything", IfBroken::Matches));
-    assert!(!Pattern::Broken.matches("anything", IfBroken::Misses));
+    assert!(RulePattern::Invalid.matches("anything", BrokenPatternPolicy::MatchAll));
+    assert!(!RulePattern::Invalid.matches("anything", BrokenPatternPolicy::MatchNone));
 }
 
 /// Matches by trying every length for every star.

@@ -1,10 +1,10 @@
 //! Who a visitor is, behind proxies and in front of renders, and how much one may ask.
 
-use tympan_testkit::origin::{Answer, Origin, exchange};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, exchange_bytes};
 
 use crate::front::{Front, Reply, Setup};
 
-fn start(origin: &Origin, settings: &str) -> Front {
+fn start(origin: &OriginServer, settings: &str) -> Front {
     Front::start(&Setup {
         renders: vec![origin.addr()],
         settings: settings.to_owned(),
@@ -13,14 +13,14 @@ fn start(origin: &Origin, settings: &str) -> Front {
 }
 
 fn text(front: &Front, bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&exchange(front.addr, bytes)).into_owned()
+    String::from_utf8_lossy(&exchange_bytes(front.addr, bytes)).into_owned()
 }
 
 const CLOSE: &str = "Host: www.example.com\r\nConnection: close\r\n\r\n";
 
 #[test]
 fn a_proxy_header_names_the_client() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = start(&origin, "[front]\nproxy_protocol_from = [\"127.0.0.0/8\"]");
     let request = format!("GET /a HTTP/1.1\r\n{CLOSE}");
     let one = format!("PROXY TCP4 192.0.2.7 192.0.2.8 5000 80\r\n{request}");
@@ -31,7 +31,7 @@ fn a_proxy_header_names_the_client() {
     assert!(text(&front, &two).contains("page"));
     let own = format!("PROXY UNKNOWN\r\n{request}");
     assert!(text(&front, own.as_bytes()).contains("page"));
-    let seen = origin.seen();
+    let seen = origin.requests();
     let clients: Vec<_> = seen.iter().map(|seen| seen.header("x-forwarded-for").unwrap()).collect();
     assert_eq!(clients, ["192.0.2.7", "192.0.2.9", "127.0.0.1"]);
     assert_eq!(text(&front, request.as_bytes()), "", "no header, no connection");
@@ -45,7 +45,7 @@ fn a_proxy_header_names_the_client() {
 
 #[test]
 fn a_visitor_says_nothing_about_the_tls_that_a_proxy_header_tells_of() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = start(&origin, "[front]\nproxy_protocol_from = [\"127.0.0.0/8\"]");
     let names = ["Client-Cert", "Cipher", "Keysize", "Session-ID"];
     let said: String =
@@ -56,7 +56,7 @@ fn a_visitor_says_nothing_about_the_tls_that_a_proxy_header_tells_of() {
     request.extend([0x20, 0, 5, 1, 0, 0, 0, 0]);
     request.extend(format!("GET /a HTTP/1.1\r\n{said}{CLOSE}").as_bytes());
     assert!(text(&front, &request).contains("page"));
-    let seen = origin.seen().remove(0);
+    let seen = origin.requests().remove(0);
     assert_eq!(seen.header("x-forwarded-ssl"), Some("on"));
     for name in names {
         assert_eq!(seen.header(&format!("x-forwarded-ssl-{name}")), None, "{name}");
@@ -65,11 +65,11 @@ fn a_visitor_says_nothing_about_the_tls_that_a_proxy_header_tells_of() {
 
 #[test]
 fn a_proxy_header_of_a_stranger_is_garbage() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = start(&origin, "[front]\nproxy_protocol_from = [\"192.0.2.0/24\"]");
     let bytes = format!("PROXY TCP4 192.0.2.7 192.0.2.8 5000 80\r\nGET /a HTTP/1.1\r\n{CLOSE}");
     assert!(text(&front, bytes.as_bytes()).starts_with("HTTP/1.1 400"));
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
 }
 
 #[test]
@@ -83,12 +83,12 @@ fn forwarded_headers_are_believed_from_trusted_proxies_only() {
         ("X-Forwarded-SSL-Client-Cert", "forged"),
     ];
     let ask = |settings: &str| {
-        let origin = Origin::always(Answer::html("page"));
+        let origin = OriginServer::start_constant(OriginResponse::html("page"));
         let front = start(&origin, settings);
         assert_eq!(front.send("GET", "/a", &headers, "").status, 200);
         let flush = [&headers[..], &[("CQ-Action", "Test"), ("CQ-Handle", "/content")]].concat();
         let flushed = front.send("GET", "/dispatcher/invalidate.cache", &flush, "").status;
-        let seen = origin.seen().remove(0);
+        let seen = origin.requests().remove(0);
         let header = |name: &str| seen.header(name).unwrap_or("-").to_owned();
         let told = [
             header("x-forwarded-for"),
@@ -107,7 +107,7 @@ fn forwarded_headers_are_believed_from_trusted_proxies_only() {
 
 #[test]
 fn a_client_that_its_proxy_names_by_no_address_is_not_the_proxy() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = start(&origin, "[front]\ntrusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]");
     let flush = |chain: &[u8]| {
         let mut request = b"GET /dispatcher/invalidate.cache HTTP/1.1\r\nCQ-Action: Test\r\n\
@@ -139,7 +139,7 @@ fn a_client_that_its_proxy_names_by_no_address_is_not_the_proxy() {
 
 #[test]
 fn one_client_gets_its_rate_and_others_theirs() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let settings =
         "[front]\nrequests_per_second = 0.01\nburst = 3\ntrusted_proxies = [\"127.0.0.1\"]";
     let front = start(&origin, settings);
@@ -151,7 +151,7 @@ fn one_client_gets_its_rate_and_others_theirs() {
     let wait: u64 = ask("192.0.2.7").header("retry-after").unwrap().parse().unwrap();
     assert!((1..=101).contains(&wait), "{wait}");
     assert_eq!(front.metric("rate_limited_total"), 3);
-    assert_eq!(origin.requests(), 4, "what is too much reaches no render");
+    assert_eq!(origin.request_count(), 4, "what is too much reaches no render");
     assert_eq!(front.flush("Test", "/content", &[]).status, 200, "publishers flush in bursts");
     let forged = [("CQ-Action", "Test"), ("CQ-Handle", "/"), ("X-Forwarded-For", "192.0.2.9")];
     let statuses: Vec<u16> = (0..5).map(|_| front.send("GET", "/a", &forged, "").status).collect();
@@ -164,7 +164,7 @@ fn one_client_gets_its_rate_and_others_theirs() {
 
 #[test]
 fn a_client_has_no_more_connections_than_it_may() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = start(&origin, "[front]\nmax_connections_per_client = 2");
     let hold = || {
         use std::io::{Read, Write};
@@ -177,7 +177,7 @@ fn a_client_has_no_more_connections_than_it_may() {
     assert!(held.iter().all(Option::is_some));
     assert!(hold().is_none());
     drop(held);
-    let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+    let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
     while hold().is_none() {
         assert!(std::time::Instant::now() < deadline, "places are given back");
         std::thread::yield_now();
@@ -186,7 +186,7 @@ fn a_client_has_no_more_connections_than_it_may() {
 
 #[test]
 fn a_connection_ends_after_its_requests() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = start(&origin, "[front]\nmax_requests_per_connection = 2");
     let answer = text(&front, "GET /a.html HTTP/1.1\r\nHost: h\r\n\r\n".repeat(3).as_bytes());
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 2, "{answer}");

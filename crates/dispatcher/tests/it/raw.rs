@@ -3,14 +3,14 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use tympan_testkit::origin::{Answer, Origin, PATIENCE, exchange};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, WAIT_TIMEOUT, exchange_bytes};
 
 use crate::front::{Front, Setup, front};
 
 /// Sends `bytes` and nothing more, so that a connection that would wait for the next request ends.
 fn say(addr: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     // The server may close before it took everything; what it said by then is what counts.
     stream.write_all(bytes).ok();
     stream.shutdown(Shutdown::Write).ok();
@@ -159,7 +159,7 @@ fn ambiguous() -> Vec<(&'static str, String)> {
 
 #[test]
 fn nothing_is_smuggled_behind_a_body() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "");
     let mut smuggled = Vec::new();
     for (name, bytes) in ambiguous() {
@@ -169,19 +169,21 @@ fn nothing_is_smuggled_behind_a_body() {
         }
     }
     assert!(smuggled.is_empty(), "{smuggled:#?}");
-    let targets: Vec<String> = origin.seen().into_iter().map(|seen| seen.target).collect();
+    let targets: Vec<String> = origin.requests().into_iter().map(|seen| seen.target).collect();
     assert!(targets.iter().all(|target| target == "/form"), "{targets:?}");
 }
 
 #[test]
 fn plain_requests_on_one_connection_are_all_answered() {
-    let origin = Origin::start(|seen| Answer::html(format!("{} {}", seen.target, seen.body.len())));
+    let origin = OriginServer::start(|seen| {
+        OriginResponse::html(format!("{} {}", seen.target, seen.body.len()))
+    });
     let front = front(&origin, "");
     let last = "GET /c.html HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     let bytes = format!(
         "GET /a.html HTTP/1.1\r\nHost: h\r\n\r\nPOST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nxyz{last}"
     );
-    let answer = exchange(front.addr, bytes.as_bytes());
+    let answer = exchange_bytes(front.addr, bytes.as_bytes());
     let answer = String::from_utf8_lossy(&answer);
     for expected in ["/a.html 0", "/b 3", "/c.html 0"] {
         assert!(answer.contains(expected), "{expected} in {answer}");
@@ -190,10 +192,10 @@ fn plain_requests_on_one_connection_are_all_answered() {
 
 #[test]
 fn a_chunked_body_reaches_the_render_whole() {
-    let origin = Origin::start(|seen| Answer::html(seen.body.clone()));
+    let origin = OriginServer::start(|seen| OriginResponse::html(seen.body.clone()));
     let front = front(&origin, "");
     let bytes = "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: x\r\n\r\n";
-    let answer = exchange(front.addr, bytes.as_bytes());
+    let answer = exchange_bytes(front.addr, bytes.as_bytes());
     let answer = String::from_utf8_lossy(&answer);
     assert!(
         answer.contains("abcde") && answer.to_ascii_lowercase().contains("connection: close"),
@@ -203,7 +205,7 @@ fn a_chunked_body_reaches_the_render_whole() {
 
 #[test]
 fn a_body_that_breaks_off_is_the_fault_of_no_render() {
-    let origin = Origin::start(|seen| Answer::html(seen.body.clone()));
+    let origin = OriginServer::start(|seen| OriginResponse::html(seen.body.clone()));
     let front = Front::start(&Setup {
         farm: "/x-health { /failures \"1\" /breaker \"1\" }",
         renders: vec![origin.addr()],
@@ -232,7 +234,7 @@ fn a_body_that_breaks_off_is_the_fault_of_no_render() {
 
 #[test]
 fn a_body_in_a_coding_that_is_not_understood_reaches_no_render() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "");
     for coding in ["gzip, chunked", "chunked, chunked", ",chunked"] {
         let request = format!(
@@ -242,13 +244,13 @@ fn a_body_in_a_coding_that_is_not_understood_reaches_no_render() {
         assert!(answer.starts_with("HTTP/1.1 501"), "{coding}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{coding}: {answer}");
     }
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
 }
 
 /// Heads that must be refused, with what is wrong.
 #[test]
 fn heads_that_cannot_be_read_in_one_way_are_answered_400() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "");
     for (name, bytes) in ambiguous() {
         let is_of_host = name.contains("host") && name != "a host"
@@ -261,12 +263,14 @@ fn heads_that_cannot_be_read_in_one_way_are_answered_400() {
         let answer = say(front.addr, bytes.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 400"), "{name}: {answer}");
     }
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
 }
 
 #[test]
 fn the_host_of_an_absolute_target_goes_before_the_header() {
-    let origin = Origin::start(|seen| Answer::html(seen.header("host").unwrap_or("-").to_owned()));
+    let origin = OriginServer::start(|seen| {
+        OriginResponse::html(seen.header("host").unwrap_or("-").to_owned())
+    });
     let text = format!(
         "/farms {{
            /open {{ /virtualhosts {{ \"open.example.com\" }} /clientheaders {{ \"*\" }}
@@ -279,19 +283,19 @@ fn the_host_of_an_absolute_target_goes_before_the_header() {
     let front = crate::front::Front::start_text(&text);
     let ask = |target: &str, host: &str| {
         let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        let answer = exchange(front.addr, request.as_bytes());
+        let answer = exchange_bytes(front.addr, request.as_bytes());
         String::from_utf8_lossy(&answer).into_owned()
     };
     let opened = ask("http://open.example.com/a", "closed.example.com");
     assert!(opened.ends_with("open.example.com"), "the render reads the same host: {opened}");
     let closed = ask("http://closed.example.com/a", "open.example.com");
     assert!(closed.starts_with("HTTP/1.1 404"), "{closed}");
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
 fn a_body_is_asked_for_before_it_is_sent() {
-    let origin = Origin::start(|seen| Answer::html(seen.body.clone()));
+    let origin = OriginServer::start(|seen| OriginResponse::html(seen.body.clone()));
     let front = front(&origin, "");
     let mut stream = TcpStream::connect(front.addr).unwrap();
     let head = "POST /b HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n";
@@ -305,6 +309,6 @@ fn a_body_is_asked_for_before_it_is_sent() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("body"), "{answer}");
     // What is refused is not asked for.
     let large = head.replace("Content-Length: 4", "Content-Length: 99999999999");
-    let answer = exchange(front.addr, large.as_bytes());
+    let answer = exchange_bytes(front.addr, large.as_bytes());
     assert!(answer.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&answer));
 }

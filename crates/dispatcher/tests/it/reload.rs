@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tympan_dispatcher::Settings;
-use tympan_testkit::origin::{Answer, Gate, Origin, exchange};
-use tympan_testkit::secure::{Authority, Door};
-use tympan_web::tls::Trust;
+use tympan_dispatcher::DispatcherSettings;
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, exchange_bytes};
+use tympan_testkit::tls_proxy::{CertificateAuthority, TlsProxy};
+use tympan_web::tls::TlsTrust;
 
 use crate::front::{Front, Reply, Setup, load};
 
@@ -14,7 +14,7 @@ const CLOSED: &str =
 
 #[test]
 fn the_next_request_obeys_the_new_configuration_and_the_cache_stays() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
     let front = Front::start(&setup);
     front.get("/a.html");
@@ -26,12 +26,12 @@ fn the_next_request_obeys_the_new_configuration_and_the_cache_stays() {
     assert_eq!(front.metric("hits_total"), hits + 1, "counters go on");
     front.reload(&setup);
     assert!(front.get("/a.html").is_hit());
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]
 fn a_configuration_that_lets_answers_be_kept_opens_the_lane_for_them() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     // Who comes through a proxy is told by headers, which no kept answer knows.
     let closed = Setup {
         renders: vec![origin.addr()],
@@ -41,7 +41,7 @@ fn a_configuration_that_lets_answers_be_kept_opens_the_lane_for_them() {
     let front = Front::start(&closed);
     let ask = || {
         let request = b"GET /a.html HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-        assert_eq!(Reply::parse(&exchange(front.addr, request), false).body, "page");
+        assert_eq!(Reply::parse(&exchange_bytes(front.addr, request), false).body, "page");
     };
     (0..3).for_each(|_| ask());
     assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (0, 0));
@@ -55,17 +55,17 @@ fn a_configuration_that_lets_answers_be_kept_opens_the_lane_for_them() {
 
 #[test]
 fn a_request_under_way_ends_by_the_configuration_it_began_with() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let inner = gate.clone();
-    let origin = Origin::start(move |_| {
-        inner.pass();
-        Answer::html("x".repeat(3_000_000))
+    let origin = OriginServer::start(move |_| {
+        inner.wait_open();
+        OriginResponse::html("x".repeat(3_000_000))
     });
     let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
     let front = Arc::new(Front::start(&setup));
     let asking = Arc::clone(&front);
     let visitor = std::thread::spawn(move || asking.get("/a.html"));
-    origin.wait_for(1);
+    origin.wait_for_requests(1);
     front.reload(&Setup { farm: CLOSED, ..setup.clone() });
     // One who comes later waits for the same fetch, and a new root would have swept its file away.
     front.reload(&setup);
@@ -77,24 +77,24 @@ fn a_request_under_way_ends_by_the_configuration_it_began_with() {
         let reply = visitor.join().unwrap();
         assert_eq!((reply.status, reply.body.len()), (200, 3_000_000));
     }
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
     front.wait_for("fetches", 0);
     assert!(front.get("/a.html").is_hit());
 }
 
 #[test]
 fn pages_that_wait_to_be_fetched_again_are_asked_of_the_new_renders() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let door = gate.clone();
-    let old = Origin::start(move |_| {
-        door.pass();
-        Answer::html("old")
+    let old = OriginServer::start(move |_| {
+        door.wait_open();
+        OriginResponse::html("old")
     });
-    let new = Origin::always(Answer::html("new"));
+    let new = OriginServer::start_constant(OriginResponse::html("new"));
     let setup = Setup { renders: vec![old.addr()], ..Setup::default() };
     let front = Front::start(&setup);
     front.flush("Activate", "/none", &["/a.html", "/b.html", "/my/c.html"]);
-    old.wait_for(1);
+    old.wait_for_requests(1);
     let cache =
         "/rules { /0 { /type \"allow\" /glob \"*\" } /1 { /type \"deny\" /glob \"/my/*\" } }";
     front.reload(&Setup { renders: vec![new.addr()], cache, ..setup });
@@ -103,7 +103,7 @@ fn pages_that_wait_to_be_fetched_again_are_asked_of_the_new_renders() {
     front.wait_for("refetch_queue", 0);
     assert_eq!((front.read("a.html"), front.read("b.html")), ("old".to_owned(), "new".to_owned()));
     assert_eq!(
-        (old.requests(), new.requests()),
+        (old.request_count(), new.request_count()),
         (1, 1),
         "what is not cached any more is not fetched"
     );
@@ -111,12 +111,15 @@ fn pages_that_wait_to_be_fetched_again_are_asked_of_the_new_renders() {
 
 #[test]
 fn a_configuration_that_cannot_be_used_changes_nothing() {
-    let origin = Origin::always(Answer::html("page"));
+    let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = crate::front::front(&origin, "");
     assert!(
-        front.dispatcher.reload(load("/farms { }").config, &Settings::default(), None).is_err()
+        front
+            .dispatcher
+            .reload(load("/farms { }").config, &DispatcherSettings::default(), None)
+            .is_err()
     );
-    let settings: Settings = toml::from_str("pass_error = \"200\"").unwrap();
+    let settings: DispatcherSettings = toml::from_str("pass_error = \"200\"").unwrap();
     let config = load(&Setup::default().text("/".as_ref())).config;
     let error = front.dispatcher.reload(config, &settings, None).unwrap_err();
     assert!(error.to_string().contains("`pass_error` in `[dispatcher]`"), "{error}");
@@ -125,29 +128,30 @@ fn a_configuration_that_cannot_be_used_changes_nothing() {
 
 #[test]
 fn trust_in_renders_comes_with_the_configuration() {
-    let (origin, authority) = (Origin::always(Answer::html("page")), Authority::new());
-    let door = Door::before(origin.addr(), &authority, "127.0.0.1");
+    let (origin, authority) =
+        (OriginServer::start_constant(OriginResponse::html("page")), CertificateAuthority::new());
+    let door = TlsProxy::start(origin.addr(), &authority, "127.0.0.1");
     let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
     let front = Front::start(&setup);
     let secure = Setup { renders: vec![door.addr()], render: "/secure 1", ..setup };
-    let of = |authority: &Authority| Trust::from_pem(authority.pem().as_bytes()).ok();
+    let of = |authority: &CertificateAuthority| TlsTrust::from_pem(authority.pem().as_bytes()).ok();
     for (page, trust, status) in [
         ("/a.html", of(&authority), 200),
-        ("/b.html", of(&Authority::new()), 502),
+        ("/b.html", of(&CertificateAuthority::new()), 502),
         ("/c.html", of(&authority), 200),
         ("/d.html", None, 502),
     ] {
         front.reload_trusting(&secure, trust);
         assert_eq!(front.get(page).status, status, "{page}");
     }
-    assert_eq!(door.entered(), 2);
+    assert_eq!(door.request_count(), 2);
 }
 
 #[test]
 fn vanity_urls_that_come_with_a_reload_are_loaded() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/list" => Answer::html("/short\n"),
-        target => Answer::html(format!("page {target}")),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/list" => OriginResponse::html("/short\n"),
+        target => OriginResponse::html(format!("page {target}")),
     });
     let setup = Setup { farm: CLOSED, renders: vec![origin.addr()], ..Setup::default() };
     let front = Front::start(&setup);
@@ -155,8 +159,8 @@ fn vanity_urls_that_come_with_a_reload_are_loaded() {
     let farm =
         "/filter { /0 { /type \"deny\" /url \"*\" } } /vanity_urls { /url \"/list\" /delay 300 }";
     front.reload(&Setup { farm, ..setup });
-    origin.wait_for(1);
-    let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+    origin.wait_for_requests(1);
+    let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
     while front.get("/short").status == 404 {
         assert!(std::time::Instant::now() < deadline, "the list never came");
         std::thread::yield_now();

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use tympan_testkit::origin::{Answer, Gate, Origin, PATIENCE, dead_addr};
+use tympan_testkit::origin_server::{
+    OriginGate, OriginResponse, OriginServer, WAIT_TIMEOUT, refusing_addr,
+};
 
 use crate::front::{Front, Setup};
 
 /// A render whose answers can be turned bad.
-fn moody(status: u16) -> (Origin, Arc<AtomicBool>) {
+fn moody(status: u16) -> (OriginServer, Arc<AtomicBool>) {
     let is_bad = Arc::new(AtomicBool::new(false));
     let mood = Arc::clone(&is_bad);
-    let origin = Origin::start(move |_| match mood.load(Ordering::SeqCst) {
-        true => Answer::status(status).body("bad"),
-        false => Answer::html("page"),
+    let origin = OriginServer::start(move |_| match mood.load(Ordering::SeqCst) {
+        true => OriginResponse::with_status(status).with_body("bad"),
+        false => OriginResponse::html("page"),
     });
     (origin, is_bad)
 }
@@ -27,24 +29,24 @@ fn state(front: &Front, render: usize) -> &'static str {
 fn a_render_that_fails_in_a_row_is_left_alone() {
     for status in [502, 503, 504] {
         let (bad, is_bad) = moody(status);
-        let good = Origin::always(Answer::html("page"));
+        let good = OriginServer::start_constant(OriginResponse::html("page"));
         let front = Front::start(&Setup {
             farm: "/x-health { /failures 3 /pause 1000 }",
             renders: vec![bad.addr(), good.addr()],
             ..Setup::default()
         });
         is_bad.store(true, Ordering::SeqCst);
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
         while state(&front, 0) != "out" {
             front.get("/a");
             assert!(std::time::Instant::now() < deadline, "{status}");
         }
-        assert_eq!(bad.requests(), 3, "{status}");
+        assert_eq!(bad.request_count(), 3, "{status}");
         for _ in 0..20 {
             assert_eq!(front.get("/a").status, 200, "{status}");
         }
-        assert_eq!(bad.requests(), 3, "{status}");
-        let text = front.dispatcher.metrics();
+        assert_eq!(bad.request_count(), 3, "{status}");
+        let text = front.dispatcher.prometheus_metrics();
         assert!(text.contains("render_up{farm=\"site\",render=\"r0\"} 0"), "{text}");
     }
 }
@@ -76,7 +78,7 @@ fn without_a_breaker_the_last_render_is_asked_whatever_it_said() {
     for _ in 0..5 {
         assert_eq!(front.get("/a").status, 503);
     }
-    assert_eq!((state(&front, 0), origin.requests()), ("out", 5));
+    assert_eq!((state(&front, 0), origin.request_count()), ("out", 5));
     is_bad.store(false, Ordering::SeqCst);
     assert_eq!(front.get("/a").status, 200);
     assert_eq!(state(&front, 0), "slow start");
@@ -99,7 +101,7 @@ fn a_breaker_answers_at_once_and_lets_one_try() {
     assert_eq!(state(&front, 0), "in");
     let front = Front::start(&Setup {
         farm: "/x-health { /failures 1 /pause 1000 /breaker 1 } /numberOfRetries 9999 /retryDelay 9999",
-        renders: vec![dead_addr(), dead_addr()],
+        renders: vec![refusing_addr(), refusing_addr()],
         ..Setup::default()
     });
     for _ in 0..3 {
@@ -109,16 +111,16 @@ fn a_breaker_answers_at_once_and_lets_one_try() {
 
 #[test]
 fn busy_renders_let_wait_and_then_refuse() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let inner = gate.clone();
     let most = Arc::new(AtomicUsize::new(0));
     let now = Arc::new(AtomicUsize::new(0));
     let (peak, present) = (Arc::clone(&most), Arc::clone(&now));
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         peak.fetch_max(present.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        inner.pass();
+        inner.wait_open();
         present.fetch_sub(1, Ordering::SeqCst);
-        Answer::html("page")
+        OriginResponse::html("page")
     });
     let front = Arc::new(Front::start(&Setup {
         render: "/x-maxConcurrent 2 /x-maxQueue 3 /x-queueWait 600",
@@ -137,7 +139,7 @@ fn busy_renders_let_wait_and_then_refuse() {
     let render = &status.farms[0].renders[0];
     assert_eq!((render.in_flight, render.waiting), (2, 3));
     // Both were sent; the render may not have begun with the second.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while most.load(Ordering::SeqCst) < 2 && Instant::now() < deadline {
         std::thread::yield_now();
     }
@@ -150,7 +152,9 @@ fn busy_renders_let_wait_and_then_refuse() {
 
 #[test]
 fn names_are_resolved_for_each_request_where_that_is_asked() {
-    let origin = Origin::start(|seen| Answer::html(seen.header("host").unwrap_or("-").to_owned()));
+    let origin = OriginServer::start(|seen| {
+        OriginResponse::html(seen.header("host").unwrap_or("-").to_owned())
+    });
     let port = origin.addr().port();
     for more in ["/always-resolve 1", "/ipv4 1", "/always-resolve 1 /ipv4 1"] {
         let text = format!(

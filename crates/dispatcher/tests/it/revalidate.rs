@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tympan_testkit::origin::{Answer, Gate, Origin, Seen};
+use tympan_testkit::origin_server::{OriginGate, OriginRequest, OriginResponse, OriginServer};
 
 use crate::front::{Front, Setup, front};
 
@@ -12,26 +12,28 @@ const FLUSHED: &str = "/enableTTL 1 /x-revalidate flushed";
 const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const SENT: &str = "Sun, 06 Nov 1994 08:50:00 GMT";
 
-fn has_condition(seen: &Seen) -> bool {
+fn has_condition(seen: &OriginRequest) -> bool {
     seen.header("if-none-match").is_some() || seen.header("if-modified-since").is_some()
 }
 
 /// Numbers its pages, and confirms every copy that it is asked about with `confirm`.
-fn confirming(confirm: impl Fn() -> Answer + Send + Sync + 'static) -> Origin {
+fn confirming(confirm: impl Fn() -> OriginResponse + Send + Sync + 'static) -> OriginServer {
     let count = AtomicUsize::new(0);
-    Origin::start(move |seen| {
+    OriginServer::start(move |seen| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         if has_condition(seen) {
             return confirm();
         }
-        Answer::html(format!("version {number}"))
-            .header("ETag", "\"tag\"")
-            .header("Cache-Control", "max-age=60")
+        OriginResponse::html(format!("version {number}"))
+            .with_header("ETag", "\"tag\"")
+            .with_header("Cache-Control", "max-age=60")
     })
 }
 
-fn unchanged() -> Answer {
-    Answer::status(304).header("ETag", "\"tag\"").header("Cache-Control", "max-age=60")
+fn unchanged() -> OriginResponse {
+    OriginResponse::with_status(304)
+        .with_header("ETag", "\"tag\"")
+        .with_header("Cache-Control", "max-age=60")
 }
 
 #[test]
@@ -44,17 +46,17 @@ fn a_confirmed_copy_is_fresh_again_as_long_as_the_render_says() {
         let reply = front.get("/a.html");
         assert_eq!((reply.status, reply.body.as_str()), (200, "version 1"));
         assert!(!reply.is_hit(), "{}", reply.info());
-        assert_eq!(origin.requests(), 1 + round);
+        assert_eq!(origin.request_count(), 1 + round);
         front.advance(59);
         let hit = front.get("/a.html");
         assert!(hit.is_hit(), "{}", hit.info());
         assert_eq!(hit.header("x-tympan-etag"), None);
-        assert_eq!(origin.requests(), 1 + round);
+        assert_eq!(origin.request_count(), 1 + round);
         front.advance(1);
     }
     assert_eq!(front.metric("renewed_total"), 3);
     assert_eq!(front.files(), ["a.html", "a.html.h", "a.html.ttl"]);
-    let seen = origin.seen();
+    let seen = origin.requests();
     assert_eq!(seen[1].header("if-none-match"), Some("\"tag\""));
     assert!(!has_condition(&seen[0]));
 }
@@ -62,16 +64,16 @@ fn a_confirmed_copy_is_fresh_again_as_long_as_the_render_says() {
 #[test]
 fn what_is_asked_depends_on_what_ended_the_copy() {
     let check = |cache, tag: Option<&'static str>, is_flushed: bool, expected: [bool; 2]| {
-        let origin = Origin::start(move |seen| {
+        let origin = OriginServer::start(move |seen| {
             if has_condition(seen) {
-                return Answer::status(304).header("Cache-Control", "max-age=60");
+                return OriginResponse::with_status(304).with_header("Cache-Control", "max-age=60");
             }
-            let page = Answer::html("page")
-                .header("Cache-Control", "max-age=60")
-                .header("Last-Modified", MODIFIED)
-                .header("Date", SENT);
+            let page = OriginResponse::html("page")
+                .with_header("Cache-Control", "max-age=60")
+                .with_header("Last-Modified", MODIFIED)
+                .with_header("Date", SENT);
             match tag {
-                Some(tag) => page.header("ETag", tag),
+                Some(tag) => page.with_header("ETag", tag),
                 None => page,
             }
         });
@@ -83,12 +85,12 @@ fn what_is_asked_depends_on_what_ended_the_copy() {
             front.advance(61);
         }
         assert_eq!(front.get("/a.html").body, "page");
-        let seen = origin.seen();
+        let seen = origin.requests();
         let names = ["if-none-match", "if-modified-since"];
         let asked = names.map(|name| seen[1].header(name).is_some());
         assert_eq!(asked, expected, "{cache} {tag:?} {is_flushed}");
         assert!(front.get("/a.html").is_hit());
-        assert_eq!(origin.requests(), 2);
+        assert_eq!(origin.request_count(), 2);
     };
     let (strong, weak) = (Some("\"a\""), Some("W/\"a\""));
     for cache in [EXPIRED, FLUSHED] {
@@ -105,13 +107,17 @@ fn what_is_asked_depends_on_what_ended_the_copy() {
 
 #[test]
 fn a_304_that_fits_badly_has_the_page_asked_for_as_a_whole() {
-    let confirmations: [fn() -> Answer; 5] = [
-        || Answer::status(304).header("ETag", "\"other\"").header("Cache-Control", "max-age=60"),
-        || unchanged().header("Cache-Control", "no-store"),
-        || unchanged().header("Cache-Control", "private"),
-        || unchanged().header("Dispatcher", "no-cache"),
+    let confirmations: [fn() -> OriginResponse; 5] = [
+        || {
+            OriginResponse::with_status(304)
+                .with_header("ETag", "\"other\"")
+                .with_header("Cache-Control", "max-age=60")
+        },
+        || unchanged().with_header("Cache-Control", "no-store"),
+        || unchanged().with_header("Cache-Control", "private"),
+        || unchanged().with_header("Dispatcher", "no-cache"),
         // Without an end the copy would live for ever.
-        || Answer::status(304).header("ETag", "\"tag\""),
+        || OriginResponse::with_status(304).with_header("ETag", "\"tag\""),
     ];
     for (index, confirm) in confirmations.into_iter().enumerate() {
         let origin = confirming(confirm);
@@ -120,18 +126,18 @@ fn a_304_that_fits_badly_has_the_page_asked_for_as_a_whole() {
         front.advance(61);
         assert_eq!(front.get("/a.html").body, "version 3", "{index}");
         assert!(front.get("/a.html").is_hit(), "{index}");
-        let asked: Vec<bool> = origin.seen().iter().map(has_condition).collect();
+        let asked: Vec<bool> = origin.requests().iter().map(has_condition).collect();
         assert_eq!(asked, [false, true, false], "{index}");
         assert_eq!(front.metric("renewed_total"), 0, "{index}");
     }
 }
 
 /// Lets something happen while the render is asked about an expired copy, which it confirms then.
-fn while_it_is_asked(cache: &'static str, act: impl Fn(&Front)) -> (Front, Origin, String) {
-    let gate = Gate::default();
+fn while_it_is_asked(cache: &'static str, act: impl Fn(&Front)) -> (Front, OriginServer, String) {
+    let gate = OriginGate::default();
     let door = gate.clone();
     let origin = confirming(move || {
-        door.pass();
+        door.wait_open();
         unchanged()
     });
     let front = Arc::new(front(&origin, cache));
@@ -139,7 +145,7 @@ fn while_it_is_asked(cache: &'static str, act: impl Fn(&Front)) -> (Front, Origi
     front.advance(61);
     let early = Arc::clone(&front);
     let early = std::thread::spawn(move || early.get("/content/a.html").body);
-    origin.wait_for(2);
+    origin.wait_for_requests(2);
     act(&front);
     gate.open();
     let first = early.join().unwrap();
@@ -162,7 +168,7 @@ fn a_flush_wins_over_a_304_that_it_met() {
         assert!(!later.is_hit() || cache.contains("soft"), "{cache}");
         front.wait_for("fetches", 0);
         // Whatever a soft flush still shows, the render was asked again, by a request of after the flush.
-        assert_eq!(origin.requests(), 4, "{cache}");
+        assert_eq!(origin.request_count(), 4, "{cache}");
         assert!(front.get("/content/a.html").is_hit(), "{cache}");
     }
     // Only the `.stat` file is touched: the confirmed copy is older than that.
@@ -172,7 +178,7 @@ fn a_flush_wins_over_a_304_that_it_met() {
     let (front, origin, first) = while_it_is_asked(EXPIRED, act);
     assert_eq!(first, "version 1");
     assert_eq!(front.get("/content/a.html").body, "version 3");
-    assert_eq!(origin.requests(), 3);
+    assert_eq!(origin.request_count(), 3);
     // By its key.
     let act = |front: &Front| {
         let reply = front.send("PURGE", "/content/x.html", &[("Surrogate-Key", "k")], "");
@@ -181,31 +187,31 @@ fn a_flush_wins_over_a_304_that_it_met() {
     let (front, origin, first) = while_it_is_asked(EXPIRED, act);
     assert_eq!(first, "version 1");
     assert!(front.get("/content/a.html").is_hit(), "another key says nothing");
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]
 fn a_key_that_is_flushed_meanwhile_keeps_the_copy_from_being_renewed() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let door = gate.clone();
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         if has_condition(seen) {
-            door.pass();
+            door.wait_open();
             return unchanged();
         }
-        Answer::html(format!("version {number}"))
-            .header("ETag", "\"tag\"")
-            .header("Surrogate-Key", "teaser")
-            .header("Cache-Control", "max-age=60")
+        OriginResponse::html(format!("version {number}"))
+            .with_header("ETag", "\"tag\"")
+            .with_header("Surrogate-Key", "teaser")
+            .with_header("Cache-Control", "max-age=60")
     });
     let front = Arc::new(front(&origin, FLUSHED));
     front.get("/a.html");
     front.advance(61);
     let early = Arc::clone(&front);
     let early = std::thread::spawn(move || early.get("/a.html").body);
-    origin.wait_for(2);
+    origin.wait_for_requests(2);
     front.send("PURGE", "/x.html", &[("Surrogate-Key", "teaser")], "");
     gate.open();
     assert_eq!(early.join().unwrap(), "version 3");
@@ -224,7 +230,7 @@ fn a_copy_that_someone_removed_meanwhile_is_not_renewed() {
     let (front, origin, first) = while_it_is_asked(EXPIRED, act);
     assert_eq!(first, "version 3");
     assert!(front.get("/content/a.html").is_hit());
-    assert_eq!(origin.requests(), 3);
+    assert_eq!(origin.request_count(), 3);
 }
 
 #[test]
@@ -243,22 +249,22 @@ fn a_marked_copy_is_confirmed_in_the_background() {
     front.flush("Activate", "/a", &["/a.html"]);
     front.wait_for("refetches_total", 1);
     assert_eq!(front.metric("renewed_total"), 2);
-    assert_eq!(origin.requests(), 3);
+    assert_eq!(origin.request_count(), 3);
 }
 
 #[test]
 fn a_render_that_is_behind_confirms_nothing() {
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         let sequence = if number < 3 { "4" } else { "5" };
         if has_condition(seen) && number < 3 {
-            return unchanged().header("X-Tympan-Seq", sequence);
+            return unchanged().with_header("X-Tympan-Seq", sequence);
         }
-        Answer::html(format!("version {number}"))
-            .header("ETag", "\"tag\"")
-            .header("Cache-Control", "max-age=60")
-            .header("X-Tympan-Seq", sequence)
+        OriginResponse::html(format!("version {number}"))
+            .with_header("ETag", "\"tag\"")
+            .with_header("Cache-Control", "max-age=60")
+            .with_header("X-Tympan-Seq", sequence)
     });
     let front = front(&origin, FLUSHED);
     front.get("/a.html");
@@ -278,11 +284,13 @@ fn a_render_that_is_behind_confirms_nothing() {
 fn a_large_copy_is_renewed_byte_for_byte() {
     let body: Vec<u8> = (0..3_000_000_u32).map(|number| b'a' + (number % 23) as u8).collect();
     let sent = body.clone();
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         if has_condition(seen) {
             return unchanged();
         }
-        Answer::html(sent.clone()).header("ETag", "\"tag\"").header("Cache-Control", "max-age=60")
+        OriginResponse::html(sent.clone())
+            .with_header("ETag", "\"tag\"")
+            .with_header("Cache-Control", "max-age=60")
     });
     let front = front(&origin, EXPIRED);
     let whole = String::from_utf8(body).unwrap();
@@ -299,8 +307,10 @@ fn a_large_copy_is_renewed_byte_for_byte() {
 
 #[test]
 fn a_render_that_never_heard_of_conditions_is_asked_as_ever() {
-    let origin = Origin::always(
-        Answer::html("page").header("ETag", "\"tag\"").header("Cache-Control", "max-age=60"),
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("page")
+            .with_header("ETag", "\"tag\"")
+            .with_header("Cache-Control", "max-age=60"),
     );
     let front = Front::start(&Setup {
         cache: FLUSHED,
@@ -313,8 +323,8 @@ fn a_render_that_never_heard_of_conditions_is_asked_as_ever() {
     front.advance(61);
     assert_eq!(front.get("/a.html").body, "page");
     assert!(front.get("/a.html").is_hit());
-    assert!(!has_condition(&origin.seen()[0]));
-    assert_eq!(origin.seen()[1].header("if-none-match"), Some("\"tag\""));
+    assert!(!has_condition(&origin.requests()[0]));
+    assert_eq!(origin.requests()[1].header("if-none-match"), Some("\"tag\""));
 }
 
 #[test]
@@ -329,11 +339,11 @@ fn grace_and_windows_end_as_without_conditions_and_by_a_strong_tag_alone() {
         front.advance(2);
         let body = front.get("/content/a.html").body;
         assert_eq!(body, if is_asked { "version 1" } else { "version 2" }, "{cache}");
-        assert_eq!(has_condition(&origin.seen()[1]), is_asked, "{cache}");
+        assert_eq!(has_condition(&origin.requests()[1]), is_asked, "{cache}");
         // What was confirmed after the flush is newer than it.
         front.advance(30);
         assert!(front.get("/content/a.html").is_hit(), "{cache}");
-        assert_eq!(origin.requests(), 2, "{cache}");
+        assert_eq!(origin.request_count(), 2, "{cache}");
     };
     check("/enableTTL 1 /x-revalidate flushed /gracePeriod 20", 20, true);
     check("/enableTTL 1 /x-revalidate expired /gracePeriod 20", 20, false);
@@ -369,10 +379,10 @@ fn each_level_of_stat_files_makes_copies_out_of_date_as_ever() {
 
 #[test]
 fn a_crowd_at_an_expired_page_has_its_copy_confirmed_once() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let door = gate.clone();
     let origin = confirming(move || {
-        door.pass();
+        door.wait_open();
         unchanged()
     });
     let front = Arc::new(front(&origin, EXPIRED));
@@ -384,11 +394,11 @@ fn a_crowd_at_an_expired_page_has_its_copy_confirmed_once() {
             std::thread::spawn(move || front.get("/a.html").body)
         })
         .collect();
-    origin.wait_for(2);
+    origin.wait_for_requests(2);
     front.wait_for("stale_total", 9);
     gate.open();
     for visitor in visitors {
         assert_eq!(visitor.join().unwrap(), "version 1");
     }
-    assert_eq!((origin.requests(), front.metric("renewed_total")), (2, 1));
+    assert_eq!((origin.request_count(), front.metric("renewed_total")), (2, 1));
 }

@@ -8,23 +8,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tempfile::TempDir;
-use tympan_testkit::origin::{Answer, Delivery, Gate, Origin, PATIENCE};
+use tympan_testkit::origin_server::{
+    OriginGate, OriginResponse, OriginServer, ResponseDelivery, WAIT_TIMEOUT,
+};
 
 use crate::front::{Front, Setup, front};
 
 /// An origin whose pages have headers to keep and an end.
-fn origin() -> Origin {
-    Origin::start(|seen| {
-        Answer::html(format!("page {}", seen.target))
-            .header("X-Kept", "yes")
-            .header("Cache-Control", "max-age=100000")
+fn origin() -> OriginServer {
+    OriginServer::start(|seen| {
+        OriginResponse::html(format!("page {}", seen.target))
+            .with_header("X-Kept", "yes")
+            .with_header("Cache-Control", "max-age=100000")
     })
 }
 
 const KEEPS: &str = "/headers { \"X-Kept\" } /enableTTL 1 ";
 
 fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::yield_now();
@@ -104,7 +106,7 @@ fn a_flood_evicts_itself_and_pages_in_use_stay() {
     for page in &real {
         assert!(front.has(&page[1..]), "{page} was in use");
     }
-    assert_eq!(origin.requests_for(&real[0]), 1, "visitors noticed nothing");
+    assert_eq!(origin.request_count_for(&real[0]), 1, "visitors noticed nothing");
     // What is left belongs together, and no folder is empty, once the last round has ended.
     wait("files to belong together", || entries(&front).iter().all(|entry| belongs(entry)));
     // What was evicted is fetched again.
@@ -181,7 +183,7 @@ fn what_is_named_in_another_way_is_neither_evicted_nor_counted_twice() {
     let pages = || std::fs::read_dir(folder.path().join("real/content")).unwrap().count();
     wait("the flood to go", || pages() <= 12);
     assert!(named.is_file(), "the other farm keeps it there");
-    let text = front.dispatcher.metrics();
+    let text = front.dispatcher.prometheus_metrics();
     let roots = text.lines().filter(|line| line.starts_with("tympan_dispatcher_cache_files{"));
     assert_eq!(roots.count(), 1, "{text}");
 }
@@ -206,7 +208,7 @@ fn other_users_files_stay() {
 
 #[test]
 fn bytes_are_bounded_over_a_restart_and_told() {
-    let origin = Origin::start(|_| Answer::html("x".repeat(40_000)));
+    let origin = OriginServer::start(|_| OriginResponse::html("x".repeat(40_000)));
     let setup =
         Setup { cache: "/x-maxSize \"1 MiB\"", renders: vec![origin.addr()], ..Setup::default() };
     let unbounded = Front::start(&Setup { cache: "", ..setup.clone() });
@@ -276,7 +278,7 @@ impl Drop for Small {
     }
 }
 
-fn start_on(small: &Small, origin: &Origin, cache: &'static str) -> Front {
+fn start_on(small: &Small, origin: &OriginServer, cache: &'static str) -> Front {
     let setup = Setup { cache, renders: vec![origin.addr()], ..Setup::default() };
     Front::start_text(&setup.text(Path::new(&small.root())))
 }
@@ -291,9 +293,9 @@ fn leftovers(small: &Small) -> Vec<String> {
 fn a_full_disk_costs_no_visitor_a_page_and_leaves_no_half_file() {
     const LENGTH: usize = 100_000;
     let Some(small) = Small::mount("2m") else { return };
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         let length = if seen.target.contains("big") { 5_000_000 } else { LENGTH };
-        Answer::html("x".repeat(length)).header("X-Kept", "yes")
+        OriginResponse::html("x".repeat(length)).with_header("X-Kept", "yes")
     });
     let front = start_on(&small, &origin, "/headers { \"X-Kept\" } /x-minFree \"0\"");
     for number in 0..60 {
@@ -334,7 +336,7 @@ fn a_page_that_grows_waits_for_room() {
     const LENGTH: usize = 1_500_000;
     const PIECES: usize = 15;
     let Some(small) = Small::mount("4m") else { return };
-    let (listener, filled) = (TcpListener::bind("127.0.0.1:0").unwrap(), Gate::default());
+    let (listener, filled) = (TcpListener::bind("127.0.0.1:0").unwrap(), OriginGate::default());
     let addr = listener.local_addr().unwrap();
     let is_filled = filled.clone();
     let render = std::thread::spawn(move || {
@@ -347,7 +349,7 @@ fn a_page_that_grows_waits_for_room() {
         for piece in 0..PIECES {
             if piece == PIECES - 3 {
                 // Visitors have got what came so far, and now the disk fills up.
-                is_filled.pass();
+                is_filled.wait_open();
             }
             let piece = "x".repeat(LENGTH / PIECES);
             stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).unwrap();
@@ -391,9 +393,9 @@ fn a_page_that_grows_waits_for_room() {
 fn a_flush_on_a_full_disk_is_carried_out_or_refused() {
     let Some(small) = Small::mount("1m") else { return };
     let count = AtomicUsize::new(0);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst);
-        Answer::html(format!("{number} {}", "x".repeat(100_000)))
+        OriginResponse::html(format!("{number} {}", "x".repeat(100_000)))
     });
     let front = start_on(&small, &origin, "/x-minFree \"0\" /statfileslevel 2");
     for number in 0..30 {
@@ -416,7 +418,8 @@ fn a_flush_on_a_full_disk_is_carried_out_or_refused() {
 fn a_flush_that_cannot_be_written_down_makes_room() {
     // Few files rather than few bytes, so that there is no place for a new one.
     let Some(small) = Small::mount("1m,nr_inodes=40") else { return };
-    let (origin, sibling) = (origin(), Origin::always(Answer::status(503)));
+    let (origin, sibling) =
+        (origin(), OriginServer::start_constant(OriginResponse::with_status(503)));
     let farm = format!(
         "/x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"127.0.0.1\" /port \"{}\" }} }}",
         sibling.addr().port()
@@ -447,8 +450,9 @@ fn a_flush_that_cannot_be_written_down_makes_room() {
 
 #[test]
 fn bodies_that_break_off_leave_nothing() {
-    let origin = Origin::start(|_| {
-        Answer::html("x".repeat(2_000_000)).deliver(Delivery::CutAfter(1_500_000))
+    let origin = OriginServer::start(|_| {
+        OriginResponse::html("x".repeat(2_000_000))
+            .with_delivery(ResponseDelivery::CutAfter(1_500_000))
     });
     let front = front(&origin, KEEPS);
     assert!(!front.get("/content/a.html").is_complete);

@@ -1,15 +1,15 @@
 //! Rules of `tympan.toml`: what happens to a request before the cache is asked.
 
-use tympan_dispatcher::{Dispatcher, Runtime, Settings};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_dispatcher::{Dispatcher, DispatcherRuntime, DispatcherSettings};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::front::{Front, Reply, Setup, load};
 
-fn echo() -> Origin {
-    Origin::start(|seen| Answer::html(format!("render {}", seen.target)))
+fn echo() -> OriginServer {
+    OriginServer::start(|seen| OriginResponse::html(format!("render {}", seen.target)))
 }
 
-fn start(origin: &Origin, settings: &str) -> Front {
+fn start(origin: &OriginServer, settings: &str) -> Front {
     Front::start(&Setup {
         renders: vec![origin.addr()],
         settings: settings.to_owned(),
@@ -73,7 +73,7 @@ fn rewrites_change_what_is_looked_up_and_asked_for() {
 #[test]
 fn access_is_asked_of_the_url_and_of_what_it_leads_to() {
     let origin = echo();
-    let portal = Origin::always(Answer::html("portal"));
+    let portal = OriginServer::start_constant(OriginResponse::html("portal"));
     let front = start(
         &origin,
         &format!(
@@ -232,20 +232,21 @@ fn redirects_name_the_host_and_are_escaped() {
     let by_query = front.get("/lang?lang=it");
     assert_eq!(seen(&by_query), "302 -> http://www.example.com/content/it.html");
     assert_eq!(seen(&front.get("/lang")), "200 render /lang");
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]
 fn another_server_answers_behind_a_proxy_rule_and_its_redirects_come_back() {
     let render = echo();
-    let portal = Origin::start(|seen| match seen.target.as_str() {
+    let portal = OriginServer::start(|seen| match seen.target.as_str() {
         target if target.ends_with("/away") => {
             let host = seen.header("host").unwrap();
-            Answer::status(302).header("Location", &format!("http://{host}/portal/login"))
+            OriginResponse::with_status(302)
+                .with_header("Location", &format!("http://{host}/portal/login"))
         }
         target => {
             let body = String::from_utf8_lossy(&seen.body).into_owned();
-            Answer::html(format!("portal {} {target} {body}", seen.method))
+            OriginResponse::html(format!("portal {} {target} {body}", seen.method))
         }
     });
     let port = portal.addr().port();
@@ -283,9 +284,12 @@ fn another_server_answers_behind_a_proxy_rule_and_its_redirects_come_back() {
 #[test]
 fn a_proxied_server_is_told_the_host_of_its_visitor() {
     let render = echo();
-    let portal = Origin::start(|seen| {
+    let portal = OriginServer::start(|seen| {
         let host = seen.header("host").unwrap_or("-");
-        Answer::html(format!("{host} for {}", seen.header("x-forwarded-host").unwrap_or("-")))
+        OriginResponse::html(format!(
+            "{host} for {}",
+            seen.header("x-forwarded-host").unwrap_or("-")
+        ))
     });
     let own = portal.addr().to_string();
     let ask = |front: &str, target: &str, forwarded: Option<&str>| {
@@ -310,7 +314,8 @@ fn a_proxied_server_is_told_the_host_of_its_visitor() {
             "<VirtualHost *:80>\nProxyPass /portal/ http://{own}/\nRedirect /a /b\n{directive}\n</VirtualHost>\n"
         );
         let converted =
-            tympan_dispatcher::convert(&[("a.vhost".as_ref(), vhost.as_str())], None).toml;
+            tympan_dispatcher::convert_httpd_config(&[("a.vhost".as_ref(), vhost.as_str())], None)
+                .toml;
         let kept = converted.matches("keep_host = true").count();
         assert_eq!(kept, usize::from(is_kept), "{converted}");
     }
@@ -318,11 +323,11 @@ fn a_proxied_server_is_told_the_host_of_its_visitor() {
 
 #[test]
 fn errors_get_their_documents() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/errors/404.html" => Answer::html("the page is lost"),
-        "/errors/500.html" => Answer::status(500).body("ill too"),
-        target if target.contains("500") => Answer::status(500).body("ill"),
-        _ => Answer::status(404).body("render says no"),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/errors/404.html" => OriginResponse::html("the page is lost"),
+        "/errors/500.html" => OriginResponse::with_status(500).with_body("ill too"),
+        target if target.contains("500") => OriginResponse::with_status(500).with_body("ill"),
+        _ => OriginResponse::with_status(404).with_body("render says no"),
     });
     let documents = r#"
         error_documents = { 404 = "/errors/404.html", 500 = "/errors/500.html", 403 = "<b>no</b>" }
@@ -398,7 +403,9 @@ fn renders_get_the_sent_path_where_they_need_it() {
 
 #[test]
 fn expiry_stays_off_what_is_not_stored() {
-    let origin = Origin::always(Answer::html("x").header("Cache-Control", "max-age=60"));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("x").with_header("Cache-Control", "max-age=60"),
+    );
     let open = start(&origin, "");
     assert_eq!(open.get("/a.html?x=1").header("cache-control"), Some("max-age=60"));
     let strict = start(&origin, "restrict_uncacheable_content = true");
@@ -418,9 +425,10 @@ fn a_flush_is_not_rewritten() {
 #[test]
 fn settings_that_cannot_be_used_are_named() {
     let check = |settings: &str, expected: &str| {
-        let settings: Settings = toml::from_str(settings).unwrap();
+        let settings: DispatcherSettings = toml::from_str(settings).unwrap();
         let config = load(&Setup::default().text("/".as_ref())).config;
-        let error = Dispatcher::with_settings(config, &settings, Runtime::default()).unwrap_err();
+        let error =
+            Dispatcher::with_settings(config, &settings, DispatcherRuntime::default()).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     };
     check(
@@ -442,8 +450,8 @@ fn settings_that_cannot_be_used_are_named() {
     );
     check("error_documents = { 200 = \"/x\" }", "`200` is no status");
     check("[[host]]\nheaders = { \"a b\" = \"x\" }", "cannot be sent as a header");
-    assert!(toml::from_str::<Settings>("keep_alive_timeout = \"60\"").is_err());
-    assert!(toml::from_str::<Settings>("pass_eror = \"1\"").is_err());
+    assert!(toml::from_str::<DispatcherSettings>("keep_alive_timeout = \"60\"").is_err());
+    assert!(toml::from_str::<DispatcherSettings>("pass_eror = \"1\"").is_err());
 }
 
 /// What does not come to an end is ended, and so is what a visitor wrote into a server's address.

@@ -1,23 +1,23 @@
 //! `/sessionmanagement`: who has logged in gets pages from the cache, nobody else does.
 
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::front::{Front, Reply, Setup, load};
 
 /// A render that lets `Basic good…` in, and draws a page to log in for everyone.
-fn render() -> Origin {
-    Origin::start(|seen| {
+fn render() -> OriginServer {
+    OriginServer::start(|seen| {
         let given = seen.header("authorization").or(seen.header("cookie")).unwrap_or("");
         match (seen.target.as_str(), given.contains("good")) {
-            ("/login", _) => Answer::html("please log in"),
-            (_, true) => Answer::html("members only"),
-            (_, false) => Answer::status(401),
+            ("/login", _) => OriginResponse::html("please log in"),
+            (_, true) => OriginResponse::html("members only"),
+            (_, false) => OriginResponse::with_status(401),
         }
     })
 }
 
 struct Club {
-    origin: Origin,
+    origin: OriginServer,
     front: Front,
     folder: tempfile::TempDir,
 }
@@ -60,10 +60,10 @@ fn ca67_pages_are_cached_for_those_whom_the_render_let_in() {
     assert_eq!((reply.status, reply.info()), (200, required));
     assert_eq!(club.ask("/a.html", "Basic good").info(), "caching");
     assert!(club.ask("/a.html", "Basic good").is_hit());
-    let asked = club.origin.requests();
+    let asked = club.origin.request_count();
     assert_eq!(club.ask("/a.html", "Basic bad").status, 401, "the render is asked about others");
     assert_eq!(club.front.get("/a.html").status, 401);
-    assert_eq!(club.origin.requests(), asked + 2);
+    assert_eq!(club.origin.request_count(), asked + 2);
     let name = club.sessions().remove(0);
     assert!(name.len() == 64 && !name.contains("good"), "{name}");
 }

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use tympan_testkit::origin::{Answer, Gate, Origin, dead_addr};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, refusing_addr};
 
 use crate::front::{Front, Setup};
 
-fn shadowed(origin: &Origin, shadow: SocketAddr, percent: &str) -> Front {
+fn shadowed(origin: &OriginServer, shadow: SocketAddr, percent: &str) -> Front {
     let port = shadow.port();
     let farm = format!(
         "/x-shadow {{ /percent \"{percent}\" /renders {{ /new {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }} }}"
@@ -18,60 +18,68 @@ fn shadowed(origin: &Origin, shadow: SocketAddr, percent: &str) -> Front {
 
 #[test]
 fn a_shadow_is_compared_and_seen_by_nobody() {
-    let page = || Answer::html("page");
+    let page = || OriginResponse::html("page");
     for (theirs, same, different, failed) in [
         (page(), 1, 0, 0),
-        (Answer::html("pagf"), 0, 1, 0),
-        (Answer::html("pag"), 0, 1, 0),
-        (Answer::html("page more"), 0, 1, 0),
-        (page().header("Set-Cookie", "x=1"), 1, 0, 0),
-        (Answer::status(200).body("page").header("Content-Type", "text/plain"), 0, 1, 0),
-        (Answer::status(500).body("page"), 0, 1, 0),
+        (OriginResponse::html("pagf"), 0, 1, 0),
+        (OriginResponse::html("pag"), 0, 1, 0),
+        (OriginResponse::html("page more"), 0, 1, 0),
+        (page().with_header("Set-Cookie", "x=1"), 1, 0, 0),
+        (
+            OriginResponse::with_status(200)
+                .with_body("page")
+                .with_header("Content-Type", "text/plain"),
+            0,
+            1,
+            0,
+        ),
+        (OriginResponse::with_status(500).with_body("page"), 0, 1, 0),
     ] {
-        let (origin, shadow) = (Origin::always(page()), Origin::always(theirs.clone()));
+        let (origin, shadow) =
+            (OriginServer::start_constant(page()), OriginServer::start_constant(theirs.clone()));
         let front = shadowed(&origin, shadow.addr(), "100");
         let reply = front.send("GET", "/a.html?utm_x=1", &[("X-Visitor", "1")], "");
         // A query that counts makes a page that is not stored, and not compared.
         assert_eq!(reply.body, "page");
-        assert_eq!(shadow.requests(), 0);
+        assert_eq!(shadow.request_count(), 0);
         assert_eq!(front.send("GET", "/a.html", &[("X-Visitor", "1")], "").body, "page");
-        shadow.wait_for(1);
+        shadow.wait_for_requests(1);
         front.wait_for("shadow_same_total", same);
         front.wait_for("shadow_different_total", different);
         front.wait_for("shadow_failures_total", failed);
-        let seen = &shadow.seen()[0];
+        let seen = &shadow.requests()[0];
         assert_eq!((seen.target.as_str(), seen.header("x-visitor")), ("/a.html", Some("1")));
         assert!(front.get("/a.html").is_hit());
         assert_eq!(front.read("a.html"), "page", "{theirs:?}");
-        assert_eq!(shadow.requests(), 1, "only what is fetched is compared");
+        assert_eq!(shadow.request_count(), 1, "only what is fetched is compared");
     }
-    let origin = Origin::always(page());
-    let front = shadowed(&origin, dead_addr(), "100");
+    let origin = OriginServer::start_constant(page());
+    let front = shadowed(&origin, refusing_addr(), "100");
     assert_eq!(front.get("/a.html").body, "page");
     front.wait_for("shadow_failures_total", 1);
 }
 
 #[test]
 fn a_share_is_spread_evenly_and_a_slow_shadow_holds_nobody_up() {
-    let origin = Origin::start(|seen| Answer::html(format!("page {}", seen.target)));
-    let shadow = Origin::start(|seen| Answer::html(format!("page {}", seen.target)));
+    let origin = OriginServer::start(|seen| OriginResponse::html(format!("page {}", seen.target)));
+    let shadow = OriginServer::start(|seen| OriginResponse::html(format!("page {}", seen.target)));
     let front = shadowed(&origin, shadow.addr(), "25");
     for number in 0..40 {
         front.get(&format!("/{number}.html"));
     }
     let skipped = || front.metric("shadow_skipped_total");
-    let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+    let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
     while front.metric("shadow_same_total") + skipped() < 10 {
         assert!(std::time::Instant::now() < deadline, "ten of forty are compared");
         std::thread::yield_now();
     }
     assert_eq!(front.metric("shadow_same_total") + skipped(), 10);
 
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let door = gate.clone();
-    let slow = Origin::start(move |_| {
-        door.pass();
-        Answer::html("x")
+    let slow = OriginServer::start(move |_| {
+        door.wait_open();
+        OriginResponse::html("x")
     });
     let front = shadowed(&origin, slow.addr(), "100");
     for number in 0..10 {

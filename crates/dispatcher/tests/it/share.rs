@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use tympan_testkit::origin::{Answer, Origin, exchange};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, exchange_bytes};
 
 use crate::front::{Front, Reply};
 
 /// Two farms for one host: the site, and the new one for a share.
-fn start(old: &Origin, new: &Origin, share: &str) -> Front {
-    let farm = |name: &str, origin: &Origin, more: &str| {
+fn start(old: &OriginServer, new: &OriginServer, share: &str) -> Front {
+    let farm = |name: &str, origin: &OriginServer, more: &str| {
         let port = origin.addr().port();
         format!(
             "/{name} {{ /virtualhosts {{ \"*\" }} /clientheaders {{ \"*\" }} {more}
@@ -29,7 +29,7 @@ fn visit(front: &Front, count: usize) -> Vec<(String, String)> {
     let request = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
     let last = "GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     let bytes = format!("{}{last}", request.repeat(count - 1));
-    let answers = String::from_utf8(exchange(front.addr, bytes.as_bytes())).unwrap();
+    let answers = String::from_utf8(exchange_bytes(front.addr, bytes.as_bytes())).unwrap();
     let answers = answers.split("HTTP/1.1 ").skip(1);
     let read = |answer: &str| Reply::parse(format!("HTTP/1.1 {answer}").as_bytes(), false);
     answers.map(read).map(|reply| (lot_of(&reply).unwrap(), reply.body)).collect()
@@ -37,7 +37,10 @@ fn visit(front: &Front, count: usize) -> Vec<(String, String)> {
 
 #[test]
 fn ten_percent_of_ten_thousand_visitors_see_the_new_site_and_stay() {
-    let (old, new) = (Origin::always(Answer::html("old")), Origin::always(Answer::html("new")));
+    let (old, new) = (
+        OriginServer::start_constant(OriginResponse::html("old")),
+        OriginServer::start_constant(OriginResponse::html("new")),
+    );
     let front = start(&old, &new, "/x-share { /percent \"10\" }");
     let mut visitors: HashMap<String, String> = HashMap::new();
     for _ in 0..100 {
@@ -62,7 +65,10 @@ fn ten_percent_of_ten_thousand_visitors_see_the_new_site_and_stay() {
 
 #[test]
 fn addresses_belong_to_the_share_in_any_case() {
-    let (old, new) = (Origin::always(Answer::html("old")), Origin::always(Answer::html("new")));
+    let (old, new) = (
+        OriginServer::start_constant(OriginResponse::html("old")),
+        OriginServer::start_constant(OriginResponse::html("new")),
+    );
     let share =
         "/x-share { /percent \"0\" /addresses { /0 { /type \"allow\" /glob \"127.0.0.*\" } } }";
     assert_eq!(start(&old, &new, share).get("/a").body, "new");
@@ -72,7 +78,10 @@ fn addresses_belong_to_the_share_in_any_case() {
 
 #[test]
 fn forged_lots_are_replaced() {
-    let (old, new) = (Origin::always(Answer::html("old")), Origin::always(Answer::html("new")));
+    let (old, new) = (
+        OriginServer::start_constant(OriginResponse::html("old")),
+        OriginServer::start_constant(OriginResponse::html("new")),
+    );
     let front = start(&old, &new, "/x-share { /percent \"10\" }");
     for forged in ["tympan-lot=10000", "tympan-lot=-1", "tympan-lot=x"] {
         assert!(lot_of(&front.send("GET", "/a", &[("Cookie", forged)], "")).is_some(), "{forged}");

@@ -4,21 +4,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tympan_testkit::origin::{Answer, Gate, Origin, dead_addr};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, refusing_addr};
 
 use crate::front::{Front, Setup, front};
 
 /// Numbers its answers.
-fn counting() -> Origin {
+fn counting() -> OriginServer {
     let count = AtomicUsize::new(0);
-    Origin::start(move |_| {
+    OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-        Answer::html(format!("version {number}"))
+        OriginResponse::html(format!("version {number}"))
     })
 }
 
 /// A front that asks `sibling` for what it has not.
-fn beside(sibling: SocketAddr, origin: &Origin, cache: &'static str) -> Front {
+fn beside(sibling: SocketAddr, origin: &OriginServer, cache: &'static str) -> Front {
     let port = sibling.port();
     let farm = format!("/x-siblings {{ /other {{ /hostname \"127.0.0.1\" /port \"{port}\" }} }}");
     let renders = vec![origin.addr()];
@@ -37,13 +37,13 @@ fn advance(fronts: [&Front; 2], seconds: u64) {
 
 #[test]
 fn a_cold_dispatcher_takes_what_its_sibling_has() {
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         let kind = "text/html; charset=gbk";
-        Answer::status(200)
-            .body(format!("page {}", seen.target))
-            .header("Content-Type", kind)
-            .header("X-Kept", "1")
-            .header("Surrogate-Key", "teaser")
+        OriginResponse::with_status(200)
+            .with_body(format!("page {}", seen.target))
+            .with_header("Content-Type", kind)
+            .with_header("X-Kept", "1")
+            .with_header("Surrogate-Key", "teaser")
     });
     let keeping = "/headers { \"X-Kept\" }";
     let warm = front(&origin, keeping);
@@ -62,7 +62,7 @@ fn a_cold_dispatcher_takes_what_its_sibling_has() {
     assert_eq!(hit.header("content-type"), Some("text/html; charset=gbk"));
     let age: u64 = hit.header("age").unwrap().parse().unwrap();
     assert!((4..=5).contains(&age), "it is as old as the sibling's, not {age} s");
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
     assert_eq!(cold.metric("sibling_fills_total"), 1);
     assert_eq!(warm.metric("siblings_served_total"), 1);
     // Its keys came with it.
@@ -70,7 +70,7 @@ fn a_cold_dispatcher_takes_what_its_sibling_has() {
     assert!(!cold.has("content/a.html"));
     // What the sibling has not, it does not fetch.
     assert_eq!(cold.get("/content/b.html").status, 200);
-    assert_eq!(origin.requests_for("/content/b.html"), 1);
+    assert_eq!(origin.request_count_for("/content/b.html"), 1);
     assert!(!warm.has("content/b.html"));
 }
 
@@ -107,27 +107,27 @@ fn no_copy_is_taken_that_is_older_than_a_flush() {
 }
 
 /// A sibling that always has a page, of an age in seconds.
-fn generous(age: u64, gate: &Gate) -> Origin {
+fn generous(age: u64, gate: &OriginGate) -> OriginServer {
     let door = gate.clone();
-    Origin::start(move |seen| {
+    OriginServer::start(move |seen| {
         assert_eq!(seen.header("x-tympan-sibling"), Some("1"));
-        door.pass();
+        door.wait_open();
         // `tympan-headers 1 1`
-        Answer::html("of the sibling")
-            .header("X-Tympan-Stored", "dHltcGFuLWhlYWRlcnMgMSAxCg==")
-            .header("X-Tympan-Age", &(age * 1_000_000_000).to_string())
+        OriginResponse::html("of the sibling")
+            .with_header("X-Tympan-Stored", "dHltcGFuLWhlYWRlcnMgMSAxCg==")
+            .with_header("X-Tympan-Age", &(age * 1_000_000_000).to_string())
     })
 }
 
 #[test]
 fn a_flush_wins_over_a_copy_that_is_on_its_way() {
     for handle in ["/content/a", "/content/other"] {
-        let (gate, origin) = (Gate::default(), counting());
+        let (gate, origin) = (OriginGate::default(), counting());
         let sibling = generous(1, &gate);
         let front = Arc::new(beside(sibling.addr(), &origin, ""));
         let early = Arc::clone(&front);
         let early = std::thread::spawn(move || early.get("/content/a.html").body);
-        sibling.wait_for(1);
+        sibling.wait_for_requests(1);
         assert_eq!(front.flush("Activate", handle, &[]).status, 200);
         gate.open();
         assert_eq!(early.join().unwrap(), "version 1", "{handle}");
@@ -140,7 +140,7 @@ fn a_flush_wins_over_a_copy_that_is_on_its_way() {
 
 #[test]
 fn a_flush_before_a_restart_counts() {
-    let (gate, origin) = (Gate::default(), counting());
+    let (gate, origin) = (OriginGate::default(), counting());
     gate.open();
     let (old, new) = (generous(3600, &gate), generous(0, &gate));
     let first = beside(old.addr(), &origin, "");
@@ -164,26 +164,30 @@ fn a_flush_before_a_restart_counts() {
 #[test]
 fn siblings_that_fail_cost_little_and_change_nothing() {
     let origin = counting();
-    let lonely = beside(dead_addr(), &origin, "");
+    let lonely = beside(refusing_addr(), &origin, "");
     for number in 1..=10 {
         let body = lonely.get(&format!("/{number}.html")).body;
         assert_eq!(body, format!("version {number}"));
     }
     for answer in [
-        Answer::status(404),
-        Answer::html("no copy"),
-        Answer::html("x").header("X-Tympan-Stored", "???").header("X-Tympan-Age", "1"),
-        Answer::html("x").header("X-Tympan-Stored", "eA==").header("X-Tympan-Age", "1"),
-        Answer::html("")
-            .header("X-Tympan-Stored", "dHltcGFuLWhlYWRlcnMgMSAxCg==")
-            .header("X-Tympan-Age", "1"),
+        OriginResponse::with_status(404),
+        OriginResponse::html("no copy"),
+        OriginResponse::html("x")
+            .with_header("X-Tympan-Stored", "???")
+            .with_header("X-Tympan-Age", "1"),
+        OriginResponse::html("x")
+            .with_header("X-Tympan-Stored", "eA==")
+            .with_header("X-Tympan-Age", "1"),
+        OriginResponse::html("")
+            .with_header("X-Tympan-Stored", "dHltcGFuLWhlYWRlcnMgMSAxCg==")
+            .with_header("X-Tympan-Age", "1"),
     ] {
-        let (sibling, origin) = (Origin::always(answer.clone()), counting());
+        let (sibling, origin) = (OriginServer::start_constant(answer.clone()), counting());
         let front = beside(sibling.addr(), &origin, "");
         assert_eq!(front.get("/a.html").body, "version 1", "{answer:?}");
     }
     // Without a word of its end a copy would live for ever.
-    let (gate, origin) = (Gate::default(), counting());
+    let (gate, origin) = (OriginGate::default(), counting());
     gate.open();
     let sibling = generous(1, &gate);
     let front = beside(sibling.addr(), &origin, "/enableTTL 1");
@@ -192,13 +196,13 @@ fn siblings_that_fail_cost_little_and_change_nothing() {
 
 #[test]
 fn a_sibling_that_has_nothing_is_asked_again() {
-    let (gate, origin) = (Gate::default(), counting());
-    let empty = Origin::always(Answer::status(404));
+    let (gate, origin) = (OriginGate::default(), counting());
+    let empty = OriginServer::start_constant(OriginResponse::with_status(404));
     let front = beside(empty.addr(), &origin, "");
     for number in 0..20 {
         front.get(&format!("/{number}.html"));
     }
-    assert_eq!(empty.requests(), 20);
+    assert_eq!(empty.request_count(), 20);
     // Rules of hosts are applied once: what they made of a URL is what the sibling is asked for.
     gate.open();
     let sibling = generous(1, &gate);
@@ -212,29 +216,31 @@ fn a_sibling_that_has_nothing_is_asked_again() {
         ..Setup::default()
     });
     assert_eq!(front.get("/en/x.html").body, "of the sibling");
-    let seen = &sibling.seen()[0];
+    let seen = &sibling.requests()[0];
     assert_eq!(seen.target, "/content/en/x.html");
     assert_eq!(seen.header("host"), Some("www.example.com"));
     // And those of the sibling are not asked, nor are its error documents drawn.
     let told = front.send("GET", "/en/none.html", &[("X-Tympan-Sibling", "1")], "");
     assert_eq!(told.status, 404);
-    assert_eq!(origin.requests(), 20);
+    assert_eq!(origin.request_count(), 20);
 }
 
 #[test]
 fn a_copy_ends_when_it_would_have_ended_there() {
-    let origin = Origin::always(Answer::html("page").header("Cache-Control", "max-age=60"));
+    let origin = OriginServer::start_constant(
+        OriginResponse::html("page").with_header("Cache-Control", "max-age=60"),
+    );
     let warm = front(&origin, "/enableTTL 1");
     let cold = beside(warm.addr, &origin, "/enableTTL 1");
     warm.get("/a.html");
     advance([&warm, &cold], 40);
     assert_eq!(cold.get("/a.html").body, "page");
-    assert_eq!((origin.requests(), cold.metric("sibling_fills_total")), (1, 1));
+    assert_eq!((origin.request_count(), cold.metric("sibling_fills_total")), (1, 1));
     cold.advance(19);
     assert!(cold.get("/a.html").is_hit());
     cold.advance(2);
     assert!(!cold.get("/a.html").is_hit());
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::front::{Front, front};
 
 /// An origin that tells how often it was asked.
-fn counting() -> Origin {
+fn counting() -> OriginServer {
     let count = AtomicU64::new(0);
-    Origin::start(move |seen| {
+    OriginServer::start(move |seen| {
         let version = count.fetch_add(1, Ordering::SeqCst) + 1;
-        Answer::html(format!("{} version {version}", seen.target))
+        OriginResponse::html(format!("{} version {version}", seen.target))
     })
 }
 
@@ -105,10 +105,10 @@ fn flushes_of_a_window_count_together_at_its_end() {
         assert!(front.get("/content/a.html").is_hit());
         front.advance(1);
     }
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
     front.advance(6);
     assert!(!front.get("/content/a.html").is_hit());
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
     front.advance(30);
     assert!(front.get("/content/a.html").is_hit());
     // The named files go at once.
@@ -125,10 +125,10 @@ fn hot_pages_are_fetched_again_by_themselves() {
             ask(&front, &format!("/content/{page}.html"));
         }
     }
-    assert_eq!(origin.requests(), 4);
+    assert_eq!(origin.request_count(), 4);
     front.flush("Activate", "/content/other", &[]);
     front.wait_for("refetches_total", 2);
-    let refetched: Vec<String> = origin.seen().drain(4..).map(|seen| seen.target).collect();
+    let refetched: Vec<String> = origin.requests().drain(4..).map(|seen| seen.target).collect();
     assert_eq!(refetched, ["/content/a.html", "/content/b.html"]);
     assert!(front.get("/content/a.html").is_hit());
     assert!(!front.get("/content/c.html").is_hit());
@@ -138,12 +138,12 @@ fn hot_pages_are_fetched_again_by_themselves() {
 fn a_hot_page_that_a_flush_names_is_served_until_it_is_replaced() {
     let is_held = Arc::new(AtomicBool::new(false));
     let held = Arc::clone(&is_held);
-    let origin = Origin::start(move |seen| {
-        let deadline = std::time::Instant::now() + tympan_testkit::origin::PATIENCE;
+    let origin = OriginServer::start(move |seen| {
+        let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
         while held.load(Ordering::SeqCst) && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }
-        Answer::html(seen.target.clone())
+        OriginResponse::html(seen.target.clone())
     });
     let front = front(&origin, "/x-refetchHot 1");
     for _ in 0..4 {
@@ -157,11 +157,11 @@ fn a_hot_page_that_a_flush_names_is_served_until_it_is_replaced() {
     }
     is_held.store(false, Ordering::SeqCst);
     front.wait_for("refetches_total", 1);
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
     // A page that is gone is not fetched again.
     front.flush("Delete", "/content/a", &[]);
     assert!(!front.has("content/a.html"));
-    assert_eq!(origin.requests(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]
@@ -178,5 +178,5 @@ fn the_budget_bounds_what_is_fetched_by_itself() {
     front.flush("Activate", "/content/x", &[]);
     front.wait_for("refetch_queue", 0);
     front.wait_for("fetches", 0);
-    assert_eq!(origin.requests(), 5 + 3);
+    assert_eq!(origin.request_count(), 5 + 3);
 }

@@ -11,8 +11,8 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
-use tympan_testkit::origin::{Answer, Gate, Origin, PATIENCE};
-use tympan_web::listen::Limits;
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, WAIT_TIMEOUT};
+use tympan_web::listen::ListenerLimits;
 
 use crate::front::{Front, Setup, limits};
 use crate::tls::{Folder, connector};
@@ -22,22 +22,22 @@ const LARGE: usize = 700_000;
 struct Site {
     front: Front,
     folder: Folder,
-    origin: Origin,
-    gate: Gate,
+    origin: OriginServer,
+    gate: OriginGate,
 }
 
 /// A page, a large page, one that tells what it was sent, and one that waits.
-fn site(limits: Limits) -> Site {
-    let gate = Gate::default();
+fn site(limits: ListenerLimits) -> Site {
+    let gate = OriginGate::default();
     let wait = gate.clone();
-    let origin = Origin::start(move |seen| match seen.target.split('?').next().unwrap() {
-        "/large.html" | "/other.html" => Answer::html("x".repeat(LARGE)),
-        "/echo" => Answer::html(format!("{} {} bytes", seen.method, seen.body.len())),
+    let origin = OriginServer::start(move |seen| match seen.target.split('?').next().unwrap() {
+        "/large.html" | "/other.html" => OriginResponse::html("x".repeat(LARGE)),
+        "/echo" => OriginResponse::html(format!("{} {} bytes", seen.method, seen.body.len())),
         "/slow.html" => {
-            wait.pass();
-            Answer::html("slow")
+            wait.wait_open();
+            OriginResponse::html("slow")
         }
-        target => Answer::html(format!("page {target}")),
+        target => OriginResponse::html(format!("page {target}")),
     });
     let folder = Folder::new();
     let front = Front::start(&Setup {
@@ -90,7 +90,7 @@ impl Site {
             writer
         });
         let mut seen = Vec::new();
-        let reading = tokio::time::timeout(PATIENCE, async {
+        let reading = tokio::time::timeout(WAIT_TIMEOUT, async {
             let mut piece = [0; 16 * 1024];
             while let Ok(count @ 1..) = reader.read(&mut piece).await {
                 seen.extend_from_slice(&piece[..count]);
@@ -122,7 +122,7 @@ impl Client {
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         self.0.ready().await.unwrap();
         let sent = self.0.send_request(request);
-        let response = tokio::time::timeout(PATIENCE, sent).await.unwrap().unwrap();
+        let response = tokio::time::timeout(WAIT_TIMEOUT, sent).await.unwrap().unwrap();
         let (head, body) = response.into_parts();
         Response::from_parts(head, body.collect().await.unwrap().to_bytes())
     }
@@ -195,7 +195,7 @@ fn hits_and_answers_of_the_service_share_a_connection() {
         let site = site(limits());
         site.keep("/small.html").await;
         site.keep("/large.html").await;
-        let (drawn, quick) = (site.origin.requests(), site.hits());
+        let (drawn, quick) = (site.origin.request_count(), site.hits());
         let client = site.client().await;
         let mut tasks = Vec::new();
         for number in 0..100 {
@@ -227,7 +227,7 @@ fn hits_and_answers_of_the_service_share_a_connection() {
             task.await.unwrap();
         }
         assert_eq!(site.hits() - quick, 40, "the lane answered what is kept");
-        assert_eq!(site.origin.requests() - drawn, 40);
+        assert_eq!(site.origin.request_count() - drawn, 40);
     });
 }
 
@@ -352,7 +352,7 @@ fn floods_are_cut_off_and_others_are_served() {
         }
         let mut client = site.client().await;
         assert_eq!(client.get("/small.html", &[]).await.body(), "page /small.html");
-        assert!(site.origin.requests() < 1000, "{} requests", site.origin.requests());
+        assert!(site.origin.request_count() < 1000, "{} requests", site.origin.request_count());
         site.gate.open();
     });
 }
@@ -361,7 +361,7 @@ fn floods_are_cut_off_and_others_are_served() {
 fn who_takes_nothing_or_asks_nothing_is_let_go() {
     run(async {
         let short = Duration::from_millis(300);
-        let limits = Limits { stall_timeout: short, header_timeout: short, ..limits() };
+        let limits = ListenerLimits { write_timeout: short, header_timeout: short, ..limits() };
         let site = site(limits);
         site.keep("/large.html").await;
         let closed = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
@@ -381,7 +381,7 @@ fn who_takes_nothing_or_asks_nothing_is_let_go() {
 #[test]
 fn an_answer_for_which_no_window_opens_is_given_up_whatever_else_is_asked() {
     run(async {
-        let limits = Limits { stall_timeout: Duration::from_secs(2), ..limits() };
+        let limits = ListenerLimits { write_timeout: Duration::from_secs(2), ..limits() };
         let site = site(limits);
         site.keep("/large.html").await;
         site.keep("/small.html").await;
@@ -447,7 +447,7 @@ async fn read_until(
             held.extend_from_slice(&piece[..count]);
         }
     };
-    tokio::time::timeout(PATIENCE, reading).await.expect("such a frame comes")
+    tokio::time::timeout(WAIT_TIMEOUT, reading).await.expect("such a frame comes")
 }
 
 #[test]
@@ -460,7 +460,7 @@ fn a_request_under_way_is_answered_while_the_front_ends() {
         stream.write_all(&greeting).await.unwrap();
         let Site { front, folder: _folder, origin, gate } = site;
         let origin = tokio::task::spawn_blocking(move || {
-            origin.wait_for(1);
+            origin.wait_for_requests(1);
             origin
         });
         let _origin = origin.await.unwrap();

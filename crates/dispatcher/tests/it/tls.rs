@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tympan_testkit::origin::{Answer, Origin, PATIENCE};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer, WAIT_TIMEOUT};
 
 use crate::front::{Front, Setup};
 
@@ -151,11 +151,11 @@ fn split(mut answers: &[u8]) -> Vec<(String, String)> {
 }
 
 /// A render that tells which of some headers it got.
-fn telling() -> Origin {
-    Origin::start(|seen| {
+fn telling() -> OriginServer {
+    OriginServer::start(|seen| {
         let names = ["host", "x-forwarded-ssl", "x-forwarded-port", "x-forwarded-ssl-client-cert"];
         let value = |name| seen.header(name).map_or("-", |value| &value[..value.len().min(16)]);
-        Answer::html(names.map(value).join(" "))
+        OriginResponse::html(names.map(value).join(" "))
     })
 }
 
@@ -173,7 +173,7 @@ fn visitors_of_both_versions_get_the_same() {
     assert_eq!(second, (200, expected.to_owned()));
     let first = Request::get("/a.html").header("host", "www.example.com");
     assert_eq!(ask(&front, (&folder, "http/1.1", None), first), (200, expected.to_owned()));
-    assert_eq!(origin.requests(), 1, "they share the cache");
+    assert_eq!(origin.request_count(), 1, "they share the cache");
     let forged = Request::get(url).header("x-forwarded-ssl-client-cert", "forged");
     let passed = ask(&front, (&folder, "h2", None), forged.uri(format!("{url}?q")));
     assert_eq!(passed, (200, expected.to_owned()));
@@ -185,9 +185,9 @@ fn visitors_of_both_versions_get_the_same() {
 fn the_lane_and_the_full_way_take_turns_on_an_encrypted_connection() {
     let (folder, large) = (Folder::new(), "x".repeat(700_000));
     let text = large.clone();
-    let origin = Origin::start(move |seen| match &*seen.target {
-        "/large.html" => Answer::html(text.clone()),
-        target => Answer::html(format!("page {target}")),
+    let origin = OriginServer::start(move |seen| match &*seen.target {
+        "/large.html" => OriginResponse::html(text.clone()),
+        target => OriginResponse::html(format!("page {target}")),
     });
     let front = Front::start(&Setup {
         renders: vec![origin.addr()],
@@ -204,7 +204,7 @@ fn the_lane_and_the_full_way_take_turns_on_an_encrypted_connection() {
         let all: String = pages.iter().map(|page| request(page, "")).collect();
         converse(&front, &folder, format!("{all}{close}").as_bytes());
     }
-    let (drawn, quick) = (origin.requests(), front.metric("lane_hits_total"));
+    let (drawn, quick) = (origin.request_count(), front.metric("lane_hits_total"));
     // More than the sockets hold, among it what only the full way answers.
     let mut asked = Vec::new();
     for round in 0..6 {
@@ -222,7 +222,7 @@ fn the_lane_and_the_full_way_take_turns_on_an_encrypted_connection() {
         assert!(body == expected, "{target}: {} bytes", body.len());
     }
     assert_eq!(front.metric("lane_hits_total") - quick, 13, "the lane took part");
-    assert_eq!(origin.requests() - drawn, 6, "what has a query is asked for");
+    assert_eq!(origin.request_count() - drawn, 6, "what has a query is asked for");
 }
 
 /// Text that no encoding makes much smaller.
@@ -237,9 +237,11 @@ fn answers_from_memory_that_tls_takes_in_parts_come_whole() {
     let folder = Folder::new();
     let texts = [("/kept.html", digits(100_000)), ("/encoded.html", digits(900_000))];
     let pages = texts.clone();
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let page = pages.iter().find(|(target, _)| *target == seen.target);
-        page.map_or(Answer::status(404), |(_, text)| Answer::html(text.clone()))
+        page.map_or(OriginResponse::with_status(404), |(_, text)| {
+            OriginResponse::html(text.clone())
+        })
     });
     let front = Front::start(&Setup {
         cache: "/x-compress 1",
@@ -259,7 +261,7 @@ fn answers_from_memory_that_tls_takes_in_parts_come_whole() {
         for _ in 0..4 {
             assert!(get(target, "").1 == text.as_bytes(), "{target}");
         }
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + WAIT_TIMEOUT;
         let encoded = loop {
             let (head, body) = get(target, "Accept-Encoding: gzip\r\n");
             if head.contains("content-encoding: gzip") {
@@ -321,17 +323,17 @@ fn a_certificate_opens_the_flush_for_its_name() {
 fn certificates_are_renewed_while_serving() {
     let (folder, origin) = (Folder::new(), telling());
     let settings = folder.settings("http2 = false");
-    let parsed: tympan_dispatcher::Settings = toml::from_str(&settings).unwrap();
-    let listening = parsed.front.complete(tympan_web::listen::Front::default()).unwrap();
+    let parsed: tympan_dispatcher::DispatcherSettings = toml::from_str(&settings).unwrap();
+    let listening = parsed.front.apply_to(tympan_web::listen::ListenerOptions::default()).unwrap();
     std::fs::write(folder.path("front.pem"), "no certificate").unwrap();
-    let error = parsed.front.renew(&listening).unwrap_err().to_string();
+    let error = parsed.front.reload_certificates(&listening).unwrap_err().to_string();
     assert!(error.contains("front.certificate") && error.contains("front.pem"), "{error}");
     folder.sign("front", "www.example.com");
-    parsed.front.renew(&listening).unwrap();
+    parsed.front.reload_certificates(&listening).unwrap();
     drop(origin);
-    let missing: tympan_dispatcher::Settings =
+    let missing: tympan_dispatcher::DispatcherSettings =
         toml::from_str("[[front.certificate]]\nchain = \"/none\"\nkey = \"/none\"").unwrap();
-    let error = missing.front.complete(tympan_web::listen::Front::default()).unwrap_err();
+    let error = missing.front.apply_to(tympan_web::listen::ListenerOptions::default()).unwrap_err();
     assert!(error.to_string().contains("cannot read `/none`"), "{error}");
 }
 
@@ -340,7 +342,7 @@ fn renders_over_tls_are_verified() {
     let folder = Folder::new();
     folder.sign("render", "render.example.com");
     // A front that speaks TLS stands for the render.
-    let origin = Origin::always(Answer::html("drawn"));
+    let origin = OriginServer::start_constant(OriginResponse::html("drawn"));
     let settings =
         folder.settings("require_client_certificate = true").replace("front.pem", "render.pem");
     let render = Front::start(&Setup {
@@ -349,7 +351,7 @@ fn renders_over_tls_are_verified() {
         ..Setup::default()
     });
     let port = render.addr.port();
-    let secure = |hostname: &str, trust: Option<tympan_web::tls::Trust>| {
+    let secure = |hostname: &str, trust: Option<tympan_web::tls::TlsTrust>| {
         let text = format!(
             "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /numberOfRetries 1 /retryDelay 0
                /renders {{ /r0 {{ /hostname \"{hostname}\" /port \"{port}\" /secure 1 }} }} }} }}"
@@ -358,16 +360,19 @@ fn renders_over_tls_are_verified() {
     };
     let read = |name: &str| std::fs::read(folder.path(name)).unwrap();
     let own =
-        tympan_web::tls::Identity::from_pem(&read("client.pem"), &read("client.key")).unwrap();
+        tympan_web::tls::TlsIdentity::from_pem(&read("client.pem"), &read("client.key")).unwrap();
     let roots = read("ca.pem");
-    let trusting = || tympan_web::tls::Trust::with_identity(&roots, &own).ok();
+    let trusting = || tympan_web::tls::TlsTrust::with_identity(&roots, &own).ok();
     assert_eq!(secure("127.0.0.1", trusting()), 200);
     assert_eq!(secure("localhost", trusting()), 502, "its certificate is for another name");
     let strangers = Folder::new();
     let other = std::fs::read(strangers.path("ca.pem")).unwrap();
-    assert_eq!(secure("127.0.0.1", tympan_web::tls::Trust::with_identity(&other, &own).ok()), 502);
-    let without = tympan_web::tls::Trust::from_pem(&roots).ok();
+    assert_eq!(
+        secure("127.0.0.1", tympan_web::tls::TlsTrust::with_identity(&other, &own).ok()),
+        502
+    );
+    let without = tympan_web::tls::TlsTrust::from_pem(&roots).ok();
     assert_eq!(secure("127.0.0.1", without), 502, "it asks for a certificate");
     assert_eq!(secure("127.0.0.1", None), 502);
-    assert_eq!(origin.requests(), 1);
+    assert_eq!(origin.request_count(), 1);
 }

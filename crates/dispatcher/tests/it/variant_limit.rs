@@ -1,19 +1,19 @@
 //! How many variants of one page clients may make renders draw (`/x-variantLimit`).
 
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::front::{Front, Reply, Setup, load};
 
-fn origin() -> Origin {
-    Origin::start(|seen| Answer::html(format!("page {}", seen.target)))
+fn origin() -> OriginServer {
+    OriginServer::start(|seen| OriginResponse::html(format!("page {}", seen.target)))
 }
 
 /// A front that believes who it is told to be asked by.
-fn front(origin: &Origin, farm: &'static str, cache: &'static str) -> Front {
+fn front(origin: &OriginServer, farm: &'static str, cache: &'static str) -> Front {
     Front::start(&setup(origin, farm, cache))
 }
 
-fn setup(origin: &Origin, farm: &'static str, cache: &'static str) -> Setup {
+fn setup(origin: &OriginServer, farm: &'static str, cache: &'static str) -> Setup {
     let settings = "[front]\ntrusted_proxies = [\"127.0.0.1\"]\n".to_owned();
     Setup { farm, cache, settings, renders: vec![origin.addr()], ..Setup::default() }
 }
@@ -24,7 +24,7 @@ fn get(front: &Front, client: &str, target: &str) -> Reply {
 
 /// Returns how often a page was not stored for want of room for another variant.
 fn refused_by_reason(front: &Front) -> u64 {
-    let text = front.dispatcher.metrics();
+    let text = front.dispatcher.prometheus_metrics();
     let name = "tympan_dispatcher_not_cached_total{farm=\"site\",reason=\"TooManyVariants\"} ";
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.map_or(0, |count| count.parse().unwrap())
@@ -53,7 +53,7 @@ fn one_client_makes_so_many_variants_and_no_more() {
         let told = "tympan; detail=\"too many variants of the page were asked for\"";
         assert_eq!(reply.header("cache-status"), Some(told));
     }
-    assert_eq!(origin.requests(), 3);
+    assert_eq!(origin.request_count(), 3);
     assert_eq!((front.metric("variants_refused_total"), refused_by_reason(&front)), (4, 4));
     // What was drawn for it, it may ask for again, from the cache or not.
     assert!(get(&front, "192.0.2.1", "/content/a.big.html").is_hit());
@@ -85,7 +85,7 @@ fn all_clients_together_make_so_many() {
     assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
     // A variant that is in the cache is everyone's.
     assert!(get(&front, "192.0.2.9", "/content/a.1.html").is_hit());
-    assert_eq!(origin.requests(), 3);
+    assert_eq!(origin.request_count(), 3);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn what_is_cached_counts_once_and_old_variants_stay() {
     front.advance(1);
     assert_eq!(ask("/content/a.html?page=1").body, "page /content/a.html?page=1");
     front.wait_for("fetches", 0);
-    assert_eq!(origin.requests_for("/content/a.html?page=1"), 2);
+    assert_eq!(origin.request_count_for("/content/a.html?page=1"), 2);
 }
 
 /// A farm that says nothing of it is bounded as well: what somebody makes up must not fill the disk.
@@ -194,11 +194,13 @@ fn a_reload_forgets_nothing_but_what_changed() {
 
 #[test]
 fn parts_of_pages_are_not_their_visitors_variants() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        part if part.starts_with("/part") => Answer::html(format!("[{part}]")),
-        _ => Answer::html("<esi:include src=\"/part.html?1\"/><esi:include src=\"/part.html?2\"/>")
-            .header("X-Tympan-Include", "/part.html?1")
-            .header("X-Tympan-Include", "/part.html?2"),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        part if part.starts_with("/part") => OriginResponse::html(format!("[{part}]")),
+        _ => OriginResponse::html(
+            "<esi:include src=\"/part.html?1\"/><esi:include src=\"/part.html?2\"/>",
+        )
+        .with_header("X-Tympan-Include", "/part.html?1")
+        .with_header("X-Tympan-Include", "/part.html?2"),
     });
     let front = front(&origin, "/x-variantLimit { /perClient \"1\" /window \"3600\" }", "");
     let body = get(&front, "192.0.2.1", "/content/a.html").body;

@@ -1,6 +1,6 @@
 //! Pages whose variants by query have cache files of their own (`/x-cacheKeyParams`).
 
-use tympan_testkit::origin::{Answer, Gate, Origin};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer};
 
 use crate::front::{Front, front};
 
@@ -8,8 +8,8 @@ const PAGE: &str = "/content/list.html";
 const KEYS: &str = "/x-cacheKeyParams { /0 { /glob \"page\" /type \"allow\" } /1 { /glob \"sort\" /type \"allow\" } }
     /ignoreUrlParams { /0 { /glob \"utm_*\" /type \"allow\" } }";
 
-fn origin() -> Origin {
-    Origin::start(|seen| Answer::html(format!("drawn for {}", seen.target)))
+fn origin() -> OriginServer {
+    OriginServer::start(|seen| OriginResponse::html(format!("drawn for {}", seen.target)))
 }
 
 fn get(front: &Front, query: &str) -> String {
@@ -26,12 +26,12 @@ fn each_variant_is_kept_and_found_by_its_parameters() {
         assert!(again.is_hit(), "{query}: {}", again.info());
         assert_eq!(again.body, format!("drawn for {PAGE}{query}"));
     }
-    assert_eq!(origin.requests(), 6);
+    assert_eq!(origin.request_count(), 6);
     // What is ignored is no part of it, nor is the order of parameters.
     assert_eq!(get(&front, "?utm_source=x&page=2"), format!("drawn for {PAGE}?page=2"));
     assert_eq!(get(&front, "?sort=a&page=2"), format!("drawn for {PAGE}?page=2&sort=a"));
     assert_eq!(get(&front, "?utm_source=x"), format!("drawn for {PAGE}"));
-    assert_eq!(origin.requests(), 6);
+    assert_eq!(origin.request_count(), 6);
     let other = front.get(&format!("{PAGE}?page=2&other=1"));
     assert_eq!(other.info(), "not cacheable: request contained a query string");
     assert!(front.has("content/list.q~.page=2&sort=a.html"), "{:?}", front.files());
@@ -100,21 +100,21 @@ fn whatever_forgets_a_page_forgets_its_variants() {
 
 #[test]
 fn a_variant_that_was_flushed_while_it_was_drawn_is_not_kept() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let held = gate.clone();
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         if seen.target.contains("page") {
-            held.pass();
+            held.wait_open();
         }
-        Answer::html("page")
+        OriginResponse::html("page")
     });
     let front = front(&origin, KEYS);
     for purge in [true, false] {
         gate.close();
-        let asked = origin.requests();
+        let asked = origin.request_count();
         std::thread::scope(|scope| {
             let visitor = scope.spawn(|| front.get(&format!("{PAGE}?page=2")));
-            origin.wait_for(asked + 1);
+            origin.wait_for_requests(asked + 1);
             if purge {
                 // There is no file yet.
                 assert_eq!(front.send("PURGE", PAGE, &[], "").status, 404);

@@ -3,12 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tympan_testkit::origin::{Answer, Gate, Origin};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer};
 
 use crate::front::{Front, Setup};
 
 /// Starts a front that fetches what `list` names, through a farm with these keys.
-fn warming(origin: &Origin, list: &str, more: &str, setup: Setup) -> (Front, tempfile::TempDir) {
+fn warming(
+    origin: &OriginServer,
+    list: &str,
+    more: &str,
+    setup: Setup,
+) -> (Front, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("urls");
     std::fs::write(&file, list).unwrap();
@@ -19,10 +24,10 @@ fn warming(origin: &Origin, list: &str, more: &str, setup: Setup) -> (Front, tem
 
 #[test]
 fn what_was_asked_for_most_is_there_before_a_visitor_asks() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/gone.html" => Answer::status(404),
-        "/own.html" => Answer::html("own").header("Cache-Control", "private"),
-        target => Answer::html(format!("page {target}")),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/gone.html" => OriginResponse::with_status(404),
+        "/own.html" => OriginResponse::html("own").with_header("Cache-Control", "private"),
+        target => OriginResponse::html(format!("page {target}")),
     });
     let log = |target: &str| {
         format!(
@@ -47,18 +52,18 @@ fn what_was_asked_for_most_is_there_before_a_visitor_asks() {
     let (front, _folder) = warming(&origin, &list, "concurrency = 1\n", setup);
     front.wait_for("warmed_up_total", 2);
     // The file's order after the most wanted one; nothing that no visitor could have, and nothing that is not kept.
-    origin.wait_for(4);
-    let seen: Vec<String> = origin.seen().into_iter().map(|seen| seen.target).collect();
+    origin.wait_for_requests(4);
+    let seen: Vec<String> = origin.requests().into_iter().map(|seen| seen.target).collect();
     assert_eq!(seen, ["/often.html", "/seldom.html", "/gone.html", "/own.html"]);
     assert!(front.get("/often.html").is_hit());
     assert!(front.get("/seldom.html").is_hit());
-    assert_eq!(origin.requests(), 4);
+    assert_eq!(origin.request_count(), 4);
     assert_eq!(front.metric("warm_up_failures_total"), 0);
 }
 
 #[test]
 fn pages_that_are_fresh_are_left_alone_and_stale_ones_are_not() {
-    let origin = Origin::start(|seen| Answer::html(format!("page {}", seen.target)));
+    let origin = OriginServer::start(|seen| OriginResponse::html(format!("page {}", seen.target)));
     let setup = Setup { renders: vec![origin.addr()], ..Setup::default() };
     let first = Front::start(&setup);
     first.get("/content/fresh.png");
@@ -73,13 +78,15 @@ fn pages_that_are_fresh_are_left_alone_and_stale_ones_are_not() {
     second.wait_for("warmed_up_total", 1);
     assert!(second.get("/content/stale.html").is_hit());
     assert!(second.get("/content/fresh.png").is_hit());
-    assert_eq!(origin.requests_for("/content/fresh.png"), 1);
-    assert_eq!(origin.requests_for("/content/stale.html"), 2);
+    assert_eq!(origin.request_count_for("/content/fresh.png"), 1);
+    assert_eq!(origin.request_count_for("/content/stale.html"), 2);
 }
 
 #[test]
 fn paths_are_asked_for_at_the_host_that_is_set_and_after_the_rules() {
-    let origin = Origin::start(|seen| Answer::html(seen.header("host").unwrap_or("-").to_owned()));
+    let origin = OriginServer::start(|seen| {
+        OriginResponse::html(seen.header("host").unwrap_or("-").to_owned())
+    });
     let more = "host = \"www.example.org\"\n\n[[host]]\n[[host.rule]]\nmatch = '^/short$'\n\
                 rewrite = \"/content/long.html\"\n";
     let list = "/short\nhttp://other.example.net/b.html\n";
@@ -91,17 +98,17 @@ fn paths_are_asked_for_at_the_host_that_is_set_and_after_the_rules() {
 
 #[test]
 fn a_flush_wins_over_a_page_that_is_on_its_way() {
-    let (gate, count) = (Gate::default(), AtomicUsize::new(0));
+    let (gate, count) = (OriginGate::default(), AtomicUsize::new(0));
     let door = gate.clone();
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let number = count.fetch_add(1, Ordering::SeqCst) + 1;
         if number == 1 {
-            door.pass();
+            door.wait_open();
         }
-        Answer::html(format!("version {number}"))
+        OriginResponse::html(format!("version {number}"))
     });
     let (front, _folder) = warming(&origin, "/content/a.html\n", "", Setup::default());
-    origin.wait_for(1);
+    origin.wait_for_requests(1);
     assert_eq!(front.flush("Activate", "/content/a", &[]).status, 200);
     gate.open();
     front.wait_for("fetches", 0);
@@ -112,9 +119,9 @@ fn a_flush_wins_over_a_page_that_is_on_its_way() {
 fn renders_that_do_not_answer_are_left_alone_after_a_while() {
     let is_up = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_up);
-    let origin = Origin::start(move |_| match told.load(Ordering::SeqCst) {
-        true => Answer::html("page"),
-        false => Answer::status(503),
+    let origin = OriginServer::start(move |_| match told.load(Ordering::SeqCst) {
+        true => OriginResponse::html("page"),
+        false => OriginResponse::with_status(503),
     });
     let list: String = (0..200).map(|number| format!("/{number}.html\n")).collect();
     let (front, _folder) = warming(&origin, &list, "concurrency = 1\n", Setup::default());
@@ -123,5 +130,5 @@ fn renders_that_do_not_answer_are_left_alone_after_a_while() {
     is_up.store(true, Ordering::SeqCst);
     assert_eq!(front.get("/199.html").body, "page");
     assert_eq!(front.metric("warm_up_failures_total"), 50);
-    assert_eq!(origin.requests(), 51);
+    assert_eq!(origin.request_count(), 51);
 }

@@ -2,39 +2,41 @@
 //!
 //! Pure. What is cut off or makes no sense has no size; nothing is allocated for what a header promises.
 
-use super::format::Format;
-use super::frame::Size;
+use super::file_format::FileFormat;
+use super::raster_image::ImageSize;
 
 /// Entries of a directory of TIFF that are looked at.
-const MAX_ENTRIES: usize = 4096;
+const MAX_TIFF_ENTRIES: usize = 4096;
 /// Boxes of one level that are looked at.
-const MAX_BOXES: usize = 4096;
+const MAX_BOXES_PER_LEVEL: usize = 4096;
 
 /// Returns the size of a picture as a viewer shows it.
-pub(super) fn header_size(bytes: &[u8], format: Format) -> Option<Size> {
+pub(super) fn read_header_size(bytes: &[u8], format: FileFormat) -> Option<ImageSize> {
     let size = match format {
-        Format::Photoshop => Size { width: big_endian(bytes, 18)?, height: big_endian(bytes, 14)? },
-        Format::Heif | Format::Avif => item_size(bytes)?,
-        Format::Jpeg2000 => {
-            let header = boxed(boxed(bytes, *b"jp2h")?, *b"ihdr")?;
-            Size { width: big_endian(header, 4)?, height: big_endian(header, 0)? }
+        FileFormat::Photoshop => {
+            ImageSize { width: read_u32_be(bytes, 18)?, height: read_u32_be(bytes, 14)? }
         }
-        Format::Tiff => tiff_size(bytes)?,
-        Format::Matroska | Format::WebM => matroska_size(bytes)?,
+        FileFormat::Heif | FileFormat::Avif => image_item_size(bytes)?,
+        FileFormat::Jpeg2000 => {
+            let header = find_box(find_box(bytes, *b"jp2h")?, *b"ihdr")?;
+            ImageSize { width: read_u32_be(header, 4)?, height: read_u32_be(header, 0)? }
+        }
+        FileFormat::Tiff => tiff_size(bytes)?,
+        FileFormat::Matroska | FileFormat::WebM => matroska_size(bytes)?,
         _ => return None,
     };
     (size.width > 0 && size.height > 0).then_some(size)
 }
 
-fn big_endian(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32_be(bytes: &[u8], at: usize) -> Option<u32> {
     let four = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_be_bytes(four.try_into().ok()?))
 }
 
 /// Takes the first box apart: its kind, what is in it, and what follows.
-fn first_box(bytes: &[u8]) -> Option<([u8; 4], &[u8], &[u8])> {
+fn split_first_box(bytes: &[u8]) -> Option<([u8; 4], &[u8], &[u8])> {
     let kind: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
-    let (begin, end) = match big_endian(bytes, 0)? {
+    let (begin, end) = match read_u32_be(bytes, 0)? {
         0 => (8, bytes.len()),
         1 => {
             let length = u64::from_be_bytes(bytes.get(8..16)?.try_into().ok()?);
@@ -48,36 +50,36 @@ fn first_box(bytes: &[u8]) -> Option<([u8; 4], &[u8], &[u8])> {
 }
 
 /// Returns the boxes of a level.
-fn boxes(bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
+fn iter_boxes(bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     let mut rest = bytes;
     let next = move || {
-        let (kind, content, behind) = first_box(rest)?;
+        let (kind, content, behind) = split_first_box(rest)?;
         rest = behind;
         Some((kind, content))
     };
-    std::iter::from_fn(next).take(MAX_BOXES)
+    std::iter::from_fn(next).take(MAX_BOXES_PER_LEVEL)
 }
 
-fn boxed(bytes: &[u8], wanted: [u8; 4]) -> Option<&[u8]> {
-    boxes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, content)| content)
+fn find_box(bytes: &[u8], wanted: [u8; 4]) -> Option<&[u8]> {
+    iter_boxes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, content)| content)
 }
 
 /// Returns the size of the largest picture of an image file, which is the one that thumbnails and tiles belong to.
-fn item_size(bytes: &[u8]) -> Option<Size> {
+fn image_item_size(bytes: &[u8]) -> Option<ImageSize> {
     // Version and flags come before the boxes.
-    let meta = boxed(bytes, *b"meta")?.get(4..)?;
-    let properties = boxed(boxed(meta, *b"iprp")?, *b"ipco")?;
-    let extents = boxes(properties).filter(|(kind, _)| kind == b"ispe");
+    let meta = find_box(bytes, *b"meta")?.get(4..)?;
+    let properties = find_box(find_box(meta, *b"iprp")?, *b"ipco")?;
+    let extents = iter_boxes(properties).filter(|(kind, _)| kind == b"ispe");
     let sizes = extents.filter_map(|(_, extent)| {
-        Some(Size { width: big_endian(extent, 4)?, height: big_endian(extent, 8)? })
+        Some(ImageSize { width: read_u32_be(extent, 4)?, height: read_u32_be(extent, 8)? })
     });
-    let size = sizes.max_by_key(|size| size.pixels())?;
-    let quarters = boxed(properties, *b"irot").and_then(|turn| turn.first().copied());
-    Some(if quarters.is_some_and(|quarters| quarters & 1 == 1) { size.turned() } else { size })
+    let size = sizes.max_by_key(|size| size.pixel_count())?;
+    let quarters = find_box(properties, *b"irot").and_then(|turn| turn.first().copied());
+    Some(if quarters.is_some_and(|quarters| quarters & 1 == 1) { size.transposed() } else { size })
 }
 
 /// Takes the first element of EBML (RFC 8794) apart: its number with the mark of its length, what is in it, and what follows.
-fn first_element(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
+fn split_first_element(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let number_length = bytes.first()?.leading_zeros() as usize + 1;
     if number_length > 4 {
         return None;
@@ -103,38 +105,38 @@ fn first_element(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
 }
 
 /// Returns the elements of a level.
-fn elements(bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
+fn iter_elements(bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     let mut rest = bytes;
     let next = move || {
-        let (number, content, behind) = first_element(rest)?;
+        let (number, content, behind) = split_first_element(rest)?;
         rest = behind;
         Some((number, content))
     };
-    std::iter::from_fn(next).take(MAX_BOXES)
+    std::iter::from_fn(next).take(MAX_BOXES_PER_LEVEL)
 }
 
 /// Returns the size of the first film of Matroska and WebM (RFC 9559).
-fn matroska_size(bytes: &[u8]) -> Option<Size> {
+fn matroska_size(bytes: &[u8]) -> Option<ImageSize> {
     const SEGMENT: u32 = 0x1853_8067;
     const TRACKS: u32 = 0x1654_AE6B;
     const TRACK: u32 = 0xAE;
     const VIDEO: u32 = 0xE0;
     const WIDTH: u32 = 0xB0;
     const HEIGHT: u32 = 0xBA;
-    let within = |bytes, wanted| elements(bytes).find(|(number, _)| *number == wanted);
+    let within = |bytes, wanted| iter_elements(bytes).find(|(number, _)| *number == wanted);
     let (_, segment) = within(bytes, SEGMENT)?;
     let (_, tracks) = within(segment, TRACKS)?;
-    let mut tracks = elements(tracks).filter(|(number, _)| *number == TRACK);
+    let mut tracks = iter_elements(tracks).filter(|(number, _)| *number == TRACK);
     let video = tracks.find_map(|(_, track)| within(track, VIDEO))?.1;
     let pixels = |wanted| {
         let digits = within(video, wanted)?.1;
         (digits.len() <= 4).then(|| digits.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
     };
-    Some(Size { width: pixels(WIDTH)?, height: pixels(HEIGHT)? })
+    Some(ImageSize { width: pixels(WIDTH)?, height: pixels(HEIGHT)? })
 }
 
 /// Reads the first directory of a TIFF.
-fn tiff_size(bytes: &[u8]) -> Option<Size> {
+fn tiff_size(bytes: &[u8]) -> Option<ImageSize> {
     let is_little = bytes.starts_with(b"II");
     let number = |at: usize, length: usize| {
         let digits = bytes.get(at..at.checked_add(length)?)?.iter();
@@ -142,7 +144,7 @@ fn tiff_size(bytes: &[u8]) -> Option<Size> {
         Some(if is_little { digits.rev().fold(0, add) } else { digits.fold(0, add) })
     };
     let directory = usize::try_from(number(4, 4)?).ok()?;
-    let count = usize::try_from(number(directory, 2)?).ok()?.min(MAX_ENTRIES);
+    let count = usize::try_from(number(directory, 2)?).ok()?.min(MAX_TIFF_ENTRIES);
     let (mut width, mut height, mut orientation) = (None, None, 1);
     for entry in 0..count {
         let at = directory.checked_add(2 + 12 * entry)?;
@@ -156,20 +158,20 @@ fn tiff_size(bytes: &[u8]) -> Option<Size> {
             _ => {}
         }
     }
-    let size = Size { width: width?, height: height? };
-    Some(if (5..=8).contains(&orientation) { size.turned() } else { size })
+    let size = ImageSize { width: width?, height: height? };
+    Some(if (5..=8).contains(&orientation) { size.transposed() } else { size })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(bytes: &[u8], format: Format, expected: Option<(u32, u32)>) {
-        let size = header_size(bytes, format).map(|size| (size.width, size.height));
+    fn check(bytes: &[u8], format: FileFormat, expected: Option<(u32, u32)>) {
+        let size = read_header_size(bytes, format).map(|size| (size.width, size.height));
         assert_eq!(size, expected);
         // No part of it does any harm.
         for end in 0..bytes.len() {
-            header_size(&bytes[..end], format);
+            read_header_size(&bytes[..end], format);
         }
     }
 
@@ -192,24 +194,24 @@ mod tests {
     #[test]
     fn headers_tell_sizes() {
         let photoshop = b"8BPS\0\x01\0\0\0\0\0\0\0\x03\0\0\0\x50\0\0\0\x78\0\x08\0\x03";
-        check(photoshop, Format::Photoshop, Some((0x78, 0x50)));
-        check(&heif(&extent(120, 80)), Format::Heif, Some((120, 80)));
+        check(photoshop, FileFormat::Photoshop, Some((0x78, 0x50)));
+        check(&heif(&extent(120, 80)), FileFormat::Heif, Some((120, 80)));
         let turned = [extent(512, 512), extent(4032, 3024), boxed(b"irot", &[3])].concat();
-        check(&heif(&turned), Format::Heif, Some((3024, 4032)));
-        check(&heif(&extent(0, 80)), Format::Avif, None);
-        check(&heif(b""), Format::Heif, None);
+        check(&heif(&turned), FileFormat::Heif, Some((3024, 4032)));
+        check(&heif(&extent(0, 80)), FileFormat::Avif, None);
+        check(&heif(b""), FileFormat::Heif, None);
         let header = boxed(b"ihdr", &[0, 0, 0, 100, 0, 0, 1, 0, 0, 3, 7, 7, 0, 0]);
         let signature = boxed(b"jP  ", b"\r\n\x87\n");
         let picture = [signature, boxed(b"jp2h", &header)].concat();
-        check(&picture, Format::Jpeg2000, Some((256, 100)));
+        check(&picture, FileFormat::Jpeg2000, Some((256, 100)));
         let directory = b"\x03\0\0\x01\x03\0\x01\0\0\0\x40\x01\0\0\x01\x01\x04\0\x01\0\0\0\xc8\0\0\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0";
         let tiff = [&b"II*\0\x08\0\0\0"[..], directory].concat();
-        check(&tiff, Format::Tiff, Some((200, 320)));
+        check(&tiff, FileFormat::Tiff, Some((200, 320)));
         let directory =
             b"\0\x02\x01\0\0\x03\0\0\0\x01\x01\x40\0\0\x01\x01\0\x04\0\0\0\x01\0\0\0\xc8";
         let tiff = [&b"MM\0*\0\0\0\x08"[..], directory].concat();
-        check(&tiff, Format::Tiff, Some((320, 200)));
-        check(b"plain", Format::Png, None);
+        check(&tiff, FileFormat::Tiff, Some((320, 200)));
+        check(b"plain", FileFormat::Png, None);
     }
 
     fn element(number: &[u8], content: &[u8]) -> Vec<u8> {
@@ -227,13 +229,13 @@ mod tests {
         let info = element(b"\x15\x49\xa9\x66", &element(b"\x44\x89", &1500_f32.to_be_bytes()));
         let inner = [info, tracks].concat();
         let whole = [head.clone(), element(b"\x18\x53\x80\x67", &inner)].concat();
-        check(&whole, Format::WebM, Some((640, 360)));
+        check(&whole, FileFormat::WebM, Some((640, 360)));
         // As a live stream has it: the length of the segment is not known.
         let live =
             [&head[..], b"\x18\x53\x80\x67\x01\xff\xff\xff\xff\xff\xff\xff", &inner].concat();
-        check(&live, Format::Matroska, Some((640, 360)));
+        check(&live, FileFormat::Matroska, Some((640, 360)));
         let heard = element(b"\x16\x54\xae\x6b", &sound);
         let heard = [head, element(b"\x18\x53\x80\x67", &heard)].concat();
-        check(&heard, Format::WebM, None);
+        check(&heard, FileFormat::WebM, None);
     }
 }

@@ -12,21 +12,21 @@ use image::codecs::jpeg::JpegDecoder;
 use image::{DynamicImage, ImageDecoder};
 use turbojpeg::{Colorspace, Compressor, Decompressor, Image, PixelFormat, ScalingFactor, Subsamp};
 
-use super::decode::{Decoded, Fault, Header};
-use super::frame::{Frame, Layout, Size};
-use super::metadata::Embedded;
+use super::image_decoder::{AssetFileError, DecodedImage, ImageHeader};
+use super::metadata::EmbeddedMetadata;
+use super::raster_image::{ImageSize, PixelLayout, RasterImage};
 
-const EXIF: &[u8] = b"Exif\0\0";
-const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
-const EXTENDED_XMP: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
-const ICC: &[u8] = b"ICC_PROFILE\0";
-const PHOTOSHOP: &[u8] = b"Photoshop 3.0\0";
+const EXIF_SIGNATURE: &[u8] = b"Exif\0\0";
+const XMP_SIGNATURE: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+const EXTENDED_XMP_SIGNATURE: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
+const ICC_SIGNATURE: &[u8] = b"ICC_PROFILE\0";
+const PHOTOSHOP_SIGNATURE: &[u8] = b"Photoshop 3.0\0";
 /// Pieces of metadata are put together up to this size.
-const MAX_METADATA: usize = 16 << 20;
+const MAX_METADATA_BYTES: usize = 16 << 20;
 /// A progressive picture has about ten scans; a hostile one has thousands, each as costly as a picture.
-const MAX_SCANS: u32 = 200;
+const MAX_JPEG_SCANS: u32 = 200;
 /// How libjpeg-turbo names what it went on from.
-const WARNINGS: [&str; 5] = [
+const RECOVERED_WARNINGS: [&str; 5] = [
     "Premature end",
     "Corrupt JPEG data",
     "Inconsistent progression",
@@ -36,43 +36,43 @@ const WARNINGS: [&str; 5] = [
 
 /// What the segments before the picture say.
 #[derive(Debug, Default)]
-pub(crate) struct Segments {
-    pub(crate) size: Option<Size>,
-    pub(crate) components: u8,
+pub(crate) struct JpegSegments {
+    pub(crate) size: Option<ImageSize>,
+    pub(crate) component_count: u8,
     pub(crate) is_progressive: bool,
     /// Written by Adobe's programs, whose CMYK is stored as its opposite.
     pub(crate) is_adobe: bool,
     /// Pixels per inch across and down.
     pub(crate) density: Option<(u32, u32)>,
-    pub(crate) comments: u32,
-    pub(crate) embedded: Embedded,
+    pub(crate) comment_count: u32,
+    pub(crate) embedded_metadata: EmbeddedMetadata,
 }
 
 /// Reads the segments up to the picture's data; what is cut off is left out.
-pub(crate) fn read_segments(bytes: &[u8]) -> Segments {
-    let mut found = Segments::default();
+pub(crate) fn read_jpeg_segments(bytes: &[u8]) -> JpegSegments {
+    let mut found = JpegSegments::default();
     let mut profile: BTreeMap<u8, &[u8]> = BTreeMap::new();
     let mut extended: BTreeMap<u32, &[u8]> = BTreeMap::new();
     let mut rest = bytes.get(2..).unwrap_or_default();
-    while let Some((marker, body, after)) = next_segment(rest) {
+    while let Some((marker, body, after)) = next_jpeg_segment(rest) {
         rest = after;
         match marker {
             0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
                 if let [_, h1, h0, w1, w0, components, ..] = *body {
                     let (height, width) =
                         (u16::from_be_bytes([h1, h0]), u16::from_be_bytes([w1, w0]));
-                    found.size = Some(Size { width: width.into(), height: height.into() });
-                    found.components = components;
+                    found.size = Some(ImageSize { width: width.into(), height: height.into() });
+                    found.component_count = components;
                     found.is_progressive = matches!(marker, 0xc2 | 0xc6 | 0xca | 0xce);
                 }
             }
-            0xe0 => found.density = found.density.or(density(body)),
+            0xe0 => found.density = found.density.or(jfif_density(body)),
             0xe1 => {
-                if let Some(exif) = body.strip_prefix(EXIF) {
-                    found.embedded.exif.get_or_insert_with(|| exif.to_vec());
-                } else if let Some(packet) = body.strip_prefix(XMP) {
-                    found.embedded.xmp.get_or_insert_with(|| packet.to_vec());
-                } else if let Some(part) = body.strip_prefix(EXTENDED_XMP) {
+                if let Some(exif) = body.strip_prefix(EXIF_SIGNATURE) {
+                    found.embedded_metadata.exif.get_or_insert_with(|| exif.to_vec());
+                } else if let Some(packet) = body.strip_prefix(XMP_SIGNATURE) {
+                    found.embedded_metadata.xmp.get_or_insert_with(|| packet.to_vec());
+                } else if let Some(part) = body.strip_prefix(EXTENDED_XMP_SIGNATURE) {
                     // A digest of 32 characters, the whole length, and the place of this part in it.
                     if let Some((place, part)) =
                         part.get(36..).and_then(<[u8]>::split_first_chunk::<4>)
@@ -82,27 +82,31 @@ pub(crate) fn read_segments(bytes: &[u8]) -> Segments {
                 }
             }
             0xe2 => {
-                if let Some([number, _, part @ ..]) = body.strip_prefix(ICC) {
+                if let Some([number, _, part @ ..]) = body.strip_prefix(ICC_SIGNATURE) {
                     profile.insert(*number, part);
                 }
             }
             0xed => {
-                if let Some(resources) = body.strip_prefix(PHOTOSHOP) {
-                    found.embedded.photoshop.get_or_insert_default().extend_from_slice(resources);
+                if let Some(resources) = body.strip_prefix(PHOTOSHOP_SIGNATURE) {
+                    found
+                        .embedded_metadata
+                        .photoshop
+                        .get_or_insert_default()
+                        .extend_from_slice(resources);
                 }
             }
             0xee => found.is_adobe |= body.starts_with(b"Adobe"),
-            0xfe => found.comments += 1,
+            0xfe => found.comment_count += 1,
             _ => {}
         }
     }
-    found.embedded.icc = joined(profile.into_values());
-    found.embedded.extended_xmp = joined(extended.into_values());
+    found.embedded_metadata.icc = join_parts(profile.into_values());
+    found.embedded_metadata.extended_xmp = join_parts(extended.into_values());
     found
 }
 
 /// Returns the next segment's marker and body and what follows; nothing at the picture's data.
-fn next_segment(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+fn next_jpeg_segment(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let mut rest = bytes;
     loop {
         match rest {
@@ -120,10 +124,10 @@ fn next_segment(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     }
 }
 
-fn joined<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
+fn join_parts<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
     for part in parts {
-        if whole.len() + part.len() > MAX_METADATA {
+        if whole.len() + part.len() > MAX_METADATA_BYTES {
             return None;
         }
         whole.extend_from_slice(part);
@@ -132,7 +136,7 @@ fn joined<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
 }
 
 /// Reads pixels per inch from a JFIF segment.
-fn density(body: &[u8]) -> Option<(u32, u32)> {
+fn jfif_density(body: &[u8]) -> Option<(u32, u32)> {
     let [unit, x1, x0, y1, y0, ..] = *body.strip_prefix(b"JFIF\0")?.get(2..)? else { return None };
     let (across, down) = (u16::from_be_bytes([x1, x0]), u16::from_be_bytes([y1, y0]));
     let per_inch = |number: u16| match unit {
@@ -144,16 +148,20 @@ fn density(body: &[u8]) -> Option<(u32, u32)> {
 }
 
 /// Returns how much memory decoding takes: the pixels as they come out, and for progressive pictures all coefficients.
-pub(crate) fn memory(segments: &Segments, size: Size, wanted: Size) -> u64 {
-    let eighths = u64::from(scale_for(size, wanted));
-    let channels = u64::from(segments.components.clamp(1, 4));
-    let decoded = size.pixels() * channels * eighths * eighths / 64;
-    let coefficients = if segments.is_progressive { size.pixels() * 2 * channels } else { 0 };
+pub(crate) fn estimate_decode_memory(
+    segments: &JpegSegments,
+    size: ImageSize,
+    wanted: ImageSize,
+) -> u64 {
+    let eighths = u64::from(choose_scale_eighths(size, wanted));
+    let channels = u64::from(segments.component_count.clamp(1, 4));
+    let decoded = size.pixel_count() * channels * eighths * eighths / 64;
+    let coefficients = if segments.is_progressive { size.pixel_count() * 2 * channels } else { 0 };
     decoded * 2 + coefficients
 }
 
 /// Returns in how many eighths a picture is decoded so that a wanted size still has `MARGIN` of its own pixels.
-fn scale_for(size: Size, wanted: Size) -> u8 {
+fn choose_scale_eighths(size: ImageSize, wanted: ImageSize) -> u8 {
     let enough = |eighths: u8| {
         let scaled = |side: u32| (side * u32::from(eighths)).div_ceil(8);
         scaled(size.width) >= wanted.width && scaled(size.height) >= wanted.height
@@ -166,28 +174,37 @@ fn scale_for(size: Size, wanted: Size) -> u8 {
 ///
 /// # Errors
 /// If neither decoder gets a picture out of it.
-pub(crate) fn decode(bytes: &[u8], header: &Header, wanted: Size) -> Result<Decoded, Fault> {
-    match decode_scaled(bytes, header, wanted) {
+pub(crate) fn decode_jpeg(
+    bytes: &[u8],
+    header: &ImageHeader,
+    wanted: ImageSize,
+) -> Result<DecodedImage, AssetFileError> {
+    match decode_jpeg_scaled(bytes, header, wanted) {
         Ok(decoded) => Ok(decoded),
-        Err(first) => decode_whole(bytes, header).map_err(|_| first),
+        Err(first) => decode_jpeg_whole(bytes, header).map_err(|_| first),
     }
 }
 
-fn decode_scaled(bytes: &[u8], header: &Header, wanted: Size) -> Result<Decoded, Fault> {
-    let unreadable =
-        |error: &dyn std::fmt::Display| Fault::new(format!("it is no readable JPEG: {error}"));
+fn decode_jpeg_scaled(
+    bytes: &[u8],
+    header: &ImageHeader,
+    wanted: ImageSize,
+) -> Result<DecodedImage, AssetFileError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        AssetFileError::new(format!("it is no readable JPEG: {error}"))
+    };
     let mut decompressor = Decompressor::new().map_err(|error| unreadable(&error))?;
-    decompressor.set_scan_limit(MAX_SCANS).map_err(|error| unreadable(&error))?;
+    decompressor.set_scan_limit(MAX_JPEG_SCANS).map_err(|error| unreadable(&error))?;
     let found = decompressor.read_header(bytes).map_err(|error| unreadable(&error))?;
     let factor = match found.is_lossless {
         true => ScalingFactor::ONE,
-        false => ScalingFactor::new(scale_for(header.stored, wanted).into(), 8),
+        false => ScalingFactor::new(choose_scale_eighths(header.stored_size, wanted).into(), 8),
     };
     decompressor.set_scaling_factor(factor).map_err(|error| unreadable(&error))?;
     let (format, layout) = match found.colorspace {
-        Colorspace::Gray => (PixelFormat::GRAY, Layout::Gray),
-        Colorspace::CMYK | Colorspace::YCCK => (PixelFormat::CMYK, Layout::Cmyk),
-        Colorspace::RGB | Colorspace::YCbCr => (PixelFormat::RGB, Layout::Rgb),
+        Colorspace::Gray => (PixelFormat::GRAY, PixelLayout::Gray),
+        Colorspace::CMYK | Colorspace::YCCK => (PixelFormat::CMYK, PixelLayout::Cmyk),
+        Colorspace::RGB | Colorspace::YCbCr => (PixelFormat::RGB, PixelLayout::Rgb),
     };
     let (width, height) = (factor.scale(found.width), factor.scale(found.height));
     let pitch = width * format.size();
@@ -198,32 +215,36 @@ fn decode_scaled(bytes: &[u8], header: &Header, wanted: Size) -> Result<Decoded,
     if let Err(error) = decompressor.decompress(bytes, image) {
         let reason = error.to_string();
         let reason = reason.trim_start_matches("TurboJPEG error: ");
-        if !WARNINGS.iter().any(|warning| reason.starts_with(warning)) {
+        if !RECOVERED_WARNINGS.iter().any(|warning| reason.starts_with(warning)) {
             return Err(unreadable(&error));
         }
         warnings.push(format!("the file is damaged: {reason}"));
     }
-    if layout == Layout::Cmyk && header.is_inverted {
+    if layout == PixelLayout::Cmyk && header.is_inverted {
         pixels.iter_mut().for_each(|ink| *ink = 255 - *ink);
     }
-    let size = Size { width: width as u32, height: height as u32 };
-    let frame = Frame::new(size, layout, pixels).ok_or_else(|| Fault::new("it has no pixels"))?;
-    Ok(Decoded { frame, warnings })
+    let size = ImageSize { width: width as u32, height: height as u32 };
+    let frame = RasterImage::new(size, layout, pixels)
+        .ok_or_else(|| AssetFileError::new("it has no pixels"))?;
+    Ok(DecodedImage { image: frame, warnings })
 }
 
 /// Decodes with the second decoder, which takes some files that the first refuses.
-fn decode_whole(bytes: &[u8], header: &Header) -> Result<Decoded, Fault> {
-    let failed = |error: image::ImageError| Fault::new(format!("it is no readable JPEG: {error}"));
+fn decode_jpeg_whole(bytes: &[u8], header: &ImageHeader) -> Result<DecodedImage, AssetFileError> {
+    let failed =
+        |error: image::ImageError| AssetFileError::new(format!("it is no readable JPEG: {error}"));
     let decoder = JpegDecoder::new(std::io::Cursor::new(bytes)).map_err(failed)?;
     let (width, height) = decoder.dimensions();
-    if (Size { width, height }) != header.stored {
-        return Err(Fault::new("it is no readable JPEG: its headers contradict each other"));
+    if (ImageSize { width, height }) != header.stored_size {
+        return Err(AssetFileError::new(
+            "it is no readable JPEG: its headers contradict each other",
+        ));
     }
     let pixels = DynamicImage::from_decoder(decoder).map_err(failed)?.into_rgb8();
-    let frame = Frame::new(header.stored, Layout::Rgb, pixels.into_raw());
-    let frame = frame.ok_or_else(|| Fault::new("it has no pixels"))?;
-    Ok(Decoded {
-        frame,
+    let frame = RasterImage::new(header.stored_size, PixelLayout::Rgb, pixels.into_raw());
+    let frame = frame.ok_or_else(|| AssetFileError::new("it has no pixels"))?;
+    Ok(DecodedImage {
+        image: frame,
         warnings: vec!["the file is unusual: the second decoder read it".to_owned()],
     })
 }
@@ -232,12 +253,12 @@ fn decode_whole(bytes: &[u8], header: &Header) -> Result<Decoded, Fault> {
 ///
 /// # Errors
 /// If the encoder refuses it: a side may have 65,500 pixels.
-pub(crate) fn encode(frame: &Frame, quality: u8) -> Result<Vec<u8>, String> {
-    let frame = frame.flattened();
+pub(crate) fn encode_jpeg(frame: &RasterImage, quality: u8) -> Result<Vec<u8>, String> {
+    let frame = frame.flatten_alpha();
     let (format, subsampling) = match frame.layout {
-        Layout::Gray => (PixelFormat::GRAY, Subsamp::Gray),
-        Layout::Rgb => (PixelFormat::RGB, Subsamp::Sub2x2),
-        Layout::GrayAlpha | Layout::Rgba | Layout::Cmyk => {
+        PixelLayout::Gray => (PixelFormat::GRAY, Subsamp::Gray),
+        PixelLayout::Rgb => (PixelFormat::RGB, Subsamp::Sub2x2),
+        PixelLayout::GrayAlpha | PixelLayout::Rgba | PixelLayout::Cmyk => {
             return Err("JPEG is encoded from gray or red, green and blue only".to_owned());
         }
     };
@@ -258,7 +279,7 @@ mod tests {
 
     #[test]
     fn scales_cover_what_is_wanted() {
-        let size = |width, height| Size { width, height };
+        let size = |width, height| ImageSize { width, height };
         for (from, wanted, expected) in [
             (size(6000, 4000), size(1280, 853), 2),
             (size(6000, 4000), size(48, 32), 1),
@@ -266,7 +287,7 @@ mod tests {
             (size(3000, 2000), size(1280, 853), 4),
             (size(9, 9), size(9, 9), 8),
         ] {
-            assert_eq!(scale_for(from, wanted), expected, "{from:?} {wanted:?}");
+            assert_eq!(choose_scale_eighths(from, wanted), expected, "{from:?} {wanted:?}");
         }
     }
 
@@ -275,7 +296,7 @@ mod tests {
         for bytes in
             [&b"\xff\xd8\xff"[..], b"\xff\xd8\xff\xe1\0\x01", b"\xff\xd8\xff\xe1\xff\xffExif", b""]
         {
-            assert!(read_segments(bytes).size.is_none());
+            assert!(read_jpeg_segments(bytes).size.is_none());
         }
     }
 }

@@ -6,42 +6,47 @@
 //! * The original stays, whatever it is: a file that cannot be drawn has a state and a reason.
 //! * All renditions of an original come in one commit: a crash leaves the old ones or the new ones.
 //! * Making them again of the same original changes nothing.
-//! * Decoders run in processes of their own ([`Studio`]).
-//! * What is due is a stored job ([`TOPIC`]): [`AssetFollower`] adds it, [`AssetHandler`] carries it out.
+//! * Decoders run in processes of their own ([`RenditionProcessPool`]).
+//! * What is due is a stored job ([`ASSET_UPDATE_TOPIC`]): [`AssetFollower`] adds it, [`AssetHandler`] carries it out.
 
-mod channel;
-mod child;
-mod color;
-mod decode;
-mod draw;
-mod follow;
-mod format;
-mod frame;
-mod handler;
+mod asset_follower;
+mod asset_handler;
+mod asset_processor;
+mod color_conversion;
+mod external_tool;
+mod file_format;
 mod header_size;
-mod ingest;
+mod image_decoder;
 mod jpeg;
 mod metadata;
-mod order;
-mod packet;
-mod packet_pdf;
-mod profile;
-mod studio;
+mod pdf_xmp_packet;
+mod process_channel;
+mod processing_request;
+mod raster_image;
+mod rendition_generator;
+mod rendition_process;
+mod rendition_process_pool;
+mod rendition_profile;
 mod svg;
-mod tool;
 mod write_back;
 mod write_back_process;
+mod xmp_packet;
 
-pub use child::{ToolBounds, draw_pictures, run_tool};
-pub use follow::AssetFollower;
-pub use frame::Size;
-pub use handler::{AssetCounters, AssetHandler, TOPIC};
-pub use ingest::{ASSET, AssetError, Assets, Processed, needs_processing};
-pub(crate) use ingest::{ORIGINAL, blob_of};
-pub use order::{
-    Drawn, Encoding, Fit, Focus, Limits, MetadataValue, Order, Rendition, RenditionOrder,
+pub use asset_follower::AssetFollower;
+pub use asset_handler::{ASSET_UPDATE_TOPIC, AssetCounters, AssetHandler};
+pub use asset_processor::{
+    ASSET_NODE_TYPE, AssetError, AssetProcessor, AssetUpdateOutcome, needs_processing,
 };
-pub use profile::Profile;
-pub use studio::{DrawError, Start, Studio, StudioOptions};
-pub use write_back::{WriteBack, WrittenBack};
-pub use write_back_process::{WriteBackProcess, switch_write_back};
+pub(crate) use asset_processor::{ORIGINAL_CONTENT_PATH, blob_id_of_data};
+pub use processing_request::{
+    AssetProcessingRequest, AssetProcessingResult, EncodedRendition, FocalPoint, MetadataValue,
+    ProcessingLimits, RenditionEncoding, RenditionSpec, ResizeMode,
+};
+pub use raster_image::ImageSize;
+pub use rendition_process::{ToolLimits, run_rendition_process, run_tool};
+pub use rendition_process_pool::{
+    ProgramCommand, RenditionError, RenditionPoolOptions, RenditionProcessPool,
+};
+pub use rendition_profile::RenditionProfile;
+pub use write_back::{WriteBackOptions, WriteBackOutcome};
+pub use write_back_process::{WriteBackProcess, set_write_back_enabled};

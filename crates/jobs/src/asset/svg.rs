@@ -8,17 +8,17 @@ use resvg::usvg::fontdb::Database;
 use resvg::usvg::{ImageHrefResolver, Options, Tree};
 use resvg::{tiny_skia, usvg};
 
-use super::decode::{Decoded, Fault};
-use super::format::plain_text;
-use super::frame::{Frame, Layout, Size};
+use super::file_format::decode_plain_text;
+use super::image_decoder::{AssetFileError, DecodedImage};
+use super::raster_image::{ImageSize, PixelLayout, RasterImage};
 
 /// The most bytes of a drawing.
-const MAX_BYTES: usize = 16 << 20;
+const MAX_SVG_BYTES: usize = 16 << 20;
 /// The longest side that is taken for a drawing's own size.
-const MAX_SIDE: f32 = 16_384.0;
+const MAX_SIDE_PIXELS: f32 = 16_384.0;
 
 /// The fonts of the machine, looked for once in a process.
-fn fonts() -> Arc<Database> {
+fn load_system_fonts() -> Arc<Database> {
     static FONTS: OnceLock<Arc<Database>> = OnceLock::new();
     let load = || {
         let mut fonts = Database::new();
@@ -28,10 +28,10 @@ fn fonts() -> Arc<Database> {
     Arc::clone(FONTS.get_or_init(load))
 }
 
-fn parse(bytes: &[u8], fontdb: Arc<Database>) -> Result<Tree, Fault> {
-    if bytes.len() > MAX_BYTES {
-        let most = MAX_BYTES >> 20;
-        return Err(Fault::new(format!("it is a drawing of more than {most} MiB")));
+fn parse_svg(bytes: &[u8], fontdb: Arc<Database>) -> Result<Tree, AssetFileError> {
+    if bytes.len() > MAX_SVG_BYTES {
+        let most = MAX_SVG_BYTES >> 20;
+        return Err(AssetFileError::new(format!("it is a drawing of more than {most} MiB")));
     }
     let nothing = ImageHrefResolver::default_data_resolver();
     let options = Options {
@@ -42,33 +42,38 @@ fn parse(bytes: &[u8], fontdb: Arc<Database>) -> Result<Tree, Fault> {
         },
         ..Options::default()
     };
-    let text = plain_text(bytes, MAX_BYTES + 1);
-    if text.len() > MAX_BYTES {
-        let most = MAX_BYTES >> 20;
-        return Err(Fault::new(format!("it is a packed drawing of more than {most} MiB")));
+    let text = decode_plain_text(bytes, MAX_SVG_BYTES + 1);
+    if text.len() > MAX_SVG_BYTES {
+        let most = MAX_SVG_BYTES >> 20;
+        return Err(AssetFileError::new(format!("it is a packed drawing of more than {most} MiB")));
     }
     Tree::from_data(&text, &options)
-        .map_err(|error| Fault::new(format!("it is no readable SVG: {error}")))
+        .map_err(|error| AssetFileError::new(format!("it is no readable SVG: {error}")))
 }
 
 /// Returns a drawing's own size in pixels.
-pub(crate) fn size_of(bytes: &[u8]) -> Result<Size, Fault> {
+pub(crate) fn svg_size(bytes: &[u8]) -> Result<ImageSize, AssetFileError> {
     // Without fonts, texts have no extent; the size of the drawing does not depend on them.
-    let size = parse(bytes, Arc::default())?.size();
-    let side = |side: f32| side.clamp(1.0, MAX_SIDE).round() as u32;
-    Ok(Size { width: side(size.width()), height: side(size.height()) })
+    let size = parse_svg(bytes, Arc::default())?.size();
+    let side = |side: f32| side.clamp(1.0, MAX_SIDE_PIXELS).round() as u32;
+    Ok(ImageSize { width: side(size.width()), height: side(size.height()) })
 }
 
 /// Draws at a size, as large as fits.
-pub(crate) fn draw(bytes: &[u8], wanted: Size) -> Result<Decoded, Fault> {
-    let has_text = contains_text(&plain_text(bytes, MAX_BYTES));
-    let tree = parse(bytes, if has_text { fonts() } else { Arc::default() })?;
+pub(crate) fn rasterize_svg(
+    bytes: &[u8],
+    wanted: ImageSize,
+) -> Result<DecodedImage, AssetFileError> {
+    let has_text = contains_text_element(&decode_plain_text(bytes, MAX_SVG_BYTES));
+    let tree = parse_svg(bytes, if has_text { load_system_fonts() } else { Arc::default() })?;
     let own: usvg::Size = tree.size();
     let scale = (wanted.width as f32 / own.width()).min(wanted.height as f32 / own.height());
     let side = |own: f32, most: u32| ((own * scale).round() as u32).clamp(1, most.max(1));
-    let size =
-        Size { width: side(own.width(), wanted.width), height: side(own.height(), wanted.height) };
-    let too_large = || Fault::new("it is too large to be drawn");
+    let size = ImageSize {
+        width: side(own.width(), wanted.width),
+        height: side(own.height(), wanted.height),
+    };
+    let too_large = || AssetFileError::new("it is too large to be drawn");
     let mut canvas = tiny_skia::Pixmap::new(size.width, size.height).ok_or_else(too_large)?;
     let scaled = tiny_skia::Transform::from_scale(
         size.width as f32 / own.width(),
@@ -76,10 +81,10 @@ pub(crate) fn draw(bytes: &[u8], wanted: Size) -> Result<Decoded, Fault> {
     );
     resvg::render(&tree, scaled, &mut canvas.as_mut());
     let pixels = canvas.take_demultiplied();
-    let frame = Frame::new(size, Layout::Rgba, pixels).ok_or_else(too_large)?;
-    Ok(Decoded { frame, warnings: Vec::new() })
+    let frame = RasterImage::new(size, PixelLayout::Rgba, pixels).ok_or_else(too_large)?;
+    Ok(DecodedImage { image: frame, warnings: Vec::new() })
 }
 
-fn contains_text(bytes: &[u8]) -> bool {
+fn contains_text_element(bytes: &[u8]) -> bool {
     bytes.windows(5).any(|window| window == b"text>" || window == b"<text")
 }

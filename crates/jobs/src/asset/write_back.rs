@@ -9,7 +9,7 @@
 //! * A new packet makes no new renditions and no further write-back: the pixels are the same, and the file then says
 //!   what content says.
 //!
-//! On failure: a format that cannot take a packet is [`WrittenBack::Skipped`] with the reason; the asset is as before.
+//! On failure: a format that cannot take a packet is [`WriteBackOutcome::Skipped`] with the reason; the asset is as before.
 
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
@@ -17,33 +17,35 @@ use std::time::SystemTime;
 
 use sha1::{Digest, Sha1};
 use tympan_content::{
-    After, BlobId, CheckIn, JCR_CONTENT, NodePath, Property, Repository, Revising, Session,
-    Subtree, Value,
+    BlobId, CheckInOptions, CheckOutState, JCR_CONTENT, NodePath, Property, Repository,
+    RevisionDetails, Session, Subtree, Value,
 };
 
-use super::draw::hex;
-use super::format::Format;
-use super::ingest::{ASSET, AssetError, Assets, DRAWN_OF, blob_of};
-use super::metadata::{Properties, xmp};
-use super::order::MetadataValue;
-use super::packet;
-use super::studio::{DrawError, Studio};
-use crate::error::chain;
-use crate::mount::MOUNT;
+use super::asset_processor::{
+    ASSET_NODE_TYPE, AssetError, AssetProcessor, PROCESSED_ORIGINAL_PROPERTY, blob_id_of_data,
+};
+use super::file_format::FileFormat;
+use super::metadata::{MetadataProperties, xmp};
+use super::processing_request::MetadataValue;
+use super::rendition_generator::to_hex;
+use super::rendition_process_pool::{RenditionError, RenditionProcessPool};
+use super::xmp_packet;
+use crate::error::format_error_chain;
+use crate::mount::MOUNT_PROPERTY;
 use crate::workflow::WORKFLOW_USER;
 
 /// On a folder or its `jcr:content`: whether the assets below take metadata; the nearest counts. It is not one of
 /// AEM's.
-const SWITCH: &str = "dam:xmpWriteBack";
+const WRITE_BACK_PROPERTY: &str = "dam:xmpWriteBack";
 /// The most bytes of a file that is written anew.
-const MAX_FILE: u64 = 256 << 20;
+const MAX_REWRITTEN_FILE_BYTES: u64 = 256 << 20;
 /// Prefixes of what a program noted about the picture, not a person.
-const TECHNICAL: [&str; 4] = ["tiff:", "exif:", "aux:", "xmpMM:"];
-pub(super) const ATTEMPTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+const TECHNICAL_PREFIXES: [&str; 4] = ["tiff:", "exif:", "aux:", "xmpMM:"];
+pub(super) const COMMIT_ATTEMPTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
 /// What became of a write-back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WrittenBack {
+pub enum WriteBackOutcome {
     /// The original is a new one, which says these properties.
     Written(Vec<String>),
     /// The file says all of it already.
@@ -52,14 +54,21 @@ pub enum WrittenBack {
     Skipped(String),
 }
 
-impl Assets {
+impl AssetProcessor {
     /// Writes the metadata of an asset into its original.
     ///
     /// # Errors
     /// If content cannot be read or written.
-    pub fn write_back(&self, path: &NodePath, now: SystemTime) -> Result<WrittenBack, AssetError> {
-        let pen = Pen { repository: self.repository(), studio: Some(self.studio()) };
-        let written = write_back(pen, path, &WriteBack::default(), now);
+    pub fn write_back(
+        &self,
+        path: &NodePath,
+        now: SystemTime,
+    ) -> Result<WriteBackOutcome, AssetError> {
+        let pen = MetadataWriter {
+            repository: self.repository(),
+            rendition_pool: Some(self.rendition_pool()),
+        };
+        let written = write_back_metadata(pen, path, &WriteBackOptions::default(), now);
         written
             .map_err(|source| AssetError::Content { path: path.clone(), source: Box::new(source) })
     }
@@ -67,42 +76,50 @@ impl Assets {
 
 /// How metadata is written back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WriteBack {
+pub struct WriteBackOptions {
     /// Whether the asset as it was is kept as a version first.
-    pub makes_version: bool,
+    pub creates_version: bool,
     /// Renditions that get the metadata, too.
     pub renditions: Vec<String>,
 }
 
 /// What writes metadata into files.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pen<'a> {
+pub(crate) struct MetadataWriter<'a> {
     pub(crate) repository: &'a Repository,
     /// What reads PDF, as it may be hostile; without it PDF is left alone.
-    pub(crate) studio: Option<&'a Studio>,
+    pub(crate) rendition_pool: Option<&'a RenditionProcessPool>,
 }
 
 /// Writes the metadata of an asset into its files, in one commit.
-pub(crate) fn write_back(
-    pen: Pen<'_>,
+pub(crate) fn write_back_metadata(
+    pen: MetadataWriter<'_>,
     path: &NodePath,
-    how: &WriteBack,
+    how: &WriteBackOptions,
     now: SystemTime,
-) -> tympan_content::Result<WrittenBack> {
-    let revising =
-        Revising { user: WORKFLOW_USER, message: "write metadata into the original", at: now };
-    let write = |session: &mut Session| write((session, pen.studio), path, how, now);
-    pen.repository.retry(ATTEMPTS, revising, write)
+) -> tympan_content::Result<WriteBackOutcome> {
+    let revising = RevisionDetails {
+        user: WORKFLOW_USER,
+        message: "write metadata into the original",
+        time: now,
+    };
+    let write = |session: &mut Session| {
+        write_back_in_session((session, pen.rendition_pool), path, how, now)
+    };
+    pen.repository.commit_with_retry(COMMIT_ATTEMPTS, revising, write)
 }
 
 /// Tells why an asset is left alone, if it is: the file of a mount belongs to the other system, a part of another asset
 /// to that one, and a folder may say no.
-fn exemption(
+fn find_exemption(
     session: &mut Session,
     path: &NodePath,
     asset: &Subtree,
 ) -> tympan_content::Result<Option<&'static str>> {
-    if asset.child(JCR_CONTENT).is_some_and(|content| content.properties.contains_key(MOUNT)) {
+    if asset
+        .child(JCR_CONTENT)
+        .is_some_and(|content| content.properties.contains_key(MOUNT_PROPERTY))
+    {
         return Ok(Some("its file belongs to the system that it is mounted from"));
     }
     if path.names().any(|name| name == "subassets") {
@@ -112,8 +129,9 @@ fn exemption(
     while let Some(folder) = above {
         if let Some(node) = session.node(&folder)? {
             let content = node.child(JCR_CONTENT)?;
-            let switch = node.property(SWITCH);
-            let switch = switch.or_else(|| content.and_then(|content| content.property(SWITCH)));
+            let switch = node.property(WRITE_BACK_PROPERTY);
+            let switch = switch
+                .or_else(|| content.and_then(|content| content.property(WRITE_BACK_PROPERTY)));
             match switch
                 .as_ref()
                 .and_then(Property::first)
@@ -129,65 +147,78 @@ fn exemption(
     Ok(None)
 }
 
-fn write(
-    (session, studio): (&mut Session, Option<&Studio>),
+fn write_back_in_session(
+    (session, studio): (&mut Session, Option<&RenditionProcessPool>),
     path: &NodePath,
-    how: &WriteBack,
+    how: &WriteBackOptions,
     now: SystemTime,
-) -> tympan_content::Result<WrittenBack> {
-    let skipped = |reason: &str| Ok(WrittenBack::Skipped(reason.to_owned()));
-    let Some(node) = session.node(path)?.filter(|node| node.primary_type() == ASSET) else {
+) -> tympan_content::Result<WriteBackOutcome> {
+    let skipped = |reason: &str| Ok(WriteBackOutcome::Skipped(reason.to_owned()));
+    let Some(node) = session.node(path)?.filter(|node| node.primary_type() == ASSET_NODE_TYPE)
+    else {
         return skipped("it is no asset");
     };
     // Whoever replaces the original meanwhile is in the way of this commit.
     session.expect_unchanged(path)?;
-    let asset = node.read()?;
-    if let Some(reason) = exemption(session, path, &asset)? {
+    let asset = node.read_subtree()?;
+    if let Some(reason) = find_exemption(session, path, &asset)? {
         return skipped(reason);
     }
-    let Some(original) = rendition_of(&asset, "original") else {
+    let Some(original) = rendition_blob(&asset, "original") else {
         return skipped("it has no original");
     };
-    let wanted = asset.find("jcr:content/metadata").map(wanted_of).unwrap_or_default();
-    let (bytes, names) = match rewritten((session, studio), &original, wanted.clone())? {
+    let wanted =
+        asset.find_descendant("jcr:content/metadata").map(writable_metadata).unwrap_or_default();
+    let (bytes, names) = match read_and_rewrite((session, studio), &original, wanted.clone())? {
         Ok(Some(rewritten)) => rewritten,
-        Ok(None) => return Ok(WrittenBack::Unchanged),
-        Err(reason) => return Ok(WrittenBack::Skipped(reason)),
+        Ok(None) => return Ok(WriteBackOutcome::Unchanged),
+        Err(reason) => return Ok(WriteBackOutcome::Skipped(reason)),
     };
-    if how.makes_version {
+    if how.creates_version {
         let comment = "before metadata is written into the file";
-        session.keep_version(path, &CheckIn { comment, at: now, after: After::CheckedOut })?;
+        session.create_version_if_changed(
+            path,
+            &CheckInOptions {
+                comment,
+                created_at: now,
+                check_out_state: CheckOutState::CheckedOut,
+            },
+        )?;
     }
     let content = path.child(JCR_CONTENT)?;
-    let new = put(session, &content, "original", &bytes)?;
+    let new = put_rendition(session, &content, "original", &bytes)?;
     // The renditions are of the same pixels.
-    if asset.child(JCR_CONTENT).and_then(|content| content.text(DRAWN_OF))
+    if asset.child(JCR_CONTENT).and_then(|content| content.text(PROCESSED_ORIGINAL_PROPERTY))
         == Some(&*original.to_string())
     {
-        session.set_property(&content, DRAWN_OF, Property::text(new.to_string()))?;
+        session.set_property(
+            &content,
+            PROCESSED_ORIGINAL_PROPERTY,
+            Property::text(new.to_string()),
+        )?;
     }
     let place = content.child("metadata")?;
     let length = i64::try_from(new.length()).unwrap_or(i64::MAX);
     session.set_property(&place, "dam:size", Value::Long(length).into())?;
-    session.set_property(&place, "dam:sha1", Property::text(hex(&Sha1::digest(&bytes))))?;
+    session.set_property(&place, "dam:sha1", Property::text(to_hex(&Sha1::digest(&bytes))))?;
     for name in how.renditions.iter().filter(|name| *name != "original") {
-        if let Some(rendition) = rendition_of(&asset, name)
+        if let Some(rendition) = rendition_blob(&asset, name)
             // One that takes no packet stays as it is.
             && let Ok(Some((bytes, _))) =
-                rewritten((session, studio), &rendition, wanted.clone())?
+                read_and_rewrite((session, studio), &rendition, wanted.clone())?
         {
-            put(session, &content, name, &bytes)?;
+            put_rendition(session, &content, name, &bytes)?;
         }
     }
-    Ok(WrittenBack::Written(names))
+    Ok(WriteBackOutcome::Written(names))
 }
 
-fn rendition_of(asset: &Subtree, name: &str) -> Option<BlobId> {
-    let resource = asset.find(&format!("jcr:content/renditions/{name}/jcr:content"))?;
-    resource.properties.get("jcr:data").and_then(blob_of)
+fn rendition_blob(asset: &Subtree, name: &str) -> Option<BlobId> {
+    let resource = asset.find_descendant(&format!("jcr:content/renditions/{name}/jcr:content"))?;
+    resource.properties.get("jcr:data").and_then(blob_id_of_data)
 }
 
-fn put(
+fn put_rendition(
     session: &mut Session,
     content: &NodePath,
     rendition: &str,
@@ -200,12 +231,12 @@ fn put(
 }
 
 /// Reads a file and writes the metadata into it; the inner error says why it cannot take it.
-fn rewritten(
-    (session, studio): (&Session, Option<&Studio>),
+fn read_and_rewrite(
+    (session, studio): (&Session, Option<&RenditionProcessPool>),
     blob: &BlobId,
     wanted: Vec<(String, MetadataValue)>,
-) -> tympan_content::Result<Result<Option<Rewritten>, String>> {
-    if blob.length() > MAX_FILE {
+) -> tympan_content::Result<Result<Option<RewrittenFile>, String>> {
+    if blob.length() > MAX_REWRITTEN_FILE_BYTES {
         return Ok(Err("the original is too large to be written anew".to_owned()));
     }
     let unreadable = |error| tympan_content::Error::from(tympan_blobs::Error::Source(error));
@@ -215,90 +246,92 @@ fn rewritten(
     };
     let mut bytes = Vec::new();
     open()?.into_reader().read_to_end(&mut bytes).map_err(unreadable)?;
-    let (Some(Format::Pdf), Some(studio)) = (Format::of(&bytes), studio) else {
-        return Ok(written(wanted, &bytes));
+    let (Some(FileFormat::Pdf), Some(studio)) = (FileFormat::detect(&bytes), studio) else {
+        return Ok(rewrite_file(wanted, &bytes));
     };
     let open = || open().map_err(io::Error::other);
-    match studio.append(&open, wanted) {
+    match studio.build_pdf_appendix(&open, wanted) {
         Ok(None) => Ok(Ok(None)),
         Ok(Some((appendix, names))) => {
             bytes.extend_from_slice(&appendix);
             Ok(Ok(Some((bytes, names))))
         }
-        Err(DrawError::File(reason)) => Ok(Err(reason)),
-        Err(error) => Err(unreadable(io::Error::other(chain(&error)))),
+        Err(RenditionError::File(reason)) => Ok(Err(reason)),
+        Err(error) => Err(unreadable(io::Error::other(format_error_chain(&error)))),
     }
 }
 
 /// A file and the names of the properties that it says anew.
-type Rewritten = (Vec<u8>, Vec<String>);
+type RewrittenFile = (Vec<u8>, Vec<String>);
 
 /// Returns the file with these properties in it and the names of what changed; nothing if it says all of it already.
-fn written(
+fn rewrite_file(
     wanted: Vec<(String, MetadataValue)>,
     bytes: &[u8],
-) -> Result<Option<Rewritten>, String> {
-    let present = packet::packet(bytes)?;
-    let changes = changes_of(present.as_deref(), wanted);
+) -> Result<Option<RewrittenFile>, String> {
+    let present = xmp_packet::read_packet(bytes)?;
+    let changes = diff_packet(present.as_deref(), wanted);
     if changes.is_empty() {
         return Ok(None);
     }
-    let new = xmp::write(present.as_deref(), &changes)?;
-    let file = packet::with_packet(bytes, &new)?;
-    Ok(Some((file, names_of(&changes))))
+    let new = xmp::update_xmp_packet(present.as_deref(), &changes)?;
+    let file = xmp_packet::replace_packet(bytes, &new)?;
+    Ok(Some((file, changed_names(&changes))))
 }
 
 /// Returns the properties of an asset that belong into its file.
-fn wanted_of(metadata: &Subtree) -> Vec<(String, MetadataValue)> {
+fn writable_metadata(metadata: &Subtree) -> Vec<(String, MetadataValue)> {
     let wanted = metadata.properties.iter().filter(|(name, _)| {
-        xmp::is_writable(name)
-            && !TECHNICAL.iter().any(|prefix| name.starts_with(prefix))
+        xmp::is_writable_property(name)
+            && !TECHNICAL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             && *name != "dc:format"
     });
-    wanted.filter_map(|(name, property)| Some((name.clone(), value_of(property)?))).collect()
+    wanted
+        .filter_map(|(name, property)| Some((name.clone(), property_to_metadata(property)?)))
+        .collect()
 }
 
 /// A property and its new value.
-pub(super) type Change = (String, Option<MetadataValue>);
+pub(super) type MetadataChange = (String, Option<MetadataValue>);
 
 /// Returns what a packet does not say, or says differently.
-pub(super) fn changes_of(
+pub(super) fn diff_packet(
     packet: Option<&[u8]>,
     wanted: Vec<(String, MetadataValue)>,
-) -> Vec<Change> {
-    let mut says = Properties::default();
+) -> Vec<MetadataChange> {
+    let mut says = MetadataProperties::default();
     if let Some(packet) = packet {
-        xmp::read(packet, &mut says);
+        xmp::read_xmp(packet, &mut says);
     }
-    let says = says.into_list();
+    let says = says.into_sorted_list();
     wanted
         .into_iter()
         .filter(|(name, value)| {
-            !says.iter().any(|(said, present)| said == name && is_same(present, value))
+            !says.iter().any(|(said, present)| said == name && is_same_value(present, value))
         })
         .map(|(name, value)| (name, Some(value)))
         .collect()
 }
 
-pub(super) fn names_of(changes: &[Change]) -> Vec<String> {
+pub(super) fn changed_names(changes: &[MetadataChange]) -> Vec<String> {
     changes.iter().map(|(name, _)| name.clone()).collect()
 }
 
-fn is_same(left: &MetadataValue, right: &MetadataValue) -> bool {
+fn is_same_value(left: &MetadataValue, right: &MetadataValue) -> bool {
     use MetadataValue::{Date, Text, Texts};
     match (left, right) {
         // A list of one and its text are the same in a file.
         (Text(text), Texts(texts)) | (Texts(texts), Text(text)) => texts.iter().eq([text]),
         (Date(one), Date(other)) => {
             let instant =
-                |text: &str| tympan_content::Date::parse(text).map(|date| date.millis).ok();
+                |text: &str| tympan_content::JcrDate::parse(text).map(|date| date.millis).ok();
             instant(one) == instant(other)
         }
         _ => left == right,
     }
 }
 
-fn value_of(property: &Property) -> Option<MetadataValue> {
+fn property_to_metadata(property: &Property) -> Option<MetadataValue> {
     if property.is_list() {
         let texts = property.values().iter().map(|value| value.to_text().into_owned()).collect();
         return Some(MetadataValue::Texts(texts));

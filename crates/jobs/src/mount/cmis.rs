@@ -2,7 +2,7 @@
 //!
 //! In: `cmis+https://host/service#repository/folder`. The service's address is that of its service document, which
 //! tells where the root folder of each repository answers. A document in JSON speaks the browser binding of CMIS 1.1, one
-//! in XML the AtomPub binding (`atom`).
+//! in XML the AtomPub binding (`cmis_atom`).
 //!
 //! A version that is checked in is another object in many repositories; the series of versions keeps its identifier,
 //! and so identifies a file. Its mark is the change token, or the time of the last change with the length.
@@ -14,26 +14,29 @@ use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Map, Value as Json};
 
-use super::atom::{self, Object, Workspace};
-use super::http::{Answer, Host, Way, url_part};
-use super::ledger::key;
-use super::name::escape;
-use super::place::Place;
-use super::source::{Entry, Found, MAX_DEPTH, MAX_FILES, Source, SourceError, is_left_out, joined};
+use super::cmis_atom::{self, CmisFeedObject, CmisWorkspace};
+use super::mount_ledger::path_hash;
+use super::mount_location::MountLocation;
+use super::mount_source::{
+    MAX_FILES, MAX_FOLDER_DEPTH, MountSource, MountSourceError, SourceFile, SourceItem,
+    is_ignored_name, join_escaped_path,
+};
+use super::name_escaping::escape_name;
+use super::source_http::{SourceHost, SourceNetwork, SourceResponse, escape_url_part};
 
 /// Objects of one answer.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 /// The longest answer.
-const MAX_ANSWER: u64 = 64 << 20;
+const MAX_RESPONSE_BYTES: u64 = 64 << 20;
 /// The most folders.
 const MAX_FOLDERS: usize = 200_000;
 
 /// What is told each object of a folder; an error ends the listing.
-type Told<'a> = dyn FnMut(Object) -> Result<(), SourceError> + 'a;
+type CmisObjectVisitor<'a> = dyn FnMut(CmisFeedObject) -> Result<(), MountSourceError> + 'a;
 
 /// How a repository is spoken to, and where its folder answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Binding {
+enum CmisBinding {
     /// The path of the root folder, below which folders have their own names.
     Browser(String),
     /// The path at which the folder's children are listed.
@@ -42,41 +45,49 @@ enum Binding {
 
 /// A folder of a repository.
 #[derive(Debug)]
-pub(crate) struct Cmis {
-    host: Host,
+pub(crate) struct CmisSource {
+    host: SourceHost,
     /// Path of the service document.
-    service: String,
+    service_path: String,
     /// The repository; the only one there is if empty.
     repository: String,
     /// The names that lead to the folder.
-    folder: Vec<String>,
+    folder_names: Vec<String>,
     /// How the repository answered when it was listed last.
-    binding: Mutex<Option<Binding>>,
+    binding: Mutex<Option<CmisBinding>>,
 }
 
-impl Cmis {
-    pub(crate) fn new(source: &str, place: &Place, way: &Way) -> Result<Self, String> {
+impl CmisSource {
+    pub(crate) fn new(
+        source: &str,
+        place: &MountLocation,
+        way: &SourceNetwork,
+    ) -> Result<Self, String> {
         let url = source.strip_prefix("cmis+").unwrap_or(source);
         let (url, within) = url.split_once('#').unwrap_or((url, ""));
         let (repository, folder) = within.split_once('/').unwrap_or((within, ""));
         let path = url.splitn(4, '/').nth(3).unwrap_or_default();
         Ok(Self {
-            host: Host::new(url, place, way)?,
-            service: format!("/{path}"),
+            host: SourceHost::new(url, place, way)?,
+            service_path: format!("/{path}"),
             repository: repository.to_owned(),
-            folder: folder.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+            folder_names: folder
+                .split('/')
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect(),
             binding: Mutex::default(),
         })
     }
 
-    fn malformed(&self, reason: impl Into<String>) -> SourceError {
-        let place = format!("{}{}", self.host.origin(), self.service);
-        SourceError::Malformed { place, reason: reason.into() }
+    fn malformed_error(&self, reason: impl Into<String>) -> MountSourceError {
+        let place = format!("{}{}", self.host.origin(), self.service_path);
+        MountSourceError::Malformed { location: place, reason: reason.into() }
     }
 
-    fn ask(&self, target: &str) -> Result<Answer, SourceError> {
+    fn send_request(&self, target: &str) -> Result<SourceResponse, MountSourceError> {
         // Servers of the other binding send what they have.
-        self.host.ask(
+        self.host.send_request(
             &Method::GET,
             target,
             &[("accept", "application/json, */*;q=0.5".to_owned())],
@@ -84,139 +95,164 @@ impl Cmis {
         )
     }
 
-    fn json(&self, answer: Answer) -> Result<Json, SourceError> {
-        let place = answer.place().to_owned();
-        serde_json::from_reader(std::io::BufReader::new(answer.take(MAX_ANSWER))).map_err(|error| {
-            let reason = error.to_string();
-            match error.is_io() {
-                true => SourceError::Unreachable { place, reason },
-                false => SourceError::Malformed { place, reason },
-            }
-        })
+    fn read_json(&self, answer: SourceResponse) -> Result<Json, MountSourceError> {
+        let place = answer.location().to_owned();
+        serde_json::from_reader(std::io::BufReader::new(answer.take(MAX_RESPONSE_BYTES))).map_err(
+            |error| {
+                let reason = error.to_string();
+                match error.is_io() {
+                    true => MountSourceError::Unreachable { location: place, reason },
+                    false => MountSourceError::Malformed { location: place, reason },
+                }
+            },
+        )
     }
 
     /// Asks how the repository is spoken to, and where its folder is.
-    fn find(&self) -> Result<Binding, SourceError> {
-        let answer = self.ask(&self.service)?;
+    fn discover_binding(&self) -> Result<CmisBinding, MountSourceError> {
+        let answer = self.send_request(&self.service_path)?;
         if answer.header("content-type").is_some_and(|kind| kind.contains("xml")) {
-            return self.find_workspace(answer);
+            return self.binding_from_atom(answer);
         }
-        let service = self.json(answer)?;
+        let service = self.read_json(answer)?;
         let repositories =
-            service.as_object().ok_or_else(|| self.malformed("it is no service document"))?;
+            service.as_object().ok_or_else(|| self.malformed_error("it is no service document"))?;
         let info = if self.repository.is_empty() && repositories.len() == 1 {
             repositories.values().next()
         } else {
             repositories.get(&self.repository)
         };
-        let info = info.ok_or_else(|| self.unknown(repositories.keys()))?;
+        let info = info.ok_or_else(|| self.unknown_repository_error(repositories.keys()))?;
         let url = info.get("rootFolderUrl").and_then(Json::as_str).unwrap_or_default();
-        Ok(Binding::Browser(self.path_of(url)?.trim_end_matches('/').to_owned()))
+        Ok(CmisBinding::Browser(self.same_host_path(url)?.trim_end_matches('/').to_owned()))
     }
 
     /// Does so for a service document in XML.
-    fn find_workspace(&self, answer: Answer) -> Result<Binding, SourceError> {
-        let place = answer.place().to_owned();
-        let all = atom::read_service(answer, &place)?;
-        let is_meant = |one: &&Workspace| {
+    fn binding_from_atom(&self, answer: SourceResponse) -> Result<CmisBinding, MountSourceError> {
+        let place = answer.location().to_owned();
+        let all = cmis_atom::read_service_document(answer, &place)?;
+        let is_meant = |one: &&CmisWorkspace| {
             one.repository == self.repository || (self.repository.is_empty() && all.len() == 1)
         };
         let found = all.iter().find(is_meant);
-        let found = found.ok_or_else(|| self.unknown(all.iter().map(|one| &one.repository)))?;
-        if self.folder.is_empty() {
-            return Ok(Binding::Atom(self.path_of(&found.root)?.to_owned()));
+        let found = found
+            .ok_or_else(|| self.unknown_repository_error(all.iter().map(|one| &one.repository)))?;
+        if self.folder_names.is_empty() {
+            return Ok(CmisBinding::Atom(
+                self.same_host_path(&found.root_children_url)?.to_owned(),
+            ));
         }
-        let answer = self.ask(self.path_of(&found.address_of(&self.folder))?)?;
-        let (place, mut children) = (answer.place().to_owned(), String::new());
-        atom::read_feed(answer, &place, |object| {
-            children = object.children;
+        let answer =
+            self.send_request(self.same_host_path(&found.folder_url(&self.folder_names))?)?;
+        let (place, mut children) = (answer.location().to_owned(), String::new());
+        cmis_atom::read_atom_feed(answer, &place, |object| {
+            children = object.children_url;
             Ok(())
         })?;
-        Ok(Binding::Atom(self.path_of(&children)?.to_owned()))
+        Ok(CmisBinding::Atom(self.same_host_path(&children)?.to_owned()))
     }
 
-    fn unknown<'a>(&self, known: impl Iterator<Item = &'a String>) -> SourceError {
+    fn unknown_repository_error<'a>(
+        &self,
+        known: impl Iterator<Item = &'a String>,
+    ) -> MountSourceError {
         let known = known.map(String::as_str).collect::<Vec<_>>().join("`, `");
-        SourceError::Refused {
-            place: format!("{}{}", self.host.origin(), self.service),
+        MountSourceError::Refused {
+            location: format!("{}{}", self.host.origin(), self.service_path),
             reason: format!("it has no repository `{}`, but `{known}`", self.repository),
         }
     }
 
     /// Returns the path and query of an address. Credentials go nowhere else, whatever the service says.
-    fn path_of<'a>(&self, url: &'a str) -> Result<&'a str, SourceError> {
+    fn same_host_path<'a>(&self, url: &'a str) -> Result<&'a str, MountSourceError> {
         let path = url.strip_prefix(self.host.origin()).filter(|path| path.starts_with('/'));
         path.ok_or_else(|| {
-            self.malformed(format!("it leads to `{url}`, which is not at `{}`", self.host.origin()))
+            self.malformed_error(format!(
+                "it leads to `{url}`, which is not at `{}`",
+                self.host.origin()
+            ))
         })
     }
 
     /// Tells the objects of a folder in feeds, page by page.
-    fn list_feed(&self, folder: &str, with: &mut Told<'_>) -> Result<(), SourceError> {
+    fn list_atom_folder(
+        &self,
+        folder: &str,
+        with: &mut CmisObjectVisitor<'_>,
+    ) -> Result<(), MountSourceError> {
         let joint = if folder.contains('?') { '&' } else { '?' };
-        let mut page = format!("{folder}{joint}includeAllowableActions=false&maxItems={PAGE}");
+        let mut page = format!("{folder}{joint}includeAllowableActions=false&maxItems={PAGE_SIZE}");
         let mut seen = HashSet::new();
         loop {
-            let answer = self.ask(&page)?;
-            let place = answer.place().to_owned();
+            let answer = self.send_request(&page)?;
+            let place = answer.location().to_owned();
             let mut is_new = false;
-            let next = atom::read_feed(answer, &place, |mut object| {
-                if !seen.insert(key(&text(&object.properties, "cmis:objectId"))) {
+            let next = cmis_atom::read_atom_feed(answer, &place, |mut object| {
+                if !seen.insert(path_hash(&property_text(&object.properties, "cmis:objectId"))) {
                     return Ok(());
                 }
                 is_new = true;
-                for address in [&mut object.children, &mut object.content] {
+                for address in [&mut object.children_url, &mut object.content_url] {
                     if !address.is_empty() {
-                        *address = self.path_of(address)?.to_owned();
+                        *address = self.same_host_path(address)?.to_owned();
                     }
                 }
                 with(object)
             })?;
             let Some(next) = next else { return Ok(()) };
             if !is_new {
-                return Err(self.malformed("it says that there is more, and does not go on"));
+                return Err(self.malformed_error("it says that there is more, and does not go on"));
             }
             if seen.len() > MAX_FILES {
-                return Err(SourceError::TooMany(self.host.origin().to_owned()));
+                return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
             }
-            page = self.path_of(&next)?.to_owned();
+            page = self.same_host_path(&next)?.to_owned();
         }
     }
 
     /// Tells the objects of a folder, page by page.
-    fn list_folder(&self, folder: &str, with: &mut Told<'_>) -> Result<(), SourceError> {
+    fn list_browser_folder(
+        &self,
+        folder: &str,
+        with: &mut CmisObjectVisitor<'_>,
+    ) -> Result<(), MountSourceError> {
         let (mut skip, mut seen) = (0, HashSet::new());
         loop {
             let target = format!(
-                "{folder}?cmisselector=children&succinct=true&includeAllowableActions=false&maxItems={PAGE}&skipCount={skip}"
+                "{folder}?cmisselector=children&succinct=true&includeAllowableActions=false&maxItems={PAGE_SIZE}&skipCount={skip}"
             );
-            let answer = self.json(self.ask(&target)?)?;
+            let answer = self.read_json(self.send_request(&target)?)?;
             let objects = answer.get("objects").and_then(Json::as_array);
-            let objects = objects.ok_or_else(|| self.malformed("a folder has no `objects`"))?;
+            let objects =
+                objects.ok_or_else(|| self.malformed_error("a folder has no `objects`"))?;
             let mut is_new = false;
             for object in objects {
                 let object = object.get("object").unwrap_or(object);
-                let properties = properties_of(object)
-                    .ok_or_else(|| self.malformed("an object has no properties"))?;
-                let id = text(&properties, "cmis:objectId");
+                let properties = object_properties(object)
+                    .ok_or_else(|| self.malformed_error("an object has no properties"))?;
+                let id = property_text(&properties, "cmis:objectId");
                 // Somebody who adds or removes files between two pages moves the others.
-                if seen.insert(key(&id)) {
+                if seen.insert(path_hash(&id)) {
                     is_new = true;
-                    let name = text(&properties, "cmis:name");
-                    let children = format!("{folder}/{}", url_part(name.as_bytes()));
-                    with(Object { properties, children, content: String::new() })?;
+                    let name = property_text(&properties, "cmis:name");
+                    let children = format!("{folder}/{}", escape_url_part(name.as_bytes()));
+                    with(CmisFeedObject {
+                        properties,
+                        children_url: children,
+                        content_url: String::new(),
+                    })?;
                 }
             }
             let has_more = answer.get("hasMoreItems").and_then(Json::as_bool);
-            let has_more = has_more.unwrap_or(objects.len() >= PAGE);
+            let has_more = has_more.unwrap_or(objects.len() >= PAGE_SIZE);
             if !has_more {
                 return Ok(());
             }
             if !is_new {
-                return Err(self.malformed("it says that there is more, and does not go on"));
+                return Err(self.malformed_error("it says that there is more, and does not go on"));
             }
             if seen.len() > MAX_FILES {
-                return Err(SourceError::TooMany(self.host.origin().to_owned()));
+                return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
             }
             skip += objects.len();
         }
@@ -224,7 +260,7 @@ impl Cmis {
 }
 
 /// Returns the properties of an object in the short form, or in the long one of servers that know no other.
-fn properties_of(object: &Json) -> Option<Map<String, Json>> {
+fn object_properties(object: &Json) -> Option<Map<String, Json>> {
     if let Some(succinct) = object.get("succinctProperties").and_then(Json::as_object) {
         return Some(succinct.clone());
     }
@@ -233,7 +269,7 @@ fn properties_of(object: &Json) -> Option<Map<String, Json>> {
     Some(long.iter().map(|(name, property)| (name.clone(), value(property))).collect())
 }
 
-fn text(properties: &Map<String, Json>, name: &str) -> String {
+fn property_text(properties: &Map<String, Json>, name: &str) -> String {
     match properties.get(name) {
         Some(Json::String(text)) => text.clone(),
         Some(Json::Array(values)) => {
@@ -244,95 +280,97 @@ fn text(properties: &Map<String, Json>, name: &str) -> String {
     }
 }
 
-impl Source for Cmis {
-    fn list(
+impl MountSource for CmisSource {
+    fn list_files(
         &self,
-        found: &mut dyn FnMut(Found) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
-        let binding = self.find()?;
+        found: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+    ) -> Result<(), MountSourceError> {
+        let binding = self.discover_binding()?;
         *self.binding.lock() = Some(binding.clone());
         let (root, is_atom) = match binding {
-            Binding::Browser(mut root) => {
-                for name in &self.folder {
-                    root = format!("{root}/{}", url_part(name.as_bytes()));
+            CmisBinding::Browser(mut root) => {
+                for name in &self.folder_names {
+                    root = format!("{root}/{}", escape_url_part(name.as_bytes()));
                 }
                 (root, false)
             }
-            Binding::Atom(root) => (root, true),
+            CmisBinding::Atom(root) => (root, true),
         };
         let mut folders = vec![(root, String::new(), 0)];
         let (mut files, mut asked) = (0, 0);
         while let Some((address, folder, depth)) = folders.pop() {
             asked += 1;
             if asked + folders.len() > MAX_FOLDERS {
-                return Err(SourceError::TooMany(self.host.origin().to_owned()));
+                return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
             }
-            let mut look = |object: Object| {
+            let mut look = |object: CmisFeedObject| {
                 let properties = &object.properties;
-                let name = text(properties, "cmis:name");
-                if is_left_out(name.as_bytes()) {
+                let name = property_text(properties, "cmis:name");
+                if is_ignored_name(name.as_bytes()) {
                     return Ok(());
                 }
-                let path = joined(&folder, &escape(name.as_bytes()));
-                match &*text(properties, "cmis:baseTypeId") {
-                    "cmis:folder" if depth >= MAX_DEPTH => {
-                        let reason = format!("it lies deeper than {MAX_DEPTH} folders");
-                        found(Found::LeftOut(path, reason))
+                let path = join_escaped_path(&folder, &escape_name(name.as_bytes()));
+                match &*property_text(properties, "cmis:baseTypeId") {
+                    "cmis:folder" if depth >= MAX_FOLDER_DEPTH => {
+                        let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
+                        found(SourceItem::Skipped(path, reason))
                     }
-                    "cmis:folder" if object.children.is_empty() => {
-                        Err(self.malformed(format!("it does not say what is in `{path}`")))
+                    "cmis:folder" if object.children_url.is_empty() => {
+                        Err(self.malformed_error(format!("it does not say what is in `{path}`")))
                     }
                     "cmis:folder" => {
-                        folders.push((object.children, path, depth + 1));
+                        folders.push((object.children_url, path, depth + 1));
                         Ok(())
                     }
                     "cmis:document" => {
-                        if let Some(reason) = missing(properties) {
-                            return found(Found::LeftOut(path, reason.to_owned()));
+                        if let Some(reason) = missing_content_reason(properties) {
+                            return found(SourceItem::Skipped(path, reason.to_owned()));
                         }
                         files += 1;
                         if files > MAX_FILES {
-                            return Err(SourceError::TooMany(self.host.origin().to_owned()));
+                            return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
                         }
-                        let mut entry = entry_of(path, properties);
+                        let mut entry = source_file_of(path, properties);
                         if is_atom {
-                            entry.handle = object.content;
+                            entry.source_handle = object.content_url;
                         }
-                        found(Found::File(entry))
+                        found(SourceItem::File(entry))
                     }
                     _ => Ok(()),
                 }
             };
             match is_atom {
-                true => self.list_feed(&address, &mut look)?,
-                false => self.list_folder(&address, &mut look)?,
+                true => self.list_atom_folder(&address, &mut look)?,
+                false => self.list_browser_folder(&address, &mut look)?,
             }
         }
         Ok(())
     }
 
-    fn has_lasting_identities(&self) -> bool {
+    fn has_persistent_identities(&self) -> bool {
         true
     }
 
-    fn open(&self, entry: &Entry) -> Result<Box<dyn Read + Send>, SourceError> {
+    fn open_file(&self, entry: &SourceFile) -> Result<Box<dyn Read + Send>, MountSourceError> {
         let known = self.binding.lock().clone();
-        let target = match known.map_or_else(|| self.find(), Ok)? {
-            Binding::Browser(root) => {
-                let id = url_part(entry.handle.as_bytes());
+        let target = match known.map_or_else(|| self.discover_binding(), Ok)? {
+            CmisBinding::Browser(root) => {
+                let id = escape_url_part(entry.source_handle.as_bytes());
                 format!("{root}?cmisselector=content&objectId={id}")
             }
-            Binding::Atom(_) if entry.handle.is_empty() => {
-                return Err(self.malformed(format!("it does not say where `{}` is", entry.path)));
+            CmisBinding::Atom(_) if entry.source_handle.is_empty() => {
+                return Err(
+                    self.malformed_error(format!("it does not say where `{}` is", entry.path))
+                );
             }
-            Binding::Atom(_) => entry.handle.clone(),
+            CmisBinding::Atom(_) => entry.source_handle.clone(),
         };
-        Ok(Box::new(self.ask(&target)?))
+        Ok(Box::new(self.send_request(&target)?))
     }
 }
 
 /// Tells why a document has nothing to read.
-fn missing(properties: &Map<String, Json>) -> Option<&'static str> {
+fn missing_content_reason(properties: &Map<String, Json>) -> Option<&'static str> {
     if properties.get("cmis:isPrivateWorkingCopy") == Some(&Json::Bool(true)) {
         return Some("it is checked out: what is checked in counts");
     }
@@ -341,23 +379,23 @@ fn missing(properties: &Map<String, Json>) -> Option<&'static str> {
     is_empty.then_some("it has no content")
 }
 
-fn entry_of(path: String, properties: &Map<String, Json>) -> Entry {
+fn source_file_of(path: String, properties: &Map<String, Json>) -> SourceFile {
     let bytes = properties.get("cmis:contentStreamLength");
     let bytes = bytes.and_then(Json::as_i64).and_then(|bytes| u64::try_from(bytes).ok());
     let length = bytes.map_or_else(String::new, |bytes| bytes.to_string());
-    let mut changed = text(properties, "cmis:changeToken");
+    let mut changed = property_text(properties, "cmis:changeToken");
     if changed.is_empty() {
-        changed = text(properties, "cmis:lastModificationDate");
+        changed = property_text(properties, "cmis:lastModificationDate");
     }
-    let object = text(properties, "cmis:objectId");
-    let series = text(properties, "cmis:versionSeriesId");
+    let object = property_text(properties, "cmis:objectId");
+    let series = property_text(properties, "cmis:versionSeriesId");
     let identity = if series.is_empty() { object.clone() } else { series };
-    Entry {
+    SourceFile {
         path,
-        mark: format!("{length}-{changed}"),
+        fingerprint: format!("{length}-{changed}"),
         identity: Some(identity).filter(|identity| !identity.is_empty()),
-        bytes,
-        modified: None,
-        handle: object,
+        byte_count: bytes,
+        modified_at: None,
+        source_handle: object,
     }
 }

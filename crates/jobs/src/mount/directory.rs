@@ -15,144 +15,154 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, openat};
 
-use super::name::{escape, unescape};
-use super::source::{Entry, Found, MAX_DEPTH, MAX_FILES, Source, SourceError, is_left_out, joined};
+use super::mount_source::{
+    MAX_FILES, MAX_FOLDER_DEPTH, MountSource, MountSourceError, SourceFile, SourceItem,
+    is_ignored_name, join_escaped_path,
+};
+use super::name_escaping::{escape_name, unescape_name};
 
 /// A directory.
 #[derive(Debug, Clone)]
-pub struct Directory {
+pub struct DirectorySource {
     root: PathBuf,
 }
 
-impl Directory {
+impl DirectorySource {
     /// Names a directory; a link to one counts as what it leads to.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    fn open_root(&self) -> Result<OwnedFd, SourceError> {
+    fn open_root(&self) -> Result<OwnedFd, MountSourceError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(&self.root, flags, Mode::empty())
-            .map_err(|error| self.unreadable("", error.into()))
+            .map_err(|error| self.unreadable_error("", error.into()))
     }
 
-    fn unreadable(&self, path: &str, source: io::Error) -> SourceError {
+    fn unreadable_error(&self, path: &str, source: io::Error) -> MountSourceError {
         let file = if path.is_empty() {
             self.root.display().to_string()
         } else {
             format!("{}/{path}", self.root.display())
         };
-        SourceError::Read { file, source }
+        MountSourceError::Read { file, source }
     }
 }
 
 /// A listing on its way.
-struct Listing<'a> {
-    directory: &'a Directory,
-    found: &'a mut dyn FnMut(Found) -> Result<(), SourceError>,
-    files: usize,
+struct DirectoryScan<'a> {
+    directory: &'a DirectorySource,
+    visitor: &'a mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+    file_count: usize,
 }
 
-impl Listing<'_> {
-    fn list(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> Result<(), SourceError> {
-        let unreadable = |error: rustix::io::Errno| self.directory.unreadable(path, error.into());
+impl DirectoryScan<'_> {
+    fn list_folder(
+        &mut self,
+        folder: &OwnedFd,
+        path: &str,
+        depth: usize,
+    ) -> Result<(), MountSourceError> {
+        let unreadable =
+            |error: rustix::io::Errno| self.directory.unreadable_error(path, error.into());
         let entries = Dir::read_from(folder).map_err(unreadable)?;
         for entry in entries {
-            let entry = entry.map_err(|error| self.directory.unreadable(path, error.into()))?;
+            let entry =
+                entry.map_err(|error| self.directory.unreadable_error(path, error.into()))?;
             let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") || is_left_out(name) {
+            if matches!(name, b"." | b"..") || is_ignored_name(name) {
                 continue;
             }
-            let below = joined(path, &escape(name));
+            let below = join_escaped_path(path, &escape_name(name));
             let kind = entry.file_type();
             if kind == FileType::Directory {
-                self.descend(folder, entry.file_name(), &below, depth)?;
+                self.scan_subfolder(folder, entry.file_name(), &below, depth)?;
             } else if matches!(kind, FileType::RegularFile | FileType::Unknown) {
-                self.look_at(folder, entry.file_name(), below, depth)?;
+                self.visit_child(folder, entry.file_name(), below, depth)?;
             }
         }
         Ok(())
     }
 
-    fn descend(
+    fn scan_subfolder(
         &mut self,
         folder: &OwnedFd,
         name: &std::ffi::CStr,
         path: &str,
         depth: usize,
-    ) -> Result<(), SourceError> {
-        if depth >= MAX_DEPTH {
-            let reason = format!("it lies deeper than {MAX_DEPTH} folders");
-            return (self.found)(Found::LeftOut(path.to_owned(), reason));
+    ) -> Result<(), MountSourceError> {
+        if depth >= MAX_FOLDER_DEPTH {
+            let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
+            return (self.visitor)(SourceItem::Skipped(path.to_owned(), reason));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(folder, name, flags, Mode::empty()) {
-            Ok(child) => self.list(&child, path, depth + 1),
+            Ok(child) => self.list_folder(&child, path, depth + 1),
             // It went away, or something else took its place, since the folder was listed.
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => {
                 Ok(())
             }
-            Err(error) => Err(self.directory.unreadable(path, error.into())),
+            Err(error) => Err(self.directory.unreadable_error(path, error.into())),
         }
     }
 
-    fn look_at(
+    fn visit_child(
         &mut self,
         folder: &OwnedFd,
         name: &std::ffi::CStr,
         path: String,
         depth: usize,
-    ) -> Result<(), SourceError> {
+    ) -> Result<(), MountSourceError> {
         let looked = rustix::fs::statat(folder, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
         let stat = match looked {
             Ok(stat) => stat,
             Err(rustix::io::Errno::NOENT) => return Ok(()),
-            Err(error) => return Err(self.directory.unreadable(&path, error.into())),
+            Err(error) => return Err(self.directory.unreadable_error(&path, error.into())),
         };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
-            FileType::Directory => return self.descend(folder, name, &path, depth),
+            FileType::Directory => return self.scan_subfolder(folder, name, &path, depth),
             _ => return Ok(()),
         }
-        self.files += 1;
-        if self.files > MAX_FILES {
-            return Err(SourceError::TooMany(self.directory.root.display().to_string()));
+        self.file_count += 1;
+        if self.file_count > MAX_FILES {
+            return Err(MountSourceError::TooMany(self.directory.root.display().to_string()));
         }
         let bytes = u64::try_from(stat.st_size).unwrap_or_default();
         let (seconds, nanos) = (stat.st_mtime, stat.st_mtime_nsec);
-        (self.found)(Found::File(Entry {
+        (self.visitor)(SourceItem::File(SourceFile {
             path,
-            mark: mark(bytes, seconds, nanos),
+            fingerprint: stat_fingerprint(bytes, seconds, nanos),
             identity: Some(format!("{}:{}", stat.st_dev, stat.st_ino)),
-            bytes: Some(bytes),
-            modified: u64::try_from(seconds).ok().map(|seconds| {
+            byte_count: Some(bytes),
+            modified_at: u64::try_from(seconds).ok().map(|seconds| {
                 SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_nanos(nanos)
             }),
-            handle: String::new(),
+            source_handle: String::new(),
         }))
     }
 }
 
-fn mark(bytes: u64, seconds: i64, nanos: u64) -> String {
+fn stat_fingerprint(bytes: u64, seconds: i64, nanos: u64) -> String {
     format!("{bytes}-{seconds}.{nanos:09}")
 }
 
-impl Source for Directory {
-    fn list(
+impl MountSource for DirectorySource {
+    fn list_files(
         &self,
-        found: &mut dyn FnMut(Found) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+        found: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+    ) -> Result<(), MountSourceError> {
         let root = self.open_root()?;
-        Listing { directory: self, found, files: 0 }.list(&root, "", 0)
+        DirectoryScan { directory: self, visitor: found, file_count: 0 }.list_folder(&root, "", 0)
     }
 
-    fn open(&self, entry: &Entry) -> Result<Box<dyn Read + Send>, SourceError> {
-        let unreadable = |error: io::Error| self.unreadable(&entry.path, error);
+    fn open_file(&self, entry: &SourceFile) -> Result<Box<dyn Read + Send>, MountSourceError> {
+        let unreadable = |error: io::Error| self.unreadable_error(&entry.path, error);
         let mut folder = self.open_root()?;
         let mut names = entry.path.split('/').peekable();
         while let Some(name) = names.next() {
-            let name = unescape(name)
+            let name = unescape_name(name)
                 .filter(|name| name != b"." && name != b".." && !name.contains(&b'/'))
                 .ok_or_else(|| unreadable(io::Error::other("its name leads elsewhere")))?;
             let name = Path::new(std::ffi::OsStr::from_bytes(&name));
@@ -169,23 +179,23 @@ impl Source for Directory {
         if !file.metadata().map_err(unreadable)?.is_file() {
             return Err(unreadable(io::Error::other("it is no file any more")));
         }
-        Ok(Box::new(Watched { file, mark: entry.mark.clone() }))
+        Ok(Box::new(UnchangedFileReader { file, fingerprint: entry.fingerprint.clone() }))
     }
 }
 
 /// A file that is compared with how it was listed when its end is reached.
-struct Watched {
+struct UnchangedFileReader {
     file: File,
-    mark: String,
+    fingerprint: String,
 }
 
-impl Read for Watched {
+impl Read for UnchangedFileReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         if read == 0 && !buffer.is_empty() {
             let now = self.file.metadata()?;
             let nanos = u64::try_from(now.mtime_nsec()).unwrap_or_default();
-            if mark(now.len(), now.mtime(), nanos) != self.mark {
+            if stat_fingerprint(now.len(), now.mtime(), nanos) != self.fingerprint {
                 return Err(io::Error::other("it changed while it was read"));
             }
         }

@@ -11,28 +11,30 @@ use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 use tympan_content::NodePath;
 
-use super::config::target_folder;
-use super::ledger::LastPass;
-use super::pass::{Mount, Order, PassError, Purpose, synchronize};
-use super::place;
-use super::report::Report;
-use super::service::Mounts;
-use super::source::SourceError;
-use crate::error::chain;
-use crate::{Handler, Job, JobContext, JobId, NewJob, Outcome, Result};
+use super::mount_config::parse_target_folder;
+use super::mount_ledger::LastMountPass;
+use super::mount_location;
+use super::mount_pass::{
+    AssetMount, MountPassError, MountPassOptions, MountPurpose, run_mount_pass,
+};
+use super::mount_service::MountService;
+use super::mount_source::MountSourceError;
+use super::pass_report::MountPassReport;
+use crate::error::format_error_chain;
+use crate::{Job, JobContext, JobHandler, JobId, JobOutcome, NewJob, Result};
 
 /// The topics of imports end in their name.
 pub const IMPORT_TOPIC: &str = "dam/import";
 
 /// What is to be imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportWish {
+pub struct ImportRequest {
     /// Where the files are.
     pub source: String,
     /// The folder that gets them.
     pub target: String,
     /// Whether nothing is written: the report says what would be.
-    pub is_dry: bool,
+    pub is_dry_run: bool,
     /// Who wishes it.
     pub user: String,
 }
@@ -45,54 +47,58 @@ pub struct ImportStatus {
     /// Its job, if it waits or runs, or failed.
     pub job: Option<Job>,
     /// What it has done, if it got that far.
-    pub last: Option<LastPass>,
+    pub last_pass: Option<LastMountPass>,
 }
 
-impl ImportWish {
+impl ImportRequest {
     /// Returns the import's name.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub fn import_name(&self) -> String {
         let hash = Sha256::digest(format!("{}\n{}", self.source, self.target));
         let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         format!("import-{hash}")
     }
 }
 
-impl Mounts {
+impl MountService {
     /// Begins an import; one of this source and folder that waits or runs is the same one. Returns its name and job, or
     /// why it is refused.
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn import(
+    pub async fn start_import(
         &self,
-        wish: &ImportWish,
+        wish: &ImportRequest,
         now: SystemTime,
     ) -> Result<Result<(String, JobId), String>> {
-        let inner = &self.inner;
-        if let Err(reason) = target_folder(&wish.target) {
+        let inner = &self.state;
+        if let Err(reason) = parse_target_folder(&wish.target) {
             return Ok(Err(reason));
         }
-        if !inner.settings.places.iter().any(|place| place.covers(&wish.source)) {
+        if !inner.settings.locations.iter().any(|place| place.contains_source(&wish.source)) {
             return Ok(Err(format!(
                 "`{}` lies in no place that `tympan.toml` allows; add a `[[mounts.place]]` with its `url`",
                 wish.source
             )));
         }
-        if let Err(reason) = place::open(&wish.source, &inner.settings.places, &inner.way) {
+        if let Err(reason) = mount_location::open_mount_source(
+            &wish.source,
+            &inner.settings.locations,
+            &inner.network,
+        ) {
             return Ok(Err(reason));
         }
-        let name = wish.name();
+        let name = wish.import_name();
         let properties = json!({
             "import": name,
             "source": wish.source,
             "target": wish.target,
-            "dryRun": wish.is_dry,
+            "dryRun": wish.is_dry_run,
         });
         let job = NewJob::new(format!("{IMPORT_TOPIC}/{name}"), properties)
-            .key(format!("{name} {}", wish.is_dry))
-            .user(wish.user.clone());
-        let id = inner.queues.add(job, now).await?;
+            .with_key(format!("{name} {}", wish.is_dry_run))
+            .with_user(wish.user.clone());
+        let id = inner.queues.add_job(job, now).await?;
         Ok(Ok((name, id)))
     }
 
@@ -104,70 +110,80 @@ impl Mounts {
         let topic = format!("{IMPORT_TOPIC}/{name}");
         let (mut job, mut last) = (None, None);
         if crate::check_topic(&topic).is_ok() {
-            job = self.inner.queues.list_topic(&topic, 1).await?.into_iter().next();
-            last = self.inner.ledger.last(name).await?;
+            job = self.state.queues.list_topic(&topic, 1).await?.into_iter().next();
+            last = self.state.ledger.last_pass(name).await?;
         }
-        Ok(ImportStatus { name: name.to_owned(), job, last })
+        Ok(ImportStatus { name: name.to_owned(), job, last_pass: last })
     }
 
-    fn import_pass(&self, job: &Job, context: &JobContext) -> Outcome {
-        let inner = &self.inner;
-        let failed = |reason: String| Outcome::Failed { reason };
+    fn run_import_pass(&self, job: &Job, context: &JobContext) -> JobOutcome {
+        let inner = &self.state;
+        let failed = |reason: String| JobOutcome::Failed { reason };
         let text = |name: &str| job.properties.get(name).and_then(Json::as_str).unwrap_or_default();
         let (name, source, target) = (text("import"), text("source"), text("target"));
         let is_dry = job.properties.get("dryRun") == Some(&Json::Bool(true));
         let Ok(folder) = NodePath::new(target) else {
             return failed(format!("`{target}` is no folder"));
         };
-        let opened = match place::open(source, &inner.settings.places, &inner.way) {
+        let opened = match mount_location::open_mount_source(
+            source,
+            &inner.settings.locations,
+            &inner.network,
+        ) {
             Ok(source) => source,
             Err(reason) => return failed(reason),
         };
-        let before = match inner.ledger.last_blocking(name) {
+        let before = match inner.ledger.last_pass_blocking(name) {
             Ok(before) => before,
-            Err(failure) => return Outcome::Retry { after: None, reason: chain(&failure) },
+            Err(failure) => {
+                return JobOutcome::Retry { after: None, reason: format_error_chain(&failure) };
+            }
         };
-        let mount = Mount {
+        let mount = AssetMount {
             name: name.to_owned(),
             target: folder,
             source: opened,
-            purpose: Purpose::Import,
-            settle: Duration::ZERO,
+            purpose: MountPurpose::Import,
+            min_file_age: Duration::ZERO,
         };
-        let order = Order { now: SystemTime::now(), accepts_removals: false, is_dry };
+        let order = MountPassOptions {
+            now: SystemTime::now(),
+            accepts_removals: false,
+            is_dry_run: is_dry,
+        };
         let mut going = |done, total| {
-            context.progress(done, total, if total == 0 { "listing" } else { "reading" });
-            !context.cancelled()
+            context.report_progress(done, total, if total == 0 { "listing" } else { "reading" });
+            !context.is_cancelled()
         };
-        let made = synchronize(&inner.repository, &inner.ledger, &mount, order, &mut going);
+        let made = run_mount_pass(&inner.repository, &inner.ledger, &mount, order, &mut going);
         let mut report = match made {
             Ok(report) => report,
-            Err(PassError::Source { source: SourceError::Stopped, .. }) => {
-                return Outcome::Cancelled;
+            Err(MountPassError::Source { source: MountSourceError::Stopped, .. }) => {
+                return JobOutcome::Cancelled;
             }
             Err(failure) if failure.is_transient() => {
-                return Outcome::Retry { after: None, reason: chain(&failure) };
+                return JobOutcome::Retry { after: None, reason: format_error_chain(&failure) };
             }
-            Err(failure) => return failed(chain(&failure)),
+            Err(failure) => return failed(format_error_chain(&failure)),
         };
-        let goes_on = report.waiting > 0 && report.changes() > 0 && !is_dry;
+        let goes_on = report.waiting > 0 && report.change_count() > 0 && !is_dry;
         report.is_dry = is_dry;
-        if let Err(failure) = self.note_import(name, before, report, (source, target)) {
-            return Outcome::Retry { after: None, reason: chain(&failure) };
+        if let Err(failure) = self.record_import(name, before, report, (source, target)) {
+            return JobOutcome::Retry { after: None, reason: format_error_chain(&failure) };
         }
-        match (context.cancelled(), goes_on) {
-            (true, _) => Outcome::Cancelled,
-            (false, true) => Outcome::Wait { after: Duration::ZERO },
-            (false, false) => Outcome::Done,
+        match (context.is_cancelled(), goes_on) {
+            (true, _) => JobOutcome::Cancelled,
+            (false, true) => JobOutcome::Wait { after: Duration::ZERO },
+            (false, false) => JobOutcome::Done,
         }
     }
 
     /// Notes what an import has done, together with what its earlier passes did.
-    fn note_import(
+    fn record_import(
         &self,
         name: &str,
-        before: Option<LastPass>,
-        mut report: Report,
+        before: Option<LastMountPass>,
+        mut report: MountPassReport,
         (source, target): (&str, &str),
     ) -> Result<()> {
         if let Some(before) = before.filter(|before| before.report.waiting > 0 && !report.is_dry) {
@@ -175,30 +191,31 @@ impl Mounts {
             report.bytes += before.report.bytes;
         }
         report.of = Some((source.to_owned(), target.to_owned()));
-        let root = self.inner.repository.head()?.to_string();
-        let last = LastPass { root, ended: SystemTime::now(), report, failure: None };
-        self.inner.ledger.end(name, &last)
+        let root = self.state.repository.head_root()?.to_string();
+        let last =
+            LastMountPass { start_root: root, ended_at: SystemTime::now(), report, failure: None };
+        self.state.ledger.record_last_pass(name, &last)
     }
 }
 
 /// Carries out imports.
 pub(crate) struct ImportHandler {
-    mounts: Mounts,
+    service: MountService,
     topic: String,
 }
 
 impl ImportHandler {
-    pub(crate) fn new(mounts: Mounts) -> Self {
-        Self { mounts, topic: format!("{IMPORT_TOPIC}/*") }
+    pub(crate) fn new(mounts: MountService) -> Self {
+        Self { service: mounts, topic: format!("{IMPORT_TOPIC}/*") }
     }
 }
 
-impl Handler for ImportHandler {
+impl JobHandler for ImportHandler {
     fn topic(&self) -> &str {
         &self.topic
     }
 
-    fn run(&self, job: &Job, context: &JobContext) -> Outcome {
-        self.mounts.import_pass(job, context)
+    fn run(&self, job: &Job, context: &JobContext) -> JobOutcome {
+        self.service.run_import_pass(job, context)
     }
 }

@@ -9,98 +9,112 @@ use std::time::SystemTime;
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use super::http::{Host, Way, url_part, url_path};
-use super::name::escape;
-use super::place::Place;
-use super::source::{Entry, Found, MAX_DEPTH, MAX_FILES, Source, SourceError, is_left_out, joined};
-use super::xml::{self, Piece};
+use super::mount_location::MountLocation;
+use super::mount_source::{
+    MAX_FILES, MAX_FOLDER_DEPTH, MountSource, MountSourceError, SourceFile, SourceItem,
+    is_ignored_name, join_escaped_path,
+};
+use super::name_escaping::escape_name;
+use super::source_http::{SourceHost, SourceNetwork, escape_url_part, escape_url_path};
+use super::xml_reader::{self, XmlEvent};
 
-const QUESTION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><propfind xmlns=\"DAV:\"><prop><resourcetype/>\
+const PROPFIND_BODY: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><propfind xmlns=\"DAV:\"><prop><resourcetype/>\
                         <getcontentlength/><getlastmodified/><getetag/><resource-id/></prop></propfind>";
 /// The most folders of one place.
 const MAX_FOLDERS: usize = 200_000;
 
 /// A folder of a WebDAV server.
 #[derive(Debug)]
-pub(crate) struct WebDav {
-    host: Host,
+pub(crate) struct WebDavSource {
+    host: SourceHost,
     /// The names that lead to the folder.
-    root: Vec<Vec<u8>>,
+    root_names: Vec<Vec<u8>>,
 }
 
 /// What a server says about one resource.
 #[derive(Debug, Default)]
-struct Resource {
+struct WebDavResource {
     href: String,
     is_folder: bool,
-    bytes: Option<u64>,
-    modified: String,
-    tag: String,
+    byte_count: Option<u64>,
+    last_modified: String,
+    etag: String,
     identity: String,
 }
 
-impl WebDav {
-    pub(crate) fn new(source: &str, place: &Place, way: &Way) -> Result<Self, String> {
+impl WebDavSource {
+    pub(crate) fn new(
+        source: &str,
+        place: &MountLocation,
+        way: &SourceNetwork,
+    ) -> Result<Self, String> {
         let url = match source.split_once("://") {
             Some(("davs", rest)) => format!("https://{rest}"),
             Some((_, rest)) => format!("http://{rest}"),
             None => return Err(format!("`{source}` is no address")),
         };
         let path = url.splitn(4, '/').nth(3).unwrap_or_default();
-        let root = names_of(path);
+        let root = split_path_names(path);
         let address = url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
-        Ok(Self { host: Host::new(&address, place, way)?, root })
+        Ok(Self { host: SourceHost::new(&address, place, way)?, root_names: root })
     }
 
-    fn target(&self, below: &str) -> Option<String> {
-        let root: String = self.root.iter().map(|name| format!("/{}", url_part(name))).collect();
+    fn request_target(&self, below: &str) -> Option<String> {
+        let root: String =
+            self.root_names.iter().map(|name| format!("/{}", escape_url_part(name))).collect();
         match below {
             "" => Some(root),
-            below => Some(format!("{root}/{}", url_path(below)?)),
+            below => Some(format!("{root}/{}", escape_url_path(below)?)),
         }
     }
 
     fn list_folder(
         &self,
         folder: &str,
-        with: &mut dyn FnMut(Vec<u8>, Resource) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
-        let malformed = |reason: String| SourceError::Malformed {
-            place: format!("{}/{folder}", self.host.origin()),
+        with: &mut dyn FnMut(Vec<u8>, WebDavResource) -> Result<(), MountSourceError>,
+    ) -> Result<(), MountSourceError> {
+        let malformed = |reason: String| MountSourceError::Malformed {
+            location: format!("{}/{folder}", self.host.origin()),
             reason,
         };
-        let target =
-            self.target(folder).ok_or_else(|| malformed("it cannot be named".to_owned()))?;
+        let target = self
+            .request_target(folder)
+            .ok_or_else(|| malformed("it cannot be named".to_owned()))?;
         let headers = [("Depth", "1".to_owned()), ("Content-Type", "application/xml".to_owned())];
         let method =
             Method::from_bytes(b"PROPFIND").map_err(|error| malformed(error.to_string()))?;
-        let answer = self.host.ask(&method, &format!("{target}/"), &headers, QUESTION)?;
-        let place = answer.place().to_owned();
-        let mut base = self.root.clone();
+        let answer =
+            self.host.send_request(&method, &format!("{target}/"), &headers, PROPFIND_BODY)?;
+        let place = answer.location().to_owned();
+        let mut base = self.root_names.clone();
         base.extend(
-            folder.split('/').filter(|name| !name.is_empty()).filter_map(super::name::unescape),
+            folder
+                .split('/')
+                .filter(|name| !name.is_empty())
+                .filter_map(super::name_escaping::unescape_name),
         );
-        let mut now = Resource::default();
-        xml::read(answer, &place, |piece| match piece {
-            Piece::Start(name, _) => {
+        let mut now = WebDavResource::default();
+        xml_reader::read_xml_events(answer, &place, |piece| match piece {
+            XmlEvent::Start(name, _) => {
                 match &*name {
-                    "response" => now = Resource::default(),
+                    "response" => now = WebDavResource::default(),
                     "collection" => now.is_folder = true,
                     _ => {}
                 }
                 Ok(())
             }
-            Piece::End(name, text) => {
+            XmlEvent::End(name, text) => {
                 match &*name {
                     // One within `resource-id`, too.
                     "href" if now.href.is_empty() => now.href = text,
                     "href" => now.identity = text,
-                    "getcontentlength" => now.bytes = text.parse().ok(),
-                    "getlastmodified" => now.modified = text,
-                    "getetag" => now.tag = text,
+                    "getcontentlength" => now.byte_count = text.parse().ok(),
+                    "getlastmodified" => now.last_modified = text,
+                    "getetag" => now.etag = text,
                     "response" => {
                         let resource = std::mem::take(&mut now);
-                        let Some(name) = child_of(&base, &resource.href).map_err(&malformed)?
+                        let Some(name) =
+                            child_name_of_href(&base, &resource.href).map_err(&malformed)?
                         else {
                             return Ok(());
                         };
@@ -115,18 +129,18 @@ impl WebDav {
 }
 
 /// Returns the names of a path, without those that are empty.
-fn names_of(path: &str) -> Vec<Vec<u8>> {
+fn split_path_names(path: &str) -> Vec<Vec<u8>> {
     let names = path.split(['?', '#']).next().unwrap_or_default().split('/');
     names.filter(|name| !name.is_empty()).map(|name| percent_decode_str(name).collect()).collect()
 }
 
 /// Returns the name that an address has in a folder; nothing for the folder itself.
-fn child_of(folder: &[Vec<u8>], href: &str) -> Result<Option<Vec<u8>>, String> {
+fn child_name_of_href(folder: &[Vec<u8>], href: &str) -> Result<Option<Vec<u8>>, String> {
     let path = match href.split_once("://") {
         Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
         None => href,
     };
-    let mut names = names_of(path);
+    let mut names = split_path_names(path);
     if names == folder {
         return Ok(None);
     }
@@ -137,33 +151,33 @@ fn child_of(folder: &[Vec<u8>], href: &str) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-impl Source for WebDav {
-    fn list(
+impl MountSource for WebDavSource {
+    fn list_files(
         &self,
-        found: &mut dyn FnMut(Found) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+        found: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+    ) -> Result<(), MountSourceError> {
         let mut folders = vec![(String::new(), 0)];
         let (mut files, mut asked) = (0, 0);
         while let Some((folder, depth)) = folders.pop() {
             asked += 1;
             if asked + folders.len() > MAX_FOLDERS {
-                return Err(SourceError::TooMany(self.host.origin().to_owned()));
+                return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
             }
             self.list_folder(&folder, &mut |name, resource| {
-                if is_left_out(&name) {
+                if is_ignored_name(&name) {
                     return Ok(());
                 }
-                let path = joined(&folder, &escape(&name));
+                let path = join_escaped_path(&folder, &escape_name(&name));
                 if !resource.is_folder {
                     files += 1;
                     if files > MAX_FILES {
-                        return Err(SourceError::TooMany(self.host.origin().to_owned()));
+                        return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
                     }
-                    return found(Found::File(entry_of(path, resource)));
+                    return found(SourceItem::File(source_file_of(path, resource)));
                 }
-                if depth >= MAX_DEPTH {
-                    let reason = format!("it lies deeper than {MAX_DEPTH} folders");
-                    return found(Found::LeftOut(path, reason));
+                if depth >= MAX_FOLDER_DEPTH {
+                    let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
+                    return found(SourceItem::Skipped(path, reason));
                 }
                 folders.push((path, depth + 1));
                 Ok(())
@@ -172,18 +186,21 @@ impl Source for WebDav {
         Ok(())
     }
 
-    fn has_lasting_identities(&self) -> bool {
+    fn has_persistent_identities(&self) -> bool {
         true
     }
 
-    fn open(&self, entry: &Entry) -> Result<Box<dyn Read + Send>, SourceError> {
-        let refused = |reason: &str| SourceError::Refused {
-            place: format!("{}/{}", self.host.origin(), entry.path),
+    fn open_file(&self, entry: &SourceFile) -> Result<Box<dyn Read + Send>, MountSourceError> {
+        let refused = |reason: &str| MountSourceError::Refused {
+            location: format!("{}/{}", self.host.origin(), entry.path),
             reason: reason.to_owned(),
         };
-        let target = self.target(&entry.path).ok_or_else(|| refused("it cannot be named"))?;
-        let answer = self.host.ask(&Method::GET, &target, &[], "")?;
-        let is_other = |tag: &str| !entry.handle.is_empty() && strong(tag) != entry.handle;
+        let target =
+            self.request_target(&entry.path).ok_or_else(|| refused("it cannot be named"))?;
+        let answer = self.host.send_request(&Method::GET, &target, &[], "")?;
+        let is_other = |tag: &str| {
+            !entry.source_handle.is_empty() && strip_weak_prefix(tag) != entry.source_handle
+        };
         if answer.header("etag").is_some_and(is_other) {
             return Err(refused("it changed since it was listed"));
         }
@@ -192,24 +209,25 @@ impl Source for WebDav {
 }
 
 /// Takes the sign of a weak tag away: Apache gives weak ones to files of this second.
-fn strong(tag: &str) -> &str {
+fn strip_weak_prefix(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-fn entry_of(path: String, resource: Resource) -> Entry {
-    let Resource { bytes, modified, tag, identity, .. } = resource;
+fn source_file_of(path: String, resource: WebDavResource) -> SourceFile {
+    let WebDavResource { byte_count: bytes, last_modified: modified, etag: tag, identity, .. } =
+        resource;
     let length = bytes.map_or_else(String::new, |bytes| bytes.to_string());
-    let tag = strong(&tag).to_owned();
+    let tag = strip_weak_prefix(&tag).to_owned();
     let mark =
         if tag.is_empty() { format!("{length}-{modified}") } else { format!("{length}-{tag}") };
     let time = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(&modified);
-    Entry {
+    SourceFile {
         path,
-        mark,
+        fingerprint: mark,
         identity: Some(identity).filter(|identity| !identity.is_empty()),
-        bytes,
-        modified: time.ok().map(SystemTime::from),
-        handle: tag,
+        byte_count: bytes,
+        modified_at: time.ok().map(SystemTime::from),
+        source_handle: tag,
     }
 }
 
@@ -219,9 +237,9 @@ mod tests {
 
     #[test]
     fn addresses_are_children_of_their_folder_only() {
-        let folder = names_of("/remote.php/dav/My%20Files");
+        let folder = split_path_names("/remote.php/dav/My%20Files");
         let check = |href: &str, expected: Result<Option<&str>, ()>| {
-            let found = child_of(&folder, href).map_err(drop);
+            let found = child_name_of_href(&folder, href).map_err(drop);
             let found = found.map(|name| name.map(|name| String::from_utf8(name).unwrap()));
             assert_eq!(found, expected.map(|name| name.map(str::to_owned)), "{href}");
         };

@@ -4,36 +4,36 @@ use std::time::SystemTime;
 
 use sqlx::Row;
 
-use crate::sql::{Transaction, database, millis, time};
-use crate::workflow::engine::{Locked, Move, WorkflowId, Workflows};
+use crate::sql::{WriteTransaction, database_error, from_epoch_millis, to_epoch_millis};
+use crate::workflow::engine::{LockedWorkflow, StepActionContext, WorkflowEngine, WorkflowId};
 use crate::workflow::query::WorkflowState;
-use crate::workflow::step::key_of;
+use crate::workflow::step::step_job_key;
 use crate::{Error, JobState, Result};
 
 /// A step that was given up and waits for somebody.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedStep {
+pub struct FailedWorkflowStep {
     /// The number of the work item.
-    pub item: i64,
+    pub item_id: i64,
     /// Its instance.
-    pub workflow: WorkflowId,
+    pub workflow_id: WorkflowId,
     /// What people call the step.
     pub title: String,
     /// What the instance is about.
     pub payload: String,
     /// Its job.
-    pub job: i64,
+    pub job_id: i64,
     /// Why it failed.
     pub reason: String,
     /// When it was given up.
-    pub ended: Option<SystemTime>,
+    pub given_up_at: Option<SystemTime>,
 }
 
-impl Workflows {
+impl WorkflowEngine {
     /// Ends an instance before its time, with those that are gone through for its steps.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if it is over already or there is none; the database's.
+    /// [`Error::WorkflowInstance`] if it is over already or there is none; the database's.
     pub async fn terminate(
         &self,
         id: WorkflowId,
@@ -42,42 +42,43 @@ impl Workflows {
         now: SystemTime,
     ) -> Result<()> {
         let action = "end a workflow";
-        let mut transaction = self.queues.begin(action).await?;
+        let mut transaction = self.queues.begin_write(action).await?;
         let mut has_ended = false;
-        for one in self.with_parts(&mut transaction, id).await? {
-            let instance = self.lock(&mut transaction, one).await?;
-            let can_end = |it: &Locked| it.state.is_open() || it.state == WorkflowState::Stale;
+        for one in self.with_nested_instances(&mut transaction, id).await? {
+            let instance = self.lock_instance(&mut transaction, one).await?;
+            let can_end =
+                |it: &LockedWorkflow| it.state.is_open() || it.state == WorkflowState::Stale;
             let Some(instance) = instance.filter(can_end) else { continue };
             has_ended |= one == id;
             let items = sqlx::query("SELECT id FROM work_item WHERE workflow = $1")
                 .bind(one)
                 .fetch_all(&mut *transaction)
                 .await
-                .map_err(database(action))?;
+                .map_err(database_error(action))?;
             for item in &items {
-                let item: i64 = item.try_get(0).map_err(database(action))?;
-                self.take_item(&mut transaction, &instance, item).await?;
+                let item: i64 = item.try_get(0).map_err(database_error(action))?;
+                self.remove_open_item(&mut transaction, &instance, item).await?;
             }
             sqlx::query("UPDATE workflow SET state = 'ABORTED', ended = $1 WHERE id = $2")
-                .bind(millis(now))
+                .bind(to_epoch_millis(now))
                 .bind(one)
                 .execute(&mut *transaction)
                 .await
-                .map_err(database(action))?;
-            let moving = Move { user, comment, now };
-            self.record(&mut transaction, &instance, ("", "aborted"), &moving).await?;
+                .map_err(database_error(action))?;
+            let moving = StepActionContext { user, comment, now };
+            self.record_history(&mut transaction, &instance, ("", "aborted"), &moving).await?;
         }
         if !has_ended {
             return Err(Error::Workflow(format!("no instance {id} runs")));
         }
-        transaction.commit().await.map_err(database(action))
+        transaction.commit().await.map_err(database_error(action))
     }
 
     /// Returns an instance and those that are gone through for its steps, the innermost first: that is the order in
     /// which a step's end locks them.
-    async fn with_parts(
+    async fn with_nested_instances(
         &self,
-        transaction: &mut Transaction,
+        transaction: &mut WriteTransaction,
         id: WorkflowId,
     ) -> Result<Vec<WorkflowId>> {
         let action = "read the parts of a workflow";
@@ -91,9 +92,9 @@ impl Workflows {
             .bind(outer)
             .fetch_all(&mut **transaction)
             .await
-            .map_err(database(action))?;
+            .map_err(database_error(action))?;
             for row in &rows {
-                all.push(row.try_get(0).map_err(database(action))?);
+                all.push(row.try_get(0).map_err(database_error(action))?);
             }
         }
         all.reverse();
@@ -104,7 +105,7 @@ impl Workflows {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn suspend(
+    pub async fn set_workflow_state(
         &self,
         id: WorkflowId,
         to: WorkflowState,
@@ -116,10 +117,10 @@ impl Workflows {
             WorkflowState::Suspended => (WorkflowState::Running, "suspended"),
             _ => (WorkflowState::Suspended, "resumed"),
         };
-        let mut transaction = self.queues.begin(action).await?;
+        let mut transaction = self.queues.begin_write(action).await?;
         let mut is_changed = false;
-        for one in self.with_parts(&mut transaction, id).await? {
-            let instance = self.lock(&mut transaction, one).await?;
+        for one in self.with_nested_instances(&mut transaction, id).await? {
+            let instance = self.lock_instance(&mut transaction, one).await?;
             let Some(instance) = instance.filter(|instance| instance.state == from) else {
                 continue;
             };
@@ -129,13 +130,13 @@ impl Workflows {
                 .bind(one)
                 .execute(&mut *transaction)
                 .await
-                .map_err(database(action))?;
-            let moving = Move { user, comment: None, now };
-            self.record(&mut transaction, &instance, ("", word), &moving).await?;
+                .map_err(database_error(action))?;
+            let moving = StepActionContext { user, comment: None, now };
+            self.record_history(&mut transaction, &instance, ("", word), &moving).await?;
         }
         if is_changed {
-            transaction.commit().await.map_err(database(action))?;
-            self.queues.ring();
+            transaction.commit().await.map_err(database_error(action))?;
+            self.queues.notify_workers();
         }
         Ok(is_changed)
     }
@@ -144,7 +145,7 @@ impl Workflows {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn failures(&self, limit: u32) -> Result<Vec<FailedStep>> {
+    pub async fn list_failed_steps(&self, limit: u32) -> Result<Vec<FailedWorkflowStep>> {
         let action = "list failed steps";
         let rows = sqlx::query(
             "SELECT work_item.id, work_item.workflow, work_item.title, workflow.payload, job.id, job.last_error, job.ended \
@@ -155,20 +156,20 @@ impl Workflows {
         .bind(i64::from(limit))
         .fetch_all(&self.queues.pool)
         .await
-        .map_err(database(action))?;
-        let failed = |row: &sqlx::any::AnyRow| -> Result<FailedStep> {
-            let number = |at: usize| row.try_get::<i64, _>(at).map_err(database(action));
-            let text = |at: usize| row.try_get::<String, _>(at).map_err(database(action));
-            let reason: Option<String> = row.try_get(5).map_err(database(action))?;
-            let ended: Option<i64> = row.try_get(6).map_err(database(action))?;
-            Ok(FailedStep {
-                item: number(0)?,
-                workflow: number(1)?,
+        .map_err(database_error(action))?;
+        let failed = |row: &sqlx::any::AnyRow| -> Result<FailedWorkflowStep> {
+            let number = |at: usize| row.try_get::<i64, _>(at).map_err(database_error(action));
+            let text = |at: usize| row.try_get::<String, _>(at).map_err(database_error(action));
+            let reason: Option<String> = row.try_get(5).map_err(database_error(action))?;
+            let ended: Option<i64> = row.try_get(6).map_err(database_error(action))?;
+            Ok(FailedWorkflowStep {
+                item_id: number(0)?,
+                workflow_id: number(1)?,
                 title: text(2)?,
                 payload: text(3)?,
-                job: number(4)?,
+                job_id: number(4)?,
                 reason: reason.unwrap_or_default(),
-                ended: ended.map(time),
+                given_up_at: ended.map(from_epoch_millis),
             })
         };
         rows.iter().map(failed).collect()
@@ -177,14 +178,14 @@ impl Workflows {
     /// Carries a failed step out again, with all its attempts.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the step is not open, is done by a person or is being carried out; the database's.
-    pub async fn restart(&self, item: i64, user: &str, now: SystemTime) -> Result<()> {
+    /// [`Error::WorkflowInstance`] if the step is not open, is done by a person or is being carried out; the database's.
+    pub async fn restart_failed_step(&self, item: i64, user: &str, now: SystemTime) -> Result<()> {
         let action = "restart a step";
         let refused = |why: &str| Error::Workflow(format!("the step {item} {why}"));
-        let mut transaction = self.queues.begin(action).await?;
-        let id = self.workflow_of_item(&mut transaction, item).await?;
+        let mut transaction = self.queues.begin_write(action).await?;
+        let id = self.workflow_id_of_item(&mut transaction, item).await?;
         let id = id.ok_or_else(|| refused("is not open"))?;
-        let instance = self.lock(&mut transaction, id).await?;
+        let instance = self.lock_instance(&mut transaction, id).await?;
         let instance = instance.ok_or_else(|| refused("is not open"))?;
         let row = sqlx::query(
             "SELECT work_item.node, work_item.kind, job.id, job.state FROM work_item \
@@ -193,17 +194,17 @@ impl Workflows {
         .bind(item)
         .fetch_optional(&mut *transaction)
         .await
-        .map_err(database(action))?;
+        .map_err(database_error(action))?;
         let row = row.ok_or_else(|| refused("is not open"))?;
-        let name: String = row.try_get(0).map_err(database(action))?;
-        let kind: String = row.try_get(1).map_err(database(action))?;
-        let job: Option<i64> = row.try_get(2).map_err(database(action))?;
-        let state: Option<String> = row.try_get(3).map_err(database(action))?;
+        let name: String = row.try_get(0).map_err(database_error(action))?;
+        let kind: String = row.try_get(1).map_err(database_error(action))?;
+        let job: Option<i64> = row.try_get(2).map_err(database_error(action))?;
+        let state: Option<String> = row.try_get(3).map_err(database_error(action))?;
         if kind == "PARTICIPANT" {
             return Err(refused("waits for a person"));
         }
         let step = instance.model.steps.get(&name).ok_or_else(|| refused("is not open"))?;
-        match (job, state.as_deref().and_then(JobState::find)) {
+        match (job, state.as_deref().and_then(JobState::from_name)) {
             (Some(_), Some(state)) if state.is_open() => {
                 return Err(refused("is being carried out"));
             }
@@ -212,20 +213,20 @@ impl Workflows {
                     "UPDATE job SET state = 'QUEUED', run_at = $1, attempt = 0, ended = NULL, cancel = 0, \
                      worker = NULL, lease_until = NULL, job_key = $2 WHERE id = $3",
                 )
-                .bind(millis(now))
-                .bind(key_of(item))
+                .bind(to_epoch_millis(now))
+                .bind(step_job_key(item))
                 .bind(job)
                 .execute(&mut *transaction)
                 .await
-                .map_err(database(action))?;
+                .map_err(database_error(action))?;
             }
             // Somebody removed the job, or it was pruned.
             _ => self.queue_step(&mut transaction, &instance, (item, step), now).await?,
         }
-        let moving = Move { user, comment: None, now };
-        self.record(&mut transaction, &instance, (&name, "restarted"), &moving).await?;
-        transaction.commit().await.map_err(database(action))?;
-        self.queues.ring();
+        let moving = StepActionContext { user, comment: None, now };
+        self.record_history(&mut transaction, &instance, (&name, "restarted"), &moving).await?;
+        transaction.commit().await.map_err(database_error(action))?;
+        self.queues.notify_workers();
         Ok(())
     }
 
@@ -233,30 +234,32 @@ impl Workflows {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn back_routes(&self, item: i64) -> Result<Vec<String>> {
+    pub async fn back_targets(&self, item: i64) -> Result<Vec<String>> {
         let action = "read where a step can go back to";
-        let mut transaction = self.queues.begin(action).await?;
-        let Some(id) = self.workflow_of_item(&mut transaction, item).await? else {
+        let mut transaction = self.queues.begin_write(action).await?;
+        let Some(id) = self.workflow_id_of_item(&mut transaction, item).await? else {
             return Ok(Vec::new());
         };
-        let Some(instance) = self.lock(&mut transaction, id).await? else { return Ok(Vec::new()) };
+        let Some(instance) = self.lock_instance(&mut transaction, id).await? else {
+            return Ok(Vec::new());
+        };
         let row = sqlx::query("SELECT node FROM work_item WHERE id = $1")
             .bind(item)
             .fetch_one(&mut *transaction)
             .await
-            .map_err(database(action))?;
-        let at: String = row.try_get(0).map_err(database(action))?;
+            .map_err(database_error(action))?;
+        let at: String = row.try_get(0).map_err(database_error(action))?;
         let rows = sqlx::query(
             "SELECT node FROM workflow_history WHERE workflow = $1 AND action = 'completed' ORDER BY id DESC",
         )
         .bind(id)
         .fetch_all(&mut *transaction)
         .await
-        .map_err(database(action))?;
-        let depths = instance.model.depths();
+        .map_err(database_error(action))?;
+        let depths = instance.model.split_depths();
         let mut found: Vec<String> = Vec::new();
         for row in &rows {
-            let step: String = row.try_get(0).map_err(database(action))?;
+            let step: String = row.try_get(0).map_err(database_error(action))?;
             let is_near = depths.contains_key(&*step) && depths.get(&*step) == depths.get(&*at);
             if is_near && step != at && !found.contains(&step) {
                 found.push(step);
@@ -265,21 +268,21 @@ impl Workflows {
         Ok(found)
     }
 
-    /// Does the same as [`Workflows::back_routes`] for a participant's step that is somebody's: `names` are the user and
+    /// Does the same as [`WorkflowEngine::back_targets`] for a participant's step that is somebody's: `names` are the user and
     /// their groups; with none, anybody's.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the step is not theirs or not open; the database's.
-    pub async fn back_routes_for(&self, item: i64, names: &[String]) -> Result<Vec<String>> {
-        self.require_theirs(item, names).await?;
-        self.back_routes(item).await
+    /// [`Error::WorkflowInstance`] if the step is not theirs or not open; the database's.
+    pub async fn back_targets_for(&self, item: i64, names: &[String]) -> Result<Vec<String>> {
+        self.require_assigned_item(item, names).await?;
+        self.back_targets(item).await
     }
 
     /// Sends a participant's step back to one that was completed before: the one that `to` names, or the last that can be
     /// gone back to. `names` are the user and their groups; with none, anybody's.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the step is not theirs or not open, or cannot go back there; the database's.
+    /// [`Error::WorkflowInstance`] if the step is not theirs or not open, or cannot go back there; the database's.
     pub async fn step_back(
         &self,
         (item, to): (i64, Option<&str>),
@@ -287,8 +290,8 @@ impl Workflows {
         (user, comment): (&str, Option<&str>),
         now: SystemTime,
     ) -> Result<()> {
-        let id = self.require_theirs(item, names).await?;
-        let routes = self.back_routes(item).await?;
+        let id = self.require_assigned_item(item, names).await?;
+        let routes = self.back_targets(item).await?;
         let target = match to {
             Some(to) => routes.iter().find(|route| *route == to),
             None => routes.first(),
@@ -301,8 +304,8 @@ impl Workflows {
             ))
         };
         let target = target.ok_or_else(nowhere)?;
-        let moving = Move { user, comment, now };
-        if self.jump((item, id), target, "stepped back", &moving).await? {
+        let moving = StepActionContext { user, comment, now };
+        if self.jump_to_step((item, id), target, "stepped back", &moving).await? {
             Ok(())
         } else {
             Err(Error::Workflow(format!("the step {item} is not open")))
@@ -310,15 +313,15 @@ impl Workflows {
     }
 
     /// Gives a step that is late to somebody else.
-    pub(crate) async fn escalate(
+    pub(crate) async fn escalate_step(
         &self,
         (item, id): (i64, WorkflowId),
         to: &str,
-        moving: &Move<'_>,
+        moving: &StepActionContext<'_>,
     ) -> Result<()> {
         let action = "escalate a step";
-        let mut transaction = self.queues.begin(action).await?;
-        let Some(instance) = self.lock(&mut transaction, id).await? else { return Ok(()) };
+        let mut transaction = self.queues.begin_write(action).await?;
+        let Some(instance) = self.lock_instance(&mut transaction, id).await? else { return Ok(()) };
         let row = sqlx::query(
             "UPDATE work_item SET assignee = $1 WHERE id = $2 AND kind = 'PARTICIPANT' RETURNING node",
         )
@@ -326,10 +329,10 @@ impl Workflows {
         .bind(item)
         .fetch_optional(&mut *transaction)
         .await
-        .map_err(database(action))?;
+        .map_err(database_error(action))?;
         let Some(row) = row else { return Ok(()) };
-        let step: String = row.try_get(0).map_err(database(action))?;
-        self.record(&mut transaction, &instance, (&step, "escalated"), moving).await?;
-        transaction.commit().await.map_err(database(action))
+        let step: String = row.try_get(0).map_err(database_error(action))?;
+        self.record_history(&mut transaction, &instance, (&step, "escalated"), moving).await?;
+        transaction.commit().await.map_err(database_error(action))
     }
 }

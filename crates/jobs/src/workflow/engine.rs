@@ -6,23 +6,23 @@ use std::time::SystemTime;
 use serde_json::{Map, Value as Json};
 use sqlx::Row;
 
-use crate::sql::{Dialect, Transaction, database, millis};
-use crate::workflow::flow::Flow;
-use crate::workflow::model::{Model, ModelRoots};
+use crate::sql::{SqlDialect, WriteTransaction, database_error, to_epoch_millis};
+use crate::workflow::flow_state::FlowState;
+use crate::workflow::model::{WorkflowModel, WorkflowModelRoots};
 use crate::workflow::query::WorkflowState;
-use crate::{Error, Queues, Result};
+use crate::{Error, JobQueues, Result};
 
 /// The number of an instance.
 pub type WorkflowId = i64;
 
 /// The most bytes of an instance's data.
-const MAX_DATA_BYTES: usize = 256 * 1024;
+const MAX_WORKFLOW_DATA_BYTES: usize = 256 * 1024;
 
 /// A wish to start a workflow.
 #[derive(Debug, Clone)]
-pub struct StartWorkflow {
+pub struct WorkflowStart {
     /// The model, as it is now.
-    pub model: Model,
+    pub model: WorkflowModel,
     /// What it is about: a node path.
     pub payload: String,
     /// Who starts it.
@@ -33,77 +33,81 @@ pub struct StartWorkflow {
 
 /// The instances of one state database. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Workflows {
-    pub(crate) queues: Queues,
+pub struct WorkflowEngine {
+    pub(crate) queues: JobQueues,
 }
 
 /// An instance, locked by a transaction.
-pub(crate) struct Locked {
+pub(crate) struct LockedWorkflow {
     pub(crate) id: WorkflowId,
-    pub(crate) model: Model,
+    pub(crate) model: WorkflowModel,
     pub(crate) payload: String,
     pub(crate) initiator: String,
     pub(crate) state: WorkflowState,
     pub(crate) data: Map<String, Json>,
-    pub(crate) flow: Flow,
+    pub(crate) flow: FlowState,
     /// The step of another instance for which this one is gone through.
-    pub(crate) part_of: Option<i64>,
+    pub(crate) parent_item_id: Option<i64>,
 }
 
 /// Who moves an instance on, and what they say.
-pub(crate) struct Move<'a> {
+pub(crate) struct StepActionContext<'a> {
     pub(crate) user: &'a str,
     pub(crate) comment: Option<&'a str>,
     pub(crate) now: SystemTime,
 }
 
 /// The end of a step.
-pub(crate) struct Ending<'a> {
-    pub(crate) item: i64,
-    pub(crate) id: WorkflowId,
+pub(crate) struct StepCompletion<'a> {
+    pub(crate) item_id: i64,
+    pub(crate) workflow_id: WorkflowId,
     /// What it leaves for later steps.
     pub(crate) data: Map<String, Json>,
     /// The way on, where somebody chose it.
-    pub(crate) route: Option<&'a str>,
+    pub(crate) chosen_route: Option<&'a str>,
     /// What the instance is about from now on, where that changes.
     pub(crate) payload: Option<String>,
 }
 
-impl Ending<'_> {
+impl StepCompletion<'_> {
     pub(crate) fn new(item: i64, id: WorkflowId, data: Map<String, Json>) -> Self {
-        Self { item, id, data, route: None, payload: None }
+        Self { item_id: item, workflow_id: id, data, chosen_route: None, payload: None }
     }
 }
 
 /// The step for which an instance is gone through, and how that one's went so far.
-pub(crate) struct PartOf<'a> {
-    pub(crate) item: i64,
-    pub(crate) flow: &'a Flow,
+pub(crate) struct ParentStep<'a> {
+    pub(crate) item_id: i64,
+    pub(crate) flow: &'a FlowState,
 }
 
-impl Workflows {
+impl WorkflowEngine {
     /// Uses the same database as the queues.
     #[must_use]
-    pub fn new(queues: Queues) -> Self {
+    pub fn new(queues: JobQueues) -> Self {
         Self { queues }
     }
 
     /// Returns the queues.
     #[must_use]
-    pub fn queues(&self) -> &Queues {
+    pub fn queues(&self) -> &JobQueues {
         &self.queues
     }
 
     /// Starts an instance durably.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the model leads nowhere; the database's.
-    pub async fn start(&self, start: &StartWorkflow, now: SystemTime) -> Result<WorkflowId> {
+    /// [`Error::WorkflowInstance`] if the model leads nowhere; the database's.
+    pub async fn start_workflow(
+        &self,
+        start: &WorkflowStart,
+        now: SystemTime,
+    ) -> Result<WorkflowId> {
         let action = "start a workflow";
-        let mut transaction = self.queues.begin(action).await?;
-        let id = self.start_in(&mut transaction, start, None, now).await?.id;
-        transaction.commit().await.map_err(database(action))?;
-        self.queues.ring();
+        let mut transaction = self.queues.begin_write(action).await?;
+        let id = self.start_in_transaction(&mut transaction, start, None, now).await?.id;
+        transaction.commit().await.map_err(database_error(action))?;
+        self.queues.notify_workers();
         Ok(id)
     }
 
@@ -111,48 +115,48 @@ impl Workflows {
     /// way leads on from its start.
     ///
     /// # Errors
-    /// [`Error::Workflow`] that names the step and what is known.
-    pub fn check(&self, start: &StartWorkflow) -> Result<()> {
+    /// [`Error::WorkflowInstance`] that names the step and what is known.
+    pub fn check_start(&self, start: &WorkflowStart) -> Result<()> {
         self.check_model(&start.model)?;
-        let first = start.model.start().unwrap_or_default();
-        Flow::default().leave(&start.model, first, &start.data, None).map(|_| ())
+        let first = start.model.start_step().unwrap_or_default();
+        FlowState::default().leave_step(&start.model, first, &start.data, None).map(|_| ())
     }
 
     /// Checks that the processes, choosers and inner models are known that a model names: the part of
-    /// [`Workflows::check`] that needs no instance. Where no worker carries out steps nothing is known, and nothing
+    /// [`WorkflowEngine::check`] that needs no instance. Where no worker carries out steps nothing is known, and nothing
     /// refused.
     ///
     /// # Errors
-    /// [`Error::Workflow`] that names the step and what is known.
-    pub fn check_model(&self, model: &Model) -> Result<()> {
-        let known = self.queues.known_steps();
-        known.map_or(Ok(()), |known| known.check(model, &self.models()))
+    /// [`Error::WorkflowInstance`] that names the step and what is known.
+    pub fn check_model(&self, model: &WorkflowModel) -> Result<()> {
+        let known = self.queues.step_registry();
+        known.map_or(Ok(()), |known| known.check_model(model, &self.model_roots()))
     }
 
     /// Lets models be at these paths only, for all who share the queues.
     #[must_use]
-    pub fn with_models(self, roots: ModelRoots) -> Self {
-        self.queues.know_model_roots(roots);
+    pub fn with_model_roots(self, roots: WorkflowModelRoots) -> Self {
+        self.queues.set_model_roots(roots);
         self
     }
 
     /// Returns where models are.
     #[must_use]
-    pub fn models(&self) -> Arc<ModelRoots> {
+    pub fn model_roots(&self) -> Arc<WorkflowModelRoots> {
         self.queues.model_roots()
     }
 
     /// Moves a follower of content from one cursor to the next and starts what follows from the changes, all or none.
     /// Tells whether it was still at the first cursor.
-    pub(crate) async fn digest(
+    pub(crate) async fn advance_follower(
         &self,
         follower: &str,
         (from, to): (Option<&str>, &str),
-        starts: &[StartWorkflow],
+        starts: &[WorkflowStart],
         now: SystemTime,
     ) -> Result<bool> {
         let action = "start workflows";
-        let mut transaction = self.queues.begin(action).await?;
+        let mut transaction = self.queues.begin_write(action).await?;
         let moved = match from {
             Some(from) => {
                 sqlx::query("UPDATE follower SET root = $1 WHERE name = $2 AND root = $3")
@@ -166,29 +170,29 @@ impl Workflows {
             .bind(to)
             .bind(follower),
         };
-        let moved = moved.execute(&mut *transaction).await.map_err(database(action))?;
+        let moved = moved.execute(&mut *transaction).await.map_err(database_error(action))?;
         if moved.rows_affected() == 0 {
             return Ok(false);
         }
         for start in starts {
-            self.start_in(&mut transaction, start, None, now).await?;
+            self.start_in_transaction(&mut transaction, start, None, now).await?;
         }
-        transaction.commit().await.map_err(database(action))?;
+        transaction.commit().await.map_err(database_error(action))?;
         if !starts.is_empty() {
-            self.queues.ring();
+            self.queues.notify_workers();
         }
         Ok(true)
     }
 
-    pub(crate) async fn start_in(
+    pub(crate) async fn start_in_transaction(
         &self,
-        transaction: &mut Transaction,
-        start: &StartWorkflow,
-        part_of: Option<PartOf<'_>>,
+        transaction: &mut WriteTransaction,
+        start: &WorkflowStart,
+        part_of: Option<ParentStep<'_>>,
         now: SystemTime,
-    ) -> Result<Locked> {
+    ) -> Result<LockedWorkflow> {
         let action = "start a workflow";
-        self.check(start)?;
+        self.check_start(start)?;
         let row = sqlx::query(
             "INSERT INTO workflow (model, title, definition, payload, state, data, flow, initiator, started, \
              is_transient, parent_item) VALUES ($1, $2, $3, $4, 'RUNNING', $5, '{}', $6, $7, $8, $9) RETURNING id",
@@ -197,54 +201,54 @@ impl Workflows {
         .bind(start.model.title.as_str())
         .bind(start.model.to_json().to_string())
         .bind(start.payload.as_str())
-        .bind(data_text(&start.data)?)
+        .bind(workflow_data_to_json(&start.data)?)
         .bind(start.initiator.as_str())
-        .bind(millis(now))
+        .bind(to_epoch_millis(now))
         .bind(i64::from(start.model.is_transient))
-        .bind(part_of.as_ref().map(|part| part.item))
+        .bind(part_of.as_ref().map(|part| part.item_id))
         .fetch_one(&mut **transaction)
         .await
-        .map_err(database(action))?;
-        let id: i64 = row.try_get(0).map_err(database(action))?;
-        let mut instance = Locked {
+        .map_err(database_error(action))?;
+        let id: i64 = row.try_get(0).map_err(database_error(action))?;
+        let mut instance = LockedWorkflow {
             id,
             model: start.model.clone(),
             payload: start.payload.clone(),
             initiator: start.initiator.clone(),
             state: WorkflowState::Running,
             data: start.data.clone(),
-            part_of: part_of.as_ref().map(|part| part.item),
-            flow: part_of.map_or_else(Flow::default, |part| Flow {
-                depth: part.flow.depth + 1,
-                ..Flow::default()
+            parent_item_id: part_of.as_ref().map(|part| part.item_id),
+            flow: part_of.map_or_else(FlowState::default, |part| FlowState {
+                nesting_depth: part.flow.nesting_depth + 1,
+                ..FlowState::default()
             }),
         };
-        let moving = Move { user: &start.initiator, comment: None, now };
-        let first = instance.model.start().unwrap_or_default().to_owned();
-        self.record(transaction, &instance, (&first, "started"), &moving).await?;
-        self.go_on(transaction, &mut instance, (&first, None), &moving).await?;
+        let moving = StepActionContext { user: &start.initiator, comment: None, now };
+        let first = instance.model.start_step().unwrap_or_default().to_owned();
+        self.record_history(transaction, &instance, (&first, "started"), &moving).await?;
+        self.leave_step(transaction, &mut instance, (&first, None), &moving).await?;
         Ok(instance)
     }
 
     /// Ends a step and begins those that follow.
-    pub(crate) async fn go_on(
+    pub(crate) async fn leave_step(
         &self,
-        transaction: &mut Transaction,
-        instance: &mut Locked,
+        transaction: &mut WriteTransaction,
+        instance: &mut LockedWorkflow,
         (step, route): (&str, Option<&str>),
-        moving: &Move<'_>,
+        moving: &StepActionContext<'_>,
     ) -> Result<()> {
-        let begun = instance.flow.leave(&instance.model, step, &instance.data, route)?;
-        self.arrive(transaction, instance, (step, &begun), moving).await
+        let begun = instance.flow.leave_step(&instance.model, step, &instance.data, route)?;
+        self.enter_steps(transaction, instance, (step, &begun), moving).await
     }
 
     /// Begins steps after the end of one, and stores where the instance stands.
-    pub(crate) async fn arrive(
+    pub(crate) async fn enter_steps(
         &self,
-        transaction: &mut Transaction,
-        instance: &mut Locked,
+        transaction: &mut WriteTransaction,
+        instance: &mut LockedWorkflow,
         (step, begun): (&str, &[String]),
-        moving: &Move<'_>,
+        moving: &StepActionContext<'_>,
     ) -> Result<()> {
         let action = "move a workflow on";
         for name in begun {
@@ -254,9 +258,9 @@ impl Workflows {
             .bind(instance.id)
             .fetch_one(&mut **transaction)
             .await
-            .map_err(database(action))?;
-        let open: i64 = row.try_get(0).map_err(database(action))?;
-        let is_stuck = open == 0 && !instance.flow.joins.is_empty();
+            .map_err(database_error(action))?;
+        let open: i64 = row.try_get(0).map_err(database_error(action))?;
+        let is_stuck = open == 0 && !instance.flow.join_arrivals.is_empty();
         instance.state = match (open, is_stuck) {
             (0, true) => WorkflowState::Stale,
             (0, false) => WorkflowState::Completed,
@@ -267,40 +271,40 @@ impl Workflows {
                 .bind(instance.id)
                 .execute(&mut **transaction)
                 .await
-                .map_err(database(action))?;
+                .map_err(database_error(action))?;
             return Ok(());
         }
         if is_stuck {
             let comment = "a join waits for a way that nobody goes any more";
-            let moving = Move { comment: Some(comment), ..*moving };
-            self.record(transaction, instance, (step, "stale"), &moving).await?;
+            let moving = StepActionContext { comment: Some(comment), ..*moving };
+            self.record_history(transaction, instance, (step, "stale"), &moving).await?;
         }
         let is_over = matches!(instance.state, WorkflowState::Completed | WorkflowState::Stale);
         sqlx::query(
             "UPDATE workflow SET state = $1, data = $2, flow = $3, ended = $4, payload = $5 WHERE id = $6",
         )
         .bind(instance.state.name())
-        .bind(data_text(&instance.data)?)
+        .bind(workflow_data_to_json(&instance.data)?)
         .bind(instance.flow.to_json().to_string())
-        .bind(is_over.then(|| millis(moving.now)))
+        .bind(is_over.then(|| to_epoch_millis(moving.now)))
         .bind(instance.payload.as_str())
         .bind(instance.id)
         .execute(&mut **transaction)
         .await
-        .map_err(database(action))?;
+        .map_err(database_error(action))?;
         Ok(())
     }
 
     /// Reads an instance and keeps others from moving it until the transaction ends.
-    pub(crate) async fn lock(
+    pub(crate) async fn lock_instance(
         &self,
-        transaction: &mut Transaction,
+        transaction: &mut WriteTransaction,
         id: WorkflowId,
-    ) -> Result<Option<Locked>> {
+    ) -> Result<Option<LockedWorkflow>> {
         let action = "read a workflow";
         let lock = match self.queues.dialect {
-            Dialect::Sqlite => "",
-            Dialect::Postgres => " FOR UPDATE",
+            SqlDialect::Sqlite => "",
+            SqlDialect::Postgres => " FOR UPDATE",
         };
         let text = format!(
             "SELECT definition, payload, initiator, state, data, flow, parent_item FROM workflow WHERE id = $1{lock}"
@@ -309,101 +313,110 @@ impl Workflows {
             .bind(id)
             .fetch_optional(&mut **transaction)
             .await
-            .map_err(database(action))?;
+            .map_err(database_error(action))?;
         let Some(row) = row else { return Ok(None) };
-        let text = |at: usize| row.try_get::<String, _>(at).map_err(database(action));
+        let text = |at: usize| row.try_get::<String, _>(at).map_err(database_error(action));
         let parsed = |text: &str| serde_json::from_str::<Json>(text).unwrap_or_default();
         let damaged = || Error::Workflow(format!("the model of the instance {id} is damaged"));
-        Ok(Some(Locked {
+        Ok(Some(LockedWorkflow {
             id,
-            model: Model::from_json(&parsed(&text(0)?)).ok_or_else(damaged)?,
+            model: WorkflowModel::from_json(&parsed(&text(0)?)).ok_or_else(damaged)?,
             payload: text(1)?,
             initiator: text(2)?,
-            state: WorkflowState::find(&text(3)?).unwrap_or(WorkflowState::Stale),
+            state: WorkflowState::from_name(&text(3)?).unwrap_or(WorkflowState::Stale),
             data: parsed(&text(4)?).as_object().cloned().unwrap_or_default(),
-            flow: Flow::from_json(&parsed(&text(5)?)),
-            part_of: row.try_get(6).map_err(database(action))?,
+            flow: FlowState::from_json(&parsed(&text(5)?)),
+            parent_item_id: row.try_get(6).map_err(database_error(action))?,
         }))
     }
 
     /// Ends a step, if it is still open, and starts what lets somebody know.
-    pub(crate) async fn end_with_notice(
+    pub(crate) async fn complete_step_with_notice(
         &self,
-        ending: Ending<'_>,
-        notice: Option<StartWorkflow>,
-        moving: &Move<'_>,
+        ending: StepCompletion<'_>,
+        notice: Option<WorkflowStart>,
+        moving: &StepActionContext<'_>,
     ) -> Result<()> {
         let action = "end a step";
-        let mut transaction = self.queues.begin(action).await?;
-        if !self.end_item_in(&mut transaction, ending, moving).await? {
+        let mut transaction = self.queues.begin_write(action).await?;
+        if !self.complete_step_in_transaction(&mut transaction, ending, moving).await? {
             return Ok(());
         }
         if let Some(notice) = notice {
-            self.start_in(&mut transaction, &notice, None, moving.now).await?;
+            self.start_in_transaction(&mut transaction, &notice, None, moving.now).await?;
         }
-        transaction.commit().await.map_err(database(action))?;
-        self.queues.ring();
+        transaction.commit().await.map_err(database_error(action))?;
+        self.queues.notify_workers();
         Ok(())
     }
 
     /// Ends the step of a work item, if it is still open. Tells whether it was.
-    pub(crate) async fn end_item(
+    pub(crate) async fn complete_step(
         &self,
         (item, id): (i64, WorkflowId),
         data: Map<String, Json>,
         route: Option<&str>,
-        moving: &Move<'_>,
+        moving: &StepActionContext<'_>,
     ) -> Result<bool> {
         let action = "end a step";
-        let mut transaction = self.queues.begin(action).await?;
-        let ending = Ending { route, ..Ending::new(item, id, data) };
-        if !self.end_item_in(&mut transaction, ending, moving).await? {
+        let mut transaction = self.queues.begin_write(action).await?;
+        let ending = StepCompletion { chosen_route: route, ..StepCompletion::new(item, id, data) };
+        if !self.complete_step_in_transaction(&mut transaction, ending, moving).await? {
             return Ok(false);
         }
-        transaction.commit().await.map_err(database(action))?;
-        self.queues.ring();
+        transaction.commit().await.map_err(database_error(action))?;
+        self.queues.notify_workers();
         Ok(true)
     }
 
     /// Ends the step of a work item, and with an instance that comes to its end the step for which it was gone through.
     /// Tells whether the first was open.
-    pub(crate) async fn end_item_in(
+    pub(crate) async fn complete_step_in_transaction(
         &self,
-        transaction: &mut Transaction,
-        mut ending: Ending<'_>,
-        moving: &Move<'_>,
+        transaction: &mut WriteTransaction,
+        mut ending: StepCompletion<'_>,
+        moving: &StepActionContext<'_>,
     ) -> Result<bool> {
         let mut was_open = false;
         loop {
-            let Ending { item, id, data, route, payload } = ending;
-            let Some(mut instance) = self.lock(transaction, id).await? else { return Ok(was_open) };
+            let StepCompletion {
+                item_id: item,
+                workflow_id: id,
+                data,
+                chosen_route: route,
+                payload,
+            } = ending;
+            let Some(mut instance) = self.lock_instance(transaction, id).await? else {
+                return Ok(was_open);
+            };
             // Two may end it at the same time; the second finds it gone.
-            let Some(step) = self.take_item(transaction, &instance, item).await? else {
+            let Some(step) = self.remove_open_item(transaction, &instance, item).await? else {
                 return Ok(was_open);
             };
             was_open = true;
             instance.data.extend(data);
             instance.payload = payload.unwrap_or(instance.payload);
-            self.record(transaction, &instance, (&step, "completed"), moving).await?;
-            self.go_on(transaction, &mut instance, (&step, route), moving).await?;
-            let (WorkflowState::Completed, Some(outer)) = (instance.state, instance.part_of) else {
+            self.record_history(transaction, &instance, (&step, "completed"), moving).await?;
+            self.leave_step(transaction, &mut instance, (&step, route), moving).await?;
+            let (WorkflowState::Completed, Some(outer)) = (instance.state, instance.parent_item_id)
+            else {
                 return Ok(true);
             };
-            let Some(id) = self.workflow_of_item(transaction, outer).await? else {
+            let Some(id) = self.workflow_id_of_item(transaction, outer).await? else {
                 return Ok(true);
             };
             let payload = Some(instance.payload);
-            ending = Ending { payload, ..Ending::new(outer, id, instance.data) };
+            ending = StepCompletion { payload, ..StepCompletion::new(outer, id, instance.data) };
         }
     }
 
     /// Writes a line of the history; transient instances have none.
-    pub(crate) async fn record(
+    pub(crate) async fn record_history(
         &self,
-        transaction: &mut Transaction,
-        instance: &Locked,
+        transaction: &mut WriteTransaction,
+        instance: &LockedWorkflow,
         (step, what): (&str, &str),
-        moving: &Move<'_>,
+        moving: &StepActionContext<'_>,
     ) -> Result<()> {
         if instance.model.is_transient {
             return Ok(());
@@ -418,20 +431,20 @@ impl Workflows {
         .bind(title)
         .bind(what)
         .bind(moving.user)
-        .bind(millis(moving.now))
+        .bind(to_epoch_millis(moving.now))
         .bind(moving.comment)
         .execute(&mut **transaction)
         .await
-        .map_err(database("write the history of a workflow"))?;
+        .map_err(database_error("write the history of a workflow"))?;
         Ok(())
     }
 }
 
-fn data_text(data: &Map<String, Json>) -> Result<String> {
+fn workflow_data_to_json(data: &Map<String, Json>) -> Result<String> {
     let text = Json::Object(data.clone()).to_string();
-    if text.len() > MAX_DATA_BYTES {
+    if text.len() > MAX_WORKFLOW_DATA_BYTES {
         return Err(Error::Workflow(format!(
-            "the data of the instance exceed {MAX_DATA_BYTES} bytes"
+            "the data of the instance exceed {MAX_WORKFLOW_DATA_BYTES} bytes"
         )));
     }
     Ok(text)

@@ -15,34 +15,34 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::watch;
 use tracing::{info, warn};
 use tympan_content::{
-    Cursor, FeedKind, Node, NodeChange, NodePath, Repository, RevisionChanges, Snapshot,
+    ChangeCursor, FeedChangeKind, Node, NodeChange, NodePath, Repository, RevisionChanges, Snapshot,
 };
 
-use crate::error::chain;
-use crate::follower::{Behind, Rounds, changes_behind};
-use crate::osgi::properties_of;
-use crate::workflow::engine::{StartWorkflow, Workflows};
-use crate::workflow::flow::holds;
-use crate::workflow::process::MESSAGE;
+use crate::error::format_error_chain;
+use crate::follower_loop::{ChangesAfterCursor, FollowerLoop, read_changes_after};
+use crate::osgi_config::node_properties_as_json;
+use crate::workflow::engine::{WorkflowEngine, WorkflowStart};
+use crate::workflow::flow_state::evaluate_rule;
+use crate::workflow::process::WORKFLOW_MESSAGE_PREFIX;
 use crate::{Error, Result};
 
-const ROOTS: &[&str] = &[
+const LAUNCHER_ROOTS: &[&str] = &[
     "/conf/global/settings/workflow/launcher",
     "/etc/workflow/launcher",
     "/libs/settings/workflow/launcher",
 ];
 /// The follower that starts workflows.
-const FOLLOWER: &str = "workflow-launchers";
+const LAUNCHER_FOLLOWER_NAME: &str = "workflow-launchers";
 /// Its name in the log.
-const WHAT: &str = "launchers";
+const LAUNCHERS_LOG_NAME: &str = "launchers";
 /// In whose name processes of workflows change content; such changes start nothing.
 pub(crate) const WORKFLOW_USER: &str = "workflow-process-service";
 /// In whose name uploads are processed: what a file says about itself is nobody's edit.
-const UPDATE_USER: &str = "dam-update-service";
+const ASSET_UPDATE_USER: &str = "dam-update-service";
 /// Changes of one look.
-const LIMIT: usize = 1000;
+const MAX_CHANGES_PER_POLL: usize = 1000;
 /// How often content is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One launcher.
 #[derive(Debug, Clone)]
@@ -50,16 +50,16 @@ pub struct LauncherRule {
     /// Where it stands.
     pub path: String,
     /// What kind of change it is about.
-    pub event: FeedKind,
+    pub change_kind: FeedChangeKind,
     /// The type of nodes; any if empty.
     pub node_type: String,
     /// The model that it starts.
     pub model: String,
-    glob: Regex,
+    path_pattern: Regex,
     /// What no path may hold.
-    without: Vec<String>,
+    forbidden_path_parts: Vec<String>,
     conditions: Vec<String>,
-    excluded: Vec<String>,
+    excluded_properties: Vec<String>,
 }
 
 impl LauncherRule {
@@ -67,12 +67,12 @@ impl LauncherRule {
     ///
     /// # Errors
     /// With what is wrong.
-    pub fn read(node: &Node, run_modes: &[&str]) -> Result<Option<Self>, String> {
-        let properties = properties_of(node);
+    pub fn read_launcher(node: &Node, run_modes: &[&str]) -> Result<Option<Self>, String> {
+        let properties = node_properties_as_json(node);
         let text = |name: &str| properties.get(name).and_then(Json::as_str).unwrap_or_default();
         let is_off = matches!(properties.get("enabled"), Some(Json::Bool(false)))
             || text("enabled") == "false";
-        let modes = list(properties.get("runModes"));
+        let modes = json_string_list(properties.get("runModes"));
         if is_off
             || (!modes.is_empty() && !modes.iter().any(|mode| run_modes.contains(&mode.as_str())))
         {
@@ -82,9 +82,9 @@ impl LauncherRule {
         let number =
             number.and_then(|value| value.as_i64().or_else(|| value.as_str()?.parse().ok()));
         let event = match number {
-            Some(1) => FeedKind::Added,
-            Some(2) => FeedKind::Removed,
-            Some(16) => FeedKind::Changed,
+            Some(1) => FeedChangeKind::Added,
+            Some(2) => FeedChangeKind::Removed,
+            Some(16) => FeedChangeKind::Changed,
             _ => {
                 return Err(
                     "`eventType` is 1 for new nodes, 2 for removed ones or 16 for changed ones"
@@ -95,60 +95,67 @@ impl LauncherRule {
         if text("workflow").is_empty() {
             return Err("the launcher names no `workflow`".to_owned());
         }
-        let (glob, without) = pattern(text("glob"))?;
+        let (glob, without) = parse_path_pattern(text("glob"))?;
         Ok(Some(Self {
             path: node.path().to_string(),
-            event,
+            change_kind: event,
             node_type: text("nodetype").to_owned(),
             model: text("workflow").to_owned(),
-            glob,
-            without,
-            conditions: [list(properties.get("conditions")), list(properties.get("condition"))]
-                .concat(),
-            excluded: list(properties.get("excludeList")),
+            path_pattern: glob,
+            forbidden_path_parts: without,
+            conditions: [
+                json_string_list(properties.get("conditions")),
+                json_string_list(properties.get("condition")),
+            ]
+            .concat(),
+            excluded_properties: json_string_list(properties.get("excludeList")),
         }))
     }
 
-    /// Tells whether a change is what it waits for; conditions are left to [`LauncherRule::holds_for`].
-    fn takes(&self, change: &NodeChange) -> bool {
+    /// Tells whether a change is what it waits for; conditions are left to [`LauncherRule::matches_conditions`].
+    fn matches_change(&self, change: &NodeChange) -> bool {
         let kind = match change.kind {
-            FeedKind::Moved => FeedKind::Added,
-            FeedKind::Reordered => FeedKind::Changed,
+            FeedChangeKind::Moved => FeedChangeKind::Added,
+            FeedChangeKind::Reordered => FeedChangeKind::Changed,
             other => other,
         };
         let is_path = |path: &str| {
-            self.glob.is_match(path)
-                && !self.without.iter().any(|part| path.contains(part.as_str()))
+            self.path_pattern.is_match(path)
+                && !self.forbidden_path_parts.iter().any(|part| path.contains(part.as_str()))
         };
         let is_type = self.node_type.is_empty() || self.node_type == change.node_type;
         // A change of nothing but excluded properties does not count.
-        let counts = self.event != FeedKind::Changed
-            || change.kind == FeedKind::Reordered
-            || change.properties.iter().any(|property| !self.excluded.contains(&property.name));
-        kind == self.event && is_type && counts && is_path(change.path.as_str())
+        let counts = self.change_kind != FeedChangeKind::Changed
+            || change.kind == FeedChangeKind::Reordered
+            || change
+                .properties
+                .iter()
+                .any(|property| !self.excluded_properties.contains(&property.name));
+        kind == self.change_kind && is_type && counts && is_path(change.path.as_str())
     }
 
-    fn holds_for(&self, snapshot: &Snapshot, path: &NodePath) -> Result<bool> {
+    fn matches_conditions(&self, snapshot: &Snapshot, path: &NodePath) -> Result<bool> {
         if self.conditions.is_empty() {
             return Ok(true);
         }
         let Some(node) = snapshot.node(path)? else { return Ok(false) };
-        let properties = properties_of(&node);
+        let properties = node_properties_as_json(&node);
         Ok(self
             .conditions
             .iter()
-            .all(|condition| holds(condition, &with_types(&node, &properties))))
+            .all(|condition| evaluate_rule(condition, &with_type_properties(&node, &properties))))
     }
 }
 
 /// Tells whether a workflow made a revision, or what processes assets.
-fn is_of_machine(revision: &RevisionChanges) -> bool {
+fn is_machine_revision(revision: &RevisionChanges) -> bool {
     let message = revision.message.as_deref().unwrap_or_default();
-    [WORKFLOW_USER, UPDATE_USER].contains(&revision.user.as_str()) || message.starts_with(MESSAGE)
+    [WORKFLOW_USER, ASSET_UPDATE_USER].contains(&revision.user.as_str())
+        || message.starts_with(WORKFLOW_MESSAGE_PREFIX)
 }
 
 /// Adds what conditions may ask about beside the properties of the application.
-fn with_types(node: &Node, properties: &Map<String, Json>) -> Map<String, Json> {
+fn with_type_properties(node: &Node, properties: &Map<String, Json>) -> Map<String, Json> {
     let mut all = properties.clone();
     for name in ["jcr:primaryType", "jcr:title", "jcr:mimeType", "sling:resourceType"] {
         if let Some(text) = node.text(name) {
@@ -158,7 +165,7 @@ fn with_types(node: &Node, properties: &Map<String, Json>) -> Map<String, Json> 
     all
 }
 
-fn list(value: Option<&Json>) -> Vec<String> {
+fn json_string_list(value: Option<&Json>) -> Vec<String> {
     let texts: Vec<&str> = match value {
         Some(Json::Array(values)) => values.iter().filter_map(Json::as_str).collect(),
         Some(Json::String(text)) => text.split(',').collect(),
@@ -170,7 +177,7 @@ fn list(value: Option<&Json>) -> Vec<String> {
 
 /// Reads a pattern of paths: a regular expression, as AEM's launchers write it. The one kind of look-ahead that they use,
 /// `((?!text).)*`, becomes a text that the path may not hold.
-fn pattern(glob: &str) -> Result<(Regex, Vec<String>), String> {
+fn parse_path_pattern(glob: &str) -> Result<(Regex, Vec<String>), String> {
     let mut text = if glob.is_empty() { ".*".to_owned() } else { glob.to_owned() };
     let mut without = Vec::new();
     while let Some(start) = text.find("((?!") {
@@ -190,27 +197,27 @@ fn pattern(glob: &str) -> Result<(Regex, Vec<String>), String> {
 
 /// Starts the workflows that changes of content ask for.
 #[derive(Debug, Clone)]
-pub struct Launcher {
-    workflows: Workflows,
+pub struct WorkflowLauncher {
+    engine: WorkflowEngine,
     repository: Repository,
     run_modes: Vec<String>,
 }
 
-impl Launcher {
+impl WorkflowLauncher {
     /// Makes one for the run modes of an instance.
     #[must_use]
-    pub fn new(workflows: Workflows, repository: Repository, run_modes: &[&str]) -> Self {
+    pub fn new(workflows: WorkflowEngine, repository: Repository, run_modes: &[&str]) -> Self {
         let run_modes = run_modes.iter().map(|mode| (*mode).to_owned()).collect();
-        Self { workflows, repository, run_modes }
+        Self { engine: workflows, repository, run_modes }
     }
 
     /// Follows content until `stop` turns true.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        let mut rounds = Rounds::new(WHAT, stop, LOOK * 10);
-        while !rounds.is_over() {
-            let done = self.step(SystemTime::now()).await;
-            let wait = done.map(|is_end| if is_end { LOOK } else { Duration::ZERO });
-            rounds.end(wait.map_err(|failure| chain(&failure))).await;
+        let mut rounds = FollowerLoop::new(LAUNCHERS_LOG_NAME, stop, POLL_INTERVAL * 10);
+        while !rounds.is_stopped() {
+            let done = self.process_next_changes(SystemTime::now()).await;
+            let wait = done.map(|is_end| if is_end { POLL_INTERVAL } else { Duration::ZERO });
+            rounds.finish_round(wait.map_err(|failure| format_error_chain(&failure))).await;
         }
     }
 
@@ -218,18 +225,20 @@ impl Launcher {
     ///
     /// # Errors
     /// If content or the database fail.
-    pub async fn step(&self, now: SystemTime) -> Result<bool> {
-        let stored = self.workflows.queues().digested(FOLLOWER).await?;
+    pub async fn process_next_changes(&self, now: SystemTime) -> Result<bool> {
+        let stored = self.engine.queues().follower_root(LAUNCHER_FOLLOWER_NAME).await?;
         let (this, from) = (self.clone(), stored.clone());
-        let look = tokio::task::spawn_blocking(move || this.look(from.as_deref())).await;
+        let look = tokio::task::spawn_blocking(move || this.collect_starts(from.as_deref())).await;
         let look = look.map_err(|error| Error::Workflow(error.to_string()))??;
         let (starts, next, is_end) = look;
         let next = next.to_string();
         if stored.as_deref() == Some(&*next) {
             return Ok(true);
         }
-        let is_moved =
-            self.workflows.digest(FOLLOWER, (stored.as_deref(), &next), &starts, now).await?;
+        let is_moved = self
+            .engine
+            .advance_follower(LAUNCHER_FOLLOWER_NAME, (stored.as_deref(), &next), &starts, now)
+            .await?;
         if is_moved && !starts.is_empty() {
             info!(workflows = starts.len(), "launchers started workflows");
         }
@@ -237,36 +246,45 @@ impl Launcher {
     }
 
     /// Reads changes and finds what they start.
-    fn look(&self, from: Option<&str>) -> Result<(Vec<StartWorkflow>, Cursor, bool)> {
-        let page = match changes_behind(&self.repository, from, LIMIT, WHAT)? {
-            Behind::Changes(page) => page,
-            Behind::Begin(cursor) => return Ok((Vec::new(), cursor, true)),
+    fn collect_starts(
+        &self,
+        from: Option<&str>,
+    ) -> Result<(Vec<WorkflowStart>, ChangeCursor, bool)> {
+        let page = match read_changes_after(
+            &self.repository,
+            from,
+            MAX_CHANGES_PER_POLL,
+            LAUNCHERS_LOG_NAME,
+        )? {
+            ChangesAfterCursor::Changes(page) => page,
+            ChangesAfterCursor::Start(cursor) => return Ok((Vec::new(), cursor, true)),
         };
         let mut starts = Vec::new();
         if !page.revisions.is_empty() {
-            self.warn_of_models(&page.revisions)?;
-            let rules = self.rules(&self.repository.snapshot()?)?;
-            for revision in page.revisions.iter().filter(|revision| !is_of_machine(revision)) {
-                self.started_by(revision, &rules, &mut starts)?;
+            self.warn_of_unusable_models(&page.revisions)?;
+            let rules = self.load_rules(&self.repository.snapshot()?)?;
+            for revision in page.revisions.iter().filter(|revision| !is_machine_revision(revision))
+            {
+                self.collect_revision_starts(revision, &rules, &mut starts)?;
             }
         }
         Ok((starts, page.next, page.is_end))
     }
 
     /// Tells operators of models that were saved and start nothing.
-    fn warn_of_models(&self, revisions: &[RevisionChanges]) -> Result<()> {
-        let models = self.workflows.models();
+    fn warn_of_unusable_models(&self, revisions: &[RevisionChanges]) -> Result<()> {
+        let models = self.engine.model_roots();
         let changed: Vec<&str> = revisions
             .iter()
             .flat_map(|revision| &revision.changes)
             .map(|change| change.path.as_str())
-            .filter(|path| models.contain(path))
+            .filter(|path| models.contains_path(path))
             .collect();
         if changed.is_empty() {
             return Ok(());
         }
-        for (path, model) in models.find(&self.repository.snapshot()?)? {
-            let fault = model.and_then(|model| self.workflows.check_model(&model)).err();
+        for (path, model) in models.find_models(&self.repository.snapshot()?)? {
+            let fault = model.and_then(|model| self.engine.check_model(&model)).err();
             let is_in = |changed: &&str| {
                 let rest = changed.strip_prefix(&*path);
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -274,7 +292,7 @@ impl Launcher {
             if let Some(fault) = fault.filter(|_| changed.iter().any(is_in)) {
                 warn!(
                     path,
-                    reason = chain(&fault),
+                    reason = format_error_chain(&fault),
                     "a workflow model was saved that starts nothing"
                 );
             }
@@ -282,15 +300,15 @@ impl Launcher {
         Ok(())
     }
 
-    fn started_by(
+    fn collect_revision_starts(
         &self,
         revision: &RevisionChanges,
         rules: &[LauncherRule],
-        starts: &mut Vec<StartWorkflow>,
+        starts: &mut Vec<WorkflowStart>,
     ) -> Result<()> {
         let mut snapshot = None;
         for change in &revision.changes {
-            for rule in rules.iter().filter(|rule| rule.takes(change)) {
+            for rule in rules.iter().filter(|rule| rule.matches_change(change)) {
                 // The state that the commit led to; the newest one where that is collected.
                 let seen = match &snapshot {
                     Some(snapshot) => snapshot,
@@ -300,23 +318,23 @@ impl Launcher {
                             .or_else(|_| self.repository.snapshot())?,
                     ),
                 };
-                if !rule.holds_for(seen, &change.path)? {
+                if !rule.matches_conditions(seen, &change.path)? {
                     continue;
                 }
-                let models = self.workflows.models();
-                let model = models.read(&self.repository.snapshot()?, &rule.model);
+                let models = self.engine.model_roots();
+                let model = models.read_model(&self.repository.snapshot()?, &rule.model);
                 let start = model.and_then(|model| {
                     let (payload, initiator) = (change.path.to_string(), revision.user.clone());
-                    let start = StartWorkflow { model, payload, initiator, data: Map::new() };
+                    let start = WorkflowStart { model, payload, initiator, data: Map::new() };
                     // One that cannot be started must not keep others from it.
-                    self.workflows.check(&start).map(|()| start)
+                    self.engine.check_start(&start).map(|()| start)
                 });
                 match start {
                     Ok(start) => starts.push(start),
                     Err(failure) => {
                         warn!(
                             path = rule.path,
-                            reason = chain(&failure),
+                            reason = format_error_chain(&failure),
                             "a launcher starts nothing"
                         );
                     }
@@ -326,27 +344,32 @@ impl Launcher {
         Ok(())
     }
 
-    fn rules(&self, snapshot: &Snapshot) -> Result<Vec<LauncherRule>> {
+    fn load_rules(&self, snapshot: &Snapshot) -> Result<Vec<LauncherRule>> {
         let modes: Vec<&str> = self.run_modes.iter().map(String::as_str).collect();
         let mut rules = Vec::new();
-        for root in ROOTS {
+        for root in LAUNCHER_ROOTS {
             if let Some(node) = snapshot.node(&NodePath::new(root)?)? {
-                collect(&node, &modes, 4, &mut rules)?;
+                collect_launchers(&node, &modes, 4, &mut rules)?;
             }
         }
         Ok(rules)
     }
 }
 
-fn collect(node: &Node, modes: &[&str], depth: usize, rules: &mut Vec<LauncherRule>) -> Result<()> {
+fn collect_launchers(
+    node: &Node,
+    modes: &[&str],
+    depth: usize,
+    rules: &mut Vec<LauncherRule>,
+) -> Result<()> {
     for child in node.children()? {
         if child.primary_type() == "cq:WorkflowLauncher" {
-            match LauncherRule::read(&child, modes) {
+            match LauncherRule::read_launcher(&child, modes) {
                 Ok(rule) => rules.extend(rule),
                 Err(reason) => warn!(path = %child.path(), reason, "a launcher is left out"),
             }
         } else if depth > 0 {
-            collect(&child, modes, depth - 1, rules)?;
+            collect_launchers(&child, modes, depth - 1, rules)?;
         }
     }
     Ok(())
@@ -359,7 +382,7 @@ mod tests {
     #[test]
     fn patterns_are_those_of_aem() {
         let check = |glob: &str, path: &str, expected: bool| {
-            let (glob, without) = pattern(glob).unwrap();
+            let (glob, without) = parse_path_pattern(glob).unwrap();
             let is_match =
                 glob.is_match(path) && !without.iter().any(|part| path.contains(part.as_str()));
             assert_eq!(is_match, expected, "{glob} {path}");
@@ -371,7 +394,7 @@ mod tests {
         check("/content(/.*)?", "/content", true);
         check("/content(/.*)?", "/contents", false);
         check("", "/anything", true);
-        pattern("(?=x)").unwrap_err();
-        pattern("(").unwrap_err();
+        parse_path_pattern("(?=x)").unwrap_err();
+        parse_path_pattern("(").unwrap_err();
     }
 }

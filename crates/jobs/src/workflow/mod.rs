@@ -14,22 +14,24 @@
 
 mod control;
 mod engine;
-mod flow;
-mod handler;
+mod flow_state;
 mod launcher;
 mod model;
 pub mod process;
 mod query;
-mod registry;
 mod step;
-mod timeout;
+mod step_registry;
+mod step_timeout;
+mod workflow_handler;
 
-pub use control::FailedStep;
-pub use engine::{StartWorkflow, WorkflowId, Workflows};
-pub use handler::{Process, StepOutcome, StepRun, WorkflowHandler};
+pub use control::FailedWorkflowStep;
+pub use engine::{WorkflowEngine, WorkflowId, WorkflowStart};
 pub(crate) use launcher::WORKFLOW_USER;
-pub use launcher::{Launcher, LauncherRule};
-pub use model::{Model, ModelRoots, Step, StepKind, Transition};
+pub use launcher::{LauncherRule, WorkflowLauncher};
+pub use model::{
+    WorkflowModel, WorkflowModelRoots, WorkflowStep, WorkflowStepKind, WorkflowTransition,
+};
 pub use process::NoopProcess;
-pub use query::{HistoryEntry, WorkItem, Workflow, WorkflowFilter, WorkflowState};
-pub use registry::{Chooser, Steps};
+pub use query::{WorkItem, WorkflowFilter, WorkflowHistoryEntry, WorkflowInstance, WorkflowState};
+pub use step_registry::{ParticipantChooser, StepRegistry};
+pub use workflow_handler::{StepOutcome, StepRun, WorkflowHandler, WorkflowProcess};

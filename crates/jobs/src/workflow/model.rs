@@ -8,23 +8,23 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{JCR_CONTENT, Node, NodePath, Snapshot};
 
-use crate::osgi::properties_of;
-use crate::workflow::timeout::Timeout;
-use crate::{Error, Result, topic_part};
+use crate::osgi_config::node_properties_as_json;
+use crate::workflow::step_timeout::StepTimeout;
+use crate::{Error, Result, escape_topic_part};
 
 /// Where models are unless configured.
-const ROOTS: &[&str] =
+const DEFAULT_MODEL_ROOTS: &[&str] =
     &["/conf/global/settings/workflow/models", "/var/workflow/models", "/etc/workflow/models"];
 /// Where no models are, as all who edit write there.
-const OPEN: &[&str] = &["/content", "/home", "/tmp"];
+const FORBIDDEN_MODEL_ROOTS: &[&str] = &["/content", "/home", "/tmp"];
 /// The path under which notices are listed; no content stands there.
-const NOTICE: &str = "/libs/settings/workflow/models/notice";
+const NOTICE_MODEL_PATH: &str = "/libs/settings/workflow/models/notice";
 /// How deep.
-const MAX_DEPTH: usize = 6;
+const MAX_MODEL_DEPTH: usize = 6;
 
 /// What a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepKind {
+pub enum WorkflowStepKind {
     /// Where an instance begins.
     Start,
     /// Where it ends.
@@ -51,8 +51,8 @@ pub enum StepKind {
     Goto,
 }
 
-impl StepKind {
-    const NAMES: [(Self, &'static str); 12] = [
+impl WorkflowStepKind {
+    const STEP_KIND_NAMES: [(Self, &'static str); 12] = [
         (Self::Start, "START"),
         (Self::End, "END"),
         (Self::Process, "PROCESS"),
@@ -70,48 +70,48 @@ impl StepKind {
     /// Returns AEM's name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+        Self::STEP_KIND_NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
 
-    fn find(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
+    fn from_name(name: &str) -> Option<Self> {
+        Self::STEP_KIND_NAMES.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
     }
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct WorkflowStep {
     /// What it is.
-    pub kind: StepKind,
+    pub kind: WorkflowStepKind,
     /// What people call it.
     pub title: String,
     /// Its arguments: `PROCESS`, `PROCESS_ARGS`, `PARTICIPANT` and whatever else is in its `metaData`.
-    pub data: Map<String, Json>,
+    pub arguments: Map<String, Json>,
 }
 
-impl Step {
+impl WorkflowStep {
     /// Returns an argument as text.
     #[must_use]
-    pub fn text(&self, name: &str) -> Option<&str> {
-        self.data.get(name).and_then(Json::as_str).filter(|text| !text.is_empty())
+    pub fn text_argument(&self, name: &str) -> Option<&str> {
+        self.arguments.get(name).and_then(Json::as_str).filter(|text| !text.is_empty())
     }
 
     /// Returns the name of the chooser of a dynamic participant.
     #[must_use]
-    pub fn chooser(&self) -> Option<&str> {
-        self.text("DYNAMIC_PARTICIPANT").or_else(|| self.text("PROCESS"))
+    pub fn chooser_name(&self) -> Option<&str> {
+        self.text_argument("DYNAMIC_PARTICIPANT").or_else(|| self.text_argument("PROCESS"))
     }
 
     /// Returns the path of the model that a container goes through.
     #[must_use]
-    pub fn inner_model(&self) -> Option<&str> {
-        self.text("SUB_WORKFLOW").or_else(|| self.text("MODEL"))
+    pub fn inner_model_path(&self) -> Option<&str> {
+        self.text_argument("SUB_WORKFLOW").or_else(|| self.text_argument("MODEL"))
     }
 }
 
 /// A way from one step to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transition {
+pub struct WorkflowTransition {
     /// The step that ends.
     pub from: String,
     /// The step that begins.
@@ -122,42 +122,44 @@ pub struct Transition {
 
 /// A model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Model {
+pub struct WorkflowModel {
     /// Its path, without `/jcr:content/model`.
     pub path: String,
     /// What people call it.
     pub title: String,
     /// The topic part that its jobs have behind the general one.
-    pub suffix: String,
+    pub topic_suffix: String,
     /// Whether its instances leave no traces.
     pub is_transient: bool,
     /// The steps by name.
-    pub steps: BTreeMap<String, Step>,
+    pub steps: BTreeMap<String, WorkflowStep>,
     /// The ways between them, in order.
-    pub transitions: Vec<Transition>,
+    pub transitions: Vec<WorkflowTransition>,
 }
 
 /// Below which paths models are, and nowhere else: who may write content elsewhere must not decide what steps do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelRoots(Vec<NodePath>);
+pub struct WorkflowModelRoots(Vec<NodePath>);
 
-impl Default for ModelRoots {
+impl Default for WorkflowModelRoots {
     /// Returns those of AEM.
     fn default() -> Self {
-        let roots = ROOTS.iter().filter_map(|root| NodePath::new(root).ok());
+        let roots = DEFAULT_MODEL_ROOTS.iter().filter_map(|root| NodePath::new(root).ok());
         Self(roots.collect())
     }
 }
 
-impl ModelRoots {
+impl WorkflowModelRoots {
     /// Takes the paths that the configuration names.
     ///
     /// # Errors
-    /// [`Error::Workflow`] that names a path below which others than those who look after workflows write.
+    /// [`Error::WorkflowInstance`] that names a path below which others than those who look after workflows write.
     pub fn new(roots: &[String]) -> Result<Self> {
         let root = |text: &String| {
             let root = NodePath::new(text)?;
-            let is_open = OPEN.iter().any(|open| root.as_str() == *open || is_below(&root, open));
+            let is_open = FORBIDDEN_MODEL_ROOTS
+                .iter()
+                .any(|open| root.as_str() == *open || is_same_or_below(&root, open));
             if root.is_root() || is_open {
                 return Err(Error::Workflow(format!(
                     "`{text}` cannot hold workflow models, as all who edit write there, and a model decides what is done in \
@@ -170,74 +172,74 @@ impl ModelRoots {
     }
 
     /// Tells whether models are looked for at a path.
-    pub(crate) fn contain(&self, path: &str) -> bool {
+    pub(crate) fn contains_path(&self, path: &str) -> bool {
         NodePath::new(path)
-            .is_ok_and(|path| self.0.iter().any(|root| is_below(&path, root.as_str())))
+            .is_ok_and(|path| self.0.iter().any(|root| is_same_or_below(&path, root.as_str())))
     }
 
     /// Reads the model at a path, which may name its page, its content or itself.
     ///
     /// # Errors
-    /// [`Error::Workflow`] that says what is wrong with it; content's.
-    pub fn read(&self, snapshot: &Snapshot, path: &str) -> Result<Model> {
+    /// [`Error::WorkflowInstance`] that says what is wrong with it; content's.
+    pub fn read_model(&self, snapshot: &Snapshot, path: &str) -> Result<WorkflowModel> {
         let base = path.strip_suffix("/jcr:content/model").unwrap_or(path);
         let place = NodePath::new(base)?;
-        if !self.contain(place.as_str()) {
+        if !self.contains_path(place.as_str()) {
             let roots: Vec<&str> = self.0.iter().map(NodePath::as_str).collect();
             return Err(Error::Workflow(format!(
                 "there is no workflow model at `{path}`: models are below {}, and nowhere else",
                 roots.join(", ")
             )));
         }
-        Model::read(snapshot, path, &place)
+        WorkflowModel::read_model(snapshot, path, &place)
     }
 
     /// Lists the models that content holds, with what is wrong with those that cannot be read.
     ///
     /// # Errors
     /// If content cannot be read.
-    pub fn find(&self, snapshot: &Snapshot) -> Result<Vec<(String, Result<Model>)>> {
+    pub fn find_models(&self, snapshot: &Snapshot) -> Result<Vec<(String, Result<WorkflowModel>)>> {
         let mut found = Vec::new();
         for root in &self.0 {
             if let Some(node) = snapshot.node(root)? {
                 for child in node.children()? {
-                    self.search(snapshot, &child, MAX_DEPTH, &mut found)?;
+                    self.search_models(snapshot, &child, MAX_MODEL_DEPTH, &mut found)?;
                 }
             }
         }
         Ok(found)
     }
 
-    fn search(
+    fn search_models(
         &self,
         snapshot: &Snapshot,
         node: &Node,
         depth: usize,
-        found: &mut Vec<(String, Result<Model>)>,
+        found: &mut Vec<(String, Result<WorkflowModel>)>,
     ) -> Result<()> {
         let inner =
             node.child(JCR_CONTENT)?.map(|content| content.child("model")).transpose()?.flatten();
         if inner.is_some() || node.primary_type() == "cq:WorkflowModel" {
             let path = node.path().to_string();
-            let model = self.read(snapshot, &path);
+            let model = self.read_model(snapshot, &path);
             found.push((path, model));
             return Ok(());
         }
         if depth > 1 {
             for child in node.children()? {
-                self.search(snapshot, &child, depth - 1, found)?;
+                self.search_models(snapshot, &child, depth - 1, found)?;
             }
         }
         Ok(())
     }
 }
 
-fn is_below(path: &NodePath, root: &str) -> bool {
+fn is_same_or_below(path: &NodePath, root: &str) -> bool {
     path.as_str().strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
 }
 
-impl Model {
-    fn read(snapshot: &Snapshot, path: &str, place: &NodePath) -> Result<Self> {
+impl WorkflowModel {
+    fn read_model(snapshot: &Snapshot, path: &str, place: &NodePath) -> Result<Self> {
         let missing = || Error::Workflow(format!("there is no workflow model at `{path}`"));
         let page = snapshot.node(place)?.ok_or_else(missing)?;
         let content = page.child(JCR_CONTENT)?;
@@ -249,10 +251,13 @@ impl Model {
         let mut steps = BTreeMap::new();
         for step in nodes.children()? {
             let kind = step.text("type").unwrap_or_default();
-            let known = StepKind::find(&kind).ok_or_else(|| {
+            let known = WorkflowStepKind::from_name(&kind).ok_or_else(|| {
                 Error::Workflow(format!("the step `{}` has the unknown type `{kind}`", step.path()))
             })?;
-            let data = step.child("metaData")?.map(|data| properties_of(&data)).unwrap_or_default();
+            let data = step
+                .child("metaData")?
+                .map(|data| node_properties_as_json(&data))
+                .unwrap_or_default();
             let title = step.text("title").unwrap_or_else(|| step.name().to_owned());
             let is_goto = data
                 .get("PROCESS")
@@ -263,19 +268,20 @@ impl Model {
                 && !data.contains_key("DYNAMIC_PARTICIPANT")
                 && !data.contains_key("PROCESS");
             let kind = match known {
-                _ if is_goto => StepKind::Goto,
-                StepKind::DynamicParticipant if is_named => StepKind::Participant,
+                _ if is_goto => WorkflowStepKind::Goto,
+                WorkflowStepKind::DynamicParticipant if is_named => WorkflowStepKind::Participant,
                 known => known,
             };
-            steps.insert(step.name().to_owned(), Step { kind, title, data });
+            steps.insert(step.name().to_owned(), WorkflowStep { kind, title, arguments: data });
         }
         let mut transitions = Vec::new();
         for way in ways.children()? {
             let end = |name: &str| way.text(name).unwrap_or_default();
             let rule = way.text("rule").filter(|rule| !rule.trim().is_empty());
-            transitions.push(Transition { from: end("from"), to: end("to"), rule });
+            transitions.push(WorkflowTransition { from: end("from"), to: end("to"), rule });
         }
-        let data = node.child("metaData")?.map(|data| properties_of(&data)).unwrap_or_default();
+        let data =
+            node.child("metaData")?.map(|data| node_properties_as_json(&data)).unwrap_or_default();
         let is_transient = matches!(data.get("transient"), Some(Json::Bool(true)))
             || data.get("transient").and_then(Json::as_str) == Some("true");
         let title = node
@@ -283,18 +289,24 @@ impl Model {
             .or_else(|| content.and_then(|content| content.text("jcr:title")))
             .unwrap_or_else(|| page.name().to_owned());
         let suffix =
-            topic_part(if inner.is_some() { node.path().as_str() } else { place.as_str() });
-        let model =
-            Self { path: place.to_string(), title, suffix, is_transient, steps, transitions };
-        model.check()?;
+            escape_topic_part(if inner.is_some() { node.path().as_str() } else { place.as_str() });
+        let model = Self {
+            path: place.to_string(),
+            title,
+            topic_suffix: suffix,
+            is_transient,
+            steps,
+            transitions,
+        };
+        model.check_structure()?;
         Ok(model)
     }
 
     /// Refuses a model that cannot be gone through.
-    fn check(&self) -> Result<()> {
+    fn check_structure(&self) -> Result<()> {
         let fault =
             |reason: String| Err(Error::Workflow(format!("the model `{}` {reason}", self.path)));
-        if self.start().is_none() {
+        if self.start_step().is_none() {
             return fault("has no step of type START".to_owned());
         }
         for way in &self.transitions {
@@ -304,28 +316,32 @@ impl Model {
                 }
             }
         }
-        let depths = self.depths();
+        let depths = self.split_depths();
         for (name, step) in &self.steps {
             let has_way = self.transitions.iter().any(|way| way.from == *name);
-            if step.kind != StepKind::End && !has_way {
+            if step.kind != WorkflowStepKind::End && !has_way {
                 return fault(format!("does not say what follows the step `{name}`"));
             }
             let (wanted, found) = match step.kind {
-                StepKind::Process | StepKind::External => ("PROCESS", step.text("PROCESS")),
-                StepKind::Participant => ("PARTICIPANT", step.text("PARTICIPANT")),
-                StepKind::DynamicParticipant => ("DYNAMIC_PARTICIPANT", step.chooser()),
-                StepKind::Container => ("SUB_WORKFLOW", step.inner_model()),
+                WorkflowStepKind::Process | WorkflowStepKind::External => {
+                    ("PROCESS", step.text_argument("PROCESS"))
+                }
+                WorkflowStepKind::Participant => ("PARTICIPANT", step.text_argument("PARTICIPANT")),
+                WorkflowStepKind::DynamicParticipant => {
+                    ("DYNAMIC_PARTICIPANT", step.chooser_name())
+                }
+                WorkflowStepKind::Container => ("SUB_WORKFLOW", step.inner_model_path()),
                 _ => continue,
             };
             if found.is_none() {
                 return fault(format!("has a step `{name}` without `{wanted}`"));
             }
-            if let Err(reason) = Timeout::of(step) {
+            if let Err(reason) = StepTimeout::of_step(step) {
                 return fault(format!(
                     "has a step `{name}` whose time-out cannot be kept: {reason}"
                 ));
             }
-            if let Some(target) = step.text("timeoutTarget")
+            if let Some(target) = step.text_argument("timeoutTarget")
                 && (!depths.contains_key(target) || depths.get(target) != depths.get(name.as_str()))
             {
                 return fault(format!(
@@ -338,23 +354,28 @@ impl Model {
 
     /// Returns the name of the first step.
     #[must_use]
-    pub fn start(&self) -> Option<&str> {
-        let starts = self.steps.iter().find(|(_, step)| step.kind == StepKind::Start);
+    pub fn start_step(&self) -> Option<&str> {
+        let starts = self.steps.iter().find(|(_, step)| step.kind == WorkflowStepKind::Start);
         starts.map(|(name, _)| name.as_str())
     }
 
     /// Returns within how many splits each step lies that can be reached.
-    pub(crate) fn depths(&self) -> BTreeMap<&str, u32> {
+    pub(crate) fn split_depths(&self) -> BTreeMap<&str, u32> {
         let mut depths = BTreeMap::new();
-        let mut open: Vec<(&str, u32)> = self.start().map(|start| (start, 0)).into_iter().collect();
+        let mut open: Vec<(&str, u32)> =
+            self.start_step().map(|start| (start, 0)).into_iter().collect();
         while let Some((name, depth)) = open.pop() {
             let Some(step) = self.steps.get(name) else { continue };
-            let own = if step.kind == StepKind::AndJoin { depth.saturating_sub(1) } else { depth };
+            let own = if step.kind == WorkflowStepKind::AndJoin {
+                depth.saturating_sub(1)
+            } else {
+                depth
+            };
             if depths.contains_key(name) {
                 continue;
             }
             depths.insert(name, own);
-            let below = own + u32::from(step.kind == StepKind::AndSplit);
+            let below = own + u32::from(step.kind == WorkflowStepKind::AndSplit);
             let ways = self.transitions.iter().filter(|way| way.from == name);
             open.extend(ways.map(|way| (way.to.as_str(), below)));
         }
@@ -362,24 +383,28 @@ impl Model {
     }
 
     /// Makes the model of a notice: one step, which its reader completes to take it out of the inbox.
-    pub(crate) fn notice(title: &str, reader: &str) -> Self {
-        let step = |kind, title: &str, data| Step { kind, title: title.to_owned(), data };
+    pub(crate) fn notice_model(title: &str, reader: &str) -> Self {
+        let step = |kind, title: &str, data| WorkflowStep {
+            kind,
+            title: title.to_owned(),
+            arguments: data,
+        };
         let mut data = Map::new();
         data.insert("PARTICIPANT".to_owned(), reader.into());
         let steps = [
-            ("start", step(StepKind::Start, "", Map::new())),
-            ("notice", step(StepKind::Participant, title, data)),
-            ("end", step(StepKind::End, "", Map::new())),
+            ("start", step(WorkflowStepKind::Start, "", Map::new())),
+            ("notice", step(WorkflowStepKind::Participant, title, data)),
+            ("end", step(WorkflowStepKind::End, "", Map::new())),
         ];
-        let way = |from: &str, to: &str| Transition {
+        let way = |from: &str, to: &str| WorkflowTransition {
             from: from.to_owned(),
             to: to.to_owned(),
             rule: None,
         };
         Self {
-            path: NOTICE.to_owned(),
+            path: NOTICE_MODEL_PATH.to_owned(),
             title: "Notice".to_owned(),
-            suffix: topic_part(NOTICE),
+            topic_suffix: escape_topic_part(NOTICE_MODEL_PATH),
             is_transient: false,
             steps: steps.map(|(name, step)| (name.to_owned(), step)).into(),
             transitions: vec![way("start", "notice"), way("notice", "end")],
@@ -391,7 +416,7 @@ impl Model {
         let steps = self.steps.iter().map(|(name, step)| {
             (
                 name.clone(),
-                json!({ "type": step.kind.name(), "title": step.title, "data": step.data }),
+                json!({ "type": step.kind.name(), "title": step.title, "data": step.arguments }),
             )
         });
         let ways = self
@@ -399,29 +424,32 @@ impl Model {
             .iter()
             .map(|way| json!({ "from": way.from, "to": way.to, "rule": way.rule }));
         json!({
-            "path": self.path, "title": self.title, "suffix": self.suffix, "transient": self.is_transient,
+            "path": self.path, "title": self.title, "suffix": self.topic_suffix, "transient": self.is_transient,
             "steps": steps.collect::<Map<_, _>>(), "transitions": ways.collect::<Vec<_>>(),
         })
     }
 
-    /// Reads what [`Model::to_json`] wrote; nothing if it is damaged.
+    /// Reads what [`WorkflowModel::to_json`] wrote; nothing if it is damaged.
     pub(crate) fn from_json(value: &Json) -> Option<Self> {
         let text = |value: &Json, name: &str| value.get(name)?.as_str().map(str::to_owned);
         let mut steps = BTreeMap::new();
         for (name, step) in value.get("steps")?.as_object()? {
-            let kind = StepKind::find(step.get("type")?.as_str()?)?;
+            let kind = WorkflowStepKind::from_name(step.get("type")?.as_str()?)?;
             let data = step.get("data")?.as_object()?.clone();
-            steps.insert(name.clone(), Step { kind, title: text(step, "title")?, data });
+            steps.insert(
+                name.clone(),
+                WorkflowStep { kind, title: text(step, "title")?, arguments: data },
+            );
         }
         let mut transitions = Vec::new();
         for way in value.get("transitions")?.as_array()? {
             let (from, to) = (text(way, "from")?, text(way, "to")?);
-            transitions.push(Transition { from, to, rule: text(way, "rule") });
+            transitions.push(WorkflowTransition { from, to, rule: text(way, "rule") });
         }
         Some(Self {
             path: text(value, "path")?,
             title: text(value, "title")?,
-            suffix: text(value, "suffix")?,
+            topic_suffix: text(value, "suffix")?,
             is_transient: value.get("transient")?.as_bool()?,
             steps,
             transitions,

@@ -6,8 +6,8 @@ use serde_json::{Map, Value as Json};
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use crate::sql::{database, millis, places, time};
-use crate::workflow::engine::{Locked, Move, WorkflowId, Workflows};
+use crate::sql::{database_error, from_epoch_millis, sql_placeholders, to_epoch_millis};
+use crate::workflow::engine::{LockedWorkflow, StepActionContext, WorkflowEngine, WorkflowId};
 use crate::{Error, Result};
 
 /// Where an instance stands.
@@ -44,7 +44,7 @@ impl WorkflowState {
 
     /// Finds a state by its name, ignoring case.
     #[must_use]
-    pub fn find(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name().eq_ignore_ascii_case(name))
     }
 
@@ -57,7 +57,7 @@ impl WorkflowState {
 
 /// An instance.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Workflow {
+pub struct WorkflowInstance {
     /// Its number.
     pub id: WorkflowId,
     /// The path of its model.
@@ -73,9 +73,9 @@ pub struct Workflow {
     /// Who started it.
     pub initiator: String,
     /// When.
-    pub started: SystemTime,
+    pub started_at: SystemTime,
     /// When it ended, if it has.
-    pub ended: Option<SystemTime>,
+    pub ended_at: Option<SystemTime>,
 }
 
 /// A step that waits for somebody or is being carried out.
@@ -84,7 +84,7 @@ pub struct WorkItem {
     /// Its number.
     pub id: i64,
     /// Its instance.
-    pub workflow: WorkflowId,
+    pub workflow_id: WorkflowId,
     /// The path of the model that its instance began with.
     pub model: String,
     /// The step.
@@ -96,7 +96,7 @@ pub struct WorkItem {
     /// Who is to do it: a user or a group.
     pub assignee: Option<String>,
     /// Since when.
-    pub started: SystemTime,
+    pub started_at: SystemTime,
     /// What the instance is about.
     pub payload: String,
     /// The steps that may be chosen next.
@@ -105,7 +105,7 @@ pub struct WorkItem {
 
 /// A line of an instance's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HistoryEntry {
+pub struct WorkflowHistoryEntry {
     /// The step; empty for the whole instance.
     pub step: String,
     /// What people call the step.
@@ -132,18 +132,22 @@ pub struct WorkflowFilter {
     /// Those that this user started.
     pub initiator: Option<String>,
     /// Those with lower numbers.
-    pub before: Option<WorkflowId>,
+    pub before_id: Option<WorkflowId>,
 }
 
-const COLUMNS: &str = "id, model, title, payload, state, data, initiator, started, ended";
+const INSTANCE_COLUMNS: &str = "id, model, title, payload, state, data, initiator, started, ended";
 
-impl Workflows {
+impl WorkflowEngine {
     /// Lists instances, newest first.
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn list(&self, filter: &WorkflowFilter, limit: u32) -> Result<Vec<Workflow>> {
-        let mut text = format!("SELECT {COLUMNS} FROM workflow WHERE id < $1");
+    pub async fn list_instances(
+        &self,
+        filter: &WorkflowFilter,
+        limit: u32,
+    ) -> Result<Vec<WorkflowInstance>> {
+        let mut text = format!("SELECT {INSTANCE_COLUMNS} FROM workflow WHERE id < $1");
         let mut values = Vec::new();
         let wanted = [
             ("state", filter.state.map(|state| state.name().to_owned())),
@@ -159,27 +163,28 @@ impl Workflows {
         }
         text.push_str(" ORDER BY id DESC LIMIT $2");
         let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
-            .bind(filter.before.unwrap_or(i64::MAX))
+            .bind(filter.before_id.unwrap_or(i64::MAX))
             .bind(i64::from(limit));
         for value in values {
             query = query.bind(value);
         }
-        let rows = query.fetch_all(&self.queues.pool).await.map_err(database("list workflows"))?;
-        rows.iter().map(workflow_of).collect()
+        let rows =
+            query.fetch_all(&self.queues.pool).await.map_err(database_error("list workflows"))?;
+        rows.iter().map(instance_from_row).collect()
     }
 
     /// Finds an instance.
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn find(&self, id: WorkflowId) -> Result<Option<Workflow>> {
-        let text = format!("SELECT {COLUMNS} FROM workflow WHERE id = $1");
+    pub async fn find_instance(&self, id: WorkflowId) -> Result<Option<WorkflowInstance>> {
+        let text = format!("SELECT {INSTANCE_COLUMNS} FROM workflow WHERE id = $1");
         let row = sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(id)
             .fetch_optional(&self.queues.pool)
             .await
-            .map_err(database("find a workflow"))?;
-        row.as_ref().map(workflow_of).transpose()
+            .map_err(database_error("find a workflow"))?;
+        row.as_ref().map(instance_from_row).transpose()
     }
 
     /// Lists what some people are to do, oldest first: `names` are a user and their groups. Without names, what everybody
@@ -187,12 +192,12 @@ impl Workflows {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn inbox(&self, names: &[String], limit: u32) -> Result<Vec<WorkItem>> {
+    pub async fn list_inbox(&self, names: &[String], limit: u32) -> Result<Vec<WorkItem>> {
         let action = "read an inbox";
         let whose = if names.is_empty() {
             String::new()
         } else {
-            format!("AND work_item.assignee IN ({})", places(2, names.len()))
+            format!("AND work_item.assignee IN ({})", sql_placeholders(2, names.len()))
         };
         let text = format!(
             "SELECT work_item.id, workflow, node, work_item.title, kind, assignee, work_item.started, payload, definition, model \
@@ -203,15 +208,15 @@ impl Workflows {
         for name in names {
             query = query.bind(name.as_str());
         }
-        let rows = query.fetch_all(&self.queues.pool).await.map_err(database(action))?;
-        rows.iter().map(item_of).collect()
+        let rows = query.fetch_all(&self.queues.pool).await.map_err(database_error(action))?;
+        rows.iter().map(work_item_from_row).collect()
     }
 
     /// Lists the open steps of an instance.
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn open_steps(&self, id: WorkflowId) -> Result<Vec<WorkItem>> {
+    pub async fn list_open_steps(&self, id: WorkflowId) -> Result<Vec<WorkItem>> {
         let rows = sqlx::query(
             "SELECT work_item.id, workflow, node, work_item.title, kind, assignee, work_item.started, payload, definition, model \
              FROM work_item JOIN workflow ON workflow.id = work_item.workflow \
@@ -220,16 +225,16 @@ impl Workflows {
         .bind(id)
         .fetch_all(&self.queues.pool)
         .await
-        .map_err(database("read the steps of a workflow"))?;
-        rows.iter().map(item_of).collect()
+        .map_err(database_error("read the steps of a workflow"))?;
+        rows.iter().map(work_item_from_row).collect()
     }
 
     /// Completes a participant's step, by the way to `route` if there are several. `names` are the user and their groups;
     /// nobody else's steps are completed; with none, anybody's.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if the step is not theirs or not open; the database's.
-    pub async fn complete(
+    /// [`Error::WorkflowInstance`] if the step is not theirs or not open; the database's.
+    pub async fn complete_participant_step(
         &self,
         item: i64,
         names: &[String],
@@ -237,9 +242,9 @@ impl Workflows {
         (route, data): (Option<&str>, Map<String, Json>),
         now: SystemTime,
     ) -> Result<()> {
-        let id = self.require_theirs(item, names).await?;
-        let moving = Move { user, comment, now };
-        if self.end_item((item, id), data, route, &moving).await? {
+        let id = self.require_assigned_item(item, names).await?;
+        let moving = StepActionContext { user, comment, now };
+        if self.complete_step((item, id), data, route, &moving).await? {
             Ok(())
         } else {
             Err(Error::Workflow(format!("the step {item} is not open")))
@@ -247,7 +252,11 @@ impl Workflows {
     }
 
     /// Finds the running instance of a participant's step that is open and somebody's; with no names, anybody's.
-    pub(crate) async fn require_theirs(&self, item: i64, names: &[String]) -> Result<WorkflowId> {
+    pub(crate) async fn require_assigned_item(
+        &self,
+        item: i64,
+        names: &[String],
+    ) -> Result<WorkflowId> {
         let action = "read a step";
         let row = sqlx::query(
             "SELECT workflow, kind, assignee, state FROM work_item JOIN workflow ON workflow.id = work_item.workflow \
@@ -256,13 +265,13 @@ impl Workflows {
         .bind(item)
         .fetch_optional(&self.queues.pool)
         .await
-        .map_err(database(action))?;
+        .map_err(database_error(action))?;
         let gone = || Error::Workflow(format!("the step {item} is not open"));
         let row = row.ok_or_else(gone)?;
-        let id: i64 = row.try_get(0).map_err(database(action))?;
-        let kind: String = row.try_get(1).map_err(database(action))?;
-        let assignee: Option<String> = row.try_get(2).map_err(database(action))?;
-        let state: String = row.try_get(3).map_err(database(action))?;
+        let id: i64 = row.try_get(0).map_err(database_error(action))?;
+        let kind: String = row.try_get(1).map_err(database_error(action))?;
+        let assignee: Option<String> = row.try_get(2).map_err(database_error(action))?;
+        let state: String = row.try_get(3).map_err(database_error(action))?;
         let is_theirs = names.is_empty() || assignee.is_some_and(|name| names.contains(&name));
         if kind != "PARTICIPANT" || !is_theirs {
             return Err(gone());
@@ -277,7 +286,7 @@ impl Workflows {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn delegate(&self, item: i64, to: &str) -> Result<bool> {
+    pub async fn delegate_step(&self, item: i64, to: &str) -> Result<bool> {
         let done = sqlx::query(
             "UPDATE work_item SET assignee = $1 WHERE id = $2 AND kind = 'PARTICIPANT'",
         )
@@ -285,7 +294,7 @@ impl Workflows {
         .bind(item)
         .execute(&self.queues.pool)
         .await
-        .map_err(database("delegate a step"))?;
+        .map_err(database_error("delegate a step"))?;
         Ok(done.rows_affected() > 0)
     }
 
@@ -293,7 +302,7 @@ impl Workflows {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn history(&self, id: WorkflowId) -> Result<Vec<HistoryEntry>> {
+    pub async fn list_history(&self, id: WorkflowId) -> Result<Vec<WorkflowHistoryEntry>> {
         let action = "read the history of a workflow";
         let rows = sqlx::query(
             "SELECT node, title, action, user_name, at, comment FROM workflow_history WHERE workflow = $1 ORDER BY id",
@@ -301,16 +310,16 @@ impl Workflows {
         .bind(id)
         .fetch_all(&self.queues.pool)
         .await
-        .map_err(database(action))?;
-        let entry = |row: &AnyRow| -> Result<HistoryEntry> {
-            let text = |at: usize| row.try_get::<String, _>(at).map_err(database(action));
-            Ok(HistoryEntry {
+        .map_err(database_error(action))?;
+        let entry = |row: &AnyRow| -> Result<WorkflowHistoryEntry> {
+            let text = |at: usize| row.try_get::<String, _>(at).map_err(database_error(action));
+            Ok(WorkflowHistoryEntry {
                 step: text(0)?,
                 title: text(1)?,
                 action: text(2)?,
                 user: text(3)?,
-                at: time(row.try_get(4).map_err(database(action))?),
-                comment: row.try_get(5).map_err(database(action))?,
+                at: from_epoch_millis(row.try_get(4).map_err(database_error(action))?),
+                comment: row.try_get(5).map_err(database_error(action))?,
             })
         };
         rows.iter().map(entry).collect()
@@ -320,86 +329,86 @@ impl Workflows {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn purge(&self, before: SystemTime, model: Option<&str>) -> Result<u64> {
+    pub async fn purge_ended(&self, before: SystemTime, model: Option<&str>) -> Result<u64> {
         let action = "purge workflows";
         let which = "SELECT id FROM workflow WHERE state IN ('COMPLETED', 'ABORTED') AND ended <= $1 \
                      AND ($2 = '' OR model = $3)";
-        let mut transaction = self.queues.begin(action).await?;
+        let mut transaction = self.queues.begin_write(action).await?;
         let mut removed = 0;
         for text in [
             format!("DELETE FROM workflow_history WHERE workflow IN ({which})"),
             format!("DELETE FROM workflow WHERE id IN ({which})"),
         ] {
             let done = sqlx::query(sqlx::AssertSqlSafe(text))
-                .bind(millis(before))
+                .bind(to_epoch_millis(before))
                 .bind(model.unwrap_or_default())
                 .bind(model.unwrap_or_default())
                 .execute(&mut *transaction)
                 .await
-                .map_err(database(action))?;
+                .map_err(database_error(action))?;
             removed = done.rows_affected();
         }
-        transaction.commit().await.map_err(database(action))?;
+        transaction.commit().await.map_err(database_error(action))?;
         Ok(removed)
     }
 
     /// Reads an open step with its instance, for the job that carries it out.
-    pub(crate) async fn load_item(
+    pub(crate) async fn load_open_item(
         &self,
         item: i64,
-    ) -> Result<Option<(Locked, String, Map<String, Json>)>> {
+    ) -> Result<Option<(LockedWorkflow, String, Map<String, Json>)>> {
         let action = "read a step";
-        let mut transaction = self.queues.begin(action).await?;
+        let mut transaction = self.queues.begin_write(action).await?;
         let row = sqlx::query("SELECT workflow, node, data FROM work_item WHERE id = $1")
             .bind(item)
             .fetch_optional(&mut *transaction)
             .await
-            .map_err(database(action))?;
+            .map_err(database_error(action))?;
         let Some(row) = row else { return Ok(None) };
-        let id: i64 = row.try_get(0).map_err(database(action))?;
-        let step: String = row.try_get(1).map_err(database(action))?;
-        let data: String = row.try_get(2).map_err(database(action))?;
-        let instance = self.lock(&mut transaction, id).await?;
-        transaction.commit().await.map_err(database(action))?;
+        let id: i64 = row.try_get(0).map_err(database_error(action))?;
+        let step: String = row.try_get(1).map_err(database_error(action))?;
+        let data: String = row.try_get(2).map_err(database_error(action))?;
+        let instance = self.lock_instance(&mut transaction, id).await?;
+        transaction.commit().await.map_err(database_error(action))?;
         let data: Json = serde_json::from_str(&data).unwrap_or_default();
         Ok(instance.map(|instance| (instance, step, data.as_object().cloned().unwrap_or_default())))
     }
 
     /// Keeps what a process that waits has to remember.
-    pub(crate) async fn keep_step_data(&self, item: i64, data: &Map<String, Json>) -> Result<()> {
+    pub(crate) async fn save_step_data(&self, item: i64, data: &Map<String, Json>) -> Result<()> {
         let action = "keep what a step knows";
-        let mut transaction = self.queues.begin(action).await?;
+        let mut transaction = self.queues.begin_write(action).await?;
         sqlx::query("UPDATE work_item SET data = $1 WHERE id = $2")
             .bind(Json::Object(data.clone()).to_string())
             .bind(item)
             .execute(&mut *transaction)
             .await
-            .map_err(database(action))?;
-        transaction.commit().await.map_err(database(action))
+            .map_err(database_error(action))?;
+        transaction.commit().await.map_err(database_error(action))
     }
 }
 
-fn workflow_of(row: &AnyRow) -> Result<Workflow> {
+fn instance_from_row(row: &AnyRow) -> Result<WorkflowInstance> {
     let action = "read a workflow";
-    let text = |at: usize| row.try_get::<String, _>(at).map_err(database(action));
+    let text = |at: usize| row.try_get::<String, _>(at).map_err(database_error(action));
     let data: Json = serde_json::from_str(&text(5)?).unwrap_or_default();
-    let ended: Option<i64> = row.try_get(8).map_err(database(action))?;
-    Ok(Workflow {
-        id: row.try_get(0).map_err(database(action))?,
+    let ended: Option<i64> = row.try_get(8).map_err(database_error(action))?;
+    Ok(WorkflowInstance {
+        id: row.try_get(0).map_err(database_error(action))?,
         model: text(1)?,
         title: text(2)?,
         payload: text(3)?,
-        state: WorkflowState::find(&text(4)?).unwrap_or(WorkflowState::Stale),
+        state: WorkflowState::from_name(&text(4)?).unwrap_or(WorkflowState::Stale),
         data: data.as_object().cloned().unwrap_or_default(),
         initiator: text(6)?,
-        started: time(row.try_get(7).map_err(database(action))?),
-        ended: ended.map(time),
+        started_at: from_epoch_millis(row.try_get(7).map_err(database_error(action))?),
+        ended_at: ended.map(from_epoch_millis),
     })
 }
 
-fn item_of(row: &AnyRow) -> Result<WorkItem> {
+fn work_item_from_row(row: &AnyRow) -> Result<WorkItem> {
     let action = "read a step";
-    let text = |at: usize| row.try_get::<String, _>(at).map_err(database(action));
+    let text = |at: usize| row.try_get::<String, _>(at).map_err(database_error(action));
     let step = text(2)?;
     let definition: Json = serde_json::from_str(&text(8)?).unwrap_or_default();
     let ways = definition.get("transitions").and_then(Json::as_array);
@@ -409,12 +418,12 @@ fn item_of(row: &AnyRow) -> Result<WorkItem> {
         .filter(|way| way.get("from").and_then(Json::as_str) == Some(step.as_str()));
     let routes = ways.filter_map(|way| way.get("to")?.as_str().map(str::to_owned)).collect();
     Ok(WorkItem {
-        id: row.try_get(0).map_err(database(action))?,
-        workflow: row.try_get(1).map_err(database(action))?,
+        id: row.try_get(0).map_err(database_error(action))?,
+        workflow_id: row.try_get(1).map_err(database_error(action))?,
         title: text(3)?,
         kind: text(4)?,
-        assignee: row.try_get(5).map_err(database(action))?,
-        started: time(row.try_get(6).map_err(database(action))?),
+        assignee: row.try_get(5).map_err(database_error(action))?,
+        started_at: from_epoch_millis(row.try_get(6).map_err(database_error(action))?),
         payload: text(7)?,
         model: text(9)?,
         routes,

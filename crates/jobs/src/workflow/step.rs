@@ -5,30 +5,35 @@ use std::time::SystemTime;
 use serde_json::json;
 use sqlx::Row;
 
-use crate::config::{EXTERNAL_TOPIC, TRANSIENT_TOPIC, WORKFLOW_TOPIC};
-use crate::sql::{Transaction, database, millis};
-use crate::workflow::engine::{Ending, Locked, Move, PartOf, StartWorkflow, WorkflowId, Workflows};
-use crate::workflow::model::{Model, Step, StepKind};
+use crate::queue_config::{EXTERNAL_TOPIC, TRANSIENT_TOPIC, WORKFLOW_TOPIC};
+use crate::sql::{WriteTransaction, database_error, to_epoch_millis};
+use crate::workflow::engine::{
+    LockedWorkflow, ParentStep, StepActionContext, StepCompletion, WorkflowEngine, WorkflowId,
+    WorkflowStart,
+};
+use crate::workflow::model::{WorkflowModel, WorkflowStep, WorkflowStepKind};
 use crate::workflow::query::WorkflowState;
-use crate::workflow::timeout::watch_of;
+use crate::workflow::step_timeout::timeout_job_identity;
 use crate::{Error, NewJob, Result};
 
 /// How many workflows may be within each other.
-const MAX_DEPTH: u64 = 10;
+const MAX_NESTING_DEPTH: u64 = 10;
 
-impl Workflows {
+impl WorkflowEngine {
     /// Stores a step that begins, with its job and its time-out.
     pub(crate) async fn begin_step(
         &self,
-        transaction: &mut Transaction,
-        instance: &Locked,
+        transaction: &mut WriteTransaction,
+        instance: &LockedWorkflow,
         name: &str,
         now: SystemTime,
     ) -> Result<()> {
         let action = "begin a step";
         let missing = || Error::Workflow(format!("there is no step `{name}`"));
         let step = instance.model.steps.get(name).ok_or_else(missing)?;
-        let assignee = step.text("PARTICIPANT").filter(|_| step.kind == StepKind::Participant);
+        let assignee = step
+            .text_argument("PARTICIPANT")
+            .filter(|_| step.kind == WorkflowStepKind::Participant);
         let assignee = assignee.map(|participant| match participant {
             "initiator" => instance.initiator.as_str(),
             other => other,
@@ -42,27 +47,27 @@ impl Workflows {
         .bind(step.kind.name())
         .bind(step.title.as_str())
         .bind(assignee)
-        .bind(millis(now))
+        .bind(to_epoch_millis(now))
         .fetch_one(&mut **transaction)
         .await
-        .map_err(database(action))?;
-        let item: i64 = row.try_get(0).map_err(database(action))?;
-        if step.kind != StepKind::Participant {
+        .map_err(database_error(action))?;
+        let item: i64 = row.try_get(0).map_err(database_error(action))?;
+        if step.kind != WorkflowStepKind::Participant {
             self.queue_step(transaction, instance, (item, step), now).await?;
         }
-        self.watch(transaction, instance, (item, step), now).await
+        self.add_timeout_job(transaction, instance, (item, step), now).await
     }
 
     /// Stores the job that carries a step out.
     pub(crate) async fn queue_step(
         &self,
-        transaction: &mut Transaction,
-        instance: &Locked,
-        (item, step): (i64, &Step),
+        transaction: &mut WriteTransaction,
+        instance: &LockedWorkflow,
+        (item, step): (i64, &WorkflowStep),
         now: SystemTime,
     ) -> Result<()> {
         let base = match step.kind {
-            StepKind::External => EXTERNAL_TOPIC,
+            WorkflowStepKind::External => EXTERNAL_TOPIC,
             _ if instance.model.is_transient => TRANSIENT_TOPIC,
             _ => WORKFLOW_TOPIC,
         };
@@ -70,24 +75,24 @@ impl Workflows {
             "item": item, "workflow": instance.id, "model": instance.model.path,
             "payload": instance.payload, "step": step.title,
         });
-        let job = NewJob::new(format!("{base}/{}", instance.model.suffix), properties)
-            .key(key_of(item))
-            .user(instance.initiator.as_str());
-        let ids = self.queues.insert(transaction, &[(job, now)], None).await?;
+        let job = NewJob::new(format!("{base}/{}", instance.model.topic_suffix), properties)
+            .with_key(step_job_key(item))
+            .with_user(instance.initiator.as_str());
+        let ids = self.queues.insert_jobs(transaction, &[(job, now)], None).await?;
         sqlx::query("UPDATE work_item SET job = $1 WHERE id = $2")
             .bind(ids.first().map(|id| id.0))
             .bind(item)
             .execute(&mut **transaction)
             .await
-            .map_err(database("begin a step"))?;
+            .map_err(database_error("begin a step"))?;
         Ok(())
     }
 
     /// Takes an open step away, with its time-out, and returns its name; nothing if it is gone.
-    pub(crate) async fn take_item(
+    pub(crate) async fn remove_open_item(
         &self,
-        transaction: &mut Transaction,
-        instance: &Locked,
+        transaction: &mut WriteTransaction,
+        instance: &LockedWorkflow,
         item: i64,
     ) -> Result<Option<String>> {
         let action = "end a step";
@@ -97,26 +102,26 @@ impl Workflows {
                 .bind(instance.id)
                 .fetch_optional(&mut **transaction)
                 .await
-                .map_err(database(action))?;
+                .map_err(database_error(action))?;
         let Some(row) = row else { return Ok(None) };
-        let name: String = row.try_get(0).map_err(database(action))?;
+        let name: String = row.try_get(0).map_err(database_error(action))?;
         let step = instance.model.steps.get(&name);
-        if step.is_some_and(|step| step.data.keys().any(|key| key.starts_with("timeout"))) {
-            let (topic, key) = watch_of(instance, item);
+        if step.is_some_and(|step| step.arguments.keys().any(|key| key.starts_with("timeout"))) {
+            let (topic, key) = timeout_job_identity(instance, item);
             sqlx::query("DELETE FROM job WHERE topic = $1 AND job_key = $2 AND state <> 'ACTIVE'")
                 .bind(topic)
                 .bind(key)
                 .execute(&mut **transaction)
                 .await
-                .map_err(database(action))?;
+                .map_err(database_error(action))?;
         }
         Ok(Some(name))
     }
 
     /// Finds the instance of an open step.
-    pub(crate) async fn workflow_of_item(
+    pub(crate) async fn workflow_id_of_item(
         &self,
-        transaction: &mut Transaction,
+        transaction: &mut WriteTransaction,
         item: i64,
     ) -> Result<Option<WorkflowId>> {
         let action = "read a step";
@@ -124,67 +129,69 @@ impl Workflows {
             .bind(item)
             .fetch_optional(&mut **transaction)
             .await
-            .map_err(database(action))?;
-        row.map(|row| row.try_get(0)).transpose().map_err(database(action))
+            .map_err(database_error(action))?;
+        row.map(|row| row.try_get(0)).transpose().map_err(database_error(action))
     }
 
     /// Leaves an open step for another one within the same splits, whether or not a way leads there. Tells whether it
     /// was open.
     ///
     /// # Errors
-    /// [`Error::Workflow`] if there is no such step or it lies in other splits; the database's.
-    pub(crate) async fn jump(
+    /// [`Error::WorkflowInstance`] if there is no such step or it lies in other splits; the database's.
+    pub(crate) async fn jump_to_step(
         &self,
         (item, id): (i64, WorkflowId),
         target: &str,
         word: &str,
-        moving: &Move<'_>,
+        moving: &StepActionContext<'_>,
     ) -> Result<bool> {
         let action = "leave a step";
-        let mut transaction = self.queues.begin(action).await?;
-        let Some(mut instance) = self.lock(&mut transaction, id).await? else { return Ok(false) };
-        let Some(step) = self.take_item(&mut transaction, &instance, item).await? else {
+        let mut transaction = self.queues.begin_write(action).await?;
+        let Some(mut instance) = self.lock_instance(&mut transaction, id).await? else {
             return Ok(false);
         };
-        let depths = instance.model.depths();
+        let Some(step) = self.remove_open_item(&mut transaction, &instance, item).await? else {
+            return Ok(false);
+        };
+        let depths = instance.model.split_depths();
         let (from, to) = (depths.get(&*step), depths.get(target));
         if to.is_none() || from != to {
             return Err(Error::Workflow(format!(
                 "no way leads from the step `{step}` to `{target}`: it is not there, or in another split"
             )));
         }
-        self.record(&mut transaction, &instance, (&step, word), moving).await?;
+        self.record_history(&mut transaction, &instance, (&step, word), moving).await?;
         let begun =
-            instance.flow.enter(&instance.model, vec![target.to_owned()], &instance.data)?;
-        self.arrive(&mut transaction, &mut instance, (&step, &begun), moving).await?;
-        transaction.commit().await.map_err(database(action))?;
-        self.queues.ring();
+            instance.flow.enter_steps(&instance.model, vec![target.to_owned()], &instance.data)?;
+        self.enter_steps(&mut transaction, &mut instance, (&step, &begun), moving).await?;
+        transaction.commit().await.map_err(database_error(action))?;
+        self.queues.notify_workers();
         Ok(true)
     }
 
     /// Names who is to do a step that is open.
-    pub(crate) async fn assign(&self, item: i64, to: &str) -> Result<()> {
+    pub(crate) async fn assign_step(&self, item: i64, to: &str) -> Result<()> {
         let action = "name who does a step";
-        let mut transaction = self.queues.begin(action).await?;
+        let mut transaction = self.queues.begin_write(action).await?;
         sqlx::query("UPDATE work_item SET assignee = $1, kind = 'PARTICIPANT' WHERE id = $2")
             .bind(to)
             .bind(item)
             .execute(&mut *transaction)
             .await
-            .map_err(database(action))?;
-        transaction.commit().await.map_err(database(action))
+            .map_err(database_error(action))?;
+        transaction.commit().await.map_err(database_error(action))
     }
 
     /// Starts the workflow that a container goes through, unless it is on its way: the step ends with it.
-    pub(crate) async fn begin_part(
+    pub(crate) async fn begin_nested_workflow(
         &self,
         (item, id): (i64, WorkflowId),
-        model: Model,
+        model: WorkflowModel,
         now: SystemTime,
     ) -> Result<()> {
         let action = "begin a part of a workflow";
-        let mut transaction = self.queues.begin(action).await?;
-        let Some(outer) = self.lock(&mut transaction, id).await? else { return Ok(()) };
+        let mut transaction = self.queues.begin_write(action).await?;
+        let Some(outer) = self.lock_instance(&mut transaction, id).await? else { return Ok(()) };
         let row = sqlx::query(
             "SELECT (SELECT COUNT(*) FROM workflow WHERE parent_item = $1 AND state IN ('RUNNING', 'SUSPENDED')) \
              FROM work_item WHERE id = $2",
@@ -193,32 +200,32 @@ impl Workflows {
         .bind(item)
         .fetch_optional(&mut *transaction)
         .await
-        .map_err(database(action))?;
+        .map_err(database_error(action))?;
         let running = row.map(|row| row.try_get::<i64, _>(0)).transpose();
-        if running.map_err(database(action))? != Some(0) {
+        if running.map_err(database_error(action))? != Some(0) {
             return Ok(());
         }
-        if outer.flow.depth >= MAX_DEPTH {
+        if outer.flow.nesting_depth >= MAX_NESTING_DEPTH {
             return Err(Error::Workflow(format!(
-                "more than {MAX_DEPTH} workflows are within each other"
+                "more than {MAX_NESTING_DEPTH} workflows are within each other"
             )));
         }
         let (payload, initiator) = (outer.payload.clone(), outer.initiator.clone());
-        let start = StartWorkflow { model, payload, initiator, data: outer.data.clone() };
-        let part_of = PartOf { item, flow: &outer.flow };
-        let inner = self.start_in(&mut transaction, &start, Some(part_of), now).await?;
+        let start = WorkflowStart { model, payload, initiator, data: outer.data.clone() };
+        let part_of = ParentStep { item_id: item, flow: &outer.flow };
+        let inner = self.start_in_transaction(&mut transaction, &start, Some(part_of), now).await?;
         if inner.state == WorkflowState::Completed {
-            let moving = Move { user: &start.initiator, comment: None, now };
-            let ending = Ending::new(item, id, inner.data);
-            self.end_item_in(&mut transaction, ending, &moving).await?;
+            let moving = StepActionContext { user: &start.initiator, comment: None, now };
+            let ending = StepCompletion::new(item, id, inner.data);
+            self.complete_step_in_transaction(&mut transaction, ending, &moving).await?;
         }
-        transaction.commit().await.map_err(database(action))?;
-        self.queues.ring();
+        transaction.commit().await.map_err(database_error(action))?;
+        self.queues.notify_workers();
         Ok(())
     }
 }
 
 /// Returns the key of the job that carries a step out.
-pub(crate) fn key_of(item: i64) -> String {
+pub(crate) fn step_job_key(item: i64) -> String {
     format!("item {item}")
 }

@@ -2,7 +2,7 @@
 
 use image::{DynamicImage, GrayImage, ImageBuffer, Rgb, RgbImage, Rgba, RgbaImage};
 use img_parts::png::PngChunk;
-use tympan_jobs::asset::{Encoding, Fit, Focus};
+use tympan_jobs::asset::{FocalPoint, RenditionEncoding, ResizeMode};
 
 use crate::asset_support::{
     assert_near, draw, drawn, jpeg, order, oriented, photo, png, size, with_segment,
@@ -54,7 +54,7 @@ fn pictures_are_turned_upright() {
         (8, [GREEN, YELLOW, RED, BLUE]),
     ] {
         let bytes = oriented(&quadrants(640, 320), orientation);
-        let made = draw(&bytes, &order(size(100, 100), Encoding::Png)).unwrap();
+        let made = draw(&bytes, &order(size(100, 100), RenditionEncoding::Png)).unwrap();
         let turned = if orientation >= 5 { size(320, 640) } else { size(640, 320) };
         assert_eq!(made.size, Some(turned), "{orientation}");
         let picture = image::load_from_memory(&made.renditions[0].bytes).unwrap();
@@ -74,7 +74,7 @@ fn never_enlarged_and_never_empty() {
     ] {
         let picture = photo(from.width, from.height);
         for bytes in [png(picture.clone()), jpeg(&picture, 90)] {
-            let made = drawn(&bytes, within, Encoding::Png);
+            let made = drawn(&bytes, within, RenditionEncoding::Png);
             assert_eq!((made.width(), made.height()), expected, "{from:?}");
         }
     }
@@ -103,7 +103,7 @@ pub(crate) fn ink() -> Vec<u8> {
 fn ink_becomes_light() {
     let bytes = ink();
     assert!(bytes.windows(5).any(|window| window == b"Adobe"));
-    let made = drawn(&bytes, size(64, 64), Encoding::Png).to_rgb8();
+    let made = drawn(&bytes, size(64, 64), RenditionEncoding::Png).to_rgb8();
     assert_near(made.get_pixel(10, 32).0, [0, 255, 255], 6);
     assert_near(made.get_pixel(50, 32).0, [128, 0, 0], 6);
 }
@@ -120,7 +120,9 @@ fn grays_stay_grays() {
     };
     let encoded = turbojpeg::compress(image, 95, turbojpeg::Subsamp::Gray).unwrap().to_vec();
     for bytes in [png(gray.clone()), encoded] {
-        for encoding in [Encoding::Png, Encoding::Jpeg(90), Encoding::WebP(90)] {
+        for encoding in
+            [RenditionEncoding::Png, RenditionEncoding::Jpeg(90), RenditionEncoding::WebP(90)]
+        {
             let made = drawn(&bytes, size(40, 40), encoding).to_rgb8();
             assert_near(made.get_pixel(20, 20).0, [120; 3], 5);
         }
@@ -131,7 +133,7 @@ fn grays_stay_grays() {
 fn sixteen_bits_become_eight() {
     let picture: ImageBuffer<Rgb<u16>, Vec<u16>> =
         ImageBuffer::from_fn(8, 8, |_, _| Rgb([65535, 257 * 100, 0]));
-    let made = drawn(&png(picture), size(8, 8), Encoding::Png).to_rgb8();
+    let made = drawn(&png(picture), size(8, 8), RenditionEncoding::Png).to_rgb8();
     assert_eq!(made.get_pixel(3, 3).0, [255, 100, 0]);
 }
 
@@ -141,13 +143,13 @@ fn transparency_is_kept_or_becomes_white() {
         if x < 32 { Rgba([0, 0, 0, 0]) } else { Rgba([200, 0, 0, 255]) }
     });
     let bytes = png(picture);
-    for encoding in [Encoding::Png, Encoding::WebP(95)] {
+    for encoding in [RenditionEncoding::Png, RenditionEncoding::WebP(95)] {
         let made = drawn(&bytes, size(32, 32), encoding).to_rgba8();
         assert_eq!((made.get_pixel(4, 16).0[3], made.get_pixel(28, 16).0[3]), (0, 255));
         // What is transparent has no color that could bleed into the edge.
         assert!(made.get_pixel(20, 16).0[0] >= 190, "{:?}", made.get_pixel(20, 16));
     }
-    let made = drawn(&bytes, size(32, 32), Encoding::Jpeg(95)).to_rgb8();
+    let made = drawn(&bytes, size(32, 32), RenditionEncoding::Jpeg(95)).to_rgb8();
     assert_near(made.get_pixel(4, 16).0, [255; 3], 3);
     assert_near(made.get_pixel(28, 16).0, [200, 0, 0], 6);
 }
@@ -173,7 +175,7 @@ fn palettes_and_their_transparency() {
     let palette: &[u8] = &[220, 20, 20, 20, 20, 220];
     let header = [0, 0, 0, 2, 0, 0, 0, 1, 8, 3, 0, 0, 0];
     let bytes = raw_png(header, &[(*b"PLTE", palette), (*b"tRNS", &[255, 0])], &[0, 0, 1]);
-    let made = drawn(&bytes, size(8, 8), Encoding::Png).to_rgba8();
+    let made = drawn(&bytes, size(8, 8), RenditionEncoding::Png).to_rgba8();
     assert_eq!((made.get_pixel(0, 0).0, made.get_pixel(1, 0).0[3]), ([220, 20, 20, 255], 0));
 }
 
@@ -182,7 +184,7 @@ fn interlaced_pictures() {
     // Adam7 of 2 x 2: the corner comes in the first pass, its neighbor in the sixth, the lower row in the seventh.
     let header = [0, 0, 0, 2, 0, 0, 0, 2, 8, 0, 0, 0, 1];
     let bytes = raw_png(header, &[], &[0, 10, 0, 20, 0, 30, 40]);
-    let made = drawn(&bytes, size(8, 8), Encoding::Png).to_luma8();
+    let made = drawn(&bytes, size(8, 8), RenditionEncoding::Png).to_luma8();
     assert_eq!(made.as_raw().as_slice(), [10, 20, 30, 40]);
     let mut encoder = turbojpeg::Compressor::new().unwrap();
     encoder.set_progressive(true).unwrap();
@@ -195,7 +197,7 @@ fn interlaced_pictures() {
         format: turbojpeg::PixelFormat::RGB,
     };
     let bytes = encoder.compress_to_vec(image).unwrap();
-    let found = draw(&bytes, &order(size(80, 80), Encoding::Png)).unwrap();
+    let found = draw(&bytes, &order(size(80, 80), RenditionEncoding::Png)).unwrap();
     assert!(found.metadata.contains(&(
         "dam:Progressive".to_owned(),
         tympan_jobs::asset::MetadataValue::Text("yes".to_owned())
@@ -220,7 +222,7 @@ pub(crate) fn animation() -> Vec<u8> {
 
 #[test]
 fn of_an_animation_the_first_frame_counts() {
-    let made = drawn(&animation(), size(48, 48), Encoding::Png).to_rgb8();
+    let made = drawn(&animation(), size(48, 48), RenditionEncoding::Png).to_rgb8();
     assert_eq!((made.width(), made.height()), (20, 10));
     assert_near(made.get_pixel(10, 5).0, RED, 8);
 }
@@ -237,12 +239,12 @@ fn profiles_become_srgb() {
     let body = [b"ICC_PROFILE\0\x01\x01".to_vec(), profile].concat();
     let of_jpeg = with_segment(&jpeg(&picture, 98), 0xe2, &body);
     for bytes in [of_png, of_jpeg] {
-        let made = drawn(&bytes, size(32, 32), Encoding::Png).to_rgb8();
+        let made = drawn(&bytes, size(32, 32), RenditionEncoding::Png).to_rgb8();
         assert_near(made.get_pixel(16, 16).0, [138, 59, 62], 3);
     }
     // One that makes no sense is told and left aside.
     let broken = with_segment(&jpeg(&picture, 98), 0xe2, b"ICC_PROFILE\0\x01\x01noise");
-    let made = draw(&broken, &order(size(32, 32), Encoding::Png)).unwrap();
+    let made = draw(&broken, &order(size(32, 32), RenditionEncoding::Png)).unwrap();
     assert!(made.warnings[0].contains("color profile"), "{:?}", made.warnings);
 }
 
@@ -252,7 +254,7 @@ fn other_formats() {
     for format in [image::ImageFormat::Tiff, image::ImageFormat::Bmp, image::ImageFormat::WebP] {
         let mut bytes = Vec::new();
         picture.write_to(&mut std::io::Cursor::new(&mut bytes), format).unwrap();
-        let found = draw(&bytes, &order(size(50, 50), Encoding::Png)).unwrap();
+        let found = draw(&bytes, &order(size(50, 50), RenditionEncoding::Png)).unwrap();
         assert_eq!(found.media_type, format.to_mime_type());
         assert_corners(
             &image::load_from_memory(&found.renditions[0].bytes).unwrap(),
@@ -272,7 +274,7 @@ fn drawings_are_drawn_without_what_they_link_to() {
          <image xlink:href='{0}' width='400' height='200'/><image href='file://{0}' width='400' height='200'/></svg>",
         secret.display()
     );
-    let made = drawn(text.as_bytes(), size(100, 100), Encoding::Png).to_rgba8();
+    let made = drawn(text.as_bytes(), size(100, 100), RenditionEncoding::Png).to_rgba8();
     assert_eq!((made.width(), made.height()), (100, 50));
     assert_eq!(made.get_pixel(50, 25).0, [20, 20, 220, 255]);
 }
@@ -286,7 +288,7 @@ fn drawings_in_utf_16_and_packed_ones_are_drawn() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, text.replace("UTF-16", "UTF-8").as_bytes()).unwrap();
     for bytes in [utf16, packed.finish().unwrap()] {
-        let made = drawn(&bytes, size(100, 100), Encoding::Png).to_rgba8();
+        let made = drawn(&bytes, size(100, 100), RenditionEncoding::Png).to_rgba8();
         assert_eq!((made.width(), made.height()), (40, 20));
         assert_eq!(made.get_pixel(20, 10).0, [20, 20, 220, 255]);
     }
@@ -299,7 +301,7 @@ fn icons_are_drawn() {
     icon.extend(u32::try_from(picture.len()).unwrap().to_le_bytes());
     icon.extend(22_u32.to_le_bytes());
     icon.extend(picture);
-    let found = draw(&icon, &order(size(100, 100), Encoding::Png)).unwrap();
+    let found = draw(&icon, &order(size(100, 100), RenditionEncoding::Png)).unwrap();
     assert_eq!((&*found.media_type, found.size), ("image/x-icon", Some(size(32, 24))));
     let made = image::load_from_memory(&found.renditions[0].bytes).unwrap().to_rgb8();
     assert_eq!(made.get_pixel(5, 5).0, GREEN);
@@ -308,8 +310,8 @@ fn icons_are_drawn() {
 #[test]
 fn smart_crop_keeps_the_focus() {
     let bytes = jpeg(&quadrants(800, 400), 95);
-    let mut wanted = order(size(100, 100), Encoding::Png);
-    wanted.renditions[0].fit = Fit::Cover(Focus { x: 0.95, y: 0.5 });
+    let mut wanted = order(size(100, 100), RenditionEncoding::Png);
+    wanted.renditions[0].fit = ResizeMode::Cover(FocalPoint { x: 0.95, y: 0.5 });
     let found = draw(&bytes, &wanted).unwrap();
     let picture = image::load_from_memory(&found.renditions[0].bytes).unwrap();
     assert_eq!((picture.width(), picture.height()), (100, 100));

@@ -5,7 +5,9 @@ use std::time::SystemTime;
 
 use image::{DynamicImage, ImageBuffer, Rgb, RgbImage};
 use tympan_content::{Subtree, Value};
-use tympan_jobs::asset::{Assets, Limits, Processed, Profile, Studio};
+use tympan_jobs::asset::{
+    AssetProcessor, AssetUpdateOutcome, ProcessingLimits, RenditionProcessPool, RenditionProfile,
+};
 
 use crate::asset_draw::{animation, ink};
 use crate::asset_hostile::bomb;
@@ -55,8 +57,8 @@ fn folder() -> Vec<(&'static str, Vec<u8>, Expected)> {
 }
 
 /// Returns the rendition for the web.
-fn web_of(assets: &Assets, tree: &Subtree) -> DynamicImage {
-    let renditions = &tree.find("jcr:content/renditions").unwrap().children;
+fn web_of(assets: &AssetProcessor, tree: &Subtree) -> DynamicImage {
+    let renditions = &tree.find_descendant("jcr:content/renditions").unwrap().children;
     let web = renditions.iter().find(|child| child.name.starts_with("cq5dam.web.")).unwrap();
     let data = &web.child("jcr:content").unwrap().properties["jcr:data"];
     let Some(Value::Binary(blob)) = data.first() else { panic!() };
@@ -76,27 +78,27 @@ fn peak_of(process: u32) -> u64 {
 #[test]
 fn each_file_is_a_picture_or_says_why_not() {
     let plain = assets();
-    let studio = Arc::new(Studio::new(options()));
-    let assets = Assets::new(
+    let studio = Arc::new(RenditionProcessPool::new(options()));
+    let assets = AssetProcessor::new(
         plain.repository().clone(),
         Arc::clone(&studio),
-        Profile::default(),
-        Limits::default(),
+        RenditionProfile::default(),
+        ProcessingLimits::default(),
     );
     let mut peak = 0;
     for (name, bytes, expected) in folder() {
         let asset = upload(&assets, &format!("/content/dam/{name}"), "", &bytes);
-        let processed = assets.process(&asset, SystemTime::UNIX_EPOCH).unwrap();
+        let processed = assets.process_asset(&asset, SystemTime::UNIX_EPOCH).unwrap();
         let tree = read(&assets, &asset);
-        let content = tree.find("jcr:content").unwrap();
+        let content = tree.find_descendant("jcr:content").unwrap();
         let state = content.text("dam:assetState");
         match (&expected, &processed) {
-            (Failed(reason), Processed::Failed(found)) => {
+            (Failed(reason), AssetUpdateOutcome::Failed(found)) => {
                 assert!(found.contains(reason), "{name}: {found}");
                 let shown = (state, content.text("dam:failureReason"));
                 assert_eq!(shown, (Some("failed"), Some(&**found)), "{name}");
             }
-            (Picture(size, color), Processed::Done { renditions: 4, warnings }) => {
+            (Picture(size, color), AssetUpdateOutcome::Processed { renditions: 4, warnings }) => {
                 assert!(warnings.is_empty(), "{name}: {warnings:?}");
                 assert_eq!(state, Some("processed"), "{name}");
                 let web = web_of(&assets, &tree).to_rgb8();
@@ -105,7 +107,7 @@ fn each_file_is_a_picture_or_says_why_not() {
                     assert_near(web.get_pixel(size.0 / 2, size.1 / 2).0, *color, 4);
                 }
             }
-            (Warned(size, warning), Processed::Done { renditions: 4, warnings }) => {
+            (Warned(size, warning), AssetUpdateOutcome::Processed { renditions: 4, warnings }) => {
                 assert!(warnings[0].contains(warning), "{name}: {warnings:?}");
                 assert!(content.properties.contains_key("dam:processingWarnings"), "{name}");
                 let web = web_of(&assets, &tree).to_rgb8();
@@ -113,7 +115,7 @@ fn each_file_is_a_picture_or_says_why_not() {
             }
             _ => panic!("{name}: {processed:?}"),
         }
-        for process in studio.processes() {
+        for process in studio.idle_process_ids() {
             let of_this = peak_of(process);
             if of_this > peak {
                 println!("{name}: {of_this} MiB");

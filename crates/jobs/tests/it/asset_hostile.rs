@@ -2,12 +2,15 @@
 
 use image::RgbImage;
 use tympan_content::BlobContent;
-use tympan_jobs::asset::{DrawError, Encoding, Limits, Order, Studio};
+use tympan_jobs::asset::{
+    AssetProcessingRequest, ProcessingLimits, RenditionEncoding, RenditionError,
+    RenditionProcessPool,
+};
 
 use crate::asset_support::{draw, drawn, jpeg, options, order, photo, png, refusal, size};
 
-fn web() -> Order {
-    order(size(1280, 1280), Encoding::Jpeg(85))
+fn web() -> AssetProcessingRequest {
+    order(size(1280, 1280), RenditionEncoding::Jpeg(85))
 }
 
 #[test]
@@ -17,7 +20,7 @@ fn truncated_files_give_a_picture_and_a_warning() {
     let made = draw(half, &web()).unwrap();
     assert!(made.warnings[0].contains("damaged"), "{:?}", made.warnings);
     let picture = image::load_from_memory(&made.renditions[0].bytes).unwrap().to_rgb8();
-    let sound = drawn(&whole, size(1280, 1280), Encoding::Jpeg(85)).to_rgb8();
+    let sound = drawn(&whole, size(1280, 1280), RenditionEncoding::Jpeg(85)).to_rgb8();
     assert_eq!(picture.dimensions(), (800, 600));
     // The upper part is there; what is missing is one gray.
     assert!(
@@ -67,13 +70,13 @@ fn headers_that_promise_too_much_are_refused_before_anything_is_allocated() {
 
 #[test]
 fn memory_is_promised_by_the_header_too() {
-    let limits = Limits { memory: 1 << 20, ..Limits::default() };
-    let reason = refusal(&png(photo(1000, 1000)), &Order { limits, ..web() });
+    let limits = ProcessingLimits { memory: 1 << 20, ..ProcessingLimits::default() };
+    let reason = refusal(&png(photo(1000, 1000)), &AssetProcessingRequest { limits, ..web() });
     assert!(reason.contains("at most 1 MiB"), "{reason}");
     // The same pixels as a JPEG are decoded at a fraction of their size.
-    let small = Order {
-        limits: Limits { memory: 1 << 20, ..limits },
-        ..order(size(48, 48), Encoding::Png)
+    let small = AssetProcessingRequest {
+        limits: ProcessingLimits { memory: 1 << 20, ..limits },
+        ..order(size(48, 48), RenditionEncoding::Png)
     };
     assert!(draw(&jpeg(&photo(1000, 1000), 90), &small).is_ok());
 }
@@ -81,14 +84,21 @@ fn memory_is_promised_by_the_header_too() {
 #[test]
 fn names_prove_nothing() {
     let png = png(photo(50, 40));
-    let made = draw(&png, &Order { declared: "image/jpeg".to_owned(), ..web() }).unwrap();
+    let made =
+        draw(&png, &AssetProcessingRequest { declared: "image/jpeg".to_owned(), ..web() }).unwrap();
     assert_eq!((&*made.media_type, made.renditions.len()), ("image/png", 1));
-    let reason = refusal(b"#!/bin/sh\necho", &Order { declared: "image/jpeg".to_owned(), ..web() });
+    let reason = refusal(
+        b"#!/bin/sh\necho",
+        &AssetProcessingRequest { declared: "image/jpeg".to_owned(), ..web() },
+    );
     assert!(reason.contains("is called image/jpeg, but its bytes are no picture"), "{reason}");
-    let reason = refusal(b"", &Order { declared: "image/png".to_owned(), ..web() });
+    let reason =
+        refusal(b"", &AssetProcessingRequest { declared: "image/png".to_owned(), ..web() });
     assert!(reason.contains("no picture"), "{reason}");
     // Not called a picture, and none: there is nothing to draw, and nothing wrong.
-    let made = draw(b"some text", &Order { declared: "text/plain".to_owned(), ..web() }).unwrap();
+    let made =
+        draw(b"some text", &AssetProcessingRequest { declared: "text/plain".to_owned(), ..web() })
+            .unwrap();
     assert_eq!((made.renditions.len(), &*made.media_type), (0, ""));
 }
 
@@ -121,8 +131,8 @@ fn drawings_that_multiply_end() {
         ));
     }
     text.push_str("</svg>");
-    let limits = Limits { seconds: 4, memory: 256 << 20, ..Limits::default() };
-    let reason = refusal(text.as_bytes(), &Order { limits, ..web() });
+    let limits = ProcessingLimits { seconds: 4, memory: 256 << 20, ..ProcessingLimits::default() };
+    let reason = refusal(text.as_bytes(), &AssetProcessingRequest { limits, ..web() });
     assert!(reason.contains("drawing it") || reason.contains("no readable SVG"), "{reason}");
     // The studio draws the next one.
     assert!(draw(&png(photo(10, 10)), &web()).is_ok());
@@ -130,12 +140,12 @@ fn drawings_that_multiply_end() {
 
 #[test]
 fn a_process_that_is_killed_is_replaced() {
-    let studio = Studio::new(options());
+    let studio = RenditionProcessPool::new(options());
     let bytes = bytes::Bytes::from(png(photo(30, 30)));
     let open = || Ok(BlobContent::Bytes(bytes.clone()));
     for _ in 0..3 {
-        studio.draw(&open, &web()).unwrap();
-        for process in studio.processes() {
+        studio.process_file(&open, &web()).unwrap();
+        for process in studio.idle_process_ids() {
             rustix::process::kill_process(
                 rustix::process::Pid::from_raw(process as i32).unwrap(),
                 rustix::process::Signal::KILL,
@@ -152,31 +162,35 @@ fn a_process_that_somebody_ends_is_no_fault_of_the_file() {
     for signal in ["HUP", "INT", "TERM", "KILL"] {
         let mut options = options();
         // A test that was started with `nohup` or in the background passes on that signals are ignored.
-        options.draw.program = "/usr/bin/env".into();
+        options.process_command.program = "/usr/bin/env".into();
         let script = format!("IFS= read -r line; kill -s {signal} $$; sleep 60");
         let shell = ["--default-signal", "/bin/sh", "-c", &script];
-        options.draw.arguments = shell.map(Into::into).into();
-        let drawn = Studio::new(options).draw(&|| Ok(BlobContent::Bytes(bytes.clone())), &web());
-        assert!(matches!(drawn, Err(DrawError::Killed)), "{signal}: {drawn:?}");
+        options.process_command.arguments = shell.map(Into::into).into();
+        let drawn = RenditionProcessPool::new(options)
+            .process_file(&|| Ok(BlobContent::Bytes(bytes.clone())), &web());
+        assert!(matches!(drawn, Err(RenditionError::Killed)), "{signal}: {drawn:?}");
     }
 }
 
 #[test]
 fn a_program_that_cannot_be_started_is_no_fault_of_the_file() {
     let mut options = options();
-    options.draw.program = "/nonexistent/program".into();
+    options.process_command.program = "/nonexistent/program".into();
     let open = || Ok(BlobContent::Bytes(bytes::Bytes::from_static(b"x")));
-    assert!(matches!(Studio::new(options).draw(&open, &web()), Err(DrawError::System { .. })));
+    assert!(matches!(
+        RenditionProcessPool::new(options).process_file(&open, &web()),
+        Err(RenditionError::System { .. })
+    ));
 }
 
 #[test]
 fn processes_are_used_again() {
-    let studio = Studio::new(options());
+    let studio = RenditionProcessPool::new(options());
     let bytes = bytes::Bytes::from(png(photo(30, 30)));
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..5 {
-        studio.draw(&|| Ok(BlobContent::Bytes(bytes.clone())), &web()).unwrap();
-        seen.extend(studio.processes());
+        studio.process_file(&|| Ok(BlobContent::Bytes(bytes.clone())), &web()).unwrap();
+        seen.extend(studio.idle_process_ids());
     }
     assert_eq!(seen.len(), 1);
 }
@@ -186,10 +200,14 @@ fn processes_are_used_again() {
 fn a_process_that_stands_still_is_no_fault_of_the_file() {
     let bytes = bytes::Bytes::from(png(photo(30, 30)));
     let open = || Ok(BlobContent::Bytes(bytes.clone()));
-    let limits = Limits { seconds: 2, ..Limits::default() };
+    let limits = ProcessingLimits { seconds: 2, ..ProcessingLimits::default() };
     let mut options = options();
-    options.draw.program = "/bin/sh".into();
-    options.draw.arguments = ["-c".into(), "kill -s STOP $$".into()].into();
-    let drawn = Studio::new(options).draw(&open, &Order { limits, ..web() });
-    assert!(matches!(drawn, Err(DrawError::Slow { limit: 2, had: 0 })), "{drawn:?}");
+    options.process_command.program = "/bin/sh".into();
+    options.process_command.arguments = ["-c".into(), "kill -s STOP $$".into()].into();
+    let drawn = RenditionProcessPool::new(options)
+        .process_file(&open, &AssetProcessingRequest { limits, ..web() });
+    assert!(
+        matches!(drawn, Err(RenditionError::CpuStarved { limit: 2, cpu_seconds: 0 })),
+        "{drawn:?}"
+    );
 }

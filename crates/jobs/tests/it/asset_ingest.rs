@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
-use tympan_jobs::asset::{Assets, Limits, Processed, Profile, needs_processing};
+use tympan_jobs::asset::{
+    AssetProcessor, AssetUpdateOutcome, ProcessingLimits, RenditionProfile, needs_processing,
+};
 
 use crate::asset_support::{ExifValue, exif, jpeg, photo, png, studio, with_segment};
 
@@ -16,39 +18,49 @@ pub(crate) fn path(text: &str) -> NodePath {
     NodePath::new(text).unwrap()
 }
 
-pub(crate) fn assets() -> Assets {
-    let repository = Repository::memory().unwrap();
+pub(crate) fn assets() -> AssetProcessor {
+    let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("admin").unwrap();
-    session.put(&path("/content"), Subtree::new("", "sling:Folder")).unwrap();
-    session.put(&path("/content/dam"), Subtree::new("", "sling:Folder")).unwrap();
+    session.put_node(&path("/content"), Subtree::new("", "sling:Folder")).unwrap();
+    session.put_node(&path("/content/dam"), Subtree::new("", "sling:Folder")).unwrap();
     session.commit("folders", at(0)).unwrap();
-    Assets::new(repository, studio(), Profile::default(), Limits::default())
+    AssetProcessor::new(
+        repository,
+        studio(),
+        RenditionProfile::default(),
+        ProcessingLimits::default(),
+    )
 }
 
 /// Uploads as the server does.
-pub(crate) fn upload(assets: &Assets, place: &str, media_type: &str, bytes: &[u8]) -> NodePath {
+pub(crate) fn upload(
+    assets: &AssetProcessor,
+    place: &str,
+    media_type: &str,
+    bytes: &[u8],
+) -> NodePath {
     let mut session = assets.repository().session("ann").unwrap();
     let blob = session.put_blob(&mut &*bytes).unwrap();
     let resource = Subtree::new("jcr:content", "nt:resource")
-        .with("jcr:data", Value::Binary(blob))
-        .with("jcr:mimeType", Property::text(media_type));
+        .with_property("jcr:data", Value::Binary(blob))
+        .with_property("jcr:mimeType", Property::text(media_type));
     let original = Subtree::new("original", "nt:file").with_child(resource);
     let content = Subtree::new("jcr:content", "dam:AssetContent")
         .with_child(Subtree::new("metadata", "nt:unstructured"))
         .with_child(Subtree::new("renditions", "nt:folder").with_child(original));
     let path = path(place);
-    session.put(&path, Subtree::new("", "dam:Asset").with_child(content)).unwrap();
+    session.put_node(&path, Subtree::new("", "dam:Asset").with_child(content)).unwrap();
     session.commit("upload", at(1)).unwrap();
     path
 }
 
-pub(crate) fn read(assets: &Assets, path: &NodePath) -> Subtree {
-    assets.repository().snapshot().unwrap().read(path).unwrap().unwrap()
+pub(crate) fn read(assets: &AssetProcessor, path: &NodePath) -> Subtree {
+    assets.repository().snapshot().unwrap().read_subtree(path).unwrap().unwrap()
 }
 
 fn renditions(asset: &Subtree) -> BTreeSet<&str> {
     asset
-        .find("jcr:content/renditions")
+        .find_descendant("jcr:content/renditions")
         .unwrap()
         .children
         .iter()
@@ -58,10 +70,10 @@ fn renditions(asset: &Subtree) -> BTreeSet<&str> {
 
 fn text<'a>(asset: &'a Subtree, property: &str) -> Option<&'a str> {
     let (place, name) = property.rsplit_once('/').unwrap();
-    asset.find(place)?.text(name)
+    asset.find_descendant(place)?.text(name)
 }
 
-fn is_due(assets: &Assets, path: &NodePath) -> bool {
+fn is_due(assets: &AssetProcessor, path: &NodePath) -> bool {
     let node = assets.repository().snapshot().unwrap().node(path).unwrap().unwrap();
     needs_processing(&node).unwrap()
 }
@@ -80,8 +92,8 @@ fn a_photo_gets_its_renditions_and_metadata() {
     let bytes = with_segment(&jpeg(&photo(1500, 1000), 90), 0xe1, &tags);
     let asset = upload(&assets, "/content/dam/a.jpg", "image/jpeg", &bytes);
     assert!(is_due(&assets, &asset));
-    let done = assets.process(&asset, at(2)).unwrap();
-    assert_eq!(done, Processed::Done { renditions: 4, warnings: Vec::new() });
+    let done = assets.process_asset(&asset, at(2)).unwrap();
+    assert_eq!(done, AssetUpdateOutcome::Processed { renditions: 4, warnings: Vec::new() });
     assert!(!is_due(&assets, &asset));
     let tree = read(&assets, &asset);
     let expected = [
@@ -94,7 +106,7 @@ fn a_photo_gets_its_renditions_and_metadata() {
     assert_eq!(renditions(&tree), expected.into());
     assert_eq!(text(&tree, STATE), Some("processed"));
     let metadata = |name: &str| {
-        let metadata = tree.find("jcr:content/metadata").unwrap();
+        let metadata = tree.find_descendant("jcr:content/metadata").unwrap();
         metadata.properties.get(name).map(|value| value.first().unwrap().to_text().into_owned())
     };
     for (name, expected) in [
@@ -126,10 +138,10 @@ fn a_second_time_changes_nothing() {
         ("c.jpg", b"no".to_vec()),
     ] {
         let asset = upload(&assets, &format!("/content/dam/{name}"), "image/jpeg", &bytes);
-        let first = assets.process(&asset, at(2)).unwrap();
-        let root = assets.repository().head().unwrap();
-        assert_eq!(assets.process(&asset, at(500)).unwrap(), first);
-        assert_eq!(assets.repository().head().unwrap(), root, "{name}");
+        let first = assets.process_asset(&asset, at(2)).unwrap();
+        let root = assets.repository().head_root().unwrap();
+        assert_eq!(assets.process_asset(&asset, at(500)).unwrap(), first);
+        assert_eq!(assets.repository().head_root().unwrap(), root, "{name}");
     }
 }
 
@@ -137,7 +149,9 @@ fn a_second_time_changes_nothing() {
 fn what_cannot_be_drawn_has_a_state_and_a_reason() {
     let assets = assets();
     let asset = upload(&assets, "/content/dam/a.jpg", "image/jpeg", b"not a picture");
-    let Processed::Failed(reason) = assets.process(&asset, at(2)).unwrap() else { panic!() };
+    let AssetUpdateOutcome::Failed(reason) = assets.process_asset(&asset, at(2)).unwrap() else {
+        panic!()
+    };
     let tree = read(&assets, &asset);
     assert_eq!(text(&tree, STATE), Some("failed"));
     assert_eq!(text(&tree, "jcr:content/dam:failureReason"), Some(&*reason));
@@ -150,7 +164,10 @@ fn what_cannot_be_drawn_has_a_state_and_a_reason() {
     session.set_property(&resource, "jcr:data", Value::Binary(blob).into()).unwrap();
     session.commit("replace", at(3)).unwrap();
     assert!(is_due(&assets, &asset));
-    assert!(matches!(assets.process(&asset, at(4)).unwrap(), Processed::Done { .. }));
+    assert!(matches!(
+        assets.process_asset(&asset, at(4)).unwrap(),
+        AssetUpdateOutcome::Processed { .. }
+    ));
     let tree = read(&assets, &asset);
     assert_eq!(
         (text(&tree, STATE), text(&tree, "jcr:content/dam:failureReason")),
@@ -167,7 +184,7 @@ fn what_cannot_be_drawn_has_a_state_and_a_reason() {
     let blob = session.put_blob(&mut &b"noise"[..]).unwrap();
     session.set_property(&resource, "jcr:data", Value::Binary(blob).into()).unwrap();
     session.commit("replace", at(5)).unwrap();
-    assert!(matches!(assets.process(&asset, at(6)).unwrap(), Processed::Failed(_)));
+    assert!(matches!(assets.process_asset(&asset, at(6)).unwrap(), AssetUpdateOutcome::Failed(_)));
     assert_eq!(renditions(&read(&assets, &asset)), ["original"].into());
 }
 
@@ -183,15 +200,15 @@ fn what_people_wrote_stays() {
     session.set_property(&metadata, "tiff:ImageWidth", Value::Long(7).into()).unwrap();
     let own = Subtree::new("", "nt:file").with_child(
         Subtree::new("jcr:content", "nt:resource")
-            .with("jcr:data", Value::Binary(session.put_blob(&mut &b"x"[..]).unwrap())),
+            .with_property("jcr:data", Value::Binary(session.put_blob(&mut &b"x"[..]).unwrap())),
     );
-    session.put(&path("/content/dam/a.jpg/jcr:content/renditions/print.pdf"), own).unwrap();
+    session.put_node(&path("/content/dam/a.jpg/jcr:content/renditions/print.pdf"), own).unwrap();
     session.commit("describe", at(2)).unwrap();
-    assets.process(&asset, at(3)).unwrap();
+    assets.process_asset(&asset, at(3)).unwrap();
     let tree = read(&assets, &asset);
     assert_eq!(text(&tree, "jcr:content/metadata/dc:description"), Some("by Ann"));
     assert_eq!(
-        tree.find("jcr:content/metadata").unwrap().properties["tiff:ImageWidth"],
+        tree.find_descendant("jcr:content/metadata").unwrap().properties["tiff:ImageWidth"],
         Value::Long(30).into()
     );
     assert!(renditions(&tree).contains("print.pdf"));
@@ -204,10 +221,13 @@ fn assets_that_came_with_renditions_are_taken_as_they_are() {
     let mut session = assets.repository().session("ann").unwrap();
     let blob = session.put_blob(&mut &b"x"[..]).unwrap();
     let file = Subtree::new("", "nt:file").with_child(
-        Subtree::new("jcr:content", "nt:resource").with("jcr:data", Value::Binary(blob)),
+        Subtree::new("jcr:content", "nt:resource").with_property("jcr:data", Value::Binary(blob)),
     );
     session
-        .put(&path("/content/dam/a.jpg/jcr:content/renditions/cq5dam.thumbnail.48.48.png"), file)
+        .put_node(
+            &path("/content/dam/a.jpg/jcr:content/renditions/cq5dam.thumbnail.48.48.png"),
+            file,
+        )
         .unwrap();
     session.commit("as from a package", at(2)).unwrap();
     assert!(!is_due(&assets, &asset));
@@ -217,7 +237,7 @@ fn assets_that_came_with_renditions_are_taken_as_they_are() {
 fn what_is_no_asset_is_passed_over() {
     let assets = assets();
     for place in ["/content/dam", "/content/nothing"] {
-        assert_eq!(assets.process(&path(place), at(2)).unwrap(), Processed::Gone);
+        assert_eq!(assets.process_asset(&path(place), at(2)).unwrap(), AssetUpdateOutcome::Gone);
     }
 }
 
@@ -226,8 +246,8 @@ fn other_files_are_assets_without_renditions() {
     let assets = assets();
     let asset = upload(&assets, "/content/dam/a.txt", "text/plain", b"hello");
     assert_eq!(
-        assets.process(&asset, at(2)).unwrap(),
-        Processed::Done { renditions: 0, warnings: Vec::new() }
+        assets.process_asset(&asset, at(2)).unwrap(),
+        AssetUpdateOutcome::Processed { renditions: 0, warnings: Vec::new() }
     );
     let tree = read(&assets, &asset);
     assert_eq!(text(&tree, STATE), Some("processed"));

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use image::{GrayImage, RgbImage};
-use tympan_jobs::asset::Encoding;
+use tympan_jobs::asset::RenditionEncoding;
 
 use crate::asset_support::{drawn, jpeg, oriented, photo, png, size};
 
@@ -78,7 +78,7 @@ fn renditions_look_like_those_of_libvips() {
                 );
                 return;
             };
-            let ours = drawn(&bytes, size(side, side), Encoding::Png).into_rgb8();
+            let ours = drawn(&bytes, size(side, side), RenditionEncoding::Png).into_rgb8();
             assert_eq!(ours.dimensions(), theirs.dimensions(), "{name} {side}");
             let gray = |picture: &RgbImage| image::imageops::grayscale(picture);
             let found = similarity(&gray(&ours), &gray(&theirs));

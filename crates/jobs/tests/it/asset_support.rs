@@ -5,79 +5,83 @@ use std::sync::{Arc, OnceLock};
 use image::{DynamicImage, RgbImage};
 use tympan_content::BlobContent;
 use tympan_jobs::asset::{
-    DrawError, Drawn, Encoding, Fit, Limits, Order, RenditionOrder, Size, Start, Studio,
-    StudioOptions,
+    AssetProcessingRequest, AssetProcessingResult, ImageSize, ProcessingLimits, ProgramCommand,
+    RenditionEncoding, RenditionError, RenditionPoolOptions, RenditionProcessPool, RenditionSpec,
+    ResizeMode,
 };
 
 #[test]
 fn the_process_that_draws() {
     // Whoever starts it takes the environment of the tests away.
     if std::env::var_os("PATH").is_none() {
-        tympan_jobs::asset::draw_pictures().unwrap();
+        tympan_jobs::asset::run_rendition_process().unwrap();
     }
 }
 
 /// Starts this test program again for the test above.
-pub(crate) fn options() -> StudioOptions {
+pub(crate) fn options() -> RenditionPoolOptions {
     let arguments =
         ["--exact", "asset_support::the_process_that_draws", "--nocapture", "--test-threads=1"];
-    StudioOptions {
-        draw: Start {
+    RenditionPoolOptions {
+        process_command: ProgramCommand {
             program: std::env::current_exe().unwrap(),
             arguments: arguments.map(Into::into).into(),
         },
         // The bounds are the program's own matter; here the tool runs without.
-        tool: Start {
+        tool_command: ProgramCommand {
             program: "/bin/sh".into(),
             arguments: ["-c", "shift 3; exec \"$@\"", "sh"].map(Into::into).into(),
         },
-        programs: std::env::var_os("PATH"),
-        memory: 1 << 30,
-        idle: 2,
+        tool_search_path: std::env::var_os("PATH"),
+        memory_bytes: 1 << 30,
+        max_idle_processes: 2,
         niceness: 0,
     }
 }
 
 /// The studio of all tests.
-pub(crate) fn studio() -> Arc<Studio> {
-    static STUDIO: OnceLock<Arc<Studio>> = OnceLock::new();
-    Arc::clone(STUDIO.get_or_init(|| Arc::new(Studio::new(options()))))
+pub(crate) fn studio() -> Arc<RenditionProcessPool> {
+    static STUDIO: OnceLock<Arc<RenditionProcessPool>> = OnceLock::new();
+    Arc::clone(STUDIO.get_or_init(|| Arc::new(RenditionProcessPool::new(options()))))
 }
 
-pub(crate) fn size(width: u32, height: u32) -> Size {
-    Size { width, height }
+pub(crate) fn size(width: u32, height: u32) -> ImageSize {
+    ImageSize { width, height }
 }
 
 /// One rendition in a box.
-pub(crate) fn order(within: Size, encoding: Encoding) -> Order {
+pub(crate) fn order(within: ImageSize, encoding: RenditionEncoding) -> AssetProcessingRequest {
     let name = "one".to_owned();
-    Order {
-        renditions: vec![RenditionOrder { name, within, fit: Fit::Inside, encoding }],
+    AssetProcessingRequest {
+        renditions: vec![RenditionSpec { name, within, fit: ResizeMode::Inside, encoding }],
         metadata: true,
         declared: String::new(),
-        limits: Limits::default(),
+        limits: ProcessingLimits::default(),
     }
 }
 
-pub(crate) fn draw(bytes: &[u8], order: &Order) -> Result<Drawn, DrawError> {
+pub(crate) fn draw(
+    bytes: &[u8],
+    order: &AssetProcessingRequest,
+) -> Result<AssetProcessingResult, RenditionError> {
     let bytes = bytes::Bytes::copy_from_slice(bytes);
-    studio().draw(&|| Ok(BlobContent::Bytes(bytes.clone())), order)
+    studio().process_file(&|| Ok(BlobContent::Bytes(bytes.clone())), order)
 }
 
 /// Draws one rendition and decodes it.
 #[track_caller]
-pub(crate) fn drawn(bytes: &[u8], within: Size, encoding: Encoding) -> DynamicImage {
+pub(crate) fn drawn(bytes: &[u8], within: ImageSize, encoding: RenditionEncoding) -> DynamicImage {
     let drawn = draw(bytes, &order(within, encoding)).unwrap();
     image::load_from_memory(&drawn.renditions[0].bytes).unwrap()
 }
 
 /// Returns why a file is not drawn.
 #[track_caller]
-pub(crate) fn refusal(bytes: &[u8], order: &Order) -> String {
+pub(crate) fn refusal(bytes: &[u8], order: &AssetProcessingRequest) -> String {
     match draw(bytes, order) {
-        Err(DrawError::File(reason)) => reason,
+        Err(RenditionError::File(reason)) => reason,
         // On a machine with too much to do the time may be over first.
-        Err(error @ DrawError::Slow { .. }) => error.to_string(),
+        Err(error @ RenditionError::CpuStarved { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }

@@ -6,27 +6,34 @@ use std::process::Command;
 use image::DynamicImage;
 use tympan_content::BlobContent;
 use tympan_jobs::asset::{
-    DrawError, Drawn, Encoding, Fit, MetadataValue, Order, RenditionOrder, Studio,
+    AssetProcessingRequest, AssetProcessingResult, MetadataValue, RenditionEncoding,
+    RenditionError, RenditionProcessPool, RenditionSpec, ResizeMode,
 };
 
 use crate::asset_support::{
     assert_near, draw, jpeg, options, order, photo, png, refusal, size, with_segment,
 };
 
-fn web() -> Order {
-    order(size(300, 300), Encoding::Png)
+fn web() -> AssetProcessingRequest {
+    order(size(300, 300), RenditionEncoding::Png)
 }
 
-fn picture_of(drawn: &Drawn) -> DynamicImage {
+fn picture_of(drawn: &AssetProcessingResult) -> DynamicImage {
     assert_eq!(drawn.renditions.len(), 1, "{:?}", drawn.warnings);
     image::load_from_memory(&drawn.renditions[0].bytes).unwrap()
 }
 
 /// Draws on a machine that has none of the programs.
-fn draw_bare(bytes: &[u8], order: &Order) -> Result<Drawn, DrawError> {
-    let studio = Studio::new(tympan_jobs::asset::StudioOptions { programs: None, ..options() });
+fn draw_bare(
+    bytes: &[u8],
+    order: &AssetProcessingRequest,
+) -> Result<AssetProcessingResult, RenditionError> {
+    let studio = RenditionProcessPool::new(tympan_jobs::asset::RenditionPoolOptions {
+        tool_search_path: None,
+        ..options()
+    });
     let bytes = bytes::Bytes::copy_from_slice(bytes);
-    studio.draw(&|| Ok(BlobContent::Bytes(bytes.clone())), order)
+    studio.process_file(&|| Ok(BlobContent::Bytes(bytes.clone())), order)
 }
 
 /// Tells whether a program is there, aloud if not.
@@ -93,7 +100,7 @@ fn of_a_document_the_first_page_is_drawn() {
     let whole = pdf();
     match draw(&whole[..whole.len() / 2], &web()) {
         Ok(drawn) => assert!(drawn.renditions.len() == 1 || !drawn.warnings.is_empty()),
-        Err(error) => assert!(matches!(error, DrawError::File(_)), "{error:?}"),
+        Err(error) => assert!(matches!(error, RenditionError::File(_)), "{error:?}"),
     }
 }
 
@@ -244,7 +251,7 @@ fn of_a_webm_its_header_tells_kind_and_size() {
     let track = element(b"\xae", &element(b"\xe0", &sides));
     let segment = element(b"\x18\x53\x80\x67", &element(b"\x16\x54\xae\x6b", &track));
     let film = [head, segment].concat();
-    let wanted = Order { metadata: true, ..web() };
+    let wanted = AssetProcessingRequest { metadata: true, ..web() };
     let drawn = draw_bare(&film, &wanted).unwrap();
     assert_eq!(drawn.media_type, "video/webm");
     assert_eq!(drawn.size, Some(size(640, 360)));
@@ -259,16 +266,16 @@ fn of_a_webm_its_header_tells_kind_and_size() {
 
 #[test]
 fn avif_is_written() {
-    let rendition = |name: &str, encoding| RenditionOrder {
+    let rendition = |name: &str, encoding| RenditionSpec {
         name: name.to_owned(),
         within: size(160, 160),
-        fit: Fit::Inside,
+        fit: ResizeMode::Inside,
         encoding,
     };
-    let wanted = Order {
+    let wanted = AssetProcessingRequest {
         renditions: vec![
-            rendition("a.avif", Encoding::Avif(60)),
-            rendition("a.webp", Encoding::WebP(80)),
+            rendition("a.avif", RenditionEncoding::Avif(60)),
+            rendition("a.webp", RenditionEncoding::WebP(80)),
         ],
         ..web()
     };
@@ -303,7 +310,7 @@ fn a_missing_program_is_said_and_fails_nothing() {
         let expected = format!("`{program}`, which is not installed");
         assert!(drawn.warnings[0].contains(&expected), "{:?}", drawn.warnings);
         // Who wants no pictures misses nothing.
-        let plain = Order { renditions: Vec::new(), ..web() };
+        let plain = AssetProcessingRequest { renditions: Vec::new(), ..web() };
         assert!(draw_bare(&bytes, &plain).unwrap().warnings.is_empty());
     }
     // What is drawn here needs no program.

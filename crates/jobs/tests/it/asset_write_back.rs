@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use tympan_content::{NodePath, Property, Subtree, Value, ValueType};
-use tympan_jobs::asset::{Assets, Processed, WrittenBack, needs_processing};
+use tympan_jobs::asset::{AssetProcessor, AssetUpdateOutcome, WriteBackOutcome, needs_processing};
 
 use crate::asset_ingest::{assets, path, read, upload};
 use crate::asset_support::{jpeg, photo, png};
@@ -12,7 +12,7 @@ pub(crate) fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
 }
 
-pub(crate) fn describe(assets: &Assets, asset: &NodePath, title: &str) {
+pub(crate) fn describe(assets: &AssetProcessor, asset: &NodePath, title: &str) {
     let mut session = assets.repository().session("ann").unwrap();
     let metadata = path(&format!("{asset}/jcr:content/metadata"));
     let subjects = ["one", "two"].map(|subject| Value::String(subject.to_owned()));
@@ -24,8 +24,8 @@ pub(crate) fn describe(assets: &Assets, asset: &NodePath, title: &str) {
     session.commit("describe", at(3)).unwrap();
 }
 
-pub(crate) fn original(assets: &Assets, asset: &Subtree) -> Vec<u8> {
-    let resource = asset.find("jcr:content/renditions/original/jcr:content").unwrap();
+pub(crate) fn original(assets: &AssetProcessor, asset: &Subtree) -> Vec<u8> {
+    let resource = asset.find_descendant("jcr:content/renditions/original/jcr:content").unwrap();
     let Some(Value::Binary(blob)) = resource.properties["jcr:data"].first() else { panic!() };
     let mut bytes = Vec::new();
     let opened = assets.repository().blobs().open(blob).unwrap().unwrap();
@@ -38,12 +38,12 @@ fn metadata_goes_into_the_file_and_comes_out_again() {
     for (name, bytes) in [("a.jpg", jpeg(&photo(60, 40), 90)), ("a.png", png(photo(60, 40)))] {
         let assets = assets();
         let asset = upload(&assets, &format!("/content/dam/{name}"), "", &bytes);
-        assets.process(&asset, at(2)).unwrap();
+        assets.process_asset(&asset, at(2)).unwrap();
         describe(&assets, &asset, "A <title> & \"more\"");
         let written = assets.write_back(&asset, at(4)).unwrap();
         assert_eq!(
             written,
-            WrittenBack::Written(vec!["dc:subject".to_owned(), "dc:title".to_owned()])
+            WriteBackOutcome::Written(vec!["dc:subject".to_owned(), "dc:title".to_owned()])
         );
         let tree = read(&assets, &asset);
         let new = original(&assets, &tree);
@@ -54,17 +54,20 @@ fn metadata_goes_into_the_file_and_comes_out_again() {
         // It makes no new work, neither for renditions nor for another write-back.
         let node = assets.repository().snapshot().unwrap().node(&asset).unwrap().unwrap();
         assert!(!needs_processing(&node).unwrap());
-        assert_eq!(assets.write_back(&asset, at(5)).unwrap(), WrittenBack::Unchanged);
+        assert_eq!(assets.write_back(&asset, at(5)).unwrap(), WriteBackOutcome::Unchanged);
         // Elsewhere, the file tells its title.
         let other = upload(&assets, "/content/dam/other", "", &new);
-        assert!(matches!(assets.process(&other, at(6)).unwrap(), Processed::Done { .. }));
+        assert!(matches!(
+            assets.process_asset(&other, at(6)).unwrap(),
+            AssetUpdateOutcome::Processed { .. }
+        ));
         let other = read(&assets, &other);
-        let metadata = other.find("jcr:content/metadata").unwrap();
+        let metadata = other.find_descendant("jcr:content/metadata").unwrap();
         assert_eq!(metadata.text("dc:title"), Some("A <title> & \"more\""));
         assert_eq!(metadata.properties["dc:subject"].values().len(), 2);
         assert_eq!(
             metadata.text("dam:sha1"),
-            tree.find("jcr:content/metadata").unwrap().text("dam:sha1")
+            tree.find_descendant("jcr:content/metadata").unwrap().text("dam:sha1")
         );
     }
 }
@@ -77,7 +80,7 @@ fn a_second_write_back_replaces_the_first() {
         describe(&assets, &asset, title);
         assert!(matches!(
             assets.write_back(&asset, at(4 + turn as u64)).unwrap(),
-            WrittenBack::Written(_)
+            WriteBackOutcome::Written(_)
         ));
     }
     let bytes = original(&assets, &read(&assets, &asset));
@@ -161,7 +164,7 @@ fn every_other_byte_stays() {
         let asset = upload(&assets, &format!("/content/dam/{name}"), "", &bytes);
         describe(&assets, &asset, "first");
         assert!(
-            matches!(assets.write_back(&asset, at(4)).unwrap(), WrittenBack::Written(_)),
+            matches!(assets.write_back(&asset, at(4)).unwrap(), WriteBackOutcome::Written(_)),
             "{name}"
         );
         let first = original(&assets, &read(&assets, &asset));
@@ -182,7 +185,7 @@ fn every_other_byte_stays() {
         for title in ["other", "third"] {
             describe(&assets, &asset, title);
             let written = assets.write_back(&asset, at(5)).unwrap();
-            assert!(matches!(written, WrittenBack::Written(_)), "{name}");
+            assert!(matches!(written, WriteBackOutcome::Written(_)), "{name}");
             let next = original(&assets, &read(&assets, &asset));
             let text = String::from_utf8_lossy(&next).into_owned();
             assert!(text.contains(title) && !text.contains("first"), "{name}");
@@ -190,7 +193,11 @@ fn every_other_byte_stays() {
             lengths.push(next.len());
         }
         assert_eq!(lengths[0], lengths[1], "{name}");
-        assert_eq!(assets.write_back(&asset, at(6)).unwrap(), WrittenBack::Unchanged, "{name}");
+        assert_eq!(
+            assets.write_back(&asset, at(6)).unwrap(),
+            WriteBackOutcome::Unchanged,
+            "{name}"
+        );
     }
 }
 
@@ -236,14 +243,14 @@ fn damaged_files_are_refused_or_written_once() {
             let asset = upload(&assets, &format!("/content/dam/{name}"), "", &bytes[..length]);
             describe(&assets, &asset, "title");
             match assets.write_back(&asset, at(4)).unwrap() {
-                WrittenBack::Written(_) => {
+                WriteBackOutcome::Written(_) => {
                     let again = assets.write_back(&asset, at(5)).unwrap();
-                    assert_eq!(again, WrittenBack::Unchanged, "{name} {length}");
+                    assert_eq!(again, WriteBackOutcome::Unchanged, "{name} {length}");
                 }
-                WrittenBack::Skipped(_) => {
+                WriteBackOutcome::Skipped(_) => {
                     assert_eq!(original(&assets, &read(&assets, &asset)), &bytes[..length]);
                 }
-                WrittenBack::Unchanged => panic!("{name} {length}"),
+                WriteBackOutcome::Unchanged => panic!("{name} {length}"),
             }
         }
     }
@@ -263,8 +270,8 @@ fn folders_mounts_and_parts_are_exempt() {
         describe(&assets, asset, "title");
         assets.write_back(asset, at(4)).unwrap()
     };
-    let skipped = |written: WrittenBack, expected: &str| match written {
-        WrittenBack::Skipped(reason) => assert!(reason.contains(expected), "{reason}"),
+    let skipped = |written: WriteBackOutcome, expected: &str| match written {
+        WriteBackOutcome::Skipped(reason) => assert!(reason.contains(expected), "{reason}"),
         other => panic!("{other:?}"),
     };
     let mut session = assets.repository().session("ann").unwrap();
@@ -277,7 +284,7 @@ fn folders_mounts_and_parts_are_exempt() {
     skipped(write(&asset), "switched off");
     let asset = upload(&assets, "/content/dam/off/on/a.jpg", "", &bytes);
     switch("/content/dam/off/on", true);
-    assert!(matches!(write(&asset), WrittenBack::Written(_)));
+    assert!(matches!(write(&asset), WriteBackOutcome::Written(_)));
     let mounted = upload(&assets, "/content/dam/mounted.jpg", "", &bytes);
     let mut session = assets.repository().session("ann").unwrap();
     let content = path(&format!("{mounted}/jcr:content"));
@@ -293,10 +300,12 @@ fn formats_without_a_place_for_it_are_left_alone() {
     let assets = assets();
     let asset = upload(&assets, "/content/dam/a.gif", "", b"GIF89a\x01\0\x01\0\0\0\0;");
     describe(&assets, &asset, "title");
-    let root = assets.repository().head().unwrap();
-    let WrittenBack::Skipped(reason) = assets.write_back(&asset, at(4)).unwrap() else { panic!() };
+    let root = assets.repository().head_root().unwrap();
+    let WriteBackOutcome::Skipped(reason) = assets.write_back(&asset, at(4)).unwrap() else {
+        panic!()
+    };
     assert!(reason.contains("JPEG, PNG, TIFF, WebP and PDF do"), "{reason}");
-    assert_eq!(assets.repository().head().unwrap(), root);
+    assert_eq!(assets.repository().head_root().unwrap(), root);
     let gone = assets.write_back(&path("/content/dam"), at(5)).unwrap();
-    assert!(matches!(gone, WrittenBack::Skipped(_)));
+    assert!(matches!(gone, WriteBackOutcome::Skipped(_)));
 }

@@ -5,12 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use tympan_content::Property;
 use tympan_jobs::asset::{
-    Assets, Limits, Profile, WriteBackProcess, needs_processing, switch_write_back,
+    AssetProcessor, ProcessingLimits, RenditionProfile, WriteBackProcess, needs_processing,
+    set_write_back_enabled,
 };
 use tympan_jobs::workflow::{
-    Launcher, Workflow, WorkflowFilter, WorkflowHandler, WorkflowState, Workflows,
+    WorkflowEngine, WorkflowFilter, WorkflowHandler, WorkflowInstance, WorkflowLauncher,
+    WorkflowState,
 };
-use tympan_jobs::{Worker, WorkerOptions};
+use tympan_jobs::{JobWorker, JobWorkerOptions};
 
 use crate::asset_ingest::{path, upload};
 use crate::asset_support::{jpeg, photo, studio};
@@ -18,9 +20,9 @@ use crate::mount::Desk;
 
 struct Flow {
     desk: Desk,
-    assets: Assets,
-    workflows: Workflows,
-    launcher: Launcher,
+    assets: AssetProcessor,
+    workflows: WorkflowEngine,
+    launcher: WorkflowLauncher,
     stop: tokio::sync::watch::Sender<bool>,
 }
 
@@ -32,18 +34,25 @@ impl Flow {
                 session.add_node(&path(folder), "sling:Folder").unwrap();
             }
         });
-        let assets =
-            Assets::new(desk.repository.clone(), studio(), Profile::default(), Limits::default());
-        let workflows = Workflows::new(desk.queues.clone());
-        let launcher = Launcher::new(workflows.clone(), desk.repository.clone(), &["author"]);
-        let options = WorkerOptions {
-            idle: Duration::from_millis(20),
-            ..WorkerOptions::new("author", "one".to_owned())
+        let assets = AssetProcessor::new(
+            desk.repository.clone(),
+            studio(),
+            RenditionProfile::default(),
+            ProcessingLimits::default(),
+        );
+        let workflows = WorkflowEngine::new(desk.queues.clone());
+        let launcher =
+            WorkflowLauncher::new(workflows.clone(), desk.repository.clone(), &["author"]);
+        let options = JobWorkerOptions {
+            poll_interval: Duration::from_millis(20),
+            ..JobWorkerOptions::new("author", "one".to_owned())
         };
-        let worker = Worker::new(desk.queues.clone(), options);
+        let worker = JobWorker::new(desk.queues.clone(), options);
         let process = Arc::new(WriteBackProcess::new(desk.repository.clone()));
-        for handler in WorkflowHandler::all(&workflows, desk.runtime.handle(), vec![process]) {
-            worker.register(handler);
+        for handler in
+            WorkflowHandler::for_processes(&workflows, desk.runtime.handle(), vec![process])
+        {
+            worker.register_handler(handler);
         }
         let (stop, stopped) = tokio::sync::watch::channel(false);
         desk.runtime.spawn(worker.run(stopped));
@@ -51,12 +60,12 @@ impl Flow {
     }
 
     /// Lets launchers look at everything, and waits until what they started has ended.
-    fn settle(&self) -> Vec<Workflow> {
+    fn settle(&self) -> Vec<WorkflowInstance> {
         let now = SystemTime::now();
-        while !self.desk.runtime.block_on(self.launcher.step(now)).unwrap() {}
+        while !self.desk.runtime.block_on(self.launcher.process_next_changes(now)).unwrap() {}
         loop {
             let filter = WorkflowFilter::default();
-            let all = self.workflows.list(&filter, 100);
+            let all = self.workflows.list_instances(&filter, 100);
             let all = self.desk.runtime.block_on(all).unwrap();
             if all.iter().all(|one| one.state == WorkflowState::Completed) {
                 return all;
@@ -84,11 +93,11 @@ fn an_edit_goes_into_the_file_once() {
     let flow = Flow::new();
     flow.settle();
     let asset = upload(&flow.assets, "/content/dam/a.jpg", "", &jpeg(&photo(60, 40), 90));
-    flow.assets.process(&asset, SystemTime::now()).unwrap();
+    flow.assets.process_asset(&asset, SystemTime::now()).unwrap();
     // It is off until somebody switches it on.
     flow.describe("/content/dam/a.jpg", "ignored");
     assert!(flow.settle().is_empty());
-    flow.desk.edit(|session| switch_write_back(session, true).unwrap());
+    flow.desk.edit(|session| set_write_back_enabled(session, true).unwrap());
     assert!(flow.settle().is_empty());
     flow.describe("/content/dam/a.jpg", "written");
     assert_eq!(flow.settle().len(), 1);
@@ -97,12 +106,12 @@ fn an_edit_goes_into_the_file_once() {
     // Neither what it committed nor what processing says of the new file starts it again.
     let snapshot = flow.desk.repository.snapshot().unwrap();
     assert!(!needs_processing(&snapshot.node(&asset).unwrap().unwrap()).unwrap());
-    flow.assets.process(&asset, SystemTime::now()).unwrap();
+    flow.assets.process_asset(&asset, SystemTime::now()).unwrap();
     assert_eq!(flow.settle().len(), 1);
     let metadata = path("/content/dam/a.jpg/jcr:content/metadata");
     let metadata = flow.desk.repository.snapshot().unwrap().node(&metadata).unwrap().unwrap();
     assert_eq!(metadata.text("dc:title").as_deref(), Some("written"));
-    flow.desk.edit(|session| switch_write_back(session, false).unwrap());
+    flow.desk.edit(|session| set_write_back_enabled(session, false).unwrap());
     flow.describe("/content/dam/a.jpg", "off again");
     assert_eq!(flow.settle().len(), 1);
 }
@@ -110,7 +119,7 @@ fn an_edit_goes_into_the_file_once() {
 #[test]
 fn an_asset_says_why_its_file_stays_as_it_is() {
     let flow = Flow::new();
-    flow.desk.edit(|session| switch_write_back(session, true).unwrap());
+    flow.desk.edit(|session| set_write_back_enabled(session, true).unwrap());
     flow.settle();
     upload(&flow.assets, "/content/dam/a.gif", "", b"GIF89a\x01\0\x01\0\0\0\0;");
     flow.describe("/content/dam/a.gif", "title");

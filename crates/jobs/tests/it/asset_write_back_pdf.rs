@@ -4,7 +4,7 @@ use std::process::Command;
 
 use lopdf::{Document, Object, dictionary};
 use tympan_content::NodePath;
-use tympan_jobs::asset::{Assets, Processed, WrittenBack};
+use tympan_jobs::asset::{AssetProcessor, AssetUpdateOutcome, WriteBackOutcome};
 
 use crate::asset_ingest::{assets, read, upload};
 use crate::asset_tools::pdf;
@@ -17,10 +17,10 @@ fn modern() -> Vec<u8> {
     bytes
 }
 
-fn written(assets: &Assets, asset: &NodePath, title: &str, time: u64) -> Vec<u8> {
+fn written(assets: &AssetProcessor, asset: &NodePath, title: &str, time: u64) -> Vec<u8> {
     describe(assets, asset, title);
     let written = assets.write_back(asset, at(time)).unwrap();
-    assert!(matches!(written, WrittenBack::Written(_)), "{written:?}");
+    assert!(matches!(written, WriteBackOutcome::Written(_)), "{written:?}");
     original(assets, &read(assets, asset))
 }
 
@@ -28,7 +28,9 @@ fn skipped(bytes: &[u8], expected: &str) {
     let assets = assets();
     let asset = upload(&assets, "/content/dam/a.pdf", "application/pdf", bytes);
     describe(&assets, &asset, "title");
-    let WrittenBack::Skipped(reason) = assets.write_back(&asset, at(4)).unwrap() else { panic!() };
+    let WriteBackOutcome::Skipped(reason) = assets.write_back(&asset, at(4)).unwrap() else {
+        panic!()
+    };
     assert!(reason.contains(expected), "{reason}");
     assert_eq!(original(&assets, &read(&assets, &asset)), bytes);
 }
@@ -38,19 +40,26 @@ fn a_document_says_what_people_wrote_about_it() {
     for (name, bytes) in [("classic.pdf", pdf()), ("modern.pdf", modern())] {
         let assets = assets();
         let asset = upload(&assets, &format!("/content/dam/{name}"), "", &bytes);
-        assets.process(&asset, at(2)).unwrap();
+        assets.process_asset(&asset, at(2)).unwrap();
         let first = written(&assets, &asset, "A <title>", 4);
         assert!(first.starts_with(&bytes), "{name}: it is appended");
-        assert_eq!(assets.write_back(&asset, at(5)).unwrap(), WrittenBack::Unchanged, "{name}");
+        assert_eq!(
+            assets.write_back(&asset, at(5)).unwrap(),
+            WriteBackOutcome::Unchanged,
+            "{name}"
+        );
         let second = written(&assets, &asset, "Another", 6);
         assert!(second.starts_with(&first), "{name}: so is the next");
         let document = Document::load_mem(&second).unwrap();
         assert_eq!(document.get_pages().len(), 2, "{name}");
         // Elsewhere, the file tells its title.
         let other = upload(&assets, "/content/dam/other.pdf", "", &second);
-        assert!(matches!(assets.process(&other, at(7)).unwrap(), Processed::Done { .. }));
+        assert!(matches!(
+            assets.process_asset(&other, at(7)).unwrap(),
+            AssetUpdateOutcome::Processed { .. }
+        ));
         let other = read(&assets, &other);
-        let metadata = other.find("jcr:content/metadata").unwrap();
+        let metadata = other.find_descendant("jcr:content/metadata").unwrap();
         assert_eq!(metadata.text("dc:title"), Some("Another"), "{name}");
     }
 }

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use serde_json::json;
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_jobs::{
-    CONFIG_TYPE, Configs, Configurator, MaxParallel, QUEUE_FACTORY, QueueKind, Worker,
-    WorkerOptions,
+    JobWorker, JobWorkerOptions, MaxParallel, OSGI_CONFIG_NODE_TYPE, OsgiConfigWatcher,
+    OsgiConfigs, QUEUE_FACTORY, QueueKind,
 };
 
 use crate::place::Place;
@@ -26,32 +26,32 @@ fn put(repository: &Repository, path: &str, tree: Subtree) {
     for folder in missing.iter().rev() {
         session.add_node(folder, "sling:Folder").unwrap();
     }
-    session.put(&path, tree).unwrap();
+    session.put_node(&path, tree).unwrap();
     session.commit("put", SystemTime::now()).unwrap();
 }
 
 fn file(repository: &Repository, path: &str, text: &str) {
     let blob = repository.blobs().put(&mut text.as_bytes()).unwrap();
     let content = Subtree::new("jcr:content", "nt:resource")
-        .with("jcr:data", Property::Single(Value::Binary(blob)));
+        .with_property("jcr:data", Property::Single(Value::Binary(blob)));
     let name = path.rsplit('/').next().unwrap();
     put(repository, path, Subtree::new(name, "nt:file").with_child(content));
 }
 
 fn node(name: &str, topic: &str, parallel: f64) -> Subtree {
-    Subtree::new(format!("{QUEUE_FACTORY}-{name}"), CONFIG_TYPE)
-        .with("queue.name", Property::text(name))
-        .with("queue.topics", Property::text(topic))
-        .with("queue.maxparallel", Property::Single(Value::Double(parallel)))
+    Subtree::new(format!("{QUEUE_FACTORY}-{name}"), OSGI_CONFIG_NODE_TYPE)
+        .with_property("queue.name", Property::text(name))
+        .with_property("queue.topics", Property::text(topic))
+        .with_property("queue.maxparallel", Property::Single(Value::Double(parallel)))
 }
 
-fn read(repository: &Repository, modes: &[&str]) -> Configs {
-    Configs::read(repository, &repository.snapshot().unwrap(), modes).unwrap()
+fn read(repository: &Repository, modes: &[&str]) -> OsgiConfigs {
+    OsgiConfigs::read_snapshot(repository, &repository.snapshot().unwrap(), modes).unwrap()
 }
 
 #[test]
 fn nodes_and_files_of_active_run_modes_are_read() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let of = |folder: &str, name: &str| format!("/apps/site/{folder}/{QUEUE_FACTORY}-{name}");
     put(&repository, &of("config", "node"), node("node", "a/*", 0.5));
     file(
@@ -67,22 +67,23 @@ fn nodes_and_files_of_active_run_modes_are_read() {
     );
     put(&repository, &of("config.publish", "other"), node("other", "d/*", 1.0));
     put(&repository, "/apps/site/config/com.example.Unknown", {
-        Subtree::new("com.example.Unknown", CONFIG_TYPE).with("x", Property::text("y"))
+        Subtree::new("com.example.Unknown", OSGI_CONFIG_NODE_TYPE)
+            .with_property("x", Property::text("y"))
     });
     file(&repository, &(of("config", "broken") + ".cfg.json"), "{ \"queue.name\": ");
     put(&repository, &of("config", "nameless"), {
-        Subtree::new(format!("{QUEUE_FACTORY}-nameless"), CONFIG_TYPE)
-            .with("queue.topics", Property::text("x"))
+        Subtree::new(format!("{QUEUE_FACTORY}-nameless"), OSGI_CONFIG_NODE_TYPE)
+            .with_property("queue.topics", Property::text("x"))
     });
     let mut configs = read(&repository, &["author"]);
-    let queues = configs.queues();
+    let queues = configs.take_queue_configs();
     let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
     assert_eq!(names, ["felix", "json", "node"]);
     assert_eq!(queues[0].max_parallel, MaxParallel::Cores);
     assert_eq!((queues[1].kind, queues[1].retries), (QueueKind::Ordered, None));
     assert_eq!(queues[2].max_parallel, MaxParallel::Share(0.5));
     let ignored: Vec<_> =
-        configs.ignored(&[QUEUE_FACTORY]).map(|config| config.pid.as_str()).collect();
+        configs.iter_unknown(&[QUEUE_FACTORY]).map(|config| config.pid.as_str()).collect();
     assert_eq!(ignored, ["com.example.Unknown"]);
     let faults: Vec<_> = configs.faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(faults, [of("config", "broken") + ".cfg.json", of("config", "nameless")]);
@@ -91,12 +92,13 @@ fn nodes_and_files_of_active_run_modes_are_read() {
 
 #[test]
 fn the_most_particular_configuration_of_a_pid_wins() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let put_in = |folder: &str, parallel: f64| {
         let path = format!("{folder}/{QUEUE_FACTORY}-q");
         put(&repository, &path, node("q", "a/*", parallel));
     };
-    let wins = |modes: &[&str]| read(&repository, modes).queues()[0].max_parallel.number();
+    let wins =
+        |modes: &[&str]| read(&repository, modes).take_queue_configs()[0].max_parallel.to_number();
     put_in("/libs/x/config", 1.0);
     assert_eq!(wins(&["author"]), 1.0);
     put_in("/apps/x/config", 2.0);
@@ -111,28 +113,29 @@ fn the_most_particular_configuration_of_a_pid_wins() {
 #[tokio::test]
 async fn changes_in_content_apply_without_a_restart() {
     let place = Place::sqlite();
-    let repository = Repository::memory().unwrap();
-    let options = WorkerOptions::new("author", "w".to_owned());
-    let worker = Worker::new(place.open().await, options);
-    let configurator = Configurator::new(worker.clone(), repository.clone(), &["author"]);
-    configurator.refresh().unwrap();
-    let parallel = || worker.queue_set().find("Granite Workflow Queue").unwrap().max_parallel;
+    let repository = Repository::in_memory().unwrap();
+    let options = JobWorkerOptions::new("author", "w".to_owned());
+    let worker = JobWorker::new(place.open().await, options);
+    let configurator = OsgiConfigWatcher::new(worker.clone(), repository.clone(), &["author"]);
+    configurator.refresh_configs().unwrap();
+    let parallel =
+        || worker.queue_set().find_config("Granite Workflow Queue").unwrap().max_parallel;
     assert_eq!(parallel(), MaxParallel::Share(0.5));
     let pid = format!("{QUEUE_FACTORY}.370aad73-d01b-4a0b-abe4-20198d85f705");
     let path = format!("/apps/system/config/{pid}");
-    let tree = Subtree::new(pid.as_str(), CONFIG_TYPE)
-        .with("queue.maxparallel", Property::Single(Value::Long(3)));
+    let tree = Subtree::new(pid.as_str(), OSGI_CONFIG_NODE_TYPE)
+        .with_property("queue.maxparallel", Property::Single(Value::Long(3)));
     put(&repository, &path, tree);
-    assert!(configurator.refresh().unwrap());
+    assert!(configurator.refresh_configs().unwrap());
     assert_eq!(parallel(), MaxParallel::Count(3));
     let topic = "com/adobe/granite/workflow/job/x";
-    assert_eq!(worker.queue_set().queue_of(topic).name, "Granite Workflow Queue");
+    assert_eq!(worker.queue_set().queue_for_topic(topic).name, "Granite Workflow Queue");
     put(&repository, "/content/page", Subtree::new("page", "nt:unstructured"));
-    assert!(!configurator.refresh().unwrap(), "other content changes nothing");
+    assert!(!configurator.refresh_configs().unwrap(), "other content changes nothing");
     let mut session = repository.session("ann").unwrap();
-    session.remove(&NodePath::new(&path).unwrap()).unwrap();
+    session.remove_node(&NodePath::new(&path).unwrap()).unwrap();
     session.commit("remove", SystemTime::now()).unwrap();
-    assert!(configurator.refresh().unwrap());
+    assert!(configurator.refresh_configs().unwrap());
     assert_eq!(parallel(), MaxParallel::Share(0.5));
     assert_eq!(json!(configurator.configs().configs.len()), json!(0));
 }

@@ -13,10 +13,10 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 use tokio::sync::watch;
 use tympan_jobs::{
-    Handler, Job, JobContext, MIGRATIONS, MaxParallel, NewJob, Outcome, QUEUE_FACTORY, QueueConfig,
-    Queues, Worker, WorkerOptions,
+    JOB_MIGRATIONS, Job, JobContext, JobHandler, JobOutcome, JobQueues, JobWorker,
+    JobWorkerOptions, MaxParallel, NewJob, QUEUE_FACTORY, QueueConfig,
 };
-use tympan_testkit::State;
+use tympan_testkit::StateDatabase;
 
 /// The variable that makes a run of this test a worker on the database that it names.
 const WORKER: &str = "TYMPAN_TEST_WORKER";
@@ -30,26 +30,26 @@ fn kills() -> u64 {
 /// Writes down what it does, and does nothing else.
 struct Noting(File);
 
-impl Handler for Noting {
+impl JobHandler for Noting {
     fn topic(&self) -> &str {
         "a/**"
     }
 
-    fn run(&self, job: &Job, _context: &JobContext) -> Outcome {
+    fn run(&self, job: &Job, _context: &JobContext) -> JobOutcome {
         // One write, so that neither another thread nor a kill tears the line.
         let line = format!("{} {}\n", job.properties, job.attempt);
         (&self.0).write_all(line.as_bytes()).unwrap();
         if job.properties.as_i64().is_some_and(|number| number % 7 == 0) && job.attempt == 1 {
-            return Outcome::Retry { after: None, reason: "once".to_owned() };
+            return JobOutcome::Retry { after: None, reason: "once".to_owned() };
         }
-        Outcome::Done
+        JobOutcome::Done
     }
 }
 
-async fn open(dir: &Path) -> Queues {
-    let state = State::open(&dir.join("state.db")).await.unwrap();
-    state.migrate("jobs", MIGRATIONS).await.unwrap();
-    Queues::new(state.pool().clone())
+async fn open(dir: &Path) -> JobQueues {
+    let state = StateDatabase::open(&dir.join("state.db")).await.unwrap();
+    state.migrate_tables("jobs", JOB_MIGRATIONS).await.unwrap();
+    JobQueues::new(state.pool().clone())
 }
 
 /// What the killed process runs; without the variable it is no test.
@@ -59,23 +59,23 @@ fn a_worker_on_a_database_that_the_environment_names() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let queues = open(&dir).await;
-        queues.release_all().await.unwrap();
+        queues.release_all_claims().await.unwrap();
         let done = OpenOptions::new().append(true).create(true).open(dir.join("done")).unwrap();
         let name = format!("worker-{}", std::process::id());
-        let options = WorkerOptions {
-            idle: Duration::from_millis(10),
+        let options = JobWorkerOptions {
+            poll_interval: Duration::from_millis(10),
             cores: 4,
-            ..WorkerOptions::new("author", name)
+            ..JobWorkerOptions::new("author", name)
         };
-        let worker = Worker::new(queues, options);
-        worker.configure(vec![QueueConfig {
+        let worker = JobWorker::new(queues, options);
+        worker.set_queue_configs(vec![QueueConfig {
             max_parallel: MaxParallel::Cores,
             retries: None,
             retry_delay: Duration::ZERO,
             pid: format!("{QUEUE_FACTORY}-a"),
             ..QueueConfig::new("a", &["a/*"])
         }]);
-        worker.register(Arc::new(Noting(done)));
+        worker.register_handler(Arc::new(Noting(done)));
         let (_stop, stopped) = watch::channel(false);
         worker.run(stopped).await;
     });
@@ -109,21 +109,21 @@ async fn killed_workers_lose_no_job() {
     for _ in 0..kills() {
         let mut child = start(dir.path());
         let jobs = (added..added + JOBS).map(|number| NewJob::new("a/b", json!(number)));
-        queues.add_all(jobs.collect(), SystemTime::now()).await.unwrap();
+        queues.add_jobs(jobs.collect(), SystemTime::now()).await.unwrap();
         added += JOBS;
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
         // The point is a number of runs that were seen, so that it lies in the middle of work.
         let wanted = lines(dir.path()).len() + usize::try_from(seed % 50).unwrap() + 1;
-        while lines(dir.path()).len() < wanted && queues.count("a/b").await.unwrap() > 0 {
+        while lines(dir.path()).len() < wanted && queues.count_jobs("a/b").await.unwrap() > 0 {
             tokio::task::yield_now().await;
         }
         child.kill().unwrap();
         child.wait().unwrap();
     }
     let mut child = start(dir.path());
-    while queues.count("a/b").await.unwrap() > 0 {
+    while queues.count_jobs("a/b").await.unwrap() > 0 {
         tokio::task::yield_now().await;
     }
     child.kill().unwrap();

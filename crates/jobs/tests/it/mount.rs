@@ -9,18 +9,19 @@ use std::time::{Duration, SystemTime};
 
 use tympan_content::{Property, Repository, Value};
 use tympan_jobs::mount::{
-    Directory, Entry, Found, Ledger, MOUNT_MIGRATIONS, Mount, Order, Purpose, Report, Source,
-    SourceError, escape, synchronize,
+    AssetMount, DirectorySource, MOUNT_MIGRATIONS, MountLedger, MountPassOptions, MountPassReport,
+    MountPurpose, MountSource, MountSourceError, SourceFile, SourceItem, escape_name,
+    run_mount_pass,
 };
-use tympan_jobs::{MIGRATIONS, Queues};
-use tympan_testkit::State;
+use tympan_jobs::{JOB_MIGRATIONS, JobQueues};
+use tympan_testkit::StateDatabase;
 
 use crate::asset_ingest::path;
 
 /// A repository and a ledger, with the runtime that the ledger works on.
 pub(crate) struct Desk {
     pub(crate) repository: Repository,
-    pub(crate) queues: Queues,
+    pub(crate) queues: JobQueues,
     pub(crate) runtime: tokio::runtime::Runtime,
     _home: tempfile::TempDir,
 }
@@ -34,27 +35,31 @@ impl Desk {
             .build()
             .unwrap();
         let queues = runtime.block_on(async {
-            let state = State::open(&home.path().join("state.db")).await.unwrap();
-            state.migrate("jobs", MIGRATIONS).await.unwrap();
-            state.migrate("mounts", MOUNT_MIGRATIONS).await.unwrap();
-            Queues::new(state.pool().clone())
+            let state = StateDatabase::open(&home.path().join("state.db")).await.unwrap();
+            state.migrate_tables("jobs", JOB_MIGRATIONS).await.unwrap();
+            state.migrate_tables("mounts", MOUNT_MIGRATIONS).await.unwrap();
+            JobQueues::new(state.pool().clone())
         });
-        Self { repository: Repository::memory().unwrap(), queues, runtime, _home: home }
+        Self { repository: Repository::in_memory().unwrap(), queues, runtime, _home: home }
     }
 
-    pub(crate) fn ledger(&self) -> Ledger {
-        Ledger::new(&self.queues, self.runtime.handle().clone())
+    pub(crate) fn ledger(&self) -> MountLedger {
+        MountLedger::new(&self.queues, self.runtime.handle().clone())
     }
 
-    pub(crate) fn try_pass(&self, mount: &Mount, order: Order) -> Result<Report, String> {
-        let made = synchronize(&self.repository, &self.ledger(), mount, order, &mut |_, _| true);
+    pub(crate) fn try_pass(
+        &self,
+        mount: &AssetMount,
+        order: MountPassOptions,
+    ) -> Result<MountPassReport, String> {
+        let made = run_mount_pass(&self.repository, &self.ledger(), mount, order, &mut |_, _| true);
         made.map_err(|error| {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             format!("{error}: {}", source.unwrap_or_default())
         })
     }
 
-    pub(crate) fn pass(&self, mount: &Mount) -> Report {
+    pub(crate) fn pass(&self, mount: &AssetMount) -> MountPassReport {
         self.try_pass(mount, order()).unwrap()
     }
 
@@ -82,27 +87,27 @@ impl Desk {
 }
 
 /// A pass an hour from now, when everything has long been written.
-pub(crate) fn order() -> Order {
+pub(crate) fn order() -> MountPassOptions {
     let now = SystemTime::now() + Duration::from_secs(3600);
-    Order { now, accepts_removals: false, is_dry: false }
+    MountPassOptions { now, accepts_removals: false, is_dry_run: false }
 }
 
-pub(crate) fn mount_of(source: Arc<dyn Source>) -> Mount {
-    Mount {
+pub(crate) fn mount_of(source: Arc<dyn MountSource>) -> AssetMount {
+    AssetMount {
         name: "archive".to_owned(),
         target: path("/content/dam/archive"),
         source,
-        purpose: Purpose::Follow,
-        settle: Duration::from_secs(5),
+        purpose: MountPurpose::Synchronize,
+        min_file_age: Duration::from_secs(5),
     }
 }
 
-fn mount(folder: &Path) -> Mount {
-    mount_of(Arc::new(Directory::new(folder)))
+fn mount(folder: &Path) -> AssetMount {
+    mount_of(Arc::new(DirectorySource::new(folder)))
 }
 
 /// New, changed, moved, removed, unchanged.
-pub(crate) fn counts(report: &Report) -> [u64; 5] {
+pub(crate) fn counts(report: &MountPassReport) -> [u64; 5] {
     [report.added, report.changed, report.moved, report.removed, report.unchanged]
 }
 
@@ -124,10 +129,10 @@ fn new_changed_and_gone_files_follow() {
     assert_eq!(counts(&desk.pass(&mount)), [2, 0, 0, 0, 0]);
     assert_eq!(desk.original("/content/dam/archive/2024/spring/b.txt"), b"two");
     // A second pass reads no file and writes nothing.
-    let root = desk.repository.head().unwrap();
+    let root = desk.repository.head_root().unwrap();
     let report = desk.pass(&mount);
     assert_eq!((counts(&report), report.bytes), ([0, 0, 0, 0, 2], 0));
-    assert_eq!(desk.repository.head().unwrap(), root);
+    assert_eq!(desk.repository.head_root().unwrap(), root);
     // What people wrote stays when the file changes.
     let metadata = path("/content/dam/archive/a.txt/jcr:content/metadata");
     desk.edit(|session| session.set_property(&metadata, "dc:title", Property::text("A")).unwrap());
@@ -167,13 +172,14 @@ fn files_that_were_just_written_wait() {
     let (desk, folder) = (Desk::new(), tempfile::tempdir().unwrap());
     let mount = mount(folder.path());
     write(folder.path(), "a.txt", b"half");
-    let now = Order { now: SystemTime::now(), ..order() };
+    let now = MountPassOptions { now: SystemTime::now(), ..order() };
     let report = desk.try_pass(&mount, now).unwrap();
     assert_eq!((counts(&report), report.settling), ([0; 5], 1));
     assert_eq!(counts(&desk.pass(&mount)), [1, 0, 0, 0, 0]);
     // One that is known and is being written anew is neither taken nor gone.
     write(folder.path(), "a.txt", b"half again");
-    let report = desk.try_pass(&mount, Order { now: SystemTime::now(), ..order() }).unwrap();
+    let report =
+        desk.try_pass(&mount, MountPassOptions { now: SystemTime::now(), ..order() }).unwrap();
     assert_eq!((counts(&report), report.settling), ([0; 5], 1));
     assert_eq!(desk.original("/content/dam/archive/a.txt"), b"half");
 }
@@ -187,7 +193,7 @@ fn a_place_that_is_gone_or_suddenly_empty_removes_nothing() {
         write(&share, &format!("{number}.txt"), b"x");
     }
     desk.pass(&mount);
-    let root = desk.repository.head().unwrap();
+    let root = desk.repository.head_root().unwrap();
     fs::rename(&share, folder.path().join("away")).unwrap();
     let error = desk.try_pass(&mount, order()).unwrap_err();
     assert!(error.contains("`archive` is not synchronized: cannot read"), "{error}");
@@ -212,10 +218,10 @@ fn a_place_that_is_gone_or_suddenly_empty_removes_nothing() {
     fs::remove_dir_all(&share).unwrap();
     fs::create_dir(&share).unwrap();
     assert_eq!(desk.pass(&mount).held_back, 16);
-    let accepting = Order { accepts_removals: true, ..order() };
+    let accepting = MountPassOptions { accepts_removals: true, ..order() };
     assert_eq!(desk.try_pass(&mount, accepting).unwrap().removed, 16);
     assert!(!desk.exists("/content/dam/archive/20.txt"));
-    assert_ne!(desk.repository.head().unwrap(), root);
+    assert_ne!(desk.repository.head_root().unwrap(), root);
 }
 
 #[test]
@@ -231,7 +237,7 @@ fn what_people_put_there_or_replaced_stays() {
             "/content/dam/archive/shared.txt/jcr:content/renditions/original/jcr:content";
         let blob = session.put_blob(&mut &b"edited here"[..]).unwrap();
         session.set_property(&path(original), "jcr:data", Value::Binary(blob).into()).unwrap();
-        session.remove(&path("/content/dam/archive/theirs.txt")).unwrap();
+        session.remove_node(&path("/content/dam/archive/theirs.txt")).unwrap();
     });
     write(folder.path(), "mine.txt", b"not mine");
     write(folder.path(), "shared.txt", b"second");
@@ -284,7 +290,7 @@ fn hostile_names_and_links_stay_in_the_folder() {
     for child in children {
         let file = child.child("jcr:content").unwrap().unwrap().text("dam:mountFile").unwrap();
         let bytes = desk.original(child.path().as_str());
-        assert_eq!(escape(&bytes), file, "the name that the file holds is read back");
+        assert_eq!(escape_name(&bytes), file, "the name that the file holds is read back");
     }
     assert_eq!(desk.pass(&mount).unchanged, 8);
 }
@@ -295,11 +301,11 @@ fn a_folder_that_becomes_a_link_is_not_followed() {
     let share = folder.path().join("share");
     write(&share, "sub/a.txt", b"inside");
     write(folder.path(), "away/a.txt", b"secret");
-    let source = Directory::new(&share);
+    let source = DirectorySource::new(&share);
     let mut entries = Vec::new();
     source
-        .list(&mut |found| {
-            if let Found::File(entry) = found {
+        .list_files(&mut |found| {
+            if let SourceItem::File(entry) = found {
                 entries.push(entry);
             }
             Ok(())
@@ -307,9 +313,9 @@ fn a_folder_that_becomes_a_link_is_not_followed() {
         .unwrap();
     fs::rename(share.join("sub"), share.join("other")).unwrap();
     std::os::unix::fs::symlink("../away", share.join("sub")).unwrap();
-    assert!(matches!(source.open(&entries[0]), Err(SourceError::Read { .. })));
-    let above = Entry { path: "%2E%2E/away/a.txt".to_owned(), ..entries[0].clone() };
-    assert!(matches!(source.open(&above), Err(SourceError::Read { .. })));
+    assert!(matches!(source.open_file(&entries[0]), Err(MountSourceError::Read { .. })));
+    let above = SourceFile { path: "%2E%2E/away/a.txt".to_owned(), ..entries[0].clone() };
+    assert!(matches!(source.open_file(&above), Err(MountSourceError::Read { .. })));
     assert_eq!(counts(&desk.pass(&mount_of(Arc::new(source)))), [1, 0, 0, 0, 0]);
 }
 
@@ -317,16 +323,16 @@ fn a_folder_that_becomes_a_link_is_not_followed() {
 fn a_file_that_changes_while_it_is_read_is_left_for_later() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "a.txt", b"0123456789");
-    let source = Directory::new(folder.path());
+    let source = DirectorySource::new(folder.path());
     let mut entries = Vec::new();
     let mut keep = |found| {
-        if let Found::File(entry) = found {
+        if let SourceItem::File(entry) = found {
             entries.push(entry);
         }
         Ok(())
     };
-    source.list(&mut keep).unwrap();
-    let mut opened = source.open(&entries[0]).unwrap();
+    source.list_files(&mut keep).unwrap();
+    let mut opened = source.open_file(&entries[0]).unwrap();
     let mut half = [0; 5];
     opened.read_exact(&mut half).unwrap();
     std::io::Write::write_all(
@@ -348,13 +354,13 @@ fn a_pass_that_is_stopped_or_forgot_goes_on_where_it_was() {
     let mut stop_after_one = |done: u64, _: u64| done == 0;
     let ledger = desk.ledger();
     let first =
-        synchronize(&desk.repository, &ledger, &mount, order(), &mut stop_after_one).unwrap();
+        run_mount_pass(&desk.repository, &ledger, &mount, order(), &mut stop_after_one).unwrap();
     assert_eq!(counts(&first), [64, 0, 0, 0, 0]);
     assert_eq!(counts(&desk.pass(&mount)), [136, 0, 0, 0, 64]);
     // A crash between content and ledger: the assets say what the files were.
     let forgetful = Desk::new();
     let again =
-        synchronize(&desk.repository, &forgetful.ledger(), &mount, order(), &mut |_, _| true)
+        run_mount_pass(&desk.repository, &forgetful.ledger(), &mount, order(), &mut |_, _| true)
             .unwrap();
     assert_eq!((counts(&again), again.bytes), ([0, 0, 0, 0, 200], 0));
 }
@@ -362,10 +368,10 @@ fn a_pass_that_is_stopped_or_forgot_goes_on_where_it_was() {
 #[test]
 fn an_import_makes_assets_of_its_own_once() {
     let (desk, folder) = (Desk::new(), tempfile::tempdir().unwrap());
-    let import = Mount { purpose: Purpose::Import, ..mount(folder.path()) };
+    let import = AssetMount { purpose: MountPurpose::Import, ..mount(folder.path()) };
     write(folder.path(), "a.txt", b"one");
     write(folder.path(), "b/c.txt", b"two");
-    let dry = desk.try_pass(&import, Order { is_dry: true, ..order() }).unwrap();
+    let dry = desk.try_pass(&import, MountPassOptions { is_dry_run: true, ..order() }).unwrap();
     assert_eq!(dry.added, 2);
     assert!(!desk.exists("/content/dam/archive"));
     assert_eq!(counts(&desk.pass(&import)), [2, 0, 0, 0, 0]);
@@ -373,7 +379,7 @@ fn an_import_makes_assets_of_its_own_once() {
     let node = desk.repository.snapshot().unwrap().node(&content).unwrap().unwrap();
     assert!(node.property("dam:mount").is_none());
     // What people make of them is theirs, and what is gone there stays here.
-    desk.edit(|session| session.remove(&path("/content/dam/archive/b")).unwrap());
+    desk.edit(|session| session.remove_node(&path("/content/dam/archive/b")).unwrap());
     fs::remove_file(folder.path().join("a.txt")).unwrap();
     write(folder.path(), "d.txt", b"three");
     let report = desk.pass(&import);
@@ -383,7 +389,7 @@ fn an_import_makes_assets_of_its_own_once() {
     let forgetful = Desk::new();
     write(folder.path(), "a.txt", b"other");
     let again =
-        synchronize(&desk.repository, &forgetful.ledger(), &import, order(), &mut |_, _| true)
+        run_mount_pass(&desk.repository, &forgetful.ledger(), &import, order(), &mut |_, _| true)
             .unwrap();
     assert_eq!((again.added, again.unchanged, again.skipped), (0, 2, 1), "{again:?}");
     assert_eq!(desk.original("/content/dam/archive/a.txt"), b"one");
@@ -391,32 +397,32 @@ fn an_import_makes_assets_of_its_own_once() {
 
 /// A source that tells what a test says.
 #[derive(Debug)]
-struct Told(Vec<Entry>);
+struct Told(Vec<SourceFile>);
 
-impl Source for Told {
-    fn list(
+impl MountSource for Told {
+    fn list_files(
         &self,
-        found: &mut dyn FnMut(Found) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
-        self.0.iter().try_for_each(|entry| found(Found::File(entry.clone())))
+        found: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+    ) -> Result<(), MountSourceError> {
+        self.0.iter().try_for_each(|entry| found(SourceItem::File(entry.clone())))
     }
 
-    fn open(&self, entry: &Entry) -> Result<Box<dyn Read + Send>, SourceError> {
-        match &*entry.handle {
+    fn open_file(&self, entry: &SourceFile) -> Result<Box<dyn Read + Send>, MountSourceError> {
+        match &*entry.source_handle {
             "endless" => Ok(Box::new(std::io::repeat(b'x'))),
             handle => Ok(Box::new(std::io::Cursor::new(handle.as_bytes().to_vec()))),
         }
     }
 }
 
-fn told(path: &str, bytes: u64, handle: &str) -> Entry {
-    Entry {
+fn told(path: &str, bytes: u64, handle: &str) -> SourceFile {
+    SourceFile {
         path: path.to_owned(),
-        mark: format!("{bytes}-1"),
+        fingerprint: format!("{bytes}-1"),
         identity: None,
-        bytes: Some(bytes),
-        modified: None,
-        handle: handle.to_owned(),
+        byte_count: Some(bytes),
+        modified_at: None,
+        source_handle: handle.to_owned(),
     }
 }
 
@@ -446,13 +452,13 @@ fn work_follows_what_changed() {
     const FILES: usize = 3000;
     let desk = Desk::new();
     let entry = |number: usize| told(&format!("{}/{number}", number / 100), 1, "x");
-    let mut entries: Vec<Entry> = (0..FILES).map(entry).collect();
+    let mut entries: Vec<SourceFile> = (0..FILES).map(entry).collect();
     let first = desk.pass(&mount_of(Arc::new(Told(entries.clone()))));
     assert_eq!(first.added, FILES as u64);
-    let root = desk.repository.head().unwrap();
+    let root = desk.repository.head_root().unwrap();
     desk.pass(&mount_of(Arc::new(Told(entries.clone()))));
-    assert_eq!(desk.repository.head().unwrap(), root);
-    entries[7].mark = "other".to_owned();
+    assert_eq!(desk.repository.head_root().unwrap(), root);
+    entries[7].fingerprint = "other".to_owned();
     let report = desk.pass(&mount_of(Arc::new(Told(entries))));
     assert_eq!((report.unchanged, report.bytes), (FILES as u64, 1));
 }

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tympan_jobs::Configs;
-use tympan_jobs::mount::Place;
-use tympan_testkit::origin::dead_addr;
+use tympan_jobs::OsgiConfigs;
+use tympan_jobs::mount::MountLocation;
+use tympan_testkit::origin_server::refusing_addr;
 
 use crate::mount_source::{Office, place};
 
@@ -64,7 +64,7 @@ impl Moto {
     fn start() -> Option<Self> {
         // Somebody else may take a port between its being found free and its use.
         for _ in 0..5 {
-            let port = dead_addr().port();
+            let port = refusing_addr().port();
             let child = server()?
                 .args(["-H", "127.0.0.1", "-p", &port.to_string()])
                 .stdin(Stdio::null())
@@ -103,7 +103,7 @@ impl Moto {
             body.len()
         );
         let addr = ([127, 0, 0, 1], self.port).into();
-        let answer = tympan_testkit::origin::exchange(addr, request.as_bytes());
+        let answer = tympan_testkit::origin_server::exchange_bytes(addr, request.as_bytes());
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.contains(" 200 ") || answer.contains(" 204 "), "{answer}");
     }
@@ -127,8 +127,8 @@ fn a_bucket_of_a_real_server_is_followed() {
     moto.send("PUT", "/press/outside.txt", "outside");
     let source = "s3://press/2024";
     let endpoint = Some(format!("http://127.0.0.1:{}", moto.port));
-    let office = Office::new(source, Place { endpoint, ..place(source) });
-    office.mounts.load(&Configs::default());
+    let office = Office::new(source, MountLocation { endpoint, ..place(source) });
+    office.mounts.load_configs(&OsgiConfigs::default());
     assert_eq!(office.added().added, 1004);
     assert_eq!(office.desk.original("/content/dam/archive/with blank+andé.txt"), b"odd");
     moto.send("PUT", "/press/2024/renamed.txt", "7");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tympan_content::Repository;
-use tympan_jobs::mount::{Directory, synchronize};
-use tympan_testkit::store::open_home;
+use tympan_jobs::mount::{DirectorySource, run_mount_pass};
+use tympan_testkit::watched_store::open_home_stores;
 
 use crate::mount::{Desk, counts, mount_of, order};
 
@@ -43,16 +43,16 @@ fn a_second_pass_over_many_files_writes_nothing() {
         fs::write(&path, format!("the text of file {file}\n").repeat(20)).unwrap();
         fs::File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
     }
-    let (store, blobs) = open_home(home.path());
+    let (store, blobs) = open_home_stores(home.path());
     let repository = Repository::open(store.clone(), blobs).unwrap();
     let mut desk = Desk::new();
     desk.repository = repository.clone();
-    let mount = mount_of(Arc::new(Directory::new(folder.path())));
+    let mount = mount_of(Arc::new(DirectorySource::new(folder.path())));
     let (before, _) = memory();
     // A pass takes 50,000 changes at most; the job begins the next at once.
     let mut added = 0;
     while added < files as u64 {
-        let (begun, writes) = (Instant::now(), desk.queues.writes());
+        let (begun, writes) = (Instant::now(), desk.queues.write_count());
         let report = desk.pass(&mount);
         assert!(report.added > 0 && report.skipped == 0, "{report:?}");
         added += report.added;
@@ -62,19 +62,19 @@ fn a_second_pass_over_many_files_writes_nothing() {
             report.added,
             elapsed.as_secs_f64(),
             report.added as f64 / elapsed.as_secs_f64(),
-            desk.queues.writes() - writes
+            desk.queues.write_count() - writes
         );
     }
     let (after, most) = memory();
     println!("memory {before} MiB before, {after} MiB after, {most} MiB at most");
-    let (head, size) = (repository.head().unwrap(), on_disk(home.path()));
+    let (head, size) = (repository.head_root().unwrap(), on_disk(home.path()));
     for _ in 0..2 {
-        let (begun, writes) = (Instant::now(), desk.queues.writes());
-        let made = synchronize(&repository, &desk.ledger(), &mount, order(), &mut |_, _| true);
+        let (begun, writes) = (Instant::now(), desk.queues.write_count());
+        let made = run_mount_pass(&repository, &desk.ledger(), &mount, order(), &mut |_, _| true);
         assert_eq!(counts(&made.unwrap()), [0, 0, 0, 0, files as u64]);
         println!("nothing to do among {files} files: {:.2} s", begun.elapsed().as_secs_f64());
-        assert_eq!(desk.queues.writes(), writes, "no file is noted again");
-        assert_eq!(repository.head().unwrap(), head, "nothing is committed");
+        assert_eq!(desk.queues.write_count(), writes, "no file is noted again");
+        assert_eq!(repository.head_root().unwrap(), head, "nothing is committed");
         assert_eq!(on_disk(home.path()), size, "not a byte is appended to the store");
     }
     store.close().unwrap();

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use tympan_content::{Property, Value};
-use tympan_jobs::mount::{ImportWish, MountConfig, MountSettings, Place};
-use tympan_jobs::{Configs, JobFilter};
+use tympan_jobs::mount::{ImportRequest, MountConfig, MountLocation, MountSettings};
+use tympan_jobs::{JobFilter, OsgiConfigs};
 
 use crate::asset_ingest::path;
 use crate::mount_source::Office;
@@ -14,7 +14,7 @@ use crate::mount_source::Office;
 fn settings(folder: &str, mounts: &[&str]) -> MountSettings {
     let mount = |name: &&str| MountConfig::new(name, folder, "/content/dam/archive").unwrap();
     MountSettings {
-        places: vec![Place { url: folder.to_owned(), ..Place::default() }],
+        locations: vec![MountLocation { url: folder.to_owned(), ..MountLocation::default() }],
         mounts: mounts.iter().map(mount).collect(),
         ..MountSettings::default()
     }
@@ -35,11 +35,11 @@ fn without_mounts_nothing_is_done() {
     let counters = office.mounts.counters();
     let block_on = |future| office.desk.runtime.block_on(future);
     assert_eq!(counters.passes.load(Ordering::Relaxed), 0);
-    assert!(block_on(office.desk.queues.schedules()).unwrap().is_empty());
+    assert!(block_on(office.desk.queues.list_schedules()).unwrap().is_empty());
     let filter = JobFilter::default();
-    let jobs = office.desk.queues.list(&filter, 10);
+    let jobs = office.desk.queues.list_jobs(&filter, 10);
     assert!(office.desk.runtime.block_on(jobs).unwrap().is_empty());
-    let asked = office.mounts.run_now("archive", SystemTime::now());
+    let asked = office.mounts.start_pass_now("archive", SystemTime::now());
     assert!(!office.desk.runtime.block_on(asked).unwrap());
 }
 
@@ -53,20 +53,20 @@ fn a_mount_has_a_schedule_and_begins_at_once() {
         std::thread::yield_now();
     }
     office.wait_for_rest();
-    let schedules = office.desk.runtime.block_on(office.desk.queues.schedules()).unwrap();
-    assert_eq!((&*schedules[0].name, &*schedules[0].rule), ("mount archive", "every 300s"));
+    let schedules = office.desk.runtime.block_on(office.desk.queues.list_schedules()).unwrap();
+    assert_eq!((&*schedules[0].name, &*schedules[0].rule_text), ("mount archive", "every 300s"));
     assert!(office.desk.exists("/content/dam/archive/a.txt"));
     // The same configuration again begins nothing.
     office.apply();
     office.wait_for_rest();
     assert_eq!(office.mounts.counters().passes.load(Ordering::Relaxed), 1);
     // Nothing changed: the pass that is asked for commits nothing.
-    let root = office.desk.repository.head().unwrap();
+    let root = office.desk.repository.head_root().unwrap();
     assert_eq!(office.pass().unwrap().unchanged, 1);
-    assert_eq!(office.desk.repository.head().unwrap(), root);
-    let status = office.desk.runtime.block_on(office.mounts.status()).unwrap().remove(0);
-    assert_eq!((status.files, status.is_paused), (1, false));
-    assert!(status.next_run.is_some() && status.last.unwrap().failure.is_none());
+    assert_eq!(office.desk.repository.head_root().unwrap(), root);
+    let status = office.desk.runtime.block_on(office.mounts.list_statuses()).unwrap().remove(0);
+    assert_eq!((status.file_count, status.is_paused), (1, false));
+    assert!(status.next_run.is_some() && status.last_pass.unwrap().failure.is_none());
 }
 
 #[test]
@@ -76,15 +76,15 @@ fn a_paused_mount_waits_until_it_is_resumed() {
     office.apply();
     office.wait_for_rest();
     let block_on = |future| office.desk.runtime.block_on(future);
-    assert!(block_on(office.mounts.pause("archive")).unwrap());
-    assert!(!office.desk.runtime.block_on(office.mounts.pause("other")).unwrap());
+    assert!(block_on(office.mounts.pause_mount("archive")).unwrap());
+    assert!(!office.desk.runtime.block_on(office.mounts.pause_mount("other")).unwrap());
     // Another start, or another configuration, does not let it go on.
     office.apply();
-    let status = office.desk.runtime.block_on(office.mounts.status()).unwrap();
+    let status = office.desk.runtime.block_on(office.mounts.list_statuses()).unwrap();
     assert!(status[0].is_paused);
     let passes = office.mounts.counters().passes.load(Ordering::Relaxed);
     old_file(folder.path(), "a.txt");
-    let resumed = office.mounts.resume("archive", SystemTime::now());
+    let resumed = office.mounts.resume_mount("archive", SystemTime::now());
     assert!(office.desk.runtime.block_on(resumed).unwrap());
     while office.mounts.counters().changes.load(Ordering::Relaxed) == 0 {
         std::thread::yield_now();
@@ -113,11 +113,12 @@ fn content_configures_mounts_and_their_period() {
     };
     let apply = || {
         let snapshot = office.desk.repository.snapshot().unwrap();
-        let configs = Configs::read(&office.desk.repository, &snapshot, &["author"]).unwrap();
-        let applied = office.mounts.apply(&configs, SystemTime::now());
+        let configs =
+            OsgiConfigs::read_snapshot(&office.desk.repository, &snapshot, &["author"]).unwrap();
+        let applied = office.mounts.apply_configs(&configs, SystemTime::now());
         office.desk.runtime.block_on(applied).unwrap();
         office.wait_for_rest();
-        office.desk.runtime.block_on(office.desk.queues.schedules()).unwrap()
+        office.desk.runtime.block_on(office.desk.queues.list_schedules()).unwrap()
     };
     let source = folder.path().join("sub");
     fs::create_dir(&source).unwrap();
@@ -129,13 +130,16 @@ fn content_configures_mounts_and_their_period() {
     let year = [("scheduler.period", Value::Long(31_536_000).into())];
     put("com.day.cq.dam.jcrconnector.impl.AssetSynchronizationService", &year);
     let schedules = apply();
-    assert_eq!((&*schedules[0].name, &*schedules[0].rule), ("mount archive", "every 31536000s"));
+    assert_eq!(
+        (&*schedules[0].name, &*schedules[0].rule_text),
+        ("mount archive", "every 31536000s")
+    );
     assert_eq!(office.mounts.faults(), []);
     office.desk.edit(|session| {
-        session.remove(&path("/apps/config/org.tympan.assets.Mount-archive")).unwrap();
+        session.remove_node(&path("/apps/config/org.tympan.assets.Mount-archive")).unwrap();
     });
     assert!(apply().is_empty());
-    assert!(office.desk.runtime.block_on(office.mounts.status()).unwrap().is_empty());
+    assert!(office.desk.runtime.block_on(office.mounts.list_statuses()).unwrap().is_empty());
 }
 
 #[test]
@@ -145,7 +149,7 @@ fn removals_that_are_accepted_happen_once() {
         old_file(folder.path(), &format!("{number}.txt"));
     }
     let office = Office::with(settings(folder.path().to_str().unwrap(), &["archive"]));
-    office.mounts.load(&Configs::default());
+    office.mounts.load_configs(&OsgiConfigs::default());
     assert_eq!(office.added().added, 20);
     for number in 0..15 {
         fs::remove_file(folder.path().join(format!("{number}.txt"))).unwrap();
@@ -169,7 +173,7 @@ fn an_import_is_a_job_with_a_report() {
     fs::create_dir(folder.path().join("taken")).unwrap();
     old_file(folder.path(), "taken/a");
     let office = Office::with(settings(folder.path().to_str().unwrap(), &[]));
-    office.mounts.load(&Configs::default());
+    office.mounts.load_configs(&OsgiConfigs::default());
     office.desk.edit(|session| {
         for name in ["/content", "/content/dam", "/content/dam/new"] {
             if session.node(&path(name)).unwrap().is_none() {
@@ -178,38 +182,38 @@ fn an_import_is_a_job_with_a_report() {
         }
         session.add_node(&path("/content/dam/new/0.txt"), "nt:unstructured").unwrap();
     });
-    let wish = ImportWish {
+    let wish = ImportRequest {
         source: folder.path().to_str().unwrap().to_owned(),
         target: "/content/dam/new".to_owned(),
-        is_dry: true,
+        is_dry_run: true,
         user: "ann".to_owned(),
     };
-    let run = |wish: &ImportWish| {
-        let begun = office.mounts.import(wish, SystemTime::now());
+    let run = |wish: &ImportRequest| {
+        let begun = office.mounts.start_import(wish, SystemTime::now());
         let (name, _) = office.desk.runtime.block_on(begun).unwrap().unwrap();
         loop {
             let status = office.mounts.import_status(&name);
             let status = office.desk.runtime.block_on(status).unwrap();
             if status.job.is_none() {
-                return status.last.unwrap().report;
+                return status.last_pass.unwrap().report;
             }
             std::thread::yield_now();
         }
     };
     let report = run(&wish);
     assert!(report.is_dry && report.added == 151 && !office.desk.exists("/content/dam/new/1.txt"));
-    let real = ImportWish { is_dry: false, ..wish.clone() };
+    let real = ImportRequest { is_dry_run: false, ..wish.clone() };
     let report = run(&real);
     assert_eq!((report.added, report.skipped), (150, 1), "{report:?}");
     assert_eq!(report.skipped_files[0].0, "0.txt");
     // Again: nothing twice, and what failed is tried anew.
-    office.desk.edit(|session| session.remove(&path("/content/dam/new/0.txt")).unwrap());
+    office.desk.edit(|session| session.remove_node(&path("/content/dam/new/0.txt")).unwrap());
     let report = run(&real);
     assert_eq!((report.added, report.unchanged, report.bytes), (1, 150, 5), "{report:?}");
     let refused = |source: &str, target: &str| {
         let wish =
-            ImportWish { source: source.to_owned(), target: target.to_owned(), ..wish.clone() };
-        let begun = office.mounts.import(&wish, SystemTime::now());
+            ImportRequest { source: source.to_owned(), target: target.to_owned(), ..wish.clone() };
+        let begun = office.mounts.start_import(&wish, SystemTime::now());
         office.desk.runtime.block_on(begun).unwrap().unwrap_err()
     };
     assert!(refused("/etc", "/content/dam/x").contains("lies in no place"));

@@ -4,39 +4,44 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, json};
-use tympan_jobs::mount::{MountConfig, MountSettings, Mounts, Place, Report, Secret};
-use tympan_jobs::{Configs, Worker, WorkerOptions};
-use tympan_testkit::origin::{Answer, Delivery, Origin, dead_addr};
-use tympan_testkit::shelf::Shelf;
-use tympan_web::outgoing::Outgoing;
+use tympan_jobs::mount::{
+    MountConfig, MountLocation, MountPassReport, MountSecret, MountService, MountSettings,
+};
+use tympan_jobs::{JobWorker, JobWorkerOptions, OsgiConfigs};
+use tympan_testkit::memory_file_tree::MemoryFileTree;
+use tympan_testkit::origin_server::{
+    OriginResponse, OriginServer, ResponseDelivery, refusing_addr,
+};
+use tympan_web::outgoing_policy::OutgoingPolicy;
 
 use crate::mount::Desk;
 
 /// A desk with a service whose one mount is `archive`.
 pub(crate) struct Office {
     pub(crate) desk: Desk,
-    pub(crate) mounts: Mounts,
+    pub(crate) mounts: MountService,
     stop: tokio::sync::watch::Sender<bool>,
 }
 
 impl Office {
-    pub(crate) fn new(source: &str, place: Place) -> Self {
+    pub(crate) fn new(source: &str, place: MountLocation) -> Self {
         let mount = MountConfig::new("archive", source, "/content/dam/archive").unwrap();
         let (places, mounts) = (vec![place], vec![mount]);
-        Self::with(MountSettings { places, mounts, ..MountSettings::default() })
+        Self::with(MountSettings { locations: places, mounts, ..MountSettings::default() })
     }
 
     pub(crate) fn with(settings: MountSettings) -> Self {
         let desk = Desk::new();
         let handle = desk.runtime.handle().clone();
-        let mounts = Mounts::new(desk.repository.clone(), desk.queues.clone(), handle, settings);
-        let options = WorkerOptions {
-            idle: Duration::from_millis(20),
-            ..WorkerOptions::new("author", "one".to_owned())
+        let mounts =
+            MountService::new(desk.repository.clone(), desk.queues.clone(), handle, settings);
+        let options = JobWorkerOptions {
+            poll_interval: Duration::from_millis(20),
+            ..JobWorkerOptions::new("author", "one".to_owned())
         };
-        let worker = Worker::new(desk.queues.clone(), options);
+        let worker = JobWorker::new(desk.queues.clone(), options);
         for handler in mounts.handlers() {
-            worker.register(handler);
+            worker.register_handler(handler);
         }
         let (stop, stopped) = tokio::sync::watch::channel(false);
         desk.runtime.spawn(worker.run(stopped));
@@ -44,29 +49,30 @@ impl Office {
     }
 
     pub(crate) fn apply(&self) {
-        let configs = Configs::default();
-        let applied = self.mounts.apply(&configs, SystemTime::now());
+        let configs = OsgiConfigs::default();
+        let applied = self.mounts.apply_configs(&configs, SystemTime::now());
         self.desk.runtime.block_on(applied).unwrap();
     }
 
     /// Waits until a pass has ended that began after this was called, and returns what it says.
-    pub(crate) fn pass(&self) -> Result<Report, String> {
+    pub(crate) fn pass(&self) -> Result<MountPassReport, String> {
         self.wait_for_rest();
         let before = self.mounts.counters().passes.load(Ordering::Relaxed);
-        let run = self.mounts.run_now("archive", SystemTime::now());
+        let run = self.mounts.start_pass_now("archive", SystemTime::now());
         assert!(self.desk.runtime.block_on(run).unwrap());
         while self.mounts.counters().passes.load(Ordering::Relaxed) == before {
             std::thread::yield_now();
         }
         self.wait_for_rest();
-        let last = self.desk.runtime.block_on(self.desk.ledger().last("archive")).unwrap().unwrap();
+        let last =
+            self.desk.runtime.block_on(self.desk.ledger().last_pass("archive")).unwrap().unwrap();
         last.failure.map_or(Ok(last.report), Err)
     }
 
     /// Waits until no pass waits or runs.
     pub(crate) fn wait_for_rest(&self) {
         loop {
-            let status = self.desk.runtime.block_on(self.mounts.status()).unwrap();
+            let status = self.desk.runtime.block_on(self.mounts.list_statuses()).unwrap();
             if status.iter().all(|mount| mount.job.is_none()) {
                 return;
             }
@@ -74,7 +80,7 @@ impl Office {
         }
     }
 
-    pub(crate) fn added(&self) -> Report {
+    pub(crate) fn added(&self) -> MountPassReport {
         self.pass().unwrap()
     }
 }
@@ -85,20 +91,20 @@ impl Drop for Office {
     }
 }
 
-pub(crate) fn place(url: &str) -> Place {
-    Place {
+pub(crate) fn place(url: &str) -> MountLocation {
+    MountLocation {
         url: url.to_owned(),
         user: Some("ann".to_owned()),
-        secret: Some(Secret::new("hush-hush")),
-        timeout: Some(Duration::from_secs(20)),
-        ..Place::default()
+        secret: Some(MountSecret::new("hush-hush")),
+        idle_timeout: Some(Duration::from_secs(20)),
+        ..MountLocation::default()
     }
 }
 
 /// Makes a service with one mount, without the pass that it begins with.
 fn office(source: &str) -> Office {
     let office = Office::new(source, place(source));
-    office.mounts.load(&Configs::default());
+    office.mounts.load_configs(&OsgiConfigs::default());
     office
 }
 
@@ -106,7 +112,7 @@ fn names() -> [&'static str; 5] {
     ["a.txt", "2024/b c.txt", "2024/deep/é%.txt", "jcr:content/x", "2024/#?&.txt"]
 }
 
-fn follows(shelf: &Shelf, office: &Office, tells_moves: bool) {
+fn follows(shelf: &MemoryFileTree, office: &Office, tells_moves: bool) {
     for name in names() {
         shelf.put(name, name);
     }
@@ -136,17 +142,17 @@ fn follows(shelf: &Shelf, office: &Office, tells_moves: bool) {
 
 #[test]
 fn a_webdav_server_is_followed() {
-    let shelf = Shelf::default();
+    let shelf = MemoryFileTree::default();
     let server = shelf.serve_webdav();
     let office = office(&format!("dav://{}/dav", server.addr()));
     follows(&shelf, &office, false);
     let basic = "Basic YW5uOmh1c2gtaHVzaA==";
-    assert!(server.seen().iter().all(|seen| seen.header("authorization") == Some(basic)));
+    assert!(server.requests().iter().all(|seen| seen.header("authorization") == Some(basic)));
 }
 
 #[test]
 fn a_cmis_repository_is_followed() {
-    let shelf = Shelf::default();
+    let shelf = MemoryFileTree::default();
     let server = shelf.serve_cmis();
     let office = office(&format!("cmis+http://{}/cmis#main", server.addr()));
     follows(&shelf, &office, true);
@@ -154,7 +160,7 @@ fn a_cmis_repository_is_followed() {
 
 #[test]
 fn a_cmis_folder_of_many_pages_is_read_page_by_page() {
-    let shelf = Shelf::default();
+    let shelf = MemoryFileTree::default();
     for number in 0..1201 {
         shelf.put(&format!("press/{number}.txt"), "x");
     }
@@ -162,19 +168,22 @@ fn a_cmis_folder_of_many_pages_is_read_page_by_page() {
     let server = shelf.serve_cmis();
     let office = office(&format!("cmis+http://{}/cmis#main/press", server.addr()));
     assert_eq!(office.added().added, 1201);
-    let pages =
-        server.seen().iter().filter(|seen| seen.target.contains("cmisselector=children")).count();
+    let pages = server
+        .requests()
+        .iter()
+        .filter(|seen| seen.target.contains("cmisselector=children"))
+        .count();
     assert_eq!(pages, 3);
     // Nothing changed: three pages again, and no file.
-    let before = server.requests();
+    let before = server.request_count();
     office.added();
-    assert_eq!(server.requests() - before, 4);
+    assert_eq!(server.request_count() - before, 4);
 }
 
 /// The binding that servers speak that are older than CMIS 1.1.
 #[test]
 fn a_cmis_repository_that_speaks_feeds_is_followed() {
-    let shelf = Shelf::default();
+    let shelf = MemoryFileTree::default();
     let server = shelf.serve_cmis_atom();
     let office = office(&format!("cmis+http://{}/cmis", server.addr()));
     follows(&shelf, &office, true);
@@ -182,7 +191,7 @@ fn a_cmis_repository_that_speaks_feeds_is_followed() {
 
 #[test]
 fn feeds_of_many_pages_are_read_page_by_page() {
-    let shelf = Shelf::default();
+    let shelf = MemoryFileTree::default();
     for number in 0..1201 {
         shelf.put(&format!("a & b/press/{number}.txt"), "x");
     }
@@ -191,15 +200,15 @@ fn feeds_of_many_pages_are_read_page_by_page() {
     let office = office(&format!("cmis+http://{}/cmis#main/a & b/press", server.addr()));
     assert_eq!(office.added().added, 1201);
     // Nothing changed: the service, the folder by its path, three pages, and no file.
-    let before = server.requests();
+    let before = server.request_count();
     office.added();
-    assert_eq!(server.requests() - before, 5);
+    assert_eq!(server.request_count() - before, 5);
 }
 
 #[test]
 fn feeds_lead_nowhere_else_and_end() {
     let check = |entry: &'static str, expected: &str| {
-        let server = Origin::start(move |seen| {
+        let server = OriginServer::start(move |seen| {
             let host = seen.header("host").unwrap();
             let body = if seen.target == "/cmis" {
                 format!(
@@ -215,7 +224,9 @@ fn feeds_lead_nowhere_else_and_end() {
                      </properties></object></entry><link rel='next' href='http://{host}/all'/></feed>"
                 )
             };
-            Answer::status(200).header("Content-Type", "application/atom+xml").body(body)
+            OriginResponse::with_status(200)
+                .with_header("Content-Type", "application/atom+xml")
+                .with_body(body)
         });
         let error = office(&format!("cmis+http://{}/cmis", server.addr())).pass().unwrap_err();
         assert!(error.contains(expected), "{error}");
@@ -227,8 +238,8 @@ fn feeds_lead_nowhere_else_and_end() {
 
 #[test]
 fn refusals_and_silence_are_told_without_secrets() {
-    let check = |answer: Answer, expected: &str| {
-        let server = Origin::always(answer);
+    let check = |answer: OriginResponse, expected: &str| {
+        let server = OriginServer::start_constant(answer);
         for source in [
             format!("dav://{}/dav", server.addr()),
             format!("cmis+http://{}/cmis#main", server.addr()),
@@ -239,28 +250,36 @@ fn refusals_and_silence_are_told_without_secrets() {
             assert!(!error.contains("hush") && !error.contains("Basic"), "{error}");
         }
     };
-    check(Answer::status(401), "see the credentials");
-    check(Answer::status(404), "404");
-    check(Answer::status(500), "500");
-    check(Answer::status(200).deliver(Delivery::Hangup), "cannot be reached");
-    let away = Answer::status(302).header("Location", "http://elsewhere.example/?token=hush");
+    check(OriginResponse::with_status(401), "see the credentials");
+    check(OriginResponse::with_status(404), "404");
+    check(OriginResponse::with_status(500), "500");
+    check(
+        OriginResponse::with_status(200).with_delivery(ResponseDelivery::Hangup),
+        "cannot be reached",
+    );
+    let away = OriginResponse::with_status(302)
+        .with_header("Location", "http://elsewhere.example/?token=hush");
     check(away, "leads to `http://elsewhere.example/`");
-    check(Answer::status(200).body("<a><b>"), "cannot be right");
-    check(Answer::status(200).body("{\"a\":"), "cannot be right");
-    check(Answer::status(207).body("<x/>".repeat(3)), "");
-    let dead = office(&format!("dav://{}/dav", dead_addr()));
+    check(OriginResponse::with_status(200).with_body("<a><b>"), "cannot be right");
+    check(OriginResponse::with_status(200).with_body("{\"a\":"), "cannot be right");
+    check(OriginResponse::with_status(207).with_body("<x/>".repeat(3)), "");
+    let dead = office(&format!("dav://{}/dav", refusing_addr()));
     assert!(dead.pass().unwrap_err().contains("cannot be reached"));
-    assert_eq!(dead.mounts.counters().failed.load(Ordering::Relaxed), 1);
+    assert_eq!(dead.mounts.counters().failed_passes.load(Ordering::Relaxed), 1);
 }
 
 #[test]
 fn a_server_that_stops_in_the_middle_is_not_waited_for() {
     let body = "<D:multistatus xmlns:D='DAV:'>".to_owned() + &" ".repeat(1000);
-    let server = Origin::always(Answer::status(207).body(body).deliver(Delivery::StallAfter(100)));
+    let server = OriginServer::start_constant(
+        OriginResponse::with_status(207)
+            .with_body(body)
+            .with_delivery(ResponseDelivery::StallAfter(100)),
+    );
     let source = format!("dav://{}/dav", server.addr());
-    let place = Place { timeout: Some(Duration::from_secs(5)), ..place(&source) };
+    let place = MountLocation { idle_timeout: Some(Duration::from_secs(5)), ..place(&source) };
     let office = Office::new(&source, place);
-    office.mounts.load(&Configs::default());
+    office.mounts.load_configs(&OsgiConfigs::default());
     let error = office.pass().unwrap_err();
     assert!(error.contains("sends nothing any more"), "{error}");
 }
@@ -268,26 +287,26 @@ fn a_server_that_stops_in_the_middle_is_not_waited_for() {
 #[test]
 fn listings_without_end_end() {
     // A folder that holds itself under another name, for ever.
-    let deep = Origin::start(|seen| {
+    let deep = OriginServer::start(|seen| {
         let href = format!("{}x/", seen.target);
-        Answer::status(207).body(format!(
+        OriginResponse::with_status(207).with_body(format!(
             "<multistatus xmlns='DAV:'><response><href>{href}</href><propstat><prop><resourcetype><collection/>\
              </resourcetype></prop></propstat></response></multistatus>"
         ))
     });
     let report = office(&format!("dav://{}/dav", deep.addr())).added();
     assert_eq!((report.added, report.skipped), (0, 1));
-    assert_eq!(deep.requests(), 33);
+    assert_eq!(deep.request_count(), 33);
     // Something that is not in the folder.
-    let elsewhere = Origin::always(Answer::status(207).body(
+    let elsewhere = OriginServer::start_constant(OriginResponse::with_status(207).with_body(
         "<multistatus xmlns='DAV:'><response><href>/etc/passwd</href></response></multistatus>",
     ));
     let error = office(&format!("dav://{}/dav", elsewhere.addr())).pass().unwrap_err();
     assert!(error.contains("not in the folder"), "{error}");
     // Pages that say that there is more, always.
-    let cmis = Origin::start(|seen| {
+    let cmis = OriginServer::start(|seen| {
         let host = seen.header("host").unwrap().to_owned();
-        Answer::status(200).body(if seen.target == "/cmis" {
+        OriginResponse::with_status(200).with_body(if seen.target == "/cmis" {
             json!({ "main": { "rootFolderUrl": format!("http://{host}/root") } }).to_string()
         } else {
             json!({ "objects": [{ "object": { "succinctProperties": {
@@ -298,7 +317,7 @@ fn listings_without_end_end() {
     });
     let error = office(&format!("cmis+http://{}/cmis", cmis.addr())).pass().unwrap_err();
     assert!(error.contains("does not go on"), "{error}");
-    let s3 = Origin::always(Answer::status(200).body(
+    let s3 = OriginServer::start_constant(OriginResponse::with_status(200).with_body(
         "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>\
          </ListBucketResult>",
     ));
@@ -308,40 +327,43 @@ fn listings_without_end_end() {
 
 #[test]
 fn credentials_stay_with_their_host() {
-    let other = Origin::always(Answer::status(200).body("{}"));
+    let other = OriginServer::start_constant(OriginResponse::with_status(200).with_body("{}"));
     let elsewhere = format!("http://{}/root", other.addr());
-    let cmis = Origin::always(
-        Answer::status(200).body(json!({ "main": { "rootFolderUrl": elsewhere } }).to_string()),
+    let cmis = OriginServer::start_constant(
+        OriginResponse::with_status(200)
+            .with_body(json!({ "main": { "rootFolderUrl": elsewhere } }).to_string()),
     );
     let error = office(&format!("cmis+http://{}/cmis", cmis.addr())).pass().unwrap_err();
     assert!(error.contains("which is not at"), "{error}");
-    assert_eq!(other.requests(), 0);
+    assert_eq!(other.request_count(), 0);
 }
 
 #[test]
 fn a_file_that_breaks_off_or_changes_is_left_for_later() {
-    let shelf = Shelf::default();
+    let shelf = MemoryFileTree::default();
     shelf.put("a.txt", "0123456789");
     let good = shelf.serve_webdav();
     let turn = AtomicUsize::new(0);
     let good_at = good.addr();
-    let proxy = Origin::start(move |seen| {
+    let proxy = OriginServer::start(move |seen| {
         let mut request = format!("{} {} HTTP/1.1\r\n", seen.method, seen.target);
         request.push_str("Host: x\r\nConnection: close\r\nDepth: 1\r\n\r\n");
-        let answer = tympan_testkit::origin::exchange(good_at, request.as_bytes());
+        let answer = tympan_testkit::origin_server::exchange_bytes(good_at, request.as_bytes());
         let text = String::from_utf8(answer).unwrap();
         let body = text.split_once("\r\n\r\n").unwrap().1.to_owned();
         match (&*seen.method, turn.load(Ordering::Relaxed)) {
             ("GET", 0) => {
                 turn.store(1, Ordering::Relaxed);
-                Answer::status(200).body(body).deliver(Delivery::CutAfter(5))
+                OriginResponse::with_status(200)
+                    .with_body(body)
+                    .with_delivery(ResponseDelivery::CutAfter(5))
             }
             ("GET", 1) => {
                 turn.store(2, Ordering::Relaxed);
-                Answer::status(200).header("ETag", "\"other\"").body(body)
+                OriginResponse::with_status(200).with_header("ETag", "\"other\"").with_body(body)
             }
-            ("GET", _) => Answer::status(200).body(body),
-            _ => Answer::status(207).body(body),
+            ("GET", _) => OriginResponse::with_status(200).with_body(body),
+            _ => OriginResponse::with_status(207).with_body(body),
         }
     });
     let office = office(&format!("dav://{}/dav", proxy.addr()));
@@ -354,11 +376,12 @@ fn a_file_that_breaks_off_or_changes_is_left_for_later() {
     assert_eq!(office.added().added, 1);
 }
 
-fn bucket(server: &Origin, name: &str) -> Office {
+fn bucket(server: &OriginServer, name: &str) -> Office {
     let source = format!("s3://{name}");
-    let place = Place { endpoint: Some(format!("http://{}", server.addr())), ..place(&source) };
+    let place =
+        MountLocation { endpoint: Some(format!("http://{}", server.addr())), ..place(&source) };
     let office = Office::new(&source, place);
-    office.mounts.load(&Configs::default());
+    office.mounts.load_configs(&OsgiConfigs::default());
     office
 }
 
@@ -371,19 +394,19 @@ fn keys_of_a_bucket_become_paths() {
             format!("<Contents><Key>{key}</Key><Size>1</Size><ETag>\"{key}\"</ETag></Contents>")
         })
         .collect();
-    let server = Origin::start(move |seen| {
+    let server = OriginServer::start(move |seen| {
         if seen.target.starts_with("/b?") {
             assert!(
                 seen.header("authorization")
                     .unwrap()
                     .starts_with("AWS4-HMAC-SHA256 Credential=ann/")
             );
-            Answer::status(200).body(format!(
+            OriginResponse::with_status(200).with_body(format!(
                 "<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>{contents}\
                  <IsTruncated>false</IsTruncated></ListBucketResult>"
             ))
         } else {
-            Answer::status(200).body("x")
+            OriginResponse::with_status(200).with_body("x")
         }
     });
     let office = bucket(&server, "b");
@@ -397,7 +420,7 @@ fn keys_of_a_bucket_become_paths() {
         };
         assert!(office.desk.exists(&format!("/content/dam/archive/{place}")), "{place}");
     }
-    let asked: Vec<String> = server.seen().iter().map(|seen| seen.target.clone()).collect();
+    let asked: Vec<String> = server.requests().iter().map(|seen| seen.target.clone()).collect();
     assert!(
         asked.contains(&"/b/x/../y".to_owned()) && asked.contains(&"/b/%20%2B".to_owned()),
         "{asked:?}"
@@ -406,34 +429,45 @@ fn keys_of_a_bucket_become_paths() {
 
 #[test]
 fn a_place_comes_no_nearer_and_is_none_of_the_link() {
-    let shelf = Shelf::default();
+    let shelf = MemoryFileTree::default();
     shelf.put("a.txt", "a");
     let server = shelf.serve_webdav();
     let source = format!("dav://localhost:{}/dav", server.addr().port());
-    let office = |source: &str, outgoing: Outgoing| {
+    let office = |source: &str, outgoing: OutgoingPolicy| {
         let mount = MountConfig::new("archive", source, "/content/dam/archive").unwrap();
         let (places, mounts) = (vec![place(source)], vec![mount]);
-        let settings = MountSettings { places, mounts, outgoing, ..MountSettings::default() };
+        let settings = MountSettings {
+            locations: places,
+            mounts,
+            outgoing_policy: outgoing,
+            ..MountSettings::default()
+        };
         let office = Office::with(settings);
-        office.mounts.load(&Configs::default());
+        office.mounts.load_configs(&OsgiConfigs::default());
         office
     };
     // At first, the name led into the internet.
-    let outgoing = Outgoing::default();
-    let named = outgoing.to_named(&source.replace("dav:", "http:").parse().unwrap());
-    assert_eq!(named.judge([([93, 184, 216, 34], 80).into()]).0.len(), 1);
+    let outgoing = OutgoingPolicy::default();
+    let named = outgoing.for_configured_host(&source.replace("dav:", "http:").parse().unwrap());
+    assert_eq!(named.partition_addresses([([93, 184, 216, 34], 80).into()]).0.len(), 1);
     let failure = office(&source, outgoing).pass().unwrap_err();
     assert!(failure.contains("may not be asked") && failure.contains("nearer"), "{failure}");
-    assert_eq!(server.requests(), 0);
-    assert_eq!(office(&source, Outgoing::default()).added().added, 1, "it always was a neighbor");
+    assert_eq!(server.request_count(), 0);
+    assert_eq!(
+        office(&source, OutgoingPolicy::default()).added().added,
+        1,
+        "it always was a neighbor"
+    );
     for secret in ["dav://169.254.169.254/x", "cmis+http://169.254.169.254/x#r"] {
-        let failure = office(secret, Outgoing::default()).pass().unwrap_err();
+        let failure = office(secret, OutgoingPolicy::default()).pass().unwrap_err();
         assert!(failure.contains("secrets"), "{secret}: {failure}");
     }
-    let bucket =
-        Place { endpoint: Some("http://169.254.169.254".to_owned()), ..place("s3://bucket/press") };
+    let bucket = MountLocation {
+        endpoint: Some("http://169.254.169.254".to_owned()),
+        ..place("s3://bucket/press")
+    };
     let office = Office::new("s3://bucket/press", bucket);
-    office.mounts.load(&Configs::default());
+    office.mounts.load_configs(&OsgiConfigs::default());
     let failure = office.pass().unwrap_err();
     assert!(failure.contains("secrets"), "{failure}");
 }
@@ -441,12 +475,12 @@ fn a_place_comes_no_nearer_and_is_none_of_the_link() {
 #[test]
 fn what_content_configures_leads_to_places_only() {
     let settings = MountSettings {
-        places: vec![Place { url: "/srv/press".to_owned(), ..Place::default() }],
+        locations: vec![MountLocation { url: "/srv/press".to_owned(), ..MountLocation::default() }],
         ..MountSettings::default()
     };
     let check = |name: &str, properties: serde_json::Value, expected: &str| {
         let configs = configs_of(&[(name, properties)]);
-        let configured = settings.with(&configs);
+        let configured = settings.with_osgi_configs(&configs);
         let told = match configured.faults.first() {
             Some(fault) => fault.message.clone(),
             None => configured.mounts.iter().map(|mount| format!("{mount:?}")).collect(),
@@ -475,8 +509,8 @@ fn what_content_configures_leads_to_places_only() {
 }
 
 /// Makes configurations as content would hold them.
-fn configs_of(of: &[(&str, serde_json::Value)]) -> Configs {
-    let repository = tympan_content::Repository::memory().unwrap();
+fn configs_of(of: &[(&str, serde_json::Value)]) -> OsgiConfigs {
+    let repository = tympan_content::Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
     for folder in ["/apps", "/apps/site", "/apps/site/config"] {
         session.add_node(&crate::asset_ingest::path(folder), "sling:Folder").unwrap();
@@ -492,5 +526,5 @@ fn configs_of(of: &[(&str, serde_json::Value)]) -> Configs {
     }
     session.commit("configure", SystemTime::now()).unwrap();
     let snapshot = repository.snapshot().unwrap();
-    Configs::read(&repository, &snapshot, &["author"]).unwrap()
+    OsgiConfigs::read_snapshot(&repository, &snapshot, &["author"]).unwrap()
 }

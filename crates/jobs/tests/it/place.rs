@@ -1,9 +1,9 @@
 //! Where the tests keep their jobs: a file of SQLite, or a schema of a real PostgreSQL.
 
 use tempfile::TempDir;
-use tympan_jobs::{MIGRATIONS, Queues};
-use tympan_testkit::State;
-use tympan_testkit::postgres::PostgresServer;
+use tympan_jobs::{JOB_MIGRATIONS, JobQueues};
+use tympan_testkit::StateDatabase;
+use tympan_testkit::postgres_server::PostgresServer;
 
 /// A state database that can be opened again and again.
 pub(crate) enum Place {
@@ -22,19 +22,21 @@ impl Place {
     }
 
     pub(crate) fn postgres() -> Self {
-        PostgresServer::shared();
-        Self::Postgres(PostgresServer::new_schema())
+        PostgresServer::shared_server();
+        Self::Postgres(PostgresServer::unique_schema_name())
     }
 
     /// Opens it as a process of its own would.
-    pub(crate) async fn open(&self) -> Queues {
+    pub(crate) async fn open(&self) -> JobQueues {
         let state = match self {
-            Self::Sqlite(dir) => State::open(&dir.path().join("state.db")).await.unwrap(),
+            Self::Sqlite(dir) => StateDatabase::open(&dir.path().join("state.db")).await.unwrap(),
             Self::Postgres(schema) => {
-                State::connect(&PostgresServer::shared().url(), schema).await.unwrap()
+                StateDatabase::connect(&PostgresServer::shared_server().url(), schema)
+                    .await
+                    .unwrap()
             }
         };
-        state.migrate("jobs", MIGRATIONS).await.unwrap();
-        Queues::new(state.pool().clone())
+        state.migrate_tables("jobs", JOB_MIGRATIONS).await.unwrap();
+        JobQueues::new(state.pool().clone())
     }
 }

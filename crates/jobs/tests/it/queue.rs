@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use tympan_jobs::{Claim, Error, Job, JobState, NewJob, Queues};
+use tympan_jobs::{Error, Job, JobClaim, JobQueues, JobState, NewJob};
 
 use crate::place::{Place, both};
 
@@ -15,19 +15,19 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn new_job(properties: serde_json::Value) -> NewJob {
-    NewJob::new("a/t", properties).user("ann")
+    NewJob::new("a/t", properties).with_user("ann")
 }
 
-fn claim(worker: &str) -> Claim<'_> {
-    Claim { worker, lease: LEASE }
+fn claim(worker: &str) -> JobClaim<'_> {
+    JobClaim { worker, lease: LEASE }
 }
 
-async fn ordered(queues: &Queues, worker: &str, now: SystemTime) -> Option<Job> {
+async fn ordered(queues: &JobQueues, worker: &str, now: SystemTime) -> Option<Job> {
     queues.claim_in_order(&["a/t"], claim(worker), now).await.unwrap()
 }
 
-async fn any(queues: &Queues, worker: &str, now: SystemTime) -> Option<Job> {
-    queues.claim(("a/t", ""), 1, claim(worker), now).await.unwrap().pop()
+async fn any(queues: &JobQueues, worker: &str, now: SystemTime) -> Option<Job> {
+    queues.claim_jobs(("a/t", ""), 1, claim(worker), now).await.unwrap().pop()
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn jobs_come_in_order_and_once() {
     for place in both() {
         let queues = place.open().await;
         for number in 0..3 {
-            queues.add(new_job(json!({ "number": number })), at(0)).await.unwrap();
+            queues.add_job(new_job(json!({ "number": number })), at(0)).await.unwrap();
         }
         for number in 0..3 {
             let job = any(&queues, "w", at(1)).await.unwrap();
@@ -43,10 +43,10 @@ async fn jobs_come_in_order_and_once() {
                 (&job.properties["number"], job.attempt, job.user.as_str()),
                 (&json!(number), 1, "ann")
             );
-            queues.finish(job.id, "w").await.unwrap();
+            queues.finish_job(job.id, "w").await.unwrap();
         }
         assert!(any(&queues, "w", at(1)).await.is_none());
-        assert_eq!(queues.count("a/t").await.unwrap(), 0);
+        assert_eq!(queues.count_jobs("a/t").await.unwrap(), 0);
     }
 }
 
@@ -54,20 +54,20 @@ async fn jobs_come_in_order_and_once() {
 async fn a_dead_workers_job_runs_again_after_its_lease() {
     for place in both() {
         let queues = place.open().await;
-        queues.add(new_job(json!(1)), at(0)).await.unwrap();
+        queues.add_job(new_job(json!(1)), at(0)).await.unwrap();
         let job = ordered(&queues, "dead", at(0)).await.unwrap();
         assert!(ordered(&queues, "w", at(59)).await.is_none());
-        assert_eq!(queues.next_in_order("a/t").await.unwrap(), Some(at(60)));
+        assert_eq!(queues.next_ordered_run("a/t").await.unwrap(), Some(at(60)));
         let again = ordered(&queues, "w", at(60)).await.unwrap();
         assert_eq!((again.id, again.attempt), (job.id, 2));
-        assert!(matches!(queues.finish(job.id, "dead").await, Err(Error::LeaseLost(_))));
+        assert!(matches!(queues.finish_job(job.id, "dead").await, Err(Error::LeaseLost(_))));
         assert!(matches!(
-            queues.renew(job.id, "dead", LEASE, at(60)).await,
+            queues.renew_lease(job.id, "dead", LEASE, at(60)).await,
             Err(Error::LeaseLost(_))
         ));
-        queues.renew(again.id, "w", LEASE, at(100)).await.unwrap();
+        queues.renew_lease(again.id, "w", LEASE, at(100)).await.unwrap();
         assert!(ordered(&queues, "dead", at(159)).await.is_none());
-        queues.finish(again.id, "w").await.unwrap();
+        queues.finish_job(again.id, "w").await.unwrap();
     }
 }
 
@@ -75,16 +75,16 @@ async fn a_dead_workers_job_runs_again_after_its_lease() {
 async fn an_ordered_queue_waits_for_its_oldest_job() {
     for place in both() {
         let queues = place.open().await;
-        queues.add(new_job(json!("first")), at(0)).await.unwrap();
-        queues.add(new_job(json!("second")), at(0)).await.unwrap();
+        queues.add_job(new_job(json!("first")), at(0)).await.unwrap();
+        queues.add_job(new_job(json!("second")), at(0)).await.unwrap();
         let first = ordered(&queues, "w", at(0)).await.unwrap();
         assert!(ordered(&queues, "v", at(0)).await.is_none());
-        queues.fail(first.id, "w", "refused", (Some(at(30)), at(0))).await.unwrap();
+        queues.fail_job(first.id, "w", "refused", (Some(at(30)), at(0))).await.unwrap();
         assert!(ordered(&queues, "w", at(29)).await.is_none());
         let loose = any(&queues, "v", at(29)).await.unwrap();
         assert_eq!(loose.properties, json!("second"));
         assert!(ordered(&queues, "w", at(30)).await.is_none(), "one at a time");
-        queues.finish(loose.id, "v").await.unwrap();
+        queues.finish_job(loose.id, "v").await.unwrap();
         let first = ordered(&queues, "w", at(30)).await.unwrap();
         assert_eq!(
             (first.properties, first.last_error.as_deref()),
@@ -97,10 +97,10 @@ async fn an_ordered_queue_waits_for_its_oldest_job() {
 async fn a_job_given_up_stays_until_someone_acts_and_blocks_nobody() {
     for place in both() {
         let queues = place.open().await;
-        queues.add(new_job(json!("bad")).key("k"), at(0)).await.unwrap();
-        queues.add(new_job(json!("good")), at(0)).await.unwrap();
+        queues.add_job(new_job(json!("bad")).with_key("k"), at(0)).await.unwrap();
+        queues.add_job(new_job(json!("good")), at(0)).await.unwrap();
         let bad = ordered(&queues, "w", at(0)).await.unwrap();
-        queues.fail(bad.id, "w", "never works", (None, at(0))).await.unwrap();
+        queues.fail_job(bad.id, "w", "never works", (None, at(0))).await.unwrap();
         let good = ordered(&queues, "w", at(0)).await.unwrap();
         assert_eq!(good.properties, json!("good"));
         let listed = queues.list_topic("a/t", 10).await.unwrap();
@@ -108,11 +108,11 @@ async fn a_job_given_up_stays_until_someone_acts_and_blocks_nobody() {
             listed.iter().map(|job| job.state).collect::<Vec<_>>(),
             [JobState::GivenUp, JobState::Active]
         );
-        let next = queues.add(new_job(json!("bad")).key("k"), at(1)).await.unwrap();
+        let next = queues.add_job(new_job(json!("bad")).with_key("k"), at(1)).await.unwrap();
         assert_ne!(next, bad.id, "what was given up keeps nobody from asking again");
-        assert!(queues.retry(bad.id, at(5)).await.unwrap());
-        assert!(!queues.cancel(good.id).await.unwrap(), "a running job is not cancelled");
-        assert!(queues.cancel(bad.id).await.unwrap());
+        assert!(queues.retry_job(bad.id, at(5)).await.unwrap());
+        assert!(!queues.cancel_job(good.id).await.unwrap(), "a running job is not cancelled");
+        assert!(queues.cancel_job(bad.id).await.unwrap());
     }
 }
 
@@ -120,18 +120,19 @@ async fn a_job_given_up_stays_until_someone_acts_and_blocks_nobody() {
 async fn the_same_key_is_the_same_job() {
     for place in both() {
         let queues = place.open().await;
-        let one = queues.add(new_job(json!(1)).key("k"), at(0)).await.unwrap();
-        let two = queues.add(new_job(json!(2)).key("k"), at(0)).await.unwrap();
-        let other = queues.add(NewJob::new("a/other", json!(1)).key("k"), at(0)).await.unwrap();
-        assert_eq!((one, queues.count("a/t").await.unwrap()), (two, 1));
+        let one = queues.add_job(new_job(json!(1)).with_key("k"), at(0)).await.unwrap();
+        let two = queues.add_job(new_job(json!(2)).with_key("k"), at(0)).await.unwrap();
+        let other =
+            queues.add_job(NewJob::new("a/other", json!(1)).with_key("k"), at(0)).await.unwrap();
+        assert_eq!((one, queues.count_jobs("a/t").await.unwrap()), (two, 1));
         assert_ne!(one, other, "a key belongs to its topic");
         let all = vec![
             new_job(json!(3)),
-            new_job(json!(4)).key("k"),
+            new_job(json!(4)).with_key("k"),
             new_job(json!(5)),
-            new_job(json!(6)).key("l"),
+            new_job(json!(6)).with_key("l"),
         ];
-        let ids = queues.add_all(all, at(0)).await.unwrap();
+        let ids = queues.add_jobs(all, at(0)).await.unwrap();
         assert_eq!((ids.len(), ids[1]), (4, one));
         let stored = queues.list_topic("a/t", 10).await.unwrap();
         let of = |at: usize| stored.iter().find(|job| job.id == ids[at]).unwrap();
@@ -146,11 +147,11 @@ async fn the_same_key_is_the_same_job() {
 async fn jobs_survive_reopening() {
     for place in both() {
         let queues = place.open().await;
-        queues.add(new_job(json!({ "path": "/content" })), at(0)).await.unwrap();
+        queues.add_job(new_job(json!({ "path": "/content" })), at(0)).await.unwrap();
         ordered(&queues, "w", at(0)).await.unwrap();
         drop(queues);
         let queues = place.open().await;
-        assert_eq!(queues.release_all().await.unwrap(), 1);
+        assert_eq!(queues.release_all_claims().await.unwrap(), 1);
         let job = ordered(&queues, "w", at(1)).await.unwrap();
         assert_eq!((job.properties, job.attempt), (json!({ "path": "/content" }), 2));
     }
@@ -161,7 +162,7 @@ async fn workers_never_share_a_job() {
     for place in both() {
         let queues = place.open().await;
         let jobs = (0..40).map(|number| new_job(json!(number)));
-        queues.add_all(jobs.collect(), at(0)).await.unwrap();
+        queues.add_jobs(jobs.collect(), at(0)).await.unwrap();
         let place = Arc::new(place);
         let workers = (0..4).map(|worker| {
             let place = place.clone();
@@ -172,7 +173,7 @@ async fn workers_never_share_a_job() {
                 let mut done = Vec::new();
                 while done.len() + queues.list_topic("a/t", 1).await.unwrap().len() > done.len() {
                     if let Some(job) = any(&queues, &name, at(1)).await {
-                        queues.finish(job.id, &name).await.unwrap();
+                        queues.finish_job(job.id, &name).await.unwrap();
                         done.push(job.properties.as_i64().unwrap());
                     }
                 }
@@ -194,7 +195,9 @@ async fn jobs_added_at_once_are_all_there_and_share_their_syncs() {
         let queues = place.open().await;
         let adding = (0..200).map(|number| {
             let queues = queues.clone();
-            tokio::spawn(async move { queues.add(new_job(json!(number)), at(0)).await.unwrap() })
+            tokio::spawn(
+                async move { queues.add_job(new_job(json!(number)), at(0)).await.unwrap() },
+            )
         });
         let mut ids = Vec::new();
         for one in adding.collect::<Vec<_>>() {
@@ -213,30 +216,32 @@ async fn jobs_added_at_once_are_all_there_and_share_their_syncs() {
 async fn held_jobs_wait_for_their_release_and_survive_a_crash() {
     for place in both() {
         let queues = place.open().await;
-        let ids = queues.add_held(vec![new_job(json!(1)), new_job(json!(2))], at(0)).await.unwrap();
-        queues.add(new_job(json!(3)), at(0)).await.unwrap();
+        let ids =
+            queues.add_held_jobs(vec![new_job(json!(1)), new_job(json!(2))], at(0)).await.unwrap();
+        queues.add_job(new_job(json!(3)), at(0)).await.unwrap();
         assert!(ordered(&queues, "w", at(1)).await.is_none(), "the order holds");
         let late = ordered(&queues, "w", at(600)).await.unwrap();
         assert_eq!((late.id, late.attempt), (ids[0], 1), "nothing is held for ever");
-        queues.finish(late.id, "w").await.unwrap();
+        queues.finish_job(late.id, "w").await.unwrap();
         let second = ordered(&queues, "w", at(600)).await.unwrap();
         assert_eq!(second.id, ids[1]);
-        queues.finish(second.id, "w").await.unwrap();
+        queues.finish_job(second.id, "w").await.unwrap();
         let third = ordered(&queues, "w", at(600)).await.unwrap();
-        queues.finish(third.id, "w").await.unwrap();
-        let ids = queues.add_held(vec![new_job(json!(4)), new_job(json!(5))], at(0)).await.unwrap();
-        queues.add(new_job(json!(6)), at(0)).await.unwrap();
-        queues.discard(&ids[1..]).await.unwrap();
-        queues.release(&[(ids[0], json!("known by now"))], at(1)).await.unwrap();
+        queues.finish_job(third.id, "w").await.unwrap();
+        let ids =
+            queues.add_held_jobs(vec![new_job(json!(4)), new_job(json!(5))], at(0)).await.unwrap();
+        queues.add_job(new_job(json!(6)), at(0)).await.unwrap();
+        queues.discard_held(&ids[1..]).await.unwrap();
+        queues.release_held(&[(ids[0], json!("known by now"))], at(1)).await.unwrap();
         for expected in [json!("known by now"), json!(6)] {
             let job = ordered(&queues, "w", at(1)).await.unwrap();
             assert_eq!(job.properties, expected);
-            queues.finish(job.id, "w").await.unwrap();
+            queues.finish_job(job.id, "w").await.unwrap();
         }
-        queues.add_held(vec![new_job(json!("orphan"))], at(2)).await.unwrap();
+        queues.add_held_jobs(vec![new_job(json!("orphan"))], at(2)).await.unwrap();
         drop(queues);
         let queues = place.open().await;
-        assert_eq!(queues.release_all().await.unwrap(), 1);
+        assert_eq!(queues.release_all_claims().await.unwrap(), 1);
         let job = ordered(&queues, "w", at(3)).await.unwrap();
         assert_eq!(job.properties, json!("orphan"));
     }
@@ -247,16 +252,16 @@ async fn a_follower_and_its_jobs_move_together_and_once() {
     for place in both() {
         let queues = place.open().await;
         let jobs = || vec![new_job(json!("a to b"))];
-        assert_eq!(queues.digested("f").await.unwrap(), None);
-        assert!(queues.digest("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
-        assert!(queues.digest("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap());
+        assert_eq!(queues.follower_root("f").await.unwrap(), None);
+        assert!(queues.advance_follower("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
+        assert!(queues.advance_follower("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap());
         assert!(
-            !queues.digest("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap(),
+            !queues.advance_follower("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap(),
             "the second is too late"
         );
-        assert!(!queues.digest("f", (None, "a"), jobs(), at(0)).await.unwrap());
-        assert_eq!(queues.digested("f").await.unwrap().as_deref(), Some("b"));
-        assert_eq!(queues.count("a/t").await.unwrap(), 1);
+        assert!(!queues.advance_follower("f", (None, "a"), jobs(), at(0)).await.unwrap());
+        assert_eq!(queues.follower_root("f").await.unwrap().as_deref(), Some("b"));
+        assert_eq!(queues.count_jobs("a/t").await.unwrap(), 1);
     }
 }
 
@@ -265,19 +270,20 @@ async fn a_place_is_divided_once_and_forgotten() {
     for place in both() {
         let queues = place.open().await;
         let names = ["f/one", "f/two", "f/three"].map(str::to_owned);
-        assert!(!queues.divide("f", &names).await.unwrap(), "there is nothing to divide");
-        assert_eq!(queues.digested("f/one").await.unwrap(), None);
-        assert!(queues.digest("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
-        assert!(queues.digest("f/three", (None, "c"), Vec::new(), at(0)).await.unwrap());
+        assert!(!queues.split_follower("f", &names).await.unwrap(), "there is nothing to divide");
+        assert_eq!(queues.follower_root("f/one").await.unwrap(), None);
+        assert!(queues.advance_follower("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
+        assert!(queues.advance_follower("f/three", (None, "c"), Vec::new(), at(0)).await.unwrap());
         // Whoever begins first does it for all.
-        let (one, two) = tokio::join!(queues.divide("f", &names), queues.divide("f", &names));
+        let (one, two) =
+            tokio::join!(queues.split_follower("f", &names), queues.split_follower("f", &names));
         assert_eq!([one.unwrap(), two.unwrap()].iter().filter(|done| **done).count(), 1);
         for (name, root) in [("f", None), ("f/one", Some("a")), ("f/two", Some("a"))] {
-            assert_eq!(queues.digested(name).await.unwrap().as_deref(), root, "{name}");
+            assert_eq!(queues.follower_root(name).await.unwrap().as_deref(), root, "{name}");
         }
-        assert_eq!(queues.digested("f/three").await.unwrap().as_deref(), Some("c"));
-        queues.forget_follower("f/two").await.unwrap();
-        let mut left = queues.all_digested().await.unwrap();
+        assert_eq!(queues.follower_root("f/three").await.unwrap().as_deref(), Some("c"));
+        queues.remove_follower("f/two").await.unwrap();
+        let mut left = queues.follower_roots().await.unwrap();
         left.sort();
         assert_eq!(left, ["a", "c"]);
     }
@@ -287,19 +293,19 @@ async fn a_place_is_divided_once_and_forgotten() {
 async fn what_is_no_job_is_refused() {
     let place = Place::sqlite();
     let queues = place.open().await;
-    let bad = queues.add(NewJob::new("no topic", json!(1)), at(0)).await;
-    assert!(matches!(bad, Err(Error::Topic(_))));
-    let large = json!("x".repeat(tympan_jobs::MAX_PROPERTIES_BYTES));
-    assert!(matches!(queues.add(new_job(large), at(0)).await, Err(Error::TooLarge { .. })));
-    assert!(queues.list(&tympan_jobs::JobFilter::default(), 10).await.unwrap().is_empty());
+    let bad = queues.add_job(NewJob::new("no topic", json!(1)), at(0)).await;
+    assert!(matches!(bad, Err(Error::InvalidTopic(_))));
+    let large = json!("x".repeat(tympan_jobs::MAX_JOB_PROPERTIES_BYTES));
+    assert!(matches!(queues.add_job(new_job(large), at(0)).await, Err(Error::TooLarge { .. })));
+    assert!(queues.list_jobs(&tympan_jobs::JobFilter::default(), 10).await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn jobs_of_older_databases_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
-    let state = tympan_testkit::State::open(&file).await.unwrap();
-    state.migrate("jobs", &tympan_jobs::MIGRATIONS[..4]).await.unwrap();
+    let state = tympan_testkit::StateDatabase::open(&file).await.unwrap();
+    state.migrate_tables("jobs", &tympan_jobs::JOB_MIGRATIONS[..4]).await.unwrap();
     sqlx::query(
         "INSERT INTO job (queue, topic, payload, state, attempt, run_at, created, created_by) \
          VALUES ('replication/author/publish', 'tympan/replicate', '7', 'QUEUED', 0, 1, 1, 'ann')",
@@ -307,8 +313,8 @@ async fn jobs_of_older_databases_are_kept() {
     .execute(state.pool())
     .await
     .unwrap();
-    state.migrate("jobs", tympan_jobs::MIGRATIONS).await.unwrap();
-    let queues = Queues::new(state.pool().clone());
+    state.migrate_tables("jobs", tympan_jobs::JOB_MIGRATIONS).await.unwrap();
+    let queues = JobQueues::new(state.pool().clone());
     let topic = "com/day/cq/replication/job/author/publish";
     let job = queues.claim_in_order(&[topic], claim("w"), at(0)).await.unwrap().unwrap();
     assert_eq!(job.properties, json!(7));
@@ -322,9 +328,9 @@ async fn jobs_given_up_are_found_by_what_they_are_about() {
         let mut jobs = vec![new_job(json!("of an earlier version"))];
         // Neighbors in the order of bytes, and in the order of a language that passes over punctuation.
         for path in ["/", "/c", "/c/a", "/c/a/b", "/c/a-b", "/c/a0", "/c/A/b", "/c/a/b/c", "/d"] {
-            jobs.push(new_job(json!(path)).about(node(path)));
+            jobs.push(new_job(json!(path)).with_subject_path(node(path)));
         }
-        let ids = queues.add_all(jobs, at(0)).await.unwrap();
+        let ids = queues.add_jobs(jobs, at(0)).await.unwrap();
         let id_of = |path: &str| {
             let at =
                 ["", "/", "/c", "/c/a", "/c/a/b", "/c/a-b", "/c/a0", "/c/A/b", "/c/a/b/c", "/d"];
@@ -332,12 +338,15 @@ async fn jobs_given_up_are_found_by_what_they_are_about() {
         };
         for _ in &ids {
             let job = ordered(&queues, "w", at(0)).await.unwrap();
-            queues.fail(job.id, "w", "refused", (None, at(0))).await.unwrap();
+            queues.fail_job(job.id, "w", "refused", (None, at(0))).await.unwrap();
         }
-        let later = queues.add(new_job(json!("later")), at(1)).await.unwrap();
-        let waiting = queues.add(new_job(json!("waits")).about(node("/c/a")), at(1)).await.unwrap();
+        let later = queues.add_job(new_job(json!("later")), at(1)).await.unwrap();
+        let waiting = queues
+            .add_job(new_job(json!("waits")).with_subject_path(node("/c/a")), at(1))
+            .await
+            .unwrap();
         let found = async |path: &str, before| {
-            queues.given_up_about("a/t", &node(path), before).await.unwrap()
+            queues.find_given_up_about("a/t", &node(path), before).await.unwrap()
         };
         for (path, expected) in [
             ("/c/a", vec!["/", "/c", "/c/a", "/c/a/b", "/c/a/b/c"]),
@@ -351,10 +360,11 @@ async fn jobs_given_up_are_found_by_what_they_are_about() {
         assert_eq!(found("/", later).await, ids[1..]);
         assert_eq!(found("/c/a", id_of("/c/a/b")).await, ["/", "/c", "/c/a"].map(id_of));
         assert!(!found("/c/a", tympan_jobs::JobId(waiting.0 + 1)).await.contains(&waiting));
-        assert!(queues.given_up_about("a/u", &node("/c"), later).await.unwrap().is_empty());
-        let unknown = queues.given_up_about_unknown("a/t", (None, later), 9).await.unwrap();
+        assert!(queues.find_given_up_about("a/u", &node("/c"), later).await.unwrap().is_empty());
+        let unknown = queues.list_given_up_without_subject("a/t", (None, later), 9).await.unwrap();
         assert_eq!(unknown.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[0]]);
-        let none = queues.given_up_about_unknown("a/t", (Some(ids[0]), later), 9).await.unwrap();
+        let none =
+            queues.list_given_up_without_subject("a/t", (Some(ids[0]), later), 9).await.unwrap();
         assert!(none.is_empty());
     }
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::json;
 use tokio::sync::watch;
 use tympan_jobs::{
-    Handler, Job, JobContext, JobFilter, JobState, NewJob, Outcome, Worker, WorkerOptions,
+    Job, JobContext, JobFilter, JobHandler, JobOutcome, JobState, JobWorker, JobWorkerOptions,
+    NewJob,
 };
 
 use crate::place::both;
@@ -20,13 +21,13 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 struct Failing;
 
-impl Handler for Failing {
+impl JobHandler for Failing {
     fn topic(&self) -> &str {
         "many/failing"
     }
 
-    fn run(&self, _: &Job, _: &JobContext) -> Outcome {
-        Outcome::Failed { reason: "it never works".to_owned() }
+    fn run(&self, _: &Job, _: &JobContext) -> JobOutcome {
+        JobOutcome::Failed { reason: "it never works".to_owned() }
     }
 }
 
@@ -48,33 +49,34 @@ async fn many_jobs_are_listed_and_removed_in_parts() {
         };
         let begun = Instant::now();
         for part in jobs("many/failing", count).chunks(PART) {
-            queues.add_all(part.to_vec(), now).await.unwrap();
+            queues.add_jobs(part.to_vec(), now).await.unwrap();
         }
         timed("added", begun);
-        let worker = Worker::new(queues.clone(), WorkerOptions::new("author", "one".to_owned()));
-        worker.register(Arc::new(Failing));
+        let worker =
+            JobWorker::new(queues.clone(), JobWorkerOptions::new("author", "one".to_owned()));
+        worker.register_handler(Arc::new(Failing));
         let (stop, stopped) = watch::channel(false);
         let begun = Instant::now();
         let working = tokio::spawn(worker.run(stopped));
-        while queues.topics().await.unwrap()["many/failing"].given_up < count as u64 {
+        while queues.topic_statistics().await.unwrap()["many/failing"].given_up < count as u64 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         timed("failed", begun);
         stop.send_replace(true);
         working.await.unwrap();
         for part in jobs("many/waiting", count).chunks(PART) {
-            queues.add_all(part.to_vec(), now).await.unwrap();
+            queues.add_jobs(part.to_vec(), now).await.unwrap();
         }
 
         let begun = Instant::now();
         let (mut listed, mut filter) = (0, JobFilter::default());
         filter.state = Some(JobState::Error);
         loop {
-            let page = queues.list(&filter, 1000).await.unwrap();
+            let page = queues.list_jobs(&filter, 1000).await.unwrap();
             assert!(page.windows(2).all(|pair| pair[0].id < pair[1].id), "oldest first");
             assert!(page.iter().all(|job| job.state == JobState::Error));
             listed += page.len();
-            filter.after = page.last().map(|job| job.id);
+            filter.after_id = page.last().map(|job| job.id);
             if page.is_empty() {
                 break;
             }
@@ -82,22 +84,26 @@ async fn many_jobs_are_listed_and_removed_in_parts() {
         assert_eq!(listed, count);
         timed("those that failed listed, 1000 a page, among as many that wait", begun);
         let begun = Instant::now();
-        let topics = queues.topics().await.unwrap();
+        let topics = queues.topic_statistics().await.unwrap();
         assert_eq!(
             (topics["many/waiting"].queued, topics["many/failing"].given_up),
             (count as u64, count as u64)
         );
         timed("counted by topic", begun);
 
-        let (begun, before) = (Instant::now(), queues.writes());
-        assert_eq!(queues.prune(now, now).await.unwrap(), 0, "none ended before it was added");
-        assert_eq!(queues.prune(now + YEAR, now + YEAR).await.unwrap(), count as u64);
+        let (begun, before) = (Instant::now(), queues.write_count());
+        assert_eq!(
+            queues.prune_ended_jobs(now, now).await.unwrap(),
+            0,
+            "none ended before it was added"
+        );
+        assert_eq!(queues.prune_ended_jobs(now + YEAR, now + YEAR).await.unwrap(), count as u64);
         timed("removed", begun);
         // Nobody who writes waits for more than a part.
-        let transactions = queues.writes() - before;
+        let transactions = queues.write_count() - before;
         assert!(transactions > count as u64 / 2000, "{transactions} transactions");
         let begun = Instant::now();
-        assert_eq!(queues.clear("many/waiting").await.unwrap(), count as u64);
+        assert_eq!(queues.clear_topic("many/waiting").await.unwrap(), count as u64);
         timed("cleared", begun);
     }
 }

@@ -9,13 +9,14 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tympan_jobs::{
-    Handler, Job, JobContext, JobFilter, JobState, MaxParallel, NewJob, Outcome, QUEUE_FACTORY,
-    QueueConfig, QueueKind, Queues, RemovalClock, Rule, TopicPattern, Worker, WorkerOptions,
+    Job, JobContext, JobFilter, JobHandler, JobOutcome, JobQueues, JobState, JobWorker,
+    JobWorkerOptions, MaxParallel, NewJob, QUEUE_FACTORY, QueueConfig, QueueKind, RemovalClock,
+    ScheduleRule, TopicPattern,
 };
 
 use crate::place::{Place, both};
 
-type Work = dyn Fn(&Job, &JobContext) -> Outcome + Send + Sync;
+type Work = dyn Fn(&Job, &JobContext) -> JobOutcome + Send + Sync;
 
 /// A handler that does what a test says, and tells of every end.
 struct Doing {
@@ -24,12 +25,12 @@ struct Doing {
     ended: mpsc::UnboundedSender<Job>,
 }
 
-impl Handler for Doing {
+impl JobHandler for Doing {
     fn topic(&self) -> &str {
         self.topic
     }
 
-    fn run(&self, job: &Job, context: &JobContext) -> Outcome {
+    fn run(&self, job: &Job, context: &JobContext) -> JobOutcome {
         let outcome = (self.work)(job, context);
         self.ended.send(job.clone()).ok();
         outcome
@@ -37,8 +38,8 @@ impl Handler for Doing {
 }
 
 struct Running {
-    worker: Worker,
-    queues: Queues,
+    worker: JobWorker,
+    queues: JobQueues,
     ended: mpsc::UnboundedReceiver<Job>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -57,7 +58,7 @@ impl Running {
     /// Waits until the table says what the test expects.
     async fn until(&self, is_so: impl Fn(&[Job]) -> bool) -> Vec<Job> {
         loop {
-            let jobs = self.queues.list(&JobFilter::default(), 1000).await.unwrap();
+            let jobs = self.queues.list_jobs(&JobFilter::default(), 1000).await.unwrap();
             if is_so(&jobs) {
                 return jobs;
             }
@@ -66,25 +67,25 @@ impl Running {
     }
 }
 
-fn options(name: &str) -> WorkerOptions {
-    WorkerOptions {
+fn options(name: &str) -> JobWorkerOptions {
+    JobWorkerOptions {
         cores: 2,
-        idle: Duration::from_millis(20),
-        ..WorkerOptions::new("author", name.to_owned())
+        poll_interval: Duration::from_millis(20),
+        ..JobWorkerOptions::new("author", name.to_owned())
     }
 }
 
 fn start_with(
-    queues: Queues,
-    options: WorkerOptions,
+    queues: JobQueues,
+    options: JobWorkerOptions,
     configs: Vec<QueueConfig>,
     topic: &'static str,
-    work: impl Fn(&Job, &JobContext) -> Outcome + Send + Sync + 'static,
+    work: impl Fn(&Job, &JobContext) -> JobOutcome + Send + Sync + 'static,
 ) -> Running {
     let (sender, ended) = mpsc::unbounded_channel();
-    let worker = Worker::new(queues.clone(), options);
-    worker.configure(configs);
-    worker.register(Arc::new(Doing { topic, work: Box::new(work), ended: sender }));
+    let worker = JobWorker::new(queues.clone(), options);
+    worker.set_queue_configs(configs);
+    worker.register_handler(Arc::new(Doing { topic, work: Box::new(work), ended: sender }));
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(worker.clone().run(stopped));
     Running { worker, queues, ended, stop, task }
@@ -93,14 +94,14 @@ fn start_with(
 async fn start(
     place: &Place,
     configs: Vec<QueueConfig>,
-    work: impl Fn(&Job, &JobContext) -> Outcome + Send + Sync + 'static,
+    work: impl Fn(&Job, &JobContext) -> JobOutcome + Send + Sync + 'static,
 ) -> Running {
     start_with(place.open().await, options("w"), configs, "a/**", work)
 }
 
 fn queue(name: &str, topic: &str, parallel: f64) -> QueueConfig {
     QueueConfig {
-        max_parallel: MaxParallel::of_number(parallel),
+        max_parallel: MaxParallel::from_number(parallel),
         retry_delay: Duration::ZERO,
         pid: format!("{QUEUE_FACTORY}-{name}"),
         ..QueueConfig::new(name, &[topic])
@@ -120,10 +121,10 @@ async fn every_job_runs_once_and_not_more_at_once_than_allowed() {
             peak.fetch_max(counted.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             std::thread::yield_now();
             counted.fetch_sub(1, Ordering::SeqCst);
-            Outcome::Done
+            JobOutcome::Done
         })
         .await;
-        running.queues.add_all(jobs("a/b", 300), SystemTime::now()).await.unwrap();
+        running.queues.add_jobs(jobs("a/b", 300), SystemTime::now()).await.unwrap();
         let mut seen = Vec::new();
         for _ in 0..300 {
             seen.push(running.next().await.properties.as_i64().unwrap());
@@ -132,7 +133,7 @@ async fn every_job_runs_once_and_not_more_at_once_than_allowed() {
         assert_eq!(seen, (0..300).collect::<Vec<_>>());
         assert!((1..=2).contains(&most.load(Ordering::SeqCst)), "{most:?}");
         running.until(<[Job]>::is_empty).await;
-        let topics = running.queues.topics().await.unwrap();
+        let topics = running.queues.topic_statistics().await.unwrap();
         assert_eq!(topics["a/b"].finished, 300);
         running.stop().await;
     }
@@ -144,16 +145,16 @@ async fn a_job_is_tried_as_often_as_its_queue_says() {
         let twice = QueueConfig { retries: Some(2), ..queue("q", "a/*", 1.0) };
         let mut running = start(&place, vec![twice], |job, context| {
             assert_eq!(context.is_last_attempt(), job.attempt == 3);
-            Outcome::Retry { after: None, reason: format!("no {}", job.attempt) }
+            JobOutcome::Retry { after: None, reason: format!("no {}", job.attempt) }
         })
         .await;
-        running.queues.add_all(jobs("a/b", 1), SystemTime::now()).await.unwrap();
+        running.queues.add_jobs(jobs("a/b", 1), SystemTime::now()).await.unwrap();
         for attempt in 1..=3 {
             assert_eq!(running.next().await.attempt, attempt);
         }
         let left = running.until(|jobs| jobs[0].state == JobState::GivenUp).await;
         assert_eq!((left[0].attempt, left[0].last_error.as_deref()), (3, Some("no 3")));
-        assert!(running.queues.retry(left[0].id, SystemTime::now()).await.unwrap());
+        assert!(running.queues.retry_job(left[0].id, SystemTime::now()).await.unwrap());
         assert_eq!(running.next().await.attempt, 1, "a person's retry begins anew");
         running.stop().await;
     }
@@ -163,7 +164,7 @@ async fn a_job_is_tried_as_often_as_its_queue_says() {
 async fn a_panic_is_a_failure_with_its_reason() {
     let place = Place::sqlite();
     let running = start(&place, Vec::new(), |_, _| panic!("no such thing")).await;
-    running.queues.add_all(jobs("a/b", 1), SystemTime::now()).await.unwrap();
+    running.queues.add_jobs(jobs("a/b", 1), SystemTime::now()).await.unwrap();
     let left = running.until(|jobs| jobs[0].state == JobState::Error).await;
     assert_eq!(left[0].last_error.as_deref(), Some("the handler panicked: no such thing"));
     running.stop().await;
@@ -176,13 +177,13 @@ async fn jobs_that_look_again_are_not_given_up() {
     let looks = AtomicUsize::new(0);
     let mut running = start(&place, vec![once], move |_, _| {
         if looks.fetch_add(1, Ordering::SeqCst) < 5 {
-            Outcome::Wait { after: Duration::from_millis(1) }
+            JobOutcome::Wait { after: Duration::from_millis(1) }
         } else {
-            Outcome::Done
+            JobOutcome::Done
         }
     })
     .await;
-    running.queues.add_all(jobs("a/b", 1), SystemTime::now()).await.unwrap();
+    running.queues.add_jobs(jobs("a/b", 1), SystemTime::now()).await.unwrap();
     for _ in 0..6 {
         assert_eq!(running.next().await.attempt, 1);
     }
@@ -194,22 +195,22 @@ async fn jobs_that_look_again_are_not_given_up() {
 async fn running_jobs_tell_how_far_they_are_and_hear_that_they_stop() {
     for place in both() {
         let mut running = start(&place, Vec::new(), |_, context| {
-            context.progress(3, 7, "drawing");
-            while !context.cancelled() {
-                context.renew().unwrap();
+            context.report_progress(3, 7, "drawing");
+            while !context.is_cancelled() {
+                context.renew_lease().unwrap();
                 std::thread::yield_now();
             }
-            Outcome::Cancelled
+            JobOutcome::Cancelled
         })
         .await;
-        running.queues.add_all(jobs("a/b", 1), SystemTime::now()).await.unwrap();
+        running.queues.add_jobs(jobs("a/b", 1), SystemTime::now()).await.unwrap();
         let seen = running.until(|jobs| jobs[0].progress.is_some()).await;
         let progress = seen[0].progress.clone().unwrap();
-        assert_eq!((progress.done, progress.total, &*progress.message), (3, 7, "drawing"));
-        assert!(running.queues.stop(seen[0].id).await.unwrap());
+        assert_eq!((progress.completed, progress.total, &*progress.message), (3, 7, "drawing"));
+        assert!(running.queues.request_stop(seen[0].id).await.unwrap());
         running.next().await;
         running.until(|jobs| jobs[0].state == JobState::Stopped).await;
-        assert_eq!(running.queues.topics().await.unwrap()["a/b"].cancelled, 1);
+        assert_eq!(running.queues.topic_statistics().await.unwrap()["a/b"].cancelled, 1);
         running.stop().await;
     }
 }
@@ -221,13 +222,13 @@ async fn ordered_queues_keep_their_order_over_topics_and_retries() {
         let failed = AtomicUsize::new(0);
         let mut running = start(&place, vec![ordered], move |job, _| {
             if job.properties == json!(1) && failed.fetch_add(1, Ordering::SeqCst) < 2 {
-                return Outcome::Retry { after: None, reason: "not yet".to_owned() };
+                return JobOutcome::Retry { after: None, reason: "not yet".to_owned() };
             }
-            Outcome::Done
+            JobOutcome::Done
         })
         .await;
         let all = (0..12).map(|number| NewJob::new(format!("a/{}", number % 3), json!(number)));
-        running.queues.add_all(all.collect(), SystemTime::now()).await.unwrap();
+        running.queues.add_jobs(all.collect(), SystemTime::now()).await.unwrap();
         let mut seen = Vec::new();
         for _ in 0..14 {
             seen.push(running.next().await.properties.as_i64().unwrap());
@@ -241,15 +242,15 @@ async fn ordered_queues_keep_their_order_over_topics_and_retries() {
 async fn a_paused_queue_begins_nothing_and_others_go_on() {
     let place = Place::sqlite();
     let configs = vec![queue("one", "a/one", 1.0), queue("two", "a/two", 1.0)];
-    let mut running = start(&place, configs, |_, _| Outcome::Done).await;
-    running.queues.pause("one", "ann", SystemTime::now()).await.unwrap();
-    running.queues.add_all(jobs("a/one", 3), SystemTime::now()).await.unwrap();
-    running.queues.add_all(jobs("a/two", 3), SystemTime::now()).await.unwrap();
+    let mut running = start(&place, configs, |_, _| JobOutcome::Done).await;
+    running.queues.pause_queue("one", "ann", SystemTime::now()).await.unwrap();
+    running.queues.add_jobs(jobs("a/one", 3), SystemTime::now()).await.unwrap();
+    running.queues.add_jobs(jobs("a/two", 3), SystemTime::now()).await.unwrap();
     for _ in 0..3 {
         assert_eq!(running.next().await.topic, "a/two");
     }
-    assert_eq!(running.queues.count("a/one").await.unwrap(), 3);
-    assert!(running.queues.resume("one").await.unwrap());
+    assert_eq!(running.queues.count_jobs("a/one").await.unwrap(), 3);
+    assert!(running.queues.resume_queue("one").await.unwrap());
     for _ in 0..3 {
         assert_eq!(running.next().await.topic, "a/one");
     }
@@ -268,22 +269,24 @@ async fn a_queue_for_one_model_takes_its_jobs_at_once() {
         if job.topic != is_special {
             drop(closed.lock());
         }
-        Outcome::Done
+        JobOutcome::Done
     })
     .await;
     let blocked = gate.lock_arc_or_panic();
-    running.queues.add_all(jobs(general, 1), SystemTime::now()).await.unwrap();
+    running.queues.add_jobs(jobs(general, 1), SystemTime::now()).await.unwrap();
     running.until(|jobs| jobs[0].state == JobState::Active).await;
-    running.queues.add_all(jobs(special, 2), SystemTime::now()).await.unwrap();
-    let seen = running.queues.topics().await.unwrap();
+    running.queues.add_jobs(jobs(special, 2), SystemTime::now()).await.unwrap();
+    let seen = running.queues.topic_statistics().await.unwrap();
     assert!(seen.contains_key(special), "topics are listed with their model");
-    assert_eq!(running.worker.queue_set().queue_of(special).name, "general");
-    running.worker.configure(vec![queue("general", "a/job*", 1.0), queue("assets", special, 0.5)]);
+    assert_eq!(running.worker.queue_set().queue_for_topic(special).name, "general");
+    running
+        .worker
+        .set_queue_configs(vec![queue("general", "a/job*", 1.0), queue("assets", special, 0.5)]);
     for _ in 0..2 {
         assert_eq!(running.next().await.topic, special, "the general queue is still busy");
     }
-    assert_eq!(running.worker.queue_set().queue_of(special).name, "assets");
-    assert_eq!(running.worker.queue_set().queue_of(general).name, "general");
+    assert_eq!(running.worker.queue_set().queue_for_topic(special).name, "assets");
+    assert_eq!(running.worker.queue_set().queue_for_topic(general).name, "general");
     drop(blocked);
     assert_eq!(running.next().await.topic, general);
     running.stop().await;
@@ -314,25 +317,25 @@ impl LockForTest for Arc<Mutex<()>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_living_process_reserves_is_left_to_it() {
     for place in both() {
-        let own = WorkerOptions {
-            takes: vec![TopicPattern::of_queue("a/dam/*")],
-            is_reserving: true,
+        let own = JobWorkerOptions {
+            accepted_topics: vec![TopicPattern::parse_queue_pattern("a/dam/*")],
+            reserves_topics: true,
             ..options("assets")
         };
         let mut assets =
-            start_with(place.open().await, own, Vec::new(), "a/**", |_, _| Outcome::Done);
-        while assets.queues.workers(SystemTime::now()).await.unwrap().is_empty() {
+            start_with(place.open().await, own, Vec::new(), "a/**", |_, _| JobOutcome::Done);
+        while assets.queues.live_workers(SystemTime::now()).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        let mut author = start(&place, Vec::new(), |_, _| Outcome::Done).await;
-        author.queues.add_all(jobs("a/dam/x", 20), SystemTime::now()).await.unwrap();
-        author.queues.add_all(jobs("a/b", 20), SystemTime::now()).await.unwrap();
+        let mut author = start(&place, Vec::new(), |_, _| JobOutcome::Done).await;
+        author.queues.add_jobs(jobs("a/dam/x", 20), SystemTime::now()).await.unwrap();
+        author.queues.add_jobs(jobs("a/b", 20), SystemTime::now()).await.unwrap();
         for _ in 0..20 {
             assert_eq!(assets.next().await.topic, "a/dam/x");
             assert_eq!(author.next().await.topic, "a/b");
         }
         assets.stop().await;
-        author.queues.add_all(jobs("a/dam/x", 1), SystemTime::now()).await.unwrap();
+        author.queues.add_jobs(jobs("a/dam/x", 1), SystemTime::now()).await.unwrap();
         assert_eq!(author.next().await.topic, "a/dam/x", "nobody else is there");
         author.stop().await;
     }
@@ -342,20 +345,20 @@ async fn what_a_living_process_reserves_is_left_to_it() {
 async fn a_worker_that_stops_lets_jobs_end_and_gives_back_the_rest() {
     for place in both() {
         let running = start(&place, vec![queue("q", "a/*", 1.0)], |job, context| {
-            while !context.cancelled() {
+            while !context.is_cancelled() {
                 std::thread::yield_now();
             }
-            if job.properties == json!(0) { Outcome::Cancelled } else { Outcome::Done }
+            if job.properties == json!(0) { JobOutcome::Cancelled } else { JobOutcome::Done }
         })
         .await;
-        running.queues.add_all(jobs("a/b", 3), SystemTime::now()).await.unwrap();
+        running.queues.add_jobs(jobs("a/b", 3), SystemTime::now()).await.unwrap();
         running.until(|jobs| jobs[0].state == JobState::Active).await;
         let queues = running.queues.clone();
         running.stop().await;
-        let left = queues.list(&JobFilter::default(), 10).await.unwrap();
+        let left = queues.list_jobs(&JobFilter::default(), 10).await.unwrap();
         let states: Vec<_> = left.iter().map(|job| (job.state, job.attempt)).collect();
         assert_eq!(states, [(JobState::Queued, 0); 3], "what was stopped by the stop is not spent");
-        assert!(queues.workers(SystemTime::now()).await.unwrap().is_empty());
+        assert!(queues.live_workers(SystemTime::now()).await.unwrap().is_empty());
     }
 }
 
@@ -368,13 +371,13 @@ async fn looks_of_short_jobs_claimed_ahead_cost_no_attempts() {
         let mut running = start(&place, vec![twice], move |job, _| {
             assert_eq!(job.attempt, 1);
             if seen.lock().insert(job.id) {
-                Outcome::Wait { after: Duration::ZERO }
+                JobOutcome::Wait { after: Duration::ZERO }
             } else {
-                Outcome::Done
+                JobOutcome::Done
             }
         })
         .await;
-        running.queues.add_all(jobs("a/b", 200), SystemTime::now()).await.unwrap();
+        running.queues.add_jobs(jobs("a/b", 200), SystemTime::now()).await.unwrap();
         for _ in 0..400 {
             running.next().await;
         }
@@ -387,10 +390,10 @@ async fn looks_of_short_jobs_claimed_ahead_cost_no_attempts() {
 async fn a_job_whose_processes_keep_dying_is_given_up() {
     let place = Place::sqlite();
     let queues = place.open().await;
-    queues.add_all(jobs("a/b", 1), SystemTime::now()).await.unwrap();
-    let claim = tympan_jobs::Claim { worker: "dead", lease: Duration::ZERO };
+    queues.add_jobs(jobs("a/b", 1), SystemTime::now()).await.unwrap();
+    let claim = tympan_jobs::JobClaim { worker: "dead", lease: Duration::ZERO };
     for attempt in 1..=3 {
-        let job = queues.claim(("a/b", ""), 1, claim, SystemTime::now()).await.unwrap();
+        let job = queues.claim_jobs(("a/b", ""), 1, claim, SystemTime::now()).await.unwrap();
         assert_eq!(job[0].attempt, attempt);
     }
     let twice = QueueConfig { retries: Some(2), ..queue("q", "a/*", 1.0) };
@@ -404,14 +407,14 @@ async fn a_job_whose_processes_keep_dying_is_given_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn queues_that_keep_jobs_show_what_is_done_until_it_is_old() {
     let place = Place::sqlite();
-    let keeping = QueueConfig { is_keeping_jobs: true, ..queue("q", "a/*", 1.0) };
-    let running = start(&place, vec![keeping], |_, _| Outcome::Done).await;
-    running.queues.add_all(jobs("a/b", 1), SystemTime::now()).await.unwrap();
+    let keeping = QueueConfig { keeps_finished_jobs: true, ..queue("q", "a/*", 1.0) };
+    let running = start(&place, vec![keeping], |_, _| JobOutcome::Done).await;
+    running.queues.add_jobs(jobs("a/b", 1), SystemTime::now()).await.unwrap();
     running.until(|jobs| jobs[0].state == JobState::Succeeded).await;
     let past = SystemTime::UNIX_EPOCH;
-    assert_eq!(running.queues.prune(past, past).await.unwrap(), 0);
+    assert_eq!(running.queues.prune_ended_jobs(past, past).await.unwrap(), 0);
     let now = SystemTime::now();
-    assert_eq!(running.queues.prune(now, past).await.unwrap(), 1);
+    assert_eq!(running.queues.prune_ended_jobs(now, past).await.unwrap(), 1);
     running.stop().await;
 }
 
@@ -422,15 +425,15 @@ async fn ended_jobs_go_by_a_clock_that_has_not_jumped() {
     for (trusted, left) in [(long_ago, 1), (SystemTime::now(), 0)] {
         let place = Place::sqlite();
         let queues = place.open().await;
-        let id = queues.add_all(jobs("a/b", 1), long_ago).await.unwrap()[0];
-        let claim = tympan_jobs::Claim { worker: "dead", lease: Duration::from_secs(60) };
-        queues.claim(("a/b", ""), 1, claim, long_ago).await.unwrap();
-        queues.fail(id, "dead", "no", (None, long_ago)).await.unwrap();
+        let id = queues.add_jobs(jobs("a/b", 1), long_ago).await.unwrap()[0];
+        let claim = tympan_jobs::JobClaim { worker: "dead", lease: Duration::from_secs(60) };
+        queues.claim_jobs(("a/b", ""), 1, claim, long_ago).await.unwrap();
+        queues.fail_job(id, "dead", "no", (None, long_ago)).await.unwrap();
         let clock = RemovalClock::new(move |_| trusted);
-        let options = WorkerOptions { removal_clock: clock, ..options("w") };
-        let mut running = start_with(queues, options, Vec::new(), "a/**", |_, _| Outcome::Done);
+        let options = JobWorkerOptions { removal_clock: clock, ..options("w") };
+        let mut running = start_with(queues, options, Vec::new(), "a/**", |_, _| JobOutcome::Done);
         // The first round removes, and claims this.
-        running.queues.add_all(jobs("a/c", 1), SystemTime::now()).await.unwrap();
+        running.queues.add_jobs(jobs("a/c", 1), SystemTime::now()).await.unwrap();
         running.next().await;
         running.until(|jobs| jobs.iter().all(|job| job.topic == "a/b")).await;
         let of_old = running.queues.list_topic("a/b", 10).await.unwrap();
@@ -445,19 +448,26 @@ async fn schedules_add_their_job_and_move_on() {
         let queues = place.open().await;
         let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let job = NewJob::new("a/b", json!("again"));
-        queues.schedule("nightly", "0 0 2 * * ?", &job, long_ago).await.unwrap();
-        let first = queues.schedules().await.unwrap();
-        assert_eq!(first[0].next_run, Rule::parse("0 0 2 * * ?").unwrap().next(long_ago));
-        queues.schedule("nightly", "0 0 2 * * ?", &job, SystemTime::now()).await.unwrap();
-        assert_eq!(queues.schedules().await.unwrap(), first, "what stays the same keeps its time");
+        queues.add_schedule("nightly", "0 0 2 * * ?", &job, long_ago).await.unwrap();
+        let first = queues.list_schedules().await.unwrap();
+        assert_eq!(
+            first[0].next_run,
+            ScheduleRule::parse("0 0 2 * * ?").unwrap().next_run_after(long_ago)
+        );
+        queues.add_schedule("nightly", "0 0 2 * * ?", &job, SystemTime::now()).await.unwrap();
+        assert_eq!(
+            queues.list_schedules().await.unwrap(),
+            first,
+            "what stays the same keeps its time"
+        );
         let mut running =
-            start_with(queues, options("w"), Vec::new(), "a/**", |_, _| Outcome::Done);
+            start_with(queues, options("w"), Vec::new(), "a/**", |_, _| JobOutcome::Done);
         assert_eq!(running.next().await.properties, json!("again"));
         running.until(<[Job]>::is_empty).await;
-        let next = running.queues.schedules().await.unwrap()[0].next_run.unwrap();
+        let next = running.queues.list_schedules().await.unwrap()[0].next_run.unwrap();
         assert!(next > SystemTime::now(), "times that passed are made up for once");
-        assert!(running.queues.schedule("bad", "0 0 0 30 2 ?", &job, long_ago).await.is_err());
-        assert!(running.queues.unschedule("nightly").await.unwrap());
+        assert!(running.queues.add_schedule("bad", "0 0 0 30 2 ?", &job, long_ago).await.is_err());
+        assert!(running.queues.remove_schedule("nightly").await.unwrap());
         running.stop().await;
     }
 }
@@ -468,15 +478,15 @@ async fn schedules_add_their_job_and_move_on() {
 async fn many_jobs_share_one_write() {
     const JOBS: usize = 3000;
     for place in both() {
-        let handle = |_: &Job, _: &JobContext| Outcome::Done;
+        let handle = |_: &Job, _: &JobContext| JobOutcome::Done;
         let mut running = start(&place, vec![queue("q", "a/*", 8.0)], handle).await;
-        let before = running.queues.writes();
-        running.queues.add_all(jobs("a/b", JOBS), SystemTime::now()).await.unwrap();
+        let before = running.queues.write_count();
+        running.queues.add_jobs(jobs("a/b", JOBS), SystemTime::now()).await.unwrap();
         for _ in 0..JOBS {
             running.next().await;
         }
         running.until(<[Job]>::is_empty).await;
-        let writes = running.queues.writes() - before;
+        let writes = running.queues.write_count() - before;
         println!("{writes} writes for {JOBS} jobs");
         assert!(writes <= JOBS as u64 / 5, "{writes} writes for {JOBS} jobs");
         running.stop().await;
@@ -488,15 +498,15 @@ async fn callers_that_add_at_the_same_time_share_one_write() {
     const CALLERS: usize = 500;
     let place = crate::place::Place::sqlite();
     let queues = place.open().await;
-    let before = queues.writes();
+    let before = queues.write_count();
     let callers = (0..CALLERS).map(|number| {
         let (queues, job) = (queues.clone(), NewJob::new("a/b", json!(number)));
-        tokio::spawn(async move { queues.add(job, SystemTime::now()).await })
+        tokio::spawn(async move { queues.add_job(job, SystemTime::now()).await })
     });
     for caller in callers.collect::<Vec<_>>() {
         caller.await.unwrap().unwrap();
     }
-    let writes = queues.writes() - before;
+    let writes = queues.write_count() - before;
     println!("{writes} writes for {CALLERS} jobs");
     assert!(writes <= CALLERS as u64 / 2, "{writes} writes for {CALLERS} jobs");
 }
@@ -505,8 +515,8 @@ async fn callers_that_add_at_the_same_time_share_one_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_goes_on_when_the_disk_has_room_again() {
     let dir = tempfile::tempdir().unwrap();
-    let state = tympan_testkit::State::open(&dir.path().join("state.db")).await.unwrap();
-    state.migrate("jobs", tympan_jobs::MIGRATIONS).await.unwrap();
+    let state = tympan_testkit::StateDatabase::open(&dir.path().join("state.db")).await.unwrap();
+    state.migrate_tables("jobs", tympan_jobs::JOB_MIGRATIONS).await.unwrap();
     for step in [
         "CREATE TABLE full (id BIGINT)",
         "CREATE TRIGGER no_room BEFORE UPDATE ON job WHEN EXISTS (SELECT 1 FROM full) \
@@ -515,16 +525,16 @@ async fn a_worker_goes_on_when_the_disk_has_room_again() {
     ] {
         sqlx::query(step).execute(state.pool()).await.unwrap();
     }
-    let queues = Queues::new(state.pool().clone());
+    let queues = JobQueues::new(state.pool().clone());
     let mut running =
-        start_with(queues.clone(), options("one"), Vec::new(), "a/b", |_, _| Outcome::Done);
-    queues.add(NewJob::new("a/b", json!({})), SystemTime::now()).await.unwrap();
-    while !running.worker.fault().is_some_and(|fault| fault.contains("the disk is full")) {
+        start_with(queues.clone(), options("one"), Vec::new(), "a/b", |_, _| JobOutcome::Done);
+    queues.add_job(NewJob::new("a/b", json!({})), SystemTime::now()).await.unwrap();
+    while !running.worker.claim_fault().is_some_and(|fault| fault.contains("the disk is full")) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     sqlx::query("DELETE FROM full").execute(state.pool()).await.unwrap();
     assert_eq!(running.next().await.topic, "a/b");
-    while running.worker.fault().is_some() {
+    while running.worker.claim_fault().is_some() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     running.stop().await;

@@ -12,10 +12,10 @@ use serde_json::{Map, Value as Json, json};
 use tokio::runtime::Handle;
 use tympan_content::Repository;
 use tympan_jobs::workflow::{
-    ModelRoots, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowFilter,
-    WorkflowHandler, WorkflowState, Workflows,
+    StepOutcome, StepRegistry, StepRun, WorkflowEngine, WorkflowFilter, WorkflowHandler,
+    WorkflowModelRoots, WorkflowProcess, WorkflowStart, WorkflowState,
 };
-use tympan_jobs::{Claim, CutSide, Handler, JobContext, Outcome, Queues};
+use tympan_jobs::{JobClaim, JobContext, JobHandler, JobOutcome, JobQueues, WriteCutSide};
 
 use crate::place::{Place, both};
 use crate::workflow::{MODELS, model, put};
@@ -26,16 +26,16 @@ type World = Arc<Mutex<BTreeMap<String, u32>>>;
 /// Does something that no database takes back.
 struct Effect(World);
 
-impl Process for Effect {
+impl WorkflowProcess for Effect {
     fn name(&self) -> &str {
         "org.example.Noting"
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
-        *self.0.lock().entry(format!("{} {}", step.workflow, step.title)).or_default() += 1;
-        if step.title == "polled" && step.kept.is_empty() {
+        *self.0.lock().entry(format!("{} {}", step.workflow_id, step.title)).or_default() += 1;
+        if step.title == "polled" && step.saved_data.is_empty() {
             let keep = json!({ "begun": true }).as_object().unwrap().clone();
-            return StepOutcome::Wait { after: Duration::ZERO, keep };
+            return StepOutcome::Wait { after: Duration::ZERO, saved_data: keep };
         }
         let mut data = Map::new();
         data.insert(step.title.clone(), Json::from(true));
@@ -45,30 +45,31 @@ impl Process for Effect {
 
 /// A process as far as it matters here: its queues, and handlers that are called one after the other.
 struct One {
-    queues: Queues,
-    workflows: Workflows,
-    handlers: Vec<Arc<dyn Handler>>,
+    queues: JobQueues,
+    workflows: WorkflowEngine,
+    handlers: Vec<Arc<dyn JobHandler>>,
 }
 
 impl One {
     async fn start(place: &Place, repository: &Repository, world: &World) -> Self {
         let queues = place.open().await;
         // The one before is dead.
-        queues.release_all().await.unwrap();
-        let workflows = Workflows::new(queues.clone());
-        let steps = Steps::standard(repository).process(Arc::new(Effect(world.clone())));
-        let handlers = WorkflowHandler::of(&workflows, &Handle::current(), steps);
+        queues.release_all_claims().await.unwrap();
+        let workflows = WorkflowEngine::new(queues.clone());
+        let steps =
+            StepRegistry::standard(repository).with_process(Arc::new(Effect(world.clone())));
+        let handlers = WorkflowHandler::for_registry(&workflows, &Handle::current(), steps);
         Self { queues, workflows, handlers }
     }
 
     /// Works until nothing is left to do or the process is cut off. Tells whether it came to the end.
     async fn work(&self) -> bool {
-        let claim = Claim { worker: "w", lease: Duration::from_secs(60) };
+        let claim = JobClaim { worker: "w", lease: Duration::from_secs(60) };
         loop {
             if self.queues.is_cut_off() {
                 return false;
             }
-            let topics = self.queues.topics().await.unwrap();
+            let topics = self.queues.topic_statistics().await.unwrap();
             let topics: Vec<String> = topics
                 .into_iter()
                 .filter(|(_, one)| one.queued > 0)
@@ -78,7 +79,7 @@ impl One {
                 return true;
             }
             for topic in topics {
-                let jobs = self.queues.claim((&topic, ""), 1, claim, SystemTime::now()).await;
+                let jobs = self.queues.claim_jobs((&topic, ""), 1, claim, SystemTime::now()).await;
                 let Ok(jobs) = jobs else { return false };
                 for job in jobs {
                     let base = topic.split("/job").next().unwrap();
@@ -89,9 +90,9 @@ impl One {
                         tokio::task::spawn_blocking(move || handler.run(&running, &context));
                     let now = SystemTime::now();
                     let stored = match outcome.await.unwrap() {
-                        Outcome::Done => self.queues.finish(job.id, "w").await,
-                        Outcome::Wait { .. } | Outcome::Retry { .. } => {
-                            self.queues.fail(job.id, "w", "", (Some(now), now)).await
+                        JobOutcome::Done => self.queues.finish_job(job.id, "w").await,
+                        JobOutcome::Wait { .. } | JobOutcome::Retry { .. } => {
+                            self.queues.fail_job(job.id, "w", "", (Some(now), now)).await
                         }
                         outcome => {
                             assert!(self.queues.is_cut_off(), "{outcome:?}");
@@ -108,20 +109,20 @@ impl One {
     }
 }
 
-fn start(repository: &Repository, payload: &str) -> StartWorkflow {
-    let model = ModelRoots::default()
-        .read(&repository.snapshot().unwrap(), &format!("{MODELS}/outer"))
+fn start(repository: &Repository, payload: &str) -> WorkflowStart {
+    let model = WorkflowModelRoots::default()
+        .read_model(&repository.snapshot().unwrap(), &format!("{MODELS}/outer"))
         .unwrap();
     let (payload, initiator) = (payload.to_owned(), "ann".to_owned());
-    StartWorkflow { model, payload, initiator, data: Map::new() }
+    WorkflowStart { model, payload, initiator, data: Map::new() }
 }
 
 /// Returns how often each step's end is recorded for the instances about a payload.
-async fn recorded(workflows: &Workflows, payload: &str) -> BTreeMap<String, u32> {
+async fn recorded(workflows: &WorkflowEngine, payload: &str) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
     let filter = WorkflowFilter { payload: Some(payload.to_owned()), ..WorkflowFilter::default() };
-    for instance in workflows.list(&filter, 100).await.unwrap() {
-        for entry in workflows.history(instance.id).await.unwrap() {
+    for instance in workflows.list_instances(&filter, 100).await.unwrap() {
+        for entry in workflows.list_history(instance.id).await.unwrap() {
             let is_notice = instance.title == "Notice";
             let name = if is_notice { "notice" } else { &entry.title };
             if entry.action == "completed" || (is_notice && entry.action == "started") {
@@ -135,23 +136,26 @@ async fn recorded(workflows: &Workflows, payload: &str) -> BTreeMap<String, u32>
 const STEPS: [&str; 8] = ["first", "left", "polled", "inside", "part", "told", "last", "notice"];
 
 /// Runs one workflow that is cut at a write; tells whether there was such a write.
-async fn cut(place: &Place, repository: &Repository, at: u64, side: CutSide) -> bool {
+async fn cut(place: &Place, repository: &Repository, at: u64, side: WriteCutSide) -> bool {
     let world = World::default();
     let payload = format!("/content/{at}-{side:?}");
     let one = One::start(place, repository, &world).await;
-    one.queues.cut_off(at, side);
+    one.queues.cut_off_writes(at, side);
     // What was not acknowledged may have happened or not.
-    let begun = one.workflows.start(&start(repository, &payload), SystemTime::now()).await;
+    let begun = one.workflows.start_workflow(&start(repository, &payload), SystemTime::now()).await;
     let is_whole = begun.is_ok() && one.work().await;
     let two = One::start(place, repository, &world).await;
     let filter = WorkflowFilter { payload: Some(payload.clone()), ..WorkflowFilter::default() };
-    if two.workflows.list(&filter, 10).await.unwrap().is_empty() {
+    if two.workflows.list_instances(&filter, 10).await.unwrap().is_empty() {
         assert!(begun.is_err(), "an acknowledged start is lost at write {at}");
-        two.workflows.start(&start(repository, &payload), SystemTime::now()).await.unwrap();
+        two.workflows
+            .start_workflow(&start(repository, &payload), SystemTime::now())
+            .await
+            .unwrap();
     }
     assert!(two.work().await);
     let place = format!("cut {side:?} write {at}");
-    for instance in two.workflows.list(&filter, 10).await.unwrap() {
+    for instance in two.workflows.list_instances(&filter, 10).await.unwrap() {
         let is_notice = instance.title == "Notice";
         let expected = if is_notice { WorkflowState::Running } else { WorkflowState::Completed };
         assert_eq!(instance.state, expected, "{place}: {}", instance.title);
@@ -179,7 +183,7 @@ async fn cut(place: &Place, repository: &Repository, at: u64, side: CutSide) -> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workflow_goes_on_wherever_the_process_ends() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let outer = "s:START first:PROCESS split:AND_SPLIT left:PROCESS polled:EXTERNAL_PROCESS join:AND_JOIN \
                  part:CONTAINER told:PROCESS last:PROCESS e:END \
                  s>first first>split split>left split>polled left>join polled>join join>part part>told told>last last>e";
@@ -204,8 +208,8 @@ async fn a_workflow_goes_on_wherever_the_process_ends() {
         let mut at = 1;
         let mut cuts = 0;
         loop {
-            let before = cut(place, &repository, at, CutSide::Before).await;
-            let after = cut(place, &repository, at, CutSide::After).await;
+            let before = cut(place, &repository, at, WriteCutSide::Before).await;
+            let after = cut(place, &repository, at, WriteCutSide::After).await;
             cuts += u32::from(before) + u32::from(after);
             if !before && !after {
                 break;

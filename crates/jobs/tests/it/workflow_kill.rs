@@ -17,12 +17,12 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tympan_content::Repository;
 use tympan_jobs::workflow::{
-    ModelRoots, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowHandler,
-    WorkflowState, Workflows,
+    StepOutcome, StepRegistry, StepRun, WorkflowEngine, WorkflowHandler, WorkflowModelRoots,
+    WorkflowProcess, WorkflowStart, WorkflowState,
 };
-use tympan_jobs::{JobContext, MIGRATIONS, Queues, Worker, WorkerOptions};
-use tympan_testkit::State;
-use tympan_testkit::postgres::PostgresServer;
+use tympan_jobs::{JOB_MIGRATIONS, JobContext, JobQueues, JobWorker, JobWorkerOptions};
+use tympan_testkit::StateDatabase;
+use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::workflow::{MODELS, model, put};
 
@@ -39,26 +39,26 @@ fn kills() -> u64 {
 
 struct Noting(Mutex<std::fs::File>);
 
-impl Process for Noting {
+impl WorkflowProcess for Noting {
     fn name(&self) -> &str {
         "org.example.Noting"
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
         // One write, so that neither another thread nor a kill tears the line.
-        let line = format!("{} {}\n", step.workflow, step.title);
+        let line = format!("{} {}\n", step.workflow_id, step.title);
         self.0.lock().write_all(line.as_bytes()).unwrap();
         StepOutcome::Done(Map::new())
     }
 }
 
-async fn open(dir: &Path, database: Option<(&str, &str)>) -> Queues {
+async fn open(dir: &Path, database: Option<(&str, &str)>) -> JobQueues {
     let state = match database {
-        Some((url, schema)) => State::connect(url, schema).await.unwrap(),
-        None => State::open(&dir.join("state.db")).await.unwrap(),
+        Some((url, schema)) => StateDatabase::connect(url, schema).await.unwrap(),
+        None => StateDatabase::open(&dir.join("state.db")).await.unwrap(),
     };
-    state.migrate("jobs", MIGRATIONS).await.unwrap();
-    Queues::new(state.pool().clone())
+    state.migrate_tables("jobs", JOB_MIGRATIONS).await.unwrap();
+    JobQueues::new(state.pool().clone())
 }
 
 /// What the killed process runs; without the variable it is no test.
@@ -70,19 +70,19 @@ fn a_process_that_carries_out_workflows() {
         let (url, schema) = (std::env::var(DATABASE).ok(), std::env::var(SCHEMA).ok());
         let queues = open(&dir, url.as_deref().zip(schema.as_deref())).await;
         // No other process works on it.
-        queues.release_all().await.unwrap();
+        queues.release_all_claims().await.unwrap();
         let done = OpenOptions::new().append(true).create(true).open(dir.join("done")).unwrap();
         let name = format!("worker-{}", std::process::id());
-        let options = WorkerOptions {
-            idle: Duration::from_millis(10),
+        let options = JobWorkerOptions {
+            poll_interval: Duration::from_millis(10),
             cores: 4,
-            ..WorkerOptions::new("author", name)
+            ..JobWorkerOptions::new("author", name)
         };
-        let worker = Worker::new(queues.clone(), options);
-        let steps = Steps::default().process(Arc::new(Noting(Mutex::new(done))));
-        let workflows = Workflows::new(queues);
-        for handler in WorkflowHandler::of(&workflows, &Handle::current(), steps) {
-            worker.register(handler);
+        let worker = JobWorker::new(queues.clone(), options);
+        let steps = StepRegistry::default().with_process(Arc::new(Noting(Mutex::new(done))));
+        let workflows = WorkflowEngine::new(queues);
+        for handler in WorkflowHandler::for_registry(&workflows, &Handle::current(), steps) {
+            worker.register_handler(handler);
         }
         let (_stop, stopped) = watch::channel(false);
         worker.run(stopped).await;
@@ -108,14 +108,14 @@ const STEPS: [&str; 6] = ["one", "two", "three", "left", "right", "last"];
 
 async fn run(dir: &TempDir, database: Option<(&str, &str)>) {
     let (dir, queues) = (dir.path(), open(dir.path(), database).await);
-    let workflows = Workflows::new(queues);
-    let repository = Repository::memory().unwrap();
+    let workflows = WorkflowEngine::new(queues);
+    let repository = Repository::in_memory().unwrap();
     let parts = "s:START one:PROCESS two:PROCESS three:PROCESS split:AND_SPLIT left:PROCESS right:PROCESS \
                  join:AND_JOIN last:PROCESS e:END \
                  s>one one>two two>three three>split split>left split>right left>join right>join join>last last>e";
     put(&repository, &format!("{MODELS}/m"), model("m", parts));
-    let model = ModelRoots::default()
-        .read(&repository.snapshot().unwrap(), &format!("{MODELS}/m"))
+    let model = WorkflowModelRoots::default()
+        .read_model(&repository.snapshot().unwrap(), &format!("{MODELS}/m"))
         .unwrap();
     let mut seed = 0x5eed_0b57_u64;
     let mut started = Vec::new();
@@ -124,8 +124,8 @@ async fn run(dir: &TempDir, database: Option<(&str, &str)>) {
         for number in 0..WORKFLOWS {
             let (payload, initiator) = (format!("/content/{round}/{number}"), "ann".to_owned());
             let start =
-                StartWorkflow { model: model.clone(), payload, initiator, data: Map::new() };
-            started.push(workflows.start(&start, SystemTime::now()).await.unwrap());
+                WorkflowStart { model: model.clone(), payload, initiator, data: Map::new() };
+            started.push(workflows.start_workflow(&start, SystemTime::now()).await.unwrap());
         }
         seed ^= seed << 13;
         seed ^= seed >> 7;
@@ -134,7 +134,9 @@ async fn run(dir: &TempDir, database: Option<(&str, &str)>) {
         let wanted = lines(dir).len() + usize::try_from(seed % 40).unwrap() + 1;
         let is_last = round == kills();
         for id in &started {
-            while workflows.find(*id).await.unwrap().unwrap().state != WorkflowState::Completed {
+            while workflows.find_instance(*id).await.unwrap().unwrap().state
+                != WorkflowState::Completed
+            {
                 if !is_last && lines(dir).len() >= wanted {
                     break;
                 }
@@ -149,7 +151,7 @@ async fn run(dir: &TempDir, database: Option<(&str, &str)>) {
         *done.entry(line).or_default() += 1;
     }
     for id in &started {
-        let history = workflows.history(*id).await.unwrap();
+        let history = workflows.list_history(*id).await.unwrap();
         for step in STEPS {
             let ends = history.iter().filter(|one| one.title == step && one.action == "completed");
             assert_eq!(ends.count(), 1, "the record of `{step}` of {id}: {history:?}");
@@ -167,7 +169,7 @@ async fn killed_processes_lose_no_step_of_a_workflow() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_processes_lose_no_step_of_a_workflow_on_postgresql() {
-    let url = PostgresServer::shared().url();
-    let schema = PostgresServer::new_schema();
+    let url = PostgresServer::shared_server().url();
+    let schema = PostgresServer::unique_schema_name();
     run(&tempfile::tempdir().unwrap(), Some((&url, &schema))).await;
 }

@@ -7,10 +7,10 @@ use serde_json::{Map, Value as Json, json};
 use tokio::runtime::Handle;
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_jobs::JobContext;
-use tympan_jobs::workflow::process::{choosers, processes};
+use tympan_jobs::workflow::process::{standard_choosers, standard_processes};
 use tympan_jobs::workflow::{
-    Chooser, ModelRoots, Process, StartWorkflow, StepOutcome, StepRun, Steps, WorkflowHandler,
-    Workflows,
+    ParticipantChooser, StepOutcome, StepRegistry, StepRun, WorkflowEngine, WorkflowHandler,
+    WorkflowModelRoots, WorkflowProcess, WorkflowStart,
 };
 
 use crate::place::Place;
@@ -19,11 +19,11 @@ use crate::workflow::{MODELS, model, put};
 const PAGE: &str = "/content/a";
 
 fn repository() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let content = Subtree::new("jcr:content", "cq:PageContent")
-        .with("jcr:title", Property::text("A"))
-        .with("cq:lastModifiedBy", Property::text("eve"))
-        .with("count", Property::Single(Value::Long(1)));
+        .with_property("jcr:title", Property::text("A"))
+        .with_property("cq:lastModifiedBy", Property::text("eve"))
+        .with_property("count", Property::Single(Value::Long(1)));
     put(&repository, PAGE, Subtree::new("a", "cq:Page").with_child(content));
     put(&repository, "/content/b", Subtree::new("b", "cq:Page"));
     repository
@@ -31,21 +31,21 @@ fn repository() -> Repository {
 
 fn step(arguments: &Json) -> StepRun {
     StepRun {
-        workflow: 7,
-        item: 1,
+        workflow_id: 7,
+        item_id: 1,
         model: "/m".to_owned(),
         payload: PAGE.to_owned(),
         initiator: "system".to_owned(),
-        actor: "system".to_owned(),
+        effective_user: "system".to_owned(),
         title: "a step".to_owned(),
         arguments: arguments.as_object().unwrap().clone(),
         data: Map::new(),
-        kept: Map::new(),
+        saved_data: Map::new(),
     }
 }
 
-fn find(repository: &Repository, name: &str) -> Arc<dyn Process> {
-    let all = processes(repository).into_iter();
+fn find(repository: &Repository, name: &str) -> Arc<dyn WorkflowProcess> {
+    let all = standard_processes(repository).into_iter();
     all.into_iter().find(|one| one.name().ends_with(name)).unwrap()
 }
 
@@ -54,7 +54,9 @@ fn run(repository: &Repository, name: &str, mut step: StepRun) -> StepOutcome {
     let process = find(repository, name);
     loop {
         match process.run(&step, &JobContext::detached()) {
-            StepOutcome::Wait { after, keep } if after.is_zero() => step.kept = keep,
+            StepOutcome::Wait { after, saved_data: keep } if after.is_zero() => {
+                step.saved_data = keep
+            }
             outcome => return outcome,
         }
     }
@@ -80,9 +82,9 @@ fn properties_are_set_once_and_keep_their_type() {
     let arguments = json!({ "PROCESS_ARGS": "name=count,value=5,path=jcr:content" });
     assert_eq!(run(&repository, "SetPropertyProcess", step(&arguments)), done());
     assert_eq!(text(&repository, &content, "count").as_deref(), Some("5"));
-    let root = repository.head().unwrap();
+    let root = repository.head_root().unwrap();
     assert_eq!(run(&repository, "SetPropertyProcess", step(&arguments)), done());
-    assert_eq!(repository.head().unwrap(), root, "begun again it changes nothing");
+    assert_eq!(repository.head_root().unwrap(), root, "begun again it changes nothing");
     let gone = json!({ "name": "count", "path": "jcr:content" });
     assert_eq!(run(&repository, "SetPropertyProcess", step(&gone)), done());
     assert_eq!(text(&repository, &content, "count"), None);
@@ -119,7 +121,7 @@ fn payloads_move_copy_and_go_also_when_begun_again() {
     assert_eq!(outcome, StepOutcome::Moved { payload: "/content/c".to_owned() });
     assert!(is_there(&repository, "/content/c") && !is_there(&repository, PAGE));
     // Killed between the move and its record, it finds what it did.
-    moved.kept = json!({ "to": "/content/c" }).as_object().unwrap().clone();
+    moved.saved_data = json!({ "to": "/content/c" }).as_object().unwrap().clone();
     let outcome = run(&repository, "MoveProcess", moved);
     assert_eq!(outcome, StepOutcome::Moved { payload: "/content/c".to_owned() });
     for _ in 0..2 {
@@ -150,7 +152,7 @@ fn locks_belong_to_who_started_the_workflow() {
 fn a_step_does_what_its_actor_may_do() {
     let repository = repository();
     let arguments = json!({ "name": "x", "value": "y", "path": "jcr:content" });
-    let of = |actor: &str| StepRun { actor: actor.to_owned(), ..step(&arguments) };
+    let of = |actor: &str| StepRun { effective_user: actor.to_owned(), ..step(&arguments) };
     let refused = run(&repository, "SetPropertyProcess", of("nobody"));
     let StepOutcome::Failed(reason) = refused else { panic!("{refused:?}") };
     assert!(reason.contains("in the name of nobody"), "{reason}");
@@ -165,7 +167,7 @@ fn waiting_ends_at_its_time() {
         find(&repository, "WaitProcess").run(&step(&arguments), &JobContext::detached())
     };
     let later = wait(json!({ "for": "30m" }));
-    let StepOutcome::Wait { after, keep } = later else { panic!("{later:?}") };
+    let StepOutcome::Wait { after, saved_data: keep } = later else { panic!("{later:?}") };
     assert!(after <= Duration::from_secs(1800) && after > Duration::from_secs(1700));
     assert!(keep["until"].is_u64());
     assert_eq!(wait(json!({ "until": "2020-01-01T00:00:00.000Z" })), done());
@@ -177,10 +179,11 @@ fn waiting_ends_at_its_time() {
 #[test]
 fn choosers_name_people() {
     let repository = repository();
-    let all = choosers(&repository);
+    let all = standard_choosers(&repository);
     let choose = |name: &str, step: StepRun| {
-        let found: &Arc<dyn Chooser> = all.iter().find(|one| one.name().ends_with(name)).unwrap();
-        found.choose(&step)
+        let found: &Arc<dyn ParticipantChooser> =
+            all.iter().find(|one| one.name().ends_with(name)).unwrap();
+        found.choose_participant(&step)
     };
     let named = |name: &str| Ok(name.to_owned());
     assert_eq!(choose("WorkflowInitiatorParticipantChooser", step(&json!({}))), named("system"));
@@ -199,17 +202,21 @@ fn choosers_name_people() {
 async fn models_that_name_unknown_steps_start_nothing() {
     let repository = repository();
     let place = Place::sqlite();
-    let workflows = Workflows::new(place.open().await);
+    let workflows = WorkflowEngine::new(place.open().await);
     put(&repository, &format!("{MODELS}/m"), model("m", "s:START one:PROCESS e:END s>one one>e"));
-    let model = ModelRoots::default()
-        .read(&repository.snapshot().unwrap(), &format!("{MODELS}/m"))
+    let model = WorkflowModelRoots::default()
+        .read_model(&repository.snapshot().unwrap(), &format!("{MODELS}/m"))
         .unwrap();
     let (payload, initiator) = (PAGE.to_owned(), "ann".to_owned());
-    let start = StartWorkflow { model, payload, initiator, data: Map::new() };
-    let handlers =
-        WorkflowHandler::of(&workflows, &Handle::current(), Steps::standard(&repository));
+    let start = WorkflowStart { model, payload, initiator, data: Map::new() };
+    let handlers = WorkflowHandler::for_registry(
+        &workflows,
+        &Handle::current(),
+        StepRegistry::standard(&repository),
+    );
     assert_eq!(handlers.len(), 4);
-    let refused = workflows.start(&start, SystemTime::now()).await.unwrap_err().to_string();
+    let refused =
+        workflows.start_workflow(&start, SystemTime::now()).await.unwrap_err().to_string();
     let expected = format!(
         "the step `one` of `{MODELS}/m` names the unknown process `com.example.other.Noting`; known are "
     );

@@ -8,9 +8,9 @@ use serde_json::Map;
 use tympan_content::{NodePath, Property, Repository};
 use tympan_jobs::JobContext;
 use tympan_jobs::workflow::{
-    Process, StepOutcome, StepRun, Steps, WorkItem, WorkflowFilter, WorkflowState,
+    StepOutcome, StepRegistry, StepRun, WorkItem, WorkflowFilter, WorkflowProcess, WorkflowState,
 };
-use tympan_web::outgoing::Outgoing;
+use tympan_web::outgoing_policy::OutgoingPolicy;
 
 use crate::place::{Place, both};
 use crate::workflow::{MODELS, Running, model, put};
@@ -29,7 +29,7 @@ fn put_model(repository: &Repository, name: &str, parts: &str, arguments: &[[&st
 async fn item_for(running: &Running, name: &str) -> WorkItem {
     loop {
         let names = [name.to_owned()];
-        if let Some(item) = running.workflows.inbox(&names, 10).await.unwrap().pop() {
+        if let Some(item) = running.workflows.list_inbox(&names, 10).await.unwrap().pop() {
             return item;
         }
         tokio::task::yield_now().await;
@@ -39,11 +39,15 @@ async fn item_for(running: &Running, name: &str) -> WorkItem {
 async fn complete(running: &Running, item: i64, user: &str) {
     let names = [user.to_owned()];
     let (who, what) = ((user, None), (None, Map::new()));
-    running.workflows.complete(item, &names, who, what, SystemTime::now()).await.unwrap();
+    running
+        .workflows
+        .complete_participant_step(item, &names, who, what, SystemTime::now())
+        .await
+        .unwrap();
 }
 
 async fn actions(running: &Running, id: i64) -> Vec<String> {
-    let history = running.workflows.history(id).await.unwrap();
+    let history = running.workflows.list_history(id).await.unwrap();
     history.iter().map(|one| format!("{} {} {}", one.step, one.action, one.user)).collect()
 }
 
@@ -52,7 +56,7 @@ const REVIEW: &str = "s:START check:PARTICIPANT:bob one:PROCESS e:END s>check ch
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_that_are_late_go_on_jump_or_go_to_somebody_else() {
     for place in both() {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         put_model(&repository, "advance", REVIEW, &[["check", "timeoutMillis", "1"]]);
         let jump = "s:START check:PARTICIPANT:bob one:PROCESS other:PROCESS e:END \
                     s>check check>one one>e other>e";
@@ -88,7 +92,7 @@ async fn steps_that_are_late_go_on_jump_or_go_to_somebody_else() {
         assert_eq!(running.seen(), ["one", "other"]);
         let escalated = running.begin("escalate").await;
         let item = item_for(&running, "eve").await;
-        assert_eq!(item.workflow, escalated);
+        assert_eq!(item.workflow_id, escalated);
         complete(&running, item.id, "eve").await;
         running.until(escalated, WorkflowState::Completed).await;
         let patient = running.begin("patient").await;
@@ -96,17 +100,25 @@ async fn steps_that_are_late_go_on_jump_or_go_to_somebody_else() {
         let open = |all: &std::collections::BTreeMap<String, tympan_jobs::TopicStatistics>| {
             all.values().map(|one| one.queued).sum::<u64>()
         };
-        assert_eq!(open(&running.queues.topics().await.unwrap()), 1, "the time-out waits");
+        assert_eq!(
+            open(&running.queues.topic_statistics().await.unwrap()),
+            1,
+            "the time-out waits"
+        );
         complete(&running, item.id, "bob").await;
         running.until(patient, WorkflowState::Completed).await;
-        assert_eq!(open(&running.queues.topics().await.unwrap()), 0, "and goes with its step");
+        assert_eq!(
+            open(&running.queues.topic_statistics().await.unwrap()),
+            0,
+            "and goes with its step"
+        );
         running.stop.send_replace(true);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_go_back_within_their_split() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let parts = "s:START draft:PARTICIPANT:ann split:AND_SPLIT left:PARTICIPANT:bob right:PARTICIPANT:eve \
                  join:AND_JOIN last:PARTICIPANT:cara e:END \
                  s>draft draft>split split>left split>right left>join right>join join>last last>e";
@@ -130,7 +142,7 @@ async fn steps_go_back_within_their_split() {
     complete(&running, item_for(&running, "eve").await.id, "eve").await;
     let last = item_for(&running, "cara").await;
     back(last.id, "bob", None).await.unwrap_err();
-    assert_eq!(running.workflows.back_routes(last.id).await.unwrap(), ["draft"]);
+    assert_eq!(running.workflows.back_targets(last.id).await.unwrap(), ["draft"]);
     back(last.id, "cara", Some("left")).await.unwrap_err();
     back(last.id, "cara", None).await.unwrap();
     complete(&running, item_for(&running, "ann").await.id, "ann").await;
@@ -145,7 +157,7 @@ async fn steps_go_back_within_their_split() {
 /// Fails until it is told not to.
 struct Failing(Arc<AtomicBool>);
 
-impl Process for Failing {
+impl WorkflowProcess for Failing {
     fn name(&self) -> &str {
         "org.example.Failing"
     }
@@ -161,25 +173,33 @@ impl Process for Failing {
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_steps_are_listed_and_restarted() {
     for place in both() {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let parts = "s:START one:PROCESS e:END s>one one>e";
         put_model(&repository, "m", parts, &[["one", "PROCESS", "org.example.Failing"]]);
         let is_mended = Arc::new(AtomicBool::new(false));
-        let steps = Steps::default().process(Arc::new(Failing(is_mended.clone())));
+        let steps = StepRegistry::default().with_process(Arc::new(Failing(is_mended.clone())));
         let running = Running::start_with(place.open().await, repository, steps);
         let id = running.begin("m").await;
         let failed = loop {
-            if let Some(failed) = running.workflows.failures(10).await.unwrap().pop() {
+            if let Some(failed) = running.workflows.list_failed_steps(10).await.unwrap().pop() {
                 break failed;
             }
             tokio::task::yield_now().await;
         };
-        assert_eq!((failed.workflow, failed.reason.as_str()), (id, "the printer is on fire"));
+        assert_eq!((failed.workflow_id, failed.reason.as_str()), (id, "the printer is on fire"));
         is_mended.store(true, Ordering::SeqCst);
-        running.workflows.restart(failed.item, "bob", SystemTime::now()).await.unwrap();
+        running
+            .workflows
+            .restart_failed_step(failed.item_id, "bob", SystemTime::now())
+            .await
+            .unwrap();
         running.until(id, WorkflowState::Completed).await;
         assert!(actions(&running, id).await.contains(&"one restarted bob".to_owned()));
-        running.workflows.restart(failed.item, "bob", SystemTime::now()).await.unwrap_err();
+        running
+            .workflows
+            .restart_failed_step(failed.item_id, "bob", SystemTime::now())
+            .await
+            .unwrap_err();
         running.stop.send_replace(true);
     }
 }
@@ -187,42 +207,42 @@ async fn failed_steps_are_listed_and_restarted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_go_through_another_workflow() {
     for place in both() {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let inner =
             "s:START inside:PROCESS:kind=image ask:PARTICIPANT:bob e:END s>inside inside>ask ask>e";
         put_model(&repository, "inner", inner, &[]);
         let path = format!("{MODELS}/inner");
         let outer = "s:START part:CONTAINER after:PROCESS e:END s>part part>after after>e";
         put_model(&repository, "outer", outer, &[["part", "SUB_WORKFLOW", &path]]);
-        let steps = Steps::standard(&repository);
+        let steps = StepRegistry::standard(&repository);
         let running = Running::start_with(place.open().await, repository, steps);
         let id = running.begin("outer").await;
         let item = item_for(&running, "bob").await;
-        assert_ne!(item.workflow, id);
+        assert_ne!(item.workflow_id, id);
         assert!(
             running
                 .workflows
-                .suspend(id, WorkflowState::Suspended, "ann", SystemTime::now())
+                .set_workflow_state(id, WorkflowState::Suspended, "ann", SystemTime::now())
                 .await
                 .unwrap()
         );
-        assert!(running.workflows.inbox(&["bob".to_owned()], 10).await.unwrap().is_empty());
+        assert!(running.workflows.list_inbox(&["bob".to_owned()], 10).await.unwrap().is_empty());
         assert!(
             running
                 .workflows
-                .suspend(id, WorkflowState::Running, "ann", SystemTime::now())
+                .set_workflow_state(id, WorkflowState::Running, "ann", SystemTime::now())
                 .await
                 .unwrap()
         );
         complete(&running, item.id, "bob").await;
         running.until(id, WorkflowState::Completed).await;
         assert_eq!(running.seen(), ["inside", "after"]);
-        let found = running.workflows.find(id).await.unwrap().unwrap();
+        let found = running.workflows.find_instance(id).await.unwrap().unwrap();
         assert_eq!(found.data["kind"], serde_json::json!("image"), "what the part left");
         let second = running.begin("outer").await;
         let item = item_for(&running, "bob").await;
         running.workflows.terminate(second, "ann", None, SystemTime::now()).await.unwrap();
-        let part = running.workflows.find(item.workflow).await.unwrap().unwrap();
+        let part = running.workflows.find_instance(item.workflow_id).await.unwrap().unwrap();
         assert_eq!(part.state, WorkflowState::Aborted, "parts end with the whole");
         running.stop.send_replace(true);
     }
@@ -230,7 +250,7 @@ async fn containers_go_through_another_workflow() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn choosers_assign_and_notices_wait_in_the_inbox() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let parts = "s:START ask:DYNAMIC_PARTICIPANT tell:PROCESS e:END s>ask ask>tell tell>e";
     put_model(
         &repository,
@@ -244,7 +264,7 @@ async fn choosers_assign_and_notices_wait_in_the_inbox() {
             ["tell", "title", "It is done"],
         ],
     );
-    let steps = Steps::standard(&repository);
+    let steps = StepRegistry::standard(&repository);
     let place = Place::sqlite();
     let running = Running::start_with(place.open().await, repository, steps);
     let id = running.begin("m").await;
@@ -253,8 +273,8 @@ async fn choosers_assign_and_notices_wait_in_the_inbox() {
     running.until(id, WorkflowState::Completed).await;
     assert_eq!((notice.title.as_str(), notice.payload.as_str()), ("It is done", "/content/a"));
     complete(&running, notice.id, "eve").await;
-    running.until(notice.workflow, WorkflowState::Completed).await;
-    let all = running.workflows.list(&WorkflowFilter::default(), 10).await.unwrap();
+    running.until(notice.workflow_id, WorkflowState::Completed).await;
+    let all = running.workflows.list_instances(&WorkflowFilter::default(), 10).await.unwrap();
     assert_eq!(all.len(), 2);
     running.stop.send_replace(true);
 }
@@ -302,7 +322,7 @@ fn other_system() -> (String, Arc<parking_lot::Mutex<Vec<String>>>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_system_is_asked_until_it_is_done() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let (address, asked) = other_system();
     let parts = "s:START out:EXTERNAL_PROCESS e:END s>out out>e";
     put_model(
@@ -316,8 +336,8 @@ async fn another_system_is_asked_until_it_is_done() {
         ],
     );
     let host = address.parse::<http::Uri>().unwrap().authority().unwrap().to_string();
-    let outgoing = Outgoing::new(&[host], Vec::new()).unwrap();
-    let steps = Steps::standard(&repository).asking(&outgoing);
+    let outgoing = OutgoingPolicy::new(&[host], Vec::new()).unwrap();
+    let steps = StepRegistry::standard(&repository).with_external_hosts(&outgoing);
     let place = Place::sqlite();
     let running = Running::start_with(place.open().await, repository, steps);
     let id = running.begin("m").await;
@@ -331,7 +351,7 @@ async fn another_system_is_asked_until_it_is_done() {
         .filter_map(|one| one.lines().find(|line| line.contains("idempotency")))
         .collect();
     assert_eq!(keys.len(), 1);
-    let found = running.workflows.find(id).await.unwrap().unwrap();
+    let found = running.workflows.find_instance(id).await.unwrap().unwrap();
     assert!(!found.data.contains_key("pages"), "what the other system says is not kept");
     running.stop.send_replace(true);
 }
@@ -339,28 +359,28 @@ async fn another_system_is_asked_until_it_is_done() {
 /// Notes in whose name it is carried out.
 struct Noted(Arc<parking_lot::Mutex<Vec<String>>>);
 
-impl Process for Noted {
+impl WorkflowProcess for Noted {
     fn name(&self) -> &str {
         "com.example.Noted"
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
-        self.0.lock().push(step.actor.clone());
+        self.0.lock().push(step.effective_user.clone());
         StepOutcome::Done(Map::new())
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_acts_for_who_started_it_or_for_a_service_user_and_nobody_else() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let users = tympan_content::Subtree::new("users", "rep:AuthorizableFolder").with_child(
         tympan_content::Subtree::new("publishing", "rep:SystemUser")
-            .with("rep:authorizableId", "publishing")
-            .with("rep:principalName", "publishing"),
+            .with_property("rep:authorizableId", "publishing")
+            .with_property("rep:principalName", "publishing"),
     );
     let mut session = repository.session("system").unwrap();
-    session.put(&NodePath::new("/users").unwrap(), users).unwrap();
-    session.follow();
+    session.put_node(&NodePath::new("/users").unwrap(), users).unwrap();
+    session.mark_as_follower();
     session.commit("users", SystemTime::now()).unwrap();
     let parts =
         "s:START ask:PARTICIPANT:bob one:PROCESS two:PROCESS e:END s>ask ask>one one>two two>e";
@@ -371,7 +391,8 @@ async fn a_step_acts_for_who_started_it_or_for_a_service_user_and_nobody_else() 
     ];
     put_model(&repository, "m", parts, &arguments);
     let actors = Arc::default();
-    let steps = Steps::standard(&repository).process(Arc::new(Noted(Arc::clone(&actors))));
+    let steps =
+        StepRegistry::standard(&repository).with_process(Arc::new(Noted(Arc::clone(&actors))));
     let place = Place::sqlite();
     let running = Running::start_with(place.open().await, repository.clone(), steps);
     let id = running.begin("m").await;
@@ -392,16 +413,16 @@ async fn other_systems_are_asked_only_if_they_are_listed() {
         (vec!["example.com".to_owned()], format!("http://2130706433:{port}/work")),
         (vec!["example.com".to_owned()], format!("http://[::ffff:127.0.0.1]:{port}/work")),
     ] {
-        let outgoing = Outgoing::new(&listed, Vec::new()).unwrap();
-        let repository = Repository::memory().unwrap();
-        let process = Steps::standard(&repository).asking(&outgoing);
+        let outgoing = OutgoingPolicy::new(&listed, Vec::new()).unwrap();
+        let repository = Repository::in_memory().unwrap();
+        let process = StepRegistry::standard(&repository).with_external_hosts(&outgoing);
         let arguments = [["out", "PROCESS", "HttpExternalProcess"], ["out", "start", &*start]];
         put_model(&repository, "m", "s:START out:EXTERNAL_PROCESS e:END s>out out>e", &arguments);
         let place = Place::sqlite();
         let running = Running::start_with(place.open().await, repository, process);
         running.begin("m").await;
         let reason = loop {
-            if let Some(failed) = running.workflows.failures(10).await.unwrap().pop() {
+            if let Some(failed) = running.workflows.list_failed_steps(10).await.unwrap().pop() {
                 break failed.reason;
             }
             tokio::task::yield_now().await;

@@ -4,11 +4,11 @@
 //! their connection; an answer of another length is counted as failed only with `strict`, else told as varying; a
 //! socket error does not end the run.
 
-mod markup;
-mod print;
-mod read;
-mod send;
-mod speech;
+mod benchmark;
+mod html_table;
+mod report_parser;
+mod text_report;
+mod tls_option;
 
-pub use read::{AbText, Comparison, parse, parse_all};
-pub use send::{Ab, AbRun, Listener, Markup, Word};
+pub use benchmark::{AbMessage, AbMessageListener, AbOptions, AbRun, AbTableAttributes};
+pub use report_parser::{AbComparison, AbReport, parse_ab_report, parse_ab_reports};

@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::html_parts;
+use crate::page_reference;
 
 /// Returns the references of a page, each once: links, then what the page is made of.
-pub(super) fn references(html: &str) -> Vec<String> {
+pub(super) fn extract_references(html: &str) -> Vec<String> {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static LINK: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r#"(?is)<(?:a|area)\b[^>]*?\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"#)
@@ -18,7 +18,7 @@ pub(super) fn references(html: &str) -> Vec<String> {
         let value = captures.get(1).or(captures.get(2)).or(captures.get(3))?;
         Some(value.as_str().trim().replace("&amp;", "&"))
     });
-    for reference in links.chain(html_parts::of_page(html).references) {
+    for reference in links.chain(page_reference::parse_page_references(html).references) {
         if !reference.is_empty() && !found.contains(&reference) {
             found.push(reference);
         }
@@ -27,7 +27,7 @@ pub(super) fn references(html: &str) -> Vec<String> {
 }
 
 /// Reports whether a reference leads to a page or file over HTTP, and not out of a session.
-pub(super) fn may_be_followed(reference: &str) -> bool {
+pub(super) fn is_followable(reference: &str) -> bool {
     let lower = reference.to_ascii_lowercase();
     if lower.starts_with('#') || lower.contains("logout") || lower.contains("signout") {
         return false;
@@ -47,16 +47,16 @@ mod tests {
     fn links_and_parts_of_a_page_are_found() {
         let html = "<a class=x href=\"/a.html?b=1&amp;c=2\">x</a><A HREF='b.html'>y</A><area href=c>\
                     <img src=d.png><a href=b.html>again</a><a name=here>";
-        assert_eq!(references(html), ["/a.html?b=1&c=2", "b.html", "c", "d.png"]);
+        assert_eq!(extract_references(html), ["/a.html?b=1&c=2", "b.html", "c", "d.png"]);
     }
 
     #[test]
     fn only_what_leads_somewhere_is_followed() {
         for yes in ["/a", "a/b", "http://x/", "?a=b", "//x/y"] {
-            assert!(may_be_followed(yes), "{yes}");
+            assert!(is_followable(yes), "{yes}");
         }
         for no in ["#top", "mailto:a@b", "javascript:void(0)", "tel:1", "/logout", "data:x,y"] {
-            assert!(!may_be_followed(no), "{no}");
+            assert!(!is_followable(no), "{no}");
         }
     }
 }

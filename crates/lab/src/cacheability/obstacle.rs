@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::client::Answer;
+use crate::probe_client::ProbeResponse;
 
 /// What keeps an answer out of a cache, or makes a kept one wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Obstacle {
+pub enum CacheObstacle {
     /// The address has a query string.
     QueryString,
     /// One script hands out many files, chosen by its query string.
@@ -23,7 +23,7 @@ pub enum Obstacle {
     /// The answer sets a cookie.
     SetCookie,
     /// The answer forbids to keep it.
-    Forbidden,
+    StorageForbidden,
     /// The bytes depend on cookies.
     CookieDependentBytes,
     /// The bytes depend on who asks.
@@ -32,7 +32,7 @@ pub enum Obstacle {
     VaryingBytes,
 }
 
-impl Obstacle {
+impl CacheObstacle {
     /// Returns its name for programs.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -43,7 +43,7 @@ impl Obstacle {
             Self::NoCharset => "no-charset",
             Self::NoMediaType => "no-media-type",
             Self::SetCookie => "set-cookie",
-            Self::Forbidden => "forbidden",
+            Self::StorageForbidden => "forbidden",
             Self::CookieDependentBytes => "cookie-dependent-bytes",
             Self::PersonalizedBytes => "personalized-bytes",
             Self::VaryingBytes => "varying-bytes",
@@ -70,7 +70,7 @@ impl Obstacle {
             Self::SetCookie => {
                 "an answer that sets a cookie is either not kept or hands one visitor's cookie to all"
             }
-            Self::Forbidden => "the answer itself forbids to keep it",
+            Self::StorageForbidden => "the answer itself forbids to keep it",
             Self::CookieDependentBytes => {
                 "the kept answer of one visitor goes to all, whatever their cookies say"
             }
@@ -97,7 +97,9 @@ impl Obstacle {
             Self::NoCharset => "say it in the page, <meta charset=\"utf-8\">, and in Content-Type",
             Self::NoMediaType => "send a Content-Type",
             Self::SetCookie => "set cookies only where someone logs in, or by a script in the page",
-            Self::Forbidden => "leave the header out of pages that are the same for everyone",
+            Self::StorageForbidden => {
+                "leave the header out of pages that are the same for everyone"
+            }
             Self::CookieDependentBytes => "put the choice into the address: main.large.html",
             Self::PersonalizedBytes => {
                 "fetch the personal part by itself: a server side include or a script"
@@ -107,16 +109,16 @@ impl Obstacle {
     }
 }
 
-impl fmt::Display for Obstacle {
+impl fmt::Display for CacheObstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-type Found = Vec<(Obstacle, String)>;
+type ObstacleList = Vec<(CacheObstacle, String)>;
 
 /// Returns what is wrong with the address alone.
-pub(super) fn at_address(target: &str) -> Found {
+pub(super) fn address_obstacles(target: &str) -> ObstacleList {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static SCRIPT: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
@@ -130,40 +132,40 @@ pub(super) fn at_address(target: &str) -> Found {
     };
     let mut found = Vec::new();
     if SCRIPT.is_match(target) {
-        found.push((Obstacle::GenericScript, format!("`{}`", query.unwrap_or_default())));
+        found.push((CacheObstacle::GenericScript, format!("`{}`", query.unwrap_or_default())));
     } else if let Some(query) = query {
-        found.push((Obstacle::QueryString, format!("`?{query}`")));
+        found.push((CacheObstacle::QueryString, format!("`?{query}`")));
     }
     let name = path.rsplit('/').next().unwrap_or_default();
     if path != "/" && !name.contains('.') {
         let seen = if name.is_empty() { "it ends in `/`".to_owned() } else { format!("`{name}`") };
-        found.push((Obstacle::NoExtension, seen));
+        found.push((CacheObstacle::NoExtension, seen));
     }
     found
 }
 
 /// Returns what is wrong with an answer of status 200.
-pub(super) fn of_answer(target: &str, answer: &Answer) -> Found {
+pub(super) fn response_obstacles(target: &str, answer: &ProbeResponse) -> ObstacleList {
     let mut found = Vec::new();
     let kind = answer.header("Content-Type").unwrap_or_default().to_ascii_lowercase();
     let has_charset = kind.contains("charset=");
     if kind.is_empty() && !answer.body.is_empty() {
-        found.push((Obstacle::NoMediaType, "no Content-Type".to_owned()));
-    } else if kind.starts_with("text/") && !has_charset && !names_charset(answer) {
-        found.push((Obstacle::NoCharset, format!("Content-Type `{kind}`")));
+        found.push((CacheObstacle::NoMediaType, "no Content-Type".to_owned()));
+    } else if kind.starts_with("text/") && !has_charset && !declares_charset(answer) {
+        found.push((CacheObstacle::NoCharset, format!("Content-Type `{kind}`")));
     }
-    for cookie in answer.all("Set-Cookie") {
+    for cookie in answer.header_values("Set-Cookie") {
         let name = cookie.split('=').next().unwrap_or_default();
-        found.push((Obstacle::SetCookie, format!("`{name}`")));
+        found.push((CacheObstacle::SetCookie, format!("`{name}`")));
     }
-    if let Some(seen) = forbids(answer) {
-        found.push((Obstacle::Forbidden, format!("{seen} on {target}")));
+    if let Some(seen) = storage_prohibition(answer) {
+        found.push((CacheObstacle::StorageForbidden, format!("{seen} on {target}")));
     }
     found
 }
 
 /// Reports whether a page says in its head which letters it is written in, or a style sheet in its first line.
-fn names_charset(answer: &Answer) -> bool {
+fn declares_charset(answer: &ProbeResponse) -> bool {
     let start = answer.body.get(..answer.body.len().min(4096)).unwrap_or_default();
     if start.starts_with(b"\xef\xbb\xbf") {
         return true;
@@ -179,7 +181,7 @@ fn names_charset(answer: &Answer) -> bool {
     }
 }
 
-fn forbids(answer: &Answer) -> Option<String> {
+fn storage_prohibition(answer: &ProbeResponse) -> Option<String> {
     for (name, value) in &answer.headers {
         let text = value.to_ascii_lowercase();
         let word = |word: &str| text.split(',').any(|part| part.trim().starts_with(word));
@@ -202,7 +204,8 @@ mod tests {
 
     #[track_caller]
     fn check(target: &str, expected: &[&str]) {
-        let names: Vec<&str> = at_address(target).iter().map(|(found, _)| found.name()).collect();
+        let names: Vec<&str> =
+            address_obstacles(target).iter().map(|(found, _)| found.name()).collect();
         assert_eq!(names, expected, "{target}");
     }
 
@@ -222,17 +225,17 @@ mod tests {
 
     #[test]
     fn answers_are_judged_by_their_headers() {
-        let answer = |headers: &[(&str, &str)], body: &str| Answer {
+        let answer = |headers: &[(&str, &str)], body: &str| ProbeResponse {
             status: 200,
             headers: headers
                 .iter()
                 .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect(),
             body: body.into(),
-            ..Answer::default()
+            ..ProbeResponse::default()
         };
-        let names = |answer: &Answer| -> Vec<&str> {
-            of_answer("/x.html", answer).iter().map(|(found, _)| found.name()).collect()
+        let names = |answer: &ProbeResponse| -> Vec<&str> {
+            response_obstacles("/x.html", answer).iter().map(|(found, _)| found.name()).collect()
         };
         let html = ("Content-Type", "text/html");
         assert_eq!(names(&answer(&[html], "<p>")), ["no-charset"]);

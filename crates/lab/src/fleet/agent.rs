@@ -12,21 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender as Post, channel};
 use std::time::{Duration, Instant};
 
-use super::frame::{self, Kind, PROTOCOL, Sender};
-use super::job::{Done, Hello, Job, PartOver, Pulse, Work};
-use super::pipe;
-use super::token::Token;
-use super::wire;
-use crate::load::{Observer, RowTaker};
-use crate::plan::files::Files;
-use crate::plan::{Membership, Plan, Run};
-use crate::record::summariser::{Tally, Threads};
-use crate::record::{Interval, Results};
+use super::frame::{self, AgentFrameKind, AgentFrameSender, PROTOCOL_VERSION};
+use super::interval_codec;
+use super::job::{AgentCompletion, AgentHello, AgentJob, AgentWork, FinishedPart, TallyUpdate};
+use super::tls_stream;
+use super::token::FleetToken;
+use crate::load::{LoadObserver, RowConsumer};
+use crate::measurement::summariser::{SummaryTally, ThreadCounts};
+use crate::measurement::{RunResults, WorkerInterval};
+use crate::plan::plan_file::PlanFiles;
+use crate::plan::{RunMembership, RunOptions, TestPlan};
 use crate::{Error, Result};
 
 /// How an agent reaches its controller.
 #[derive(Debug)]
-pub enum Carrier {
+pub enum AgentTransport {
     /// Standard input and output, as a process or through `ssh`.
     Stdio,
     /// TLS to the controller's address.
@@ -34,47 +34,58 @@ pub enum Carrier {
         /// `host:port`.
         controller: String,
         /// What both sides know.
-        token: Token,
+        fleet_token: FleetToken,
         /// The portion to ask for, counted from 0.
-        index: Option<usize>,
+        portion_index: Option<usize>,
         /// How long to try again while nobody answers.
-        patience: Duration,
+        connect_timeout: Duration,
     },
 }
 
 /// Serves one job to its end.
 ///
 /// # Errors
-/// [`Error::Fleet`] if there is no controller, it goes away, or the load fails.
-pub fn serve(carrier: Carrier) -> Result<()> {
+/// [`Error::FleetConnection`] if there is no controller, it goes away, or the load fails.
+pub fn serve_agent(carrier: AgentTransport) -> Result<()> {
     match carrier {
-        Carrier::Stdio => work(&mut io::stdin(), &Sender::new(Box::new(io::stdout())), None),
-        Carrier::Dial { controller, token, index, patience } => {
-            let (mut input, output) = dial(&controller, &token, patience)?;
-            work(&mut input, &Sender::new(Box::new(output)), index)
+        AgentTransport::Stdio => {
+            run_job(&mut io::stdin(), &AgentFrameSender::new(Box::new(io::stdout())), None)
+        }
+        AgentTransport::Dial {
+            controller,
+            fleet_token: token,
+            portion_index: index,
+            connect_timeout: patience,
+        } => {
+            let (mut input, output) = dial_controller(&controller, &token, patience)?;
+            run_job(&mut input, &AgentFrameSender::new(Box::new(output)), index)
         }
     }
 }
 
-fn dial(controller: &str, token: &Token, patience: Duration) -> Result<(pipe::Half, pipe::Half)> {
+fn dial_controller(
+    controller: &str,
+    token: &FleetToken,
+    patience: Duration,
+) -> Result<(tls_stream::TlsStreamHalf, tls_stream::TlsStreamHalf)> {
     let started = Instant::now();
     loop {
         let socket = controller
             .to_socket_addrs()
             .and_then(|mut all| all.next().ok_or_else(|| io::ErrorKind::NotFound.into()))
             .and_then(|at| TcpStream::connect_timeout(&at, Duration::from_secs(10)));
-        let met = socket.and_then(|socket| pipe::dial(socket, token));
+        let met = socket.and_then(|socket| tls_stream::dial_tls(socket, token));
         let error = match met {
             Ok(halves) => return Ok(halves),
             Err(error) => error,
         };
         if error.kind() == io::ErrorKind::PermissionDenied {
-            return Err(Error::Fleet(format!(
+            return Err(Error::FleetConnection(format!(
                 "the controller at `{controller}` does not know this token"
             )));
         }
         if started.elapsed() >= patience {
-            return Err(Error::Fleet(format!(
+            return Err(Error::FleetConnection(format!(
                 "cannot reach a controller at `{controller}`: {error}"
             )));
         }
@@ -82,40 +93,45 @@ fn dial(controller: &str, token: &Token, patience: Duration) -> Result<(pipe::Ha
     }
 }
 
-fn gone(error: &io::Error) -> Error {
-    Error::Fleet(format!("the controller is gone: {error}"))
+fn connection_lost(error: &io::Error) -> Error {
+    Error::FleetConnection(format!("the controller is gone: {error}"))
 }
 
 /// What the thread that listens to the controller tells the one that works.
 #[derive(Debug, Default)]
-struct Orders {
-    stop: AtomicBool,
-    is_alone: AtomicBool,
+struct ControllerSignals {
+    is_stop_requested: AtomicBool,
+    is_only_agent: AtomicBool,
 }
 
-fn work(input: &mut dyn Read, output: &Sender, index: Option<usize>) -> Result<()> {
+fn run_job(input: &mut dyn Read, output: &AgentFrameSender, index: Option<usize>) -> Result<()> {
     let clock = Instant::now();
-    let hello = Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned(), index };
-    output.send_json(Kind::Hello, &hello).map_err(|error| gone(&error))?;
-    let folder = tempfile::tempdir().map_err(|source| Error::write(Path::new("."), source))?;
-    let Some((job, files)) = receive(input, folder.path())? else { return Ok(()) };
-    let task = match prepare(&job, &files) {
+    let hello = AgentHello {
+        protocol: PROTOCOL_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        index,
+    };
+    output.send_json(AgentFrameKind::Hello, &hello).map_err(|error| connection_lost(&error))?;
+    let folder =
+        tempfile::tempdir().map_err(|source| Error::write_failed(Path::new("."), source))?;
+    let Some((job, files)) = receive_job(input, folder.path())? else { return Ok(()) };
+    let task = match prepare_task(&job, &files) {
         Ok(task) => task,
         Err(error) => {
-            output.send(Kind::Refused, error.to_string().as_bytes()).ok();
+            output.send_frame(AgentFrameKind::Refused, error.to_string().as_bytes()).ok();
             return Err(error);
         }
     };
-    output.send(Kind::Ready, &[]).map_err(|error| gone(&error))?;
-    let orders = Arc::new(Orders::default());
+    output.send_frame(AgentFrameKind::Ready, &[]).map_err(|error| connection_lost(&error))?;
+    let orders = Arc::new(ControllerSignals::default());
     let (starts, moments) = channel();
-    let mut messenger = Messenger {
-        output: output.clone(),
-        orders: Arc::clone(&orders),
-        moments,
+    let mut messenger = AgentReporter {
+        frame_sender: output.clone(),
+        signals: Arc::clone(&orders),
+        start_times: moments,
         wants_rows: job.wants_rows,
         clock,
-        part: 0,
+        part_number: 0,
     };
     let worker = std::thread::Builder::new().name("load".to_owned());
     let over = Arc::new(AtomicBool::new(false));
@@ -125,52 +141,62 @@ fn work(input: &mut dyn Read, output: &Sender, index: Option<usize>) -> Result<(
         .spawn(move || {
             let outcome = task.run(&job, &mut messenger);
             let done = match &outcome {
-                Ok(faults) => Done { faults: faults.clone(), failure: None },
-                Err(error) => Done { faults: Vec::new(), failure: Some(error.to_string()) },
+                Ok(faults) => AgentCompletion { faults: faults.clone(), failure: None },
+                Err(error) => {
+                    AgentCompletion { faults: Vec::new(), failure: Some(error.to_string()) }
+                }
             };
             is_over.store(true, Ordering::SeqCst);
-            speaker.send_json(Kind::Done, &done).ok();
+            speaker.send_json(AgentFrameKind::Done, &done).ok();
             outcome
         })
         .map_err(Error::Engine)?;
     // The controller hangs up when it has read the last word.
-    listen(input, output, &orders, &starts, clock);
+    listen_to_controller(input, output, &orders, &starts, clock);
     drop(starts);
-    orders.is_alone.store(true, Ordering::SeqCst);
+    orders.is_only_agent.store(true, Ordering::SeqCst);
     let was_over = over.load(Ordering::SeqCst);
-    let outcome = worker.join().unwrap_or_else(|_| Err(Error::Fleet("the load failed".to_owned())));
+    let outcome =
+        worker.join().unwrap_or_else(|_| Err(Error::FleetConnection("the load failed".to_owned())));
     match outcome {
         Ok(_) if was_over => Ok(()),
-        Ok(_) => Err(Error::Fleet("the controller is gone; the load was ended".to_owned())),
+        Ok(_) => {
+            Err(Error::FleetConnection("the controller is gone; the load was ended".to_owned()))
+        }
         Err(error) => Err(error),
     }
 }
 
-/// Takes files and the job; `None` if the controller hangs up before.
-fn receive(input: &mut dyn Read, folder: &Path) -> Result<Option<(Job, Vec<PathBuf>)>> {
+/// Takes files and the job; `Idle` if the controller hangs up before.
+fn receive_job(input: &mut dyn Read, folder: &Path) -> Result<Option<(AgentJob, Vec<PathBuf>)>> {
     let mut files: Vec<PathBuf> = Vec::new();
     loop {
-        match frame::read(input).map_err(|error| gone(&error))? {
+        match frame::read_frame(input).map_err(|error| connection_lost(&error))? {
             None => return Ok(None),
-            Some((Kind::File, body)) => {
-                let mut cursor = wire::Cursor(&body);
-                let number = cursor.number().and_then(|number| usize::try_from(number).ok());
+            Some((AgentFrameKind::File, body)) => {
+                let mut cursor = interval_codec::IntervalDecoder(&body);
+                let number = cursor.read_number().and_then(|number| usize::try_from(number).ok());
                 match number {
                     Some(number) if number == files.len() => {
                         files.push(folder.join(format!("file-{number}")));
                     }
                     Some(number) if number + 1 == files.len() => {}
-                    _ => return Err(Error::Fleet("a file of the job is out of order".to_owned())),
+                    _ => {
+                        return Err(Error::FleetConnection(
+                            "a file of the job is out of order".to_owned(),
+                        ));
+                    }
                 }
                 let Some(path) = files.last() else { continue };
-                let lost = |source| Error::write(path, source);
+                let lost = |source| Error::write_failed(path, source);
                 let mut file =
                     std::fs::File::options().append(true).create(true).open(path).map_err(lost)?;
                 file.write_all(cursor.0).map_err(lost)?;
             }
-            Some((Kind::Job, body)) => {
-                let job = serde_json::from_slice(&body)
-                    .map_err(|error| Error::Fleet(format!("the job does not read: {error}")))?;
+            Some((AgentFrameKind::Job, body)) => {
+                let job = serde_json::from_slice(&body).map_err(|error| {
+                    Error::FleetConnection(format!("the job does not read: {error}"))
+                })?;
                 return Ok(Some((job, files)));
             }
             Some(_) => {}
@@ -179,145 +205,148 @@ fn receive(input: &mut dyn Read, folder: &Path) -> Result<Option<(Job, Vec<PathB
 }
 
 /// A job that can be run.
-enum Task {
+enum AgentTask {
     Get,
-    Plan(Box<Plan>),
+    Plan(Box<TestPlan>),
 }
 
-fn prepare(job: &Job, files: &[PathBuf]) -> Result<Task> {
+fn prepare_task(job: &AgentJob, files: &[PathBuf]) -> Result<AgentTask> {
     match &job.work {
-        Work::Get(get) => get.check().map(|()| Task::Get),
-        Work::Plan { name, files: names, left_out, .. } => {
-            let (plan, others) = files
-                .split_first()
-                .ok_or_else(|| Error::Fleet("the plan is missing from the job".to_owned()))?;
+        AgentWork::Get(get) => get.validate().map(|()| AgentTask::Get),
+        AgentWork::Plan { name, files: names, left_out, .. } => {
+            let (plan, others) = files.split_first().ok_or_else(|| {
+                Error::FleetConnection("the plan is missing from the job".to_owned())
+            })?;
             // Readers of plans tell their kinds by the ending.
             let ending = Path::new(name).extension().and_then(|ending| ending.to_str());
             let ending = ending
                 .filter(|ending| ending.bytes().all(|byte| byte.is_ascii_alphanumeric()))
                 .unwrap_or("jmx");
             let known = plan.with_extension(ending);
-            std::fs::rename(plan, &known).map_err(|source| Error::write(&known, source))?;
+            std::fs::rename(plan, &known).map_err(|source| Error::write_failed(&known, source))?;
             let files = names.iter().cloned().zip(others.iter().cloned()).collect();
-            let plan = Plan::load_with(&known, Files::sent(files), left_out)?;
-            Ok(Task::Plan(Box::new(plan)))
+            let plan =
+                TestPlan::load_with_files(&known, PlanFiles::from_transferred(files), left_out)?;
+            Ok(AgentTask::Plan(Box::new(plan)))
         }
     }
 }
 
-impl Task {
+impl AgentTask {
     /// Runs it; returns what went wrong outside of samples.
-    fn run(self, job: &Job, messenger: &mut Messenger) -> Result<Vec<String>> {
+    fn run(self, job: &AgentJob, messenger: &mut AgentReporter) -> Result<Vec<String>> {
         match (self, &job.work) {
             (
                 Self::Plan(plan),
-                Work::Plan { properties, seed, workers, trace, copies_rows, hosts, .. },
+                AgentWork::Plan { properties, seed, workers, trace, copies_rows, hosts, .. },
             ) => {
-                let run = Run {
+                let run = RunOptions {
                     properties: properties.clone(),
-                    rows: None,
-                    workers: *workers,
+                    result_file: None,
+                    worker_count: *workers,
                     seed: *seed,
                     without_listeners: true,
-                    trace: *trace,
-                    hosts: hosts.clone(),
-                    ..Run::default()
+                    traces_per_label: *trace,
+                    host_addresses: hosts.clone(),
+                    ..RunOptions::default()
                 };
-                let member = Membership { portion: job.portion, copies_rows: *copies_rows };
-                plan.run_as(&run, &member, messenger).map(|outcome| outcome.faults)
+                let member = RunMembership { portion: job.portion, copies_rows: *copies_rows };
+                plan.run_as_member(&run, &member, messenger).map(|outcome| outcome.errors)
             }
-            (_, Work::Get(get)) => get.run_as(job.portion, messenger).map(|_| Vec::new()),
-            (Self::Get, Work::Plan { .. }) => Ok(Vec::new()),
+            (_, AgentWork::Get(get)) => get.run_portion(job.portion, messenger).map(|_| Vec::new()),
+            (Self::Get, AgentWork::Plan { .. }) => Ok(Vec::new()),
         }
     }
 }
 
 /// Listens to the controller until it hangs up.
-fn listen(
+fn listen_to_controller(
     input: &mut dyn Read,
-    output: &Sender,
-    orders: &Orders,
+    output: &AgentFrameSender,
+    orders: &ControllerSignals,
     starts: &Post<u64>,
     clock: Instant,
 ) {
-    while let Ok(Some((kind, body))) = frame::read(input) {
+    while let Ok(Some((kind, body))) = frame::read_frame(input) {
         match kind {
-            Kind::Ping => {
+            AgentFrameKind::Ping => {
                 let mut body = body;
-                wire::put(&mut body, micros(clock.elapsed()));
-                output.send(Kind::Pong, &body).ok();
+                interval_codec::put_varint(&mut body, duration_us(clock.elapsed()));
+                output.send_frame(AgentFrameKind::Pong, &body).ok();
             }
-            Kind::Start => {
-                if let Some(at) = wire::Cursor(&body).number() {
+            AgentFrameKind::Start => {
+                if let Some(at) = interval_codec::IntervalDecoder(&body).read_number() {
                     starts.send(at).ok();
                 }
             }
-            Kind::Stop => orders.stop.store(true, Ordering::SeqCst),
+            AgentFrameKind::Stop => orders.is_stop_requested.store(true, Ordering::SeqCst),
             _ => {}
         }
     }
 }
 
-fn micros(time: Duration) -> u64 {
+fn duration_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Tells the controller how the load goes on.
 #[derive(Debug)]
-struct Messenger {
-    output: Sender,
-    orders: Arc<Orders>,
+struct AgentReporter {
+    frame_sender: AgentFrameSender,
+    signals: Arc<ControllerSignals>,
     /// When to begin, in microseconds of the clock.
-    moments: Receiver<u64>,
+    start_times: Receiver<u64>,
     wants_rows: bool,
     clock: Instant,
-    part: u64,
+    part_number: u64,
 }
 
-impl Messenger {
-    fn send(&self, kind: Kind, body: &[u8]) {
-        if self.output.send(kind, body).is_err() {
-            self.orders.is_alone.store(true, Ordering::SeqCst);
+impl AgentReporter {
+    fn send_frame(&self, kind: AgentFrameKind, body: &[u8]) {
+        if self.frame_sender.send_frame(kind, body).is_err() {
+            self.signals.is_only_agent.store(true, Ordering::SeqCst);
         }
     }
 }
 
-impl Observer for Messenger {
-    fn second(&mut self) {}
+impl LoadObserver for AgentReporter {
+    fn on_second(&mut self) {}
 
-    fn begin(&mut self) -> Result<Option<Instant>> {
+    fn wait_for_start(&mut self) -> Result<Option<Instant>> {
         let mut body = Vec::new();
-        wire::put(&mut body, self.part);
-        self.part += 1;
-        self.send(Kind::Arrived, &body);
-        let at = self.moments.recv();
-        let at = at.map_err(|_| Error::Fleet("the controller is gone".to_owned()))?;
+        interval_codec::put_varint(&mut body, self.part_number);
+        self.part_number += 1;
+        self.send_frame(AgentFrameKind::PartPrepared, &body);
+        let at = self.start_times.recv();
+        let at = at.map_err(|_| Error::FleetConnection("the controller is gone".to_owned()))?;
         Ok(Some(self.clock + Duration::from_micros(at)))
     }
 
-    fn interval(&mut self, interval: &Interval) {
-        self.send(Kind::Interval, &wire::encode(interval));
+    fn on_interval(&mut self, interval: &WorkerInterval) {
+        self.send_frame(AgentFrameKind::Interval, &interval_codec::encode_interval(interval));
     }
 
-    fn tally(&mut self, delta: &Tally, threads: Threads) {
-        let pulse = Pulse { tally: delta.clone(), threads };
-        self.send(Kind::Tally, &serde_json::to_vec(&pulse).unwrap_or_default());
+    fn on_tally(&mut self, delta: &SummaryTally, threads: ThreadCounts) {
+        let pulse = TallyUpdate { tally: delta.clone(), threads };
+        self.send_frame(AgentFrameKind::Tally, &serde_json::to_vec(&pulse).unwrap_or_default());
     }
 
-    fn end(&mut self, results: &Results, is_stopping: bool) {
-        let part = PartOver::of(results, is_stopping);
-        self.send(Kind::Part, &serde_json::to_vec(&part).unwrap_or_default());
+    fn on_load_end(&mut self, results: &RunResults, is_stopping: bool) {
+        let part = FinishedPart::from_results(results, is_stopping);
+        self.send_frame(AgentFrameKind::PartDone, &serde_json::to_vec(&part).unwrap_or_default());
     }
 
-    fn wants_stop(&self) -> bool {
+    fn is_stop_requested(&self) -> bool {
         // An order holds for one part; what the plan tears down afterwards is still run.
-        self.orders.stop.swap(false, Ordering::SeqCst)
-            || self.orders.is_alone.load(Ordering::SeqCst)
+        self.signals.is_stop_requested.swap(false, Ordering::SeqCst)
+            || self.signals.is_only_agent.load(Ordering::SeqCst)
     }
 
-    fn row_taker(&self) -> Option<RowTaker> {
-        let output = self.output.clone();
-        self.wants_rows
-            .then(|| Box::new(move |piece: &[u8]| output.send(Kind::Rows, piece)) as RowTaker)
+    fn row_consumer(&self) -> Option<RowConsumer> {
+        let output = self.frame_sender.clone();
+        self.wants_rows.then(|| {
+            Box::new(move |piece: &[u8]| output.send_frame(AgentFrameKind::Rows, piece))
+                as RowConsumer
+        })
     }
 }

@@ -8,32 +8,32 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender as Post, channel};
 use std::time::{Duration, Instant};
 
-use super::carrier::{self, Line, Process};
-use super::frame::{self, Kind, PIECE, PROTOCOL, Sender};
-use super::job::{Done, Hello, Job, PartOver, Pulse, Work};
-use super::merge::Merger;
-use super::token::Token;
-use super::wire;
-use crate::get::Get;
-use crate::load::Portion;
-use crate::plan::{Plan, Run, Teller, moment};
-use crate::record::summariser::{Tally, Threads};
-use crate::record::{Results, jtl};
+use super::frame::{self, AgentFrameKind, AgentFrameSender, FILE_CHUNK_BYTES, PROTOCOL_VERSION};
+use super::interval_codec;
+use super::job::{AgentCompletion, AgentHello, AgentJob, AgentWork, FinishedPart, TallyUpdate};
+use super::results_merger::ResultsMerger;
+use super::token::FleetToken;
+use super::transport::{self, AgentConnection, AgentProcess};
+use crate::get_load::GetLoad;
+use crate::load::LoadPortion;
+use crate::measurement::summariser::{SummaryTally, ThreadCounts};
+use crate::measurement::{RunResults, jtl};
+use crate::plan::{RunOptions, SummaryLinePrinter, TestPlan, time_of_day_text};
 use crate::{Error, Result};
 
 /// Where the controller starts an agent.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum AgentPlacement {
     /// On this machine.
-    Here {
+    Local {
         /// The program that is run with `lab agent --stdio`.
         program: PathBuf,
     },
-    /// On a host, through the system's `ssh`.
-    Host {
-        /// `ssh`, or what takes its place.
-        ssh: OsString,
-        /// `[user@]host`, as `ssh` takes it.
+    /// On a host, through the system's `ssh_program`.
+    Ssh {
+        /// `ssh_program`, or what takes its place.
+        ssh_program: OsString,
+        /// `[user@]host`, as `ssh_program` takes it.
         host: String,
         /// The program there.
         program: String,
@@ -42,217 +42,223 @@ pub enum Place {
 
 /// Several agents that share a load.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct AgentFleet {
     /// Agents that the controller starts.
-    pub places: Vec<Place>,
+    pub placements: Vec<AgentPlacement>,
     /// Agents that dial in, and how many of them.
-    pub door: Option<(TcpListener, Token, usize)>,
+    pub dial_in: Option<(TcpListener, FleetToken, usize)>,
     /// Whether every agent uses all rows of the plan's data, as JMeter's remote engines do.
-    pub copies_rows: bool,
+    pub copies_data_rows: bool,
     /// Whether every agent makes the whole load, with all threads of the plan, as JMeter's remote engines do.
     pub copies_load: bool,
     /// How long all agents together may take until they are ready.
-    pub patience: Duration,
+    pub start_timeout: Duration,
 }
 
 /// What came of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct FleetOutcome {
     /// What was measured; what was lost is in it.
-    pub results: Results,
+    pub results: RunResults,
     /// The totals of the last summary line.
-    pub tally: Tally,
+    pub final_tally: SummaryTally,
     /// What went wrong outside of samples.
     pub faults: Vec<String>,
 }
 
 /// From when everyone is ready until everyone begins.
-const LEAD: Duration = Duration::from_secs(1);
+const START_DELAY: Duration = Duration::from_secs(1);
 /// An agent that says nothing for so long is lost.
-const SILENCE: Duration = Duration::from_secs(20);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often agents are asked whether they are there.
-const ASK: Duration = Duration::from_secs(4);
+const PING_INTERVAL: Duration = Duration::from_secs(4);
 /// Questions by which an agent's clock is learned.
-const PINGS: u64 = 20;
+const CLOCK_SYNC_PINGS: u64 = 20;
 
 /// What the thread that attends to an agent tells.
-enum Event {
+enum AgentEvent {
     /// The agent took its job; its clock is this many microseconds ahead.
-    Ready(Seat),
-    Frame(usize, Kind, Vec<u8>),
+    Ready(ReadyAgent),
+    Frame(usize, AgentFrameKind, Vec<u8>),
     /// Why it could not begin.
     Refused(String),
     Lost(usize, String),
 }
 
 /// A frame of the agent with this portion.
-type Heard = (usize, Kind, Vec<u8>);
+type ReceivedAgentFrame = (usize, AgentFrameKind, Vec<u8>);
 
 /// An agent that is ready.
-struct Seat {
-    index: usize,
+struct ReadyAgent {
+    portion_index: usize,
     name: String,
-    output: Sender,
-    offset_us: i64,
+    frame_sender: AgentFrameSender,
+    clock_offset_us: i64,
     #[expect(dead_code, reason = "the process ends when this is dropped")]
-    process: Option<Process>,
+    process: Option<AgentProcess>,
 }
 
-impl Fleet {
+impl AgentFleet {
     /// Returns the number of agents.
     #[must_use]
-    pub fn agents(&self) -> usize {
-        self.places.len() + self.door.as_ref().map_or(0, |(.., count)| *count)
+    pub fn agent_count(&self) -> usize {
+        self.placements.len() + self.dial_in.as_ref().map_or(0, |(.., count)| *count)
     }
 
     /// Runs a plan.
     ///
     /// # Errors
-    /// As [`Plan::run`]; [`Error::Fleet`] if not every agent begins; [`Error::Input`] if the plan
+    /// As [`TestPlan::run`]; [`Error::Fleet`] if not every agent begins; [`Error::UnusableInput`] if the plan
     /// names files that cannot be sent.
-    pub fn run_plan(self, path: &Path, run: &Run, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
-        let plan = Plan::load_without(path, &run.left_out)?;
+    pub fn run_plan(
+        self,
+        path: &Path,
+        run: &RunOptions,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<FleetOutcome> {
+        let plan = TestPlan::load_without_classes(path, &run.excluded_classes)?;
         let mut files = vec![path.to_owned()];
         let mut names = Vec::new();
-        for (name, at) in plan.files(run)? {
+        for (name, at) in plan.file_paths(run)? {
             names.push(name);
             files.push(at);
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let work = Work::Plan {
+        let work = AgentWork::Plan {
             name,
             files: names,
             properties: run.properties.clone(),
             seed: run.seed,
-            workers: run.workers,
-            trace: run.trace,
-            copies_rows: self.copies_rows,
-            hosts: run.hosts.clone(),
-            left_out: run.left_out.clone(),
+            workers: run.worker_count,
+            trace: run.traces_per_label,
+            copies_rows: self.copies_data_rows,
+            hosts: run.host_addresses.clone(),
+            left_out: run.excluded_classes.clone(),
         };
         let is_plan = true;
-        self.play(work, &files, run.rows.as_deref(), (is_plan, say))
+        self.run_work(work, &files, run.result_file.as_deref(), (is_plan, say))
     }
 
     /// Puts URLs under load.
     ///
     /// # Errors
-    /// As [`Get::run`]; [`Error::Fleet`] if not every agent begins.
-    pub fn run_get(self, get: &Get, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
-        get.check()?;
-        let agents = self.agents();
+    /// As [`GetLoad::run`]; [`Error::Fleet`] if not every agent begins.
+    pub fn run_get(self, get: &GetLoad, say: &mut dyn FnMut(&str)) -> Result<FleetOutcome> {
+        get.validate()?;
+        let agents = self.agent_count();
         if get.rate.is_none() && get.users < agents {
-            return Err(Error::Input(format!(
+            return Err(Error::UnusableInput(format!(
                 "{} users cannot be divided among {agents} agents",
                 get.users
             )));
         }
-        let work = Work::Get(Box::new(Get { rows: None, ..get.clone() }));
-        self.play(work, &[], get.rows.as_deref(), (false, say))
+        let work = AgentWork::Get(Box::new(GetLoad { rows: None, ..get.clone() }));
+        self.run_work(work, &[], get.rows.as_deref(), (false, say))
     }
 
-    fn play(
+    fn run_work(
         self,
-        work: Work,
+        work: AgentWork,
         files: &[PathBuf],
         rows: Option<&Path>,
         (is_plan, say): (bool, &mut dyn FnMut(&str)),
-    ) -> Result<Outcome> {
-        let count = self.agents();
+    ) -> Result<FleetOutcome> {
+        let count = self.agent_count();
         if count == 0 {
-            return Err(Error::Input("a load needs at least one agent".to_owned()));
+            return Err(Error::UnusableInput("a load needs at least one agent".to_owned()));
         }
         let most_traces = match &work {
-            Work::Get(get) => get.trace,
-            Work::Plan { trace, .. } => *trace,
+            AgentWork::Get(get) => get.trace,
+            AgentWork::Plan { trace, .. } => *trace,
         };
-        let job = Job {
-            portion: Portion::default(),
+        let job = AgentJob {
+            portion: LoadPortion::default(),
             is_whole: self.copies_load,
             wants_rows: rows.is_some(),
             work,
         };
-        let rows = rows.map(RowFile::create).transpose()?;
+        let rows = rows.map(SampleRowFile::create).transpose()?;
         let clock = Instant::now();
         let (post, events) = channel();
-        let (seats, early) = self.gather(&job, files, (clock, &post), &events)?;
+        let (seats, early) = self.gather_agents(&job, files, (clock, &post), &events)?;
         drop(post);
         say(&format!("the load is divided among {count} agents"));
         if is_plan {
             say("Creating summariser <summary>");
-            say(&format!("Starting distributed test @ {}", moment()));
+            say(&format!("Starting distributed test @ {}", time_of_day_text()));
         }
-        let mut conductor = Conductor {
+        let mut conductor = FleetCoordinator {
             clock,
-            merger: Merger::new(seats.iter().map(|seat| seat.name.clone()).collect()),
-            threads: vec![Threads::default(); count],
-            seats: seats.into_iter().map(|seat| Some((seat, Standing::Working))).collect(),
-            heard: vec![Instant::now(); count],
-            teller: Teller::default(),
+            merger: ResultsMerger::new(seats.iter().map(|seat| seat.name.clone()).collect()),
+            thread_counts: vec![ThreadCounts::default(); count],
+            agents: seats.into_iter().map(|seat| Some((seat, AgentRunState::Running))).collect(),
+            last_heard_at: vec![Instant::now(); count],
+            summary_teller: SummaryLinePrinter::default(),
             faults: Vec::new(),
-            rows,
+            row_file: rows,
         };
         for (index, kind, body) in early {
-            conductor.take(index, kind, &body)?;
+            conductor.handle_frame(index, kind, &body)?;
         }
-        conductor.conduct(&events, is_plan, say)?;
-        if let Some(rows) = conductor.rows.take() {
+        conductor.coordinate(&events, is_plan, say)?;
+        if let Some(rows) = conductor.row_file.take() {
             rows.finish()?;
         }
-        let tally = conductor.teller.total().clone();
-        let mut results = conductor.merger.finish();
-        results.thin_traces(most_traces);
-        Ok(Outcome { results, tally, faults: conductor.faults })
+        let tally = conductor.summary_teller.total().clone();
+        let mut results = conductor.merger.into_results();
+        results.limit_traces(most_traces);
+        Ok(FleetOutcome { results, final_tally: tally, faults: conductor.faults })
     }
 
     /// Starts agents, lets others in, and waits until all have taken their jobs.
-    fn gather(
+    fn gather_agents(
         self,
-        job: &Job,
+        job: &AgentJob,
         files: &[PathBuf],
-        (clock, post): (Instant, &Post<Event>),
-        events: &Receiver<Event>,
-    ) -> Result<(Vec<Seat>, Vec<Heard>)> {
-        let count = self.agents();
-        let (door, guests) = channel::<Line>();
-        if let Some((listener, token, _)) = self.door {
-            carrier::admit(listener, token, move |line| door.send(line).is_ok())?;
+        (clock, post): (Instant, &Post<AgentEvent>),
+        events: &Receiver<AgentEvent>,
+    ) -> Result<(Vec<ReadyAgent>, Vec<ReceivedAgentFrame>)> {
+        let count = self.agent_count();
+        let (door, guests) = channel::<AgentConnection>();
+        if let Some((listener, token, _)) = self.dial_in {
+            transport::accept_agents(listener, token, move |line| door.send(line).is_ok())?;
         }
         let mut lines = Vec::new();
-        for (index, place) in self.places.iter().enumerate() {
-            lines.push(carrier::start(place, index)?);
+        for (index, place) in self.placements.iter().enumerate() {
+            lines.push(transport::start_agent(place, index)?);
         }
-        let taken = Taken::new(count, lines.len());
-        let give = |line: Line| attend(line, (job, files), &taken, (clock, post));
+        let taken = PortionClaims::with_preclaimed(count, lines.len());
+        let give =
+            |line: AgentConnection| spawn_agent_thread(line, (job, files), &taken, (clock, post));
         for line in lines {
             give(line)?;
         }
-        let until = Instant::now() + self.patience;
-        let mut seats: Vec<Option<Seat>> = (0..count).map(|_| None).collect();
+        let until = Instant::now() + self.start_timeout;
+        let mut seats: Vec<Option<ReadyAgent>> = (0..count).map(|_| None).collect();
         let mut early = Vec::new();
         while seats.iter().any(Option::is_none) {
             while let Ok(line) = guests.try_recv() {
                 give(line)?;
             }
             match events.recv_timeout(Duration::from_millis(50)) {
-                Ok(Event::Ready(seat)) => {
-                    let index = seat.index;
+                Ok(AgentEvent::Ready(seat)) => {
+                    let index = seat.portion_index;
                     if let Some(place) = seats.get_mut(index) {
                         *place = Some(seat);
                     }
                 }
-                Ok(Event::Refused(reason)) => return Err(Error::Fleet(reason)),
-                Ok(Event::Lost(_, reason)) => return Err(Error::Fleet(reason)),
+                Ok(AgentEvent::Refused(reason)) => return Err(Error::FleetConnection(reason)),
+                Ok(AgentEvent::Lost(_, reason)) => return Err(Error::FleetConnection(reason)),
                 // Who is ready early says so.
-                Ok(Event::Frame(index, kind, body)) => early.push((index, kind, body)),
+                Ok(AgentEvent::Frame(index, kind, body)) => early.push((index, kind, body)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= until {
                 let ready = seats.iter().flatten().count();
-                return Err(Error::Fleet(format!(
+                return Err(Error::FleetConnection(format!(
                     "only {ready} of {count} agents were ready after {} s; nothing was sent to the target",
-                    self.patience.as_secs()
+                    self.start_timeout.as_secs()
                 )));
             }
         }
@@ -262,17 +268,17 @@ impl Fleet {
 
 /// Which portions are given away.
 #[derive(Debug, Clone)]
-struct Taken(std::sync::Arc<std::sync::Mutex<Vec<bool>>>);
+struct PortionClaims(std::sync::Arc<std::sync::Mutex<Vec<bool>>>);
 
-impl Taken {
+impl PortionClaims {
     /// The first `started` of `count` portions are for agents that the controller starts.
-    fn new(count: usize, started: usize) -> Self {
+    fn with_preclaimed(count: usize, started: usize) -> Self {
         let taken = (0..count).map(|index| index < started).collect();
         Self(std::sync::Arc::new(std::sync::Mutex::new(taken)))
     }
 
     /// Takes the wanted portion if it is free, or the first that is.
-    fn take(&self, wanted: Option<usize>) -> Option<usize> {
+    fn claim(&self, wanted: Option<usize>) -> Option<usize> {
         let mut taken = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let wanted = wanted.filter(|&index| taken.get(index) == Some(&false));
         let index = wanted.or_else(|| taken.iter().position(|is_taken| !is_taken))?;
@@ -282,24 +288,39 @@ impl Taken {
 }
 
 /// Starts the thread that speaks with an agent from its first word to its last.
-fn attend(
-    line: Line,
-    (job, files): (&Job, &[PathBuf]),
-    taken: &Taken,
-    (clock, post): (Instant, &Post<Event>),
+fn spawn_agent_thread(
+    line: AgentConnection,
+    (job, files): (&AgentJob, &[PathBuf]),
+    taken: &PortionClaims,
+    (clock, post): (Instant, &Post<AgentEvent>),
 ) -> Result<()> {
     let (job, files, taken, post) = (job.clone(), files.to_vec(), taken.clone(), post.clone());
     let speak = move || {
-        let Line { name, mut input, output, index, process } = line;
-        let output = Sender::new(output);
-        let seat = match greet(&mut *input, (&name, index), &taken) {
+        let AgentConnection {
+            name,
+            reader: mut input,
+            writer: output,
+            portion_index: index,
+            process,
+        } = line;
+        let output = AgentFrameSender::new(output);
+        let seat = match receive_hello(&mut *input, (&name, index), &taken) {
             // Too many came; whoever is left over is sent home.
             Ok(None) => return,
             Ok(Some((index, name))) => {
-                let job = job.of_agent(index as u64, taken_count(&taken));
-                brief(&mut *input, &output, (&job, &files), clock)
+                let job = job.for_agent(index as u64, claimed_count(&taken));
+                send_job(&mut *input, &output, (&job, &files), clock)
                     .map(|(offset_us, early)| {
-                        (Seat { index, name: name.clone(), output, offset_us, process }, early)
+                        (
+                            ReadyAgent {
+                                portion_index: index,
+                                name: name.clone(),
+                                frame_sender: output,
+                                clock_offset_us: offset_us,
+                                process,
+                            },
+                            early,
+                        )
                     })
                     .map_err(|reason| format!("{name}: {reason}"))
             }
@@ -307,22 +328,22 @@ fn attend(
         };
         let index = match seat {
             Ok((seat, early)) => {
-                let index = seat.index;
-                post.send(Event::Ready(seat)).ok();
+                let index = seat.portion_index;
+                post.send(AgentEvent::Ready(seat)).ok();
                 for (kind, body) in early {
-                    post.send(Event::Frame(index, kind, body)).ok();
+                    post.send(AgentEvent::Frame(index, kind, body)).ok();
                 }
                 index
             }
             Err(reason) => {
-                post.send(Event::Refused(reason)).ok();
+                post.send(AgentEvent::Refused(reason)).ok();
                 return;
             }
         };
         let reason = loop {
-            match frame::read(&mut *input) {
+            match frame::read_frame(&mut *input) {
                 Ok(Some((kind, body))) => {
-                    if post.send(Event::Frame(index, kind, body)).is_err() {
+                    if post.send(AgentEvent::Frame(index, kind, body)).is_err() {
                         return;
                     }
                 }
@@ -330,35 +351,35 @@ fn attend(
                 Err(error) => break error.to_string(),
             }
         };
-        post.send(Event::Lost(index, reason)).ok();
+        post.send(AgentEvent::Lost(index, reason)).ok();
     };
     std::thread::Builder::new().name("agent".to_owned()).spawn(speak).map_err(Error::Engine)?;
     Ok(())
 }
 
-fn taken_count(taken: &Taken) -> u64 {
+fn claimed_count(taken: &PortionClaims) -> u64 {
     taken.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as u64
 }
 
-/// Hears who an agent is; `None` if every portion is given away.
-fn greet(
+/// Hears who an agent is; `Idle` if every portion is given away.
+fn receive_hello(
     input: &mut dyn Read,
     (name, index): (&str, Option<usize>),
-    taken: &Taken,
+    taken: &PortionClaims,
 ) -> Result<Option<(usize, String)>, String> {
-    let first = frame::read(input).map_err(|error| error.to_string())?;
-    let Some((Kind::Hello, body)) = first else {
+    let first = frame::read_frame(input).map_err(|error| error.to_string())?;
+    let Some((AgentFrameKind::Hello, body)) = first else {
         return Err("it hung up before it said who it is".to_owned());
     };
-    let hello: Hello = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-    if hello.protocol != PROTOCOL {
+    let hello: AgentHello = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+    if hello.protocol != PROTOCOL_VERSION {
         return Err(format!(
             "it is version {} and speaks another protocol than version {} here",
             hello.version,
             env!("CARGO_PKG_VERSION")
         ));
     }
-    let Some(index) = index.or_else(|| taken.take(hello.index)) else { return Ok(None) };
+    let Some(index) = index.or_else(|| taken.claim(hello.index)) else { return Ok(None) };
     let name = match name.strip_prefix("agent at ") {
         Some(from) => format!("agent {} ({from})", index + 1),
         None => name.to_owned(),
@@ -367,43 +388,45 @@ fn greet(
 }
 
 /// Microseconds that an agent's clock is ahead, and what the agent said early.
-type Briefed = (i64, Vec<(Kind, Vec<u8>)>);
+type AgentBriefing = (i64, Vec<(AgentFrameKind, Vec<u8>)>);
 
 /// Gives an agent its job and learns its clock; returns how far the agent's clock is ahead, and what it said meanwhile
 /// about its load.
-fn brief(
+fn send_job(
     input: &mut dyn Read,
-    output: &Sender,
-    (job, files): (&Job, &[PathBuf]),
+    output: &AgentFrameSender,
+    (job, files): (&AgentJob, &[PathBuf]),
     clock: Instant,
-) -> Result<Briefed, String> {
+) -> Result<AgentBriefing, String> {
     let lost = |error: std::io::Error| format!("it went away: {error}");
     for (number, path) in files.iter().enumerate() {
         send_file(output, number as u64, path)?;
     }
-    output.send_json(Kind::Job, job).map_err(lost)?;
-    match frame::read(input).map_err(lost)? {
-        Some((Kind::Ready, _)) => {}
-        Some((Kind::Refused, reason)) => return Err(String::from_utf8_lossy(&reason).into_owned()),
+    output.send_json(AgentFrameKind::Job, job).map_err(lost)?;
+    match frame::read_frame(input).map_err(lost)? {
+        Some((AgentFrameKind::Ready, _)) => {}
+        Some((AgentFrameKind::Refused, reason)) => {
+            return Err(String::from_utf8_lossy(&reason).into_owned());
+        }
         _ => return Err("it went away instead of taking its job".to_owned()),
     }
     let mut best: Option<(u64, i64)> = None;
     let mut early = Vec::new();
-    for number in 0..PINGS {
-        let before = micros(clock.elapsed());
+    for number in 0..CLOCK_SYNC_PINGS {
+        let before = duration_us(clock.elapsed());
         let mut body = Vec::new();
-        wire::put(&mut body, number);
-        output.send(Kind::Ping, &body).map_err(lost)?;
+        interval_codec::put_varint(&mut body, number);
+        output.send_frame(AgentFrameKind::Ping, &body).map_err(lost)?;
         let body = loop {
-            match frame::read(input).map_err(lost)? {
-                Some((Kind::Pong, body)) => break body,
+            match frame::read_frame(input).map_err(lost)? {
+                Some((AgentFrameKind::Pong, body)) => break body,
                 Some(frame) => early.push(frame),
                 None => return Err("it hung up".to_owned()),
             }
         };
-        let after = micros(clock.elapsed());
-        let mut cursor = wire::Cursor(&body);
-        let (Some(_), Some(theirs)) = (cursor.number(), cursor.number()) else {
+        let after = duration_us(clock.elapsed());
+        let mut cursor = interval_codec::IntervalDecoder(&body);
+        let (Some(_), Some(theirs)) = (cursor.read_number(), cursor.read_number()) else {
             return Err("its clock does not read".to_owned());
         };
         let offset = theirs as i64 - (before + (after - before) / 2) as i64;
@@ -415,153 +438,164 @@ fn brief(
     Ok((best.map_or(0, |(_, offset)| offset), early))
 }
 
-fn send_file(output: &Sender, number: u64, path: &Path) -> Result<(), String> {
+fn send_file(output: &AgentFrameSender, number: u64, path: &Path) -> Result<(), String> {
     let unread = |error: std::io::Error| format!("cannot read `{}`: {error}", path.display());
     let mut file = File::open(path).map_err(unread)?;
     let mut is_first = true;
     loop {
         let mut body = Vec::new();
-        wire::put(&mut body, number);
+        interval_codec::put_varint(&mut body, number);
         let head = body.len();
-        Read::by_ref(&mut file).take(PIECE as u64).read_to_end(&mut body).map_err(unread)?;
+        Read::by_ref(&mut file)
+            .take(FILE_CHUNK_BYTES as u64)
+            .read_to_end(&mut body)
+            .map_err(unread)?;
         if body.len() == head && !is_first {
             return Ok(());
         }
         is_first = false;
-        output.send(Kind::File, &body).map_err(|error| format!("it went away: {error}"))?;
+        output
+            .send_frame(AgentFrameKind::File, &body)
+            .map_err(|error| format!("it went away: {error}"))?;
     }
 }
 
-fn micros(time: Duration) -> u64 {
+fn duration_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// What an agent is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Working,
+enum AgentRunState {
+    Running,
     /// Waits for the others.
-    Arrived,
+    WaitingForStart,
 }
 
 /// Rows of all agents in one file.
 #[derive(Debug)]
-struct RowFile {
+struct SampleRowFile {
     file: File,
     path: PathBuf,
 }
 
-impl RowFile {
+impl SampleRowFile {
     fn create(path: &Path) -> Result<Self> {
-        let lost = |source| Error::write(path, source);
+        let lost = |source| Error::write_failed(path, source);
         let mut file = File::create(path).map_err(lost)?;
-        writeln!(file, "{}", jtl::HEADER).map_err(lost)?;
+        writeln!(file, "{}", jtl::JTL_HEADER).map_err(lost)?;
         Ok(Self { file, path: path.to_owned() })
     }
 
-    fn write(&mut self, piece: &[u8]) -> Result<()> {
-        self.file.write_all(piece).map_err(|source| Error::write(&self.path, source))
+    fn write_rows(&mut self, piece: &[u8]) -> Result<()> {
+        self.file.write_all(piece).map_err(|source| Error::write_failed(&self.path, source))
     }
 
     fn finish(mut self) -> Result<()> {
-        self.file.flush().map_err(|source| Error::write(&self.path, source))
+        self.file.flush().map_err(|source| Error::write_failed(&self.path, source))
     }
 }
 
 /// Leads agents that are ready through a run.
-struct Conductor {
+struct FleetCoordinator {
     clock: Instant,
-    merger: Merger,
+    merger: ResultsMerger,
     /// Agents that are still there.
-    seats: Vec<Option<(Seat, Standing)>>,
-    heard: Vec<Instant>,
-    threads: Vec<Threads>,
-    teller: Teller,
+    agents: Vec<Option<(ReadyAgent, AgentRunState)>>,
+    last_heard_at: Vec<Instant>,
+    thread_counts: Vec<ThreadCounts>,
+    summary_teller: SummaryLinePrinter,
     faults: Vec<String>,
-    rows: Option<RowFile>,
+    row_file: Option<SampleRowFile>,
 }
 
-impl Conductor {
-    fn conduct(
+impl FleetCoordinator {
+    fn coordinate(
         &mut self,
-        events: &Receiver<Event>,
+        events: &Receiver<AgentEvent>,
         is_plan: bool,
         say: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let mut asked = Instant::now();
-        while self.seats.iter().any(Option::is_some) {
+        while self.agents.iter().any(Option::is_some) {
             match events.recv_timeout(Duration::from_millis(500)) {
-                Ok(Event::Frame(index, kind, body)) => match self.take(index, kind, &body) {
-                    // Who tells nonsense is as good as gone; what the others measured stays.
-                    Err(Error::Fleet(reason)) => self.lose(index, &reason, say),
-                    outcome => outcome?,
-                },
-                Ok(Event::Lost(index, reason)) => self.lose(index, &reason, say),
-                Ok(Event::Ready(_) | Event::Refused(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(AgentEvent::Frame(index, kind, body)) => {
+                    match self.handle_frame(index, kind, &body) {
+                        // Who tells nonsense is as good as gone; what the others measured stays.
+                        Err(Error::FleetConnection(reason)) => self.drop_agent(index, &reason, say),
+                        outcome => outcome?,
+                    }
+                }
+                Ok(AgentEvent::Lost(index, reason)) => self.drop_agent(index, &reason, say),
+                Ok(AgentEvent::Ready(_) | AgentEvent::Refused(_))
+                | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if asked.elapsed() >= ASK {
+            if asked.elapsed() >= PING_INTERVAL {
                 asked = Instant::now();
-                self.ask(say);
+                self.ping_agents(say);
             }
-            self.start_when_all_are_there();
+            self.start_part_when_ready();
             if is_plan {
-                self.teller.tell(false, sum(&self.threads), say);
+                self.summary_teller.print_due_lines(false, sum_threads(&self.thread_counts), say);
             }
         }
         if is_plan {
-            self.teller.tell(true, sum(&self.threads), say);
-            say(&format!("Tidying up ...    @ {}", moment()));
+            self.summary_teller.print_due_lines(true, sum_threads(&self.thread_counts), say);
+            say(&format!("Tidying up ...    @ {}", time_of_day_text()));
             say("... end of run");
         }
         Ok(())
     }
 
-    fn take(&mut self, index: usize, kind: Kind, body: &[u8]) -> Result<()> {
-        if let Some(heard) = self.heard.get_mut(index) {
+    fn handle_frame(&mut self, index: usize, kind: AgentFrameKind, body: &[u8]) -> Result<()> {
+        if let Some(heard) = self.last_heard_at.get_mut(index) {
             *heard = Instant::now();
         }
         match kind {
-            Kind::Arrived => {
-                if let Some(Some((_, standing))) = self.seats.get_mut(index) {
-                    *standing = Standing::Arrived;
+            AgentFrameKind::PartPrepared => {
+                if let Some(Some((_, standing))) = self.agents.get_mut(index) {
+                    *standing = AgentRunState::WaitingForStart;
                 }
-                self.merger.arrive(index);
+                self.merger.record_part_prepared(index);
             }
-            Kind::Interval => {
-                let interval = wire::decode(body)
-                    .ok_or_else(|| Error::Fleet("it sent numbers that do not read".into()))?;
+            AgentFrameKind::Interval => {
+                let interval = interval_codec::decode_interval(body).ok_or_else(|| {
+                    Error::FleetConnection("it sent numbers that do not read".into())
+                })?;
                 if !self.merger.is_plausible(&interval) {
-                    return Err(Error::Fleet("it told of a time that has not come".into()));
+                    return Err(Error::FleetConnection(
+                        "it told of a time that has not come".into(),
+                    ));
                 }
-                self.merger.add(index, &interval);
+                self.merger.add_interval(index, &interval);
             }
-            Kind::Tally => {
-                let pulse: Pulse = read_json(body)?;
-                self.teller.add(&pulse.tally);
-                if let Some(threads) = self.threads.get_mut(index) {
+            AgentFrameKind::Tally => {
+                let pulse: TallyUpdate = parse_json_body(body)?;
+                self.summary_teller.add(&pulse.tally);
+                if let Some(threads) = self.thread_counts.get_mut(index) {
                     *threads = pulse.threads;
                 }
             }
-            Kind::Rows => {
-                if let Some(rows) = &mut self.rows {
-                    rows.write(body)?;
+            AgentFrameKind::Rows => {
+                if let Some(rows) = &mut self.row_file {
+                    rows.write_rows(body)?;
                 }
             }
-            Kind::Part => {
-                let part: PartOver = read_json(body)?;
-                self.merger.end_part(index, &part);
+            AgentFrameKind::PartDone => {
+                let part: FinishedPart = parse_json_body(body)?;
+                self.merger.record_part_end(index, &part);
                 if part.is_stopping {
-                    self.tell_all(Kind::Stop);
+                    self.broadcast(AgentFrameKind::Stop);
                 }
             }
-            Kind::Done => {
-                let done: Done = read_json(body)?;
+            AgentFrameKind::Done => {
+                let done: AgentCompletion = parse_json_body(body)?;
                 self.faults.extend(done.faults);
                 if let Some(failure) = done.failure {
-                    self.merger.lose(index, &failure);
+                    self.merger.record_agent_lost(index, &failure);
                 }
-                if let Some(seat) = self.seats.get_mut(index) {
+                if let Some(seat) = self.agents.get_mut(index) {
                     *seat = None;
                 }
             }
@@ -570,11 +604,11 @@ impl Conductor {
         Ok(())
     }
 
-    fn lose(&mut self, index: usize, reason: &str, say: &mut dyn FnMut(&str)) {
-        let Some(seat) = self.seats.get_mut(index) else { return };
+    fn drop_agent(&mut self, index: usize, reason: &str, say: &mut dyn FnMut(&str)) {
+        let Some(seat) = self.agents.get_mut(index) else { return };
         // Whoever said its last word may hang up.
         if let Some((seat, _)) = seat.take() {
-            self.merger.lose(index, reason);
+            self.merger.record_agent_lost(index, reason);
             say(&format!(
                 "{} is lost: {reason}; its portion of the load is missing from now on",
                 seat.name
@@ -583,52 +617,63 @@ impl Conductor {
     }
 
     /// Asks every agent whether it is there, and gives up those who were silent for too long.
-    fn ask(&mut self, say: &mut dyn FnMut(&str)) {
-        let silent: Vec<usize> = (0..self.seats.len())
-            .filter(|&index| self.heard.get(index).is_some_and(|heard| heard.elapsed() >= SILENCE))
+    fn ping_agents(&mut self, say: &mut dyn FnMut(&str)) {
+        let silent: Vec<usize> = (0..self.agents.len())
+            .filter(|&index| {
+                self.last_heard_at.get(index).is_some_and(|heard| heard.elapsed() >= AGENT_TIMEOUT)
+            })
             .collect();
         for index in silent {
-            self.lose(index, &format!("it said nothing for {} s", SILENCE.as_secs()), say);
+            self.drop_agent(
+                index,
+                &format!("it said nothing for {} s", AGENT_TIMEOUT.as_secs()),
+                say,
+            );
         }
         let mut body = Vec::new();
-        wire::put(&mut body, 0);
-        for (seat, _) in self.seats.iter().flatten() {
-            seat.output.send(Kind::Ping, &body).ok();
+        interval_codec::put_varint(&mut body, 0);
+        for (seat, _) in self.agents.iter().flatten() {
+            seat.frame_sender.send_frame(AgentFrameKind::Ping, &body).ok();
         }
     }
 
-    fn tell_all(&self, kind: Kind) {
-        for (seat, _) in self.seats.iter().flatten() {
-            seat.output.send(kind, &[]).ok();
+    fn broadcast(&self, kind: AgentFrameKind) {
+        for (seat, _) in self.agents.iter().flatten() {
+            seat.frame_sender.send_frame(kind, &[]).ok();
         }
     }
 
-    fn start_when_all_are_there(&mut self) {
-        if self.seats.iter().all(Option::is_none) {
+    fn start_part_when_ready(&mut self) {
+        if self.agents.iter().all(Option::is_none) {
             return;
         }
-        if self.seats.iter().flatten().any(|(_, standing)| *standing != Standing::Arrived) {
+        if self
+            .agents
+            .iter()
+            .flatten()
+            .any(|(_, standing)| *standing != AgentRunState::WaitingForStart)
+        {
             return;
         }
-        let at = self.clock.elapsed() + LEAD;
-        self.merger.start(self.clock + at);
-        for (seat, standing) in self.seats.iter_mut().flatten() {
-            *standing = Standing::Working;
-            let theirs = (micros(at) as i64).saturating_add(seat.offset_us).max(0);
+        let at = self.clock.elapsed() + START_DELAY;
+        self.merger.record_part_start(self.clock + at);
+        for (seat, standing) in self.agents.iter_mut().flatten() {
+            *standing = AgentRunState::Running;
+            let theirs = (duration_us(at) as i64).saturating_add(seat.clock_offset_us).max(0);
             let mut body = Vec::new();
-            wire::put(&mut body, theirs as u64);
-            seat.output.send(Kind::Start, &body).ok();
+            interval_codec::put_varint(&mut body, theirs as u64);
+            seat.frame_sender.send_frame(AgentFrameKind::Start, &body).ok();
         }
     }
 }
 
-fn read_json<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
+fn parse_json_body<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
     serde_json::from_slice(body)
-        .map_err(|error| Error::Fleet(format!("it sent what does not read: {error}")))
+        .map_err(|error| Error::FleetConnection(format!("it sent what does not read: {error}")))
 }
 
-fn sum(threads: &[Threads]) -> Threads {
-    threads.iter().fold(Threads::default(), |sum, one| Threads {
+fn sum_threads(threads: &[ThreadCounts]) -> ThreadCounts {
+    threads.iter().fold(ThreadCounts::default(), |sum, one| ThreadCounts {
         active: sum.active + one.active,
         started: sum.started + one.started,
         finished: sum.finished + one.finished,

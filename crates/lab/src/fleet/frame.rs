@@ -21,16 +21,16 @@ use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Both sides speak this, or do not speak.
-pub(super) const PROTOCOL: u32 = 4;
+pub(super) const PROTOCOL_VERSION: u32 = 4;
 /// Largest body.
-const MOST: u32 = 16 << 20;
+const MAX_FRAME_BYTES: u32 = 16 << 20;
 /// Bytes of a file in one frame.
-pub(super) const PIECE: usize = 1 << 20;
+pub(super) const FILE_CHUNK_BYTES: usize = 1 << 20;
 
 /// What a frame is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum AgentFrameKind {
     Hello = 1,
     File,
     Job,
@@ -38,36 +38,36 @@ pub(super) enum Kind {
     Refused,
     Ping,
     Pong,
-    Arrived,
+    PartPrepared,
     Start,
     Interval,
     Tally,
     Rows,
-    Part,
+    PartDone,
     Stop,
     Done,
 }
 
-const KINDS: [Kind; 15] = [
-    Kind::Hello,
-    Kind::File,
-    Kind::Job,
-    Kind::Ready,
-    Kind::Refused,
-    Kind::Ping,
-    Kind::Pong,
-    Kind::Arrived,
-    Kind::Start,
-    Kind::Interval,
-    Kind::Tally,
-    Kind::Rows,
-    Kind::Part,
-    Kind::Stop,
-    Kind::Done,
+const FRAME_KINDS: [AgentFrameKind; 15] = [
+    AgentFrameKind::Hello,
+    AgentFrameKind::File,
+    AgentFrameKind::Job,
+    AgentFrameKind::Ready,
+    AgentFrameKind::Refused,
+    AgentFrameKind::Ping,
+    AgentFrameKind::Pong,
+    AgentFrameKind::PartPrepared,
+    AgentFrameKind::Start,
+    AgentFrameKind::Interval,
+    AgentFrameKind::Tally,
+    AgentFrameKind::Rows,
+    AgentFrameKind::PartDone,
+    AgentFrameKind::Stop,
+    AgentFrameKind::Done,
 ];
 
-/// Reads a frame; `None` at the end of what the other side sends.
-pub(super) fn read(input: &mut dyn Read) -> io::Result<Option<(Kind, Vec<u8>)>> {
+/// Reads a frame; `Idle` at the end of what the other side sends.
+pub(super) fn read_frame(input: &mut dyn Read) -> io::Result<Option<(AgentFrameKind, Vec<u8>)>> {
     let mut head = [0; 5];
     let mut filled = 0;
     while filled < head.len() {
@@ -81,8 +81,8 @@ pub(super) fn read(input: &mut dyn Read) -> io::Result<Option<(Kind, Vec<u8>)>> 
     }
     let [kind, length @ ..] = head;
     let length = u32::from_be_bytes(length);
-    let kind = KINDS.into_iter().find(|known| *known as u8 == kind);
-    let Some(kind) = kind.filter(|_| length <= MOST) else {
+    let kind = FRAME_KINDS.into_iter().find(|known| *known as u8 == kind);
+    let Some(kind) = kind.filter(|_| length <= MAX_FRAME_BYTES) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "no frame of the lab"));
     };
     let mut body = Vec::new();
@@ -95,22 +95,22 @@ pub(super) fn read(input: &mut dyn Read) -> io::Result<Option<(Kind, Vec<u8>)>> 
 
 /// Where frames go; several threads may send.
 #[derive(Clone)]
-pub(super) struct Sender(Arc<Mutex<Box<dyn Write + Send>>>);
+pub(super) struct AgentFrameSender(Arc<Mutex<Box<dyn Write + Send>>>);
 
-impl std::fmt::Debug for Sender {
+impl std::fmt::Debug for AgentFrameSender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Sender")
     }
 }
 
-impl Sender {
+impl AgentFrameSender {
     pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
         Self(Arc::new(Mutex::new(out)))
     }
 
     /// Sends a frame.
-    pub(super) fn send(&self, kind: Kind, body: &[u8]) -> io::Result<()> {
-        let length = u32::try_from(body.len()).ok().filter(|&length| length <= MOST);
+    pub(super) fn send_frame(&self, kind: AgentFrameKind, body: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(body.len()).ok().filter(|&length| length <= MAX_FRAME_BYTES);
         let Some(length) = length else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the frame is too long"));
         };
@@ -124,8 +124,12 @@ impl Sender {
     }
 
     /// Sends a frame whose body is JSON.
-    pub(super) fn send_json(&self, kind: Kind, body: &impl serde::Serialize) -> io::Result<()> {
-        self.send(kind, &serde_json::to_vec(body)?)
+    pub(super) fn send_json(
+        &self,
+        kind: AgentFrameKind,
+        body: &impl serde::Serialize,
+    ) -> io::Result<()> {
+        self.send_frame(kind, &serde_json::to_vec(body)?)
     }
 }
 
@@ -137,9 +141,9 @@ mod tests {
 
     use super::*;
 
-    struct Collect(std::sync::mpsc::Sender<Vec<u8>>);
+    struct FrameCollector(std::sync::mpsc::Sender<Vec<u8>>);
 
-    impl Write for Collect {
+    impl Write for FrameCollector {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.send(bytes.to_vec()).map_err(io::Error::other)?;
             Ok(bytes.len())
@@ -154,33 +158,33 @@ mod tests {
         #[test]
         fn frames_arrive_as_they_were_sent(bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 0..5)) {
             let (out, sent) = channel();
-            let sender = Sender::new(Box::new(Collect(out)));
+            let sender = AgentFrameSender::new(Box::new(FrameCollector(out)));
             for body in &bodies {
-                sender.send(Kind::Rows, body).unwrap();
+                sender.send_frame(AgentFrameKind::Rows, body).unwrap();
             }
             drop(sender);
             let bytes: Vec<u8> = sent.into_iter().flatten().collect();
             let mut input = bytes.as_slice();
             for body in &bodies {
-                prop_assert_eq!(read(&mut input).unwrap(), Some((Kind::Rows, body.clone())));
+                prop_assert_eq!(read_frame(&mut input).unwrap(), Some((AgentFrameKind::Rows, body.clone())));
             }
-            prop_assert_eq!(read(&mut input).unwrap(), None);
+            prop_assert_eq!(read_frame(&mut input).unwrap(), None);
         }
 
         #[test]
         fn what_is_no_frame_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            read(&mut bytes.as_slice()).ok();
+            read_frame(&mut bytes.as_slice()).ok();
         }
     }
 
     #[test]
     fn every_kind_has_a_number_of_its_own_and_long_bodies_are_refused() {
-        for (place, kind) in KINDS.into_iter().enumerate() {
+        for (place, kind) in FRAME_KINDS.into_iter().enumerate() {
             assert_eq!(kind as usize, place + 1);
         }
-        let mut long = [Kind::Rows as u8, 0xFF, 0, 0, 0].as_slice();
-        assert!(read(&mut long).is_err());
-        let mut cut = [Kind::Rows as u8, 0, 0, 0, 9, 1, 2].as_slice();
-        assert!(read(&mut cut).is_err());
+        let mut long = [AgentFrameKind::Rows as u8, 0xFF, 0, 0, 0].as_slice();
+        assert!(read_frame(&mut long).is_err());
+        let mut cut = [AgentFrameKind::Rows as u8, 0, 0, 0, 9, 1, 2].as_slice();
+        assert!(read_frame(&mut cut).is_err());
     }
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::get::Get;
-use crate::load::Portion;
-use crate::record::Results;
-use crate::record::summariser::{Tally, Threads};
+use crate::get_load::GetLoad;
+use crate::load::LoadPortion;
+use crate::measurement::RunResults;
+use crate::measurement::summariser::{SummaryTally, ThreadCounts};
 
 /// What an agent says first.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub(super) struct AgentHello {
     pub(super) protocol: u32,
     pub(super) version: String,
     /// The portion that it wants, counted from 0; engines that run numbered copies give it.
@@ -21,24 +21,24 @@ pub(super) struct Hello {
 
 /// What an agent is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Job {
-    pub(super) portion: Portion,
+pub(super) struct AgentJob {
+    pub(super) portion: LoadPortion,
     /// Every agent does all of the work.
     #[serde(skip)]
     pub(super) is_whole: bool,
     pub(super) wants_rows: bool,
-    pub(super) work: Work,
+    pub(super) work: AgentWork,
 }
 
-impl Job {
+impl AgentJob {
     /// Returns the job of one of several agents.
-    pub(super) fn of_agent(mut self, index: u64, count: u64) -> Self {
+    pub(super) fn for_agent(mut self, index: u64, count: u64) -> Self {
         if !self.is_whole {
-            self.portion = Portion { index, count };
+            self.portion = LoadPortion { index, count };
             return self;
         }
         // Agents that do the same draw other random values.
-        if let Work::Plan { seed, .. } = &mut self.work {
+        if let AgentWork::Plan { seed, .. } = &mut self.work {
             *seed = seed.wrapping_add(index);
         }
         self
@@ -46,8 +46,8 @@ impl Job {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Work {
-    Get(Box<Get>),
+pub(super) enum AgentWork {
+    Get(Box<GetLoad>),
     Plan {
         /// The plan's file name; the file itself is the first that was sent.
         name: String,
@@ -67,7 +67,7 @@ pub(super) enum Work {
 
 /// What came of a part of a run on one agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct PartOver {
+pub(super) struct FinishedPart {
     pub(super) elapsed: Duration,
     pub(super) workers: usize,
     pub(super) processors: usize,
@@ -77,15 +77,15 @@ pub(super) struct PartOver {
     pub(super) is_stopping: bool,
 }
 
-impl PartOver {
-    pub(super) fn of(results: &Results, is_stopping: bool) -> Self {
+impl FinishedPart {
+    pub(super) fn from_results(results: &RunResults, is_stopping: bool) -> Self {
         let generator = &results.generator;
         Self {
             elapsed: results.elapsed,
-            workers: generator.workers,
-            processors: generator.processors,
-            is_open: generator.is_open,
-            offered: generator.offered,
+            workers: generator.worker_count,
+            processors: generator.processor_count,
+            is_open: generator.is_open_model,
+            offered: generator.offered_rate,
             is_stopping,
         }
     }
@@ -93,14 +93,14 @@ impl PartOver {
 
 /// Samples and threads of about a second.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Pulse {
-    pub(super) tally: Tally,
-    pub(super) threads: Threads,
+pub(super) struct TallyUpdate {
+    pub(super) tally: SummaryTally,
+    pub(super) threads: ThreadCounts,
 }
 
 /// What an agent says last.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Done {
+pub(super) struct AgentCompletion {
     /// What went wrong outside of samples.
     pub(super) faults: Vec<String>,
     /// Why the run itself failed.

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use base64::Engine as _;
 
-use super::token::Token;
+use super::token::FleetToken;
 use crate::{Error, Result};
 
 /// What the manifest is made from.
 #[derive(Debug)]
-pub struct Manifest<'a> {
+pub struct KubernetesManifest<'a> {
     /// The image that holds the program as its entry point.
     pub image: &'a str,
     /// How many agents.
-    pub agents: usize,
+    pub agent_count: usize,
     /// Words after `lab run PLAN`, as the controller gets them.
     pub arguments: &'a [String],
     /// The plan.
@@ -26,21 +26,21 @@ pub struct Manifest<'a> {
     /// Files beside it: what they are called, and where they are.
     pub files: &'a [(String, PathBuf)],
     /// How long the controller and its agents wait for each other.
-    pub wait: Duration,
+    pub connect_timeout: Duration,
     /// What controller and agents share.
-    pub token: &'a Token,
+    pub token: &'a FleetToken,
 }
 
 /// Where the controller listens.
-const PORT: u16 = 7410;
+const CONTROLLER_PORT: u16 = 7410;
 /// Bytes that a config map may hold, less what the rest of it takes.
-const MOST: usize = 950_000;
+const MAX_CONFIG_MAP_BYTES: usize = 950_000;
 
 /// Returns the manifest.
 ///
 /// # Errors
-/// [`Error::Input`] for files that a config map cannot hold; [`Error::File`].
-pub fn manifest(wanted: &Manifest<'_>) -> Result<String> {
+/// [`Error::UnusableInput`] for files that a config map cannot hold; [`Error::File`].
+pub fn render_manifest(wanted: &KubernetesManifest<'_>) -> Result<String> {
     let plan = wanted.plan.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut files = vec![(plan.clone(), wanted.plan.to_owned())];
     files.extend(wanted.files.iter().cloned());
@@ -50,46 +50,46 @@ pub fn manifest(wanted: &Manifest<'_>) -> Result<String> {
         let is_below =
             Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
         if !is_below {
-            return Err(Error::Input(format!(
+            return Err(Error::UnusableInput(format!(
                 "`{name}` is not below the plan's folder, so a manifest cannot carry it"
             )));
         }
-        let bytes = std::fs::read(path).map_err(|source| Error::read(path, source))?;
+        let bytes = std::fs::read(path).map_err(|source| Error::read_failed(path, source))?;
         let text = base64::engine::general_purpose::STANDARD.encode(bytes);
         writeln!(data, "  file-{number}: {text}").ok();
-        writeln!(items, "            - {{key: file-{number}, path: {}}}", quoted(name)).ok();
+        writeln!(items, "            - {{key: file-{number}, path: {}}}", quote_yaml(name)).ok();
     }
-    if data.len() > MOST {
-        return Err(Error::Input(format!(
+    if data.len() > MAX_CONFIG_MAP_BYTES {
+        return Err(Error::UnusableInput(format!(
             "the plan and its files take {} bytes; a config map holds 1 MiB, so put them into a volume and mount it at /load",
             data.len()
         )));
     }
     let mut words = vec!["lab".to_owned(), "run".to_owned(), format!("/load/{plan}")];
-    words.extend(["--agents".to_owned(), wanted.agents.to_string()]);
-    words.extend(["--listen".to_owned(), format!("0.0.0.0:{PORT}")]);
+    words.extend(["--agents".to_owned(), wanted.agent_count.to_string()]);
+    words.extend(["--listen".to_owned(), format!("0.0.0.0:{CONTROLLER_PORT}")]);
     words.extend(["--token-file".to_owned(), "/token/token".to_owned()]);
-    let wait = format!("{}s", wanted.wait.as_secs().max(1));
+    let wait = format!("{}s", wanted.connect_timeout.as_secs().max(1));
     words.extend(["--agent-wait".to_owned(), wait.clone()]);
     words.extend(wanted.arguments.iter().cloned());
-    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    Ok(TEXT
+    let words: Vec<String> = words.iter().map(|word| quote_yaml(word)).collect();
+    Ok(MANIFEST_TEMPLATE
         .replace("{data}", data.trim_end())
         .replace("{items}", items.trim_end())
         .replace("{token}", wanted.token.reveal())
-        .replace("{image}", &quoted(wanted.image))
-        .replace("{agents}", &wanted.agents.to_string())
+        .replace("{image}", &quote_yaml(wanted.image))
+        .replace("{agents}", &wanted.agent_count.to_string())
         .replace("{wait}", &wait)
-        .replace("{port}", &PORT.to_string())
+        .replace("{port}", &CONTROLLER_PORT.to_string())
         .replace("{words}", &words.join(", ")))
 }
 
 /// Every text of JSON is one of YAML.
-fn quoted(text: &str) -> String {
+fn quote_yaml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-const TEXT: &str = "\
+const MANIFEST_TEMPLATE: &str = "\
 # kubectl apply -f this; kubectl wait --for=condition=complete job/tympan-lab; kubectl logs job/tympan-lab
 apiVersion: v1
 kind: Secret
@@ -180,14 +180,14 @@ mod tests {
         std::fs::write(&plan, "<x/>").unwrap();
         let rows = folder.path().join("users.csv");
         std::fs::write(&rows, "a,b\n").unwrap();
-        let token = Token::new([1; 32]);
-        let text = manifest(&Manifest {
+        let token = FleetToken::new([1; 32]);
+        let text = render_manifest(&KubernetesManifest {
             image: "registry/tympan:1",
-            agents: 20,
+            agent_count: 20,
             arguments: &["-Jthreads=100".to_owned()],
             plan: &plan,
             files: &[("data/users.csv".to_owned(), rows.clone())],
-            wait: Duration::from_secs(600),
+            connect_timeout: Duration::from_secs(600),
             token: &token,
         })
         .unwrap();
@@ -205,13 +205,13 @@ mod tests {
             assert!(text.contains(wanted), "{wanted}\n{text}");
         }
         assert_eq!(text.matches(token.reveal()).count(), 1);
-        let outside = manifest(&Manifest {
+        let outside = render_manifest(&KubernetesManifest {
             image: "i",
-            agents: 1,
+            agent_count: 1,
             arguments: &[],
             plan: &plan,
             files: &[("../users.csv".to_owned(), rows)],
-            wait: Duration::from_secs(600),
+            connect_timeout: Duration::from_secs(600),
             token: &token,
         });
         assert!(outside.unwrap_err().to_string().contains("not below the plan's folder"));

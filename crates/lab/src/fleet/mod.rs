@@ -1,7 +1,7 @@
 //! One load over several processes or machines: a controller, and agents that each send a portion of it.
 //!
 //! In: a plan or a load of URLs, and where agents are: processes that the controller starts here, hosts that the
-//! system's `ssh` reaches, or agents that dial in over TLS with a token. Out: one [`Outcome`], as of one process.
+//! system's `ssh` reaches, or agents that dial in over TLS with a token. Out: one [`FleetOutcome`], as of one process.
 //!
 //! Invariants
 //! * The load is given once and divided: thread `i` and arrival `i` go to agent `i mod N`, and each agent has as many
@@ -14,17 +14,17 @@
 //! verdict says what is missing.
 
 mod agent;
-mod carrier;
 mod controller;
 mod frame;
+mod interval_codec;
 mod job;
 mod kubernetes;
-mod merge;
-mod pipe;
+mod results_merger;
+mod tls_stream;
 mod token;
-mod wire;
+mod transport;
 
-pub use agent::{Carrier, serve};
-pub use controller::{Fleet, Outcome, Place};
-pub use kubernetes::{Manifest, manifest};
-pub use token::Token;
+pub use agent::{AgentTransport, serve_agent};
+pub use controller::{AgentFleet, AgentPlacement, FleetOutcome};
+pub use kubernetes::{KubernetesManifest, render_manifest};
+pub use token::FleetToken;

@@ -1,7 +1,7 @@
 //! The load engine: one thread per core, each with its own epoll, users, timers and histograms.
 //!
-//! In: [`User`]s, which say what to send next, and when they start: all at given times (closed model), or one per
-//! arrival of a [`Schedule`] (open model). Out: [`crate::record::Results`].
+//! In: [`VirtualUser`]s, which say what to send next, and when they start: all at given times (closed model), or one per
+//! arrival of a [`ArrivalSchedule`] (open model). Out: [`crate::record::RunResults`].
 //!
 //! Invariants
 //! * Nothing is shared between workers while they send, except what a plan itself shares.
@@ -14,10 +14,12 @@ mod portion;
 mod run;
 mod schedule;
 mod timer;
-mod user;
+mod virtual_user;
 mod worker;
 
-pub(crate) use portion::Portion;
-pub(crate) use run::{Crew, Load, Observer, RowTaker, Rows, processors, run};
-pub(crate) use schedule::{Process, Schedule, Stretch, random};
-pub(crate) use user::{Crowd, Step, Turn, User};
+pub(crate) use portion::LoadPortion;
+pub(crate) use run::{
+    LoadObserver, LoadRun, RowConsumer, SampleRowWriter, WorkerLoad, processor_count, run_load,
+};
+pub(crate) use schedule::{ArrivalProcess, ArrivalSchedule, RateInterval, random_number};
+pub(crate) use virtual_user::{LoadRunState, UserStep, UserTurn, VirtualUser};

@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 
 /// Every `count`th thing, from `index` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Portion {
+pub(crate) struct LoadPortion {
     pub(crate) index: u64,
     pub(crate) count: u64,
 }
 
-impl Default for Portion {
+impl Default for LoadPortion {
     fn default() -> Self {
         Self { index: 0, count: 1 }
     }
 }
 
-impl Portion {
+impl LoadPortion {
     /// Reports whether the thing `number`, counted from 0, is in this portion.
-    pub(crate) fn has(self, number: u64) -> bool {
+    pub(crate) fn contains(self, number: u64) -> bool {
         number % self.count.max(1) == self.index
     }
 
     /// Returns how many of `whole` things are in this portion.
-    pub(crate) fn of(self, whole: u64) -> u64 {
+    pub(crate) fn share_of(self, whole: u64) -> u64 {
         let count = self.count.max(1);
         whole / count + u64::from(whole % count > self.index)
     }
 
     /// Returns the place in the whole of the thing that is `number`th, from 0, in this portion.
-    pub(crate) fn place(self, number: u64) -> u64 {
+    pub(crate) fn global_index(self, number: u64) -> u64 {
         number.saturating_mul(self.count.max(1)).saturating_add(self.index)
     }
 }
@@ -46,9 +46,9 @@ mod tests {
         fn portions_are_together_the_whole(whole in 0u64..500, count in 1u64..9) {
             let mut seen = Vec::new();
             for index in 0..count {
-                let portion = Portion { index, count };
-                let mine: Vec<u64> = (0..portion.of(whole)).map(|number| portion.place(number)).collect();
-                prop_assert!(mine.iter().all(|&place| portion.has(place)));
+                let portion = LoadPortion { index, count };
+                let mine: Vec<u64> = (0..portion.share_of(whole)).map(|number| portion.global_index(number)).collect();
+                prop_assert!(mine.iter().all(|&place| portion.contains(place)));
                 seen.extend(mine);
             }
             seen.sort_unstable();

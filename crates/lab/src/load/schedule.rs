@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How arrivals follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Process {
+pub(crate) enum ArrivalProcess {
     /// At equal distances.
     Uniform,
     /// Independently of each other, as visitors come.
@@ -18,133 +18,140 @@ pub(crate) enum Process {
 
 /// A part of a schedule in which the rate goes evenly from one value to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Stretch {
+pub(crate) struct RateInterval {
     /// Arrivals per second at its beginning.
-    pub(crate) from: f64,
+    pub(crate) start_rate: f64,
     /// Arrivals per second at its end.
-    pub(crate) to: f64,
+    pub(crate) end_rate: f64,
     /// How long it lasts.
-    pub(crate) lasts: Duration,
+    pub(crate) duration: Duration,
 }
 
-impl Stretch {
+impl RateInterval {
     /// Returns a stretch of one rate.
-    pub(crate) fn steady(rate: f64, lasts: Duration) -> Self {
-        Self { from: rate, to: rate, lasts }
+    pub(crate) fn constant(rate: f64, lasts: Duration) -> Self {
+        Self { start_rate: rate, end_rate: rate, duration: lasts }
     }
 
-    fn seconds(&self) -> f64 {
-        self.lasts.as_secs_f64()
+    fn duration_seconds(&self) -> f64 {
+        self.duration.as_secs_f64()
     }
 
     /// Returns the arrivals of the whole stretch.
-    fn count(&self) -> f64 {
-        (self.from + self.to) / 2.0 * self.seconds()
+    fn arrival_count(&self) -> f64 {
+        (self.start_rate + self.end_rate) / 2.0 * self.duration_seconds()
     }
 
     /// Returns after how many seconds `count` arrivals have come.
-    fn when(&self, count: f64) -> f64 {
-        let slope = (self.to - self.from) / self.seconds();
+    fn seconds_until_count(&self, count: f64) -> f64 {
+        let slope = (self.end_rate - self.start_rate) / self.duration_seconds();
         if count <= 0.0 {
             return 0.0;
         }
         if slope == 0.0 {
-            return count / self.from;
+            return count / self.start_rate;
         }
         // The root of slope / 2 * t^2 + from * t = count, in the form that loses no digits for small slopes.
-        let under = (self.from * self.from + 2.0 * slope * count).max(0.0).sqrt();
-        2.0 * count / (self.from + under)
+        let under = (self.start_rate * self.start_rate + 2.0 * slope * count).max(0.0).sqrt();
+        2.0 * count / (self.start_rate + under)
     }
 }
 
 /// The arrivals of one worker, as times since the start.
 #[derive(Debug, Clone)]
-pub(crate) struct Schedule {
-    process: Process,
-    stretches: Arc<[Stretch]>,
-    share: u64,
-    shares: u64,
+pub(crate) struct ArrivalSchedule {
+    arrival_process: ArrivalProcess,
+    rate_intervals: Arc<[RateInterval]>,
+    share_index: u64,
+    share_count: u64,
     seed: u64,
-    index: u64,
+    arrival_index: u64,
     /// Arrivals that have come, as a number of the process's own clock.
-    count: f64,
+    process_clock: f64,
     /// The stretch that the last arrival fell into, when it begins, and how many came before it.
-    place: (usize, f64, f64),
+    interval_position: (usize, f64, f64),
 }
 
-impl Schedule {
-    /// Returns a schedule of `rate` per second until `end`.
-    pub(crate) fn new(process: Process, rate: f64, end: Duration, seed: u64) -> Self {
-        Self::of(process, &[Stretch::steady(rate, end)], seed)
+impl ArrivalSchedule {
+    /// Returns a schedule of `mean_rate` per second until `end`.
+    pub(crate) fn new(process: ArrivalProcess, rate: f64, end: Duration, seed: u64) -> Self {
+        Self::from_intervals(process, &[RateInterval::constant(rate, end)], seed)
     }
 
     /// Returns a schedule whose rate changes; stretches without a sound rate have no arrivals.
-    pub(crate) fn of(process: Process, stretches: &[Stretch], seed: u64) -> Self {
+    pub(crate) fn from_intervals(
+        process: ArrivalProcess,
+        stretches: &[RateInterval],
+        seed: u64,
+    ) -> Self {
         let is_sound = |rate: f64| rate.is_finite() && rate >= 0.0;
         let stretches = stretches.iter().map(|stretch| {
-            let (from, to) = match is_sound(stretch.from) && is_sound(stretch.to) {
-                true => (stretch.from, stretch.to),
+            let (from, to) = match is_sound(stretch.start_rate) && is_sound(stretch.end_rate) {
+                true => (stretch.start_rate, stretch.end_rate),
                 false => (0.0, 0.0),
             };
-            Stretch { from, to, lasts: stretch.lasts }
+            RateInterval { start_rate: from, end_rate: to, duration: stretch.duration }
         });
         let stretches = stretches.collect();
         Self {
-            process,
-            stretches,
-            share: 0,
-            shares: 1,
+            arrival_process: process,
+            rate_intervals: stretches,
+            share_index: 0,
+            share_count: 1,
             seed,
-            index: 0,
-            count: 0.0,
-            place: (0, 0.0, 0.0),
+            arrival_index: 0,
+            process_clock: 0.0,
+            interval_position: (0, 0.0, 0.0),
         }
     }
 
-    /// Returns the part of the schedule that falls to one of `shares` workers.
-    pub(crate) fn share(&self, share: usize, shares: usize) -> Self {
-        Self { share: share as u64, shares: shares.max(1) as u64, ..self.clone() }
+    /// Returns the part of the schedule that falls to one of `share_count` workers.
+    pub(crate) fn for_share(&self, share: usize, shares: usize) -> Self {
+        Self { share_index: share as u64, share_count: shares.max(1) as u64, ..self.clone() }
     }
 
     /// Returns the arrivals per second of all shares, on average.
-    pub(crate) fn rate(&self) -> f64 {
-        let count: f64 = self.stretches.iter().map(Stretch::count).sum();
-        let seconds = self.lasts().as_secs_f64();
+    pub(crate) fn mean_rate(&self) -> f64 {
+        let count: f64 = self.rate_intervals.iter().map(RateInterval::arrival_count).sum();
+        let seconds = self.duration().as_secs_f64();
         if seconds > 0.0 { count / seconds } else { 0.0 }
     }
 
     /// Returns when the last stretch ends.
-    pub(crate) fn lasts(&self) -> Duration {
-        self.stretches.iter().map(|stretch| stretch.lasts).sum()
+    pub(crate) fn duration(&self) -> Duration {
+        self.rate_intervals.iter().map(|stretch| stretch.duration).sum()
     }
 
-    /// Returns when the next arrival comes; `None` after the last stretch.
-    fn following(&mut self) -> Option<f64> {
-        self.count = match self.process {
+    /// Returns when the next arrival comes; `Idle` after the last stretch.
+    fn next_arrival_seconds(&mut self) -> Option<f64> {
+        self.process_clock = match self.arrival_process {
             // From the index, so that rounding does not add up.
-            Process::Uniform => self.index as f64,
-            Process::Poisson => self.count - unit(self.seed, self.index).ln(),
-        };
-        self.index += 1;
-        loop {
-            let (number, start, before) = self.place;
-            let stretch = self.stretches.get(number)?;
-            let count = self.count - before;
-            if count < stretch.count() {
-                return Some(start + stretch.when(count));
+            ArrivalProcess::Uniform => self.arrival_index as f64,
+            ArrivalProcess::Poisson => {
+                self.process_clock - random_unit(self.seed, self.arrival_index).ln()
             }
-            self.place = (number + 1, start + stretch.seconds(), before + stretch.count());
+        };
+        self.arrival_index += 1;
+        loop {
+            let (number, start, before) = self.interval_position;
+            let stretch = self.rate_intervals.get(number)?;
+            let count = self.process_clock - before;
+            if count < stretch.arrival_count() {
+                return Some(start + stretch.seconds_until_count(count));
+            }
+            self.interval_position =
+                (number + 1, start + stretch.duration_seconds(), before + stretch.arrival_count());
         }
     }
 }
 
-impl Iterator for Schedule {
+impl Iterator for ArrivalSchedule {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
         loop {
-            let mine = self.index % self.shares == self.share;
-            let at = self.following()?;
+            let mine = self.arrival_index % self.share_count == self.share_index;
+            let at = self.next_arrival_seconds()?;
             if mine {
                 return Duration::try_from_secs_f64(at).ok();
             }
@@ -152,30 +159,31 @@ impl Iterator for Schedule {
     }
 }
 
-/// Returns the number `index` of a sequence that `seed` chooses (SplitMix64).
-pub(crate) fn random(seed: u64, index: u64) -> u64 {
+/// Returns the number `arrival_index` of a sequence that `seed` chooses (SplitMix64).
+pub(crate) fn random_number(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
 }
 
-/// Returns the number `index` of a sequence between 0 (never) and 1.
-fn unit(seed: u64, index: u64) -> f64 {
-    ((random(seed, index) >> 11) as f64 + 1.0) / (1u64 << 53) as f64
+/// Returns the number `arrival_index` of a sequence between 0 (never) and 1.
+fn random_unit(seed: u64, index: u64) -> f64 {
+    ((random_number(seed, index) >> 11) as f64 + 1.0) / (1u64 << 53) as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn all(schedule: Schedule) -> Vec<Duration> {
+    fn all(schedule: ArrivalSchedule) -> Vec<Duration> {
         schedule.collect()
     }
 
     #[test]
     fn uniform_arrivals_have_equal_distances_and_the_wanted_count() {
-        let times = all(Schedule::new(Process::Uniform, 1000.0, Duration::from_secs(10), 0));
+        let times =
+            all(ArrivalSchedule::new(ArrivalProcess::Uniform, 1000.0, Duration::from_secs(10), 0));
         assert_eq!(times.len(), 10_000);
         assert_eq!(times[0], Duration::ZERO);
         assert_eq!(times[9_999], Duration::from_millis(9_999));
@@ -183,7 +191,8 @@ mod tests {
 
     #[test]
     fn poisson_arrivals_have_the_wanted_rate_and_spread() {
-        let times = all(Schedule::new(Process::Poisson, 1000.0, Duration::from_secs(100), 7));
+        let times =
+            all(ArrivalSchedule::new(ArrivalProcess::Poisson, 1000.0, Duration::from_secs(100), 7));
         assert!((times.len() as f64 - 100_000.0).abs() < 2_000.0, "{}", times.len());
         let gaps: Vec<f64> =
             times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
@@ -193,15 +202,15 @@ mod tests {
         assert!((deviation / mean - 1.0).abs() < 0.02, "an exponential's deviation is its mean");
         assert_eq!(
             times,
-            all(Schedule::new(Process::Poisson, 1000.0, Duration::from_secs(100), 7))
+            all(ArrivalSchedule::new(ArrivalProcess::Poisson, 1000.0, Duration::from_secs(100), 7))
         );
     }
 
     #[test]
     fn shares_are_together_the_whole() {
-        for process in [Process::Uniform, Process::Poisson] {
-            let whole = Schedule::new(process, 333.0, Duration::from_secs(3), 5);
-            let mut union: Vec<_> = (0..4).flat_map(|share| whole.share(share, 4)).collect();
+        for process in [ArrivalProcess::Uniform, ArrivalProcess::Poisson] {
+            let whole = ArrivalSchedule::new(process, 333.0, Duration::from_secs(3), 5);
+            let mut union: Vec<_> = (0..4).flat_map(|share| whole.for_share(share, 4)).collect();
             union.sort_unstable();
             assert_eq!(union, all(whole));
         }
@@ -210,11 +219,12 @@ mod tests {
     #[test]
     fn a_ramp_has_the_arrivals_of_its_mean_rate() {
         let second = Duration::from_secs(1);
-        let ramp = Stretch { from: 0.0, to: 100.0, lasts: 10 * second };
-        let hold = Stretch::steady(100.0, 10 * second);
-        let fall = Stretch { from: 100.0, to: 0.0, lasts: 10 * second };
-        let schedule = Schedule::of(Process::Uniform, &[ramp, hold, fall], 1);
-        assert_eq!((schedule.rate(), schedule.lasts()), (2000.0 / 30.0, 30 * second));
+        let ramp = RateInterval { start_rate: 0.0, end_rate: 100.0, duration: 10 * second };
+        let hold = RateInterval::constant(100.0, 10 * second);
+        let fall = RateInterval { start_rate: 100.0, end_rate: 0.0, duration: 10 * second };
+        let schedule =
+            ArrivalSchedule::from_intervals(ArrivalProcess::Uniform, &[ramp, hold, fall], 1);
+        assert_eq!((schedule.mean_rate(), schedule.duration()), (2000.0 / 30.0, 30 * second));
         let times = all(schedule);
         let between = |from: u32, to: u32| {
             let span = second * from..second * to;
@@ -230,7 +240,8 @@ mod tests {
     fn a_rate_that_is_no_rate_has_no_arrivals() {
         for rate in [0.0, f64::NAN] {
             assert_eq!(
-                all(Schedule::new(Process::Poisson, rate, Duration::from_secs(1), 1)).len(),
+                all(ArrivalSchedule::new(ArrivalProcess::Poisson, rate, Duration::from_secs(1), 1))
+                    .len(),
                 0
             );
         }

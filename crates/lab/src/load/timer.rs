@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 /// Users by when they are due.
 #[derive(Debug, Default)]
-pub(super) struct Timers(BinaryHeap<Reverse<(Instant, usize)>>);
+pub(super) struct UserTimers(BinaryHeap<Reverse<(Instant, usize)>>);
 
-impl Timers {
+impl UserTimers {
     pub(super) fn add(&mut self, due: Instant, user: usize) {
         self.0.push(Reverse((due, user)));
     }
@@ -22,7 +22,7 @@ impl Timers {
         self.0.pop().map(|Reverse(entry)| entry)
     }
 
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(super) fn next_due(&self) -> Option<Instant> {
         self.0.peek().map(|Reverse((due, _))| *due)
     }
 
@@ -33,6 +33,6 @@ impl Timers {
 }
 
 /// Returns how long a kernel timer has to run; zero would switch it off.
-pub(super) fn until(due: Instant, now: Instant) -> Duration {
+pub(super) fn timer_duration(due: Instant, now: Instant) -> Duration {
     due.saturating_duration_since(now).max(Duration::from_nanos(1))
 }

@@ -26,119 +26,122 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-use super::timer::{Timers, until};
-use super::{Crowd, Schedule, Step, Turn, User};
-use crate::net::{Attempt, Connection, Failure, Progress, Reply, Request};
-use crate::record::Recorder;
+use super::timer::{UserTimers, timer_duration};
+use super::{ArrivalSchedule, LoadRunState, UserStep, UserTurn, VirtualUser};
+use crate::measurement::SampleRecorder;
+use crate::net::{
+    ExchangeFailure, ExchangeOutcome, ExchangeProgress, SendAttempt, TargetConnection,
+    TargetRequest,
+};
 
-/// Makes a user for an arrival; `None` when there may be no more.
-pub(super) type Hire = Box<dyn FnMut() -> Option<Box<dyn User>> + Send>;
+/// Makes a user for an arrival; `Idle` when there may be no more.
+pub(super) type ArrivalUserFactory = Box<dyn FnMut() -> Option<Box<dyn VirtualUser>> + Send>;
 
 /// What one worker has to do.
-pub(super) struct Duty {
+pub(super) struct WorkerAssignment {
     /// Users of the closed model and when they start, since the start of the run.
-    pub(super) users: Vec<(Duration, Box<dyn User>)>,
+    pub(super) users: Vec<(Duration, Box<dyn VirtualUser>)>,
     /// Arrivals of the open model.
-    pub(super) arrivals: Option<(Schedule, Hire)>,
+    pub(super) arrivals: Option<(ArrivalSchedule, ArrivalUserFactory)>,
     /// When everyone is asked to finish.
     pub(super) stop_after: Option<Duration>,
     /// How long exchanges under way may still take then.
-    pub(super) drain: Duration,
+    pub(super) drain_timeout: Duration,
 }
 
 /// The event of the timer; connections count from 0.
-const TIMER: u64 = u64::MAX;
+const TIMER_TOKEN: u64 = u64::MAX;
 /// Bytes read at once.
-const BUFFER: usize = 64 * 1024;
+const READ_BUFFER_SIZE: usize = 64 * 1024;
 /// What is due sooner is waited for awake: about what it costs to set a timer, fall asleep and wake up.
-const AWAKE: Duration = Duration::from_micros(15);
+const BUSY_WAIT_LIMIT: Duration = Duration::from_micros(15);
 /// Events taken at a time.
-const EVENTS: usize = 256;
+const MAX_EVENTS: usize = 256;
 /// Events taken at a time while arrivals come: reading so many answers delays an arrival by a tenth of a millisecond.
-const EVENTS_BESIDE_ARRIVALS: usize = 16;
+const MAX_EVENTS_WITH_ARRIVALS: usize = 16;
 /// How often waiting exchanges are compared with their time limits.
-const LOOK_AT_LIMITS: Duration = Duration::from_millis(10);
+const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-struct Slot {
-    user: Option<Box<dyn User>>,
-    connections: Vec<usize>,
+struct VirtualUserSlot {
+    user: Option<Box<dyn VirtualUser>>,
+    connection_indices: Vec<usize>,
     /// Exchanges under way.
-    running: usize,
-    waiting: VecDeque<(usize, Request)>,
+    running_exchanges: usize,
+    queued_requests: VecDeque<(usize, TargetRequest)>,
     /// Requests at a time to one host; else the number is for all hosts together.
-    per_host: Option<usize>,
-    replies: Vec<Option<Box<Reply>>>,
-    due: Instant,
-    is_timed: bool,
+    max_per_host: Option<usize>,
+    outcomes: Vec<Option<Box<ExchangeOutcome>>>,
+    due_at: Instant,
+    has_timer: bool,
     /// When the next turn was to be, if a timer or the schedule said so.
-    planned: Option<Instant>,
+    scheduled_at: Option<Instant>,
 }
 
-struct Place {
-    connection: Connection,
+struct ConnectionSlot {
+    connection: TargetConnection,
     generation: u32,
-    user: usize,
+    user_index: usize,
     /// Which of the user's requests is under way.
-    request: usize,
+    request_index: usize,
     is_busy: bool,
 }
 
-pub(super) struct Worker {
-    epoll: OwnedFd,
-    clock: OwnedFd,
-    armed: Option<Instant>,
-    started: Instant,
-    slots: Vec<Slot>,
+pub(super) struct LoadWorker {
+    epoll_fd: OwnedFd,
+    timer_fd: OwnedFd,
+    armed_until: Option<Instant>,
+    started_at: Instant,
+    user_slots: Vec<VirtualUserSlot>,
     /// Users of the open model that wait for an arrival.
-    free: Vec<usize>,
+    free_users: Vec<usize>,
     /// Arrivals that wait for a user.
-    queue: VecDeque<Instant>,
+    waiting_arrivals: VecDeque<Instant>,
     /// Whether some of them waited already when the worker last looked at what had come.
-    has_looked: bool,
+    arrival_waited_at_poll: bool,
     /// Whether there are as many users as there may be: then it is the target that arrivals wait for.
-    is_full: bool,
-    ready: VecDeque<usize>,
-    timers: Timers,
-    places: Vec<Option<Place>>,
-    holes: Vec<usize>,
-    generation: u32,
-    busy: usize,
+    is_user_limit_reached: bool,
+    ready_users: VecDeque<usize>,
+    timers: UserTimers,
+    connection_slots: Vec<Option<ConnectionSlot>>,
+    free_connection_slots: Vec<usize>,
+    next_generation: u32,
+    busy_connections: usize,
     /// Exchanges that have begun since the last look at events.
-    begun: usize,
-    has_limits: bool,
-    next_look: Instant,
-    next_arrival: Option<Instant>,
-    duty: Duty,
+    exchanges_since_poll: usize,
+    has_timeouts: bool,
+    next_timeout_check: Instant,
+    next_arrival_at: Option<Instant>,
+    assignment: WorkerAssignment,
     stop_at: Option<Instant>,
-    give_up_at: Option<Instant>,
-    alive: usize,
-    buffer: Box<[u8]>,
-    recorder: Recorder,
-    crowd: Arc<Crowd>,
+    drain_deadline: Option<Instant>,
+    active_users: usize,
+    read_buffer: Box<[u8]>,
+    recorder: SampleRecorder,
+    run_state: Arc<LoadRunState>,
     #[cfg(test)]
-    calls: Calls,
+    syscall_counts: SyscallCounts,
 }
 
 /// How often the system was asked.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Calls {
-    looks: u64,
-    settings: u64,
+struct SyscallCounts {
+    epoll_waits: u64,
+    timer_sets: u64,
 }
 
-impl std::fmt::Debug for Worker {
+impl std::fmt::Debug for LoadWorker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("users", &self.slots.len()).finish_non_exhaustive()
+        f.debug_struct("Worker").field("users", &self.user_slots.len()).finish_non_exhaustive()
     }
 }
 
-impl Worker {
+impl LoadWorker {
     pub(super) fn new(
         started: Instant,
-        duty: Duty,
-        recorder: Recorder,
-        crowd: Arc<Crowd>,
+        duty: WorkerAssignment,
+        recorder: SampleRecorder,
+        crowd: Arc<LoadRunState>,
     ) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let clock = timerfd_create(
@@ -148,566 +151,597 @@ impl Worker {
         epoll::add(
             &epoll,
             &clock,
-            epoll::EventData::new_u64(TIMER),
+            epoll::EventData::new_u64(TIMER_TOKEN),
             epoll::EventFlags::IN | epoll::EventFlags::ET,
         )?;
         Ok(Self {
-            epoll,
-            clock,
-            armed: None,
-            started,
-            slots: Vec::new(),
-            free: Vec::new(),
-            queue: VecDeque::new(),
-            has_looked: false,
-            is_full: false,
-            ready: VecDeque::new(),
-            timers: Timers::default(),
-            places: Vec::new(),
-            holes: Vec::new(),
-            generation: 0,
-            busy: 0,
-            begun: 0,
-            has_limits: false,
-            next_look: started,
-            next_arrival: None,
+            epoll_fd: epoll,
+            timer_fd: clock,
+            armed_until: None,
+            started_at: started,
+            user_slots: Vec::new(),
+            free_users: Vec::new(),
+            waiting_arrivals: VecDeque::new(),
+            arrival_waited_at_poll: false,
+            is_user_limit_reached: false,
+            ready_users: VecDeque::new(),
+            timers: UserTimers::default(),
+            connection_slots: Vec::new(),
+            free_connection_slots: Vec::new(),
+            next_generation: 0,
+            busy_connections: 0,
+            exchanges_since_poll: 0,
+            has_timeouts: false,
+            next_timeout_check: started,
+            next_arrival_at: None,
             stop_at: duty.stop_after.map(|after| started + after),
-            give_up_at: None,
-            duty,
-            alive: 0,
-            buffer: vec![0; BUFFER].into_boxed_slice(),
+            drain_deadline: None,
+            assignment: duty,
+            active_users: 0,
+            read_buffer: vec![0; READ_BUFFER_SIZE].into_boxed_slice(),
             recorder,
-            crowd,
+            run_state: crowd,
             #[cfg(test)]
-            calls: Calls::default(),
+            syscall_counts: SyscallCounts::default(),
         })
     }
 
     /// Works until every user has left.
     pub(super) fn run(mut self) -> rustix::io::Result<()> {
-        for (start, user) in std::mem::take(&mut self.duty.users) {
-            let due = self.started + start;
+        for (start, user) in std::mem::take(&mut self.assignment.users) {
+            let due = self.started_at + start;
             let slot = self.add_user(user, due);
-            self.set_timer(slot, due);
+            self.set_user_timer(slot, due);
         }
-        self.plan_arrival();
-        let most = if self.duty.arrivals.is_some() { EVENTS_BESIDE_ARRIVALS } else { EVENTS };
+        self.schedule_next_arrival();
+        let most =
+            if self.assignment.arrivals.is_some() { MAX_EVENTS_WITH_ARRIVALS } else { MAX_EVENTS };
         let mut events: Vec<epoll::Event> = Vec::with_capacity(most);
         loop {
-            self.wake_due(Instant::now());
-            self.give_turns();
-            self.hire();
+            self.wake_due_users(Instant::now());
+            self.run_ready_users();
+            self.create_user_for_arrival();
             let now = Instant::now();
-            self.recorder.tick(now, self.crowd.active(), thread_cpu);
-            self.look_at_ends(now);
-            if self.is_over() {
+            self.recorder.flush_finished_second(
+                now,
+                self.run_state.active_users(),
+                thread_cpu_time,
+            );
+            self.enforce_deadlines(now);
+            if self.is_finished() {
                 break;
             }
-            self.wait(&mut events, now)?;
+            self.wait_for_events(&mut events, now)?;
         }
-        self.recorder.flush(self.crowd.active(), thread_cpu());
+        self.recorder.flush_interval(self.run_state.active_users(), thread_cpu_time());
         Ok(())
     }
 
-    fn is_over(&self) -> bool {
-        self.ready.is_empty()
-            && self.alive == 0
-            && self.next_arrival.is_none()
-            && self.queue.is_empty()
+    fn is_finished(&self) -> bool {
+        self.ready_users.is_empty()
+            && self.active_users == 0
+            && self.next_arrival_at.is_none()
+            && self.waiting_arrivals.is_empty()
     }
 
-    fn add_user(&mut self, user: Box<dyn User>, due: Instant) -> usize {
-        self.alive += 1;
-        self.slots.push(Slot {
+    fn add_user(&mut self, user: Box<dyn VirtualUser>, due: Instant) -> usize {
+        self.active_users += 1;
+        self.user_slots.push(VirtualUserSlot {
             user: Some(user),
-            connections: Vec::new(),
-            running: 0,
-            waiting: VecDeque::new(),
-            per_host: None,
-            replies: Vec::new(),
-            due,
-            is_timed: false,
-            planned: None,
+            connection_indices: Vec::new(),
+            running_exchanges: 0,
+            queued_requests: VecDeque::new(),
+            max_per_host: None,
+            outcomes: Vec::new(),
+            due_at: due,
+            has_timer: false,
+            scheduled_at: None,
         });
-        self.slots.len() - 1
+        self.user_slots.len() - 1
     }
 
-    fn set_timer(&mut self, slot: usize, due: Instant) {
-        if let Some(slot) = self.slots.get_mut(slot) {
-            slot.due = due;
-            slot.is_timed = true;
+    fn set_user_timer(&mut self, slot: usize, due: Instant) {
+        if let Some(slot) = self.user_slots.get_mut(slot) {
+            slot.due_at = due;
+            slot.has_timer = true;
         }
         self.timers.add(due, slot);
     }
 
-    fn plan_arrival(&mut self) {
-        let next = self.duty.arrivals.as_mut().and_then(|(schedule, _)| schedule.next());
-        self.next_arrival = next.map(|at| self.started + at);
+    fn schedule_next_arrival(&mut self) {
+        let next = self.assignment.arrivals.as_mut().and_then(|(schedule, _)| schedule.next());
+        self.next_arrival_at = next.map(|at| self.started_at + at);
     }
 
-    fn wake_due(&mut self, now: Instant) {
+    fn wake_due_users(&mut self, now: Instant) {
         while let Some((due, user)) = self.timers.take_due(now) {
-            self.wake(user, due);
+            self.wake_user(user, due);
         }
-        while let Some(due) = self.next_arrival
+        while let Some(due) = self.next_arrival_at
             && due <= now
         {
-            self.plan_arrival();
-            self.receive(due);
+            self.schedule_next_arrival();
+            self.admit_arrival(due);
         }
-        if self.next_arrival.is_none() && self.duty.arrivals.is_some() {
-            for user in std::mem::take(&mut self.free) {
-                self.leave(user);
+        if self.next_arrival_at.is_none() && self.assignment.arrivals.is_some() {
+            for user in std::mem::take(&mut self.free_users) {
+                self.remove_user(user);
             }
         }
     }
 
-    fn wake(&mut self, user: usize, due: Instant) {
-        let Some(slot) = self.slots.get_mut(user) else { return };
-        if !slot.is_timed || slot.due != due {
+    fn wake_user(&mut self, user: usize, due: Instant) {
+        let Some(slot) = self.user_slots.get_mut(user) else { return };
+        if !slot.has_timer || slot.due_at != due {
             return;
         }
-        slot.is_timed = false;
-        slot.planned = Some(due);
-        self.ready.push_back(user);
+        slot.has_timer = false;
+        slot.scheduled_at = Some(due);
+        self.ready_users.push_back(user);
     }
 
     /// Gives an arrival to a user; without a free one it waits.
-    fn receive(&mut self, due: Instant) {
-        if let Some(user) = self.free.pop() {
-            self.hand_over(user, due, Some(due));
-            return self.ready.push_back(user);
+    fn admit_arrival(&mut self, due: Instant) {
+        if let Some(user) = self.free_users.pop() {
+            self.assign_arrival(user, due, Some(due));
+            return self.ready_users.push_back(user);
         }
-        if self.is_full {
-            self.recorder.late();
+        if self.is_user_limit_reached {
+            self.recorder.record_late_arrival();
         }
-        self.queue.push_back(due);
+        self.waiting_arrivals.push_back(due);
     }
 
-    /// Tells a user of its arrival; `planned` is the moment from which it is the generator who is late.
-    fn hand_over(&mut self, user: usize, due: Instant, planned: Option<Instant>) {
-        if let Some(slot) = self.slots.get_mut(user) {
-            slot.due = due;
-            slot.planned = planned;
+    /// Tells a user of its arrival; `scheduled_at` is the moment from which it is the generator who is late.
+    fn assign_arrival(&mut self, user: usize, due: Instant, planned: Option<Instant>) {
+        if let Some(slot) = self.user_slots.get_mut(user) {
+            slot.due_at = due;
+            slot.scheduled_at = planned;
         }
     }
 
     /// Reports whether an arrival waits that a new user could receive.
-    fn wants_user(&self) -> bool {
-        !self.is_full && !self.queue.is_empty()
+    fn needs_new_user(&self) -> bool {
+        !self.is_user_limit_reached && !self.waiting_arrivals.is_empty()
     }
 
     /// Makes a user for the arrival that has waited longest, if no answer has freed one since.
-    fn hire(&mut self) {
-        if !self.has_looked || !self.wants_user() {
+    fn create_user_for_arrival(&mut self) {
+        if !self.arrival_waited_at_poll || !self.needs_new_user() {
             return;
         }
-        self.has_looked = false;
-        let hired = self.duty.arrivals.as_mut().and_then(|(_, hire)| hire());
-        match (hired, self.queue.front().copied()) {
+        self.arrival_waited_at_poll = false;
+        let hired = self.assignment.arrivals.as_mut().and_then(|(_, hire)| hire());
+        match (hired, self.waiting_arrivals.front().copied()) {
             (Some(user), Some(due)) => {
-                self.queue.pop_front();
-                self.crowd.note_start();
+                self.waiting_arrivals.pop_front();
+                self.run_state.record_user_start();
                 let user = self.add_user(user, due);
-                self.hand_over(user, due, Some(due));
-                self.give_turn(user);
+                self.assign_arrival(user, due, Some(due));
+                self.run_user_turn(user);
             }
             _ => {
-                self.is_full = true;
-                self.queue.iter().for_each(|_| self.recorder.late());
+                self.is_user_limit_reached = true;
+                self.waiting_arrivals.iter().for_each(|_| self.recorder.record_late_arrival());
             }
         }
     }
 
-    fn give_turns(&mut self) {
+    fn run_ready_users(&mut self) {
         // Those who are ready again wait for the next turn: where connecting fails at once, that is everybody, for ever.
-        for _ in 0..self.ready.len() {
-            let Some(user) = self.ready.pop_front() else { return };
-            self.give_turn(user);
+        for _ in 0..self.ready_users.len() {
+            let Some(user) = self.ready_users.pop_front() else { return };
+            self.run_user_turn(user);
         }
     }
 
-    fn give_turn(&mut self, index: usize) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
+    fn run_user_turn(&mut self, index: usize) {
+        let Some(slot) = self.user_slots.get_mut(index) else { return };
         let Some(mut user) = slot.user.take() else { return };
-        let replies = slot.replies.drain(..).flatten().collect();
+        let replies = slot.outcomes.drain(..).flatten().collect();
         let now = Instant::now();
-        if let Some(planned) = slot.planned.take() {
-            self.recorder.lag(now.saturating_duration_since(planned));
+        if let Some(planned) = slot.scheduled_at.take() {
+            self.recorder.record_lag(now.saturating_duration_since(planned));
         }
-        let mut turn = Turn {
+        let mut turn = UserTurn {
             now,
-            due: slot.due,
-            replies,
-            is_stopping: self.give_up_at.is_some(),
+            due_at: slot.due_at,
+            outcomes: replies,
+            is_stopping: self.drain_deadline.is_some(),
             recorder: &mut self.recorder,
             drops_connections: false,
         };
-        let step = user.next(&mut turn);
+        let step = user.next_step(&mut turn);
         let (now, drops_connections) = (turn.now, turn.drops_connections);
         slot.user = Some(user);
         if drops_connections {
-            for connection in std::mem::take(&mut slot.connections) {
-                self.close(connection);
+            for connection in std::mem::take(&mut slot.connection_indices) {
+                self.close_connection(connection);
             }
         }
-        self.take_step(index, step, now);
+        self.apply_step(index, step, now);
     }
 
-    fn take_step(&mut self, index: usize, step: Step, now: Instant) {
+    fn apply_step(&mut self, index: usize, step: UserStep, now: Instant) {
         match step {
-            Step::Fetch(request) => self.fetch_one(index, request),
-            Step::FetchAll { requests, parallel } => self.fetch(index, requests, parallel.max(1)),
-            Step::FetchHosts { requests, parallel } => {
-                let all = requests.len();
-                if let Some(slot) = self.slots.get_mut(index) {
-                    slot.per_host = Some(parallel.max(1));
-                }
-                self.fetch(index, requests, all);
+            UserStep::Fetch(request) => self.fetch_one(index, request),
+            UserStep::FetchAll { requests, max_parallel: parallel } => {
+                self.fetch_all(index, requests, parallel.max(1))
             }
-            Step::Wait(due) => self.set_timer(index, due),
-            Step::Again => self.ready.push_back(index),
-            Step::Rest => self.rest(index, now),
-            Step::End => self.leave(index),
+            UserStep::FetchPerHost { requests, max_parallel_per_host: parallel } => {
+                let all = requests.len();
+                if let Some(slot) = self.user_slots.get_mut(index) {
+                    slot.max_per_host = Some(parallel.max(1));
+                }
+                self.fetch_all(index, requests, all);
+            }
+            UserStep::WaitUntil(due) => self.set_user_timer(index, due),
+            UserStep::Yield => self.ready_users.push_back(index),
+            UserStep::AwaitArrival => self.await_arrival(index, now),
+            UserStep::Leave => self.remove_user(index),
         }
     }
 
-    fn rest(&mut self, index: usize, now: Instant) {
-        if self.duty.arrivals.is_none() {
-            if let Some(slot) = self.slots.get_mut(index) {
-                slot.due = now;
+    fn await_arrival(&mut self, index: usize, now: Instant) {
+        if self.assignment.arrivals.is_none() {
+            if let Some(slot) = self.user_slots.get_mut(index) {
+                slot.due_at = now;
             }
-            self.ready.push_back(index);
+            self.ready_users.push_back(index);
             return;
         }
-        match self.queue.pop_front() {
+        match self.waiting_arrivals.pop_front() {
             Some(due) => {
                 // Where there may be no more users, it waited for the target's answers.
-                let planned = (!self.is_full).then_some(due);
-                self.hand_over(index, due, planned);
-                self.ready.push_back(index);
+                let planned = (!self.is_user_limit_reached).then_some(due);
+                self.assign_arrival(index, due, planned);
+                self.ready_users.push_back(index);
             }
-            None if self.next_arrival.is_none() => self.leave(index),
-            None => self.free.push(index),
+            None if self.next_arrival_at.is_none() => self.remove_user(index),
+            None => self.free_users.push(index),
         }
     }
 
-    fn leave(&mut self, index: usize) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
+    fn remove_user(&mut self, index: usize) {
+        let Some(slot) = self.user_slots.get_mut(index) else { return };
         if slot.user.take().is_none() {
             return;
         }
-        self.alive -= 1;
-        for connection in std::mem::take(&mut slot.connections) {
-            self.close(connection);
+        self.active_users -= 1;
+        for connection in std::mem::take(&mut slot.connection_indices) {
+            self.close_connection(connection);
         }
-        self.crowd.note_end();
+        self.run_state.record_user_end();
     }
 
-    fn fetch_one(&mut self, index: usize, request: Request) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        slot.replies.push(None);
-        slot.running += 1;
-        self.start(index, 0, (request, Attempt::First), Instant::now());
+    fn fetch_one(&mut self, index: usize, request: TargetRequest) {
+        let Some(slot) = self.user_slots.get_mut(index) else { return };
+        slot.outcomes.push(None);
+        slot.running_exchanges += 1;
+        self.start_exchange(index, 0, (request, SendAttempt::First), Instant::now());
     }
 
-    fn fetch(&mut self, index: usize, requests: Vec<Request>, parallel: usize) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
+    fn fetch_all(&mut self, index: usize, requests: Vec<TargetRequest>, parallel: usize) {
+        let Some(slot) = self.user_slots.get_mut(index) else { return };
         if requests.is_empty() {
-            self.ready.push_back(index);
+            self.ready_users.push_back(index);
             return;
         }
-        slot.replies.resize_with(requests.len(), || None);
-        slot.waiting.extend(requests.into_iter().enumerate());
+        slot.outcomes.resize_with(requests.len(), || None);
+        slot.queued_requests.extend(requests.into_iter().enumerate());
         for _ in 0..parallel {
-            self.start_waiting(index);
+            self.start_queued_requests(index);
         }
     }
 
-    fn start_waiting(&mut self, index: usize) {
-        let Some(place) = self.startable(index) else { return };
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        let Some((number, request)) = slot.waiting.remove(place) else { return };
-        slot.running += 1;
-        self.start(index, number, (request, Attempt::First), Instant::now());
+    fn start_queued_requests(&mut self, index: usize) {
+        let Some(place) = self.startable_request(index) else { return };
+        let Some(slot) = self.user_slots.get_mut(index) else { return };
+        let Some((number, request)) = slot.queued_requests.remove(place) else { return };
+        slot.running_exchanges += 1;
+        self.start_exchange(index, number, (request, SendAttempt::First), Instant::now());
     }
 
     /// Returns the first waiting request whose host takes one more.
-    fn startable(&self, index: usize) -> Option<usize> {
-        let slot = self.slots.get(index)?;
-        let Some(most) = slot.per_host else { return (!slot.waiting.is_empty()).then_some(0) };
-        slot.waiting.iter().position(|(_, request)| {
-            let busy = slot.connections.iter().filter(|&&place| {
-                matches!(self.places.get(place), Some(Some(entry))
-                    if entry.is_busy && entry.connection.leads_to(&request.target))
+    fn startable_request(&self, index: usize) -> Option<usize> {
+        let slot = self.user_slots.get(index)?;
+        let Some(most) = slot.max_per_host else {
+            return (!slot.queued_requests.is_empty()).then_some(0);
+        };
+        slot.queued_requests.iter().position(|(_, request)| {
+            let busy = slot.connection_indices.iter().filter(|&&place| {
+                matches!(self.connection_slots.get(place), Some(Some(entry))
+                    if entry.is_busy && entry.connection.is_connected_to(&request.target))
             });
             busy.count() < most
         })
     }
 
-    fn start(
+    fn start_exchange(
         &mut self,
         index: usize,
         number: usize,
-        (request, attempt): (Request, Attempt),
+        (request, attempt): (TargetRequest, SendAttempt),
         started: Instant,
     ) {
-        self.has_limits |= request.connect_timeout.is_some() || request.response_timeout.is_some();
+        self.has_timeouts |= request.connect_timeout.is_some() || request.idle_timeout.is_some();
         let place = match self.idle_connection(index, &request) {
             Some(place) => place,
-            None => match self.connect(index, &request) {
+            None => match self.open_connection(index, &request) {
                 Ok(place) => place,
-                Err(failure) => return self.fail(index, number, failure, started),
+                Err(failure) => return self.deliver_failure(index, number, failure, started),
             },
         };
-        let Some(Some(entry)) = self.places.get_mut(place) else { return };
+        let Some(Some(entry)) = self.connection_slots.get_mut(place) else { return };
         entry.is_busy = true;
-        entry.request = number;
-        self.busy += 1;
-        self.begun += 1;
-        let progress = entry.connection.begin((request, attempt), started, &mut self.buffer);
-        self.take_progress(place, progress);
+        entry.request_index = number;
+        self.busy_connections += 1;
+        self.exchanges_since_poll += 1;
+        let progress =
+            entry.connection.begin_exchange((request, attempt), started, &mut self.read_buffer);
+        self.handle_progress(place, progress);
     }
 
-    fn idle_connection(&self, index: usize, request: &Request) -> Option<usize> {
-        let slot = self.slots.get(index)?;
-        slot.connections.iter().copied().find(|&place| {
-            matches!(self.places.get(place), Some(Some(entry))
-                if !entry.is_busy && entry.connection.leads_to(&request.target))
+    fn idle_connection(&self, index: usize, request: &TargetRequest) -> Option<usize> {
+        let slot = self.user_slots.get(index)?;
+        slot.connection_indices.iter().copied().find(|&place| {
+            matches!(self.connection_slots.get(place), Some(Some(entry))
+                if !entry.is_busy && entry.connection.is_connected_to(&request.target))
         })
     }
 
-    fn connect(&mut self, index: usize, request: &Request) -> Result<usize, Failure> {
-        let connection = Connection::open(&request.target)?;
-        self.generation = self.generation.wrapping_add(1);
-        let place = match self.holes.pop() {
+    fn open_connection(
+        &mut self,
+        index: usize,
+        request: &TargetRequest,
+    ) -> Result<usize, ExchangeFailure> {
+        let connection = TargetConnection::open(&request.target)?;
+        self.next_generation = self.next_generation.wrapping_add(1);
+        let place = match self.free_connection_slots.pop() {
             Some(place) => place,
             None => {
-                self.places.push(None);
-                self.places.len() - 1
+                self.connection_slots.push(None);
+                self.connection_slots.len() - 1
             }
         };
-        let data = (u64::from(self.generation) << 32) | place as u64;
+        let data = (u64::from(self.next_generation) << 32) | place as u64;
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
         let added =
-            epoll::add(&self.epoll, connection.socket(), epoll::EventData::new_u64(data), flags);
+            epoll::add(&self.epoll_fd, connection.socket(), epoll::EventData::new_u64(data), flags);
         if added.is_err() {
-            self.holes.push(place);
-            return Err(Failure::Exhausted);
+            self.free_connection_slots.push(place);
+            return Err(ExchangeFailure::ResourcesExhausted);
         }
-        if let Some(entry) = self.places.get_mut(place) {
-            let generation = self.generation;
-            *entry =
-                Some(Place { connection, generation, user: index, request: 0, is_busy: false });
+        if let Some(entry) = self.connection_slots.get_mut(place) {
+            let generation = self.next_generation;
+            *entry = Some(ConnectionSlot {
+                connection,
+                generation,
+                user_index: index,
+                request_index: 0,
+                is_busy: false,
+            });
         }
-        if let Some(slot) = self.slots.get_mut(index) {
-            slot.connections.push(place);
+        if let Some(slot) = self.user_slots.get_mut(index) {
+            slot.connection_indices.push(place);
         }
         Ok(place)
     }
 
-    fn fail(&mut self, index: usize, number: usize, failure: Failure, started: Instant) {
+    fn deliver_failure(
+        &mut self,
+        index: usize,
+        number: usize,
+        failure: ExchangeFailure,
+        started: Instant,
+    ) {
         let now = Instant::now();
-        let reply = Box::new(Reply {
-            started,
-            connect: now.saturating_duration_since(started),
-            first_byte: now,
-            ended: now,
-            sent: 0,
-            received: 0,
+        let reply = Box::new(ExchangeOutcome {
+            started_at: started,
+            connect_time: now.saturating_duration_since(started),
+            first_byte_at: now,
+            ended_at: now,
+            sent_bytes: 0,
+            received_bytes: 0,
             result: Err(failure),
-            kept_alive: false,
-            again: None,
+            is_connection_reusable: false,
+            retry: None,
         });
-        self.deliver(index, number, reply);
+        self.deliver_outcome(index, number, reply);
     }
 
-    fn take_progress(&mut self, place: usize, progress: Progress) {
+    fn handle_progress(&mut self, place: usize, progress: ExchangeProgress) {
         match progress {
-            Progress::Pending => {}
-            Progress::Dead => self.forget(place),
-            Progress::Done(mut reply) => {
-                let Some(Some(entry)) = self.places.get_mut(place) else { return };
-                let (user, number) = (entry.user, entry.request);
+            ExchangeProgress::Pending => {}
+            ExchangeProgress::Closed => self.drop_connection(place),
+            ExchangeProgress::Done(mut reply) => {
+                let Some(Some(entry)) = self.connection_slots.get_mut(place) else { return };
+                let (user, number) = (entry.user_index, entry.request_index);
                 if entry.is_busy {
                     entry.is_busy = false;
-                    self.busy -= 1;
+                    self.busy_connections -= 1;
                 }
-                if !reply.kept_alive {
-                    self.forget(place);
+                if !reply.is_connection_reusable {
+                    self.drop_connection(place);
                 }
-                match reply.again.take() {
+                match reply.retry.take() {
                     Some((request, attempt)) => {
-                        if attempt == Attempt::Repeated && reply.sent > 0 {
-                            self.recorder.repeat();
+                        if attempt == SendAttempt::Repeated && reply.sent_bytes > 0 {
+                            self.recorder.record_repeated_request();
                         }
-                        self.start(user, number, (request, attempt), reply.started);
+                        self.start_exchange(user, number, (request, attempt), reply.started_at);
                     }
-                    None => self.deliver(user, number, reply),
+                    None => self.deliver_outcome(user, number, reply),
                 }
             }
         }
     }
 
-    fn deliver(&mut self, index: usize, number: usize, reply: Box<Reply>) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        slot.running = slot.running.saturating_sub(1);
-        slot.due = reply.ended;
-        if let Some(place) = slot.replies.get_mut(number) {
+    fn deliver_outcome(&mut self, index: usize, number: usize, reply: Box<ExchangeOutcome>) {
+        let Some(slot) = self.user_slots.get_mut(index) else { return };
+        slot.running_exchanges = slot.running_exchanges.saturating_sub(1);
+        slot.due_at = reply.ended_at;
+        if let Some(place) = slot.outcomes.get_mut(number) {
             *place = Some(reply);
         }
-        if !slot.waiting.is_empty() {
-            self.start_waiting(index);
-        } else if slot.running == 0 {
-            self.ready.push_back(index);
+        if !slot.queued_requests.is_empty() {
+            self.start_queued_requests(index);
+        } else if slot.running_exchanges == 0 {
+            self.ready_users.push_back(index);
         }
     }
 
     /// Closes a connection and takes it from its user.
-    fn forget(&mut self, place: usize) {
-        if let Some(Some(entry)) = self.places.get(place)
-            && let Some(slot) = self.slots.get_mut(entry.user)
+    fn drop_connection(&mut self, place: usize) {
+        if let Some(Some(entry)) = self.connection_slots.get(place)
+            && let Some(slot) = self.user_slots.get_mut(entry.user_index)
         {
-            slot.connections.retain(|&known| known != place);
+            slot.connection_indices.retain(|&known| known != place);
         }
-        self.close(place);
+        self.close_connection(place);
     }
 
-    fn close(&mut self, place: usize) {
-        if let Some(entry) = self.places.get_mut(place)
+    fn close_connection(&mut self, place: usize) {
+        if let Some(entry) = self.connection_slots.get_mut(place)
             && let Some(entry) = entry.take()
         {
-            self.busy -= usize::from(entry.is_busy);
-            self.holes.push(place);
+            self.busy_connections -= usize::from(entry.is_busy);
+            self.free_connection_slots.push(place);
         }
     }
 
     /// Returns when everyone is asked to finish. A schedule ends by itself at the same time; what of it is late is still
     /// sent, or it would be hidden.
-    fn stop_moment(&self) -> Option<Instant> {
-        let has_schedule = self.next_arrival.is_some() || !self.queue.is_empty();
-        let grace = if has_schedule { self.duty.drain } else { Duration::ZERO };
+    fn stop_time(&self) -> Option<Instant> {
+        let has_schedule = self.next_arrival_at.is_some() || !self.waiting_arrivals.is_empty();
+        let grace = if has_schedule { self.assignment.drain_timeout } else { Duration::ZERO };
         self.stop_at.map(|at| at + grace)
     }
 
     /// Ends what took too long, and the run when it is time.
-    fn look_at_ends(&mut self, now: Instant) {
-        let is_time = self.stop_moment().is_some_and(|at| now >= at) || self.crowd.is_stopping();
-        if is_time && self.give_up_at.is_none() {
-            self.give_up_at = Some(now + self.duty.drain);
-            self.dismiss();
+    fn enforce_deadlines(&mut self, now: Instant) {
+        let is_time = self.stop_time().is_some_and(|at| now >= at) || self.run_state.is_stopping();
+        if is_time && self.drain_deadline.is_none() {
+            self.drain_deadline = Some(now + self.assignment.drain_timeout);
+            self.wake_all_for_stop();
         }
-        if self.give_up_at.is_some_and(|at| now >= at) && self.busy > 0 {
-            self.end_exchanges(|_| Some(Failure::Unfinished));
+        if self.drain_deadline.is_some_and(|at| now >= at) && self.busy_connections > 0 {
+            self.abort_exchanges(|_| Some(ExchangeFailure::RunEnded));
         }
-        if self.has_limits && now >= self.next_look {
-            self.next_look = now + LOOK_AT_LIMITS;
-            self.end_exchanges(|connection| connection.overdue(now));
+        if self.has_timeouts && now >= self.next_timeout_check {
+            self.next_timeout_check = now + TIMEOUT_CHECK_INTERVAL;
+            self.abort_exchanges(|connection| connection.timeout_failure(now));
         }
     }
 
     /// Lets everyone finish who waits.
-    fn dismiss(&mut self) {
-        let left = self.duty.arrivals.take().map_or(0, |(schedule, _)| schedule.count());
-        let next = usize::from(self.next_arrival.take().is_some());
-        self.recorder.unsent((left + next + self.queue.len()) as u64);
-        self.queue.clear();
+    fn wake_all_for_stop(&mut self) {
+        let left = self.assignment.arrivals.take().map_or(0, |(schedule, _)| schedule.count());
+        let next = usize::from(self.next_arrival_at.take().is_some());
+        self.recorder.record_unsent_arrivals((left + next + self.waiting_arrivals.len()) as u64);
+        self.waiting_arrivals.clear();
         for user in self.timers.take_all() {
-            if let Some(slot) = self.slots.get_mut(user)
-                && slot.is_timed
+            if let Some(slot) = self.user_slots.get_mut(user)
+                && slot.has_timer
             {
-                slot.is_timed = false;
-                self.ready.push_back(user);
+                slot.has_timer = false;
+                self.ready_users.push_back(user);
             }
         }
-        for user in std::mem::take(&mut self.free) {
-            self.leave(user);
+        for user in std::mem::take(&mut self.free_users) {
+            self.remove_user(user);
         }
     }
 
-    fn end_exchanges(&mut self, why: impl Fn(&Connection) -> Option<Failure>) {
-        for place in 0..self.places.len() {
-            let Some(Some(entry)) = self.places.get_mut(place) else { continue };
+    fn abort_exchanges(&mut self, why: impl Fn(&TargetConnection) -> Option<ExchangeFailure>) {
+        for place in 0..self.connection_slots.len() {
+            let Some(Some(entry)) = self.connection_slots.get_mut(place) else { continue };
             if entry.is_busy
                 && let Some(failure) = why(&entry.connection)
             {
-                let progress = entry.connection.abandon(failure);
-                self.take_progress(place, progress);
+                let progress = entry.connection.abandon_exchange(failure);
+                self.handle_progress(place, progress);
             }
         }
     }
 
-    fn wait(&mut self, events: &mut Vec<epoll::Event>, now: Instant) -> rustix::io::Result<()> {
-        let next = if self.ready.is_empty() { self.next_moment() } else { None };
-        let is_armed = next.is_none() || self.armed == next;
-        let has_time = |next: Instant| next.saturating_duration_since(now) > AWAKE;
-        let may_sleep = self.ready.is_empty() && !self.wants_user() && next.is_none_or(has_time);
+    fn wait_for_events(
+        &mut self,
+        events: &mut Vec<epoll::Event>,
+        now: Instant,
+    ) -> rustix::io::Result<()> {
+        let next = if self.ready_users.is_empty() { self.next_deadline() } else { None };
+        let is_armed = next.is_none() || self.armed_until == next;
+        let has_time = |next: Instant| next.saturating_duration_since(now) > BUSY_WAIT_LIMIT;
+        let may_sleep =
+            self.ready_users.is_empty() && !self.needs_new_user() && next.is_none_or(has_time);
         // Something may have come that makes setting the timer needless, but hardly where all that is under way was sent
         // since the last look.
-        let may_have_come = self.busy > self.begun;
+        let may_have_come = self.busy_connections > self.exchanges_since_poll;
         if !may_sleep || (!is_armed && may_have_come) {
-            self.look(events, Duration::ZERO)?;
+            self.poll_events(events, Duration::ZERO)?;
         }
         if may_sleep && events.is_empty() {
             if let Some(next) = next.filter(|_| !is_armed) {
-                self.arm(next)?;
+                self.arm_timer(next)?;
             }
             // Once in a while in any case: seconds are handed over, and another worker may have asked to stop.
-            self.look(events, Duration::from_millis(50))?;
+            self.poll_events(events, Duration::from_millis(50))?;
         }
         for event in events.drain(..) {
             let data = event.data.u64();
-            if data == TIMER {
-                self.armed = None;
+            if data == TIMER_TOKEN {
+                self.armed_until = None;
                 continue;
             }
             let place = usize::try_from(data & 0xFFFF_FFFF).unwrap_or(usize::MAX);
-            let Some(Some(entry)) = self.places.get_mut(place) else { continue };
+            let Some(Some(entry)) = self.connection_slots.get_mut(place) else { continue };
             // An event of this batch may be older than the connection that now has its place.
             if u64::from(entry.generation) != data >> 32 {
                 continue;
             }
-            let progress = entry.connection.ready(&mut self.buffer);
-            self.take_progress(place, progress);
+            let progress = entry.connection.handle_ready(&mut self.read_buffer);
+            self.handle_progress(place, progress);
         }
         Ok(())
     }
 
     /// Waits for events, at most so long.
-    fn look(
+    fn poll_events(
         &mut self,
         events: &mut Vec<epoll::Event>,
         at_most: Duration,
     ) -> rustix::io::Result<()> {
-        self.begun = 0;
-        self.has_looked = self.wants_user();
+        self.exchanges_since_poll = 0;
+        self.arrival_waited_at_poll = self.needs_new_user();
         #[cfg(test)]
         {
-            self.calls.looks += 1;
+            self.syscall_counts.epoll_waits += 1;
         }
         let at_most = Timespec {
             tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: at_most.subsec_nanos().into(),
         };
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&at_most)) {
+        match epoll::wait(&self.epoll_fd, rustix::buffer::spare_capacity(events), Some(&at_most)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
     /// Returns the next moment at which there is something to do whatever the sockets say.
-    fn next_moment(&self) -> Option<Instant> {
-        let look = (self.has_limits && self.busy > 0).then_some(self.next_look);
-        let give_up = self.give_up_at.or_else(|| self.stop_moment());
-        [self.timers.next(), self.next_arrival, look, give_up].into_iter().flatten().min()
+    fn next_deadline(&self) -> Option<Instant> {
+        let look =
+            (self.has_timeouts && self.busy_connections > 0).then_some(self.next_timeout_check);
+        let give_up = self.drain_deadline.or_else(|| self.stop_time());
+        [self.timers.next_due(), self.next_arrival_at, look, give_up].into_iter().flatten().min()
     }
 
     /// Sets the kernel's timer.
-    fn arm(&mut self, next: Instant) -> rustix::io::Result<()> {
-        let wait = until(next, Instant::now());
+    fn arm_timer(&mut self, next: Instant) -> rustix::io::Result<()> {
+        let wait = timer_duration(next, Instant::now());
         let timer = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
             it_value: Timespec {
@@ -715,17 +749,17 @@ impl Worker {
                 tv_nsec: wait.subsec_nanos().into(),
             },
         };
-        timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &timer)?;
-        self.armed = Some(next);
+        timerfd_settime(&self.timer_fd, TimerfdTimerFlags::empty(), &timer)?;
+        self.armed_until = Some(next);
         #[cfg(test)]
         {
-            self.calls.settings += 1;
+            self.syscall_counts.timer_sets += 1;
         }
         Ok(())
     }
 }
 
-fn thread_cpu() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
@@ -735,35 +769,40 @@ fn thread_cpu() -> Duration {
 mod tests {
     use super::*;
 
-    fn worker(stop_after: Duration, drain: Duration) -> Worker {
+    fn worker(stop_after: Duration, drain: Duration) -> LoadWorker {
         let (sender, _) = std::sync::mpsc::channel();
         let started = Instant::now();
-        let duty = Duty { users: Vec::new(), arrivals: None, stop_after: Some(stop_after), drain };
-        let recorder = Recorder::new(0, started, sender, None);
-        Worker::new(started, duty, recorder, Arc::default()).unwrap()
+        let duty = WorkerAssignment {
+            users: Vec::new(),
+            arrivals: None,
+            stop_after: Some(stop_after),
+            drain_timeout: drain,
+        };
+        let recorder = SampleRecorder::new(0, started, sender, None);
+        LoadWorker::new(started, duty, recorder, Arc::default()).unwrap()
     }
 
     #[test]
     fn what_is_late_is_waited_for_asleep() {
         let (stop_after, drain) = (Duration::from_secs(1), Duration::from_secs(5));
         let mut worker = worker(stop_after, drain);
-        assert_eq!(worker.next_moment(), Some(worker.started + stop_after));
-        worker.queue.push_back(worker.started);
-        assert_eq!(worker.next_moment(), Some(worker.started + stop_after + drain));
+        assert_eq!(worker.next_deadline(), Some(worker.started_at + stop_after));
+        worker.waiting_arrivals.push_back(worker.started_at);
+        assert_eq!(worker.next_deadline(), Some(worker.started_at + stop_after + drain));
     }
 
     /// The moment that the timer was set for may pass while the worker is at other things.
     #[test]
     fn a_worker_hears_what_comes_also_after_the_moment_it_was_to_wake() {
         let mut worker = worker(Duration::ZERO, Duration::ZERO);
-        let moment = worker.next_moment().unwrap();
-        worker.arm(moment).unwrap();
+        let moment = worker.next_deadline().unwrap();
+        worker.arm_timer(moment).unwrap();
         // The timer's own event stands for those of sockets; it comes a nanosecond after the timer was set.
         let mut waits = 0..1_000_000;
-        while worker.armed.is_some() && waits.next().is_some() {
-            worker.wait(&mut Vec::with_capacity(8), Instant::now()).unwrap();
+        while worker.armed_until.is_some() && waits.next().is_some() {
+            worker.wait_for_events(&mut Vec::with_capacity(8), Instant::now()).unwrap();
         }
-        assert_eq!(worker.armed, None);
+        assert_eq!(worker.armed_until, None);
     }
 
     /// Nothing reads the timer's count between two settings, and each of them is heard.
@@ -771,31 +810,31 @@ mod tests {
     fn a_timer_that_is_set_again_is_heard_again() {
         let mut worker = worker(Duration::from_secs(600), Duration::ZERO);
         for round in 1..=3 {
-            worker.arm(Instant::now()).unwrap();
+            worker.arm_timer(Instant::now()).unwrap();
             let mut looks = 0..1000;
-            while worker.armed.is_some() && looks.next().is_some() {
+            while worker.armed_until.is_some() && looks.next().is_some() {
                 let mut events = Vec::with_capacity(8);
-                worker.look(&mut events, Duration::from_secs(10)).unwrap();
-                if events.iter().any(|event| event.data.u64() == TIMER) {
-                    worker.armed = None;
+                worker.poll_events(&mut events, Duration::from_secs(10)).unwrap();
+                if events.iter().any(|event| event.data.u64() == TIMER_TOKEN) {
+                    worker.armed_until = None;
                 }
             }
-            assert_eq!(worker.armed, None, "round {round}");
+            assert_eq!(worker.armed_until, None, "round {round}");
         }
     }
 
     /// A target that takes connections and never answers, and a request for it.
-    fn silent() -> (std::net::TcpListener, Request) {
+    fn silent() -> (std::net::TcpListener, TargetRequest) {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let request = Request {
-            target: crate::net::Target::resolve(false, "127.0.0.1", port).unwrap(),
-            bytes: b"GET / HTTP/1.1\r\n\r\n"[..].into(),
+        let request = TargetRequest {
+            target: crate::net::LoadTarget::resolve(false, "127.0.0.1", port).unwrap(),
+            encoded_bytes: b"GET / HTTP/1.1\r\n\r\n"[..].into(),
             is_head: false,
-            keep: crate::net::Keep::Nothing,
-            keep_alive: true,
+            retention: crate::net::ResponseRetention::Nothing,
+            uses_keep_alive: true,
             connect_timeout: None,
-            response_timeout: None,
+            idle_timeout: None,
         };
         (listener, request)
     }
@@ -803,104 +842,104 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// A worker of the open model that may have so many users, whom each arrival keeps for an hour.
-    struct Open {
-        worker: Worker,
-        told: std::sync::mpsc::Receiver<crate::record::Interval>,
+    struct OpenModelWorker {
+        worker: LoadWorker,
+        interval_receiver: std::sync::mpsc::Receiver<crate::measurement::WorkerInterval>,
     }
 
     #[derive(Debug)]
-    struct Slow;
+    struct SlowUser;
 
-    impl User for Slow {
-        fn next(&mut self, turn: &mut Turn<'_>) -> Step {
-            Step::Wait(turn.now + HOUR)
+    impl VirtualUser for SlowUser {
+        fn next_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep {
+            UserStep::WaitUntil(turn.now + HOUR)
         }
     }
 
-    impl Open {
+    impl OpenModelWorker {
         fn new(mut users: usize) -> Self {
             let (sender, told) = std::sync::mpsc::channel();
             let started = Instant::now();
-            let hire: Hire = Box::new(move || {
+            let hire: ArrivalUserFactory = Box::new(move || {
                 users = users.checked_sub(1)?;
-                Some(Box::new(Slow))
+                Some(Box::new(SlowUser))
             });
-            let schedule = Schedule::new(crate::load::Process::Uniform, 1.0, HOUR, 0);
-            let duty = Duty {
+            let schedule = ArrivalSchedule::new(crate::load::ArrivalProcess::Uniform, 1.0, HOUR, 0);
+            let duty = WorkerAssignment {
                 users: Vec::new(),
                 arrivals: Some((schedule, hire)),
                 stop_after: None,
-                drain: HOUR,
+                drain_timeout: HOUR,
             };
-            let recorder = Recorder::new(0, started, sender, None);
-            let mut worker = Worker::new(started, duty, recorder, Arc::default()).unwrap();
-            worker.next_arrival = Some(started + HOUR);
-            Self { worker, told }
+            let recorder = SampleRecorder::new(0, started, sender, None);
+            let mut worker = LoadWorker::new(started, duty, recorder, Arc::default()).unwrap();
+            worker.next_arrival_at = Some(started + HOUR);
+            Self { worker, interval_receiver: told }
         }
 
         fn arrive(&mut self) {
-            self.worker.receive(self.worker.started);
-            self.worker.give_turns();
+            self.worker.admit_arrival(self.worker.started_at);
+            self.worker.run_ready_users();
         }
 
         /// Looks at what has come, which is nothing.
         fn look(&mut self) {
-            self.worker.look(&mut Vec::with_capacity(8), Duration::ZERO).unwrap();
+            self.worker.poll_events(&mut Vec::with_capacity(8), Duration::ZERO).unwrap();
         }
 
         /// Lets the first user have its answer.
         fn answer(&mut self) {
-            self.worker.rest(0, self.worker.started);
-            self.worker.give_turns();
+            self.worker.await_arrival(0, self.worker.started_at);
+            self.worker.run_ready_users();
         }
 
         /// Returns how many users there are, and how many arrivals wait.
         fn counts(&self) -> (usize, usize) {
-            (self.worker.slots.len(), self.worker.queue.len())
+            (self.worker.user_slots.len(), self.worker.waiting_arrivals.len())
         }
 
         /// Returns how many lags and how many late arrivals were noted since the last call.
         fn noted(&mut self) -> (u64, u64) {
-            self.worker.recorder.flush(0, Duration::ZERO);
-            let interval = self.told.try_recv().unwrap();
-            (interval.lag.count(), interval.late)
+            self.worker.recorder.flush_interval(0, Duration::ZERO);
+            let interval = self.interval_receiver.try_recv().unwrap();
+            (interval.lag.count(), interval.late_arrivals)
         }
     }
 
     #[test]
     fn a_user_is_made_only_for_an_arrival_that_no_answer_gave_one_to() {
-        let mut open = Open::new(9);
+        let mut open = OpenModelWorker::new(9);
         open.arrive();
         open.arrive();
-        open.worker.hire();
+        open.worker.create_user_for_arrival();
         assert_eq!(open.counts(), (0, 2), "answers may wait to be read");
         open.look();
-        open.worker.hire();
-        open.worker.hire();
+        open.worker.create_user_for_arrival();
+        open.worker.create_user_for_arrival();
         assert_eq!(open.counts(), (1, 1), "one between two looks");
         open.arrive();
         open.answer();
         assert_eq!(open.counts(), (1, 1), "the user that is free takes who has waited longest");
         open.look();
-        open.worker.hire();
+        open.worker.create_user_for_arrival();
         assert_eq!(open.counts(), (2, 0));
         assert_eq!(open.noted(), (3, 0), "each is sent once, and how late it was is noted");
     }
 
     #[test]
     fn a_wait_for_the_target_is_no_lag_of_the_generator() {
-        let mut open = Open::new(1);
+        let mut open = OpenModelWorker::new(1);
         open.arrive();
         open.look();
-        open.worker.hire();
+        open.worker.create_user_for_arrival();
         open.arrive();
         open.arrive();
         assert_eq!(open.noted(), (1, 0), "it is not known yet that there may be no more users");
         open.look();
-        open.worker.hire();
+        open.worker.create_user_for_arrival();
         open.arrive();
         assert_eq!((open.counts(), open.noted()), ((1, 3), (0, 3)));
-        assert!(!open.worker.wants_user(), "or it would never sleep");
+        assert!(!open.worker.needs_new_user(), "or it would never sleep");
         (0..4).for_each(|_| open.answer());
         assert_eq!((open.counts(), open.noted()), ((1, 0), (0, 0)));
         // What finds a free user is the generator's business still.
@@ -909,11 +948,11 @@ mod tests {
     }
 
     #[derive(Debug)]
-    struct Nobody;
+    struct IdleUser;
 
-    impl User for Nobody {
-        fn next(&mut self, _: &mut Turn<'_>) -> Step {
-            Step::Rest
+    impl VirtualUser for IdleUser {
+        fn next_step(&mut self, _: &mut UserTurn<'_>) -> UserStep {
+            UserStep::AwaitArrival
         }
     }
 
@@ -923,22 +962,22 @@ mod tests {
         let (_listener, request) = silent();
         let hour = Duration::from_secs(3600);
         let mut worker = worker(hour, Duration::ZERO);
-        let calls = |worker: &mut Worker| {
-            worker.calls = Calls::default();
+        let calls = |worker: &mut LoadWorker| {
+            worker.syscall_counts = SyscallCounts::default();
             // Of two waits the first may end by what connecting tells.
-            worker.wait(&mut Vec::with_capacity(8), Instant::now()).unwrap();
-            worker.calls
+            worker.wait_for_events(&mut Vec::with_capacity(8), Instant::now()).unwrap();
+            worker.syscall_counts
         };
-        let user = worker.add_user(Box::new(Nobody), worker.started);
+        let user = worker.add_user(Box::new(IdleUser), worker.started_at);
         worker.fetch_one(user, request.clone());
-        assert_eq!((worker.busy, worker.begun), (1, 1));
+        assert_eq!((worker.busy_connections, worker.exchanges_since_poll), (1, 1));
         let (looks, settings) = (1, 1);
-        assert_eq!(calls(&mut worker), Calls { looks, settings });
+        assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits, timer_sets });
         // The timer stands: it is not set again, and one look is enough.
-        assert_eq!(calls(&mut worker), Calls { looks, settings: 0 });
+        assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits, timer_sets: 0 });
         // Another moment, and an answer that may have come: a look tells whether to sleep at all.
-        worker.next_arrival = Some(worker.started + hour / 2);
-        assert_eq!((worker.busy, worker.begun), (1, 0));
-        assert_eq!(calls(&mut worker), Calls { looks: 2, settings });
+        worker.next_arrival_at = Some(worker.started_at + hour / 2);
+        assert_eq!((worker.busy_connections, worker.exchanges_since_poll), (1, 0));
+        assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits: 2, timer_sets });
     }
 }

@@ -1,10 +1,10 @@
 //! HTTP/2 on one connection (RFC 9113), one exchange at a time, without a runtime.
 //!
 //! In: requests as HTTP/1.1 writes them, and bytes of the server. Out: bytes for the server, and responses in the form that a
-//! [`Reader`] reads.
+//! [`TargetResponseReader`] reads.
 //!
 //! The library's connection reads from and writes to two buffers in memory. Whoever owns the socket moves bytes between it and
-//! them, and calls [`Session::advance`], which goes as far as the buffers allow; it never blocks.
+//! them, and calls [`Http2ClientSession::advance_exchange`], which goes as far as the buffers allow; it never blocks.
 //!
 //! Not here: sockets and TLS (`connection`).
 
@@ -20,83 +20,93 @@ use h2::{Reason, RecvStream};
 use http::{Request, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Failure;
-use super::response::Reader;
+use super::ExchangeFailure;
+use super::response::TargetResponseReader;
 
 /// Bytes of bodies that a server may send ahead, for one exchange and for the connection.
-const WINDOW: u32 = 16 << 20;
+const FLOW_CONTROL_WINDOW: u32 = 16 << 20;
 /// Most headers of a request.
 const MAX_HEADERS: usize = 256;
 
 /// An HTTP/2 connection of a client.
 #[derive(Debug)]
-pub(super) struct Session {
-    wires: Wires,
-    connection: Connection<Wires, Bytes>,
-    requests: SendRequest<Bytes>,
-    exchange: Exchange,
-    is_over: bool,
+pub(super) struct Http2ClientSession {
+    transport: Http2Transport,
+    connection: Connection<Http2Transport, Bytes>,
+    request_sender: SendRequest<Bytes>,
+    exchange: Http2ExchangeState,
+    is_closed: bool,
 }
 
 #[derive(Debug)]
-enum Exchange {
-    None,
+enum Http2ExchangeState {
+    Idle,
     /// Until the server allows another stream.
-    Waiting(Box<Request<()>>, Bytes),
-    Asked(ResponseFuture),
-    Body(RecvStream),
+    AwaitingStream(Box<Request<()>>, Bytes),
+    AwaitingResponse(ResponseFuture),
+    ReceivingBody(RecvStream),
 }
 
 /// How far an exchange has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Advance {
+pub(super) enum Http2Progress {
     /// More has to come from the server.
     Pending,
     Done,
     /// The server says that it has not looked at the request, so that it may be sent again.
-    Refused,
+    RefusedUnprocessed,
 }
 
-impl Session {
+impl Http2ClientSession {
     /// Begins a connection: its preface is the first thing to be written.
-    pub(super) fn new() -> Result<Self, Failure> {
-        let wires = Wires::default();
+    pub(super) fn new() -> Result<Self, ExchangeFailure> {
+        let wires = Http2Transport::default();
         let mut builder = Builder::new();
         builder.enable_push(false);
-        builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
+        builder
+            .initial_window_size(FLOW_CONTROL_WINDOW)
+            .initial_connection_window_size(FLOW_CONTROL_WINDOW);
         let handshake = pin!(builder.handshake::<_, Bytes>(wires.clone()));
         // The library waits for nothing but the buffer, which takes everything.
-        match handshake.poll(&mut context()) {
-            Poll::Ready(Ok((requests, connection))) => {
-                Ok(Self { wires, connection, requests, exchange: Exchange::None, is_over: false })
-            }
-            Poll::Ready(Err(_)) | Poll::Pending => Err(Failure::Malformed),
+        match handshake.poll(&mut noop_context()) {
+            Poll::Ready(Ok((requests, connection))) => Ok(Self {
+                transport: wires,
+                connection,
+                request_sender: requests,
+                exchange: Http2ExchangeState::Idle,
+                is_closed: false,
+            }),
+            Poll::Ready(Err(_)) | Poll::Pending => Err(ExchangeFailure::Malformed),
         }
     }
 
     /// Begins an exchange with a request as HTTP/1.1 writes it.
     ///
     /// # Errors
-    /// [`Failure::Malformed`] for a request that HTTP/2 cannot carry.
-    pub(super) fn begin(&mut self, bytes: &[u8], is_tls: bool) -> Result<(), Failure> {
-        let (request, body) = to_request(bytes, is_tls).ok_or(Failure::Malformed)?;
-        self.exchange = Exchange::Waiting(Box::new(request), body);
+    /// [`ExchangeFailure::Malformed`] for a request that HTTP/2 cannot carry.
+    pub(super) fn begin_exchange(
+        &mut self,
+        bytes: &[u8],
+        is_tls: bool,
+    ) -> Result<(), ExchangeFailure> {
+        let (request, body) = to_http2_request(bytes, is_tls).ok_or(ExchangeFailure::Malformed)?;
+        self.exchange = Http2ExchangeState::AwaitingStream(Box::new(request), body);
         Ok(())
     }
 
     /// Takes bytes of the server; none for the end of the connection.
-    pub(super) fn receive(&self, bytes: &[u8]) {
-        let mut buffers = self.wires.lock();
+    pub(super) fn receive_bytes(&self, bytes: &[u8]) {
+        let mut buffers = self.transport.lock();
         buffers.is_closed |= bytes.is_empty();
         buffers.incoming.extend_from_slice(bytes);
     }
 
-    /// Writes what is for the server as far as `write` takes it.
-    pub(super) fn write(
+    /// Writes what is for the server as far as `write_output` takes it.
+    pub(super) fn write_output(
         &self,
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<()> {
-        let mut buffers = self.wires.lock();
+        let mut buffers = self.transport.lock();
         while !buffers.outgoing.is_empty() {
             let written = write(&buffers.outgoing)?;
             buffers.outgoing.advance(written);
@@ -109,137 +119,151 @@ impl Session {
 
     /// Reports whether something is for the server.
     pub(super) fn has_output(&self) -> bool {
-        !self.wires.lock().outgoing.is_empty()
+        !self.transport.lock().outgoing.is_empty()
     }
 
     /// Reports whether another exchange can begin.
     pub(super) fn is_usable(&self) -> bool {
-        !self.is_over && !self.wires.lock().is_closed
+        !self.is_closed && !self.transport.lock().is_closed
     }
 
     /// Lets the connection answer what the server says of it while there is no exchange.
-    pub(super) fn idle(&mut self) {
-        if !self.is_over {
-            self.is_over = Pin::new(&mut self.connection).poll(&mut context()).is_ready();
+    pub(super) fn poll_connection(&mut self) {
+        if !self.is_closed {
+            self.is_closed = Pin::new(&mut self.connection).poll(&mut noop_context()).is_ready();
         }
         // A server that goes away takes no more requests, though it may finish those that it has.
-        self.is_over |= matches!(self.requests.poll_ready(&mut context()), Poll::Ready(Err(_)));
+        self.is_closed |=
+            matches!(self.request_sender.poll_ready(&mut noop_context()), Poll::Ready(Err(_)));
     }
 
     /// Goes on with the exchange as far as the buffers allow.
     ///
     /// # Errors
-    /// The [`Failure`] of the exchange.
-    pub(super) fn advance(&mut self, reader: &mut Reader) -> Result<Advance, Failure> {
+    /// The [`ExchangeFailure`] of the exchange.
+    pub(super) fn advance_exchange(
+        &mut self,
+        reader: &mut TargetResponseReader,
+    ) -> Result<Http2Progress, ExchangeFailure> {
         loop {
-            self.idle();
-            match self.step(reader) {
-                Ok(Step::Blocked) => return Ok(Advance::Pending),
-                Ok(Step::Moved) => {}
-                Ok(Step::Done) => {
-                    self.exchange = Exchange::None;
+            self.poll_connection();
+            match self.step_exchange(reader) {
+                Ok(Http2ClientStep::Blocked) => return Ok(Http2Progress::Pending),
+                Ok(Http2ClientStep::Advanced) => {}
+                Ok(Http2ClientStep::Done) => {
+                    self.exchange = Http2ExchangeState::Idle;
                     // Windows that were given back are told to the server.
-                    self.idle();
-                    return Ok(Advance::Done);
+                    self.poll_connection();
+                    return Ok(Http2Progress::Done);
                 }
                 Err(error) => {
-                    self.exchange = Exchange::None;
-                    return self.failure_of(&error);
+                    self.exchange = Http2ExchangeState::Idle;
+                    return self.failure_from_step_error(&error);
                 }
             }
         }
     }
 
-    fn step(&mut self, reader: &mut Reader) -> Result<Step, StepError> {
+    fn step_exchange(
+        &mut self,
+        reader: &mut TargetResponseReader,
+    ) -> Result<Http2ClientStep, Http2StepError> {
         match &mut self.exchange {
-            Exchange::None => Ok(Step::Blocked),
-            Exchange::Waiting(..) => match self.requests.poll_ready(&mut context()) {
-                Poll::Pending => Ok(Step::Blocked),
-                Poll::Ready(Err(error)) => Err(StepError::Unsent(error)),
-                Poll::Ready(Ok(())) => self.send(),
-            },
-            Exchange::Asked(response) => match Pin::new(response).poll(&mut context()) {
-                Poll::Pending => Ok(Step::Blocked),
-                Poll::Ready(Err(error)) => Err(StepError::Library(error)),
-                Poll::Ready(Ok(response)) => {
-                    let (head, body) = response.into_parts();
-                    reader.feed(&head_of(&head)).map_err(StepError::Reader)?;
-                    self.exchange = Exchange::Body(body);
-                    Ok(Step::Moved)
+            Http2ExchangeState::Idle => Ok(Http2ClientStep::Blocked),
+            Http2ExchangeState::AwaitingStream(..) => {
+                match self.request_sender.poll_ready(&mut noop_context()) {
+                    Poll::Pending => Ok(Http2ClientStep::Blocked),
+                    Poll::Ready(Err(error)) => Err(Http2StepError::Unsent(error)),
+                    Poll::Ready(Ok(())) => self.send_request(),
                 }
-            },
-            Exchange::Body(body) => match body.poll_data(&mut context()) {
-                Poll::Pending => Ok(Step::Blocked),
-                Poll::Ready(Some(Err(error))) => Err(StepError::Library(error)),
+            }
+            Http2ExchangeState::AwaitingResponse(response) => {
+                match Pin::new(response).poll(&mut noop_context()) {
+                    Poll::Pending => Ok(Http2ClientStep::Blocked),
+                    Poll::Ready(Err(error)) => Err(Http2StepError::Http2(error)),
+                    Poll::Ready(Ok(response)) => {
+                        let (head, body) = response.into_parts();
+                        reader.feed(&write_http1_head(&head)).map_err(Http2StepError::Reader)?;
+                        self.exchange = Http2ExchangeState::ReceivingBody(body);
+                        Ok(Http2ClientStep::Advanced)
+                    }
+                }
+            }
+            Http2ExchangeState::ReceivingBody(body) => match body.poll_data(&mut noop_context()) {
+                Poll::Pending => Ok(Http2ClientStep::Blocked),
+                Poll::Ready(Some(Err(error))) => Err(Http2StepError::Http2(error)),
                 Poll::Ready(Some(Ok(data))) => {
-                    reader.feed(&data).map_err(StepError::Reader)?;
+                    reader.feed(&data).map_err(Http2StepError::Reader)?;
                     let released = body.flow_control().release_capacity(data.len());
-                    released.map_err(StepError::Library)?;
-                    Ok(Step::Moved)
+                    released.map_err(Http2StepError::Http2)?;
+                    Ok(Http2ClientStep::Advanced)
                 }
                 Poll::Ready(None) => {
-                    reader.end().map_err(StepError::Reader)?;
-                    Ok(Step::Done)
+                    reader.finish_at_eof().map_err(Http2StepError::Reader)?;
+                    Ok(Http2ClientStep::Done)
                 }
             },
         }
     }
 
-    fn send(&mut self) -> Result<Step, StepError> {
-        let Exchange::Waiting(request, body) =
-            std::mem::replace(&mut self.exchange, Exchange::None)
+    fn send_request(&mut self) -> Result<Http2ClientStep, Http2StepError> {
+        let Http2ExchangeState::AwaitingStream(request, body) =
+            std::mem::replace(&mut self.exchange, Http2ExchangeState::Idle)
         else {
-            return Ok(Step::Blocked);
+            return Ok(Http2ClientStep::Blocked);
         };
-        let sent = self.requests.send_request(*request, body.is_empty());
-        let (response, mut stream) = sent.map_err(StepError::Library)?;
+        let sent = self.request_sender.send_request(*request, body.is_empty());
+        let (response, mut stream) = sent.map_err(Http2StepError::Http2)?;
         if !body.is_empty() {
             // The library keeps what the server's window does not take yet.
-            stream.send_data(body, true).map_err(StepError::Library)?;
+            stream.send_data(body, true).map_err(Http2StepError::Http2)?;
         }
-        self.exchange = Exchange::Asked(response);
-        Ok(Step::Moved)
+        self.exchange = Http2ExchangeState::AwaitingResponse(response);
+        Ok(Http2ClientStep::Advanced)
     }
 
-    fn failure_of(&self, error: &StepError) -> Result<Advance, Failure> {
+    fn failure_from_step_error(
+        &self,
+        error: &Http2StepError,
+    ) -> Result<Http2Progress, ExchangeFailure> {
         let error = match error {
-            StepError::Reader(failure) => return Err(*failure),
-            StepError::Unsent(_) => return Ok(Advance::Refused),
-            StepError::Library(error) => error,
+            Http2StepError::Reader(failure) => return Err(*failure),
+            Http2StepError::Unsent(_) => return Ok(Http2Progress::RefusedUnprocessed),
+            Http2StepError::Http2(error) => error,
         };
         let is_unseen = error.reason() == Some(Reason::REFUSED_STREAM)
             || (error.is_go_away() && error.reason() == Some(Reason::NO_ERROR));
         if error.is_remote() && is_unseen {
-            return Ok(Advance::Refused);
+            return Ok(Http2Progress::RefusedUnprocessed);
         }
-        Err(match self.wires.lock().is_closed {
-            true => Failure::NoResponse,
-            false if error.is_remote() => Failure::Reset,
-            false => Failure::Malformed,
+        Err(match self.transport.lock().is_closed {
+            true => ExchangeFailure::NoResponse,
+            false if error.is_remote() => ExchangeFailure::Reset,
+            false => ExchangeFailure::Malformed,
         })
     }
 }
 
-enum Step {
+enum Http2ClientStep {
     Blocked,
-    Moved,
+    Advanced,
     Done,
 }
 
-enum StepError {
-    Library(h2::Error),
+enum Http2StepError {
+    Http2(h2::Error),
     /// The connection takes no more requests.
     Unsent(#[expect(dead_code, reason = "told by the debugger only")] h2::Error),
-    Reader(Failure),
+    Reader(ExchangeFailure),
 }
 
 /// Nobody waits: everything is asked again when bytes have come.
-fn context() -> Context<'static> {
+fn noop_context() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
 /// Turns a request of HTTP/1.1 into one of HTTP/2; headers that belong to a connection are left out.
-fn to_request(bytes: &[u8], is_tls: bool) -> Option<(Request<()>, Bytes)> {
+fn to_http2_request(bytes: &[u8], is_tls: bool) -> Option<(Request<()>, Bytes)> {
     const OF_CONNECTIONS: [&str; 7] = [
         "host",
         "connection",
@@ -270,7 +294,7 @@ fn to_request(bytes: &[u8], is_tls: bool) -> Option<(Request<()>, Bytes)> {
 }
 
 /// Writes the head of a response as HTTP/1.1 has it.
-fn head_of(head: &http::response::Parts) -> Vec<u8> {
+fn write_http1_head(head: &http::response::Parts) -> Vec<u8> {
     let mut out = format!("HTTP/1.1 {} \r\n", head.status.as_u16()).into_bytes();
     for (name, value) in &head.headers {
         out.extend_from_slice(name.as_str().as_bytes());
@@ -284,7 +308,7 @@ fn head_of(head: &http::response::Parts) -> Vec<u8> {
 
 /// What has come from the server and what is for it.
 #[derive(Debug, Default)]
-struct Buffers {
+struct Http2Buffers {
     incoming: BytesMut,
     outgoing: BytesMut,
     is_closed: bool,
@@ -292,15 +316,15 @@ struct Buffers {
 
 /// The two buffers, as the library's connection sees them.
 #[derive(Debug, Clone, Default)]
-struct Wires(Arc<Mutex<Buffers>>);
+struct Http2Transport(Arc<Mutex<Http2Buffers>>);
 
-impl Wires {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Buffers> {
+impl Http2Transport {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Http2Buffers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl AsyncRead for Wires {
+impl AsyncRead for Http2Transport {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -316,7 +340,7 @@ impl AsyncRead for Wires {
     }
 }
 
-impl AsyncWrite for Wires {
+impl AsyncWrite for Http2Transport {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -337,47 +361,47 @@ impl AsyncWrite for Wires {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Keep;
+    use super::super::ResponseRetention;
     use super::*;
 
     #[test]
     fn requests_lose_what_belongs_to_a_connection() {
         let text = b"POST /a?b HTTP/1.1\r\nConnection: keep-alive\r\nHost: h:8443\r\nX-One: 1\r\nContent-Length: 2\r\n\r\nhi";
-        let (request, body) = to_request(text, true).unwrap();
+        let (request, body) = to_http2_request(text, true).unwrap();
         assert_eq!(request.uri(), "https://h:8443/a?b");
         let names: Vec<&str> = request.headers().keys().map(http::HeaderName::as_str).collect();
         assert_eq!((names, &*body), (vec!["x-one", "content-length"], &b"hi"[..]));
-        assert!(to_request(b"GET / HTTP/1.1\r\n\r\n", false).is_none());
-        assert!(to_request(b"GET /\xff HTTP/1.1\r\nHost: h\r\n\r\n", false).is_none());
+        assert!(to_http2_request(b"GET / HTTP/1.1\r\n\r\n", false).is_none());
+        assert!(to_http2_request(b"GET /\xff HTTP/1.1\r\nHost: h\r\n\r\n", false).is_none());
     }
 
     #[test]
     fn an_exchange_goes_through_two_buffers() {
-        let mut session = Session::new().unwrap();
-        session.begin(b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n", false).unwrap();
-        let mut reader = Reader::new(false, Keep::Body(100));
-        assert_eq!(session.advance(&mut reader).unwrap(), Advance::Pending);
+        let mut session = Http2ClientSession::new().unwrap();
+        session.begin_exchange(b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n", false).unwrap();
+        let mut reader = TargetResponseReader::new(false, ResponseRetention::Body(100));
+        assert_eq!(session.advance_exchange(&mut reader).unwrap(), Http2Progress::Pending);
         let mut sent = Vec::new();
         session
-            .write(|bytes| {
+            .write_output(|bytes| {
                 sent.extend_from_slice(bytes);
                 Ok(bytes.len())
             })
             .unwrap();
         assert!(sent.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
         // Settings; a head with the indexed status 200; five bytes of body that end the stream.
-        session.receive(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
-        session.receive(&[0, 0, 1, 1, 4, 0, 0, 0, 1, 0x88]);
-        session.receive(&[0, 0, 5, 0, 1, 0, 0, 0, 1]);
-        assert_eq!(session.advance(&mut reader).unwrap(), Advance::Pending);
-        session.receive(b"hello");
-        assert_eq!(session.advance(&mut reader).unwrap(), Advance::Done);
+        session.receive_bytes(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        session.receive_bytes(&[0, 0, 1, 1, 4, 0, 0, 0, 1, 0x88]);
+        session.receive_bytes(&[0, 0, 5, 0, 1, 0, 0, 0, 1]);
+        assert_eq!(session.advance_exchange(&mut reader).unwrap(), Http2Progress::Pending);
+        session.receive_bytes(b"hello");
+        assert_eq!(session.advance_exchange(&mut reader).unwrap(), Http2Progress::Done);
         assert!(session.is_usable());
         let response = reader.into_response();
         assert_eq!((response.status, &*response.body), (200, &b"hello"[..]));
         // The server goes away.
-        session.receive(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
-        session.idle();
+        session.receive_bytes(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+        session.poll_connection();
         assert!(!session.is_usable());
     }
 }

@@ -1,21 +1,21 @@
 //! Reads one response from whatever pieces the socket gives.
 //!
 //! Invariants
-//! * [`Reader::feed`] never panics and uses memory only for an incomplete head and for what [`Keep`] asks.
+//! * [`TargetResponseReader::feed`] never panics and uses memory only for an incomplete head and for what [`ResponseRetention`] asks.
 //! * The outcome does not depend on where the pieces are cut.
 //!
 //! Responses that break rules: bare line feeds, spaces before colons, folded lines and unknown codings are accepted,
-//! as browsers do; two different lengths, or a chunk size that is no number, are [`Failure::Malformed`].
+//! as browsers do; two different lengths, or a chunk size that is no number, are [`ExchangeFailure::Malformed`].
 
 use std::mem::MaybeUninit;
 
 use httparse::{ParserConfig, Status};
 
-use super::{Failure, Response};
+use super::{ExchangeFailure, TargetResponse};
 
 /// What of a response its reader wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum ResponseRetention {
     /// Status and sizes.
     Nothing,
     /// Also the head.
@@ -23,29 +23,29 @@ pub(crate) enum Keep {
     /// Also the body, up to this many bytes.
     Body(usize),
     /// The head, and the body of a style sheet, up to this many bytes.
-    Style(usize),
+    StyleSheet(usize),
 }
 
 /// A head as it arrived: one text, and where in it names and values stand.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct TargetResponseHead {
     /// Status line and headers, a line each; every byte that is no UTF-8 is replaced.
     text: String,
     /// Where the reason phrase stands.
-    reason: (u32, u32),
-    headers: Vec<Mark>,
+    reason_range: (u32, u32),
+    header_offsets: Vec<HeaderOffsets>,
 }
 
 /// Where a header stands: its value begins two bytes behind its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark {
+struct HeaderOffsets {
     start: u32,
     name_end: u32,
     end: u32,
 }
 
-impl Head {
-    /// Returns the head of a status line (`version` as in `HTTP/1.1`) and headers.
+impl TargetResponseHead {
+    /// Returns the head of a status line (`version_override` as in `HTTP/1.1`) and headers.
     pub(crate) fn new<'a>(
         (version, status, reason): (&str, u16, &str),
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
@@ -74,44 +74,44 @@ impl Head {
                 Ok(value) => text.push_str(value),
                 Err(_) => text.push_str(&String::from_utf8_lossy(value)),
             }
-            marks.push(Mark { start, name_end, end: place(&text) });
+            marks.push(HeaderOffsets { start, name_end, end: place(&text) });
             text.push('\n');
         }
-        Self { text, reason, headers: marks }
+        Self { text, reason_range: reason, header_offsets: marks }
     }
 
-    fn part(&self, from: u32, to: u32) -> &str {
+    fn slice(&self, from: u32, to: u32) -> &str {
         self.text.get(from as usize..to as usize).unwrap_or_default()
     }
 
     /// Returns names as sent, and values.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers.iter().map(|mark| {
-            (self.part(mark.start, mark.name_end), self.part(mark.name_end + 2, mark.end))
+        self.header_offsets.iter().map(|mark| {
+            (self.slice(mark.start, mark.name_end), self.slice(mark.name_end + 2, mark.end))
         })
     }
 
     /// Returns the first value of the header `name`, whatever its case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let mark = self.headers.iter().find(|mark| self.is_named(mark, name))?;
-        Some(self.part(mark.name_end + 2, mark.end))
+        let mark = self.header_offsets.iter().find(|mark| self.is_header_named(mark, name))?;
+        Some(self.slice(mark.name_end + 2, mark.end))
     }
 
-    fn is_named(&self, mark: &Mark, name: &str) -> bool {
+    fn is_header_named(&self, mark: &HeaderOffsets, name: &str) -> bool {
         // Most names differ in length already.
         (mark.name_end - mark.start) as usize == name.len()
-            && self.part(mark.start, mark.name_end).eq_ignore_ascii_case(name)
+            && self.slice(mark.start, mark.name_end).eq_ignore_ascii_case(name)
     }
 
     /// Reports whether the body is a style sheet.
-    pub(crate) fn is_style(&self) -> bool {
+    pub(crate) fn is_style_sheet(&self) -> bool {
         let media_type = self.header("Content-Type").unwrap_or_default();
         media_type.trim_start().get(..8).is_some_and(|kind| kind.eq_ignore_ascii_case("text/css"))
     }
 
     /// Returns what follows the status.
     pub(crate) fn reason(&self) -> &str {
-        self.part(self.reason.0, self.reason.1)
+        self.slice(self.reason_range.0, self.reason_range.1)
     }
 
     /// Returns the head as it arrived, a line each.
@@ -125,32 +125,35 @@ impl Head {
     }
 
     /// Returns all values of the header `name`.
-    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.headers
+    pub(crate) fn header_values<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.header_offsets
             .iter()
-            .filter(move |mark| self.is_named(mark, name))
-            .map(|mark| self.part(mark.name_end + 2, mark.end))
+            .filter(move |mark| self.is_header_named(mark, name))
+            .map(|mark| self.slice(mark.name_end + 2, mark.end))
     }
 }
 
 /// Largest head that is read.
-const MAX_HEAD: usize = 256 * 1024;
+const MAX_HEAD_BYTES: usize = 256 * 1024;
 const MAX_HEADERS: usize = 256;
 /// What a server says of a length it does not send costs no more than this.
-const MOST_ROOM: usize = 1 << 20;
+const MAX_BODY_PREALLOCATION: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ResponseReadState {
     Head,
-    Length(u64),
-    Size {
+    FixedLength(u64),
+    ChunkSize {
         value: u64,
         digits: u8,
-        in_extension: bool,
+        in_chunk_extension: bool,
     },
-    Chunk(u64),
+    ChunkData(u64),
     /// The line break after a chunk.
-    Break,
+    ChunkEnd,
     /// The trailer; whether the line so far is empty.
     Trailer {
         is_empty: bool,
@@ -161,35 +164,35 @@ enum Phase {
 
 /// The state of one response.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    phase: Phase,
-    is_head: bool,
-    keep: Keep,
-    partial: Vec<u8>,
-    closes: bool,
+pub(crate) struct TargetResponseReader {
+    state: ResponseReadState,
+    is_head_request: bool,
+    retention: ResponseRetention,
+    partial_head: Vec<u8>,
+    closes_connection: bool,
     has_surplus: bool,
     /// The version that heads tell, if not that of their status line.
-    version: Option<&'static str>,
-    response: Response,
+    version_override: Option<&'static str>,
+    response: TargetResponse,
 }
 
-impl Reader {
-    pub(crate) fn new(is_head: bool, keep: Keep) -> Self {
+impl TargetResponseReader {
+    pub(crate) fn new(is_head: bool, keep: ResponseRetention) -> Self {
         Self {
-            phase: Phase::Head,
-            is_head,
-            keep,
-            partial: Vec::new(),
-            closes: false,
+            state: ResponseReadState::Head,
+            is_head_request: is_head,
+            retention: keep,
+            partial_head: Vec::new(),
+            closes_connection: false,
             has_surplus: false,
-            version: None,
-            response: Response::default(),
+            version_override: None,
+            response: TargetResponse::default(),
         }
     }
 
     /// Returns a reader of responses that come by another version than that of their status line.
-    pub(crate) fn of_version(self, version: &'static str) -> Self {
-        Self { version: Some(version), ..self }
+    pub(crate) fn with_version(self, version: &'static str) -> Self {
+        Self { version_override: Some(version), ..self }
     }
 
     /// Reports whether the head has come.
@@ -200,27 +203,27 @@ impl Reader {
     /// Takes bytes and returns how many of them belong to this response.
     ///
     /// # Errors
-    /// [`Failure::Malformed`].
-    pub(crate) fn feed(&mut self, data: &[u8]) -> Result<usize, Failure> {
+    /// [`ExchangeFailure::Malformed`].
+    pub(crate) fn feed(&mut self, data: &[u8]) -> Result<usize, ExchangeFailure> {
         let mut rest = data;
-        while !rest.is_empty() && self.phase != Phase::Done {
-            let used = self.step(rest)?;
+        while !rest.is_empty() && self.state != ResponseReadState::Done {
+            let used = self.step_state(rest)?;
             rest = rest.get(used..).unwrap_or_default();
         }
         Ok(data.len() - rest.len())
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.phase == Phase::Done
+        self.state == ResponseReadState::Done
     }
 
     /// Reports whether the connection cannot be used again.
-    pub(crate) fn closes(&self) -> bool {
-        self.closes
+    pub(crate) fn closes_connection(&self) -> bool {
+        self.closes_connection
     }
 
     /// Notes that bytes followed the response; nobody asked for them.
-    pub(crate) fn note_surplus(&mut self) {
+    pub(crate) fn record_surplus(&mut self) {
         self.has_surplus = true;
     }
 
@@ -229,85 +232,104 @@ impl Reader {
     }
 
     /// Takes the end of the connection: the end of a body that has no other.
-    pub(crate) fn end(&mut self) -> Result<(), Failure> {
-        match self.phase {
-            Phase::UntilClose => {
-                self.phase = Phase::Done;
+    pub(crate) fn finish_at_eof(&mut self) -> Result<(), ExchangeFailure> {
+        match self.state {
+            ResponseReadState::UntilClose => {
+                self.state = ResponseReadState::Done;
                 Ok(())
             }
-            Phase::Done => Ok(()),
-            Phase::Head if self.partial.is_empty() => Err(Failure::NoResponse),
-            _ => Err(Failure::Cut),
+            ResponseReadState::Done => Ok(()),
+            ResponseReadState::Head if self.partial_head.is_empty() => {
+                Err(ExchangeFailure::NoResponse)
+            }
+            _ => Err(ExchangeFailure::Truncated),
         }
     }
 
-    pub(crate) fn into_response(self) -> Response {
+    pub(crate) fn into_response(self) -> TargetResponse {
         self.response
     }
 
-    fn step(&mut self, data: &[u8]) -> Result<usize, Failure> {
-        match self.phase {
-            Phase::Head => self.read_head(data),
-            Phase::Length(left) => {
-                let used = self.take(data, left);
+    fn step_state(&mut self, data: &[u8]) -> Result<usize, ExchangeFailure> {
+        match self.state {
+            ResponseReadState::Head => self.read_head(data),
+            ResponseReadState::FixedLength(left) => {
+                let used = self.accept_body(data, left);
                 let left = left - used as u64;
-                self.phase = if left == 0 { Phase::Done } else { Phase::Length(left) };
+                self.state = if left == 0 {
+                    ResponseReadState::Done
+                } else {
+                    ResponseReadState::FixedLength(left)
+                };
                 Ok(used)
             }
-            Phase::Chunk(left) => {
-                let used = self.take(data, left);
+            ResponseReadState::ChunkData(left) => {
+                let used = self.accept_body(data, left);
                 let left = left - used as u64;
-                self.phase = if left == 0 { Phase::Break } else { Phase::Chunk(left) };
+                self.state = if left == 0 {
+                    ResponseReadState::ChunkEnd
+                } else {
+                    ResponseReadState::ChunkData(left)
+                };
                 Ok(used)
             }
-            Phase::UntilClose => Ok(self.take(data, u64::MAX)),
-            Phase::Size { .. } | Phase::Break | Phase::Trailer { .. } => {
+            ResponseReadState::UntilClose => Ok(self.accept_body(data, u64::MAX)),
+            ResponseReadState::ChunkSize { .. }
+            | ResponseReadState::ChunkEnd
+            | ResponseReadState::Trailer { .. } => {
                 let byte = data.first().copied().unwrap_or_default();
-                self.phase = self.after_byte(byte)?;
+                self.state = self.next_state(byte)?;
                 Ok(1)
             }
-            Phase::Done => Ok(0),
+            ResponseReadState::Done => Ok(0),
         }
     }
 
-    fn after_byte(&self, byte: u8) -> Result<Phase, Failure> {
-        match self.phase {
-            Phase::Size { value, digits, in_extension } => match byte {
-                b'\n' if digits == 0 => Err(Failure::Malformed),
-                b'\n' if value == 0 => Ok(Phase::Trailer { is_empty: true }),
-                b'\n' => Ok(Phase::Chunk(value)),
-                _ if in_extension => Ok(self.phase),
-                b'\r' | b' ' | b'\t' | b';' if digits > 0 => {
-                    Ok(Phase::Size { value, digits, in_extension: true })
-                }
-                _ => {
-                    let digit = char::from(byte).to_digit(16).ok_or(Failure::Malformed)?;
-                    if digits >= 16 {
-                        return Err(Failure::Malformed);
+    fn next_state(&self, byte: u8) -> Result<ResponseReadState, ExchangeFailure> {
+        match self.state {
+            ResponseReadState::ChunkSize { value, digits, in_chunk_extension: in_extension } => {
+                match byte {
+                    b'\n' if digits == 0 => Err(ExchangeFailure::Malformed),
+                    b'\n' if value == 0 => Ok(ResponseReadState::Trailer { is_empty: true }),
+                    b'\n' => Ok(ResponseReadState::ChunkData(value)),
+                    _ if in_extension => Ok(self.state),
+                    b'\r' | b' ' | b'\t' | b';' if digits > 0 => {
+                        Ok(ResponseReadState::ChunkSize { value, digits, in_chunk_extension: true })
                     }
-                    let value = (value << 4) | u64::from(digit);
-                    Ok(Phase::Size { value, digits: digits + 1, in_extension: false })
+                    _ => {
+                        let digit =
+                            char::from(byte).to_digit(16).ok_or(ExchangeFailure::Malformed)?;
+                        if digits >= 16 {
+                            return Err(ExchangeFailure::Malformed);
+                        }
+                        let value = (value << 4) | u64::from(digit);
+                        Ok(ResponseReadState::ChunkSize {
+                            value,
+                            digits: digits + 1,
+                            in_chunk_extension: false,
+                        })
+                    }
                 }
+            }
+            ResponseReadState::ChunkEnd => match byte {
+                b'\r' => Ok(ResponseReadState::ChunkEnd),
+                b'\n' => Ok(CHUNK_SIZE_START),
+                _ => Err(ExchangeFailure::Malformed),
             },
-            Phase::Break => match byte {
-                b'\r' => Ok(Phase::Break),
-                b'\n' => Ok(SIZE),
-                _ => Err(Failure::Malformed),
-            },
-            Phase::Trailer { is_empty } => Ok(match byte {
-                b'\n' if is_empty => Phase::Done,
-                b'\n' => Phase::Trailer { is_empty: true },
-                b'\r' => self.phase,
-                _ => Phase::Trailer { is_empty: false },
+            ResponseReadState::Trailer { is_empty } => Ok(match byte {
+                b'\n' if is_empty => ResponseReadState::Done,
+                b'\n' => ResponseReadState::Trailer { is_empty: true },
+                b'\r' => self.state,
+                _ => ResponseReadState::Trailer { is_empty: false },
             }),
             other => Ok(other),
         }
     }
 
-    fn take(&mut self, data: &[u8], limit: u64) -> usize {
+    fn accept_body(&mut self, data: &[u8], limit: u64) -> usize {
         let used = usize::try_from(limit).unwrap_or(usize::MAX).min(data.len());
         self.response.body_bytes += used as u64;
-        if let Keep::Body(max) = self.keep {
+        if let ResponseRetention::Body(max) = self.retention {
             let room = max.saturating_sub(self.response.body.len()).min(used);
             self.response.body.extend_from_slice(data.get(..room).unwrap_or_default());
         }
@@ -315,38 +337,42 @@ impl Reader {
     }
 
     /// Makes room for a body whose length is known, so that it is copied once.
-    fn make_room(&mut self, length: u64) {
-        if let Keep::Body(max) = self.keep {
-            let room = usize::try_from(length).unwrap_or(max).min(max).min(MOST_ROOM);
+    fn reserve_body(&mut self, length: u64) {
+        if let ResponseRetention::Body(max) = self.retention {
+            let room = usize::try_from(length).unwrap_or(max).min(max).min(MAX_BODY_PREALLOCATION);
             self.response.body.reserve_exact(room);
         }
     }
 
-    fn read_head(&mut self, data: &[u8]) -> Result<usize, Failure> {
-        if self.partial.is_empty() {
+    fn read_head(&mut self, data: &[u8]) -> Result<usize, ExchangeFailure> {
+        if self.partial_head.is_empty() {
             if let Some(used) = self.parse_head(data)? {
                 return Ok(used);
             }
-            self.partial.extend_from_slice(data);
-            return self.bounded(data.len());
+            self.partial_head.extend_from_slice(data);
+            return self.check_head_size(data.len());
         }
-        let before = self.partial.len();
-        let mut whole = std::mem::take(&mut self.partial);
+        let before = self.partial_head.len();
+        let mut whole = std::mem::take(&mut self.partial_head);
         whole.extend_from_slice(data);
         if let Some(used) = self.parse_head(&whole)? {
             // The head was incomplete without `data`, so it ends inside it.
             return Ok(used.saturating_sub(before));
         }
-        self.partial = whole;
-        self.bounded(data.len())
+        self.partial_head = whole;
+        self.check_head_size(data.len())
     }
 
-    fn bounded(&self, used: usize) -> Result<usize, Failure> {
-        if self.partial.len() > MAX_HEAD { Err(Failure::Malformed) } else { Ok(used) }
+    fn check_head_size(&self, used: usize) -> Result<usize, ExchangeFailure> {
+        if self.partial_head.len() > MAX_HEAD_BYTES {
+            Err(ExchangeFailure::Malformed)
+        } else {
+            Ok(used)
+        }
     }
 
-    /// Reads a head at the start of `data`; `None` if it is not complete yet.
-    fn parse_head(&mut self, data: &[u8]) -> Result<Option<usize>, Failure> {
+    /// Reads a head at the start of `data`; `Idle` if it is not complete yet.
+    fn parse_head(&mut self, data: &[u8]) -> Result<Option<usize>, ExchangeFailure> {
         // Filled as far as there are headers: most responses have a dozen.
         let mut headers = [MaybeUninit::uninit(); MAX_HEADERS];
         let mut parsed = httparse::Response::new(&mut []);
@@ -360,84 +386,91 @@ impl Reader {
         {
             Ok(Status::Complete(used)) => used,
             Ok(Status::Partial) => return Ok(None),
-            Err(_) => return Err(Failure::Malformed),
+            Err(_) => return Err(ExchangeFailure::Malformed),
         };
-        let status = parsed.code.ok_or(Failure::Malformed)?;
+        let status = parsed.code.ok_or(ExchangeFailure::Malformed)?;
         self.response.head_bytes += used as u64;
         // An interim response announces another one; 101 ends HTTP and is never asked for.
         if (100..200).contains(&status) && status != 101 {
             return Ok(Some(used));
         }
         self.response.status = status;
-        let framing = Framing::of(&parsed)?;
+        let framing = ResponseFraming::from_head(&parsed)?;
         self.response.server_timing = framing.server_timing;
-        self.response.is_hit = framing.is_hit;
+        self.response.is_cache_hit = framing.is_cache_hit;
         let is_old = parsed.version == Some(0);
-        self.closes = framing.closes || (is_old && !framing.keeps_alive);
-        if self.keep != Keep::Nothing {
-            let head = copy_head(&parsed, status, used, self.version);
-            if let Keep::Style(max) = self.keep {
-                self.keep = if head.is_style() { Keep::Body(max) } else { Keep::Head };
+        self.closes_connection = framing.closes_connection || (is_old && !framing.is_keep_alive);
+        if self.retention != ResponseRetention::Nothing {
+            let head = copy_head(&parsed, status, used, self.version_override);
+            if let ResponseRetention::StyleSheet(max) = self.retention {
+                self.retention = if head.is_style_sheet() {
+                    ResponseRetention::Body(max)
+                } else {
+                    ResponseRetention::Head
+                };
             }
             self.response.head = Some(head);
         }
-        let has_no_body = self.is_head || status == 204 || status == 304;
-        self.phase = match (has_no_body, framing.is_chunked, framing.length) {
-            (true, ..) | (false, false, Some(0)) => Phase::Done,
-            (false, true, _) => SIZE,
+        let has_no_body = self.is_head_request || status == 204 || status == 304;
+        self.state = match (has_no_body, framing.is_chunked, framing.content_length) {
+            (true, ..) | (false, false, Some(0)) => ResponseReadState::Done,
+            (false, true, _) => CHUNK_SIZE_START,
             (false, false, Some(length)) => {
-                self.make_room(length);
-                Phase::Length(length)
+                self.reserve_body(length);
+                ResponseReadState::FixedLength(length)
             }
             (false, false, None) => {
-                self.closes = true;
-                Phase::UntilClose
+                self.closes_connection = true;
+                ResponseReadState::UntilClose
             }
         };
         Ok(Some(used))
     }
 }
 
-const SIZE: Phase = Phase::Size { value: 0, digits: 0, in_extension: false };
+const CHUNK_SIZE_START: ResponseReadState =
+    ResponseReadState::ChunkSize { value: 0, digits: 0, in_chunk_extension: false };
 
 fn copy_head(
     parsed: &httparse::Response<'_, '_>,
     status: u16,
     size: usize,
     version: Option<&'static str>,
-) -> Head {
+) -> TargetResponseHead {
     let own = if parsed.version == Some(0) { "HTTP/1.0" } else { "HTTP/1.1" };
     let version = version.unwrap_or(own);
     let headers = parsed.headers.iter().map(|header| (header.name, header.value));
-    Head::new((version, status, parsed.reason.unwrap_or_default()), headers, size)
+    TargetResponseHead::new((version, status, parsed.reason.unwrap_or_default()), headers, size)
 }
 
 /// How the head says that the body ends.
 #[derive(Debug, Default)]
-struct Framing {
-    length: Option<u64>,
+struct ResponseFraming {
+    content_length: Option<u64>,
     is_chunked: bool,
-    closes: bool,
-    keeps_alive: bool,
+    closes_connection: bool,
+    is_keep_alive: bool,
     /// All values of the header, as one list.
     server_timing: Option<Box<str>>,
     /// What headers say of a cache.
-    is_hit: Option<bool>,
+    is_cache_hit: Option<bool>,
 }
 
-impl Framing {
-    fn of(parsed: &httparse::Response<'_, '_>) -> Result<Self, Failure> {
+impl ResponseFraming {
+    fn from_head(parsed: &httparse::Response<'_, '_>) -> Result<Self, ExchangeFailure> {
         let mut framing = Self::default();
         for header in parsed.headers.iter() {
             let (name, value) = (header.name, header.value.trim_ascii());
             match name.len() {
-                14 if name.eq_ignore_ascii_case("content-length") => framing.add_length(value)?,
+                14 if name.eq_ignore_ascii_case("content-length") => {
+                    framing.add_content_length(value)?
+                }
                 17 if name.eq_ignore_ascii_case("transfer-encoding") => {
-                    framing.is_chunked |= has_token(value, b"chunked");
+                    framing.is_chunked |= has_header_token(value, b"chunked");
                 }
                 10 if name.eq_ignore_ascii_case("connection") => {
-                    framing.closes |= has_token(value, b"close");
-                    framing.keeps_alive |= has_token(value, b"keep-alive");
+                    framing.closes_connection |= has_header_token(value, b"close");
+                    framing.is_keep_alive |= has_header_token(value, b"keep-alive");
                 }
                 13 if name.eq_ignore_ascii_case("server-timing") => {
                     let value = String::from_utf8_lossy(value);
@@ -446,7 +479,7 @@ impl Framing {
                         None => value.into(),
                     });
                 }
-                3 | 7 | 12 => framing.add_cache(name, value),
+                3 | 7 | 12 => framing.add_cache_header(name, value),
                 _ => {}
             }
         }
@@ -454,30 +487,31 @@ impl Framing {
     }
 
     /// Adds what a header says of a cache, if it is one that does.
-    fn add_cache(&mut self, name: &str, value: &[u8]) {
-        if let Some(is_hit) = cache_says(name, &String::from_utf8_lossy(value)) {
-            self.is_hit = Some(is_hit || self.is_hit == Some(true));
+    fn add_cache_header(&mut self, name: &str, value: &[u8]) {
+        if let Some(is_hit) = cache_hit_from_header(name, &String::from_utf8_lossy(value)) {
+            self.is_cache_hit = Some(is_hit || self.is_cache_hit == Some(true));
         }
     }
 
-    fn add_length(&mut self, value: &[u8]) -> Result<(), Failure> {
+    fn add_content_length(&mut self, value: &[u8]) -> Result<(), ExchangeFailure> {
         for part in value.split(|&byte| byte == b',') {
-            let digits = std::str::from_utf8(part.trim_ascii()).map_err(|_| Failure::Malformed)?;
+            let digits =
+                std::str::from_utf8(part.trim_ascii()).map_err(|_| ExchangeFailure::Malformed)?;
             if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                return Err(Failure::Malformed);
+                return Err(ExchangeFailure::Malformed);
             }
-            let length = digits.parse().map_err(|_| Failure::Malformed)?;
-            if self.length.is_some_and(|known| known != length) {
-                return Err(Failure::Malformed);
+            let length = digits.parse().map_err(|_| ExchangeFailure::Malformed)?;
+            if self.content_length.is_some_and(|known| known != length) {
+                return Err(ExchangeFailure::Malformed);
             }
-            self.length = Some(length);
+            self.content_length = Some(length);
         }
         Ok(())
     }
 }
 
 /// Returns whether a header says that a cache answered or that none did; nothing if it says neither.
-pub(crate) fn cache_says(name: &str, value: &str) -> Option<bool> {
+pub(crate) fn cache_hit_from_header(name: &str, value: &str) -> Option<bool> {
     let holds = |words: &[&str]| {
         let value = value.to_ascii_lowercase();
         words.iter().any(|word| value.contains(word))
@@ -496,7 +530,7 @@ pub(crate) fn cache_says(name: &str, value: &str) -> Option<bool> {
     }
 }
 
-fn has_token(value: &[u8], token: &[u8]) -> bool {
+fn has_header_token(value: &[u8], token: &[u8]) -> bool {
     value.split(|&byte| byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
 }
 
@@ -506,17 +540,20 @@ mod tests {
 
     use super::*;
 
-    fn read(pieces: &[&[u8]], is_head: bool) -> Result<(u16, Vec<u8>, bool, usize), Failure> {
-        let mut reader = Reader::new(is_head, Keep::Body(1 << 20));
+    fn read(
+        pieces: &[&[u8]],
+        is_head: bool,
+    ) -> Result<(u16, Vec<u8>, bool, usize), ExchangeFailure> {
+        let mut reader = TargetResponseReader::new(is_head, ResponseRetention::Body(1 << 20));
         let mut over = 0;
         for piece in pieces {
             let used = reader.feed(piece)?;
             over += piece.len() - used;
         }
         if !reader.is_done() {
-            reader.end()?;
+            reader.finish_at_eof()?;
         }
-        let closes = reader.closes();
+        let closes = reader.closes_connection();
         let response = reader.into_response();
         Ok((response.status, response.body, closes, over))
     }
@@ -560,16 +597,19 @@ mod tests {
 
     #[test]
     fn broken_framing_is_told_apart() {
-        let cases: [(&str, Failure); 6] = [
-            ("", Failure::NoResponse),
-            ("HTTP/1.1 200 OK\r\nContent-Le", Failure::Cut),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi", Failure::Cut),
+        let cases: [(&str, ExchangeFailure); 6] = [
+            ("", ExchangeFailure::NoResponse),
+            ("HTTP/1.1 200 OK\r\nContent-Le", ExchangeFailure::Truncated),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi", ExchangeFailure::Truncated),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nhi",
-                Failure::Malformed,
+                ExchangeFailure::Malformed,
             ),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", Failure::Malformed),
-            ("SSH-2.0-OpenSSH\r\n", Failure::Malformed),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                ExchangeFailure::Malformed,
+            ),
+            ("SSH-2.0-OpenSSH\r\n", ExchangeFailure::Malformed),
         ];
         for (text, failure) in cases {
             assert_eq!(read(&[text.as_bytes()], false), Err(failure), "{text}");
@@ -579,7 +619,7 @@ mod tests {
     #[test]
     fn a_head_tells_what_arrived() {
         let text = b"HTTP/1.1 404 Not Here\r\nA: 1\r\na:  2 \r\nEmpty:\r\nB: \xff\r\nContent-Length: 0\r\n\r\n";
-        let mut reader = Reader::new(false, Keep::Head);
+        let mut reader = TargetResponseReader::new(false, ResponseRetention::Head);
         assert_eq!(reader.feed(text).unwrap(), text.len());
         let head = reader.into_response().head.unwrap();
         assert_eq!(
@@ -590,11 +630,11 @@ mod tests {
             (head.reason(), head.header("a"), head.header("EMPTY")),
             ("Not Here", Some("1"), Some(""))
         );
-        assert_eq!(head.all("A").collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(head.header_values("A").collect::<Vec<_>>(), ["1", "2"]);
         assert_eq!(head.header("C"), None);
         let pairs: Vec<_> = head.headers().collect();
         assert_eq!(pairs[3..], [("B", "\u{fffd}"), ("Content-Length", "0")]);
-        assert_eq!(Head::default().reason(), "");
+        assert_eq!(TargetResponseHead::default().reason(), "");
     }
 
     #[test]

@@ -9,37 +9,37 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-use super::tls::{self, Agreed, Speech};
+use super::tls::{self, NegotiatedTls, TlsClientOptions};
 use crate::{Error, Result};
 
 /// A server, with the addresses of its name.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct LoadTarget {
     pub(crate) host: String,
     pub(crate) port: u16,
-    pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    pub(crate) tls_config: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The address of this machine that connections begin at, if not the system chooses it.
-    pub(crate) source: Option<IpAddr>,
+    pub(crate) source_address: Option<IpAddr>,
     /// Connections speak HTTP/2; without TLS from their first byte.
     pub(crate) is_http2: bool,
     /// Bytes of the buffers that the kernel has for each connection, if not the system chooses them.
-    pub(crate) window: Option<usize>,
+    pub(crate) socket_buffer_size: Option<usize>,
     /// What the first handshake agreed on.
-    pub(crate) agreed: OnceLock<Agreed>,
+    pub(crate) negotiated_tls: OnceLock<NegotiatedTls>,
     addresses: Vec<SocketAddr>,
-    next: AtomicUsize,
+    next_address: AtomicUsize,
 }
 
-impl Target {
+impl LoadTarget {
     /// Resolves `host` and prepares TLS for `https`.
     ///
     /// # Errors
     /// [`Error::Resolve`], [`Error::Tls`].
     pub(crate) fn resolve(is_tls: bool, host: &str, port: u16) -> Result<Arc<Self>> {
-        Self::resolve_from(is_tls, host, port, None)
+        Self::resolve_from_source(is_tls, host, port, None)
     }
 
-    fn resolve_from(
+    fn resolve_from_source(
         is_tls: bool,
         host: &str,
         port: u16,
@@ -56,14 +56,14 @@ impl Target {
         if addresses.first().is_some_and(SocketAddr::is_ipv4) && source.is_none() {
             addresses.retain(SocketAddr::is_ipv4);
         }
-        Self::at((is_tls, host, port), addresses, source)
+        Self::with_addresses((is_tls, host, port), addresses, source)
     }
 
     /// Gives `host` the addresses of `names`, which stand with commas between them, and prepares TLS for `https`.
     ///
     /// # Errors
     /// [`Error::Resolve`] if none of them has an address, [`Error::Tls`].
-    fn resolve_at(
+    fn resolve_names(
         (is_tls, host, port): (bool, &str, u16),
         names: &str,
         source: Option<IpAddr>,
@@ -80,10 +80,10 @@ impl Target {
         if addresses.is_empty() {
             return Err(Error::Resolve { host: host.to_owned(), source: lost });
         }
-        Self::at((is_tls, host, port), addresses, source)
+        Self::with_addresses((is_tls, host, port), addresses, source)
     }
 
-    fn at(
+    fn with_addresses(
         (is_tls, host, port): (bool, &str, u16),
         mut addresses: Vec<SocketAddr>,
         source: Option<IpAddr>,
@@ -95,49 +95,57 @@ impl Target {
             addresses.retain(|address| address.is_ipv4() == source.is_ipv4());
         }
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let tls = if is_tls { Some(tls::client(bare)?) } else { None };
+        let tls = if is_tls { Some(tls::client_tls_config(bare)?) } else { None };
         Ok(Arc::new(Self {
             host: host.to_owned(),
             port,
-            tls,
-            source,
+            tls_config: tls,
+            source_address: source,
             is_http2: false,
-            window: None,
-            agreed: OnceLock::new(),
+            socket_buffer_size: None,
+            negotiated_tls: OnceLock::new(),
             addresses,
-            next: AtomicUsize::new(0),
+            next_address: AtomicUsize::new(0),
         }))
     }
 
     /// Returns the same server, spoken to in a certain way and with buffers of a certain size.
     ///
     /// # Errors
-    /// As [`tls::speaking`].
-    pub(crate) fn adjusted(&self, speech: &Speech, window: Option<usize>) -> Result<Arc<Self>> {
+    /// As [`tls_config::client_tls_config_with`].
+    pub(crate) fn with_tls_options(
+        &self,
+        speech: &TlsClientOptions,
+        window: Option<usize>,
+    ) -> Result<Arc<Self>> {
         let bare = self.host.trim_start_matches('[').trim_end_matches(']');
-        let tls = self.tls.as_ref().map(|_| tls::speaking(bare, speech)).transpose()?;
+        let tls = self
+            .tls_config
+            .as_ref()
+            .map(|_| tls::client_tls_config_with(bare, speech))
+            .transpose()?;
         Ok(Arc::new(Self {
             host: self.host.clone(),
             port: self.port,
-            tls,
-            source: self.source,
+            tls_config: tls,
+            source_address: self.source_address,
             is_http2: speech.is_http2,
-            window,
-            agreed: OnceLock::new(),
+            socket_buffer_size: window,
+            negotiated_tls: OnceLock::new(),
             addresses: self.addresses.clone(),
-            next: AtomicUsize::new(0),
+            next_address: AtomicUsize::new(0),
         }))
     }
 
     /// Returns the address for the next connection: all of them in turn.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn next_address(&self) -> Option<SocketAddr> {
+        let turn = self.next_address.fetch_add(1, Ordering::Relaxed);
         self.addresses.get(turn % self.addresses.len().max(1)).copied()
     }
 
     /// Returns the value of the `Host` header; the scheme's own port is left out.
     pub(crate) fn authority(&self) -> String {
-        match (self.tls.is_some(), self.port) {
+        match (self.tls_config.is_some(), self.port) {
             (true, 443) | (false, 80) => self.host.clone(),
             _ => format!("{}:{}", self.host, self.port),
         }
@@ -145,87 +153,103 @@ impl Target {
 }
 
 /// Scheme, host and port, the addresses that the plan itself gives the host, and where connections begin.
-type Key = (bool, String, u16, Option<String>, Option<IpAddr>);
+type TargetKey = (bool, String, u16, Option<String>, Option<IpAddr>);
 
 /// The targets of a run, each resolved once.
 #[derive(Debug, Default)]
-pub(crate) struct Targets {
-    known: Mutex<HashMap<Key, Arc<Target>>>,
+pub(crate) struct TargetRegistry {
+    targets_by_key: Mutex<HashMap<TargetKey, Arc<LoadTarget>>>,
     /// Where everything goes instead of where it was meant to go.
-    detour: Option<SocketAddr>,
+    detour_address: Option<SocketAddr>,
     /// Addresses of names that are others than the system says, by the names in small letters.
-    hosts: HashMap<String, String>,
+    host_overrides: HashMap<String, String>,
     /// Whether each connection makes a full TLS handshake.
-    forgets_sessions: bool,
+    disables_tls_resumption: bool,
     /// Whether connections speak HTTP/2.
     is_http2: bool,
 }
 
-impl Targets {
-    /// Sends everything to `detour`, in plain HTTP, if there is one; else the names in `hosts` to their addresses there.
-    pub(crate) fn toward(detour: Option<SocketAddr>, hosts: &HashMap<String, String>) -> Self {
+impl TargetRegistry {
+    /// Sends everything to `detour_address`, in plain HTTP, if there is one; else the names in `host_overrides` to their addresses there.
+    pub(crate) fn with_detour(detour: Option<SocketAddr>, hosts: &HashMap<String, String>) -> Self {
         let small =
             |(name, addresses): (&String, &String)| (name.to_ascii_lowercase(), addresses.clone());
-        Self { detour, hosts: hosts.iter().map(small).collect(), ..Self::default() }
+        Self {
+            detour_address: detour,
+            host_overrides: hosts.iter().map(small).collect(),
+            ..Self::default()
+        }
     }
 
     /// Returns targets of which each connection makes a full TLS handshake, if that is wanted.
-    pub(crate) fn forgetting(forgets_sessions: bool) -> Self {
-        Self { forgets_sessions, ..Self::default() }
+    pub(crate) fn without_tls_resumption(forgets_sessions: bool) -> Self {
+        Self { disables_tls_resumption: forgets_sessions, ..Self::default() }
     }
 
     /// Returns the same targets, spoken to by HTTP/2 if that is wanted.
-    pub(crate) fn by_http2(self, is_http2: bool) -> Self {
+    pub(crate) fn with_http2(self, is_http2: bool) -> Self {
         Self { is_http2, ..self }
     }
 
     /// Returns the target, resolving it at its first use.
     ///
     /// # Errors
-    /// As [`Target::resolve`].
-    pub(crate) fn find(&self, is_tls: bool, host: &str, port: u16) -> Result<Arc<Target>> {
-        if let Some(detour) = self.detour {
+    /// As [`LoadTarget::resolve`].
+    pub(crate) fn get_or_resolve(
+        &self,
+        is_tls: bool,
+        host: &str,
+        port: u16,
+    ) -> Result<Arc<LoadTarget>> {
+        if let Some(detour) = self.detour_address {
             let key = (false, detour.ip().to_string(), detour.port(), None, None);
-            return self.find_known(key);
+            return self.get_or_resolve_key(key);
         }
-        self.find_at((is_tls, host, port), None, None)
+        self.get_or_resolve_at((is_tls, host, port), None, None)
     }
 
     /// Returns the target of a name that may have other addresses than the system says, names or addresses with commas
     /// between them, and to which connections may begin at a certain address of this machine.
     ///
     /// # Errors
-    /// As [`Target::resolve_at`].
-    pub(crate) fn find_at(
+    /// As [`LoadTarget::resolve_names`].
+    pub(crate) fn get_or_resolve_at(
         &self,
         (is_tls, host, port): (bool, &str, u16),
         addresses: Option<&str>,
         source: Option<IpAddr>,
-    ) -> Result<Arc<Target>> {
-        if self.detour.is_some() {
-            return self.find(is_tls, host, port);
+    ) -> Result<Arc<LoadTarget>> {
+        if self.detour_address.is_some() {
+            return self.get_or_resolve(is_tls, host, port);
         }
         let name = host.to_ascii_lowercase();
         // Who runs a plan decides before the plan.
-        let given = self.hosts.get(&name).cloned().or_else(|| addresses.map(str::to_owned));
-        self.find_known((is_tls, name, port, given, source))
+        let given =
+            self.host_overrides.get(&name).cloned().or_else(|| addresses.map(str::to_owned));
+        self.get_or_resolve_key((is_tls, name, port, given, source))
     }
 
-    fn find_known(&self, key: Key) -> Result<Arc<Target>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    fn get_or_resolve_key(&self, key: TargetKey) -> Result<Arc<LoadTarget>> {
+        let mut known = self.targets_by_key.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(target) = known.get(&key) {
             return Ok(Arc::clone(target));
         }
         let (is_tls, host, port, addresses, source) = &key;
         let target = match addresses {
-            Some(addresses) => Target::resolve_at((*is_tls, host, *port), addresses, *source)?,
-            None => Target::resolve_from(*is_tls, host, *port, *source)?,
+            Some(addresses) => {
+                LoadTarget::resolve_names((*is_tls, host, *port), addresses, *source)?
+            }
+            None => LoadTarget::resolve_from_source(*is_tls, host, *port, *source)?,
         };
-        let (forgets_sessions, is_http2) = (self.forgets_sessions, self.is_http2);
+        let (forgets_sessions, is_http2) = (self.disables_tls_resumption, self.is_http2);
         let target = match forgets_sessions || is_http2 {
             true => {
-                let speech = Speech { forgets_sessions, is_http2, ..Speech::default() };
-                target.adjusted(&speech, None)?
+                let speech = TlsClientOptions {
+                    disables_resumption: forgets_sessions,
+                    is_http2,
+                    ..TlsClientOptions::default()
+                };
+                target.with_tls_options(&speech, None)?
             }
             false => target,
         };
@@ -235,7 +259,7 @@ impl Targets {
 }
 
 /// Returns `user:password` of an absolute URL that holds them, with what is escaped resolved.
-pub(crate) fn user_info(url: &str) -> Option<String> {
+pub(crate) fn parse_user_info(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let (login, _) = authority.rsplit_once('@')?;
@@ -245,21 +269,21 @@ pub(crate) fn user_info(url: &str) -> Option<String> {
 
 /// The parts of an absolute URL that a request needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Url {
+pub(crate) struct AbsoluteUrl {
     pub(crate) is_tls: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Path and query, at least `/`.
-    pub(crate) target: String,
+    pub(crate) path_and_query: String,
 }
 
-impl Url {
+impl AbsoluteUrl {
     /// Reads `http://host[:port]/path?query`; a fragment is dropped.
     ///
     /// # Errors
     /// [`Error::Url`].
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let wrong = |reason| Error::Url { url: text.to_owned(), reason };
+        let wrong = |reason| Error::InvalidUrl { url: text.to_owned(), reason };
         let is_blank = |c: char| c.is_whitespace() || c.is_control();
         if text.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) && text.chars().any(is_blank) {
             return Err(wrong("it holds a space or a control character; write %20"));
@@ -280,7 +304,12 @@ impl Url {
         }
         let default = if is_tls { 443 } else { 80 };
         let target = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Self { is_tls, host: host.to_owned(), port: port.unwrap_or(default), target })
+        Ok(Self {
+            is_tls,
+            host: host.to_owned(),
+            port: port.unwrap_or(default),
+            path_and_query: target,
+        })
     }
 
     /// Reports whether both name the same server: by scheme, host and port.
@@ -309,9 +338,9 @@ impl Url {
             return Self::parse(&format!("{scheme}:{reference}"));
         }
         let reference = reference.split('#').next().unwrap_or_default();
-        let path = self.target.split('?').next().unwrap_or("/");
+        let path = self.path_and_query.split('?').next().unwrap_or("/");
         let target = if reference.is_empty() {
-            self.target.clone()
+            self.path_and_query.clone()
         } else if reference.starts_with('/') {
             reference.to_owned()
         } else if reference.starts_with('?') {
@@ -320,16 +349,18 @@ impl Url {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             format!("{folder}/{reference}")
         };
-        Ok(Self { target: without_dots(&target), ..self.clone() })
+        Ok(Self { path_and_query: remove_dot_segments(&target), ..self.clone() })
     }
 }
 
-impl std::fmt::Display for Url {
+impl std::fmt::Display for AbsoluteUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let scheme = if self.is_tls { "https" } else { "http" };
         match (self.is_tls, self.port) {
-            (true, 443) | (false, 80) => write!(f, "{scheme}://{}{}", self.host, self.target),
-            _ => write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.target),
+            (true, 443) | (false, 80) => {
+                write!(f, "{scheme}://{}{}", self.host, self.path_and_query)
+            }
+            _ => write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.path_and_query),
         }
     }
 }
@@ -350,7 +381,7 @@ fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
 }
 
 /// Removes `.` and `..` segments of the path (RFC 3986, 5.2.4).
-fn without_dots(target: &str) -> String {
+fn remove_dot_segments(target: &str) -> String {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
@@ -384,9 +415,9 @@ mod tests {
 
     #[track_caller]
     fn check(base: &str, reference: &str, expected: &str) {
-        let url = Url::parse(base).unwrap().join(reference).unwrap();
+        let url = AbsoluteUrl::parse(base).unwrap().join(reference).unwrap();
         let scheme = if url.is_tls { "https" } else { "http" };
-        assert_eq!(format!("{scheme}://{}:{}{}", url.host, url.port, url.target), expected);
+        assert_eq!(format!("{scheme}://{}:{}{}", url.host, url.port, url.path_and_query), expected);
     }
 
     #[test]
@@ -406,7 +437,8 @@ mod tests {
 
     #[test]
     fn credentials_of_an_address_are_found() {
-        let check = |url: &str, login: Option<&str>| assert_eq!(user_info(url).as_deref(), login);
+        let check =
+            |url: &str, login: Option<&str>| assert_eq!(parse_user_info(url).as_deref(), login);
         check("http://ann:s%40%2Fx@h:1/a@b", Some("ann:s@/x"));
         check("http://ann@h", Some("ann:"));
         check("http://h/a@b?c@d", None);
@@ -424,7 +456,7 @@ mod tests {
             "http://x/a b",
             "http://x/\r\nA: b",
         ] {
-            assert!(Url::parse(text).is_err(), "{text}");
+            assert!(AbsoluteUrl::parse(text).is_err(), "{text}");
         }
     }
 }

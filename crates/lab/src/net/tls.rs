@@ -18,39 +18,39 @@ use crate::{Error, Result};
 
 /// How connections speak TLS, where that is not left to the library.
 #[derive(Debug, Default)]
-pub(crate) struct Speech {
+pub(crate) struct TlsClientOptions {
     /// The only version that is offered.
-    pub(crate) version: Option<&'static SupportedProtocolVersion>,
+    pub(crate) only_version: Option<&'static SupportedProtocolVersion>,
     /// The cipher suites that are offered, the preferred one first; empty for all.
-    pub(crate) suites: Vec<SupportedCipherSuite>,
+    pub(crate) cipher_suites: Vec<SupportedCipherSuite>,
     /// A certificate with its chain, and its key, for servers that want to know who asks.
-    pub(crate) identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    pub(crate) client_identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     /// Does not tell the server which of its names is meant.
-    pub(crate) hides_name: bool,
+    pub(crate) hides_server_name: bool,
     /// Makes a full handshake for each connection, instead of going on with an earlier session.
-    pub(crate) forgets_sessions: bool,
+    pub(crate) disables_resumption: bool,
     /// Offers HTTP/2 instead of HTTP/1.1.
     pub(crate) is_http2: bool,
 }
 
 /// What was agreed on in a handshake, in OpenSSL's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Agreed {
+pub(crate) struct NegotiatedTls {
     /// Version and cipher suite, such as `TLSv1.3,TLS_AES_256_GCM_SHA384,256`.
-    pub(crate) protocol: String,
+    pub(crate) protocol_and_cipher: String,
     /// The key that was made for this connection only, such as `X25519 253 bits`.
     pub(crate) temporary_key: Option<&'static str>,
 }
 
-impl Agreed {
+impl NegotiatedTls {
     /// Returns what a connection has agreed on, once its handshake is over.
-    pub(crate) fn of(tls: &ClientConnection) -> Option<Self> {
+    pub(crate) fn from_connection(tls: &ClientConnection) -> Option<Self> {
         let version = match tls.protocol_version()? {
             ProtocolVersion::TLSv1_2 => "TLSv1.2",
             ProtocolVersion::TLSv1_3 => "TLSv1.3",
             _ => "TLS",
         };
-        let suite = open_ssl_name(tls.negotiated_cipher_suite()?);
+        let suite = openssl_cipher_name(tls.negotiated_cipher_suite()?);
         let bits = if suite.contains("128") { 128 } else { 256 };
         let temporary_key = tls.negotiated_key_exchange_group().and_then(|group| {
             Some(match group.name() {
@@ -60,18 +60,18 @@ impl Agreed {
                 _ => return None,
             })
         });
-        Some(Self { protocol: format!("{version},{suite},{bits}"), temporary_key })
+        Some(Self { protocol_and_cipher: format!("{version},{suite},{bits}"), temporary_key })
     }
 }
 
 /// Returns the cipher suites that the library has.
-pub(crate) fn suites() -> &'static [SupportedCipherSuite] {
+pub(crate) fn supported_cipher_suites() -> &'static [SupportedCipherSuite] {
     ring::ALL_CIPHER_SUITES
 }
 
 /// Returns the name that OpenSSL has for a cipher suite: `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is
 /// `ECDHE-RSA-AES128-GCM-SHA256`.
-pub(crate) fn open_ssl_name(suite: SupportedCipherSuite) -> String {
+pub(crate) fn openssl_cipher_name(suite: SupportedCipherSuite) -> String {
     let name = format!("{:?}", suite.suite());
     if let Some(rest) = name.strip_prefix("TLS13_") {
         return format!("TLS_{rest}");
@@ -85,31 +85,31 @@ pub(crate) fn open_ssl_name(suite: SupportedCipherSuite) -> String {
 ///
 /// # Errors
 /// [`Error::Tls`] if `host` cannot stand in a handshake.
-pub(crate) fn client(host: &str) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
-    speaking(host, &Speech::default())
+pub(crate) fn client_tls_config(host: &str) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
+    client_tls_config_with(host, &TlsClientOptions::default())
 }
 
 /// Returns what connections to `host` need that speak in a certain way.
 ///
 /// # Errors
 /// [`Error::Tls`] if `host` cannot stand in a handshake, or if version, suites, certificate and key do not go together.
-pub(crate) fn speaking(
+pub(crate) fn client_tls_config_with(
     host: &str,
-    speech: &Speech,
+    speech: &TlsClientOptions,
 ) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
     let wrong = |error: rustls::Error| Error::Tls(error.to_string());
     let mut provider = ring::default_provider();
-    if !speech.suites.is_empty() {
-        provider.cipher_suites.clone_from(&speech.suites);
+    if !speech.cipher_suites.is_empty() {
+        provider.cipher_suites.clone_from(&speech.cipher_suites);
     }
     let provider = Arc::new(provider);
-    let versions = speech.version.map_or(rustls::DEFAULT_VERSIONS.to_vec(), |one| vec![one]);
+    let versions = speech.only_version.map_or(rustls::DEFAULT_VERSIONS.to_vec(), |one| vec![one]);
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&versions)
         .map_err(wrong)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
-    let mut config = match &speech.identity {
+        .with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier(provider)));
+    let mut config = match &speech.client_identity {
         Some((chain, key)) => {
             builder.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(wrong)?
         }
@@ -117,8 +117,8 @@ pub(crate) fn speaking(
     };
     let protocol: &[u8] = if speech.is_http2 { b"h2" } else { b"http/1.1" };
     config.alpn_protocols = vec![protocol.to_vec()];
-    config.enable_sni = !speech.hides_name;
-    if speech.forgets_sessions {
+    config.enable_sni = !speech.hides_server_name;
+    if speech.disables_resumption {
         config.resumption = Resumption::disabled();
     }
     let name =
@@ -127,9 +127,9 @@ pub(crate) fn speaking(
 }
 
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+struct AnyCertificateVerifier(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for AnyCertificate {
+impl ServerCertVerifier for AnyCertificateVerifier {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,
@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn cipher_suites_have_the_names_that_openssl_gives_them() {
-        let mut names: Vec<String> = suites().iter().copied().map(open_ssl_name).collect();
+        let mut names: Vec<String> =
+            supported_cipher_suites().iter().copied().map(openssl_cipher_name).collect();
         names.sort();
         assert_eq!(
             names,

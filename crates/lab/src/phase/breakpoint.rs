@@ -7,140 +7,153 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Measured, Phase, Subject, add_row, first_reason, grid, measure, target_charts, watch};
+use super::{
+    LoadPhase, PhaseMeasurement, PhaseSubject, add_phase_row, phase_grid, process_charts,
+    process_watch, run_phase, top_failure_reason,
+};
 use crate::Result;
-use crate::goal::show;
-use crate::plan::{Amount, Offer};
-use crate::report::sheet::{Curves, Part, Sheet, Tone};
+use crate::goal::format_response_time;
+use crate::plan::{LoadAmount, LoadOffer};
+use crate::report::report_sheet::{ReportChart, ReportPart, ReportSheet, ReportTone};
 
 /// How a load grows from step to step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Growth {
+pub enum LoadGrowth {
     /// `x1.5`.
-    Times(f64),
+    Multiply(f64),
     /// `+10`.
-    Plus(f64),
+    Add(f64),
 }
 
 /// How to look for the breaking point.
 #[derive(Debug, Clone)]
-pub struct Search {
+pub struct BreakpointSearch {
     /// The first step's rate or users.
-    pub from: f64,
+    pub start_level: f64,
     /// Steps are users who stay, not visits per second.
-    pub by_users: bool,
+    pub steps_are_users: bool,
     /// How steps follow each other.
-    pub growth: Growth,
+    pub growth: LoadGrowth,
     /// Least time of a step.
-    pub dwell: Duration,
+    pub min_step_duration: Duration,
     /// Takes the time of steps as it is given; else it is at least 50 times the 99th percentile and 2,000 samples.
-    pub is_exact: bool,
+    pub is_step_duration_fixed: bool,
     /// Steps at most.
-    pub most_steps: usize,
+    pub max_steps: usize,
     /// No step above this load.
-    pub most: Option<f64>,
+    pub max_level: Option<f64>,
     /// A 95th percentile beyond which to stop.
     pub p95_limit: Option<Duration>,
     /// Looks between the knee and the step behind it.
-    pub narrows: bool,
+    pub narrows_knee: bool,
 }
 
 /// Share of what is offered that a target must achieve.
-const KEEPS_PACE: f64 = 0.97;
+const MIN_PACE: f64 = 0.97;
 /// Achieving less than this for two steps ends the search.
-const LOSES_PACE: f64 = 0.90;
+const LOST_PACE: f64 = 0.90;
 /// A share of errors that ends the search.
-const MOST_ERRORS: f64 = 0.05;
+const MAX_ERROR_SHARE: f64 = 0.05;
 /// How much slower, for how much more throughput.
-const SLOWER: f64 = 2.0;
-const HARDLY_MORE: f64 = 1.1;
+const SLOWDOWN_FACTOR: f64 = 2.0;
+const THROUGHPUT_GAIN_FACTOR: f64 = 1.1;
 /// Samples that a step should have, and its length in 99th percentiles.
-const SAMPLES: f64 = 2000.0;
-const TAILS: f64 = 50.0;
+const TARGET_STEP_SAMPLES: f64 = 2000.0;
+const P99_MULTIPLES_PER_STEP: f64 = 50.0;
 /// A step becomes at most this much longer than it was asked to be.
-const LONGEST: u32 = 10;
+const MAX_STEP_EXTENSION: u32 = 10;
 
 /// What the search looks at of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Step {
+pub struct BreakpointStep {
     /// Rate or users.
-    pub level: f64,
+    pub load_level: f64,
     /// Per second.
-    pub achieved: f64,
-    /// Whether `level` is a rate, which can be compared with `achieved`.
+    pub achieved_rate: f64,
+    /// Whether `load_level` is a rate, which can be compared with `achieved_rate`.
     pub is_rate: bool,
     /// The 95th percentile, in seconds.
-    pub p95: f64,
+    pub p95_seconds: f64,
     /// The share of failed samples.
-    pub errors: f64,
+    pub error_share: f64,
 }
 
 /// Why a step is beyond the knee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
+pub enum OverloadSign {
     /// Too many errors.
-    Errors,
+    TooManyErrors,
     /// Less achieved than offered.
     LostPace,
     /// Slower, and not more.
-    Slower,
+    SlowerWithoutGain,
     /// Slower than the limit that was given.
-    Limit,
+    P95LimitExceeded,
 }
 
-impl Sign {
-    fn words(self) -> &'static str {
+impl OverloadSign {
+    fn description(self) -> &'static str {
         match self {
-            Self::Errors => "errors",
+            Self::TooManyErrors => "errors",
             Self::LostPace => "lost pace",
-            Self::Slower => "slower for little more",
-            Self::Limit => "over the limit",
+            Self::SlowerWithoutGain => "slower for little more",
+            Self::P95LimitExceeded => "over the limit",
         }
     }
 }
 
-/// Returns why `step` is beyond the knee, seen from the step before it.
+/// Returns why `run_step` is beyond the knee, seen from the step before it.
 #[must_use]
-pub fn sign(before: Option<&Step>, step: &Step, p95_limit: Option<Duration>) -> Option<Sign> {
-    if step.errors > MOST_ERRORS {
-        return Some(Sign::Errors);
+pub fn detect_overload(
+    before: Option<&BreakpointStep>,
+    step: &BreakpointStep,
+    p95_limit: Option<Duration>,
+) -> Option<OverloadSign> {
+    if step.error_share > MAX_ERROR_SHARE {
+        return Some(OverloadSign::TooManyErrors);
     }
-    if p95_limit.is_some_and(|limit| step.p95 > limit.as_secs_f64()) {
-        return Some(Sign::Limit);
+    if p95_limit.is_some_and(|limit| step.p95_seconds > limit.as_secs_f64()) {
+        return Some(OverloadSign::P95LimitExceeded);
     }
-    if step.is_rate && step.achieved < step.level * KEEPS_PACE {
-        return Some(Sign::LostPace);
+    if step.is_rate && step.achieved_rate < step.load_level * MIN_PACE {
+        return Some(OverloadSign::LostPace);
     }
     let before = before?;
-    let is_slower = step.p95 > before.p95 * SLOWER && step.achieved < before.achieved * HARDLY_MORE;
-    is_slower.then_some(Sign::Slower)
+    let is_slower = step.p95_seconds > before.p95_seconds * SLOWDOWN_FACTOR
+        && step.achieved_rate < before.achieved_rate * THROUGHPUT_GAIN_FACTOR;
+    is_slower.then_some(OverloadSign::SlowerWithoutGain)
 }
 
 /// Reports whether the search has seen enough.
-fn is_enough(steps: &[Step], signs: &[Option<Sign>]) -> bool {
+fn is_search_complete(steps: &[BreakpointStep], signs: &[Option<OverloadSign>]) -> bool {
     let last_two = |holds: &dyn Fn(usize) -> bool| {
         steps.len() >= 2 && (steps.len() - 2..steps.len()).all(holds)
     };
     let loses = |place: usize| {
-        steps.get(place).is_some_and(|step| step.is_rate && step.achieved < step.level * LOSES_PACE)
+        steps
+            .get(place)
+            .is_some_and(|step| step.is_rate && step.achieved_rate < step.load_level * LOST_PACE)
     };
-    let is_hard = matches!(signs.last(), Some(Some(Sign::Errors | Sign::Limit)));
+    let is_hard = matches!(
+        signs.last(),
+        Some(Some(OverloadSign::TooManyErrors | OverloadSign::P95LimitExceeded))
+    );
     is_hard || last_two(&loses) || last_two(&|place| matches!(signs.get(place), Some(Some(_))))
 }
 
 /// The universal scalability law: throughput at a number of requests under way.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Scalability {
+pub struct ScalabilityLaw {
     /// Per second for one at a time.
-    pub alone: f64,
+    pub single_throughput: f64,
     /// What waiting for each other costs.
     pub contention: f64,
     /// What keeping each other informed costs.
     pub coherency: f64,
 }
 
-impl Scalability {
-    /// Fits the law to requests under way and throughput; `None` with fewer than three different points.
+impl ScalabilityLaw {
+    /// Fits the law to requests under way and throughput; `Idle` with fewer than three different points.
     #[must_use]
     pub fn fit(points: &[(f64, f64)]) -> Option<Self> {
         let sound: Vec<(f64, f64)> =
@@ -155,7 +168,7 @@ impl Scalability {
             let [one, contention, coherency] = found;
             if one > 0.0 && contention >= 0.0 && coherency >= 0.0 {
                 return Some(Self {
-                    alone: 1.0 / one,
+                    single_throughput: 1.0 / one,
                     contention: contention / one,
                     coherency: coherency / one,
                 });
@@ -166,28 +179,30 @@ impl Scalability {
 
     /// Returns the throughput with `n` requests under way.
     #[must_use]
-    pub fn at(&self, n: f64) -> f64 {
-        self.alone * n / (1.0 + self.contention * (n - 1.0) + self.coherency * n * (n - 1.0))
+    pub fn throughput_at(&self, n: f64) -> f64 {
+        self.single_throughput * n
+            / (1.0 + self.contention * (n - 1.0) + self.coherency * n * (n - 1.0))
     }
 
     /// Returns with how many requests under way the throughput is highest, and that throughput; without coherency costs
     /// the throughput that is never reached, and without any cost nothing.
     #[must_use]
-    pub fn peak(&self) -> Option<(Option<f64>, f64)> {
+    pub fn peak_throughput(&self) -> Option<(Option<f64>, f64)> {
         if self.coherency > 0.0 {
             let n = ((1.0 - self.contention).max(0.0) / self.coherency).sqrt().max(1.0);
-            return Some((Some(n), self.at(n)));
+            return Some((Some(n), self.throughput_at(n)));
         }
-        (self.contention > 0.0).then(|| (None, self.alone / self.contention))
+        (self.contention > 0.0).then(|| (None, self.single_throughput / self.contention))
     }
 }
 
 /// Returns the law for the points; nothing where it is refuted by them, as with far less than one request under way, of
 /// which it says nothing: what was reached is more than the most that it allows.
-fn believable(points: &[(f64, f64)]) -> Option<Scalability> {
+fn fit_plausible_law(points: &[(f64, f64)]) -> Option<ScalabilityLaw> {
     let reached = points.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-    Scalability::fit(points)
-        .filter(|law| law.peak().is_none_or(|(_, most)| most.is_finite() && most >= reached))
+    ScalabilityLaw::fit(points).filter(|law| {
+        law.peak_throughput().is_none_or(|(_, most)| most.is_finite() && most >= reached)
+    })
 }
 
 /// Solves the normal equations for the chosen columns of (1, n - 1, n (n - 1)); the others are zero.
@@ -206,7 +221,7 @@ fn least_squares(points: &[(f64, f64)], columns: &[usize]) -> Option<[f64; 3]> {
             *line.last_mut()? += left * wanted;
         }
     }
-    let solved = solve(matrix)?;
+    let solved = solve_linear_system(matrix)?;
     let mut found = [0.0; 3];
     for (value, &column) in solved.iter().zip(columns) {
         *found.get_mut(column)? = *value;
@@ -215,7 +230,7 @@ fn least_squares(points: &[(f64, f64)], columns: &[usize]) -> Option<[f64; 3]> {
 }
 
 /// Solves linear equations by elimination; each line ends with its right side.
-fn solve(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
+fn solve_linear_system(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
     let size = lines.len();
     for column in 0..size {
         let best = (column..size).max_by(|one, other| {
@@ -244,237 +259,270 @@ fn solve(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
 /// Looks for the breaking point.
 ///
 /// # Errors
-/// As [`measure`].
-pub fn run(subject: &Subject<'_>, search: &Search, say: &mut dyn FnMut(&str)) -> Result<Sheet> {
+/// As [`run_phase`].
+pub fn search_breakpoint(
+    subject: &PhaseSubject<'_>,
+    search: &BreakpointSearch,
+    say: &mut dyn FnMut(&str),
+) -> Result<ReportSheet> {
     let mut all = Vec::new();
     let (mut steps, mut signs) = (Vec::new(), Vec::new());
-    let mut level = search.from;
-    while all.len() < search.most_steps.max(1) && search.most.is_none_or(|most| level <= most) {
-        let measured = step(subject, search, level, all.last(), say)?;
-        let figures = figures(&measured, level);
+    let mut level = search.start_level;
+    while all.len() < search.max_steps.max(1) && search.max_level.is_none_or(|most| level <= most) {
+        let measured = run_step(subject, search, level, all.last(), say)?;
+        let figures = step_figures(&measured, level);
         // What says nothing of the target is no sign of its.
         let is_sound = measured.doubts.is_empty();
-        signs.push(sign(steps.last(), &figures, search.p95_limit).filter(|_| is_sound));
+        signs.push(detect_overload(steps.last(), &figures, search.p95_limit).filter(|_| is_sound));
         steps.push(figures);
         let is_saturated = !measured.doubts.is_empty();
         let is_unreachable = measured.is_unreachable();
         all.push(measured);
-        if is_saturated || is_unreachable || is_enough(&steps, &signs) {
+        if is_saturated || is_unreachable || is_search_complete(&steps, &signs) {
             break;
         }
         level = match search.growth {
-            Growth::Times(factor) => level * factor,
-            Growth::Plus(more) => level + more,
+            LoadGrowth::Multiply(factor) => level * factor,
+            LoadGrowth::Add(more) => level + more,
         };
-        if search.by_users {
+        if search.steps_are_users {
             level = level.round();
         }
     }
     let first_bad = signs.iter().position(Option::is_some);
     let is_honest = all.iter().all(|measured| measured.doubts.is_empty());
-    if let (true, true, Some(bad)) = (search.narrows, is_honest, first_bad)
+    if let (true, true, Some(bad)) = (search.narrows_knee, is_honest, first_bad)
         && bad > 0
     {
         let (low, high) = (steps.get(bad - 1).copied(), steps.get(bad).copied());
         if let (Some(low), Some(high)) = (low, high) {
             // Half a step, by the measure in which steps are equal.
             let middle = match search.growth {
-                Growth::Times(_) => (low.level * high.level).sqrt(),
-                Growth::Plus(_) => (low.level + high.level) / 2.0,
+                LoadGrowth::Multiply(_) => (low.load_level * high.load_level).sqrt(),
+                LoadGrowth::Add(_) => (low.load_level + high.load_level) / 2.0,
             };
-            let middle = if search.by_users { middle.round() } else { middle };
-            if middle > low.level && middle < high.level {
-                let measured = step(subject, search, middle, all.get(bad - 1), say)?;
-                let figures = figures(&measured, middle);
-                signs.insert(bad, sign(Some(&low), &figures, search.p95_limit));
+            let middle = if search.steps_are_users { middle.round() } else { middle };
+            if middle > low.load_level && middle < high.load_level {
+                let measured = run_step(subject, search, middle, all.get(bad - 1), say)?;
+                let figures = step_figures(&measured, middle);
+                signs.insert(bad, detect_overload(Some(&low), &figures, search.p95_limit));
                 steps.insert(bad, figures);
                 all.insert(bad, measured);
             }
         }
     }
-    Ok(tell(search, &all, &steps, &signs))
+    Ok(build_breakpoint_sheet(search, &all, &steps, &signs))
 }
 
-fn step(
-    subject: &Subject<'_>,
-    search: &Search,
+fn run_step(
+    subject: &PhaseSubject<'_>,
+    search: &BreakpointSearch,
     level: f64,
-    before: Option<&Measured>,
+    before: Option<&PhaseMeasurement>,
     say: &mut dyn FnMut(&str),
-) -> Result<Measured> {
-    let amount = if search.by_users { Amount::Users(level as u64) } else { Amount::Rate(level) };
-    let offer = Offer {
+) -> Result<PhaseMeasurement> {
+    let amount = if search.steps_are_users {
+        LoadAmount::Users(level as u64)
+    } else {
+        LoadAmount::Rate(level)
+    };
+    let offer = LoadOffer {
         amount,
-        lasts: dwell(search, level, before),
+        duration: step_duration(search, level, before),
         ramp: Duration::ZERO,
         is_random: false,
     };
-    let name = if search.by_users { format!("{level} users") } else { format!("{level:.1}/s") };
-    say(&format!("step {name} for {}", show(offer.lasts)));
-    measure(subject, Phase { name, offer })
+    let name =
+        if search.steps_are_users { format!("{level} users") } else { format!("{level:.1}/s") };
+    say(&format!("step {name} for {}", format_response_time(offer.duration)));
+    run_phase(subject, LoadPhase { name, load_offer: offer })
 }
 
 /// Returns how long a step lasts.
-fn dwell(search: &Search, level: f64, before: Option<&Measured>) -> Duration {
-    if search.is_exact {
-        return search.dwell;
+fn step_duration(
+    search: &BreakpointSearch,
+    level: f64,
+    before: Option<&PhaseMeasurement>,
+) -> Duration {
+    if search.is_step_duration_fixed {
+        return search.min_step_duration;
     }
-    let by_tail =
-        before.map_or(0.0, |before| before.total.response.quantile(0.99).as_secs_f64() * TAILS);
+    let by_tail = before.map_or(0.0, |before| {
+        before.total_stats.response_times.quantile(0.99).as_secs_f64() * P99_MULTIPLES_PER_STEP
+    });
     let by_count = match before {
-        Some(before) if search.by_users => SAMPLES / before.achieved.max(0.1),
-        _ if search.by_users => 0.0,
-        _ => SAMPLES / level,
+        Some(before) if search.steps_are_users => {
+            TARGET_STEP_SAMPLES / before.achieved_rate.max(0.1)
+        }
+        _ if search.steps_are_users => 0.0,
+        _ => TARGET_STEP_SAMPLES / level,
     };
     let wanted = Duration::try_from_secs_f64(by_tail.max(by_count)).unwrap_or_default();
-    wanted.max(search.dwell).min(search.dwell * LONGEST)
+    wanted.max(search.min_step_duration).min(search.min_step_duration * MAX_STEP_EXTENSION)
 }
 
-fn figures(measured: &Measured, level: f64) -> Step {
-    Step {
-        level,
-        achieved: measured.achieved,
-        is_rate: measured.offered().is_some(),
-        p95: measured.total.response.quantile(0.95).as_secs_f64(),
-        errors: measured.total.error_rate(),
+fn step_figures(measured: &PhaseMeasurement, level: f64) -> BreakpointStep {
+    BreakpointStep {
+        load_level: level,
+        achieved_rate: measured.achieved_rate,
+        is_rate: measured.offered_rate().is_some(),
+        p95_seconds: measured.total_stats.response_times.quantile(0.95).as_secs_f64(),
+        error_share: measured.total_stats.error_rate(),
     }
 }
 
-fn tell(search: &Search, all: &[Measured], steps: &[Step], signs: &[Option<Sign>]) -> Sheet {
-    let mut sheet = Sheet::new("Breakpoint");
-    let unit = if search.by_users { "users" } else { "visits/s" };
+fn build_breakpoint_sheet(
+    search: &BreakpointSearch,
+    all: &[PhaseMeasurement],
+    steps: &[BreakpointStep],
+    signs: &[Option<OverloadSign>],
+) -> ReportSheet {
+    let mut sheet = ReportSheet::new("Breakpoint");
+    let unit = if search.steps_are_users { "users" } else { "visits/s" };
     let first_bad = signs.iter().position(Option::is_some);
     let doubts: Vec<&str> = all.iter().flat_map(|one| &one.doubts).map(String::as_str).collect();
     let knee = first_bad.and_then(|bad| bad.checked_sub(1)).and_then(|good| all.get(good));
     if let Some(doubt) = doubts.first() {
-        sheet.say(
-            Tone::Doubt,
+        sheet.add_verdict(
+            ReportTone::Doubtful,
             format!("{doubt}; the figures of that step say nothing of the target"),
         );
     }
     match (first_bad, knee) {
-        _ if all.iter().all(Measured::is_unreachable) => {
-            sheet.say(Tone::Doubt, "the target never answered");
+        _ if all.iter().all(PhaseMeasurement::is_unreachable) => {
+            sheet.add_verdict(ReportTone::Doubtful, "the target never answered");
         }
         (Some(bad), Some(knee)) => {
-            let broken = signs.get(bad).copied().flatten().map_or("", Sign::words);
-            sheet.say(Tone::Plain, format!(
+            let broken = signs.get(bad).copied().flatten().map_or("", OverloadSign::description);
+            sheet.add_verdict(ReportTone::Plain, format!(
                 "breaks at {} ({:.1} answered/s, {:.1} requests in flight, p95 {}): the next step shows {broken}",
-                knee.phase.name, knee.achieved, knee.in_flight(), show(knee.total.response.quantile(0.95)),
+                knee.phase.name, knee.achieved_rate, knee.in_flight(), format_response_time(knee.total_stats.response_times.quantile(0.95)),
             ));
         }
-        (Some(_), None) => {
-            sheet.say(Tone::Bad, format!("broken from the first step on; begin with fewer {unit}"))
-        }
+        (Some(_), None) => sheet.add_verdict(
+            ReportTone::Bad,
+            format!("broken from the first step on; begin with fewer {unit}"),
+        ),
         // What a generator at its limit did not find may be there.
         (None, _) if !doubts.is_empty() => {
             let sound = all.iter().zip(steps).filter(|(measured, _)| measured.doubts.is_empty());
-            let held = sound.map(|(_, step)| step.level).fold(0.0, f64::max);
+            let held = sound.map(|(_, step)| step.load_level).fold(0.0, f64::max);
             let held = match held > 0.0 {
                 true => format!("; up to {held} {unit} it held"),
                 false => String::new(),
             };
-            sheet.say(
-                Tone::Doubt,
+            sheet.add_verdict(
+                ReportTone::Doubtful,
                 format!("it is not known where the target breaks: the generator was late{held}"),
             );
         }
-        (None, _) => sheet.say(
-            Tone::Plain,
-            format!("did not break up to {} {unit}", steps.last().map_or(0.0, |step| step.level)),
+        (None, _) => sheet.add_verdict(
+            ReportTone::Plain,
+            format!(
+                "did not break up to {} {unit}",
+                steps.last().map_or(0.0, |step| step.load_level)
+            ),
         ),
     }
     if let Some(bad) = first_bad.and_then(|bad| all.get(bad)) {
-        sheet.say(Tone::Plain, format!("what broke first: {}", what_broke(bad)));
+        sheet.add_verdict(
+            ReportTone::Plain,
+            format!("what broke first: {}", describe_bottleneck(bad)),
+        );
     }
-    let points: Vec<(f64, f64)> =
-        all.iter().map(|one| (one.in_flight(), one.results.rate(one.total.count()))).collect();
-    let law = believable(&points);
-    if let Some((at, most)) = law.as_ref().and_then(Scalability::peak) {
+    let points: Vec<(f64, f64)> = all
+        .iter()
+        .map(|one| (one.in_flight(), one.results.rate_of(one.total_stats.count())))
+        .collect();
+    let law = fit_plausible_law(&points);
+    if let Some((at, most)) = law.as_ref().and_then(ScalabilityLaw::peak_throughput) {
         let at = at.map_or_else(
             || "never quite reached".to_owned(),
             |at| format!("with {at:.1} requests in flight"),
         );
-        sheet.say(
-            Tone::Plain,
+        sheet.add_verdict(
+            ReportTone::Plain,
             format!("the scalability law predicts at most {most:.1} requests/s, {at}"),
         );
     }
-    let mut table = grid("Steps");
+    let mut table = phase_grid("Steps");
     for (place, measured) in all.iter().enumerate() {
         let is_knee = first_bad == Some(place + 1);
         let (tone, word) = match signs.get(place).copied().flatten() {
-            _ if !measured.doubts.is_empty() => (Tone::Doubt, "saturated"),
-            Some(sign) => (Tone::Bad, sign.words()),
-            None if is_knee => (Tone::Good, "knee"),
-            None => (Tone::Good, "holds"),
+            _ if !measured.doubts.is_empty() => (ReportTone::Doubtful, "saturated"),
+            Some(sign) => (ReportTone::Bad, detect_overload.description()),
+            None if is_knee => (ReportTone::Good, "knee"),
+            None => (ReportTone::Good, "holds"),
         };
-        add_row(&mut table, measured, tone, word);
+        add_phase_row(&mut table, measured, tone, word);
     }
-    sheet.parts.push(Part::Grid(table));
-    sheet.parts.extend(curves(steps, unit).map(Part::Curves));
-    sheet.parts.extend(target_charts(&all.iter().collect::<Vec<_>>()));
-    sheet.json = to_json(all, knee, law, signs, first_bad);
+    sheet.parts.push(ReportPart::Table(table));
+    sheet.parts.extend(build_curves(steps, unit).map(ReportPart::Chart));
+    sheet.parts.extend(process_charts(&all.iter().collect::<Vec<_>>()));
+    sheet.json_result = breakpoint_to_json(all, knee, law, signs, first_bad);
     sheet
 }
 
-fn curves(steps: &[Step], unit: &str) -> [Curves; 2] {
-    let line = |value: &dyn Fn(&Step) -> f64| -> Vec<(f64, f64)> {
-        steps.iter().map(|step| (step.level, value(step))).collect()
+fn build_curves(steps: &[BreakpointStep], unit: &str) -> [ReportChart; 2] {
+    let line = |value: &dyn Fn(&BreakpointStep) -> f64| -> Vec<(f64, f64)> {
+        steps.iter().map(|step| (step.load_level, value(step))).collect()
     };
-    let curves = |title: &str, unit_of: &str, lines| Curves {
+    let curves = |title: &str, unit_of: &str, lines| ReportChart {
         title: title.to_owned(),
-        unit: unit_of.to_owned(),
-        axis: unit.to_owned(),
+        vertical_unit: unit_of.to_owned(),
+        horizontal_unit: unit.to_owned(),
         lines,
     };
     [
         curves(
             "Throughput against load",
             "1/s",
-            vec![("achieved".to_owned(), line(&|step| step.achieved))],
+            vec![("achieved".to_owned(), line(&|step| step.achieved_rate))],
         ),
         curves(
             "95th percentile against load",
             "ms",
-            vec![("p95".to_owned(), line(&|step| step.p95 * 1000.0))],
+            vec![("p95".to_owned(), line(&|step| step.p95_seconds * 1000.0))],
         ),
     ]
 }
 
 /// Returns what of the target gave way in the first step beyond the knee.
-fn what_broke(bad: &Measured) -> String {
+fn describe_bottleneck(bad: &PhaseMeasurement) -> String {
     let mut seen = Vec::new();
-    if bad.total.errors > 0 {
-        let share = bad.total.error_rate() * 100.0;
-        seen.push(format!("errors ({share:.1} %: {})", first_reason(&bad.total)));
+    if bad.total_stats.error_count > 0 {
+        let share = bad.total_stats.error_rate() * 100.0;
+        seen.push(format!("errors ({share:.1} %: {})", top_failure_reason(&bad.total_stats)));
     }
-    if let Some(share) = watch::cpu_share(&bad.watched).filter(|share| *share > 0.85) {
+    if let Some(share) =
+        process_watch::cpu_share(&bad.process_metrics).filter(|share| *share > 0.85)
+    {
         seen.push(format!("processors ({:.0} % used by the target)", share * 100.0));
     }
-    if let (Some(first), Some(last)) = (bad.watched.first(), bad.watched.last())
-        && last.threads > first.threads * 2
+    if let (Some(first), Some(last)) = (bad.process_metrics.first(), bad.process_metrics.last())
+        && last.thread_count > first.thread_count * 2
     {
-        seen.push(format!("threads ({} to {})", first.threads, last.threads));
+        seen.push(format!("threads ({} to {})", first.thread_count, last.thread_count));
     }
     let most = |name: &str| {
-        let all = bad.watched.iter().flat_map(|facts| &facts.pools);
+        let all = bad.process_metrics.iter().flat_map(|facts| &facts.pools);
         all.filter(|pool| pool.name == name).map(|pool| pool.waiting).fold(0.0, f64::max)
     };
-    for name in watch::busiest_pools(&bad.watched) {
+    for name in process_watch::busiest_pools(&bad.process_metrics) {
         let waiting = most(name);
         if waiting > 0.0 {
             seen.push(format!("the pool `{name}` ({waiting:.0} wait for a place)"));
         }
     }
     if seen.is_empty() {
-        let waits = bad.total.connect.quantile(0.95) > bad.total.service.quantile(0.95) / 2;
+        let waits = bad.total_stats.connect_times.quantile(0.95)
+            > bad.total_stats.service_times.quantile(0.95) / 2;
         let what = if waits {
             "connecting takes most of the time"
         } else {
             "requests wait inside the target"
         };
-        let hint = if bad.watched.is_empty() {
+        let hint = if bad.process_metrics.is_empty() {
             "; with --pid or --metrics its processors and threads are watched too"
         } else {
             ""
@@ -484,11 +532,11 @@ fn what_broke(bad: &Measured) -> String {
     seen.join(", ")
 }
 
-fn to_json(
-    all: &[Measured],
-    knee: Option<&Measured>,
-    law: Option<Scalability>,
-    signs: &[Option<Sign>],
+fn breakpoint_to_json(
+    all: &[PhaseMeasurement],
+    knee: Option<&PhaseMeasurement>,
+    law: Option<ScalabilityLaw>,
+    signs: &[Option<OverloadSign>],
     first_bad: Option<usize>,
 ) -> Value {
     let steps: Vec<Value> = all
@@ -497,20 +545,23 @@ fn to_json(
         .map(|(measured, sign)| {
             let mut step = measured.to_json();
             if let Value::Object(fields) = &mut step {
-                fields.insert("sign".to_owned(), Value::from(sign.map(Sign::words)));
+                fields.insert(
+                    "sign".to_owned(),
+                    Value::from(detect_overload.map(OverloadSign::description)),
+                );
             }
             step
         })
         .collect();
     json!({
         "steps": steps,
-        "knee": knee.map(Measured::to_json),
+        "knee": knee.map(PhaseMeasurement::to_json),
         "broke": first_bad.is_some(),
         "scalability": law.map(|law| json!({
-            "alone_per_second": law.alone,
+            "alone_per_second": law.single_throughput,
             "contention": law.contention,
             "coherency": law.coherency,
-            "peak_per_second": law.peak().map(|(_, most)| most),
+            "peak_per_second": law.peak_throughput().map(|(_, most)| most),
         })),
     })
 }
@@ -519,77 +570,87 @@ fn to_json(
 mod tests {
     use super::*;
 
-    fn step(level: f64, achieved: f64, p95: f64) -> Step {
-        Step { level, achieved, is_rate: true, p95, errors: 0.0 }
+    fn step(level: f64, achieved: f64, p95: f64) -> BreakpointStep {
+        BreakpointStep {
+            load_level: level,
+            achieved_rate: achieved,
+            is_rate: true,
+            p95_seconds: p95,
+            error_share: 0.0,
+        }
     }
 
     #[test]
     fn every_sign_has_its_rule() {
         let before = step(100.0, 100.0, 0.010);
-        let check = |step: Step, expected: Option<Sign>| {
+        let check = |step: BreakpointStep, expected: Option<OverloadSign>| {
             assert_eq!(
-                sign(Some(&before), &step, Some(Duration::from_secs(1))),
+                detect_overload(Some(&before), &step, Some(Duration::from_secs(1))),
                 expected,
                 "{step:?}"
             );
         };
         check(step(150.0, 149.0, 0.015), None);
         check(step(150.0, 145.5, 0.015), None);
-        check(step(150.0, 145.4, 0.015), Some(Sign::LostPace));
-        check(step(109.0, 109.0, 0.021), Some(Sign::Slower));
+        check(step(150.0, 145.4, 0.015), Some(OverloadSign::LostPace));
+        check(step(109.0, 109.0, 0.021), Some(OverloadSign::SlowerWithoutGain));
         check(step(109.0, 109.0, 0.020), None);
         check(step(111.0, 111.0, 0.030), None);
-        check(step(150.0, 150.0, 1.1), Some(Sign::Limit));
-        check(Step { errors: 0.06, ..step(150.0, 150.0, 0.01) }, Some(Sign::Errors));
+        check(step(150.0, 150.0, 1.1), Some(OverloadSign::P95LimitExceeded));
+        check(
+            BreakpointStep { error_share: 0.06, ..step(150.0, 150.0, 0.01) },
+            Some(OverloadSign::TooManyErrors),
+        );
         // Users who stay are not compared with what they achieve.
-        check(Step { is_rate: false, ..step(400.0, 120.0, 0.015) }, None);
+        check(BreakpointStep { is_rate: false, ..step(400.0, 120.0, 0.015) }, None);
     }
 
     /// A generator that is late has not seen how the target bears the load.
     #[test]
     fn a_late_generator_does_not_say_that_nothing_broke() {
-        let measured = |level: f64, doubts: &[&str]| Measured {
-            phase: Phase {
+        let measured = |level: f64, doubts: &[&str]| PhaseMeasurement {
+            phase: LoadPhase {
                 name: format!("{level}/s"),
-                offer: Offer {
-                    amount: Amount::Rate(level),
-                    lasts: Duration::from_secs(1),
+                load_offer: LoadOffer {
+                    amount: LoadAmount::Rate(level),
+                    duration: Duration::from_secs(1),
                     ramp: Duration::ZERO,
                     is_random: false,
                 },
             },
             results: {
-                let mut results = crate::record::Results::new(std::time::SystemTime::UNIX_EPOCH);
+                let mut results =
+                    crate::measurement::RunResults::new(std::time::SystemTime::UNIX_EPOCH);
                 results.elapsed = Duration::from_secs(1);
                 results
             },
-            total: {
-                let mut total = crate::record::Stats::default();
-                total.response.record(Duration::from_millis(1));
-                *total.statuses.entry(200).or_default() += 1;
+            total_stats: {
+                let mut total = crate::measurement::SampleStats::default();
+                total.response_times.record(Duration::from_millis(1));
+                *total.status_counts.entry(200).or_default() += 1;
                 total
             },
-            achieved: level,
+            achieved_rate: level,
             doubts: doubts.iter().map(|doubt| (*doubt).to_owned()).collect(),
             faults: Vec::new(),
-            watched: Vec::new(),
+            process_metrics: Vec::new(),
         };
-        let search = Search {
-            from: 100.0,
-            by_users: false,
-            growth: Growth::Times(2.0),
-            dwell: Duration::from_secs(1),
-            is_exact: true,
-            most_steps: 2,
-            most: None,
+        let search = BreakpointSearch {
+            start_level: 100.0,
+            steps_are_users: false,
+            growth: LoadGrowth::Multiply(2.0),
+            min_step_duration: Duration::from_secs(1),
+            is_step_duration_fixed: true,
+            max_steps: 2,
+            max_level: None,
             p95_limit: None,
-            narrows: false,
+            narrows_knee: false,
         };
         let steps = [step(100.0, 100.0, 0.001), step(200.0, 200.0, 0.001)];
         let told = |doubts: &[&str]| {
             let all = [measured(100.0, &[]), measured(200.0, doubts)];
-            let sheet = tell(&search, &all, &steps, &[None, None]);
-            (sheet.plain(), sheet.is_doubtful())
+            let sheet = build_breakpoint_sheet(&search, &all, &steps, &[None, None]);
+            (sheet.to_plain_text(), sheet.is_doubtful())
         };
         let (text, is_doubtful) =
             told(&["GENERATOR SATURATED: it sent 30.0 ms later than planned"]);
@@ -601,48 +662,58 @@ mod tests {
 
     #[test]
     fn the_search_ends_by_its_rules() {
-        let slow = Some(Sign::LostPace);
-        let check = |achieved: [f64; 2], signs: [Option<Sign>; 2], expected: bool| {
+        let slow = Some(OverloadSign::LostPace);
+        let check = |achieved: [f64; 2], signs: [Option<OverloadSign>; 2], expected: bool| {
             let steps = [step(100.0, achieved[0], 0.01), step(150.0, achieved[1], 0.01)];
-            assert_eq!(is_enough(&steps, &signs), expected, "{achieved:?} {signs:?}");
+            assert_eq!(is_search_complete(&steps, &signs), expected, "{achieved:?} {signs:?}");
         };
         check([100.0, 150.0], [None, None], false);
         check([100.0, 140.0], [None, slow], false);
         check([80.0, 100.0], [slow, slow], true);
         check([96.0, 140.0], [slow, slow], true);
-        check([100.0, 150.0], [None, Some(Sign::Errors)], true);
+        check([100.0, 150.0], [None, Some(OverloadSign::TooManyErrors)], true);
     }
 
     #[test]
     fn the_law_is_found_again_in_its_own_points() {
-        let law = Scalability { alone: 100.0, contention: 0.02, coherency: 0.0005 };
+        let law = ScalabilityLaw { single_throughput: 100.0, contention: 0.02, coherency: 0.0005 };
         let points: Vec<(f64, f64)> =
-            [1.0, 2.0, 5.0, 10.0, 30.0, 60.0].iter().map(|&n| (n, law.at(n))).collect();
-        let found = Scalability::fit(&points).unwrap();
+            [1.0, 2.0, 5.0, 10.0, 30.0, 60.0].iter().map(|&n| (n, law.throughput_at(n))).collect();
+        let found = ScalabilityLaw::fit(&points).unwrap();
         assert!(
-            (found.alone - 100.0).abs() < 0.1 && (found.coherency - 0.0005).abs() < 1e-5,
+            (found.single_throughput - 100.0).abs() < 0.1
+                && (found.coherency - 0.0005).abs() < 1e-5,
             "{found:?}"
         );
-        let (at, most) = found.peak().unwrap();
-        assert!((at.unwrap() - 44.27).abs() < 0.1 && (most - law.at(44.27)).abs() < 0.1);
+        let (at, most) = found.peak_throughput().unwrap();
+        assert!((at.unwrap() - 44.27).abs() < 0.1 && (most - law.throughput_at(44.27)).abs() < 0.1);
         // A target that scales without end has no peak, and two points are no curve.
         let linear: Vec<(f64, f64)> = (1..6).map(|n| (f64::from(n), f64::from(n) * 50.0)).collect();
-        assert!(Scalability::fit(&linear).unwrap().peak().is_none_or(|(_, most)| most > 10_000.0));
-        assert_eq!(Scalability::fit(&points[..2]), None);
+        assert!(
+            ScalabilityLaw::fit(&linear)
+                .unwrap()
+                .peak_throughput()
+                .is_none_or(|(_, most)| most > 10_000.0)
+        );
+        assert_eq!(ScalabilityLaw::fit(&points[..2]), None);
     }
 
     #[test]
     fn a_law_that_was_refuted_is_not_told() {
         // A site that is idle at its most: less than one request at a time.
-        assert_eq!(believable(&[(0.1, 100.0), (0.2, 300.0), (0.4, 900.0)]), None);
-        let law = Scalability { alone: 100.0, contention: 0.05, coherency: 0.001 };
-        let points: Vec<(f64, f64)> = [1.0, 4.0, 16.0, 64.0].map(|n| (n, law.at(n))).to_vec();
-        assert!(believable(&points).is_some());
+        assert_eq!(fit_plausible_law(&[(0.1, 100.0), (0.2, 300.0), (0.4, 900.0)]), None);
+        let law = ScalabilityLaw { single_throughput: 100.0, contention: 0.05, coherency: 0.001 };
+        let points: Vec<(f64, f64)> =
+            [1.0, 4.0, 16.0, 64.0].map(|n| (n, law.throughput_at(n))).to_vec();
+        assert!(fit_plausible_law(&points).is_some());
     }
 
     #[test]
     fn equations_without_an_answer_have_none() {
-        assert_eq!(solve(vec![vec![1.0, 2.0, 3.0], vec![2.0, 4.0, 6.0]]), None);
-        assert_eq!(solve(vec![vec![0.0, 2.0, 4.0], vec![1.0, 1.0, 5.0]]), Some(vec![3.0, 2.0]));
+        assert_eq!(solve_linear_system(vec![vec![1.0, 2.0, 3.0], vec![2.0, 4.0, 6.0]]), None);
+        assert_eq!(
+            solve_linear_system(vec![vec![0.0, 2.0, 4.0], vec![1.0, 1.0, 5.0]]),
+            Some(vec![3.0, 2.0])
+        );
     }
 }

@@ -5,64 +5,74 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{
-    Measured, Phase, Show, Subject, add_row, grid, measure, target_charts, watch, with_errors,
+    LiveDisplayFactory, LoadPhase, PhaseMeasurement, PhaseSubject, add_phase_row, phase_grid,
+    process_charts, process_watch, run_phase, with_error_bound,
 };
 use crate::Result;
-use crate::goal::{Goal, Judged, judge};
-use crate::plan::{Amount, Offer, Plan, Run};
-use crate::report::sheet::{Part, Sheet, Tone};
+use crate::goal::{GoalResult, LoadGoal, judge_goals};
+use crate::plan::{LoadAmount, LoadOffer, RunOptions, TestPlan};
+use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTone};
 
 /// How components are tried.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub struct ComponentTrial {
     /// The addresses that draw one component each.
     pub urls: Vec<String>,
     /// Requests per second on average.
-    pub average: f64,
+    pub average_rate: f64,
     /// And at the peak.
-    pub peak: f64,
+    pub peak_rate: f64,
     /// How long each is held.
-    pub hold: Duration,
+    pub hold_duration: Duration,
     /// What each component must reach in both.
-    pub goals: Vec<Goal>,
+    pub goals: Vec<LoadGoal>,
     /// What to watch beside the load.
-    pub watched: Option<watch::Source>,
+    pub metrics_source: Option<process_watch::ProcessMetricsSource>,
 }
 
 /// Tries every component, and shows each meanwhile if that is wanted.
 ///
 /// # Errors
-/// As [`measure`].
-pub fn run(
-    trial: &Trial,
-    run: &Run,
-    show: Option<Show<'_>>,
+/// As [`run_phase`].
+pub fn run_component_trial(
+    trial: &ComponentTrial,
+    run: &RunOptions,
+    show: Option<LiveDisplayFactory<'_>>,
     say: &mut dyn FnMut(&str),
-) -> Result<Sheet> {
-    let mut all: Vec<(String, Vec<Judged>, Measured)> = Vec::new();
+) -> Result<ReportSheet> {
+    let mut all: Vec<(String, Vec<GoalResult>, PhaseMeasurement)> = Vec::new();
     for url in &trial.urls {
-        let plan = Plan::of_url(url)?;
-        let subject =
-            Subject { plan: &plan, run: run.clone(), watched: trial.watched.clone(), show };
-        for (name, rate) in [("average", trial.average), ("peak", trial.peak)] {
+        let plan = TestPlan::for_url(url)?;
+        let subject = PhaseSubject {
+            plan: &plan,
+            run: run_component_trial.clone(),
+            metrics_source: trial.metrics_source.clone(),
+            live_display: show,
+        };
+        for (name, rate) in [("average", trial.average_rate), ("peak", trial.peak_rate)] {
             say(&format!("{url}: {name}, {rate:.1}/s"));
-            let amount = Amount::Rate(rate);
-            let offer = Offer { amount, lasts: trial.hold, ramp: Duration::ZERO, is_random: true };
+            let amount = LoadAmount::Rate(rate);
+            let offer = LoadOffer {
+                amount,
+                duration: trial.hold_duration,
+                ramp: Duration::ZERO,
+                is_random: true,
+            };
             let name = format!("{url} {name}");
-            let measured = measure(&subject, Phase { name, offer })?;
-            all.push((url.clone(), judge_one(&trial.goals, &measured, rate), measured));
+            let measured = run_phase(&subject, LoadPhase { name, load_offer: offer })?;
+            all.push((url.clone(), judge_component(&trial.goals, &measured, rate), measured));
         }
     }
-    Ok(tell(all))
+    Ok(build_component_sheet(all))
 }
 
-fn judge_one(goals: &[Goal], measured: &Measured, rate: f64) -> Vec<Judged> {
-    let mut judged = judge(&with_errors(goals), &measured.results);
-    judged.push(Judged {
+fn judge_component(goals: &[LoadGoal], measured: &PhaseMeasurement, rate: f64) -> Vec<GoalResult> {
+    let mut judged = judge_goals(&with_error_bound(goals), &measured.results);
+    judged.push(GoalResult {
         label: "*".to_owned(),
-        wanted: format!("{rate:.1} transactions per second"),
-        measured: format!("{:.1}/s", measured.achieved),
-        is_met: measured.achieved >= rate * 0.97,
+        requirement: format!("{rate:.1} transactions per second"),
+        measured: format!("{:.1}/s", measured.achieved_rate),
+        is_met: measured.achieved_rate >= rate * 0.97,
     });
     for goal in &mut judged {
         goal.label.clone_from(&measured.phase.name);
@@ -70,37 +80,40 @@ fn judge_one(goals: &[Goal], measured: &Measured, rate: f64) -> Vec<Judged> {
     judged
 }
 
-fn tell(all: Vec<(String, Vec<Judged>, Measured)>) -> Sheet {
-    let mut sheet = Sheet::new("Single components");
-    let charts = target_charts(&all.iter().map(|(_, _, measured)| measured).collect::<Vec<_>>());
-    let mut table = grid("Components, each alone");
+fn build_component_sheet(all: Vec<(String, Vec<GoalResult>, PhaseMeasurement)>) -> ReportSheet {
+    let mut sheet = ReportSheet::new("Single components");
+    let charts = process_charts(&all.iter().map(|(_, _, measured)| measured).collect::<Vec<_>>());
+    let mut table = phase_grid("Components, each alone");
     let mut told = Vec::new();
     for (url, judged, measured) in all {
         let is_met = judged.iter().all(|goal| goal.is_met);
         let (tone, word) = match (measured.doubts.is_empty(), is_met) {
-            (false, _) => (Tone::Doubt, "not measured"),
-            (true, true) => (Tone::Good, "met"),
-            (true, false) => (Tone::Bad, "missed"),
+            (false, _) => (ReportTone::Doubtful, "not measured"),
+            (true, true) => (ReportTone::Good, "met"),
+            (true, false) => (ReportTone::Bad, "missed"),
         };
         for doubt in &measured.doubts {
-            sheet.say(Tone::Doubt, format!("at {}: {doubt}", measured.phase.name));
+            sheet.add_verdict(ReportTone::Doubtful, format!("at {}: {doubt}", measured.phase.name));
         }
         if measured.is_unreachable() {
-            sheet.say(Tone::Doubt, format!("{url} never answered"));
+            sheet.add_verdict(ReportTone::Doubtful, format!("{url} never answered"));
         }
-        add_row(&mut table, &measured, tone, word);
+        add_phase_row(&mut table, &measured, tone, word);
         told.push(measured.to_json());
-        sheet.goals.extend(judged);
+        sheet.judged_goals.extend(judged);
     }
-    let missed = sheet.goals.iter().filter(|goal| !goal.is_met).count();
+    let missed = sheet.judged_goals.iter().filter(|goal| !goal.is_met).count();
     match missed {
-        0 => sheet.say(Tone::Good, "every component reaches its average and its peak"),
-        missed => {
-            sheet.say(Tone::Bad, format!("{missed} of {} goals are missed", sheet.goals.len()))
+        0 => {
+            sheet.add_verdict(ReportTone::Good, "every component reaches its average and its peak")
         }
+        missed => sheet.add_verdict(
+            ReportTone::Bad,
+            format!("{missed} of {} goals are missed", sheet.judged_goals.len()),
+        ),
     }
-    sheet.parts.push(Part::Grid(table));
+    sheet.parts.push(ReportPart::Table(table));
     sheet.parts.extend(charts);
-    sheet.json = json!({ "components": told });
+    sheet.json_result = json!({ "components": told });
     sheet
 }

@@ -1,6 +1,6 @@
 //! Tests of several phases over any plan: breakpoint, endurance, going live, errors.
 //!
-//! In: a [`Plan`] and a load per phase. Out: a [`Sheet`] with verdicts.
+//! In: a [`TestPlan`] and a load per phase. Out: a [`ReportSheet`] with verdicts.
 //!
 //! Invariants
 //! * A phase whose generator was saturated is told to be doubtful and never judged as the target's fault.
@@ -8,43 +8,43 @@
 
 pub mod breakpoint;
 pub mod component;
-pub mod endure;
-pub mod errors;
-pub mod golive;
+pub mod endurance;
+pub mod error_trial;
+pub mod go_live;
 pub mod outage;
-mod slow;
+pub mod process_watch;
+mod slow_client;
 pub mod upload;
-pub mod watch;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::goal::{Goal, Judged, Limit, show};
-use crate::live::Live;
-use crate::plan::{Amount, Offer, Outcome, Plan, Run};
-use crate::record::{Results, Stats};
-use crate::report::sheet::{Grid, Part, Tone, target_parts};
-use crate::{Result, honesty};
+use crate::goal::{GoalLimit, GoalResult, LoadGoal, format_response_time};
+use crate::live_display::LiveDisplay;
+use crate::measurement::{RunResults, SampleStats};
+use crate::plan::{LoadAmount, LoadOffer, PlanRunOutcome, RunOptions, TestPlan};
+use crate::report::report_sheet::{ReportPart, ReportTable, ReportTone, target_chart_parts};
+use crate::{Result, result_validity};
 
 /// What every test of phases is given.
 #[derive(Debug)]
-pub struct Subject<'a> {
+pub struct PhaseSubject<'a> {
     /// The plan.
-    pub plan: &'a Plan,
+    pub plan: &'a TestPlan,
     /// How to run it; its load is replaced in each phase.
-    pub run: Run,
+    pub run: RunOptions,
     /// What to watch beside the load.
-    pub watched: Option<watch::Source>,
+    pub metrics_source: Option<process_watch::ProcessMetricsSource>,
     /// Where phases are shown while they run.
-    pub show: Option<Show<'a>>,
+    pub live_display: Option<LiveDisplayFactory<'a>>,
 }
 
 /// Makes the place where a phase is shown, of its name and how long it lasts.
 #[derive(Clone, Copy)]
-pub struct Show<'a>(pub &'a (dyn Fn(&str, Duration) -> Live + Sync));
+pub struct LiveDisplayFactory<'a>(pub &'a (dyn Fn(&str, Duration) -> LiveDisplay + Sync));
 
-impl std::fmt::Debug for Show<'_> {
+impl std::fmt::Debug for LiveDisplayFactory<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Show")
     }
@@ -52,90 +52,91 @@ impl std::fmt::Debug for Show<'_> {
 
 /// One phase.
 #[derive(Debug, Clone)]
-pub struct Phase {
+pub struct LoadPhase {
     /// Such as `peak`.
     pub name: String,
     /// Its load.
-    pub offer: Offer,
+    pub load_offer: LoadOffer,
 }
 
 /// What came of a phase.
 #[derive(Debug)]
-pub struct Measured {
+pub struct PhaseMeasurement {
     /// The phase.
-    pub phase: Phase,
+    pub phase: LoadPhase,
     /// Its numbers.
-    pub results: Results,
+    pub results: RunResults,
     /// All labels together.
-    pub total: Stats,
+    pub total_stats: SampleStats,
     /// Visits that were finished in the part of the time that counts, per second; samples for users who stay.
-    pub achieved: f64,
+    pub achieved_rate: f64,
     /// Why the numbers are the generator's.
     pub doubts: Vec<String>,
     /// What went wrong outside of samples.
     pub faults: Vec<String>,
     /// What was seen of the target's process.
-    pub watched: Vec<watch::Facts>,
+    pub process_metrics: Vec<process_watch::ProcessMetrics>,
 }
 
-impl Measured {
+impl PhaseMeasurement {
     /// Returns requests under way at a time, by Little's law.
     #[must_use]
     pub fn in_flight(&self) -> f64 {
-        self.results.rate(self.total.count()) * self.total.response.mean().as_secs_f64()
+        self.results.rate_of(self.total_stats.count())
+            * self.total_stats.response_times.mean().as_secs_f64()
     }
 
-    /// Returns visits that were asked for per second; `None` for users who stay.
+    /// Returns visits that were asked for per second; `Idle` for users who stay.
     #[must_use]
-    pub fn offered(&self) -> Option<f64> {
-        match self.phase.offer.amount {
-            Amount::Rate(rate) => Some(rate),
-            Amount::Users(_) => None,
+    pub fn offered_rate(&self) -> Option<f64> {
+        match self.phase.load_offer.amount {
+            LoadAmount::Rate(rate) => Some(rate),
+            LoadAmount::Users(_) => None,
         }
     }
 
     /// Reports whether nothing was answered at all.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
-        self.total.statuses.keys().all(|status| *status == 0)
+        self.total_stats.status_counts.keys().all(|status| *status == 0)
     }
 
     /// Returns the phase for machines.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
-        let (rate, users) = match self.phase.offer.amount {
-            Amount::Rate(rate) => (Some(rate), None),
-            Amount::Users(users) => (None, Some(users)),
+        let (rate, users) = match self.phase.load_offer.amount {
+            LoadAmount::Rate(rate) => (Some(rate), None),
+            LoadAmount::Users(users) => (None, Some(users)),
         };
         json!({
             "phase": self.phase.name,
             "offered_per_second": rate,
             "users": users,
             "seconds": self.results.elapsed.as_secs_f64(),
-            "achieved_per_second": self.achieved,
-            "samples": self.total.count(),
-            "errors": self.total.errors,
+            "achieved_per_second": self.achieved_rate,
+            "samples": self.total_stats.count(),
+            "errors": self.total_stats.error_count,
             "in_flight": self.in_flight(),
-            "mean_ms": ms(self.total.response.mean()),
-            "p50_ms": ms(self.total.response.quantile(0.5)),
-            "p95_ms": ms(self.total.response.quantile(0.95)),
-            "p99_ms": ms(self.total.response.quantile(0.99)),
-            "max_ms": ms(self.total.response.max()),
+            "mean_ms": ms(self.total_stats.response_times.mean()),
+            "p50_ms": ms(self.total_stats.response_times.quantile(0.5)),
+            "p95_ms": ms(self.total_stats.response_times.quantile(0.95)),
+            "p99_ms": ms(self.total_stats.response_times.quantile(0.99)),
+            "max_ms": ms(self.total_stats.response_times.max()),
             "doubts": self.doubts,
             "faults": self.faults,
-            "target_cpu": watch::cpu_share(&self.watched),
+            "target_cpu": process_watch::cpu_share(&self.process_metrics),
         })
     }
 }
 
 /// Returns goals with a bound of errors, if they have none: what only fails holds any rate.
-fn with_errors(goals: &[Goal]) -> Vec<Goal> {
+fn with_error_bound(goals: &[LoadGoal]) -> Vec<LoadGoal> {
     let mut goals = goals.to_vec();
-    if !goals.iter().any(|goal| matches!(goal.limit, Limit::ErrorRate(_))) {
-        goals.push(Goal {
+    if !goals.iter().any(|goal| matches!(goal.limit, GoalLimit::MaxErrorRate(_))) {
+        goals.push(LoadGoal {
             label: "*".to_owned(),
-            limit: Limit::ErrorRate(0.01),
+            limit: GoalLimit::MaxErrorRate(0.01),
             abort_after: None,
         });
     }
@@ -143,56 +144,61 @@ fn with_errors(goals: &[Goal]) -> Vec<Goal> {
 }
 
 /// Judges whether the target kept pace with what was offered; nothing if users wait for their answers.
-fn pace(measured: &Measured) -> Option<Judged> {
-    let offered = measured.offered()?;
-    Some(Judged {
+fn judge_pace(measured: &PhaseMeasurement) -> Option<GoalResult> {
+    let offered = measured.offered_rate()?;
+    Some(GoalResult {
         label: "*".to_owned(),
-        wanted: format!("keeps pace with {offered:.1}/s"),
-        measured: format!("{:.1}/s", measured.achieved),
-        is_met: measured.achieved >= offered * 0.97,
+        requirement: format!("keeps pace with {offered:.1}/s"),
+        measured: format!("{:.1}/s", measured.achieved_rate),
+        is_met: measured.achieved_rate >= offered * 0.97,
     })
 }
 
 /// Runs one phase, which begins as the first one did: with the first row of data, the first count, the first turn.
 ///
 /// # Errors
-/// As [`Plan::run`].
-pub fn measure(subject: &Subject<'_>, phase: Phase) -> Result<Measured> {
-    let run = Run { offer: Some(phase.offer.clone()), ..subject.run.clone() };
+/// As [`TestPlan::run`].
+pub fn run_phase(subject: &PhaseSubject<'_>, phase: LoadPhase) -> Result<PhaseMeasurement> {
+    let run = RunOptions { load_offer: Some(phase.load_offer.clone()), ..subject.run.clone() };
     subject.plan.rewind();
-    let watch = subject.watched.as_ref().map(watch::Watch::start).transpose()?;
-    let outcome = match subject.show {
-        Some(Show(show)) => {
-            let mut live = show(&phase.name, phase.offer.lasts);
-            subject.plan.run_shown(&run, &mut |_| {}, &mut live)?
+    let watch =
+        subject.metrics_source.as_ref().map(process_watch::ProcessWatch::start).transpose()?;
+    let outcome = match subject.live_display {
+        Some(LiveDisplayFactory(show)) => {
+            let mut live = format_response_time(&phase.name, phase.load_offer.duration);
+            subject.plan.run_with_display(&run, &mut |_| {}, &mut live)?
         }
         None => subject.plan.run(&run, &mut |_| {})?,
     };
-    let watched = watch.map(watch::Watch::stop).unwrap_or_default();
-    Ok(sum_up(phase, outcome, watched))
+    let watched = process_watch.map(process_watch::ProcessWatch::stop).unwrap_or_default();
+    Ok(summarize_phase(phase, outcome, watched))
 }
 
-fn sum_up(phase: Phase, outcome: Outcome, watched: Vec<watch::Facts>) -> Measured {
-    let total = outcome.results.total();
-    let achieved = match phase.offer.amount {
-        Amount::Rate(rate) => rate * kept_pace(&outcome, rate, phase.offer.lasts),
-        Amount::Users(_) => outcome.results.rate(total.count()),
+fn summarize_phase(
+    phase: LoadPhase,
+    outcome: PlanRunOutcome,
+    watched: Vec<process_watch::ProcessMetrics>,
+) -> PhaseMeasurement {
+    let total = outcome.results.total_stats();
+    let achieved = match phase.load_offer.amount {
+        LoadAmount::Rate(rate) => rate * pace_share(&outcome, rate, phase.load_offer.duration),
+        LoadAmount::Users(_) => outcome.results.rate_of(total.count()),
     };
     // Arrivals that an overloaded target leaves unsent are what such a test looks for.
     let mut believed = outcome.results.clone();
-    believed.generator.unsent = 0;
-    let saturated = honesty::doubts(&believed).into_iter();
-    let ended = outcome.faults.iter().map(|fault| format!("THE PLAN ENDED EARLY: {fault}"));
+    believed.generator.unsent_arrivals = 0;
+    let saturated = result_validity::validity_doubts(&believed).into_iter();
+    let ended = outcome.errors.iter().map(|fault| format!("THE PLAN ENDED EARLY: {fault}"));
     let doubts =
         saturated.map(|doubt| format!("GENERATOR SATURATED: {doubt}")).chain(ended).collect();
-    Measured {
+    PhaseMeasurement {
         phase,
         results: outcome.results,
-        total,
-        achieved,
+        total_stats: total,
+        achieved_rate: achieved,
         doubts,
-        faults: outcome.faults,
-        watched,
+        faults: outcome.errors,
+        process_metrics: watched,
     }
 }
 
@@ -201,14 +207,14 @@ fn sum_up(phase: Phase, outcome: Outcome, watched: Vec<watch::Facts>) -> Measure
 /// Long phases are looked at from their first quarter to their end: as many visits are under way at one moment as at the
 /// other where the target keeps pace, so that what is not yet answered at the end is no loss. In short ones the time
 /// counts that the target took beyond the schedule.
-fn kept_pace(outcome: &Outcome, rate: f64, lasts: Duration) -> f64 {
+fn pace_share(outcome: &PlanRunOutcome, rate: f64, lasts: Duration) -> f64 {
     let wanted = rate * lasts.as_secs_f64();
     let results = &outcome.results;
-    let usual = results.total().response.quantile(0.5);
+    let usual = results.total_stats().response_times.quantile(0.5);
     let took = results.elapsed.saturating_sub(usual).max(lasts);
     let whole = outcome.visits as f64 / wanted.max(1.0) * lasts.as_secs_f64() / took.as_secs_f64();
     let seconds = lasts.as_secs();
-    if seconds < SHORT || outcome.visits == 0 {
+    if seconds < MIN_TRIMMABLE_SECONDS || outcome.visits == 0 {
         return whole.min(1.0);
     }
     let (from, to) = (seconds / 4, seconds);
@@ -217,7 +223,7 @@ fn kept_pace(outcome: &Outcome, rate: f64, lasts: Duration) -> f64 {
         .values()
         .flat_map(|series| &series.seconds)
         .filter(|(second, _)| (from..to).contains(&u64::from(**second)))
-        .map(|(_, values)| values.count)
+        .map(|(_, values)| values.sample_count)
         .sum();
     let all: u64 = results.labels.values().map(|series| series.total.count()).sum();
     let per_visit = all as f64 / outcome.visits as f64;
@@ -226,55 +232,64 @@ fn kept_pace(outcome: &Outcome, rate: f64, lasts: Duration) -> f64 {
 }
 
 /// Seconds below which a phase has too few of them to be cut.
-const SHORT: u64 = 8;
+const MIN_TRIMMABLE_SECONDS: u64 = 8;
 
 /// Returns the columns that every table of phases has.
-pub(crate) fn grid(title: &str) -> Grid {
-    Grid::new(
+pub(crate) fn phase_grid(title: &str) -> ReportTable {
+    ReportTable::new(
         title,
         &["phase", "offered", "achieved", "in flight", "errors", "p50", "p95", "p99", "max", ""],
     )
 }
 
-pub(crate) fn add_row(grid: &mut Grid, measured: &Measured, tone: Tone, word: &str) {
-    let offered = match measured.phase.offer.amount {
-        Amount::Rate(rate) => format!("{rate:.1}/s"),
-        Amount::Users(users) => format!("{users} users"),
+pub(crate) fn add_phase_row(
+    grid: &mut ReportTable,
+    measured: &PhaseMeasurement,
+    tone: ReportTone,
+    word: &str,
+) {
+    let offered = match measured.phase.load_offer.amount {
+        LoadAmount::Rate(rate) => format!("{rate:.1}/s"),
+        LoadAmount::Users(users) => format!("{users} users"),
     };
-    let time = |share: f64| show(measured.total.response.quantile(share));
-    grid.add(
+    let time =
+        |share: f64| format_response_time(measured.total_stats.response_times.quantile(share));
+    grid.add_row(
         tone,
         vec![
             measured.phase.name.clone(),
             offered,
-            format!("{:.1}/s", measured.achieved),
+            format!("{:.1}/s", measured.achieved_rate),
             format!("{:.1}", measured.in_flight()),
-            format!("{:.2} %", measured.total.error_rate() * 100.0),
+            format!("{:.2} %", measured.total_stats.error_rate() * 100.0),
             time(0.5),
             time(0.95),
             time(0.99),
-            show(measured.total.response.max()),
+            format_response_time(measured.total_stats.response_times.max()),
             word.to_owned(),
         ],
     );
 }
 
 /// Returns the charts of the tested process over all phases, in the order in which they ran; none unless it was watched.
-pub(crate) fn target_charts(all: &[&Measured]) -> Vec<Part> {
-    let started = |measured: &&Measured| measured.results.started;
+pub(crate) fn process_charts(all: &[&PhaseMeasurement]) -> Vec<ReportPart> {
+    let started = |measured: &&PhaseMeasurement| measured.results.started;
     let Some(first) = all.iter().map(started).min() else { return Vec::new() };
-    let mut seen: Vec<watch::Facts> = Vec::new();
+    let mut seen: Vec<process_watch::ProcessMetrics> = Vec::new();
     for measured in all {
         let since = started(measured).duration_since(first).unwrap_or_default();
-        let moved = |facts: &watch::Facts| watch::Facts { at: facts.at + since, ..facts.clone() };
-        seen.extend(measured.watched.iter().map(moved));
+        let moved = |facts: &process_watch::ProcessMetrics| process_watch::ProcessMetrics {
+            elapsed: facts.elapsed + since,
+            ..facts.clone()
+        };
+        seen.extend(measured.process_metrics.iter().map(moved));
     }
-    seen.sort_by_key(|facts| facts.at);
-    target_parts(&seen)
+    seen.sort_by_key(|facts| facts.elapsed);
+    target_chart_parts(&seen)
 }
 
 /// Returns the most frequent reason of failed samples, in words.
-pub(crate) fn first_reason(stats: &Stats) -> String {
-    let most = stats.reasons.iter().max_by_key(|(_, count)| **count);
+pub(crate) fn top_failure_reason(stats: &SampleStats) -> String {
+    let most = stats.failure_reason_counts.iter().max_by_key(|(_, count)| **count);
     most.map_or_else(|| "no reason".to_owned(), |(reason, count)| format!("{count} x {reason}"))
 }

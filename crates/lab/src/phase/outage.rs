@@ -10,70 +10,70 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::errors::{Trial, costs};
-use super::{Measured, Phase, Subject, first_reason, measure};
-use crate::client::{Client, Question};
-use crate::goal::{Judged, show};
-use crate::net::Url;
-use crate::report::sheet::{Sheet, Tone};
+use super::error_trial::{ErrorTrial, judge_healthy_traffic};
+use super::{LoadPhase, PhaseMeasurement, PhaseSubject, run_phase, top_failure_reason};
+use crate::goal::{GoalResult, format_response_time};
+use crate::net::AbsoluteUrl;
+use crate::probe_client::{ProbeClient, ProbeRequest};
+use crate::report::report_sheet::{ReportSheet, ReportTone};
 use crate::{Error, Result};
 
 /// Longest wait for a switch that is an address, and for a page.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a page may take to be whole again, and how often it is looked at.
-const RECOVERY: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(500);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
+const RECOVERY_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Something that takes a back end away or brings it back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Switch {
+pub enum OutageSwitch {
     /// A line for the shell.
-    Command(String),
+    ShellCommand(String),
     /// An address that is posted to.
-    Address(String),
+    PostUrl(String),
 }
 
 /// Back ends that go away.
 #[derive(Debug, Clone)]
-pub struct Outages {
+pub struct OutageOptions {
     /// Their names, and what takes each away.
-    pub kinds: Vec<(String, Switch)>,
+    pub backends: Vec<(String, OutageSwitch)>,
     /// Brings any of them back.
-    pub restore: Switch,
+    pub restore_switch: OutageSwitch,
     /// A page, and what stands on it in place of what the back end gives.
     pub placeholder: Option<(String, String)>,
     /// Share of visits that may fail meanwhile, beside those that fail anyway.
-    pub allowed: f64,
+    pub max_failure_share: f64,
 }
 
 /// What came of one of them.
 #[derive(Debug)]
-pub(super) struct Survived {
+pub(super) struct OutageResult {
     name: String,
-    during: Measured,
-    after: Measured,
+    during_outage: PhaseMeasurement,
+    after_outage: PhaseMeasurement,
     /// Whether the placeholder was seen, and how long it stood there afterwards; nothing if none is expected.
-    placeholder: Option<(bool, Option<Duration>)>,
+    placeholder_result: Option<(bool, Option<Duration>)>,
 }
 
-impl Switch {
+impl OutageSwitch {
     /// Reads one: what begins as an address of the web is one.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         if text.starts_with("http://") || text.starts_with("https://") {
-            Self::Address(text.to_owned())
+            Self::PostUrl(text.to_owned())
         } else {
-            Self::Command(text.to_owned())
+            Self::ShellCommand(text.to_owned())
         }
     }
 
-    fn turn(&self) -> Result<()> {
+    fn trigger(&self) -> Result<()> {
         match self {
-            Self::Command(line) => {
-                let failed = |outcome: String| Error::Program {
+            Self::ShellCommand(line) => {
+                let failed = |outcome: String| Error::ProgramFailed {
                     command: line.clone(),
                     outcome,
-                    said: String::new(),
+                    stderr_tail: String::new(),
                 };
                 // What it starts in the background may keep its output open for ever, so nothing is read from it.
                 let mut command = Command::new("sh");
@@ -83,29 +83,30 @@ impl Switch {
                     .map_err(|error| failed(format!("cannot be started: {error}")))?;
                 if status.success() { Ok(()) } else { Err(failed(format!("failed ({status})"))) }
             }
-            Self::Address(address) => {
-                let url = Url::parse(address)?;
+            Self::PostUrl(address) => {
+                let url = AbsoluteUrl::parse(address)?;
                 let headers = [("Content-Length".to_owned(), "0".to_owned())];
-                let question = Question { method: "POST", url: &url, headers: &headers, body: b"" };
-                let status = Client::new(PATIENCE).ask(&question)?.status;
+                let question =
+                    ProbeRequest { method: "POST", url: &url, headers: &headers, body: b"" };
+                let status = ProbeClient::new(REQUEST_TIMEOUT).send(&question)?.status;
                 if status < 400 {
                     return Ok(());
                 }
                 let reason = format!("status {status}");
-                Err(Error::Unanswered { url: address.clone(), reason })
+                Err(Error::NoResponse { url: address.clone(), reason })
             }
         }
     }
 }
 
-impl Outages {
+impl OutageOptions {
     /// Fails if the placeholder stands on the page while nothing is away: it would prove nothing.
     ///
     /// # Errors
-    /// [`Error::Input`]; as [`Client::ask`].
-    pub(super) fn check(&self) -> Result<()> {
+    /// [`Error::UnusableInput`]; as [`ProbeClient::send`].
+    pub(super) fn check_placeholder_absent(&self) -> Result<()> {
         match &self.placeholder {
-            Some((page, text)) if holds(page, text)? => Err(Error::Input(format!(
+            Some((page, text)) if page_contains(page, text)? => Err(Error::UnusableInput(format!(
                 "`{page}` shows `{text}` although nothing is away: name what stands there only then"
             ))),
             _ => Ok(()),
@@ -115,97 +116,118 @@ impl Outages {
     /// Takes away one after the other.
     ///
     /// # Errors
-    /// [`Error::Program`] and [`Error::Unanswered`] if a switch fails; as [`measure`].
-    pub(super) fn run(
+    /// [`Error::ProgramFailed`] and [`Error::NoResponse`] if a switch fails; as [`run_phase`].
+    pub(super) fn run_outages(
         &self,
-        subject: &Subject<'_>,
-        trial: &Trial,
+        subject: &PhaseSubject<'_>,
+        trial: &ErrorTrial,
         say: &mut dyn FnMut(&str),
-    ) -> Result<Vec<Survived>> {
-        let healthy = |name: String| Phase { name, offer: trial.healthy.clone() };
+    ) -> Result<Vec<OutageResult>> {
+        let healthy = |name: String| LoadPhase { name, load_offer: trial.healthy_offer.clone() };
         let mut all = Vec::new();
-        for (name, switch) in &self.kinds {
+        for (name, switch) in &self.backends {
             say(&format!("healthy traffic during {name}"));
             // A switch that failed may have done half of its work.
-            let during = switch.turn().and_then(|()| {
-                let during = measure(subject, healthy(format!("during {name}")))?;
+            let during = switch.trigger().and_then(|()| {
+                let during = run_phase(subject, healthy(format!("during {name}")))?;
                 let page = self.placeholder.as_ref();
-                Ok((during, page.map(|(page, text)| holds(page, text)).transpose()))
+                Ok((during, page.map(|(page, text)| page_contains(page, text)).transpose()))
             });
-            let restored = self.restore.turn();
+            let restored = self.restore_switch.trigger();
             let (during, seen) = during?;
             restored?;
-            let gone = self.placeholder.as_ref().map(|(page, text)| wait_without(page, text));
+            let gone = self.placeholder.as_ref().map(|(page, text)| wait_until_absent(page, text));
             say(&format!("healthy traffic after {name}"));
-            let after = measure(subject, healthy(format!("after {name}")))?;
+            let after = run_phase(subject, healthy(format!("after {name}")))?;
             // A page that is not answered shows nothing.
             let seen = seen.unwrap_or(Some(false));
             let placeholder = seen.zip(gone);
-            all.push(Survived { name: name.clone(), during, after, placeholder });
+            all.push(OutageResult {
+                name: name.clone(),
+                during_outage: during,
+                after_outage: after,
+                placeholder_result: placeholder,
+            });
         }
         Ok(all)
     }
 }
 
 /// Reports whether a page is answered and holds a text.
-fn holds(page: &str, text: &str) -> Result<bool> {
-    let url = Url::parse(page)?;
-    let question = Question { method: "GET", url: &url, headers: &[], body: b"" };
-    let answer = Client::new(PATIENCE).ask(&question)?;
+fn page_contains(page: &str, text: &str) -> Result<bool> {
+    let url = AbsoluteUrl::parse(page)?;
+    let question = ProbeRequest { method: "GET", url: &url, headers: &[], body: b"" };
+    let answer = ProbeClient::new(REQUEST_TIMEOUT).send(&question)?;
     Ok(String::from_utf8_lossy(&answer.body).contains(text))
 }
 
 /// Waits until a page is answered without a text; returns how long that took, or nothing if it stays.
-fn wait_without(page: &str, text: &str) -> Option<Duration> {
+fn wait_until_absent(page: &str, text: &str) -> Option<Duration> {
     let began = Instant::now();
     loop {
-        if matches!(holds(page, text), Ok(false)) {
+        if matches!(page_contains(page, text), Ok(false)) {
             return Some(began.elapsed());
         }
-        if began.elapsed() > RECOVERY {
+        if began.elapsed() > RECOVERY_TIMEOUT {
             return None;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(RECOVERY_POLL_INTERVAL);
     }
 }
 
-impl Survived {
-    pub(super) fn measured(&self) -> [&Measured; 2] {
-        [&self.during, &self.after]
+impl OutageResult {
+    pub(super) fn measurements(&self) -> [&PhaseMeasurement; 2] {
+        [&self.during_outage, &self.after_outage]
     }
 
     /// Returns what is judged of the time without the back end.
-    fn during(&self, trial: &Trial, outages: &Outages, alone: &Measured) -> Vec<Judged> {
-        let (before, failed) = (alone.total.error_rate(), self.during.total.error_rate());
-        let p95 = self.during.total.response.quantile(0.95);
-        let usual = alone.total.response.quantile(0.95).mul_f64(1.0 + trial.delta);
-        let within = trial.within.max(usual);
-        let judged = |wanted: String, measured: String, is_met: bool| Judged {
+    fn judge_outage(
+        &self,
+        trial: &ErrorTrial,
+        outages: &OutageOptions,
+        alone: &PhaseMeasurement,
+    ) -> Vec<GoalResult> {
+        let (before, failed) =
+            (alone.total_stats.error_rate(), self.during_outage.total_stats.error_rate());
+        let p95 = self.during_outage.total_stats.response_times.quantile(0.95);
+        let usual =
+            alone.total_stats.response_times.quantile(0.95).mul_f64(1.0 + trial.max_slowdown);
+        let within = trial.max_error_p95.max(usual);
+        let judged = |wanted: String, measured: String, is_met: bool| GoalResult {
             label: self.name.clone(),
-            wanted,
+            requirement: wanted,
             measured,
             is_met,
         };
         let percent = |share: f64| format!("{:.2} %", share * 100.0);
-        let most = before + outages.allowed;
+        let most = before + outages.max_failure_share;
         let mut all = vec![
             judged(
                 format!("pages stay up: at most {} fail", percent(most)),
-                match self.during.total.errors {
+                match self.during_outage.total_stats.error_count {
                     0 => "none fail".to_owned(),
-                    _ => format!("{} fail: {}", percent(failed), first_reason(&self.during.total)),
+                    _ => format!(
+                        "{} fail: {}",
+                        percent(failed),
+                        top_failure_reason(&self.during_outage.total_stats)
+                    ),
                 },
-                failed <= most && self.during.total.count() > 0,
+                failed <= most && self.during_outage.total_stats.count() > 0,
             ),
-            judged(format!("95 % within {}", show(within)), show(p95), p95 <= within),
+            judged(
+                format!("95 % within {}", format_response_time(within)),
+                format_response_time(p95),
+                p95 <= within,
+            ),
         ];
-        if let (Some((_, text)), Some((is_seen, whole))) = (&outages.placeholder, &self.placeholder)
+        if let (Some((_, text)), Some((is_seen, whole))) =
+            (&outages.placeholder, &self.placeholder_result)
         {
             let word = if *is_seen { "it does" } else { "it does not" };
             all.push(judged(format!("the page shows `{text}`"), word.to_owned(), *is_seen));
             let measured = match whole {
-                Some(after) => format!("after {}", show(*after)),
-                None => format!("not within {}", show(RECOVERY)),
+                Some(after) => format!("after {}", format_response_time(*after)),
+                None => format!("not within {}", format_response_time(RECOVERY_TIMEOUT)),
             };
             all.push(judged(
                 "the page is whole again afterwards".to_owned(),
@@ -217,35 +239,38 @@ impl Survived {
     }
 
     /// Adds what came of it to a report.
-    pub(super) fn tell(
+    pub(super) fn add_to_sheet(
         &self,
-        sheet: &mut Sheet,
-        (trial, outages): (&Trial, &Outages),
-        alone: &Measured,
+        sheet: &mut ReportSheet,
+        (trial, outages): (&ErrorTrial, &OutageOptions),
+        alone: &PhaseMeasurement,
     ) -> Value {
-        let during = self.during(trial, outages, alone);
-        let after = costs(trial, alone, &self.after);
+        let during = self.judge_outage(trial, outages, alone);
+        let after = judge_healthy_traffic(trial, alone, &self.after_outage);
         let stays_up = during.iter().all(|goal| goal.is_met);
         let recovers = after.iter().all(|goal| goal.is_met);
-        sheet.goals.extend(during);
-        sheet.goals.extend(after);
+        sheet.judged_goals.extend(during);
+        sheet.judged_goals.extend(after);
         let name = &self.name;
-        let (tone, word) =
-            if stays_up { (Tone::Good, "stay up") } else { (Tone::Bad, "do not stay up") };
-        sheet.say(tone, format!("{name}: pages {word} meanwhile"));
-        let (tone, word) = if recovers {
-            (Tone::Good, "visitors are served as before")
+        let (tone, word) = if stays_up {
+            (ReportTone::Good, "stay up")
         } else {
-            (Tone::Bad, "visitors are not served as before")
+            (ReportTone::Bad, "do not stay up")
         };
-        sheet.say(tone, format!("{name}: {word} afterwards"));
-        let shown = self.placeholder.as_ref();
+        sheet.add_verdict(tone, format!("{name}: pages {word} meanwhile"));
+        let (tone, word) = if recovers {
+            (ReportTone::Good, "visitors are served as before")
+        } else {
+            (ReportTone::Bad, "visitors are not served as before")
+        };
+        sheet.add_verdict(tone, format!("{name}: {word} afterwards"));
+        let shown = self.placeholder_result.as_ref();
         json!({
             "name": name,
-            "during": self.during.to_json(),
-            "after": self.after.to_json(),
-            "failed_share": self.during.total.error_rate(),
-            "reasons": self.during.total.reasons,
+            "during": self.during_outage.to_json(),
+            "after": self.after_outage.to_json(),
+            "failed_share": self.during_outage.total_stats.error_rate(),
+            "reasons": self.during_outage.total_stats.failure_reason_counts,
             "placeholder_shown": shown.map(|(is_seen, _)| is_seen),
             "whole_again_s": shown.and_then(|(_, whole)| Some((*whole)?.as_secs_f64())),
             "stays_up": stays_up,
@@ -260,13 +285,19 @@ mod tests {
 
     #[test]
     fn a_switch_is_an_address_or_a_command() {
-        assert_eq!(Switch::parse("http://h/off"), Switch::Address("http://h/off".to_owned()));
-        assert_eq!(Switch::parse("kill -STOP 7"), Switch::Command("kill -STOP 7".to_owned()));
+        assert_eq!(
+            OutageSwitch::parse("http://h/off"),
+            OutageSwitch::PostUrl("http://h/off".to_owned())
+        );
+        assert_eq!(
+            OutageSwitch::parse("kill -STOP 7"),
+            OutageSwitch::ShellCommand("kill -STOP 7".to_owned())
+        );
     }
 
     #[test]
     fn a_command_that_fails_is_told_and_one_that_leaves_something_running_ends() {
-        let turn = |line: &str| Switch::Command(line.to_owned()).turn();
+        let turn = |line: &str| OutageSwitch::ShellCommand(line.to_owned()).trigger();
         assert!(turn("sleep 1000 & echo $! > /dev/null; kill $!").is_ok());
         let error = turn("exit 7").unwrap_err();
         assert!(error.to_string().contains("`exit 7` failed"), "{error}");

@@ -9,118 +9,122 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::asset::{self, Ask, MOST_ANSWER, Processed, processed};
-use crate::browse::basic;
-use crate::calculate::Uploads;
-use crate::goal::{Judged, show};
-use crate::load::{
-    Crew, Crowd, Load, Process, Schedule, Step, Turn, User, processors, random, run as run_load,
+use crate::asset_request::{
+    self, AssetProcessingOutcome, AssetRequest, MAX_ASSET_RESPONSE_BYTES, asset_processing_outcome,
 };
-use crate::net::{Keep, Reply, Request, Target, Url};
-use crate::record::{Results, Sample};
-use crate::report::sheet::{Grid, Part, Sheet, Tone};
-use crate::{Error, Result, honesty};
+use crate::calculator::UploadWorkload;
+use crate::goal::{GoalResult, format_response_time};
+use crate::load::{
+    ArrivalProcess, ArrivalSchedule, LoadRun, LoadRunState, UserStep, UserTurn, VirtualUser,
+    WorkerLoad, processor_count, random_number, run_load,
+};
+use crate::measurement::{RecordedSample, RunResults};
+use crate::net::{AbsoluteUrl, ExchangeOutcome, LoadTarget, ResponseRetention, TargetRequest};
+use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
+use crate::scripted_fetch::basic_auth_header;
+use crate::{Error, Result, result_validity};
 
 /// What to prove.
 #[derive(Debug, Clone)]
-pub struct Proof {
+pub struct UploadTrial {
     /// The folder of assets, such as `http://127.0.0.1:4502/content/dam/lab`.
-    pub folder: String,
+    pub folder_url: String,
     /// `user:password`.
     pub login: Option<String>,
     /// Sent with every request.
     pub headers: Vec<(String, String)>,
     /// The goal.
-    pub goal: Uploads,
+    pub workload_goal: UploadWorkload,
     /// How long the peak lasts.
-    pub lasts: Duration,
+    pub peak_duration: Duration,
     /// Waits for renditions; else an upload is done when it is answered.
-    pub waits: bool,
+    pub waits_for_renditions: bool,
     /// Longest wait for renditions.
-    pub patience: Duration,
+    pub rendition_timeout: Duration,
     /// The bytes of a picture, made different at the end of each upload; a bitmap of the goal's size is made without.
-    pub picture: Option<Vec<u8>>,
+    pub picture_bytes: Option<Vec<u8>>,
     /// What the names and the bytes derive from.
     pub seed: u64,
 }
 
 /// Uploads at a time: each holds its file in memory.
-const MOST_AT_ONCE: usize = 64;
+const MAX_PARALLEL_UPLOADS: usize = 64;
 /// How often an asset is asked whether it was processed.
-const LOOK: Duration = Duration::from_millis(500);
+const STATE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
-struct Shared {
-    url: Url,
-    target: Arc<Target>,
+struct UploadSharedState {
+    folder_url: AbsoluteUrl,
+    target: Arc<LoadTarget>,
     headers: Vec<(String, String)>,
-    picture: Vec<u8>,
+    picture_bytes: Vec<u8>,
     extension: &'static str,
-    waits: bool,
-    patience: Duration,
+    waits_for_renditions: bool,
+    rendition_timeout: Duration,
     seed: u64,
-    uploads: AtomicU64,
-    processed: AtomicU64,
-    failed: AtomicU64,
+    upload_count: AtomicU64,
+    processed_count: AtomicU64,
+    failed_count: AtomicU64,
 }
 
 /// Uploads for the whole time, and judges.
 ///
 /// # Errors
-/// [`Error::Url`], [`Error::Input`], [`Error::Resolve`], [`Error::Engine`].
-pub fn run(proof: &Proof) -> Result<Sheet> {
-    let rate = proof.goal.assets_per_minute() / 60.0;
-    if !(rate.is_finite() && rate > 0.0) || proof.lasts.is_zero() {
-        return Err(Error::Input("the goal names no assets, or no time".to_owned()));
+/// [`Error::AbsoluteUrl`], [`Error::UnusableInput`], [`Error::Resolve`], [`Error::Engine`].
+pub fn run_upload_trial(proof: &UploadTrial) -> Result<ReportSheet> {
+    let rate = proof.workload_goal.peak_assets_per_minute() / 60.0;
+    if !(rate.is_finite() && rate > 0.0) || proof.peak_duration.is_zero() {
+        return Err(Error::UnusableInput("the goal names no assets, or no time".to_owned()));
     }
-    let url = Url::parse(proof.folder.trim_end_matches('/'))?;
+    let url = AbsoluteUrl::parse(proof.folder_url.trim_end_matches('/'))?;
     let mut headers = proof.headers.clone();
-    headers.extend(proof.login.as_deref().map(basic));
-    let (picture, extension) = match &proof.picture {
-        Some(picture) => (picture.clone(), extension(picture)),
-        None => (bitmap(proof.goal.size, proof.seed), "bmp"),
+    headers.extend(proof.login.as_deref().map(basic_auth_header));
+    let (picture, extension) = match &proof.picture_bytes {
+        Some(picture) => (picture.clone(), picture_extension(picture)),
+        None => (generate_bitmap(proof.workload_goal.original_mb, proof.seed), "bmp"),
     };
-    let shared = Arc::new(Shared {
-        target: Target::resolve(url.is_tls, &url.host, url.port)?,
-        url,
+    let shared = Arc::new(UploadSharedState {
+        target: LoadTarget::resolve(url.is_tls, &url.host, url.port)?,
+        folder_url: url,
         headers,
-        picture,
+        picture_bytes: picture,
         extension,
-        waits: proof.waits,
-        patience: proof.patience,
+        waits_for_renditions: proof.waits_for_renditions,
+        rendition_timeout: proof.rendition_timeout,
         seed: proof.seed,
-        uploads: AtomicU64::new(0),
-        processed: AtomicU64::new(0),
-        failed: AtomicU64::new(0),
+        upload_count: AtomicU64::new(0),
+        processed_count: AtomicU64::new(0),
+        failed_count: AtomicU64::new(0),
     });
-    let schedule = Schedule::new(Process::Uniform, rate, proof.lasts, proof.seed);
-    let workers = processors().min(MOST_AT_ONCE);
+    let schedule =
+        ArrivalSchedule::new(ArrivalProcess::Uniform, rate, proof.peak_duration, proof.seed);
+    let workers = processor_count().min(MAX_PARALLEL_UPLOADS);
     let crews = (0..workers)
         .map(|worker| {
             let (shared, mut hired) = (Arc::clone(&shared), 0);
-            let most = MOST_AT_ONCE.div_ceil(workers);
+            let most = MAX_PARALLEL_UPLOADS.div_ceil(workers);
             let hire = move || {
                 hired += 1;
                 (hired <= most)
-                    .then(|| Box::new(Uploader::new(Arc::clone(&shared))) as Box<dyn User>)
+                    .then(|| Box::new(UploadUser::new(Arc::clone(&shared))) as Box<dyn VirtualUser>)
             };
-            let arrivals = Some((schedule.share(worker, workers), Box::new(hire) as _));
-            Crew { users: Vec::new(), arrivals }
+            let arrivals = Some((schedule.for_share(worker, workers), Box::new(hire) as _));
+            WorkerLoad { users: Vec::new(), arrivals }
         })
         .collect();
-    let load = Load {
-        crews,
+    let load = LoadRun {
+        worker_loads: crews,
         stop_after: None,
-        drain: proof.patience,
-        crowd: Arc::new(Crowd::default()),
-        rows: None,
+        drain_timeout: proof.rendition_timeout,
+        run_state: Arc::new(LoadRunState::default()),
+        row_sink: None,
     };
     let results = run_load(load, &mut ())?;
-    Ok(tell(proof, &shared, &results))
+    Ok(build_upload_sheet(proof, &shared, &results))
 }
 
 /// Returns what a file's name ends in, by its first bytes.
-fn extension(picture: &[u8]) -> &'static str {
+fn picture_extension(picture: &[u8]) -> &'static str {
     match picture {
         [0xFF, 0xD8, ..] => "jpg",
         [0x89, b'P', b'N', b'G', ..] => "png",
@@ -132,7 +136,7 @@ fn extension(picture: &[u8]) -> &'static str {
 }
 
 /// Returns a picture of about so many megabytes: noise, so that nothing makes it smaller.
-fn bitmap(megabytes: f64, seed: u64) -> Vec<u8> {
+fn generate_bitmap(megabytes: f64, seed: u64) -> Vec<u8> {
     const HEAD: u32 = 54;
     let pixels = (megabytes.clamp(0.001, 200.0) * 1e6 / 3.0).max(16.0);
     // Lines are filled up to four bytes: with a width that four divides nothing has to be filled.
@@ -150,207 +154,264 @@ fn bitmap(megabytes: f64, seed: u64) -> Vec<u8> {
         file.extend_from_slice(&u32::to_le_bytes(number));
     }
     for at in 0..u64::from(body).div_ceil(8) {
-        file.extend_from_slice(&random(seed, at).to_le_bytes());
+        file.extend_from_slice(&random_number(seed, at).to_le_bytes());
     }
     file.truncate((HEAD + body) as usize);
     file
 }
 
-impl Shared {
+impl UploadSharedState {
     /// Returns the name and the request of the next upload.
-    fn upload(&self) -> (String, Request) {
-        let number = self.uploads.fetch_add(1, Ordering::Relaxed);
-        let mark = random(self.seed ^ 0x5DEE_CE66, number);
+    fn next_upload(&self) -> (String, TargetRequest) {
+        let number = self.upload_count.fetch_add(1, Ordering::Relaxed);
+        let mark = random_number(self.seed ^ 0x5DEE_CE66, number);
         let name = format!("lab-{:08x}-{number}.{}", self.seed & 0xFFFF_FFFF, self.extension);
         let boundary = format!("{mark:016x}{number:016x}");
         // Bytes behind a picture's end change nothing that is seen.
-        let pieces = [self.picture.as_slice(), &mark.to_le_bytes(), &number.to_le_bytes()];
+        let pieces = [self.picture_bytes.as_slice(), &mark.to_le_bytes(), &number.to_le_bytes()];
         let file = (name.as_str(), "application/octet-stream");
-        let (media_type, body) = asset::upload(file, &boundary, &pieces);
-        let request = self.request("POST", &self.url.target, (&media_type, &body), Keep::Head);
+        let (media_type, body) = asset_request::build_upload_form(file, &boundary, &pieces);
+        let request = self.build_request(
+            "POST",
+            &self.folder_url.path_and_query,
+            (&media_type, &body),
+            ResponseRetention::Head,
+        );
         (name, request)
     }
 
     /// Returns the request that asks for an asset's state.
-    fn look(&self, name: &str) -> Request {
-        let path = format!("{}/{name}/jcr:content.json", self.url.target);
-        self.request("GET", &path, ("", &[]), Keep::Body(MOST_ANSWER))
+    fn state_request(&self, name: &str) -> TargetRequest {
+        let path = format!("{}/{name}/jcr:content.json", self.folder_url.path_and_query);
+        self.build_request(
+            "GET",
+            &path,
+            ("", &[]),
+            ResponseRetention::Body(MAX_ASSET_RESPONSE_BYTES),
+        )
     }
 
-    fn request(
+    fn build_request(
         &self,
         method: &'static str,
         path: &str,
         body: (&str, &[u8]),
-        keep: Keep,
-    ) -> Request {
-        let ask = Ask { method, path, body, keep, silence: self.patience };
-        asset::request(&self.target, &self.headers, ask)
+        keep: ResponseRetention,
+    ) -> TargetRequest {
+        let ask = AssetRequest {
+            method,
+            path,
+            body,
+            retention: keep,
+            idle_timeout: self.rendition_timeout,
+        };
+        asset_request::build_asset_request(&self.target, &self.headers, ask)
     }
 }
 
 #[derive(Debug)]
-enum At {
-    Free,
+enum UploadState {
+    Idle,
     Uploading {
-        name: String,
-        due: Instant,
+        asset_name: String,
+        due_at: Instant,
     },
     /// Waits for the next look, or for its answer.
-    Looking {
-        name: String,
-        since: Instant,
-        is_asked: bool,
+    Processing {
+        asset_name: String,
+        uploaded_at: Instant,
+        is_poll_pending: bool,
     },
 }
 
 #[derive(Debug)]
-struct Uploader {
-    shared: Arc<Shared>,
-    at: At,
+struct UploadUser {
+    shared: Arc<UploadSharedState>,
+    state: UploadState,
 }
 
-impl Uploader {
-    fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, at: At::Free }
+impl UploadUser {
+    fn new(shared: Arc<UploadSharedState>) -> Self {
+        Self { shared, state: UploadState::Idle }
     }
 
-    fn uploaded(&mut self, turn: &mut Turn<'_>, name: String, due: Instant, reply: &Reply) -> Step {
-        let label = turn.recorder.label("upload");
+    fn handle_upload_response(
+        &mut self,
+        turn: &mut UserTurn<'_>,
+        name: String,
+        due: Instant,
+        reply: &ExchangeOutcome,
+    ) -> UserStep {
+        let label = turn.recorder.label_id("upload");
         let is_ok = reply.result.as_ref().is_ok_and(|response| response.status < 400);
-        turn.recorder.sample(&Sample::of(label, due, reply));
+        turn.recorder.record_sample(&RecordedSample::from_reply(label, due, reply));
         if !is_ok {
-            self.shared.failed.fetch_add(1, Ordering::Relaxed);
-            return Step::Rest;
+            self.shared.failed_count.fetch_add(1, Ordering::Relaxed);
+            return UserStep::AwaitArrival;
         }
-        if !self.shared.waits {
-            self.shared.processed.fetch_add(1, Ordering::Relaxed);
-            return Step::Rest;
+        if !self.shared.waits_for_renditions {
+            self.shared.processed_count.fetch_add(1, Ordering::Relaxed);
+            return UserStep::AwaitArrival;
         }
-        self.at = At::Looking { name, since: reply.ended, is_asked: false };
-        Step::Wait(turn.now + LOOK)
+        self.state = UploadState::Processing {
+            asset_name: name,
+            uploaded_at: reply.ended_at,
+            is_poll_pending: false,
+        };
+        UserStep::WaitUntil(turn.now + STATE_POLL_INTERVAL)
     }
 
-    fn looked(&mut self, turn: &mut Turn<'_>, name: String, since: Instant, reply: &Reply) -> Step {
-        let state = processed(reply);
-        let is_late = turn.now.saturating_duration_since(since) > self.shared.patience;
+    fn handle_state_response(
+        &mut self,
+        turn: &mut UserTurn<'_>,
+        name: String,
+        since: Instant,
+        reply: &ExchangeOutcome,
+    ) -> UserStep {
+        let state = asset_processing_outcome(reply);
+        let is_late = turn.now.saturating_duration_since(since) > self.shared.rendition_timeout;
         if state.is_none() && !is_late && !turn.is_stopping {
-            self.at = At::Looking { name, since, is_asked: false };
-            return Step::Wait(turn.now + LOOK);
+            self.state = UploadState::Processing {
+                asset_name: name,
+                uploaded_at: since,
+                is_poll_pending: false,
+            };
+            return UserStep::WaitUntil(turn.now + STATE_POLL_INTERVAL);
         }
-        let is_done = state == Some(Processed::Done);
-        let counter = if is_done { &self.shared.processed } else { &self.shared.failed };
+        let is_done = state == Some(AssetProcessingOutcome::Done);
+        let counter =
+            if is_done { &self.shared.processed_count } else { &self.shared.failed_count };
         counter.fetch_add(1, Ordering::Relaxed);
-        let label = turn.recorder.label("renditions");
+        let label = turn.recorder.label_id("renditions");
         let failure = match state {
             Some(_) if is_done => None,
             Some(_) => Some("the asset could not be processed"),
             None => Some("the asset was not processed in time"),
         };
         // From the upload's end, whatever the last look took.
-        turn.recorder.sample(&Sample {
-            started: since,
+        turn.recorder.record_sample(&RecordedSample {
+            start: since,
             failure,
-            ..Sample::of(label, since, reply)
+            ..RecordedSample::from_reply(label, since, reply)
         });
-        Step::Rest
+        UserStep::AwaitArrival
     }
 }
 
-impl User for Uploader {
-    fn next(&mut self, turn: &mut Turn<'_>) -> Step {
-        let reply = std::mem::take(&mut turn.replies).into_iter().next();
-        match (std::mem::replace(&mut self.at, At::Free), reply) {
-            (At::Uploading { name, due }, Some(reply)) => self.uploaded(turn, name, due, &reply),
-            (At::Looking { name, since, is_asked: true }, Some(reply)) => {
-                self.looked(turn, name, since, &reply)
+impl VirtualUser for UploadUser {
+    fn next_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep {
+        let reply = std::mem::take(&mut turn.outcomes).into_iter().next();
+        match (std::mem::replace(&mut self.state, UploadState::Idle), reply) {
+            (UploadState::Uploading { asset_name: name, due_at: due }, Some(reply)) => {
+                self.handle_upload_response(turn, name, due, &reply)
             }
-            (At::Looking { name, since, .. }, None) => {
-                let request = self.shared.look(&name);
-                self.at = At::Looking { name, since, is_asked: true };
-                Step::Fetch(request)
+            (
+                UploadState::Processing {
+                    asset_name: name,
+                    uploaded_at: since,
+                    is_poll_pending: true,
+                },
+                Some(reply),
+            ) => self.handle_state_response(turn, name, since, &reply),
+            (UploadState::Processing { asset_name: name, uploaded_at: since, .. }, None) => {
+                let request = self.shared.state_request(&name);
+                self.state = UploadState::Processing {
+                    asset_name: name,
+                    uploaded_at: since,
+                    is_poll_pending: true,
+                };
+                UserStep::Fetch(request)
             }
-            _ if turn.is_stopping => Step::End,
+            _ if turn.is_stopping => UserStep::Leave,
             _ => {
-                let (name, request) = self.shared.upload();
-                self.at = At::Uploading { name, due: turn.due };
-                Step::Fetch(request)
+                let (name, request) = self.shared.next_upload();
+                self.state = UploadState::Uploading { asset_name: name, due_at: turn.due_at };
+                UserStep::Fetch(request)
             }
         }
     }
 }
 
-fn tell(proof: &Proof, shared: &Shared, results: &Results) -> Sheet {
-    let mut sheet = Sheet::new("Uploads");
-    let processed = shared.processed.load(Ordering::Relaxed);
-    let failed = shared.failed.load(Ordering::Relaxed);
-    let sent = shared.uploads.load(Ordering::Relaxed);
+fn build_upload_sheet(
+    proof: &UploadTrial,
+    shared: &UploadSharedState,
+    results: &RunResults,
+) -> ReportSheet {
+    let mut sheet = ReportSheet::new("Uploads");
+    let processed = shared.processed_count.load(Ordering::Relaxed);
+    let failed = shared.failed_count.load(Ordering::Relaxed);
+    let sent = shared.upload_count.load(Ordering::Relaxed);
     // The last ones take their time beyond the schedule; more than that is an author that falls behind.
     let usual = ["upload", "renditions"]
         .iter()
         .filter_map(|label| results.labels.get(*label))
-        .map(|series| series.total.response.quantile(0.5))
+        .map(|series| series.total.response_times.quantile(0.5))
         .sum::<Duration>();
-    let took = results.elapsed.saturating_sub(usual).max(proof.lasts).as_secs_f64();
+    let took = results.elapsed.saturating_sub(usual).max(proof.peak_duration).as_secs_f64();
     let per_minute = processed as f64 / took * 60.0;
-    let each = proof.goal.size + proof.goal.renditions;
+    let each = proof.workload_goal.original_mb + proof.workload_goal.renditions_mb;
     let rate = processed as f64 * each / took;
     let least = 0.97;
-    let goal = |wanted: String, measured: String, is_met: bool| Judged {
+    let goal = |wanted: String, measured: String, is_met: bool| GoalResult {
         label: "uploads".to_owned(),
-        wanted,
+        requirement: wanted,
         measured,
         is_met,
     };
-    sheet.goals = vec![
+    sheet.judged_goals = vec![
         goal(
-            format!("{:.1} assets/min", proof.goal.assets_per_minute()),
+            format!("{:.1} assets/min", proof.workload_goal.peak_assets_per_minute()),
             format!("{per_minute:.1}/min"),
-            per_minute >= proof.goal.assets_per_minute() * least,
+            per_minute >= proof.workload_goal.peak_assets_per_minute() * least,
         ),
         goal(
-            format!("{:.3} MB/s with renditions", proof.goal.goal()),
+            format!("{:.3} MB/s with renditions", proof.workload_goal.peak_mb_per_second()),
             format!("{rate:.3} MB/s"),
-            rate >= proof.goal.goal() * least,
+            rate >= proof.workload_goal.peak_mb_per_second() * least,
         ),
         goal("no asset fails".to_owned(), format!("{failed} of {sent}"), failed == 0),
     ];
     let mut believed = results.clone();
-    believed.generator.unsent = 0;
-    for doubt in honesty::doubts(&believed) {
-        sheet.say(Tone::Doubt, format!("GENERATOR SATURATED: {doubt}"));
+    believed.generator.unsent_arrivals = 0;
+    for doubt in result_validity::validity_doubts(&believed) {
+        sheet.add_verdict(ReportTone::Doubtful, format!("GENERATOR SATURATED: {doubt}"));
     }
-    if results.total().statuses.keys().all(|status| *status == 0) {
-        sheet.say(Tone::Doubt, "the author never answered");
+    if results.total_stats().status_counts.keys().all(|status| *status == 0) {
+        sheet.add_verdict(ReportTone::Doubtful, "the author never answered");
     }
-    match sheet.goals.iter().all(|goal| goal.is_met) {
-        true => sheet.say(Tone::Good, "the author keeps up with the peak of a working day"),
-        false => sheet.say(Tone::Bad, "the author does not keep up with the peak of a working day"),
+    match sheet.judged_goals.iter().all(|goal| goal.is_met) {
+        true => sheet
+            .add_verdict(ReportTone::Good, "the author keeps up with the peak of a working day"),
+        false => sheet.add_verdict(
+            ReportTone::Bad,
+            "the author does not keep up with the peak of a working day",
+        ),
     }
     let mut grid =
-        Grid::new("Uploads", &["what", "count", "failed", "p50", "p95", "max", "reason"]);
+        ReportTable::new("Uploads", &["what", "count", "failed", "p50", "p95", "max", "reason"]);
     for (name, series) in &results.labels {
         let stats = &series.total;
-        let tone = if stats.errors == 0 { Tone::Plain } else { Tone::Bad };
-        let reason = if stats.errors == 0 { String::new() } else { super::first_reason(stats) };
-        grid.add(
+        let tone = if stats.error_count == 0 { ReportTone::Plain } else { ReportTone::Bad };
+        let reason =
+            if stats.error_count == 0 { String::new() } else { super::top_failure_reason(stats) };
+        grid.add_row(
             tone,
             vec![
                 name.to_string(),
                 stats.count().to_string(),
-                stats.errors.to_string(),
-                show(stats.response.quantile(0.5)),
-                show(stats.response.quantile(0.95)),
-                show(stats.response.max()),
+                stats.error_count.to_string(),
+                format_response_time(stats.response_times.quantile(0.5)),
+                format_response_time(stats.response_times.quantile(0.95)),
+                format_response_time(stats.response_times.max()),
                 reason,
             ],
         );
     }
-    sheet.parts.push(Part::Grid(grid));
-    sheet.json = json!({
+    sheet.parts.push(ReportPart::Table(grid));
+    sheet.json_result = json!({
         "sent": sent, "processed": processed, "failed": failed, "assets_per_minute": per_minute,
-        "megabytes_per_second": rate, "goal_assets_per_minute": proof.goal.assets_per_minute(),
-        "goal_megabytes_per_second": proof.goal.goal(), "seconds": results.elapsed.as_secs_f64(),
+        "megabytes_per_second": rate, "goal_assets_per_minute": proof.workload_goal.peak_assets_per_minute(),
+        "goal_megabytes_per_second": proof.workload_goal.peak_mb_per_second(), "seconds": results.elapsed.as_secs_f64(),
     });
     sheet
 }
@@ -362,8 +423,8 @@ mod tests {
     #[test]
     fn a_bitmap_is_a_picture_of_the_wanted_size() {
         for megabytes in [0.001, 0.5, 3.0] {
-            let file = bitmap(megabytes, 1);
-            assert_eq!(extension(&file), "bmp");
+            let file = generate_bitmap(megabytes, 1);
+            assert_eq!(picture_extension(&file), "bmp");
             assert!(
                 (file.len() as f64 / (megabytes * 1e6) - 1.0).abs() < 0.2,
                 "{megabytes}: {}",

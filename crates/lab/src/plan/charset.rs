@@ -9,7 +9,7 @@ use encoding_rs::{
 };
 
 /// Java's names, each with other names of the same set in lower case, and what reads and writes it.
-const NAMED: [(&str, &[&str], &Encoding); 22] = [
+const NAMED_CHARSETS: [(&str, &[&str], &Encoding); 22] = [
     ("windows-1250", &["cp1250"], WINDOWS_1250),
     ("windows-1251", &["cp1251"], WINDOWS_1251),
     ("windows-1252", &["cp1252"], WINDOWS_1252),
@@ -36,16 +36,16 @@ const NAMED: [(&str, &[&str], &Encoding); 22] = [
 
 /// A character set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Charset {
+pub(crate) enum JavaCharset {
     #[default]
     Utf8,
     Latin1,
     Ascii,
-    /// One of `NAMED`, by Java's name.
+    /// One of `NAMED_CHARSETS`, by Java's name.
     Named(&'static str, &'static Encoding),
 }
 
-impl Charset {
+impl JavaCharset {
     /// Finds a set by its name; without one it is UTF-8.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let name = name.trim().to_ascii_lowercase();
@@ -54,7 +54,7 @@ impl Charset {
             "us-ascii" | "ascii" => Self::Ascii,
             "iso-8859-1" | "iso8859-1" | "iso8859_1" | "iso_8859-1" | "latin1" => Self::Latin1,
             name => {
-                let known = NAMED.iter().find(|(java, others, _)| {
+                let known = NAMED_CHARSETS.iter().find(|(java, others, _)| {
                     java.eq_ignore_ascii_case(name) || others.contains(&name)
                 });
                 known.map(|(java, _, encoding)| Self::Named(java, encoding))?
@@ -128,14 +128,14 @@ mod tests {
             ("sjis", "Shift_JIS", "\u{3042}", b"\x82\xa0"),
             ("windows-1251", "windows-1251", "\u{44f}\u{4e2d}", b"\xff?"),
         ] {
-            let set = Charset::find(name).unwrap();
+            let set = JavaCharset::find(name).unwrap();
             assert_eq!((set.name(), &*set.encode(text)), (java, bytes), "{name}");
             assert_eq!(set.decode(&set.encode("abc")), "abc");
         }
-        assert_eq!(Charset::find("Cp1252").unwrap().decode(b"\x80"), "€");
-        assert_eq!(Charset::find("latin1").unwrap().decode(b"\x80"), "\u{80}");
+        assert_eq!(JavaCharset::find("Cp1252").unwrap().decode(b"\x80"), "€");
+        assert_eq!(JavaCharset::find("latin1").unwrap().decode(b"\x80"), "\u{80}");
         for name in ["UTF-16", "x-mine", "${set}"] {
-            assert_eq!(Charset::find(name), None, "{name}");
+            assert_eq!(JavaCharset::find(name), None, "{name}");
         }
     }
 }

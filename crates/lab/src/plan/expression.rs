@@ -5,13 +5,13 @@
 
 use std::fmt;
 
-use super::pattern::{compile, compile_whole};
-use super::scope::Scope;
-use super::template::Template;
+use super::regex_pattern::{compile_full_match, compile_pattern};
+use super::template::TextTemplate;
+use super::variable_scope::VariableScope;
 
 /// What an expression is worth.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) enum Value {
+pub(crate) enum ExpressionValue {
     #[default]
     Null,
     Bool(bool),
@@ -26,7 +26,7 @@ pub(crate) enum Value {
 
 /// How a language counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Numbers {
+pub(crate) enum NumberSemantics {
     /// All numbers are alike, and a quotient has a fraction: Groovy as far as it is understood here.
     Decimal,
     /// The same with what JavaScript has besides: `Math`, `Date`, `String`.
@@ -35,20 +35,20 @@ pub(crate) enum Numbers {
     Jexl,
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for ExpressionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
             Self::Bool(value) => write!(f, "{value}"),
             Self::Number(value) => write!(f, "{value}"),
             Self::Integer(value) => write!(f, "{value}"),
-            Self::Double(value) => f.write_str(&java_double(*value)),
+            Self::Double(value) => f.write_str(&format_java_double(*value)),
             Self::Text(value) => f.write_str(value),
         }
     }
 }
 
-impl Value {
+impl ExpressionValue {
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Null => false,
@@ -59,7 +59,7 @@ impl Value {
         }
     }
 
-    fn number(&self) -> Option<f64> {
+    fn as_number(&self) -> Option<f64> {
         match self {
             Self::Number(value) | Self::Double(value) => Some(*value),
             Self::Integer(value) => Some(*value as f64),
@@ -75,7 +75,7 @@ impl Value {
                 Self::Text(_) | Self::Number(_) | Self::Integer(_) | Self::Double(_),
             )
             | (Self::Text(_), Self::Number(_) | Self::Integer(_) | Self::Double(_)) => {
-                self.number().is_some_and(|number| Some(number) == other.number())
+                self.as_number().is_some_and(|number| Some(number) == other.as_number())
             }
             (Self::Bool(value), Self::Text(text)) | (Self::Text(text), Self::Bool(value)) => {
                 text == &value.to_string()
@@ -89,23 +89,24 @@ impl Value {
 ///
 /// # Errors
 /// What the script says that is not supported.
-pub(crate) fn check(script: &Template) -> Result<(), String> {
-    check_as(script, Numbers::Decimal)
+pub(crate) fn check_script(script: &TextTemplate) -> Result<(), String> {
+    check_script_as(script, NumberSemantics::Decimal)
 }
 
 /// Checks that a script of JavaScript can be read once its variables are known.
 ///
 /// # Errors
 /// What the script says that is not supported.
-pub(crate) fn check_javascript(script: &Template) -> Result<(), String> {
-    check_as(script, Numbers::JavaScript)
+pub(crate) fn check_javascript(script: &TextTemplate) -> Result<(), String> {
+    check_script_as(script, NumberSemantics::JavaScript)
 }
 
-fn check_as(script: &Template, numbers: Numbers) -> Result<(), String> {
-    let text = script.with_stand_in("1");
-    let mut reader = Reader { rest: text.trim(), scope: None, numbers, depth: 0 };
+fn check_script_as(script: &TextTemplate, numbers: NumberSemantics) -> Result<(), String> {
+    let text = script.with_placeholder("1");
+    let mut reader =
+        ExpressionParser { remaining: text.trim(), scope: None, semantics: numbers, depth: 0 };
     reader
-        .whole()
+        .parse_whole()
         .map(drop)
         .map_err(|fault| format!("script `{}`: {fault}", script.source().trim()))
 }
@@ -114,12 +115,17 @@ fn check_as(script: &Template, numbers: Numbers) -> Result<(), String> {
 ///
 /// # Errors
 /// What it says that is not supported.
-pub(crate) fn evaluate(text: &str, numbers: Numbers, scope: &mut Scope) -> Result<Value, String> {
-    Reader { rest: text.trim(), scope: Some(scope), numbers, depth: 0 }.whole()
+pub(crate) fn evaluate_expression(
+    text: &str,
+    numbers: NumberSemantics,
+    scope: &mut VariableScope,
+) -> Result<ExpressionValue, String> {
+    ExpressionParser { remaining: text.trim(), scope: Some(scope), semantics: numbers, depth: 0 }
+        .parse_whole()
 }
 
 /// Returns a number as Java writes a `double`.
-fn java_double(value: f64) -> String {
+fn format_java_double(value: f64) -> String {
     if value == 0.0 || (1e-3..1e7).contains(&value.abs()) || !value.is_finite() {
         return format!("{value:?}");
     }
@@ -131,45 +137,45 @@ fn java_double(value: f64) -> String {
     }
 }
 
-struct Reader<'a, 'b> {
-    rest: &'a str,
+struct ExpressionParser<'a, 'b> {
+    remaining: &'a str,
     /// Absent while checking.
-    scope: Option<&'b mut Scope>,
-    numbers: Numbers,
+    scope: Option<&'b mut VariableScope>,
+    semantics: NumberSemantics,
     depth: u32,
 }
 
 /// Deepest nesting of parentheses, signs and calls.
-const DEEPEST: u32 = 100;
+const MAX_NESTING_DEPTH: u32 = 100;
 
-type Outcome = Result<Value, String>;
+type ExpressionResult = Result<ExpressionValue, String>;
 
-impl<'a> Reader<'a, '_> {
-    fn whole(&mut self) -> Outcome {
-        self.eat("return ");
-        let value = self.choice()?;
-        self.eat(";");
-        self.skip();
-        if self.rest.is_empty() {
+impl<'a> ExpressionParser<'a, '_> {
+    fn parse_whole(&mut self) -> ExpressionResult {
+        self.accept_token("return ");
+        let value = self.parse_conditional()?;
+        self.accept_token(";");
+        self.skip_whitespace();
+        if self.remaining.is_empty() {
             Ok(value)
         } else {
-            Err(format!("`{}` is not supported", self.start()))
+            Err(format!("`{}` is not supported", self.remaining_excerpt()))
         }
     }
 
-    fn start(&self) -> String {
-        self.rest.chars().take(40).collect()
+    fn remaining_excerpt(&self) -> String {
+        self.remaining.chars().take(40).collect()
     }
 
-    fn skip(&mut self) {
-        self.rest = self.rest.trim_start();
+    fn skip_whitespace(&mut self) {
+        self.remaining = self.remaining.trim_start();
     }
 
-    fn eat(&mut self, token: &str) -> bool {
-        self.skip();
-        match self.rest.strip_prefix(token) {
+    fn accept_token(&mut self, token: &str) -> bool {
+        self.skip_whitespace();
+        match self.remaining.strip_prefix(token) {
             Some(rest) => {
-                self.rest = rest;
+                self.remaining = rest;
                 true
             }
             None => false,
@@ -177,200 +183,218 @@ impl<'a> Reader<'a, '_> {
     }
 
     /// Takes a word that ends here.
-    fn eat_word(&mut self, word: &str) -> bool {
-        self.skip();
-        match self.rest.strip_prefix(word) {
+    fn accept_word(&mut self, word: &str) -> bool {
+        self.skip_whitespace();
+        match self.remaining.strip_prefix(word) {
             Some(rest) if !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_') => {
-                self.rest = rest;
+                self.remaining = rest;
                 true
             }
             _ => false,
         }
     }
 
-    fn choice(&mut self) -> Outcome {
+    fn parse_conditional(&mut self) -> ExpressionResult {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_NESTING_DEPTH {
             return Err("it is nested too deeply".to_owned());
         }
-        let value = self.choice_inside();
+        let value = self.parse_conditional_nested();
         self.depth -= 1;
         value
     }
 
-    fn choice_inside(&mut self) -> Outcome {
-        let condition = self.either()?;
-        if self.eat("?:") {
-            let other = self.choice()?;
+    fn parse_conditional_nested(&mut self) -> ExpressionResult {
+        let condition = self.parse_or()?;
+        if self.accept_token("?:") {
+            let other = self.parse_conditional()?;
             return Ok(if condition.is_true() { condition } else { other });
         }
-        if self.eat("?") {
-            let yes = self.choice()?;
-            if !self.eat(":") {
+        if self.accept_token("?") {
+            let yes = self.parse_conditional()?;
+            if !self.accept_token(":") {
                 return Err("`?` without `:`".to_owned());
             }
-            let no = self.choice()?;
+            let no = self.parse_conditional()?;
             return Ok(if condition.is_true() { yes } else { no });
         }
         Ok(condition)
     }
 
-    fn either(&mut self) -> Outcome {
-        let mut left = self.both()?;
-        while self.eat("||") || self.eat_word("or") {
-            let right = self.both()?;
-            left = Value::Bool(left.is_true() || right.is_true());
+    fn parse_or(&mut self) -> ExpressionResult {
+        let mut left = self.parse_and()?;
+        while self.accept_token("||") || self.accept_word("or") {
+            let right = self.parse_and()?;
+            left = ExpressionValue::Bool(left.is_true() || right.is_true());
         }
         Ok(left)
     }
 
-    fn both(&mut self) -> Outcome {
-        let mut left = self.comparison()?;
-        while self.eat("&&") || self.eat_word("and") {
-            let right = self.comparison()?;
-            left = Value::Bool(left.is_true() && right.is_true());
+    fn parse_and(&mut self) -> ExpressionResult {
+        let mut left = self.parse_comparison()?;
+        while self.accept_token("&&") || self.accept_word("and") {
+            let right = self.parse_comparison()?;
+            left = ExpressionValue::Bool(left.is_true() && right.is_true());
         }
         Ok(left)
     }
 
-    fn comparison(&mut self) -> Outcome {
-        let left = self.sum()?;
+    fn parse_comparison(&mut self) -> ExpressionResult {
+        let left = self.parse_sum()?;
         let operators =
             ["===", "!==", "==~", "==", "!=", "=~", "!~", "=^", "=$", "<=", ">=", "<", ">"];
         for operator in operators {
-            if self.eat(operator) {
-                let right = self.sum()?;
-                return compare(operator, &left, &right, self.numbers);
+            if self.accept_token(operator) {
+                let right = self.parse_sum()?;
+                return compare_values(operator, &left, &right, self.semantics);
             }
         }
         for (word, operator) in
             [("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")]
         {
-            if self.eat_word(word) {
-                let right = self.sum()?;
-                return compare(operator, &left, &right, self.numbers);
+            if self.accept_word(word) {
+                let right = self.parse_sum()?;
+                return compare_values(operator, &left, &right, self.semantics);
             }
         }
         Ok(left)
     }
 
-    fn sum(&mut self) -> Outcome {
-        let mut left = self.product()?;
+    fn parse_sum(&mut self) -> ExpressionResult {
+        let mut left = self.parse_product()?;
         loop {
-            if self.eat("+") {
-                let right = self.product()?;
+            if self.accept_token("+") {
+                let right = self.parse_product()?;
                 left = match (&left, &right) {
-                    _ if self.numbers == Numbers::Jexl => add_jexl(&left, &right)?,
-                    (Value::Number(one), Value::Number(two)) => Value::Number(one + two),
-                    _ => Value::Text(format!("{left}{right}")),
+                    _ if self.semantics == NumberSemantics::Jexl => add_jexl(&left, &right)?,
+                    (ExpressionValue::Number(one), ExpressionValue::Number(two)) => {
+                        ExpressionValue::Number(one + two)
+                    }
+                    _ => ExpressionValue::Text(format!("{left}{right}")),
                 };
-            } else if self.eat("-") {
-                let right = self.product()?;
-                left = self.calculate('-', &left, &right)?;
+            } else if self.accept_token("-") {
+                let right = self.parse_product()?;
+                left = self.apply_arithmetic('-', &left, &right)?;
             } else {
                 return Ok(left);
             }
         }
     }
 
-    fn product(&mut self) -> Outcome {
-        let mut left = self.sign()?;
+    fn parse_product(&mut self) -> ExpressionResult {
+        let mut left = self.parse_unary()?;
         loop {
-            let operator = if self.eat("*") {
+            let operator = if self.accept_token("*") {
                 '*'
-            } else if self.eat("/") || self.eat_word("div") {
+            } else if self.accept_token("/") || self.accept_word("div") {
                 '/'
-            } else if self.eat("%") || self.eat_word("mod") {
+            } else if self.accept_token("%") || self.accept_word("mod") {
                 '%'
             } else {
                 return Ok(left);
             };
-            let right = self.sign()?;
-            left = self.calculate(operator, &left, &right)?;
+            let right = self.parse_unary()?;
+            left = self.apply_arithmetic(operator, &left, &right)?;
         }
     }
 
     /// Returns a number, as a whole one where the language has such and it is one.
-    fn whole_number(&self, number: f64) -> Value {
-        match self.numbers {
-            Numbers::Decimal | Numbers::JavaScript => Value::Number(number),
-            Numbers::Jexl if number.fract() == 0.0 => Value::Integer(number as i128),
-            Numbers::Jexl => Value::Double(number),
+    fn number_value(&self, number: f64) -> ExpressionValue {
+        match self.semantics {
+            NumberSemantics::Decimal | NumberSemantics::JavaScript => {
+                ExpressionValue::Number(number)
+            }
+            NumberSemantics::Jexl if number.fract() == 0.0 => {
+                ExpressionValue::Integer(number as i128)
+            }
+            NumberSemantics::Jexl => ExpressionValue::Double(number),
         }
     }
 
-    fn calculate(&self, operator: char, left: &Value, right: &Value) -> Outcome {
-        if self.numbers == Numbers::Jexl {
+    fn apply_arithmetic(
+        &self,
+        operator: char,
+        left: &ExpressionValue,
+        right: &ExpressionValue,
+    ) -> ExpressionResult {
+        if self.semantics == NumberSemantics::Jexl {
             return calculate_jexl(operator, left, right);
         }
-        Ok(arithmetic(left, right, |one, two| operate(operator, one, two)))
+        Ok(number_arithmetic(left, right, |one, two| apply_operator(operator, one, two)))
     }
 
-    fn sign(&mut self) -> Outcome {
+    fn parse_unary(&mut self) -> ExpressionResult {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_NESTING_DEPTH {
             return Err("it is nested too deeply".to_owned());
         }
-        let value = self.sign_inside();
+        let value = self.parse_unary_nested();
         self.depth -= 1;
         value
     }
 
-    fn sign_inside(&mut self) -> Outcome {
-        self.skip();
-        if self.eat_word("not") || (!self.rest.starts_with("!=") && self.eat("!")) {
-            return Ok(Value::Bool(!self.sign()?.is_true()));
+    fn parse_unary_nested(&mut self) -> ExpressionResult {
+        self.skip_whitespace();
+        if self.accept_word("not") || (!self.remaining.starts_with("!=") && self.accept_token("!"))
+        {
+            return Ok(ExpressionValue::Bool(!self.parse_unary()?.is_true()));
         }
-        if self.eat("-") {
-            let value = self.sign()?;
+        if self.accept_token("-") {
+            let value = self.parse_unary()?;
             return match value {
-                _ if self.numbers == Numbers::Jexl => {
-                    calculate_jexl('-', &Value::Integer(0), &value)
+                _ if self.semantics == NumberSemantics::Jexl => {
+                    calculate_jexl('-', &ExpressionValue::Integer(0), &value)
                 }
-                _ => Ok(value.number().map_or(Value::Null, |number| Value::Number(-number))),
+                _ => Ok(value
+                    .as_number()
+                    .map_or(ExpressionValue::Null, |number| ExpressionValue::Number(-number))),
             };
         }
-        let mut value = self.primary()?;
-        while self.rest.starts_with('.') {
-            self.rest = self.rest.get(1..).unwrap_or_default();
-            value = self.method(&value)?;
+        let mut value = self.parse_primary()?;
+        while self.remaining.starts_with('.') {
+            self.remaining = self.remaining.get(1..).unwrap_or_default();
+            value = self.parse_method_call(&value)?;
         }
         Ok(value)
     }
 
-    fn primary(&mut self) -> Outcome {
-        self.skip();
-        if self.eat("(") {
-            let value = self.choice()?;
-            return if self.eat(")") { Ok(value) } else { Err("`(` without `)`".to_owned()) };
+    fn parse_primary(&mut self) -> ExpressionResult {
+        self.skip_whitespace();
+        if self.accept_token("(") {
+            let value = self.parse_conditional()?;
+            return if self.accept_token(")") {
+                Ok(value)
+            } else {
+                Err("`(` without `)`".to_owned())
+            };
         }
-        let first = self.rest.chars().next().ok_or("it ends too early")?;
+        let first = self.remaining.chars().next().ok_or("it ends too early")?;
         if first == '"' || first == '\'' {
-            return self.quoted(first);
+            return self.parse_quoted(first);
         }
         if first == '/' {
-            return self.quoted('/');
+            return self.parse_quoted('/');
         }
         if first.is_ascii_digit() {
             let end = self
-                .rest
+                .remaining
                 .find(|c: char| !c.is_ascii_digit() && c != '.')
-                .unwrap_or(self.rest.len());
-            let (digits, rest) = self.rest.split_at(end);
-            self.rest = rest.strip_prefix(['L', 'l', 'd', 'f']).unwrap_or(rest);
-            let value = self.number_of(digits, rest)?;
-            return Ok(match self.numbers {
-                Numbers::Jexl => value,
-                Numbers::Decimal | Numbers::JavaScript => {
-                    value.number().map_or(Value::Null, Value::Number)
+                .unwrap_or(self.remaining.len());
+            let (digits, rest) = self.remaining.split_at(end);
+            self.remaining = rest.strip_prefix(['L', 'l', 'd', 'f']).unwrap_or(rest);
+            let value = self.parse_number(digits, rest)?;
+            return Ok(match self.semantics {
+                NumberSemantics::Jexl => value,
+                NumberSemantics::Decimal | NumberSemantics::JavaScript => {
+                    value.as_number().map_or(ExpressionValue::Null, ExpressionValue::Number)
                 }
             });
         }
-        self.word()
+        self.parse_word()
     }
 
     /// Reads the rest of a number: its power of ten.
-    fn number_of(&mut self, digits: &str, rest: &'a str) -> Outcome {
+    fn parse_number(&mut self, digits: &str, rest: &'a str) -> ExpressionResult {
         let is_power = |text: &&str| {
             let digits = text.trim_start_matches(['+', '-']);
             digits.starts_with(|c: char| c.is_ascii_digit())
@@ -381,18 +405,18 @@ impl<'a> Reader<'a, '_> {
             let sign = power.len() - digits.len();
             let count = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
             text = format!("{text}e{}", power.get(..sign + count).unwrap_or_default());
-            self.rest = power.get(sign + count..).unwrap_or_default();
+            self.remaining = power.get(sign + count..).unwrap_or_default();
         }
-        jexl_number(&text).ok_or_else(|| format!("`{text}` is no number"))
+        parse_jexl_number(&text).ok_or_else(|| format!("`{text}` is no number"))
     }
 
-    fn quoted(&mut self, quote: char) -> Outcome {
+    fn parse_quoted(&mut self, quote: char) -> ExpressionResult {
         let mut out = String::new();
-        let mut chars = self.rest.char_indices().skip(1);
+        let mut chars = self.remaining.char_indices().skip(1);
         while let Some((at, c)) = chars.next() {
             if c == quote {
-                self.rest = self.rest.get(at + c.len_utf8()..).unwrap_or_default();
-                return Ok(Value::Text(out));
+                self.remaining = self.remaining.get(at + c.len_utf8()..).unwrap_or_default();
+                return Ok(ExpressionValue::Text(out));
             }
             if c == '\\' && quote != '/' {
                 match chars.next().map(|(_, next)| next) {
@@ -408,76 +432,81 @@ impl<'a> Reader<'a, '_> {
         Err(format!("`{quote}` without its end"))
     }
 
-    fn name(&mut self) -> &'a str {
-        self.skip();
-        let end =
-            self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
-        let (name, rest) = self.rest.split_at(end);
-        self.rest = rest;
+    fn read_name(&mut self) -> &'a str {
+        self.skip_whitespace();
+        let end = self
+            .remaining
+            .find(|c: char| !c.is_alphanumeric() && c != '_')
+            .unwrap_or(self.remaining.len());
+        let (name, rest) = self.remaining.split_at(end);
+        self.remaining = rest;
         name
     }
 
-    fn word(&mut self) -> Outcome {
-        let before = self.start();
-        match self.name() {
-            "true" => Ok(Value::Bool(true)),
-            "false" => Ok(Value::Bool(false)),
-            "null" => Ok(Value::Null),
-            "vars" => self.look_up(false),
-            "props" => self.look_up(true),
+    fn parse_word(&mut self) -> ExpressionResult {
+        let before = self.remaining_excerpt();
+        match self.read_name() {
+            "true" => Ok(ExpressionValue::Bool(true)),
+            "false" => Ok(ExpressionValue::Bool(false)),
+            "null" => Ok(ExpressionValue::Null),
+            "vars" => self.parse_variable_lookup(false),
+            "props" => self.parse_variable_lookup(true),
             "parseInt" | "Number" | "parseFloat" => {
-                let arguments = self.arguments()?;
-                let number = arguments.first().and_then(Value::number);
-                Ok(number.map_or(Value::Null, |number| self.whole_number(number)))
+                let arguments = self.parse_arguments()?;
+                let number = arguments.first().and_then(ExpressionValue::as_number);
+                Ok(number.map_or(ExpressionValue::Null, |number| self.number_value(number)))
             }
             "empty" => {
-                self.skip();
-                let arguments = match self.rest.starts_with('(') {
-                    true => self.arguments()?,
-                    false => vec![self.sign()?],
+                self.skip_whitespace();
+                let arguments = match self.remaining.starts_with('(') {
+                    true => self.parse_arguments()?,
+                    false => vec![self.parse_unary()?],
                 };
                 let is_empty = arguments.first().is_none_or(|value| {
-                    matches!(value, Value::Null)
-                        || matches!(value, Value::Text(text) if text.is_empty())
+                    matches!(value, ExpressionValue::Null)
+                        || matches!(value, ExpressionValue::Text(text) if text.is_empty())
                 });
-                Ok(Value::Bool(is_empty))
+                Ok(ExpressionValue::Bool(is_empty))
             }
-            "Math" if self.numbers == Numbers::JavaScript => self.math(),
-            "String" if self.numbers == Numbers::JavaScript => {
-                let text = self.arguments()?.first().map(Value::to_string);
-                Ok(Value::Text(text.unwrap_or_default()))
+            "Math" if self.semantics == NumberSemantics::JavaScript => self.parse_math_call(),
+            "String" if self.semantics == NumberSemantics::JavaScript => {
+                let text = self.parse_arguments()?.first().map(ExpressionValue::to_string);
+                Ok(ExpressionValue::Text(text.unwrap_or_default()))
             }
-            "new" if self.numbers == Numbers::JavaScript && self.eat_word("Date") => {
+            "new" if self.semantics == NumberSemantics::JavaScript && self.accept_word("Date") => {
                 // What is asked of a date is its milliseconds.
-                if self.eat("(") && self.eat(")") && self.eat(".getTime") {
-                    self.arguments()?;
-                    return Ok(Value::Number(Scope::now_ms() as f64));
+                if self.accept_token("(") && self.accept_token(")") && self.accept_token(".getTime")
+                {
+                    self.parse_arguments()?;
+                    return Ok(ExpressionValue::Number(VariableScope::now_ms() as f64));
                 }
                 Err(format!("`{before}` is not supported"))
             }
-            "Date" if self.numbers == Numbers::JavaScript && self.eat(".now") => {
-                self.arguments()?;
-                Ok(Value::Number(Scope::now_ms() as f64))
+            "Date"
+                if self.semantics == NumberSemantics::JavaScript && self.accept_token(".now") =>
+            {
+                self.parse_arguments()?;
+                Ok(ExpressionValue::Number(VariableScope::now_ms() as f64))
             }
             "size" => {
-                let arguments = self.arguments()?;
+                let arguments = self.parse_arguments()?;
                 let size = arguments.first().map_or(0, |value| value.to_string().chars().count());
-                Ok(self.whole_number(size as f64))
+                Ok(self.number_value(size as f64))
             }
             _ => Err(format!("`{before}` is not supported")),
         }
     }
 
     /// Reads a function of JavaScript's `Math`.
-    fn math(&mut self) -> Outcome {
-        if !self.eat(".") {
-            return Err(format!("`{}` is not supported", self.start()));
+    fn parse_math_call(&mut self) -> ExpressionResult {
+        if !self.accept_token(".") {
+            return Err(format!("`{}` is not supported", self.remaining_excerpt()));
         }
-        let name = self.name();
-        let arguments = self.arguments()?;
-        let number = |place: usize| arguments.get(place).and_then(Value::number);
+        let name = self.read_name();
+        let arguments = self.parse_arguments()?;
+        let number = |place: usize| arguments.get(place).and_then(ExpressionValue::as_number);
         let one = number(0).unwrap_or(f64::NAN);
-        Ok(Value::Number(match name {
+        Ok(ExpressionValue::Number(match name {
             "random" => self.scope.as_mut().map_or(0.5, |scope| 1.0 - scope.random_unit()),
             "floor" => one.floor(),
             "ceil" => one.ceil(),
@@ -485,129 +514,144 @@ impl<'a> Reader<'a, '_> {
             "abs" => one.abs(),
             "sqrt" => one.sqrt(),
             "pow" => one.powf(number(1).unwrap_or(f64::NAN)),
-            "min" => arguments.iter().filter_map(Value::number).fold(f64::INFINITY, f64::min),
-            "max" => arguments.iter().filter_map(Value::number).fold(f64::NEG_INFINITY, f64::max),
+            "min" => arguments
+                .iter()
+                .filter_map(ExpressionValue::as_number)
+                .fold(f64::INFINITY, f64::min),
+            "max" => arguments
+                .iter()
+                .filter_map(ExpressionValue::as_number)
+                .fold(f64::NEG_INFINITY, f64::max),
             _ => return Err(format!("script calls `Math.{name}` (not supported)")),
         }))
     }
 
     /// Reads `.get("name")`, `["name"]` or `.name` after `vars` or `props`.
-    fn look_up(&mut self, is_property: bool) -> Outcome {
-        let name = if self.eat("[") {
-            let name = self.choice()?.to_string();
-            if !self.eat("]") {
+    fn parse_variable_lookup(&mut self, is_property: bool) -> ExpressionResult {
+        let name = if self.accept_token("[") {
+            let name = self.parse_conditional()?.to_string();
+            if !self.accept_token("]") {
                 return Err("`[` without `]`".to_owned());
             }
             name
-        } else if self.eat(".get") || self.eat(".getProperty") {
-            self.arguments()?.first().map(Value::to_string).unwrap_or_default()
-        } else if self.eat(".") {
-            let name = self.name();
-            if self.rest.starts_with('(') {
+        } else if self.accept_token(".get") || self.accept_token(".getProperty") {
+            self.parse_arguments()?.first().map(ExpressionValue::to_string).unwrap_or_default()
+        } else if self.accept_token(".") {
+            let name = self.read_name();
+            if self.remaining.starts_with('(') {
                 return Err(format!("script calls `{name}` (not supported)"));
             }
             name.to_owned()
         } else {
-            return Err(format!("`{}` is not supported", self.start()));
+            return Err(format!("`{}` is not supported", self.remaining_excerpt()));
         };
-        let Some(scope) = &self.scope else { return Ok(Value::Text("1".to_owned())) };
+        let Some(scope) = &self.scope else { return Ok(ExpressionValue::Text("1".to_owned())) };
         let found = if is_property {
-            scope.world.property(&name)
+            scope.run_context.property(&name)
         } else {
             scope.variable(&name).map(str::to_owned)
         };
-        Ok(found.map_or(Value::Null, Value::Text))
+        Ok(found.map_or(ExpressionValue::Null, ExpressionValue::Text))
     }
 
-    fn arguments(&mut self) -> Result<Vec<Value>, String> {
-        if !self.eat("(") {
-            return Err(format!("`(` is expected at `{}`", self.start()));
+    fn parse_arguments(&mut self) -> Result<Vec<ExpressionValue>, String> {
+        if !self.accept_token("(") {
+            return Err(format!("`(` is expected at `{}`", self.remaining_excerpt()));
         }
         let mut arguments = Vec::new();
-        if self.eat(")") {
+        if self.accept_token(")") {
             return Ok(arguments);
         }
         loop {
-            arguments.push(self.choice()?);
-            if self.eat(")") {
+            arguments.push(self.parse_conditional()?);
+            if self.accept_token(")") {
                 return Ok(arguments);
             }
-            if !self.eat(",") {
-                return Err(format!("`,` or `)` is expected at `{}`", self.start()));
+            if !self.accept_token(",") {
+                return Err(format!("`,` or `)` is expected at `{}`", self.remaining_excerpt()));
             }
         }
     }
 
-    fn method(&mut self, on: &Value) -> Outcome {
-        let name = self.name();
-        if name == "length" && !self.rest.trim_start().starts_with('(') {
-            return Ok(self.whole_number(on.to_string().chars().count() as f64));
+    fn parse_method_call(&mut self, on: &ExpressionValue) -> ExpressionResult {
+        let name = self.read_name();
+        if name == "length" && !self.remaining.trim_start().starts_with('(') {
+            return Ok(self.number_value(on.to_string().chars().count() as f64));
         }
-        let arguments = self.arguments()?;
+        let arguments = self.parse_arguments()?;
         let text = on.to_string();
-        let given = arguments.first().map(Value::to_string).unwrap_or_default();
+        let given = arguments.first().map(ExpressionValue::to_string).unwrap_or_default();
         Ok(match name {
-            "equals" => Value::Bool(on.equals(arguments.first().unwrap_or(&Value::Null))),
-            "equalsIgnoreCase" => Value::Bool(text.to_lowercase() == given.to_lowercase()),
-            "contains" | "includes" => Value::Bool(text.contains(&given)),
-            "startsWith" => Value::Bool(text.starts_with(&given)),
-            "endsWith" => Value::Bool(text.ends_with(&given)),
-            "matches" => Value::Bool(matches(&text, &given, true)?),
-            "isEmpty" => Value::Bool(text.is_empty()),
-            "length" | "size" => self.whole_number(text.chars().count() as f64),
+            "equals" => ExpressionValue::Bool(
+                on.equals(arguments.first().unwrap_or(&ExpressionValue::Null)),
+            ),
+            "equalsIgnoreCase" => {
+                ExpressionValue::Bool(text.to_lowercase() == given.to_lowercase())
+            }
+            "contains" | "includes" => ExpressionValue::Bool(text.contains(&given)),
+            "startsWith" => ExpressionValue::Bool(text.starts_with(&given)),
+            "endsWith" => ExpressionValue::Bool(text.ends_with(&given)),
+            "matches" => ExpressionValue::Bool(matches_regex(&text, &given, true)?),
+            "isEmpty" => ExpressionValue::Bool(text.is_empty()),
+            "length" | "size" => self.number_value(text.chars().count() as f64),
             "indexOf" => {
                 let place = text.find(&given).and_then(|at| text.get(..at));
-                self.whole_number(place.map_or(-1.0, |before| before.chars().count() as f64))
+                self.number_value(place.map_or(-1.0, |before| before.chars().count() as f64))
             }
             "substring" => {
-                let place = |at: usize| arguments.get(at).and_then(Value::number);
+                let place = |at: usize| arguments.get(at).and_then(ExpressionValue::as_number);
                 let letters: Vec<char> = text.chars().collect();
                 let from = place(0).unwrap_or(0.0) as usize;
                 let to = place(1).map_or(letters.len(), |to| to as usize);
                 let part = letters.get(from..to).ok_or("`substring` goes beyond the text")?;
-                Value::Text(part.iter().collect())
+                ExpressionValue::Text(part.iter().collect())
             }
             "charAt" => {
-                let place = arguments.first().and_then(Value::number).unwrap_or(0.0);
-                Value::Text(text.chars().skip(place as usize).take(1).collect())
+                let place = arguments.first().and_then(ExpressionValue::as_number).unwrap_or(0.0);
+                ExpressionValue::Text(text.chars().skip(place as usize).take(1).collect())
             }
             // The parts of a text have no name here: one of them is taken at once.
-            "split" if self.eat("[") => {
-                let place = self.choice()?.number().unwrap_or(0.0) as usize;
-                if !self.eat("]") {
+            "split" if self.accept_token("[") => {
+                let place = self.parse_conditional()?.as_number().unwrap_or(0.0) as usize;
+                if !self.accept_token("]") {
                     return Err("`[` without `]`".to_owned());
                 }
                 let part = match given.as_str() {
                     "" => text.get(place..=place),
                     mark => text.split(mark).nth(place),
                 };
-                part.map_or(Value::Null, |part| Value::Text(part.to_owned()))
+                part.map_or(ExpressionValue::Null, |part| ExpressionValue::Text(part.to_owned()))
             }
             "toFixed" => {
-                let digits = arguments.first().and_then(Value::number).unwrap_or(0.0) as usize;
-                let number = on.number().unwrap_or(f64::NAN);
-                Value::Text(format!("{number:.*}", digits.min(20)))
+                let digits =
+                    arguments.first().and_then(ExpressionValue::as_number).unwrap_or(0.0) as usize;
+                let number = on.as_number().unwrap_or(f64::NAN);
+                ExpressionValue::Text(format!("{number:.*}", digits.min(20)))
             }
-            "trim" => Value::Text(text.trim().to_owned()),
-            "toUpperCase" => Value::Text(text.to_uppercase()),
-            "toLowerCase" => Value::Text(text.to_lowercase()),
-            "toString" => Value::Text(text),
+            "trim" => ExpressionValue::Text(text.trim().to_owned()),
+            "toUpperCase" => ExpressionValue::Text(text.to_uppercase()),
+            "toLowerCase" => ExpressionValue::Text(text.to_lowercase()),
+            "toString" => ExpressionValue::Text(text),
             "toInteger" | "toLong" | "toDouble" | "intValue" => {
-                on.number().map_or(Value::Null, |number| self.whole_number(number))
+                on.as_number().map_or(ExpressionValue::Null, |number| self.number_value(number))
             }
             _ => return Err(format!("script calls `{name}` (not supported)")),
         })
     }
 }
 
-fn arithmetic(left: &Value, right: &Value, operation: impl Fn(f64, f64) -> f64) -> Value {
-    match (left.number(), right.number()) {
-        (Some(one), Some(two)) => Value::Number(operation(one, two)),
-        _ => Value::Null,
+fn number_arithmetic(
+    left: &ExpressionValue,
+    right: &ExpressionValue,
+    operation: impl Fn(f64, f64) -> f64,
+) -> ExpressionValue {
+    match (left.as_number(), right.as_number()) {
+        (Some(one), Some(two)) => ExpressionValue::Number(operation(one, two)),
+        _ => ExpressionValue::Null,
     }
 }
 
-fn operate(operator: char, one: f64, two: f64) -> f64 {
+fn apply_operator(operator: char, one: f64, two: f64) -> f64 {
     match operator {
         '-' => one - two,
         '*' => one * two,
@@ -617,65 +661,80 @@ fn operate(operator: char, one: f64, two: f64) -> f64 {
 }
 
 /// Returns the number that a text is to JEXL.
-fn jexl_number(text: &str) -> Option<Value> {
+fn parse_jexl_number(text: &str) -> Option<ExpressionValue> {
     let text = text.trim();
     match text.parse() {
-        Ok(whole) => Some(Value::Integer(whole)),
-        Err(_) => text.parse().ok().map(Value::Double),
+        Ok(whole) => Some(ExpressionValue::Integer(whole)),
+        Err(_) => text.parse().ok().map(ExpressionValue::Double),
     }
 }
 
 /// Adds as JEXL does: texts are put together, and what is not there is an error.
-fn add_jexl(left: &Value, right: &Value) -> Outcome {
+fn add_jexl(left: &ExpressionValue, right: &ExpressionValue) -> ExpressionResult {
     match (left, right) {
-        (Value::Null, _) | (_, Value::Null) => Err("`null` is no number".to_owned()),
-        (Value::Integer(one), Value::Integer(two)) => {
-            one.checked_add(*two).map(Value::Integer).ok_or_else(|| "it is too large".to_owned())
+        (ExpressionValue::Null, _) | (_, ExpressionValue::Null) => {
+            Err("`null` is no number".to_owned())
         }
-        (Value::Integer(_) | Value::Double(_), Value::Integer(_) | Value::Double(_)) => {
-            let sum = left.number().unwrap_or_default() + right.number().unwrap_or_default();
-            Ok(Value::Double(sum))
+        (ExpressionValue::Integer(one), ExpressionValue::Integer(two)) => one
+            .checked_add(*two)
+            .map(ExpressionValue::Integer)
+            .ok_or_else(|| "it is too large".to_owned()),
+        (
+            ExpressionValue::Integer(_) | ExpressionValue::Double(_),
+            ExpressionValue::Integer(_) | ExpressionValue::Double(_),
+        ) => {
+            let sum = left.as_number().unwrap_or_default() + right.as_number().unwrap_or_default();
+            Ok(ExpressionValue::Double(sum))
         }
-        _ => Ok(Value::Text(format!("{left}{right}"))),
+        _ => Ok(ExpressionValue::Text(format!("{left}{right}"))),
     }
 }
 
 /// Subtracts, multiplies and divides as JEXL does.
-fn calculate_jexl(operator: char, left: &Value, right: &Value) -> Outcome {
-    let number = |value: &Value| match value {
-        Value::Text(text) => jexl_number(text),
-        Value::Integer(_) | Value::Double(_) => Some(value.clone()),
-        Value::Number(number) => Some(Value::Double(*number)),
-        Value::Null | Value::Bool(_) => None,
+fn calculate_jexl(
+    operator: char,
+    left: &ExpressionValue,
+    right: &ExpressionValue,
+) -> ExpressionResult {
+    let number = |value: &ExpressionValue| match value {
+        ExpressionValue::Text(text) => parse_jexl_number(text),
+        ExpressionValue::Integer(_) | ExpressionValue::Double(_) => Some(value.clone()),
+        ExpressionValue::Number(number) => Some(ExpressionValue::Double(*number)),
+        ExpressionValue::Null | ExpressionValue::Bool(_) => None,
     };
     let (Some(one), Some(two)) = (number(left), number(right)) else {
         return Err(format!("`{left} {operator} {right}` is no number"));
     };
-    if matches!(operator, '/' | '%') && two.number() == Some(0.0) {
+    if matches!(operator, '/' | '%') && two.as_number() == Some(0.0) {
         return Err("it divides by zero".to_owned());
     }
-    if let (Value::Integer(one), Value::Integer(two)) = (&one, &two) {
+    if let (ExpressionValue::Integer(one), ExpressionValue::Integer(two)) = (&one, &two) {
         let result = match operator {
             '-' => one.checked_sub(*two),
             '*' => one.checked_mul(*two),
             '/' => one.checked_div(*two),
             _ => one.checked_rem(*two),
         };
-        return result.map(Value::Integer).ok_or_else(|| "it is too large".to_owned());
+        return result.map(ExpressionValue::Integer).ok_or_else(|| "it is too large".to_owned());
     }
-    let (one, two) = (one.number().unwrap_or_default(), two.number().unwrap_or_default());
-    Ok(Value::Double(operate(operator, one, two)))
+    let (one, two) = (one.as_number().unwrap_or_default(), two.as_number().unwrap_or_default());
+    Ok(ExpressionValue::Double(apply_operator(operator, one, two)))
 }
 
-fn matches(text: &str, pattern: &str, is_whole: bool) -> Result<bool, String> {
-    let compiled = if is_whole { compile_whole(pattern) } else { compile(pattern) };
+fn matches_regex(text: &str, pattern: &str, is_whole: bool) -> Result<bool, String> {
+    let compiled = if is_whole { compile_full_match(pattern) } else { compile_pattern(pattern) };
     Ok(compiled?.is_match(text))
 }
 
-fn compare(operator: &str, left: &Value, right: &Value, numbers: Numbers) -> Outcome {
-    let are_texts = matches!((left, right), (Value::Text(_), Value::Text(_)));
-    let order = || match (left.number(), right.number()) {
-        _ if numbers == Numbers::Jexl && are_texts => {
+fn compare_values(
+    operator: &str,
+    left: &ExpressionValue,
+    right: &ExpressionValue,
+    numbers: NumberSemantics,
+) -> ExpressionResult {
+    let are_texts = matches!((left, right), (ExpressionValue::Text(_), ExpressionValue::Text(_)));
+    let order = || match (left.as_number(), right.as_number()) {
+        _ if numbers == NumberSemantics::Jexl && are_texts => {
             Some(left.to_string().cmp(&right.to_string()))
         }
         (Some(one), Some(two)) => one.partial_cmp(&two),
@@ -688,13 +747,13 @@ fn compare(operator: &str, left: &Value, right: &Value, numbers: Numbers) -> Out
         "<=" => order().is_some_and(std::cmp::Ordering::is_le),
         ">" => order().is_some_and(std::cmp::Ordering::is_gt),
         ">=" => order().is_some_and(std::cmp::Ordering::is_ge),
-        "==~" => matches(&left.to_string(), &right.to_string(), true)?,
-        "=~" => matches(&left.to_string(), &right.to_string(), false)?,
-        "!~" => !matches(&left.to_string(), &right.to_string(), false)?,
+        "==~" => matches_regex(&left.to_string(), &right.to_string(), true)?,
+        "=~" => matches_regex(&left.to_string(), &right.to_string(), false)?,
+        "!~" => !matches_regex(&left.to_string(), &right.to_string(), false)?,
         "=^" => left.to_string().starts_with(&right.to_string()),
         _ => left.to_string().ends_with(&right.to_string()),
     };
-    Ok(Value::Bool(result))
+    Ok(ExpressionValue::Bool(result))
 }
 
 #[cfg(test)]
@@ -702,18 +761,18 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::plan::scope::World;
+    use crate::plan::variable_scope::RunContext;
 
     #[track_caller]
     fn expect(text: &str, expected: &str) {
-        let mut scope = Scope::new(Arc::new(World::default()));
-        scope.set("x", "5");
-        scope.set("name", "page");
-        let template = Template::parse(text).unwrap();
-        check(&template).unwrap();
-        let drawn = template.draw(&mut scope).into_owned();
-        for numbers in [Numbers::Decimal, Numbers::Jexl] {
-            let value = evaluate(&drawn, numbers, &mut scope).unwrap();
+        let mut scope = VariableScope::new(Arc::new(RunContext::default()));
+        scope.set_variable("x", "5");
+        scope.set_variable("name", "page");
+        let template = TextTemplate::parse(text).unwrap();
+        check_script(&template).unwrap();
+        let drawn = template.evaluate(&mut scope).into_owned();
+        for numbers in [NumberSemantics::Decimal, NumberSemantics::Jexl] {
+            let value = evaluate_expression(&drawn, numbers, &mut scope).unwrap();
             assert_eq!(value.to_string(), expected, "{text}");
         }
     }
@@ -734,7 +793,7 @@ mod tests {
 
     #[test]
     fn javascript_has_functions_of_its_own() {
-        let mut scope = Scope::new(Arc::new(World::default()));
+        let mut scope = VariableScope::new(Arc::new(RunContext::default()));
         for (text, expected) in [
             ("Math.floor(7.9) + Math.max(1, 2)", "9"),
             ("Math.round(2.5) * Math.abs(-3)", "9"),
@@ -744,13 +803,13 @@ mod tests {
             ("new Date().getTime() > 1600000000000", "true"),
             ("String(5).length", "1"),
         ] {
-            check_javascript(&Template::literal(text)).unwrap();
-            let value = evaluate(text, Numbers::JavaScript, &mut scope).unwrap();
+            check_javascript(&TextTemplate::literal(text)).unwrap();
+            let value = evaluate_expression(text, NumberSemantics::JavaScript, &mut scope).unwrap();
             assert_eq!(value.to_string(), expected, "{text}");
         }
         // Groovy's have other types.
-        assert!(check(&Template::literal("Math.floor(7.9)")).is_err());
-        assert!(check_javascript(&Template::literal("new Date().getDay()")).is_err());
+        assert!(check_script(&TextTemplate::literal("Math.floor(7.9)")).is_err());
+        assert!(check_javascript(&TextTemplate::literal("new Date().getDay()")).is_err());
     }
 
     #[test]
@@ -762,7 +821,7 @@ mod tests {
             "1 +",
             "x = 3",
         ] {
-            assert!(check(&Template::literal(text)).is_err(), "{text}");
+            assert!(check_script(&TextTemplate::literal(text)).is_err(), "{text}");
         }
     }
 }

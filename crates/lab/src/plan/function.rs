@@ -1,16 +1,16 @@
 //! JMeter's functions, those that plans use.
 
-use super::date;
-use super::expression::{self, Numbers};
+use super::expression::{self, NumberSemantics};
 use super::html_entity::HTML_ENTITIES;
-use super::pattern::compile;
-use super::scope::Scope;
-use super::script::{self, Dialect};
-use super::template::{Call, Template};
+use super::java_date;
+use super::regex_pattern::compile_pattern;
+use super::script::{self, ScriptDialect};
+use super::template::{FunctionCall, TextTemplate};
+use super::variable_scope::VariableScope;
 
 /// A function by its JMeter name without the two underscores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Function {
+pub(crate) enum JMeterFunction {
     Property,
     SetProperty,
     ShortProperty,
@@ -67,7 +67,7 @@ pub(crate) enum Function {
     FileRow,
 }
 
-impl Function {
+impl JMeterFunction {
     /// Finds a function by its name.
     pub(crate) fn find(name: &str) -> Option<Self> {
         Some(match name {
@@ -130,7 +130,7 @@ impl Function {
     }
 
     /// Returns how many arguments a call needs at least.
-    fn fewest_arguments(self) -> usize {
+    fn min_argument_count(self) -> usize {
         match self {
             Self::ConvertTime | Self::RandomDate | Self::Substring => 3,
             Self::Random
@@ -175,27 +175,30 @@ impl Function {
     }
 
     /// Says what is wrong with a call, as far as it can be told before it runs.
-    pub(crate) fn check(self, call: &Call) -> Result<(), String> {
-        let needed = self.fewest_arguments();
+    pub(crate) fn check_call(self, call: &FunctionCall) -> Result<(), String> {
+        let needed = self.min_argument_count();
         if call.arguments.len() < needed {
             return Err(format!("`${{{}`: {needed} arguments are needed", call.source));
         }
         match (self, call.arguments.first()) {
-            (Self::Jexl, Some(script)) => expression::check(script),
+            (Self::Jexl, Some(script)) => expression::check_script(script),
             (Self::JavaScript, Some(script)) => expression::check_javascript(script),
-            (Self::Groovy, Some(script)) => expression::check(script)
-                .or_else(|fault| script::check(script, Dialect::Groovy).map_err(|_| fault)),
-            (Self::BeanShell, Some(script)) => script::check(script, Dialect::Java),
-            (Self::TimeShift, Some(format)) => {
-                date::check(format)?;
-                date::check_locale(format, call.arguments.get(3))
+            (Self::Groovy, Some(script)) => expression::check_script(script).or_else(|fault| {
+                script::check_function_script(script, ScriptDialect::Groovy).map_err(|_| fault)
+            }),
+            (Self::BeanShell, Some(script)) => {
+                script::check_function_script(script, ScriptDialect::Java)
             }
-            (Self::Time | Self::RandomDate, Some(format)) => date::check(format),
+            (Self::TimeShift, Some(format)) => {
+                java_date::check_pattern(format)?;
+                java_date::check_locale(format, call.arguments.get(3))
+            }
+            (Self::Time | Self::RandomDate, Some(format)) => java_date::check_pattern(format),
             (Self::ConvertTime, _) => {
-                call.arguments.iter().skip(1).take(2).try_for_each(date::check)
+                call.arguments.iter().skip(1).take(2).try_for_each(java_date::check_pattern)
             }
             (Self::Digest, Some(name)) => match name.as_literal() {
-                Some(name) if digest(name, "").is_none() => {
+                Some(name) if message_digest(name, "").is_none() => {
                     Err(format!("`${{{}`: no digest is called `{name}`", call.source))
                 }
                 _ => Ok(()),
@@ -204,64 +207,66 @@ impl Function {
                 Err(format!("`${{{}`: files with numbers are not supported", call.source))
             }
             (Self::FileRow, Some(file))
-                if [Some(file), call.arguments.get(1)].into_iter().flatten().any(is_alias) =>
+                if [Some(file), call.arguments.get(1)].into_iter().flatten().any(is_file_alias) =>
             {
                 Err(format!("`${{{}`: other names of files are not supported", call.source))
             }
             // Its texts are those of answers, which no variable holds but the one that it names.
-            (Self::Regex, _) if call.arguments.get(6).is_none_or(Template::is_empty) => {
+            (Self::Regex, _) if call.arguments.get(6).is_none_or(TextTemplate::is_empty) => {
                 Err(format!(
                     "`${{{}`: supported is a variable to look in, as seventh argument",
                     call.source
                 ))
             }
             (Self::Regex, Some(pattern)) => match pattern.as_literal() {
-                Some(pattern) => compile(pattern).map(drop),
+                Some(pattern) => compile_pattern(pattern).map(drop),
                 None => Ok(()),
             },
             _ => Ok(()),
         }
     }
 
-    pub(crate) fn call(self, call: &Call, scope: &mut Scope) -> String {
+    pub(crate) fn call(self, call: &FunctionCall, scope: &mut VariableScope) -> String {
         let mut given = Vec::with_capacity(call.arguments.len());
         for argument in &call.arguments {
-            given.push(argument.draw(scope).into_owned());
+            given.push(argument.evaluate(scope).into_owned());
         }
         let text = |place: usize| given.get(place).map_or("", String::as_str);
         let number = |place: usize| text(place).trim().parse::<i64>().unwrap_or(0);
         let (value, place) = match self {
             Self::Property => {
                 let default = given.get(2).cloned().unwrap_or_else(|| text(0).to_owned());
-                (scope.world.property(text(0)).unwrap_or(default), 1)
+                (scope.run_context.property(text(0)).unwrap_or(default), 1)
             }
             Self::ShortProperty => {
                 let default = given.get(1).cloned().unwrap_or_else(|| "1".to_owned());
-                (scope.world.property(text(0)).unwrap_or(default), usize::MAX)
+                (scope.run_context.property(text(0)).unwrap_or(default), usize::MAX)
             }
             Self::SetProperty => {
-                let old = scope.world.set_property(text(0), text(1));
+                let old = scope.run_context.set_property(text(0), text(1));
                 let wants = text(2).eq_ignore_ascii_case("true");
                 (if wants { old.unwrap_or_default() } else { String::new() }, usize::MAX)
             }
             Self::Random => (scope.random_between(number(0), number(1)).to_string(), 2),
             Self::RandomString => (random_string(number(0), text(1), scope), 2),
-            Self::Uuid => (uuid(scope), usize::MAX),
-            Self::Time => (date::now(text(0), Scope::now_ms()), 1),
-            Self::TimeShift => (date::shift(text(0), text(1), text(2), Scope::now_ms()), 4),
-            Self::ThreadNumber => (scope.thread.to_string(), usize::MAX),
-            Self::ThreadGroupName => (scope.group.to_string(), usize::MAX),
+            Self::Uuid => (random_uuid(scope), usize::MAX),
+            Self::Time => (java_date::format_now(text(0), VariableScope::now_ms()), 1),
+            Self::TimeShift => {
+                (java_date::shift_date(text(0), text(1), text(2), VariableScope::now_ms()), 4)
+            }
+            Self::ThreadNumber => (scope.thread_number.to_string(), usize::MAX),
+            Self::ThreadGroupName => (scope.group_name.to_string(), usize::MAX),
             Self::ThreadName => (scope.thread_name.to_string(), usize::MAX),
-            Self::SamplerName => (scope.draw_name().to_string(), 0),
+            Self::SamplerName => (scope.evaluate_sampler_name().to_string(), 0),
             Self::TestPlanName => {
-                (scope.world.property("tympan.plan").unwrap_or_default(), usize::MAX)
+                (scope.run_context.property("tympan.plan").unwrap_or_default(), usize::MAX)
             }
             Self::IterationNumber => (scope.iteration.to_string(), usize::MAX),
             Self::Counter => {
                 let count = if text(0).eq_ignore_ascii_case("true") {
-                    scope.count(&call.place)
+                    scope.next_count(&call.call_site)
                 } else {
-                    scope.world.count(&call.place)
+                    scope.run_context.next_count(&call.call_site)
                 };
                 (count.to_string(), 1)
             }
@@ -269,34 +274,43 @@ impl Function {
                 let default = given.get(1).cloned().unwrap_or_else(|| text(0).to_owned());
                 (scope.variable(text(0)).map_or(default, str::to_owned), usize::MAX)
             }
-            Self::Evaluate => (evaluate(text(0), scope), usize::MAX),
+            Self::Evaluate => (evaluate_text(text(0), scope), usize::MAX),
             Self::EvaluateVariable => {
                 let inner = scope.variable(text(0)).unwrap_or_default().to_owned();
-                (evaluate(&inner, scope), usize::MAX)
+                (evaluate_text(&inner, scope), usize::MAX)
             }
             Self::Jexl | Self::JavaScript => {
                 let is_jexl = self == Self::Jexl;
-                let numbers = if is_jexl { Numbers::Jexl } else { Numbers::JavaScript };
-                let value = expression::evaluate(text(0), numbers, scope).unwrap_or_default();
-                (shown(&value), 1)
+                let numbers =
+                    if is_jexl { NumberSemantics::Jexl } else { NumberSemantics::JavaScript };
+                let value =
+                    expression::evaluate_expression(text(0), numbers, scope).unwrap_or_default();
+                (value_text(&value), 1)
             }
             Self::Groovy => {
-                let value = match expression::evaluate(text(0), Numbers::Decimal, scope) {
-                    Ok(value) => shown(&value),
-                    // More than an expression.
-                    Err(_) => match script::run(text(0), Dialect::Groovy, scope) {
-                        Ok(script::Value::Null) | Err(_) => String::new(),
-                        Ok(value) => value.to_string(),
-                    },
-                };
+                let value =
+                    match expression::evaluate_expression(text(0), NumberSemantics::Decimal, scope)
+                    {
+                        Ok(value) => value_text(&value),
+                        // More than an expression.
+                        Err(_) => {
+                            match script::run_function_script(text(0), ScriptDialect::Groovy, scope)
+                            {
+                                Ok(script::ScriptValue::Null) | Err(_) => String::new(),
+                                Ok(value) => value.to_string(),
+                            }
+                        }
+                    };
                 (value, 1)
             }
             Self::BeanShell => {
                 // The value of the last statement is that of the script.
-                let value = match script::run_to_value(text(0), Dialect::Java, scope) {
-                    Ok(script::Value::Null) | Err(_) => String::new(),
-                    Ok(value) => value.to_string(),
-                };
+                let value =
+                    match script::run_function_script_to_value(text(0), ScriptDialect::Java, scope)
+                    {
+                        Ok(script::ScriptValue::Null) | Err(_) => String::new(),
+                        Ok(value) => value.to_string(),
+                    };
                 (value, 1)
             }
             Self::Sum => {
@@ -304,32 +318,35 @@ impl Function {
                     given.iter().map_while(|word| word.trim().parse().ok()).collect();
                 (numbers.iter().sum::<i64>().to_string(), numbers.len())
             }
-            Self::Split => {
-                (split(text(0), text(1), given.get(2).map(String::as_str), scope), usize::MAX)
-            }
+            Self::Split => (
+                split_into_variables(text(0), text(1), given.get(2).map(String::as_str), scope),
+                usize::MAX,
+            ),
             Self::ChangeCase => (change_case(text(0), text(1)), 2),
             Self::IsVariable => (scope.variable(text(0)).is_some().to_string(), usize::MAX),
-            Self::IsProperty => (scope.world.property(text(0)).is_some().to_string(), usize::MAX),
+            Self::IsProperty => {
+                (scope.run_context.property(text(0)).is_some().to_string(), usize::MAX)
+            }
             Self::MachineName => (machine_name(), 0),
             Self::MachineAddress => ("127.0.0.1".to_owned(), 0),
             Self::Log => (text(0).to_owned(), usize::MAX),
             // It tells the log only, which nobody reads here.
             Self::LogOnly => (String::new(), usize::MAX),
-            Self::ConvertTime => (date::convert(text(0), text(1), text(2)), 3),
+            Self::ConvertTime => (java_date::convert_date(text(0), text(1), text(2)), 3),
             Self::RandomDate => {
                 let random = 1.0 - scope.random_unit();
-                (date::random(text(0), text(1), text(2), random), 4)
+                (java_date::random_date(text(0), text(1), text(2), random), 4)
             }
             Self::Digest => {
                 let salted = format!("{}{}", text(1), text(2));
-                let found = digest(text(0), &salted).unwrap_or_default();
+                let found = message_digest(text(0), &salted).unwrap_or_default();
                 let is_upper = text(3).trim().eq_ignore_ascii_case("true");
                 (if is_upper { found.to_uppercase() } else { found }, 4)
             }
-            Self::RandomOfVariables => (random_of_variables(text(0), scope), 1),
+            Self::RandomOfVariables => (random_variable_value(text(0), scope), 1),
             Self::Regex => {
                 let subject = scope.variable(text(6)).unwrap_or_default().to_owned();
-                (find_pattern(&given, &subject, scope), usize::MAX)
+                (extract_by_regex(&given, &subject, scope), usize::MAX)
             }
             Self::Length => (text(0).chars().count().to_string(), 1),
             Self::Substring => {
@@ -339,15 +356,22 @@ impl Function {
                 (all.get(from..to.max(from)).unwrap_or_default().iter().collect(), 3)
             }
             // What cannot be read is told as JMeter tells it.
-            Self::FileText => (scope.world.text(text(0)).unwrap_or_else(|_| NO_FILE.to_owned()), 2),
+            Self::FileText => (
+                scope
+                    .run_context
+                    .file_text(text(0))
+                    .unwrap_or_else(|_| UNREADABLE_FILE_TEXT.to_owned()),
+                2,
+            ),
             Self::FileLine => {
-                let lines = scope.world.lines(text(0), false).unwrap_or_default();
+                let lines = scope.run_context.file_lines(text(0), false).unwrap_or_default();
                 // Every place in the plan has the lines for itself, and all threads share them.
-                let turn = scope.world.count(&call.place).saturating_sub(1);
-                let line = at(&lines, turn).map_or_else(|| NO_FILE.to_owned(), str::to_owned);
+                let turn = scope.run_context.next_count(&call.call_site).saturating_sub(1);
+                let line = cyclic_line(&lines, turn)
+                    .map_or_else(|| UNREADABLE_FILE_TEXT.to_owned(), str::to_owned);
                 (line, 1)
             }
-            Self::FileRow => (file_row(text(0), text(1), scope), usize::MAX),
+            Self::FileRow => (current_row_column(text(0), text(1), scope), usize::MAX),
             Self::Choose => {
                 // The last argument names the variable.
                 let last = given.len().saturating_sub(1);
@@ -355,60 +379,60 @@ impl Function {
                 let at = usize::try_from(scope.random_between(0, most)).unwrap_or(0);
                 (text(at).to_owned(), last)
             }
-            _ => (convert(self, &given), 1),
+            _ => (transform_text(self, &given), 1),
         };
         // Many functions can also put their result into a variable that their last argument names.
         if let Some(name) = given.get(place).map(|name| name.trim())
             && !name.is_empty()
         {
-            scope.set(name, &value);
+            scope.set_variable(name, &value);
         }
         value
     }
 }
 
 /// Returns what an expression is worth as a text; nothing for what is not there.
-fn shown(value: &expression::Value) -> String {
+fn value_text(value: &expression::ExpressionValue) -> String {
     match value {
-        expression::Value::Null => String::new(),
+        expression::ExpressionValue::Null => String::new(),
         value => value.to_string(),
     }
 }
 
 /// The functions from one text to another.
-fn convert(function: Function, given: &[String]) -> String {
+fn transform_text(function: JMeterFunction, given: &[String]) -> String {
     use base64::Engine as _;
     let text = given.first().map_or("", String::as_str);
     let base64 = base64::engine::general_purpose::STANDARD;
     match function {
-        Function::Base64Encode => base64.encode(text),
-        Function::Base64Decode => {
+        JMeterFunction::Base64Encode => base64.encode(text),
+        JMeterFunction::Base64Decode => {
             String::from_utf8_lossy(&base64.decode(text.trim()).unwrap_or_default()).into_owned()
         }
-        Function::UrlEncode => super::http::encode_form(text),
-        Function::UrlDecode => {
+        JMeterFunction::UrlEncode => super::http_spec::encode_form(text),
+        JMeterFunction::UrlDecode => {
             let spaced = text.replace('+', " ");
             percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
         }
-        Function::Unescape => crate::properties::unescape(text, "b"),
-        Function::UnescapeHtml => unescape_html(text),
-        Function::EscapeXml => text
+        JMeterFunction::Unescape => crate::property_file::unescape(text, "b"),
+        JMeterFunction::UnescapeHtml => unescape_html(text),
+        JMeterFunction::EscapeXml => text
             .replace('&', "&amp;")
             .replace('<', "&lt;")
             .replace('>', "&gt;")
             .replace('"', "&quot;")
             .replace('\'', "&apos;"),
-        Function::EscapePattern => text.chars().fold(String::new(), |mut out, letter| {
+        JMeterFunction::EscapePattern => text.chars().fold(String::new(), |mut out, letter| {
             if !letter.is_alphanumeric() && letter != '_' {
                 out.push('\\');
             }
             out.push(letter);
             out
         }),
-        Function::EscapeHtml => escape_html(text),
-        Function::Lowercase => text.to_lowercase(),
-        Function::Uppercase => text.to_uppercase(),
-        Function::Character => given
+        JMeterFunction::EscapeHtml => escape_html(text),
+        JMeterFunction::Lowercase => text.to_lowercase(),
+        JMeterFunction::Uppercase => text.to_uppercase(),
+        JMeterFunction::Character => given
             .iter()
             .filter_map(|word| {
                 let word = word.trim();
@@ -424,7 +448,7 @@ fn convert(function: Function, given: &[String]) -> String {
 }
 
 /// Reports whether a function that is not supported here is JMeter's own, or one of the plugins that many plans use.
-pub(super) fn is_elsewhere(name: &str) -> bool {
+pub(super) fn is_unsupported_function(name: &str) -> bool {
     matches!(
         name,
         "__XPath"
@@ -442,23 +466,23 @@ pub(super) fn is_elsewhere(name: &str) -> bool {
 }
 
 /// Deepest evaluation of texts by texts.
-const DEEPEST: u32 = 20;
+const MAX_EVALUATION_DEPTH: u32 = 20;
 
-fn evaluate(text: &str, scope: &mut Scope) -> String {
+fn evaluate_text(text: &str, scope: &mut VariableScope) -> String {
     // A variable may hold a text that evaluates itself.
-    if scope.depth > DEEPEST {
+    if scope.evaluation_depth > MAX_EVALUATION_DEPTH {
         return text.to_owned();
     }
-    scope.depth += 1;
-    let drawn = Template::parse(text).map(|template| template.draw(scope).into_owned());
-    scope.depth -= 1;
+    scope.evaluation_depth += 1;
+    let drawn = TextTemplate::parse(text).map(|template| template.evaluate(scope).into_owned());
+    scope.evaluation_depth -= 1;
     match drawn {
         Ok(drawn) => drawn,
         Err(_) => text.to_owned(),
     }
 }
 
-fn random_string(length: i64, alphabet: &str, scope: &mut Scope) -> String {
+fn random_string(length: i64, alphabet: &str, scope: &mut VariableScope) -> String {
     let alphabet: Vec<char> = if alphabet.is_empty() {
         ('0'..='9').chain('A'..='Z').chain('a'..='z').collect()
     } else {
@@ -473,8 +497,8 @@ fn random_string(length: i64, alphabet: &str, scope: &mut Scope) -> String {
         .collect()
 }
 
-fn uuid(scope: &mut Scope) -> String {
-    let (high, low) = (scope.random(), scope.random());
+fn random_uuid(scope: &mut VariableScope) -> String {
+    let (high, low) = (scope.next_random(), scope.next_random());
     let high = (high & !0xF000) | 0x4000;
     let low = (low & !(0b11 << 62)) | (0b10 << 62);
     format!(
@@ -500,16 +524,21 @@ fn change_case(text: &str, mode: &str) -> String {
     }
 }
 
-fn split(text: &str, name: &str, delimiter: Option<&str>, scope: &mut Scope) -> String {
+fn split_into_variables(
+    text: &str,
+    name: &str,
+    delimiter: Option<&str>,
+    scope: &mut VariableScope,
+) -> String {
     let delimiter = delimiter.filter(|delimiter| !delimiter.is_empty()).unwrap_or(",");
     let mut count = 0;
     for part in text.split(delimiter) {
         count += 1;
-        scope.set(&format!("{name}_{count}"), if part.is_empty() { "?" } else { part });
+        scope.set_variable(&format!("{name}_{count}"), if part.is_empty() { "?" } else { part });
     }
-    scope.set(name, text);
-    scope.set(&format!("{name}_n"), &count.to_string());
-    scope.remove(&format!("{name}_{}", count + 1));
+    scope.set_variable(name, text);
+    scope.set_variable(&format!("{name}_n"), &count.to_string());
+    scope.remove_variable(&format!("{name}_{}", count + 1));
     text.to_owned()
 }
 
@@ -520,32 +549,32 @@ fn machine_name() -> String {
 }
 
 /// What functions give where a file cannot be read.
-const NO_FILE: &str = "**ERR**";
+const UNREADABLE_FILE_TEXT: &str = "**ERR**";
 
-fn is_alias(argument: &Template) -> bool {
+fn is_file_alias(argument: &TextTemplate) -> bool {
     argument.as_literal().is_some_and(|text| text.trim_start().starts_with('*'))
 }
 
 /// Returns the line of a turn, where lines begin anew after the last.
-fn at(lines: &[String], turn: u64) -> Option<&str> {
+fn cyclic_line(lines: &[String], turn: u64) -> Option<&str> {
     let count = u64::try_from(lines.len()).ok().filter(|count| *count > 0)?;
     lines.get(usize::try_from(turn % count).ok()?).map(String::as_str)
 }
 
 /// Returns a column of the row that a user has of a file; `next` gives the row up, so that the next column is one of the
 /// next row that nobody has had.
-fn file_row(file: &str, column: &str, scope: &mut Scope) -> String {
+fn current_row_column(file: &str, column: &str, scope: &mut VariableScope) -> String {
     if column.trim() == "next" {
-        scope.rows.remove(file);
+        scope.file_rows.remove(file);
         return String::new();
     }
-    let Ok(rows) = scope.world.lines(file, true) else { return String::new() };
-    let row = match scope.rows.get(file) {
+    let Ok(rows) = scope.run_context.file_lines(file, true) else { return String::new() };
+    let row = match scope.file_rows.get(file) {
         Some(row) => *row,
         None => {
-            let count = scope.world.count(&format!("rows of {file}")).saturating_sub(1);
+            let count = scope.run_context.next_count(&format!("rows of {file}")).saturating_sub(1);
             let row = usize::try_from(count).unwrap_or(0) % rows.len().max(1);
-            scope.rows.insert(file.to_owned(), row);
+            scope.file_rows.insert(file.to_owned(), row);
             row
         }
     };
@@ -555,7 +584,7 @@ fn file_row(file: &str, column: &str, scope: &mut Scope) -> String {
 }
 
 /// Returns a digest in hexadecimal letters, by Java's name of it.
-fn digest(name: &str, text: &str) -> Option<String> {
+fn message_digest(name: &str, text: &str) -> Option<String> {
     use md5::Digest as _;
     let text = text.as_bytes();
     let bytes = match name.trim().to_ascii_uppercase().as_str() {
@@ -578,7 +607,7 @@ fn digest(name: &str, text: &str) -> Option<String> {
 }
 
 /// Returns the value of one of the variables that `|` stands between; one with numbered matches counts once for each.
-fn random_of_variables(names: &str, scope: &mut Scope) -> String {
+fn random_variable_value(names: &str, scope: &mut VariableScope) -> String {
     let mut values = Vec::new();
     for name in names.split('|').map(str::trim) {
         let count = scope.variable(&format!("{name}_matchNr")).and_then(|count| count.parse().ok());
@@ -596,9 +625,10 @@ fn random_of_variables(names: &str, scope: &mut Scope) -> String {
 
 /// Looks for an expression in a text: template, which match (a number, `RAND`, `ALL`), what stands between all, default,
 /// and the variable that gets the result, with its groups and the number of matches.
-fn find_pattern(given: &[String], subject: &str, scope: &mut Scope) -> String {
+fn extract_by_regex(given: &[String], subject: &str, scope: &mut VariableScope) -> String {
     let text = |place: usize| given.get(place).map_or("", String::as_str);
-    let matches = compile(text(0)).map(|pattern| pattern.groups(subject)).unwrap_or_default();
+    let matches =
+        compile_pattern(text(0)).map(|pattern| pattern.match_groups(subject)).unwrap_or_default();
     let last = i64::try_from(matches.len()).unwrap_or(0) - 1;
     let chosen = match text(2).trim() {
         "ALL" => matches.last(),
@@ -612,15 +642,15 @@ fn find_pattern(given: &[String], subject: &str, scope: &mut Scope) -> String {
             at.and_then(|at| matches.get(at))
         }
     };
-    let fill = |groups: &Vec<String>| super::extract::fill(text(1), groups);
+    let fill = |groups: &Vec<String>| super::extractor::fill_group_template(text(1), groups);
     let name = text(5).trim();
     let result = chosen.map_or_else(|| text(4).to_owned(), fill);
     if !name.is_empty() {
-        scope.set(&format!("{name}_matchNr"), &matches.len().to_string());
+        scope.set_variable(&format!("{name}_matchNr"), &matches.len().to_string());
         for (number, group) in chosen.into_iter().flatten().enumerate() {
-            scope.set(&format!("{name}_g{number}"), group);
+            scope.set_variable(&format!("{name}_g{number}"), group);
         }
-        scope.set(name, &result);
+        scope.set_variable(name, &result);
     }
     if text(2).trim() == "ALL" && !matches.is_empty() {
         return matches.iter().map(fill).collect::<Vec<_>>().join(text(3));
@@ -652,7 +682,7 @@ fn unescape_html(text: &str) -> String {
     while let Some((before, after)) = rest.split_once('&') {
         out.push_str(before);
         let name = after.split(';').next().unwrap_or_default();
-        let found = (name.len() < after.len()).then(|| entity(name)).flatten();
+        let found = (name.len() < after.len()).then(|| named_entity(name)).flatten();
         match found {
             Some(letter) => {
                 out.push(letter);
@@ -667,7 +697,7 @@ fn unescape_html(text: &str) -> String {
     out + rest
 }
 
-fn entity(name: &str) -> Option<char> {
+fn named_entity(name: &str) -> Option<char> {
     if let Some(number) = name.strip_prefix('#') {
         let code = match number.strip_prefix(['x', 'X']) {
             Some(hex) => u32::from_str_radix(hex, 16),
@@ -686,27 +716,27 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::plan::scope::World;
+    use crate::plan::variable_scope::RunContext;
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let mut scope = Scope::new(Arc::new(World::default()));
-        scope.set("body", "id=7 id=8");
-        scope.set("v_matchNr", "1");
-        scope.set("v_1", "seven");
-        let template = Template::parse(text).unwrap();
-        assert_eq!(template.draw(&mut scope), expected, "{text}");
+        let mut scope = VariableScope::new(Arc::new(RunContext::default()));
+        scope.set_variable("body", "id=7 id=8");
+        scope.set_variable("v_matchNr", "1");
+        scope.set_variable("v_1", "seven");
+        let template = TextTemplate::parse(text).unwrap();
+        assert_eq!(template.evaluate(&mut scope), expected, "{text}");
     }
 
     #[test]
     fn files_are_read_by_lines_and_by_rows() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("f.txt"), "\u{feff}# names\na,1\n\nb,2\r\n").unwrap();
-        let files = crate::plan::files::Files::below(folder.path().to_owned());
-        let world = Arc::new(World::new(std::collections::HashMap::new(), 1, files));
-        let mut users = [Scope::new(Arc::clone(&world)), Scope::new(world)];
+        let files = crate::plan::plan_file::PlanFiles::in_folder(folder.path().to_owned());
+        let world = Arc::new(RunContext::new(std::collections::HashMap::new(), 1, files));
+        let mut users = [VariableScope::new(Arc::clone(&world)), VariableScope::new(world)];
         let mut draw = |user: usize, text: &str| {
-            Template::parse(text).unwrap().draw(&mut users[user]).into_owned()
+            TextTemplate::parse(text).unwrap().evaluate(&mut users[user]).into_owned()
         };
         // Each user has a row, and keeps it until it asks for the next one.
         assert_eq!(draw(0, "${__CSVRead(f.txt,0)}${__CSVRead(f.txt,1)}"), "a1");

@@ -7,27 +7,27 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::pattern::{self, Pattern};
+use super::regex_pattern::{self, RegexPattern};
 
 /// One step of a path.
 #[derive(Debug, Clone)]
-enum Step {
+enum JsonPathStep {
     Child(String),
     Children(Vec<String>),
     Index(i64),
     Indexes(Vec<i64>),
     Slice(Option<i64>, Option<i64>),
     All,
-    Below,
-    Where(Box<Test>),
-    Call(Function),
+    Descendants,
+    Filter(Box<JsonPathFilter>),
+    Call(JsonPathFunction),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Function {
+enum JsonPathFunction {
     Length,
-    Least,
-    Most,
+    Min,
+    Max,
     Average,
     Sum,
     Keys,
@@ -37,26 +37,26 @@ enum Function {
 
 /// A filter.
 #[derive(Debug, Clone)]
-enum Test {
-    And(Box<Test>, Box<Test>),
-    Or(Box<Test>, Box<Test>),
-    Not(Box<Test>),
-    There(Operand),
-    Compare(Operand, Operator, Operand),
-    Matches(Operand, Pattern),
+enum JsonPathFilter {
+    And(Box<JsonPathFilter>, Box<JsonPathFilter>),
+    Or(Box<JsonPathFilter>, Box<JsonPathFilter>),
+    Not(Box<JsonPathFilter>),
+    Exists(JsonPathOperand),
+    Compare(JsonPathOperand, JsonPathOperator, JsonPathOperand),
+    Matches(JsonPathOperand, RegexPattern),
 }
 
 #[derive(Debug, Clone)]
-enum Operand {
+enum JsonPathOperand {
     /// From the element that is looked at.
-    Here(Vec<Step>),
+    Current(Vec<JsonPathStep>),
     /// From the whole document.
-    Root(Vec<Step>),
+    Root(Vec<JsonPathStep>),
     Value(Value),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
+enum JsonPathOperator {
     Equal,
     NotEqual,
     Less,
@@ -71,49 +71,56 @@ enum Operator {
 }
 
 /// The words of operators, longer ones before those that they begin with.
-const OPERATORS: [(&str, Operator); 13] = [
-    ("===", Operator::Equal),
-    ("!==", Operator::NotEqual),
-    ("==", Operator::Equal),
-    ("!=", Operator::NotEqual),
-    ("<=", Operator::LessOrEqual),
-    (">=", Operator::GreaterOrEqual),
-    ("<", Operator::Less),
-    (">", Operator::Greater),
-    ("in ", Operator::In),
-    ("nin ", Operator::NotIn),
-    ("size ", Operator::Size),
-    ("empty ", Operator::Empty),
-    ("contains ", Operator::Contains),
+const OPERATORS: [(&str, JsonPathOperator); 13] = [
+    ("===", JsonPathOperator::Equal),
+    ("!==", JsonPathOperator::NotEqual),
+    ("==", JsonPathOperator::Equal),
+    ("!=", JsonPathOperator::NotEqual),
+    ("<=", JsonPathOperator::LessOrEqual),
+    (">=", JsonPathOperator::GreaterOrEqual),
+    ("<", JsonPathOperator::Less),
+    (">", JsonPathOperator::Greater),
+    ("in ", JsonPathOperator::In),
+    ("nin ", JsonPathOperator::NotIn),
+    ("size ", JsonPathOperator::Size),
+    ("empty ", JsonPathOperator::Empty),
+    ("contains ", JsonPathOperator::Contains),
 ];
 
 /// Longer paths are refused.
-const LONGEST: usize = 1000;
+const MAX_PATH_LENGTH: usize = 1000;
 /// Deepest document that `..` goes into.
-const DEEPEST: usize = 128;
+const MAX_DOCUMENT_DEPTH: usize = 128;
 
 /// Returns the values that a path leads to.
 ///
 /// # Errors
 /// A path that is not understood.
-pub(super) fn find<'a>(document: &'a Value, path: &str) -> Result<Vec<Cow<'a, Value>>, String> {
-    Ok(follow(document, document, &parse(path)?))
+pub(super) fn find_values<'a>(
+    document: &'a Value,
+    path: &str,
+) -> Result<Vec<Cow<'a, Value>>, String> {
+    Ok(apply_steps(document, document, &parse_path(path)?))
 }
 
 /// Reports whether a path is understood.
 ///
 /// # Errors
 /// What is not.
-pub(super) fn check(path: &str) -> Result<(), String> {
-    parse(path).map(drop)
+pub(super) fn check_path(path: &str) -> Result<(), String> {
+    parse_path(path).map(drop)
 }
 
-fn follow<'a>(root: &'a Value, from: &'a Value, steps: &[Step]) -> Vec<Cow<'a, Value>> {
+fn apply_steps<'a>(
+    root: &'a Value,
+    from: &'a Value,
+    steps: &[JsonPathStep],
+) -> Vec<Cow<'a, Value>> {
     let mut current: Vec<&'a Value> = vec![from];
     for (place, step) in steps.iter().enumerate() {
-        if let Step::Call(function) = step {
+        if let JsonPathStep::Call(function) = step {
             let called: Vec<Value> =
-                current.iter().filter_map(|value| function.call(value)).collect();
+                current.iter().filter_map(|value| function.apply(value)).collect();
             let rest = steps.get(place + 1..).unwrap_or_default();
             // What a function makes is no part of the document; what follows it is looked for in its own value.
             return called
@@ -121,7 +128,7 @@ fn follow<'a>(root: &'a Value, from: &'a Value, steps: &[Step]) -> Vec<Cow<'a, V
                 .flat_map(|value| match rest {
                     [] => vec![Cow::Owned(value)],
                     _ => {
-                        let found = follow(&value, &value, rest);
+                        let found = apply_steps(&value, &value, rest);
                         found.into_iter().map(|value| Cow::Owned(value.into_owned())).collect()
                     }
                 })
@@ -129,61 +136,70 @@ fn follow<'a>(root: &'a Value, from: &'a Value, steps: &[Step]) -> Vec<Cow<'a, V
         }
         let mut next = Vec::new();
         for value in current {
-            walk(root, value, step, &mut next);
+            apply_step(root, value, step, &mut next);
         }
         current = next;
     }
     current.into_iter().map(Cow::Borrowed).collect()
 }
 
-fn walk<'a>(root: &'a Value, value: &'a Value, step: &Step, out: &mut Vec<&'a Value>) {
+fn apply_step<'a>(
+    root: &'a Value,
+    value: &'a Value,
+    step: &JsonPathStep,
+    out: &mut Vec<&'a Value>,
+) {
     let at = |list: &'a [Value], index: i64| {
         let place = if index < 0 { list.len() as i64 + index } else { index };
         usize::try_from(place).ok().and_then(|place| list.get(place))
     };
     match (step, value) {
-        (Step::Child(name), Value::Object(map)) => out.extend(map.get(name)),
-        (Step::Children(names), Value::Object(map)) => {
+        (JsonPathStep::Child(name), Value::Object(map)) => out.extend(map.get(name)),
+        (JsonPathStep::Children(names), Value::Object(map)) => {
             out.extend(names.iter().filter_map(|name| map.get(name)));
         }
-        (Step::All, Value::Object(map)) => out.extend(map.values()),
-        (Step::All, Value::Array(list)) => out.extend(list),
-        (Step::Index(index), Value::Array(list)) => out.extend(at(list, *index)),
-        (Step::Indexes(indexes), Value::Array(list)) => {
+        (JsonPathStep::All, Value::Object(map)) => out.extend(map.values()),
+        (JsonPathStep::All, Value::Array(list)) => out.extend(list),
+        (JsonPathStep::Index(index), Value::Array(list)) => out.extend(at(list, *index)),
+        (JsonPathStep::Indexes(indexes), Value::Array(list)) => {
             out.extend(indexes.iter().filter_map(|index| at(list, *index)));
         }
-        (Step::Slice(from, to), Value::Array(list)) => {
+        (JsonPathStep::Slice(from, to), Value::Array(list)) => {
             let length = list.len() as i64;
             let bound = |at: i64| if at < 0 { (length + at).max(0) } else { at.min(length) };
             let (from, to) = (bound(from.unwrap_or(0)), bound(to.unwrap_or(length)));
             let (from, to) = (usize::try_from(from).unwrap_or(0), usize::try_from(to).unwrap_or(0));
             out.extend(list.get(from..to.max(from)).unwrap_or_default());
         }
-        (Step::Below, _) => below(value, out, 0),
-        (Step::Where(test), Value::Array(list)) => {
-            out.extend(list.iter().filter(|item| test.holds(root, item)));
+        (JsonPathStep::Descendants, _) => collect_descendants(value, out, 0),
+        (JsonPathStep::Filter(test), Value::Array(list)) => {
+            out.extend(list.iter().filter(|item| test.matches(root, item)));
         }
-        (Step::Where(test), Value::Object(map)) => {
-            out.extend(map.values().filter(|item| test.holds(root, item)));
+        (JsonPathStep::Filter(test), Value::Object(map)) => {
+            out.extend(map.values().filter(|item| test.matches(root, item)));
         }
         _ => {}
     }
 }
 
-fn below<'a>(value: &'a Value, out: &mut Vec<&'a Value>, depth: usize) {
+fn collect_descendants<'a>(value: &'a Value, out: &mut Vec<&'a Value>, depth: usize) {
     out.push(value);
-    if depth > DEEPEST {
+    if depth > MAX_DOCUMENT_DEPTH {
         return;
     }
     match value {
-        Value::Object(map) => map.values().for_each(|inner| below(inner, out, depth + 1)),
-        Value::Array(list) => list.iter().for_each(|inner| below(inner, out, depth + 1)),
+        Value::Object(map) => {
+            map.values().for_each(|inner| collect_descendants(inner, out, depth + 1))
+        }
+        Value::Array(list) => {
+            list.iter().for_each(|inner| collect_descendants(inner, out, depth + 1))
+        }
         _ => {}
     }
 }
 
-impl Function {
-    fn call(self, value: &Value) -> Option<Value> {
+impl JsonPathFunction {
+    fn apply(self, value: &Value) -> Option<Value> {
         let numbers = || -> Vec<f64> {
             value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
         };
@@ -205,8 +221,8 @@ impl Function {
             (Self::First, Value::Array(list)) => list.first().cloned(),
             (Self::Last, Value::Array(list)) => list.last().cloned(),
             (Self::First | Self::Last, _) => None,
-            (Self::Least, _) => number(numbers().into_iter().reduce(f64::min)),
-            (Self::Most, _) => number(numbers().into_iter().reduce(f64::max)),
+            (Self::Min, _) => number(numbers().into_iter().reduce(f64::min)),
+            (Self::Max, _) => number(numbers().into_iter().reduce(f64::max)),
             (Self::Sum, _) => number(numbers().into_iter().reduce(|one, two| one + two)),
             (Self::Average, _) => {
                 let numbers = numbers();
@@ -216,11 +232,11 @@ impl Function {
         }
     }
 
-    fn find(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "length()" | "size()" => Self::Length,
-            "min()" => Self::Least,
-            "max()" => Self::Most,
+            "min()" => Self::Min,
+            "max()" => Self::Max,
             "avg()" => Self::Average,
             "sum()" => Self::Sum,
             "keys()" => Self::Keys,
@@ -231,36 +247,36 @@ impl Function {
     }
 }
 
-impl Test {
-    fn holds(&self, root: &Value, item: &Value) -> bool {
+impl JsonPathFilter {
+    fn matches(&self, root: &Value, item: &Value) -> bool {
         match self {
-            Self::And(one, two) => one.holds(root, item) && two.holds(root, item),
-            Self::Or(one, two) => one.holds(root, item) || two.holds(root, item),
-            Self::Not(inner) => !inner.holds(root, item),
-            Self::There(operand) => operand.value(root, item).is_some(),
+            Self::And(one, two) => one.matches(root, item) && two.matches(root, item),
+            Self::Or(one, two) => one.matches(root, item) || two.matches(root, item),
+            Self::Not(inner) => !inner.matches(root, item),
+            Self::Exists(operand) => operand.resolve(root, item).is_some(),
             Self::Matches(operand, pattern) => operand
-                .value(root, item)
-                .is_some_and(|value| pattern.is_match(&super::extract::shown(&value))),
+                .resolve(root, item)
+                .is_some_and(|value| pattern.is_match(&super::extractor::json_value_text(&value))),
             Self::Compare(left, operator, right) => {
-                let (left, right) = (left.value(root, item), right.value(root, item));
-                operator.holds(left.as_deref(), right.as_deref())
+                let (left, right) = (left.resolve(root, item), right.resolve(root, item));
+                operator.compare(left.as_deref(), right.as_deref())
             }
         }
     }
 }
 
-impl Operand {
-    fn value<'a>(&'a self, root: &'a Value, item: &'a Value) -> Option<Cow<'a, Value>> {
+impl JsonPathOperand {
+    fn resolve<'a>(&'a self, root: &'a Value, item: &'a Value) -> Option<Cow<'a, Value>> {
         match self {
-            Self::Here(steps) => follow(root, item, steps).into_iter().next(),
-            Self::Root(steps) => follow(root, root, steps).into_iter().next(),
+            Self::Current(steps) => apply_steps(root, item, steps).into_iter().next(),
+            Self::Root(steps) => apply_steps(root, root, steps).into_iter().next(),
             Self::Value(value) => Some(Cow::Borrowed(value)),
         }
     }
 }
 
-impl Operator {
-    fn holds(self, left: Option<&Value>, right: Option<&Value>) -> bool {
+impl JsonPathOperator {
+    fn compare(self, left: Option<&Value>, right: Option<&Value>) -> bool {
         let (Some(left), Some(right)) = (left, right) else {
             // What is not there differs from everything that is.
             return matches!(self, Self::NotEqual | Self::NotIn)
@@ -268,11 +284,12 @@ impl Operator {
         };
         let order = || match (left.as_f64(), right.as_f64()) {
             (Some(one), Some(two)) => one.partial_cmp(&two),
-            _ => super::extract::shown(left).partial_cmp(&super::extract::shown(right)),
+            _ => super::extractor::json_value_text(left)
+                .partial_cmp(&super::extractor::json_value_text(right)),
         };
         let equals = |one: &Value, two: &Value| match (one.as_f64(), two.as_f64()) {
             (Some(one), Some(two)) => one == two,
-            _ => super::extract::shown(one) == super::extract::shown(two),
+            _ => super::extractor::json_value_text(one) == super::extractor::json_value_text(two),
         };
         let size = |value: &Value| match value {
             Value::Array(list) => Some(list.len()),
@@ -292,7 +309,7 @@ impl Operator {
             }
             Self::Contains => match left {
                 Value::Array(list) => list.iter().any(|one| equals(one, right)),
-                Value::String(text) => text.contains(&super::extract::shown(right)),
+                Value::String(text) => text.contains(&super::extractor::json_value_text(right)),
                 _ => false,
             },
             Self::Size => size(left).is_some_and(|size| right.as_u64() == Some(size as u64)),
@@ -301,11 +318,11 @@ impl Operator {
     }
 }
 
-fn parse(path: &str) -> Result<Vec<Step>, String> {
+fn parse_path(path: &str) -> Result<Vec<JsonPathStep>, String> {
     let wrong = || format!("JSONPath `{path}`: not supported");
     // Filters hold paths, which hold filters.
-    if path.len() > LONGEST {
-        return Err(format!("JSONPath: longer than {LONGEST} bytes"));
+    if path.len() > MAX_PATH_LENGTH {
+        return Err(format!("JSONPath: longer than {MAX_PATH_LENGTH} bytes"));
     }
     let path_text = path.trim();
     if path_text.is_empty() {
@@ -316,7 +333,7 @@ fn parse(path: &str) -> Result<Vec<Step>, String> {
         Some(rest) => rest.to_owned(),
         None => format!(".{path_text}"),
     };
-    match steps(
+    match parse_steps(
         rooted.strip_prefix(".[").map_or(rooted.clone(), |rest| format!("[{rest}")).as_str(),
     ) {
         Some((steps, "")) => Ok(steps),
@@ -325,18 +342,18 @@ fn parse(path: &str) -> Result<Vec<Step>, String> {
 }
 
 /// Reads steps as far as they go; returns what follows them.
-fn steps(text: &str) -> Option<(Vec<Step>, &str)> {
+fn parse_steps(text: &str) -> Option<(Vec<JsonPathStep>, &str)> {
     let mut rest = text;
     let mut steps = Vec::new();
     loop {
         if let Some(after) = rest.strip_prefix("..") {
-            steps.push(Step::Below);
-            rest = if after.starts_with('[') { after } else { child(after, &mut steps)? };
+            steps.push(JsonPathStep::Descendants);
+            rest = if after.starts_with('[') { after } else { parse_child(after, &mut steps)? };
         } else if let Some(after) = rest.strip_prefix('.') {
-            rest = child(after, &mut steps)?;
+            rest = parse_child(after, &mut steps)?;
         } else if let Some(after) = rest.strip_prefix('[') {
-            let (inside, tail) = after.split_at(closing(after)?);
-            steps.push(bracket(inside.trim())?);
+            let (inside, tail) = after.split_at(find_closing_bracket(after)?);
+            steps.push(parse_bracket(inside.trim())?);
             rest = tail.get(1..).unwrap_or_default();
         } else {
             return Some((steps, rest));
@@ -344,7 +361,7 @@ fn steps(text: &str) -> Option<(Vec<Step>, &str)> {
     }
 }
 
-fn child<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
+fn parse_child<'a>(text: &'a str, steps: &mut Vec<JsonPathStep>) -> Option<&'a str> {
     let ends = |c: char| {
         matches!(c, '.' | '[' | ')' | ']' | '=' | '!' | '<' | '>' | '&' | '|' | ',')
             || c.is_whitespace()
@@ -357,15 +374,17 @@ fn child<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
     let (name, rest) = text.split_at(end);
     match name {
         "" => return None,
-        "*" => steps.push(Step::All),
-        _ if name.contains('(') => steps.push(Step::Call(Function::find(name)?)),
-        _ => steps.push(Step::Child(name.to_owned())),
+        "*" => steps.push(JsonPathStep::All),
+        _ if name.contains('(') => {
+            steps.push(JsonPathStep::Call(JsonPathFunction::from_name(name)?))
+        }
+        _ => steps.push(JsonPathStep::Child(name.to_owned())),
     }
     Some(rest)
 }
 
 /// Finds the bracket that closes, beside quotes and nested brackets.
-fn closing(text: &str) -> Option<usize> {
+fn find_closing_bracket(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut depth = 0;
     let mut is_escaped = false;
@@ -385,15 +404,15 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-fn bracket(inside: &str) -> Option<Step> {
+fn parse_bracket(inside: &str) -> Option<JsonPathStep> {
     if inside == "*" {
-        return Some(Step::All);
+        return Some(JsonPathStep::All);
     }
     if inside.starts_with(['\'', '"']) {
         let mut names = Vec::new();
         let mut rest = inside;
         loop {
-            let (name, after) = quoted(rest)?;
+            let (name, after) = parse_quoted(rest)?;
             names.push(name);
             match after.trim_start().strip_prefix(',') {
                 Some(after) => rest = after.trim_start(),
@@ -402,31 +421,31 @@ fn bracket(inside: &str) -> Option<Step> {
             }
         }
         return Some(match names.len() {
-            1 => Step::Child(names.pop()?),
-            _ => Step::Children(names),
+            1 => JsonPathStep::Child(names.pop()?),
+            _ => JsonPathStep::Children(names),
         });
     }
     if let Some(filter) = inside.strip_prefix('?') {
         let filter = filter.trim_start().strip_prefix('(')?;
-        let (test, rest) = either(filter)?;
-        return (rest.trim() == ")").then(|| Step::Where(Box::new(test)));
+        let (test, rest) = parse_or(filter)?;
+        return (rest.trim() == ")").then(|| JsonPathStep::Filter(Box::new(test)));
     }
     if let Some((from, to)) = inside.split_once(':') {
         let bound = |text: &str| match text.trim() {
             "" => Some(None),
             text => text.parse().ok().map(Some),
         };
-        return Some(Step::Slice(bound(from)?, bound(to)?));
+        return Some(JsonPathStep::Slice(bound(from)?, bound(to)?));
     }
     if inside.contains(',') {
         let all: Option<Vec<i64>> = inside.split(',').map(|one| one.trim().parse().ok()).collect();
-        return all.map(Step::Indexes);
+        return all.map(JsonPathStep::Indexes);
     }
-    inside.parse().ok().map(Step::Index)
+    inside.parse().ok().map(JsonPathStep::Index)
 }
 
 /// Reads a text in quotes; returns what follows it.
-fn quoted(text: &str) -> Option<(String, &str)> {
+fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let quote = text.chars().next().filter(|mark| matches!(mark, '\'' | '"'))?;
     let mut out = String::new();
     let mut letters = text.char_indices().skip(1);
@@ -440,70 +459,70 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-fn either(text: &str) -> Option<(Test, &str)> {
-    let (mut test, mut rest) = both(text)?;
+fn parse_or(text: &str) -> Option<(JsonPathFilter, &str)> {
+    let (mut test, mut rest) = parse_and(text)?;
     while let Some(after) = rest.trim_start().strip_prefix("||") {
-        let (other, after) = both(after)?;
-        test = Test::Or(Box::new(test), Box::new(other));
+        let (other, after) = parse_and(after)?;
+        test = JsonPathFilter::Or(Box::new(test), Box::new(other));
         rest = after;
     }
     Some((test, rest))
 }
 
-fn both(text: &str) -> Option<(Test, &str)> {
-    let (mut test, mut rest) = one(text)?;
+fn parse_and(text: &str) -> Option<(JsonPathFilter, &str)> {
+    let (mut test, mut rest) = parse_condition(text)?;
     while let Some(after) = rest.trim_start().strip_prefix("&&") {
-        let (other, after) = one(after)?;
-        test = Test::And(Box::new(test), Box::new(other));
+        let (other, after) = parse_condition(after)?;
+        test = JsonPathFilter::And(Box::new(test), Box::new(other));
         rest = after;
     }
     Some((test, rest))
 }
 
-fn one(text: &str) -> Option<(Test, &str)> {
+fn parse_condition(text: &str) -> Option<(JsonPathFilter, &str)> {
     let text = text.trim_start();
     if let Some(after) = text.strip_prefix('!') {
-        let (test, rest) = one(after)?;
-        return Some((Test::Not(Box::new(test)), rest));
+        let (test, rest) = parse_condition(after)?;
+        return Some((JsonPathFilter::Not(Box::new(test)), rest));
     }
     if let Some(after) = text.strip_prefix('(') {
-        let (test, rest) = either(after)?;
+        let (test, rest) = parse_or(after)?;
         return Some((test, rest.trim_start().strip_prefix(')')?));
     }
-    let (left, rest) = operand(text)?;
+    let (left, rest) = parse_operand(text)?;
     let rest = rest.trim_start();
     if let Some(after) = rest.strip_prefix("=~") {
-        let (pattern, rest) = slashed(after.trim_start())?;
-        return Some((Test::Matches(left, pattern), rest));
+        let (pattern, rest) = parse_regex_literal(after.trim_start())?;
+        return Some((JsonPathFilter::Matches(left, pattern), rest));
     }
     for (word, operator) in OPERATORS {
         if let Some(after) = rest.strip_prefix(word) {
-            let (right, rest) = operand(after.trim_start())?;
-            return Some((Test::Compare(left, operator, right), rest));
+            let (right, rest) = parse_operand(after.trim_start())?;
+            return Some((JsonPathFilter::Compare(left, operator, right), rest));
         }
     }
-    Some((Test::There(left), rest))
+    Some((JsonPathFilter::Exists(left), rest))
 }
 
-fn operand(text: &str) -> Option<(Operand, &str)> {
+fn parse_operand(text: &str) -> Option<(JsonPathOperand, &str)> {
     if let Some(after) = text.strip_prefix('@') {
-        let (steps, rest) = steps(after)?;
-        return Some((Operand::Here(steps), rest));
+        let (steps, rest) = parse_steps(after)?;
+        return Some((JsonPathOperand::Current(steps), rest));
     }
     if let Some(after) = text.strip_prefix('$') {
-        let (steps, rest) = steps(after)?;
-        return Some((Operand::Root(steps), rest));
+        let (steps, rest) = parse_steps(after)?;
+        return Some((JsonPathOperand::Root(steps), rest));
     }
     if text.starts_with(['\'', '"']) {
-        let (value, rest) = quoted(text)?;
-        return Some((Operand::Value(Value::from(value)), rest));
+        let (value, rest) = parse_quoted(text)?;
+        return Some((JsonPathOperand::Value(Value::from(value)), rest));
     }
     if let Some(after) = text.strip_prefix('[') {
-        let (inside, tail) = after.split_at(closing(after)?);
+        let (inside, tail) = after.split_at(find_closing_bracket(after)?);
         let mut values = Vec::new();
         let mut rest = inside.trim();
         while !rest.is_empty() {
-            let (Operand::Value(value), after) = operand(rest)? else { return None };
+            let (JsonPathOperand::Value(value), after) = parse_operand(rest)? else { return None };
             values.push(value);
             let after = after.trim_start();
             rest = match after.strip_prefix(',') {
@@ -512,17 +531,17 @@ fn operand(text: &str) -> Option<(Operand, &str)> {
                 None => return None,
             };
         }
-        return Some((Operand::Value(Value::Array(values)), tail.get(1..)?));
+        return Some((JsonPathOperand::Value(Value::Array(values)), tail.get(1..)?));
     }
     let ends =
         |c: char| matches!(c, ')' | ',' | ']' | '&' | '|' | '=' | '<' | '>') || c.is_whitespace();
     let (word, rest) = text.split_at(text.find(ends).unwrap_or(text.len()));
     let value: Value = serde_json::from_str(word).ok()?;
-    Some((Operand::Value(value), rest))
+    Some((JsonPathOperand::Value(value), rest))
 }
 
 /// Reads an expression between slashes, with flags behind the second.
-fn slashed(text: &str) -> Option<(Pattern, &str)> {
+fn parse_regex_literal(text: &str) -> Option<(RegexPattern, &str)> {
     let inside = text.strip_prefix('/')?;
     let mut is_escaped = false;
     let end = inside.char_indices().find_map(|(at, letter)| {
@@ -536,7 +555,8 @@ fn slashed(text: &str) -> Option<(Pattern, &str)> {
     let flags: String =
         flags.chars().filter(|flag| matches!(flag, 'i' | 's' | 'm' | 'x')).collect();
     let flags = if flags.is_empty() { flags } else { format!("(?{flags})") };
-    let pattern = pattern::compile_whole(&format!("{flags}{}", inside.get(..end)?)).ok()?;
+    let pattern =
+        regex_pattern::compile_full_match(&format!("{flags}{}", inside.get(..end)?)).ok()?;
     Some((pattern, rest))
 }
 
@@ -554,10 +574,10 @@ mod tests {
             ], "na.me": "n" },
             "id": 7,
         });
-        let found: Vec<String> = find(&document, path)
+        let found: Vec<String> = find_values(&document, path)
             .unwrap()
             .iter()
-            .map(|value| super::super::extract::shown(value))
+            .map(|value| super::super::extractor::json_value_text(value))
             .collect();
         assert_eq!(found, expected, "{path}");
     }
@@ -606,10 +626,10 @@ mod tests {
             ("$.n.first()", "3"),
             ("$.n.last()", "2"),
         ] {
-            let found = find(&document, path).unwrap();
-            assert_eq!(super::super::extract::shown(&found[0]), expected, "{path}");
+            let found = find_values(&document, path).unwrap();
+            assert_eq!(super::super::extractor::json_value_text(&found[0]), expected, "{path}");
         }
-        assert!(find(&document, "$.none.avg()").unwrap().is_empty());
+        assert!(find_values(&document, "$.none.avg()").unwrap().is_empty());
     }
 
     #[test]
@@ -625,7 +645,7 @@ mod tests {
             "$.a[?(@.b = 1)]",
             "$.a[?(@.b]",
         ] {
-            assert!(super::check(path).is_err(), "{path}");
+            assert!(super::check_path(path).is_err(), "{path}");
         }
     }
 }

@@ -5,67 +5,69 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::data::{DataSet, Share};
-use super::extract::Extractor;
-use super::files::Files;
-use super::http::HttpSpec;
-use super::judge::Judge;
-use super::pace::Pacer;
-use super::script::Script;
-use super::template::Template;
-use crate::load::{Process, Stretch};
+use super::assertion::SampleAssertion;
+use super::data_set::{DataSet, RowSharing};
+use super::extractor::ResponseExtractor;
+use super::http_spec::HttpSamplerSpec;
+use super::pacer::SamplePacer;
+use super::plan_file::PlanFiles;
+use super::script::PlanScript;
+use super::template::TextTemplate;
+use crate::load::{ArrivalProcess, RateInterval};
 
-/// A node's place in [`Model::nodes`].
-pub(super) type NodeId = usize;
+/// A node's place in [`PlanModel::nodes`].
+pub(super) type PlanNodeId = usize;
 
 /// A whole plan.
 #[derive(Debug, Default)]
-pub(super) struct Model {
+pub(super) struct PlanModel {
     pub(super) name: String,
     /// The name of the file of a plan of JMeter, which JMeter calls the plan's name.
     pub(super) file_name: Option<String>,
-    pub(super) nodes: Vec<Node>,
-    pub(super) groups: Vec<Group>,
+    pub(super) nodes: Vec<PlanNode>,
+    pub(super) groups: Vec<ThreadGroup>,
     /// Names and values, drawn once at the start, in order.
-    pub(super) variables: Vec<(Template, Template)>,
+    pub(super) variables: Vec<(TextTemplate, TextTemplate)>,
     /// One group after the other.
     pub(super) is_serial: bool,
     /// Tear-down groups run although the test was stopped.
-    pub(super) tears_down: bool,
+    pub(super) runs_teardown_on_stop: bool,
     /// Result files that listeners ask for.
-    pub(super) outputs: Vec<Template>,
-    pub(super) data: Vec<DataSet>,
-    pub(super) counters: Vec<Counter>,
-    pub(super) randoms: Vec<RandomVariable>,
-    pub(super) parameters: Vec<Parameters>,
-    pub(super) cookies: Vec<CookieManager>,
-    pub(super) caches: Vec<CacheManager>,
+    pub(super) result_files: Vec<TextTemplate>,
+    pub(super) data_sets: Vec<DataSet>,
+    pub(super) counters: Vec<PlanCounter>,
+    pub(super) random_variables: Vec<RandomVariable>,
+    pub(super) user_parameters: Vec<UserParameters>,
+    pub(super) cookie_managers: Vec<CookieManager>,
+    pub(super) cache_managers: Vec<CacheManager>,
     /// Names with the addresses that they have, comma-separated, per manager.
-    pub(super) hosts: Vec<Vec<(Template, Template)>>,
+    pub(super) host_addresses: Vec<Vec<(TextTemplate, TextTemplate)>>,
     /// Shared counts of throughput controllers and timers.
-    pub(super) meters: Vec<Meter>,
-    pub(super) files: Files,
+    pub(super) meters: Vec<ThroughputMeter>,
+    pub(super) files: PlanFiles,
     /// Scripts that run before a sample look at the one before it.
-    pub(super) keeps_previous: bool,
+    pub(super) retains_previous_sample: bool,
     /// Something in the plan refers to the passes of controllers (`__jm__NAME__idx`).
     pub(super) has_loop_indexes: bool,
     /// Properties that stand in the place of secrets: without them the plan does not run.
-    pub(super) needs: BTreeSet<String>,
+    pub(super) required_properties: BTreeSet<String>,
     /// Names of the files that the plan was put together from.
-    pub(super) included: Vec<Template>,
+    pub(super) included_files: Vec<TextTemplate>,
 }
 
-impl Model {
+impl PlanModel {
     /// Returns the data sets whose rows are drawn below a node and shared by several threads.
-    pub(super) fn shared_data_below(&self, node: NodeId) -> Vec<&DataSet> {
+    pub(super) fn shared_data_below(&self, node: PlanNodeId) -> Vec<&DataSet> {
         let mut open = vec![node];
         let mut seen = HashSet::new();
         let mut found = Vec::new();
         while let Some(node) = open.pop() {
             let Some(entry) = self.nodes.get(node).filter(|_| seen.insert(node)) else { continue };
             for event in &entry.events {
-                let Event::Data(place) = event else { continue };
-                found.extend(self.data.get(*place).filter(|data| data.share != Share::Thread));
+                let IterationEvent::DataSet(place) = event else { continue };
+                found.extend(
+                    self.data_sets.get(*place).filter(|data| data.sharing != RowSharing::Thread),
+                );
             }
             open.extend(&entry.children);
         }
@@ -74,26 +76,29 @@ impl Model {
 
     /// Forgets what earlier runs drew and counted.
     pub(super) fn rewind(&self) {
-        self.data.iter().for_each(DataSet::rewind);
+        self.data_sets.iter().for_each(DataSet::rewind);
         for counter in &self.counters {
-            *counter.shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *counter.shared_value.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         for meter in &self.meters {
             meter.count.store(0, Ordering::Relaxed);
             meter.executed.store(0, Ordering::Relaxed);
-            meter.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            meter.last_due.lock().unwrap_or_else(PoisonError::into_inner).clear();
             meter.pacers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 
     /// Returns the names of the files that are read when the plan is compiled and while it runs.
-    pub(super) fn file_names(&self) -> Vec<&Template> {
-        let mut names: Vec<&Template> =
-            self.included.iter().chain(self.data.iter().map(|data| &data.file)).collect();
+    pub(super) fn file_names(&self) -> Vec<&TextTemplate> {
+        let mut names: Vec<&TextTemplate> = self
+            .included_files
+            .iter()
+            .chain(self.data_sets.iter().map(|data| &data.file_name))
+            .collect();
         for node in &self.nodes {
-            let Kind::Sampler(sampler) = &node.kind else { continue };
-            let Action::Http(spec) = &sampler.action else { continue };
-            names.extend(spec.files.iter().map(|file| &file.path));
+            let PlanNodeKind::Sampler(sampler) = &node.kind else { continue };
+            let SamplerAction::Http(spec) = &sampler.action else { continue };
+            names.extend(spec.file_uploads.iter().map(|file| &file.path));
         }
         names
     }
@@ -101,7 +106,7 @@ impl Model {
 
 /// When a group runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ThreadGroupStage {
     Setup,
     Main,
     Teardown,
@@ -109,7 +114,7 @@ pub(super) enum Stage {
 
 /// What follows a failed sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnError {
+pub(super) enum SampleErrorAction {
     Continue,
     NextLoop,
     StopThread,
@@ -118,120 +123,125 @@ pub(super) enum OnError {
 
 /// Threads that do the same.
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) stage: Stage,
-    pub(super) name: Template,
-    pub(super) shape: Shape,
-    pub(super) loops: Template,
+pub(super) struct ThreadGroup {
+    pub(super) stage: ThreadGroupStage,
+    pub(super) name: TextTemplate,
+    pub(super) load_shape: LoadShape,
+    pub(super) loops: TextTemplate,
     pub(super) is_endless: bool,
-    pub(super) on_error: OnError,
+    pub(super) on_error: SampleErrorAction,
     pub(super) is_same_user: bool,
-    pub(super) root: NodeId,
+    pub(super) root: PlanNodeId,
     pub(super) line: u32,
 }
 
 /// When the threads of a group start and end.
 #[derive(Debug)]
-pub(super) enum Shape {
+pub(super) enum LoadShape {
     /// Evenly over a ramp.
-    Ramp { threads: Template, ramp: Template, delay: Template, duration: Option<Template> },
+    Ramp {
+        threads: TextTemplate,
+        ramp: TextTemplate,
+        delay: TextTemplate,
+        duration: Option<TextTemplate>,
+    },
     /// Per row: threads, initial delay, ramp, hold, shutdown, in seconds.
-    Rows(Vec<[Template; 5]>),
+    ThreadRows(Vec<[TextTemplate; 5]>),
     /// Steps: first delay, first burst, threads, how many per step, every, ramp, hold, stop how many, every.
-    Steps(Box<[Template; 9]>),
+    ThreadSteps(Box<[TextTemplate; 9]>),
     /// Target, ramp, steps, hold; in minutes if so.
     Concurrency {
-        target: Template,
-        ramp: Template,
-        steps: Template,
-        hold: Template,
+        target: TextTemplate,
+        ramp: TextTemplate,
+        steps: TextTemplate,
+        hold: TextTemplate,
         in_minutes: bool,
     },
     /// Known when the plan is read.
-    Spans(Vec<super::shape::Span>),
+    Lifetimes(Vec<super::thread_lifetime::ThreadLifetime>),
     /// Visitors who come whether or not earlier ones have been answered.
-    Arrivals(Arrivals),
+    Arrivals(OpenModelArrivals),
     /// The same at a rate that is known when the plan starts: rows of start, end and time.
-    Paced { rows: Vec<[Template; 3]>, in_minutes: bool, most: Template },
+    ArrivalRates { rows: Vec<[TextTemplate; 3]>, in_minutes: bool, max_visitors: TextTemplate },
     /// The same, growing to a target: target, ramp, steps, hold.
-    Grown { values: Box<[Template; 4]>, in_minutes: bool, most: Template },
+    ArrivalRamp { settings: Box<[TextTemplate; 4]>, in_minutes: bool, max_visitors: TextTemplate },
 }
 
 /// Visitors of the open model.
 #[derive(Debug, Clone)]
-pub(super) struct Arrivals {
-    pub(super) process: Process,
-    pub(super) stretches: Vec<Stretch>,
+pub(super) struct OpenModelArrivals {
+    pub(super) process: ArrivalProcess,
+    pub(super) rate_intervals: Vec<RateInterval>,
     /// Most visitors at a time.
-    pub(super) most: usize,
+    pub(super) max_visitors: usize,
 }
 
 /// A controller or a sampler.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) kind: Kind,
-    pub(super) name: Template,
-    pub(super) children: Vec<NodeId>,
-    pub(super) events: Vec<Event>,
+pub(super) struct PlanNode {
+    pub(super) kind: PlanNodeKind,
+    pub(super) name: TextTemplate,
+    pub(super) children: Vec<PlanNodeId>,
+    pub(super) events: Vec<IterationEvent>,
 }
 
 /// What happens when an iteration of a controller begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
-    Data(usize),
-    Count(usize),
-    Random(usize),
-    Parameters(usize),
+pub(super) enum IterationEvent {
+    DataSet(usize),
+    Counter(usize),
+    RandomVariable(usize),
+    UserParameters(usize),
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum PlanNodeKind {
     Simple,
     Loop {
-        count: Template,
+        count: TextTemplate,
         only_once: bool,
     },
-    Once,
+    OnceOnly,
     If {
-        condition: Template,
+        condition: TextTemplate,
         is_script: bool,
-        every: bool,
+        evaluates_for_all: bool,
     },
-    While(Template),
+    While(TextTemplate),
     ForEach {
-        input: Template,
-        output: Template,
-        from: Template,
-        to: Template,
-        separator: bool,
+        input_prefix: TextTemplate,
+        output_variable: TextTemplate,
+        start_index: TextTemplate,
+        end_index: TextTemplate,
+        has_separator: bool,
     },
     Transaction {
         is_parent: bool,
-        with_timers: bool,
+        includes_timers: bool,
         /// What is in its scope, if it stands for its samples.
-        judges: Vec<Judge>,
+        assertions: Vec<SampleAssertion>,
     },
     Throughput {
         is_percent: bool,
-        value: Template,
+        value: TextTemplate,
         per_user: bool,
-        meter: usize,
+        meter_index: usize,
     },
     RandomOrder,
-    Interleave(Interleave),
-    Switch(Template),
-    Runtime(Template),
+    Interleave(InterleaveMode),
+    Switch(TextTemplate),
+    Runtime(TextTemplate),
     /// One child per iteration of the plan: over all users in exactly this order, again and again.
-    Mix {
+    ScenarioMix {
         order: Vec<usize>,
-        meter: usize,
+        meter_index: usize,
     },
-    Sampler(Box<Sampler>),
+    Sampler(Box<PlanSampler>),
 }
 
 /// How a controller chooses one child for each of its iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Interleave {
+pub(super) struct InterleaveMode {
     /// At random instead of in turn.
     pub(super) is_random: bool,
     /// A child that is a controller runs as a whole; else each of its samplers is an iteration.
@@ -241,140 +251,140 @@ pub(super) struct Interleave {
 }
 
 #[derive(Debug)]
-pub(super) struct Sampler {
-    pub(super) action: Action,
-    pub(super) timers: Vec<Timer>,
+pub(super) struct PlanSampler {
+    pub(super) action: SamplerAction,
+    pub(super) timers: Vec<SamplerTimer>,
     /// User parameters that change per sample.
-    pub(super) before: Vec<usize>,
+    pub(super) user_parameters: Vec<usize>,
     /// Scripts that run before the sample.
-    pub(super) scripts: Vec<Arc<Script>>,
-    pub(super) after: Vec<After>,
-    pub(super) judges: Vec<Judge>,
+    pub(super) pre_processors: Vec<Arc<PlanScript>>,
+    pub(super) post_processors: Vec<SamplePostProcessor>,
+    pub(super) assertions: Vec<SampleAssertion>,
     /// Scripts that are told of the sample when it has been judged.
-    pub(super) listeners: Vec<Arc<Script>>,
+    pub(super) listeners: Vec<Arc<PlanScript>>,
 }
 
-impl Sampler {
+impl PlanSampler {
     /// Returns a sampler that nothing stands beside.
-    pub(super) fn of(action: Action) -> Self {
+    pub(super) fn from_action(action: SamplerAction) -> Self {
         Self {
             action,
             timers: Vec::new(),
-            before: Vec::new(),
-            scripts: Vec::new(),
-            after: Vec::new(),
-            judges: Vec::new(),
+            user_parameters: Vec::new(),
+            pre_processors: Vec::new(),
+            post_processors: Vec::new(),
+            assertions: Vec::new(),
             listeners: Vec::new(),
         }
     }
 }
 
 #[derive(Debug)]
-pub(super) enum Action {
-    Http(Box<HttpSpec>),
+pub(super) enum SamplerAction {
+    Http(Box<HttpSamplerSpec>),
     /// Pause, or an end.
-    Flow(Flow),
+    FlowControl(FlowControlAction),
     /// A sample without a request, which shows variables.
     Debug,
     /// JMeter's own Java sample: sleeps and says what its arguments say.
-    Java(Box<JavaTest>),
+    Java(Box<JavaSamplerSpec>),
     /// A script that is a sample itself.
-    Script(Arc<Script>),
+    Script(Arc<PlanScript>),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct JavaTest {
-    pub(super) sleep: Template,
-    pub(super) mask: Template,
-    pub(super) label: Template,
-    pub(super) code: Template,
-    pub(super) message: Template,
-    pub(super) status: Template,
-    pub(super) result: Template,
+pub(super) struct JavaSamplerSpec {
+    pub(super) sleep: TextTemplate,
+    pub(super) sleep_mask: TextTemplate,
+    pub(super) label: TextTemplate,
+    pub(super) code: TextTemplate,
+    pub(super) message: TextTemplate,
+    pub(super) status: TextTemplate,
+    pub(super) result: TextTemplate,
 }
 
 #[derive(Debug)]
-pub(super) enum Flow {
-    Pause(Template),
+pub(super) enum FlowControlAction {
+    Pause(TextTemplate),
     StopThread,
     StopTest,
     NextLoop,
     /// Gives up the pass of the innermost loop.
-    NextPass,
+    ContinueLoop,
     /// Leaves the innermost loop.
     BreakLoop,
     /// Does nothing itself; its timers do.
-    Nothing,
+    NoOp,
     /// Enters the critical section of this name.
-    Enter(Template),
+    EnterSection(TextTemplate),
     /// Leaves the innermost critical section.
-    Leave,
+    LeaveSection,
 }
 
 #[derive(Debug)]
-pub(super) enum After {
-    Extract(Box<Extractor>),
-    Script(Arc<Script>),
-    OnError(OnError),
+pub(super) enum SamplePostProcessor {
+    Extractor(Box<ResponseExtractor>),
+    Script(Arc<PlanScript>),
+    OnError(SampleErrorAction),
 }
 
 #[derive(Debug)]
-pub(super) enum Timer {
-    Constant(Template),
+pub(super) enum SamplerTimer {
+    Constant(TextTemplate),
     Uniform {
-        delay: Template,
-        range: Template,
+        delay: TextTemplate,
+        range: TextTemplate,
     },
     Gaussian {
-        delay: Template,
-        range: Template,
+        delay: TextTemplate,
+        range: TextTemplate,
     },
     Poisson {
-        delay: Template,
-        range: Template,
+        delay: TextTemplate,
+        range: TextTemplate,
     },
     Throughput {
-        per_minute: Template,
-        mode: Pace,
-        meter: usize,
+        per_minute: TextTemplate,
+        mode: ThroughputMode,
+        meter_index: usize,
     },
     Synchronize {
-        size: Template,
+        size: TextTemplate,
         /// Milliseconds after which those who wait go on without the others; none for 0.
-        timeout: Template,
-        meter: usize,
+        timeout: TextTemplate,
+        meter_index: usize,
     },
     /// A script says how many milliseconds.
-    Script(Arc<Script>),
+    Script(Arc<PlanScript>),
     /// Samples of the group's threads begin at random moments, exactly so many of them in each duration.
     Precise {
-        values: Box<Precise>,
-        meter: usize,
+        settings: Box<PreciseThroughput>,
+        meter_index: usize,
     },
     /// Samples of all threads begin at a rate that follows rows of start, end and seconds.
-    Shaped {
-        rows: Vec<[Template; 3]>,
-        meter: usize,
+    ShapedThroughput {
+        rows: Vec<[TextTemplate; 3]>,
+        meter_index: usize,
     },
 }
 
 /// What a precise throughput timer says.
 #[derive(Debug)]
-pub(super) struct Precise {
-    pub(super) throughput: Template,
+pub(super) struct PreciseThroughput {
+    pub(super) throughput: TextTemplate,
     /// Seconds that the throughput counts for.
-    pub(super) period: Template,
+    pub(super) period: TextTemplate,
     /// Seconds in which the number is exact.
-    pub(super) duration: Template,
+    pub(super) duration: TextTemplate,
     /// Samples that begin together.
-    pub(super) batch: Template,
+    pub(super) batch: TextTemplate,
     /// Milliseconds between them.
-    pub(super) batch_delay: Template,
+    pub(super) batch_delay: TextTemplate,
 }
 
 /// Whose samples a constant throughput timer counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum ThroughputMode {
     ThisThread,
     /// Divided by the threads that run.
     AllThreads,
@@ -388,55 +398,55 @@ pub(super) enum Pace {
 
 /// What several threads share.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct ThroughputMeter {
     pub(super) count: AtomicI64,
     pub(super) executed: AtomicI64,
     /// When the last sample was due, per group that has turns of its own.
-    pub(super) last: Mutex<HashMap<NodeId, Instant>>,
+    pub(super) last_due: Mutex<HashMap<PlanNodeId, Instant>>,
     /// Moments of timers, per group that has its own.
-    pub(super) pacers: Mutex<HashMap<NodeId, Pacer>>,
+    pub(super) pacers: Mutex<HashMap<PlanNodeId, SamplePacer>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Counter {
-    pub(super) start: Template,
-    pub(super) step: Template,
-    pub(super) end: Template,
-    pub(super) name: Template,
-    pub(super) format: Template,
+pub(super) struct PlanCounter {
+    pub(super) start: TextTemplate,
+    pub(super) step: TextTemplate,
+    pub(super) end: TextTemplate,
+    pub(super) name: TextTemplate,
+    pub(super) format: TextTemplate,
     pub(super) per_user: bool,
     pub(super) resets: bool,
-    pub(super) shared: Mutex<Option<i64>>,
+    pub(super) shared_value: Mutex<Option<i64>>,
 }
 
 #[derive(Debug)]
 pub(super) struct RandomVariable {
-    pub(super) name: Template,
-    pub(super) low: Template,
-    pub(super) high: Template,
-    pub(super) format: Template,
+    pub(super) name: TextTemplate,
+    pub(super) low: TextTemplate,
+    pub(super) high: TextTemplate,
+    pub(super) format: TextTemplate,
 }
 
 #[derive(Debug)]
-pub(super) struct Parameters {
-    pub(super) names: Vec<Template>,
+pub(super) struct UserParameters {
+    pub(super) names: Vec<TextTemplate>,
     /// Per user, the values of all names.
-    pub(super) users: Vec<Vec<Template>>,
+    pub(super) user_values: Vec<Vec<TextTemplate>>,
     pub(super) per_iteration: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct CookieManager {
     /// Name, value, domain, path, secure.
-    pub(super) cookies: Vec<([Template; 4], bool)>,
+    pub(super) cookies: Vec<([TextTemplate; 4], bool)>,
     /// Takes no cookies and sends none.
-    pub(super) ignores: bool,
-    pub(super) clears: bool,
-    pub(super) by_group: bool,
+    pub(super) ignores_cookies: bool,
+    pub(super) clears_each_iteration: bool,
+    pub(super) is_controlled_by_group: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct CacheManager {
-    pub(super) clears: bool,
+    pub(super) clears_each_iteration: bool,
     pub(super) uses_expires: bool,
 }

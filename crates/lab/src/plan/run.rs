@@ -6,63 +6,63 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::actor::{Actor, Squad, Stage as Shared};
-use super::model::{Arrivals, Group, Model, Stage};
-use super::scope::{Scope, World};
-use super::shape::{self, Span};
-use super::turns::Turns;
-use crate::goal::{self, Goal};
-use crate::live::Live;
+use super::model::{OpenModelArrivals, PlanModel, ThreadGroup, ThreadGroupStage};
+use super::plan_thread::{PlanRunState as Shared, PlanThread, ThreadGroupState};
+use super::process_rotation::ProcessRotation;
+use super::thread_lifetime::{self, ThreadLifetime};
+use super::variable_scope::{RunContext, VariableScope};
+use crate::goal::{self, LoadGoal};
+use crate::live_display::LiveDisplay;
 use crate::load::{
-    Crew, Crowd, Load, Observer, Portion, Process, Rows, Schedule, Stretch, User, processors,
-    run as run_load,
+    ArrivalProcess, ArrivalSchedule, LoadObserver, LoadPortion, LoadRun, LoadRunState,
+    RateInterval, SampleRowWriter, VirtualUser, WorkerLoad, processor_count, run_load,
 };
-use crate::net::Targets;
-use crate::record::jtl::Added;
-use crate::record::summariser::{Tally, Threads, line};
-use crate::record::{Interval, Marks, Results, RowSink};
-use crate::{Error, Finding, Result};
+use crate::measurement::jtl::JtlExtraColumns;
+use crate::measurement::summariser::{SummaryTally, ThreadCounts, format_summary_line};
+use crate::measurement::{JtlRowSink, RunResults, SampleMarkGenerator, WorkerInterval};
+use crate::net::TargetRegistry;
+use crate::{Error, FileFinding, Result};
 
 /// How to run a plan.
 #[derive(Debug, Clone, Default)]
-pub struct Run {
+pub struct RunOptions {
     /// `-J`: properties.
     pub properties: HashMap<String, String>,
     /// Sends everything to this address instead of where the plan says, in plain HTTP: to a proxy that watches.
-    pub detour: Option<std::net::SocketAddr>,
+    pub proxy_address: Option<std::net::SocketAddr>,
     /// Whether connections speak HTTP/2, each with one exchange at a time.
     pub is_http2: bool,
     /// `-l`: the result file.
-    pub rows: Option<PathBuf>,
+    pub result_file: Option<PathBuf>,
     /// Threads that send; 0 for one per processor.
-    pub workers: usize,
+    pub worker_count: usize,
     /// What random numbers derive from.
     pub seed: u64,
     /// Leaves out the result files that listeners of the plan name.
     pub without_listeners: bool,
     /// How many exchanges of each label are kept whole.
-    pub trace: usize,
+    pub traces_per_label: usize,
     /// Load that is put on the plan instead of its own.
-    pub offer: Option<Offer>,
-    /// Goals, of which those with [`Goal::abort_after`] end the run that misses them.
-    pub goals: Vec<Goal>,
+    pub load_offer: Option<LoadOffer>,
+    /// Goals, of which those with [`LoadGoal::abort_after`] end the run that misses them.
+    pub goals: Vec<LoadGoal>,
     /// Names that have other addresses for this run than the system says; several stand with commas between them.
-    pub hosts: HashMap<String, String>,
+    pub host_addresses: HashMap<String, String>,
     /// Classes of elements that whoever reads the plan leaves out where they cannot be run.
-    pub left_out: Vec<String>,
+    pub excluded_classes: Vec<String>,
     /// Columns that rows of result files have besides JMeter's.
-    pub added: Added,
+    pub extra_columns: JtlExtraColumns,
     /// The run's name, if each request says which sample of it it belongs to.
-    pub mark: Option<String>,
+    pub run_mark: Option<String>,
 }
 
 /// A load for any plan: its groups share it by their own numbers of users.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Offer {
+pub struct LoadOffer {
     /// Whether visitors come, or users stay.
-    pub amount: Amount,
+    pub amount: LoadAmount,
     /// How long.
-    pub lasts: Duration,
+    pub duration: Duration,
     /// Over how long it grows from nothing, within that time.
     pub ramp: Duration,
     /// Visitors come independently of each other instead of at equal distances.
@@ -71,7 +71,7 @@ pub struct Offer {
 
 /// How much load.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Amount {
+pub enum LoadAmount {
     /// Visits that begin per second, whether or not earlier ones are over (open model).
     Rate(f64),
     /// Users at a time, who wait for answers (closed model).
@@ -80,40 +80,40 @@ pub enum Amount {
 
 /// What came of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct PlanRunOutcome {
     /// What was measured.
-    pub results: Results,
+    pub results: RunResults,
     /// The totals of the last summary line.
-    pub tally: Tally,
+    pub tally: SummaryTally,
     /// What went wrong outside of samples, such as a data file that cannot be read.
-    pub faults: Vec<String>,
+    pub errors: Vec<String>,
     /// Visits of the open model that came to their end.
     pub visits: u64,
 }
 
 /// How long what is under way at the end of a run may still take.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a `+` line appears.
-const INTERVAL: u64 = 30;
+const SUMMARY_INTERVAL_SECS: u64 = 30;
 
 /// What of a run falls to this process when several share it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Membership {
-    pub(crate) portion: Portion,
+pub(crate) struct RunMembership {
+    pub(crate) portion: LoadPortion,
     /// Whether each process uses all rows of the data sets.
     pub(crate) copies_rows: bool,
 }
 
 /// Who hears of a run while it goes on.
-pub(crate) enum Audience<'a> {
+pub(crate) enum RunListener<'a> {
     /// A person: JMeter's lines, and what is shown while it runs.
-    Person { say: &'a mut dyn FnMut(&str), live: Option<&'a mut Live> },
+    Console { print_line: &'a mut dyn FnMut(&str), display: Option<&'a mut LiveDisplay> },
     /// Another process: the numbers themselves.
-    Process(&'a mut dyn Observer),
+    Observer(&'a mut dyn LoadObserver),
 }
 
 /// Reports whether rows tell what samples consist of: by the property that JMeter has for it, and else for plans of JMeter.
-fn tells_subs(file: &str, options: &Run) -> bool {
+fn writes_sub_sample_rows(file: &str, options: &RunOptions) -> bool {
     match options.properties.get("jmeter.save.saveservice.subresults") {
         Some(word) => word.trim().eq_ignore_ascii_case("true"),
         None => !file.ends_with(".toml"),
@@ -121,117 +121,126 @@ fn tells_subs(file: &str, options: &Run) -> bool {
 }
 
 /// Returns what the users of a run share, and the scope that they start with.
-pub(super) fn begin(model: &Model, options: &Run, member: &Membership) -> (Arc<World>, Scope) {
+pub(super) fn begin_run(
+    model: &PlanModel,
+    options: &RunOptions,
+    member: &RunMembership,
+) -> (Arc<RunContext>, VariableScope) {
     let mut properties = options.properties.clone();
     properties
         .entry("tympan.plan".to_owned())
         .or_insert_with(|| model.file_name.clone().unwrap_or_else(|| model.name.clone()));
-    let mut world = World::new(properties, options.seed, model.files.clone());
+    let mut world = RunContext::new(properties, options.seed, model.files.clone());
     world.portion = member.portion;
     let world = Arc::new(world);
-    let mut first = Scope::new(Arc::clone(&world));
+    let mut first = VariableScope::new(Arc::clone(&world));
     for (name, value) in &model.variables {
-        let name = name.draw(&mut first).trim().to_owned();
-        let value = value.draw(&mut first).into_owned();
-        first.set(&name, &value);
+        let name = name.evaluate(&mut first).trim().to_owned();
+        let value = value.evaluate(&mut first).into_owned();
+        first.set_variable(&name, &value);
     }
     (world, first)
 }
 
-pub(super) fn run(
-    model: &Arc<Model>,
+pub(super) fn run_plan(
+    model: &Arc<PlanModel>,
     file: &str,
-    options: &Run,
-    member: &Membership,
-    audience: Audience<'_>,
-) -> Result<Outcome> {
-    check_needs(model, file, options)?;
-    let (world, mut first) = begin(model, options, member);
-    let groups = prepare_all(model, file, options, &mut first)?;
-    let turns = divide_rows(model, &groups, member.portion, &mut first);
+    options: &RunOptions,
+    member: &RunMembership,
+    audience: RunListener<'_>,
+) -> Result<PlanRunOutcome> {
+    check_required_properties(model, file, options)?;
+    let (world, mut first) = begin_run(model, options, member);
+    let groups = prepare_groups(model, file, options, &mut first)?;
+    let turns = assign_row_rotations(model, &groups, member.portion, &mut first);
     if !member.copies_rows {
-        world.turns.set(turns).ok();
+        world.row_rotations.set(turns).ok();
     }
-    let outputs = outputs(model, options, &mut first);
+    let outputs = result_file_paths(model, options, &mut first);
     let taker = match &audience {
-        Audience::Person { .. } => None,
-        Audience::Process(process) => process.row_taker(),
+        RunListener::Console { .. } => None,
+        RunListener::Observer(process) => process.row_consumer(),
     };
     let rows = match taker {
-        Some(taker) => Some(Rows::hand_over(taker)?),
+        Some(taker) => Some(SampleRowWriter::forward_to(taker)?),
         None if outputs.is_empty() => None,
-        None => Some(Rows::append(&outputs, options.added)?),
+        None => Some(SampleRowWriter::append_to(&outputs, options.extra_columns)?),
     };
     let shared = Arc::new(Shared {
-        targets: Targets::toward(options.detour, &options.hosts).by_http2(options.is_http2),
-        crowd: Arc::new(Crowd::default()),
-        begun: AtomicU64::new(0),
-        ended: AtomicU64::new(0),
-        visits: AtomicU64::new(0),
-        tally: Mutex::default(),
-        epoch: (Instant::now(), Scope::now_ms()),
+        targets: TargetRegistry::with_detour(options.proxy_address, &options.host_addresses)
+            .with_http2(options.is_http2),
+        load_state: Arc::new(LoadRunState::default()),
+        started_threads: AtomicU64::new(0),
+        ended_threads: AtomicU64::new(0),
+        completed_visits: AtomicU64::new(0),
+        tallies: Mutex::default(),
+        epoch: (Instant::now(), VariableScope::now_ms()),
         faults: Mutex::default(),
-        tells_subs: tells_subs(file, options),
-        marks: options.mark.as_deref().map(Marks::of),
+        writes_sub_samples: writes_sub_sample_rows(file, options),
+        sample_marks: options.run_mark.as_deref().map(SampleMarkGenerator::for_run),
     });
-    shared.crowd.trace(options.trace);
-    let mut director = Director {
-        casting: Casting {
+    shared.load_state.set_trace_limit(options.traces_per_label);
+    let mut director = GroupScheduler {
+        thread_factory: PlanThreadFactory {
             model: Arc::clone(model),
-            world: Arc::clone(&world),
-            first: Arc::new(first),
-            shared: Arc::clone(&shared),
+            run_context: Arc::clone(&world),
+            initial_scope: Arc::new(first),
+            run_state: Arc::clone(&shared),
         },
         seed: options.seed,
-        offer: options.offer.as_ref(),
-        workers: if options.workers == 0 { processors() } else { options.workers },
-        sink: rows.as_ref().map(Rows::sink),
-        number: 0,
-        results: Results::new(SystemTime::now()),
+        load_offer: options.load_offer.as_ref(),
+        worker_count: if options.worker_count == 0 {
+            processor_count()
+        } else {
+            options.worker_count
+        },
+        row_sink: rows.as_ref().map(SampleRowWriter::row_sink),
+        group_count: 0,
+        results: RunResults::new(SystemTime::now()),
     };
-    let mut reporter = Reporter::new(&shared, audience, &options.goals);
-    reporter.say("Creating summariser <summary>");
-    reporter.say(&format!("Starting standalone test @ {}", moment()));
-    for stage in [Stage::Setup, Stage::Main, Stage::Teardown] {
-        if shared.crowd.is_stopping() {
+    let mut reporter = RunReporter::new(&shared, audience, &options.goals);
+    reporter.print_line("Creating summariser <summary>");
+    reporter.print_line(&format!("Starting standalone test @ {}", time_of_day_text()));
+    for stage in [ThreadGroupStage::Setup, ThreadGroupStage::Main, ThreadGroupStage::Teardown] {
+        if shared.load_state.is_stopping() {
             // What was set up is torn down although the test was stopped, if the plan says so.
-            if stage != Stage::Teardown || !model.tears_down {
+            if stage != ThreadGroupStage::Teardown || !model.runs_teardown_on_stop {
                 continue;
             }
-            shared.crowd.go_on();
+            shared.load_state.clear_stop();
         }
         let members: Vec<_> =
             groups.iter().filter(|prepared| prepared.group.stage == stage).collect();
         // A load for the whole plan is one load, also where groups would follow each other.
-        let is_serial = model.is_serial && options.offer.is_none();
-        let parts: Vec<&[&Prepared<'_>]> =
+        let is_serial = model.is_serial && options.load_offer.is_none();
+        let parts: Vec<&[&PreparedGroup<'_>]> =
             if is_serial { members.chunks(1).collect() } else { vec![members.as_slice()] };
         for part in parts {
             // Groups that follow one which ended the test do not begin.
-            if !part.is_empty() && !shared.crowd.is_stopping() {
-                director.play(part, &mut reporter)?;
+            if !part.is_empty() && !shared.load_state.is_stopping() {
+                director.run_groups(part, &mut reporter)?;
             }
         }
     }
     reporter.finish();
     let mut results = director.results;
-    results.thin_traces(options.trace);
-    drop(director.sink);
+    results.limit_traces(options.traces_per_label);
+    drop(director.row_sink);
     if let Some(rows) = rows {
         rows.finish()?;
     }
-    reporter.say(&format!("Tidying up ...    @ {}", moment()));
-    reporter.say("... end of run");
-    let tally = shared.tally.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+    reporter.print_line(&format!("Tidying up ...    @ {}", time_of_day_text()));
+    reporter.print_line("... end of run");
+    let tally = shared.tallies.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
     let faults = shared.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let visits = shared.visits.load(Ordering::Relaxed);
-    Ok(Outcome { results, tally, faults, visits })
+    let visits = shared.completed_visits.load(Ordering::Relaxed);
+    Ok(PlanRunOutcome { results, tally, errors: faults, visits })
 }
 
 /// Refuses a kept copy whose secrets are not given.
-fn check_needs(model: &Model, file: &str, options: &Run) -> Result<()> {
+fn check_required_properties(model: &PlanModel, file: &str, options: &RunOptions) -> Result<()> {
     let lacks: Vec<String> = model
-        .needs
+        .required_properties
         .iter()
         .filter(|name| !options.properties.contains_key(*name))
         .map(|name| format!("-J{name}=..."))
@@ -239,24 +248,28 @@ fn check_needs(model: &Model, file: &str, options: &Run) -> Result<()> {
     if lacks.is_empty() {
         return Ok(());
     }
-    Err(Error::Input(format!(
+    Err(Error::UnusableInput(format!(
         "`{file}` is a copy that was kept without its secrets; give them: {}",
         lacks.join(" ")
     )))
 }
 
 /// Returns the time of day as JMeter tells it.
-pub(crate) fn moment() -> String {
+pub(crate) fn time_of_day_text() -> String {
     let now = jiff::Zoned::now();
     let ms = now.timestamp().as_millisecond();
     format!("{} ({ms})", now.strftime("%Y %b %-d %H:%M:%S %Z"))
 }
 
-fn outputs(model: &Model, options: &Run, scope: &mut Scope) -> Vec<PathBuf> {
-    let mut outputs: Vec<PathBuf> = options.rows.iter().cloned().collect();
+fn result_file_paths(
+    model: &PlanModel,
+    options: &RunOptions,
+    scope: &mut VariableScope,
+) -> Vec<PathBuf> {
+    let mut outputs: Vec<PathBuf> = options.result_file.iter().cloned().collect();
     if !options.without_listeners {
-        for output in &model.outputs {
-            let path = PathBuf::from(output.draw(scope).trim());
+        for output in &model.result_files {
+            let path = PathBuf::from(output.evaluate(scope).trim());
             if !outputs.contains(&path) {
                 outputs.push(path);
             }
@@ -266,73 +279,74 @@ fn outputs(model: &Model, options: &Run, scope: &mut Scope) -> Vec<PathBuf> {
 }
 
 /// Says whose turn it is to take a row of each data set: as often as visits begin that draw one.
-fn divide_rows(
-    model: &Model,
-    groups: &[Prepared<'_>],
-    portion: Portion,
-    first: &mut Scope,
-) -> HashMap<String, Turns> {
-    let mut drawing: HashMap<String, Vec<&Prepared<'_>>> = HashMap::new();
+fn assign_row_rotations(
+    model: &PlanModel,
+    groups: &[PreparedGroup<'_>],
+    portion: LoadPortion,
+    first: &mut VariableScope,
+) -> HashMap<String, ProcessRotation> {
+    let mut drawing: HashMap<String, Vec<&PreparedGroup<'_>>> = HashMap::new();
     for prepared in groups {
-        first.group = prepared.group.name.draw(first).into_owned().into();
+        first.group_name = prepared.group.name.evaluate(first).into_owned().into();
         first.group_root = prepared.group.root;
         for data in model.shared_data_below(prepared.group.root) {
-            let (_, cursor) = data.key(first);
+            let (_, cursor) = data.cursor_key(first);
             drawing.entry(cursor).or_default().push(prepared);
         }
     }
-    first.group = "".into();
-    let turns = |groups: &Vec<&Prepared<'_>>| {
+    first.group_name = "".into();
+    let turns = |groups: &Vec<&PreparedGroup<'_>>| {
         // Where some never end, users are all that can be counted.
         let is_counted = groups.iter().all(|it| it.loops.is_some() || it.arrivals.is_some());
         let visits: Vec<u64> = (0..portion.count)
             .map(|index| {
-                let process = Portion { index, ..portion };
-                groups.iter().map(|prepared| prepared.visits(process, is_counted)).sum()
+                let process = LoadPortion { index, ..portion };
+                groups.iter().map(|prepared| prepared.visit_count(process, is_counted)).sum()
             })
             .collect();
-        Turns::of(&visits, portion)
+        ProcessRotation::by_visits(&visits, portion)
     };
     drawing.iter().map(|(cursor, groups)| (cursor.clone(), turns(groups))).collect()
 }
 
 /// A group with its threads and loops.
-struct Prepared<'a> {
-    group: &'a Group,
-    spans: Vec<Span>,
+struct PreparedGroup<'a> {
+    group: &'a ThreadGroup,
+    thread_lifetimes: Vec<ThreadLifetime>,
     loops: Option<u64>,
-    arrivals: Option<Arrivals>,
+    arrivals: Option<OpenModelArrivals>,
 }
 
-impl Prepared<'_> {
+impl PreparedGroup<'_> {
     /// Returns how many visits fall to a process, or users unless visits are counted.
-    fn visits(&self, process: Portion, is_counted: bool) -> u64 {
+    fn visit_count(&self, process: LoadPortion, is_counted: bool) -> u64 {
         if let Some(arrivals) = &self.arrivals {
             // Visitors go round as rows do, so all processes count the same.
-            let schedule = Schedule::of(arrivals.process, &arrivals.stretches, 0);
-            let count = schedule.rate() * schedule.lasts().as_secs_f64();
+            let schedule =
+                ArrivalSchedule::from_intervals(arrivals.process, &arrivals.rate_intervals, 0);
+            let count = schedule.mean_rate() * schedule.duration().as_secs_f64();
             return if is_counted { (count / process.count as f64).round() as u64 } else { 1 };
         }
-        let users = process.of(self.spans.len() as u64);
+        let users = process.share_of(self.thread_lifetimes.len() as u64);
         let loops = self.loops.filter(|_| is_counted).unwrap_or(1);
         users.saturating_mul(loops)
     }
 }
 
-fn prepare_all<'a>(
-    model: &'a Model,
+fn prepare_groups<'a>(
+    model: &'a PlanModel,
     file: &str,
-    options: &Run,
-    first: &mut Scope,
-) -> Result<Vec<Prepared<'a>>> {
+    options: &RunOptions,
+    first: &mut VariableScope,
+) -> Result<Vec<PreparedGroup<'a>>> {
     let mut findings = Vec::new();
     let mut groups = Vec::new();
     for group in &model.groups {
-        match prepare(group, first) {
+        match prepare_group(group, first) {
             Ok(prepared) => groups.push(prepared),
             Err(message) => {
                 let message = format!("thread group `{}`: {message}", group.name.source());
-                findings.push(Finding {
+                findings.push(FileFinding {
                     file: file.to_owned(),
                     line: group.line,
                     column: 1,
@@ -342,20 +356,28 @@ fn prepare_all<'a>(
         }
     }
     if !findings.is_empty() {
-        return Err(Error::Refused(findings));
+        return Err(Error::InvalidFile(findings));
     }
-    if let Some(offer) = &options.offer {
-        put_offer(offer, &mut groups);
+    if let Some(offer) = &options.load_offer {
+        apply_load_offer(offer, &mut groups);
     }
     Ok(groups)
 }
 
-fn prepare<'a>(group: &'a Group, scope: &mut Scope) -> Result<Prepared<'a>, String> {
-    let spans = shape::spans(group, scope)?;
-    if let Some(arrivals) = shape::arrivals(group, scope)? {
-        return Ok(Prepared { group, spans, loops: None, arrivals: Some(arrivals) });
+fn prepare_group<'a>(
+    group: &'a ThreadGroup,
+    scope: &mut VariableScope,
+) -> Result<PreparedGroup<'a>, String> {
+    let spans = thread_lifetime::thread_lifetimes(group, scope)?;
+    if let Some(arrivals) = thread_lifetime::group_arrivals(group, scope)? {
+        return Ok(PreparedGroup {
+            group,
+            thread_lifetimes: spans,
+            loops: None,
+            arrivals: Some(arrivals),
+        });
     }
-    let text = group.loops.draw(scope).trim().to_owned();
+    let text = group.loops.evaluate(scope).trim().to_owned();
     let loops = match text.parse::<i64>() {
         _ if group.is_endless => None,
         Ok(-1) => None,
@@ -367,18 +389,23 @@ fn prepare<'a>(group: &'a Group, scope: &mut Scope) -> Result<Prepared<'a>, Stri
             ));
         }
     };
-    Ok(Prepared { group, spans, loops, arrivals: None })
+    Ok(PreparedGroup { group, thread_lifetimes: spans, loops, arrivals: None })
 }
 
 /// Replaces the load of the main groups.
-fn put_offer(offer: &Offer, groups: &mut [Prepared<'_>]) {
-    let weight = |prepared: &Prepared<'_>| match &prepared.arrivals {
+fn apply_load_offer(offer: &LoadOffer, groups: &mut [PreparedGroup<'_>]) {
+    let weight = |prepared: &PreparedGroup<'_>| match &prepared.arrivals {
         // Of visitors, the rate tells how much a group counts.
-        Some(arrivals) => Schedule::of(arrivals.process, &arrivals.stretches, 0).rate(),
-        None => prepared.spans.len() as f64,
+        Some(arrivals) => {
+            ArrivalSchedule::from_intervals(arrivals.process, &arrivals.rate_intervals, 0)
+                .mean_rate()
+        }
+        None => prepared.thread_lifetimes.len() as f64,
     };
-    let mut main: Vec<&mut Prepared<'_>> =
-        groups.iter_mut().filter(|prepared| prepared.group.stage == Stage::Main).collect();
+    let mut main: Vec<&mut PreparedGroup<'_>> = groups
+        .iter_mut()
+        .filter(|prepared| prepared.group.stage == ThreadGroupStage::Main)
+        .collect();
     let all: f64 = main.iter().map(|prepared| weight(prepared)).sum();
     let (mut seen, mut given) = (0.0, 0);
     for prepared in &mut main {
@@ -387,20 +414,23 @@ fn put_offer(offer: &Offer, groups: &mut [Prepared<'_>]) {
         prepared.loops = None;
         let share = if all > 0.0 { own / all } else { 0.0 };
         match offer.amount {
-            Amount::Rate(rate) => {
-                prepared.spans.clear();
-                prepared.arrivals = Some(arrivals_of(offer, rate * share));
+            LoadAmount::Rate(rate) => {
+                prepared.thread_lifetimes.clear();
+                prepared.arrivals = Some(offer_arrivals(offer, rate * share));
             }
-            Amount::Users(users) => {
+            LoadAmount::Users(users) => {
                 // What rounding takes from one group, the next one gets.
                 let until = if all > 0.0 { (users as f64 * seen / all).round() as u64 } else { 0 };
                 let count = until.saturating_sub(given);
                 given = until;
                 prepared.arrivals = None;
-                prepared.spans = (0..count)
+                prepared.thread_lifetimes = (0..count)
                     .map(|thread| {
                         let start = offer.ramp.mul_f64(thread as f64 / count as f64);
-                        Span { start, lives: Some(offer.lasts.saturating_sub(start)) }
+                        ThreadLifetime {
+                            start,
+                            lifetime: Some(offer.duration.saturating_sub(start)),
+                        }
                     })
                     .collect();
             }
@@ -408,304 +438,352 @@ fn put_offer(offer: &Offer, groups: &mut [Prepared<'_>]) {
     }
 }
 
-fn arrivals_of(offer: &Offer, rate: f64) -> Arrivals {
-    let ramp = offer.ramp.min(offer.lasts);
+fn offer_arrivals(offer: &LoadOffer, rate: f64) -> OpenModelArrivals {
+    let ramp = offer.ramp.min(offer.duration);
     let mut stretches = Vec::new();
     if !ramp.is_zero() {
-        stretches.push(Stretch { from: 0.0, to: rate, lasts: ramp });
+        stretches.push(RateInterval { start_rate: 0.0, end_rate: rate, duration: ramp });
     }
-    stretches.push(Stretch::steady(rate, offer.lasts.saturating_sub(ramp)));
-    let process = if offer.is_random { Process::Poisson } else { Process::Uniform };
-    Arrivals { process, stretches, most: MOST_VISITORS }
+    stretches.push(RateInterval::constant(rate, offer.duration.saturating_sub(ramp)));
+    let process = if offer.is_random { ArrivalProcess::Poisson } else { ArrivalProcess::Uniform };
+    OpenModelArrivals { process, rate_intervals: stretches, max_visitors: MAX_OFFER_VISITORS }
 }
 
 /// Visitors at a time that an offer makes at most: beyond that, arrivals wait for one who is done.
-const MOST_VISITORS: usize = 10_000;
+const MAX_OFFER_VISITORS: usize = 10_000;
 
 /// Who plays: everything that a thread needs to begin.
 #[derive(Clone)]
-struct Casting {
-    model: Arc<Model>,
-    world: Arc<World>,
-    first: Arc<Scope>,
-    shared: Arc<Shared>,
+struct PlanThreadFactory {
+    model: Arc<PlanModel>,
+    run_context: Arc<RunContext>,
+    initial_scope: Arc<VariableScope>,
+    run_state: Arc<Shared>,
 }
 
-impl Casting {
-    /// Returns a thread of a group; `place` is the group's number and the thread's, both from 1.
-    fn actor(&self, group: usize, squad: &Arc<Squad>, place: (usize, usize)) -> Actor {
-        let mut scope = Scope::new(Arc::clone(&self.world));
-        scope.copy_variables(&self.first);
-        scope.thread = place.1;
+impl PlanThreadFactory {
+    /// Returns a thread of a group; `global_index` is the group's number and the thread's, both from 1.
+    fn create_thread(
+        &self,
+        group: usize,
+        squad: &Arc<ThreadGroupState>,
+        place: (usize, usize),
+    ) -> PlanThread {
+        let mut scope = VariableScope::new(Arc::clone(&self.run_context));
+        scope.copy_variables(&self.initial_scope);
+        scope.thread_number = place.1;
         let name = match self.model.groups.get(group) {
-            Some(group) => group.name.draw(&mut scope).into_owned(),
+            Some(group) => group.name.evaluate(&mut scope).into_owned(),
             None => String::new(),
         };
         scope.thread_name = format!("{name} {}-{}", place.0, place.1).into();
-        scope.group = name.into();
+        scope.group_name = name.into();
         scope.group_root = self.model.groups.get(group).map_or(0, |group| group.root);
-        Actor::new(Arc::clone(&self.model), Arc::clone(&self.shared), Arc::clone(squad), scope)
+        PlanThread::new(
+            Arc::clone(&self.model),
+            Arc::clone(&self.run_state),
+            Arc::clone(squad),
+            scope,
+        )
     }
 }
 
-struct Director<'a> {
-    casting: Casting,
+struct GroupScheduler<'a> {
+    thread_factory: PlanThreadFactory,
     seed: u64,
-    offer: Option<&'a Offer>,
-    workers: usize,
-    sink: Option<RowSink>,
+    load_offer: Option<&'a LoadOffer>,
+    worker_count: usize,
+    row_sink: Option<JtlRowSink>,
     /// Groups begun.
-    number: usize,
-    results: Results,
+    group_count: usize,
+    results: RunResults,
 }
 
-impl Director<'_> {
-    fn play(&mut self, groups: &[&Prepared<'_>], reporter: &mut Reporter<'_>) -> Result<()> {
-        let portion = self.casting.world.portion;
+impl GroupScheduler<'_> {
+    fn run_groups(
+        &mut self,
+        groups: &[&PreparedGroup<'_>],
+        reporter: &mut RunReporter<'_>,
+    ) -> Result<()> {
+        let portion = self.thread_factory.run_context.portion;
         // Counted anew in each group, so that a group's threads are divided as the rows that they use are.
-        let threads: u64 = groups.iter().map(|it| portion.of(it.spans.len() as u64)).sum();
-        let workers = self.workers.min(usize::try_from(threads).unwrap_or(usize::MAX));
-        let mut crews: Vec<Crew> =
-            (0..workers).map(|_| Crew { users: Vec::new(), arrivals: None }).collect();
+        let threads: u64 =
+            groups.iter().map(|it| portion.share_of(it.thread_lifetimes.len() as u64)).sum();
+        let workers = self.worker_count.min(usize::try_from(threads).unwrap_or(usize::MAX));
+        let mut crews: Vec<WorkerLoad> =
+            (0..workers).map(|_| WorkerLoad { users: Vec::new(), arrivals: None }).collect();
         let (mut next, mut rate) = (0, 0.0);
         for prepared in groups {
-            self.number += 1;
-            let squad = Arc::new(self.squad(prepared));
-            let group = self.place_of(prepared.group);
-            for (thread, span) in prepared.spans.iter().enumerate() {
-                if !portion.has(thread as u64) {
+            self.group_count += 1;
+            let squad = Arc::new(self.group_state(prepared));
+            let group = self.group_index(prepared.group);
+            for (thread, span) in prepared.thread_lifetimes.iter().enumerate() {
+                if !portion.contains(thread as u64) {
                     // Another process runs it, with the random numbers that it has here.
-                    self.casting.world.pass_over();
+                    self.thread_factory.run_context.skip_user_seed();
                     continue;
                 }
-                let mut actor = self.casting.actor(group, &squad, (self.number, thread + 1));
-                actor.lives = span.lives;
+                let mut actor = self.thread_factory.create_thread(
+                    group,
+                    &squad,
+                    (self.group_count, thread + 1),
+                );
+                actor.lifetime = span.lifetime;
                 if let Some(crew) = crews.get_mut(next % workers) {
-                    crew.users.push((span.start, Box::new(actor) as Box<dyn User>));
+                    crew.users.push((span.start, Box::new(actor) as Box<dyn VirtualUser>));
                 }
                 next += 1;
             }
             if let Some(arrivals) = &prepared.arrivals {
-                let seed = self.seed.wrapping_add(self.number as u64);
-                let schedule = Schedule::of(arrivals.process, &arrivals.stretches, seed);
-                rate += schedule.rate();
-                self.hire(&mut crews, (&schedule, arrivals.most), (group, &squad));
+                let seed = self.seed.wrapping_add(self.group_count as u64);
+                let schedule = ArrivalSchedule::from_intervals(
+                    arrivals.process,
+                    &arrivals.rate_intervals,
+                    seed,
+                );
+                rate += schedule.mean_rate();
+                self.add_arrival_loads(
+                    &mut crews,
+                    (&schedule, arrivals.max_visitors),
+                    (group, &squad),
+                );
             }
         }
         // With others, who has nothing to do begins and ends with them.
         if crews.is_empty() && portion.count == 1 {
             return Ok(());
         }
-        let is_main = groups.iter().any(|prepared| prepared.group.stage == Stage::Main);
-        let load = Load {
-            crews,
+        let is_main = groups.iter().any(|prepared| prepared.group.stage == ThreadGroupStage::Main);
+        let load = LoadRun {
+            worker_loads: crews,
             // Visits that have begun may end: only a target that does not keep pace has some left then.
-            stop_after: self.offer.filter(|_| is_main).map(|offer| offer.lasts + DRAIN),
-            drain: DRAIN,
-            crowd: Arc::clone(&self.casting.shared.crowd),
-            rows: self.sink.clone(),
+            stop_after: self
+                .load_offer
+                .filter(|_| is_main)
+                .map(|offer| offer.duration + DRAIN_TIMEOUT),
+            drain_timeout: DRAIN_TIMEOUT,
+            run_state: Arc::clone(&self.thread_factory.run_state.load_state),
+            row_sink: self.row_sink.clone(),
         };
         let mut part = run_load(load, reporter)?;
-        part.generator.offered = (rate > 0.0).then_some(rate);
-        self.results.append(part);
+        part.generator.offered_rate = (rate > 0.0).then_some(rate);
+        self.results.append_part(part);
         Ok(())
     }
 
-    fn squad(&self, prepared: &Prepared<'_>) -> Squad {
-        Squad {
-            active: AtomicU64::new(0),
-            size: self.casting.world.portion.of(prepared.spans.len() as u64),
+    fn group_state(&self, prepared: &PreparedGroup<'_>) -> ThreadGroupState {
+        ThreadGroupState {
+            active_threads: AtomicU64::new(0),
+            thread_count: self
+                .thread_factory
+                .run_context
+                .portion
+                .share_of(prepared.thread_lifetimes.len() as u64),
             on_error: prepared.group.on_error,
             is_same_user: prepared.group.is_same_user,
-            loops: prepared.loops,
-            root: prepared.group.root,
-            first: prepared.arrivals.is_some().then(|| Arc::clone(&self.casting.first)),
+            loop_count: prepared.loops,
+            root_node: prepared.group.root,
+            initial_scope: prepared
+                .arrivals
+                .is_some()
+                .then(|| Arc::clone(&self.thread_factory.initial_scope)),
         }
     }
 
-    fn place_of(&self, group: &Group) -> usize {
-        let groups = &self.casting.model.groups;
+    fn group_index(&self, group: &ThreadGroup) -> usize {
+        let groups = &self.thread_factory.model.groups;
         groups.iter().position(|known| std::ptr::eq(known, group)).unwrap_or(0)
     }
 
     /// Adds crews that receive the visitors of a group, one per worker.
-    fn hire(
+    fn add_arrival_loads(
         &self,
-        crews: &mut Vec<Crew>,
-        (schedule, most): (&Schedule, usize),
-        (group, squad): (usize, &Arc<Squad>),
+        crews: &mut Vec<WorkerLoad>,
+        (schedule, most): (&ArrivalSchedule, usize),
+        (group, squad): (usize, &Arc<ThreadGroupState>),
     ) {
         let hired = Arc::new(AtomicUsize::new(0));
-        let portion = self.casting.world.portion;
-        let most = usize::try_from(portion.of(most as u64).max(1)).unwrap_or(most);
-        let shares = usize::try_from(portion.count).unwrap_or(1).saturating_mul(self.workers);
-        for worker in 0..self.workers {
-            let casting = self.casting.clone();
-            let (squad, hired, number) = (Arc::clone(squad), Arc::clone(&hired), self.number);
+        let portion = self.thread_factory.run_context.portion;
+        let most = usize::try_from(portion.share_of(most as u64).max(1)).unwrap_or(most);
+        let shares = usize::try_from(portion.count).unwrap_or(1).saturating_mul(self.worker_count);
+        for worker in 0..self.worker_count {
+            let casting = self.thread_factory.clone();
+            let (squad, hired, number) = (Arc::clone(squad), Arc::clone(&hired), self.group_count);
             let hire = move || {
                 let thread = hired.fetch_add(1, Ordering::Relaxed);
                 if thread >= most {
                     return None;
                 }
-                let thread = usize::try_from(portion.place(thread as u64)).unwrap_or(thread) + 1;
-                let actor = casting.actor(group, &squad, (number, thread));
-                Some(Box::new(actor) as Box<dyn User>)
+                let thread =
+                    usize::try_from(portion.global_index(thread as u64)).unwrap_or(thread) + 1;
+                let actor = casting.create_thread(group, &squad, (number, thread));
+                Some(Box::new(actor) as Box<dyn VirtualUser>)
             };
-            let share = usize::try_from(portion.place(worker as u64)).unwrap_or(worker);
-            let arrivals = Some((schedule.share(share, shares), Box::new(hire) as _));
-            crews.push(Crew { users: Vec::new(), arrivals });
+            let share = usize::try_from(portion.global_index(worker as u64)).unwrap_or(worker);
+            let arrivals = Some((schedule.for_share(share, shares), Box::new(hire) as _));
+            crews.push(WorkerLoad { users: Vec::new(), arrivals });
         }
     }
 }
 
 /// Tells how a run goes on.
-struct Reporter<'a> {
-    shared: Arc<Shared>,
-    audience: Audience<'a>,
-    goals: Vec<Goal>,
-    teller: Teller,
+struct RunReporter<'a> {
+    run_state: Arc<Shared>,
+    listener: RunListener<'a>,
+    goals: Vec<LoadGoal>,
+    summary_printer: SummaryLinePrinter,
 }
 
-impl<'a> Reporter<'a> {
-    fn new(shared: &Arc<Shared>, audience: Audience<'a>, goals: &[Goal]) -> Self {
+impl<'a> RunReporter<'a> {
+    fn new(shared: &Arc<Shared>, audience: RunListener<'a>, goals: &[LoadGoal]) -> Self {
         Self {
-            shared: Arc::clone(shared),
-            audience,
+            run_state: Arc::clone(shared),
+            listener: audience,
             goals: goals.to_vec(),
-            teller: Teller::default(),
+            summary_printer: SummaryLinePrinter::default(),
         }
     }
 
-    fn say(&mut self, line: &str) {
-        if let Audience::Person { say, live } = &mut self.audience {
+    fn print_line(&mut self, line: &str) {
+        if let RunListener::Console { print_line: say, display: live } = &mut self.listener {
             if let Some(live) = live {
-                live.clear();
+                live.clear_board();
             }
-            say(line);
+            say(format_summary_line);
         }
     }
 
-    fn tell(&mut self, is_end: bool) {
-        let threads = self.shared.threads();
+    fn report_progress(&mut self, is_end: bool) {
+        let threads = self.run_state.thread_counts();
         let delta = {
-            let mut tally = self.shared.tally.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tally = self.run_state.tallies.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut tally.0)
         };
-        match &mut self.audience {
-            Audience::Process(process) => process.tally(&delta, threads),
-            Audience::Person { say, live } => {
-                self.teller.add(&delta);
-                self.teller.tell(is_end, threads, &mut |line| {
+        match &mut self.listener {
+            RunListener::Observer(process) => process.on_tally(&delta, threads),
+            RunListener::Console { print_line: say, display: live } => {
+                self.summary_printer.add(&delta);
+                self.summary_printer.print_due_lines(is_end, threads, &mut |line| {
                     if let Some(live) = live {
-                        live.clear();
+                        live.clear_board();
                     }
-                    say(line);
+                    say(format_summary_line);
                 });
             }
         }
     }
 
     fn finish(&mut self) {
-        self.tell(true);
+        self.report_progress(true);
     }
 }
 
-impl Observer for Reporter<'_> {
-    fn second(&mut self) {
-        self.tell(false);
-        match &mut self.audience {
-            Audience::Process(process) => process.second(),
-            Audience::Person { live, .. } => {
+impl LoadObserver for RunReporter<'_> {
+    fn on_second(&mut self) {
+        self.report_progress(false);
+        match &mut self.listener {
+            RunListener::Observer(process) => process.on_second(),
+            RunListener::Console { display: live, .. } => {
                 if let Some(live) = live {
-                    live.second();
+                    live.on_second();
                 }
             }
         }
     }
 
-    fn begin(&mut self) -> Result<Option<Instant>> {
-        match &mut self.audience {
-            Audience::Person { .. } => Ok(None),
-            Audience::Process(process) => process.begin(),
+    fn wait_for_start(&mut self) -> Result<Option<Instant>> {
+        match &mut self.listener {
+            RunListener::Console { .. } => Ok(None),
+            RunListener::Observer(process) => process.wait_for_start(),
         }
     }
 
-    fn interval(&mut self, interval: &Interval) {
-        match &mut self.audience {
-            Audience::Process(process) => process.interval(interval),
-            Audience::Person { live, .. } => {
+    fn on_interval(&mut self, interval: &WorkerInterval) {
+        match &mut self.listener {
+            RunListener::Observer(process) => process.on_interval(interval),
+            RunListener::Console { display: live, .. } => {
                 if let Some(live) = live {
-                    live.interval(interval);
+                    live.on_interval(interval);
                 }
             }
         }
     }
 
-    fn end(&mut self, results: &Results, is_stopping: bool) {
-        match &mut self.audience {
-            Audience::Process(process) => process.end(results, is_stopping),
-            Audience::Person { live, .. } => {
+    fn on_load_end(&mut self, results: &RunResults, is_stopping: bool) {
+        match &mut self.listener {
+            RunListener::Observer(process) => process.on_load_end(results, is_stopping),
+            RunListener::Console { display: live, .. } => {
                 if let Some(live) = live {
-                    live.end(results, is_stopping);
+                    live.on_load_end(results, is_stopping);
                 }
             }
         }
     }
 
-    fn breach(&self, results: &Results) -> Option<String> {
-        goal::breach(&self.goals, results)
+    fn find_breach(&self, results: &RunResults) -> Option<String> {
+        goal::aborting_breach(&self.goals, results)
     }
 
-    fn wants_stop(&self) -> bool {
-        match &self.audience {
-            Audience::Person { .. } => false,
-            Audience::Process(process) => process.wants_stop(),
+    fn is_stop_requested(&self) -> bool {
+        match &self.listener {
+            RunListener::Console { .. } => false,
+            RunListener::Observer(process) => process.is_stop_requested(),
         }
     }
 }
 
 /// Says the summariser's lines when it is time.
 #[derive(Debug)]
-pub(crate) struct Teller {
-    delta: Tally,
-    total: Tally,
-    last: u64,
-    has_told: bool,
+pub(crate) struct SummaryLinePrinter {
+    delta: SummaryTally,
+    total: SummaryTally,
+    last_printed: u64,
+    has_printed: bool,
 }
 
-impl Default for Teller {
+impl Default for SummaryLinePrinter {
     fn default() -> Self {
-        let last = Scope::now_ms() / 1000 / INTERVAL;
-        Self { delta: Tally::default(), total: Tally::default(), last, has_told: false }
+        let last = VariableScope::now_ms() / 1000 / SUMMARY_INTERVAL_SECS;
+        Self {
+            delta: SummaryTally::default(),
+            total: SummaryTally::default(),
+            last_printed: last,
+            has_printed: false,
+        }
     }
 }
 
-impl Teller {
+impl SummaryLinePrinter {
     /// Adds samples that no line has told of.
-    pub(crate) fn add(&mut self, delta: &Tally) {
+    pub(crate) fn add(&mut self, delta: &SummaryTally) {
         self.delta.merge(delta);
         self.total.merge(delta);
     }
 
     /// Says the lines that are due: at the end, and every half minute.
-    pub(crate) fn tell(&mut self, is_end: bool, threads: Threads, say: &mut dyn FnMut(&str)) {
-        let now = Scope::now_ms() / 1000 / INTERVAL;
-        if !is_end && now <= self.last {
+    pub(crate) fn print_due_lines(
+        &mut self,
+        is_end: bool,
+        threads: ThreadCounts,
+        say: &mut dyn FnMut(&str),
+    ) {
+        let now = VariableScope::now_ms() / 1000 / SUMMARY_INTERVAL_SECS;
+        if !is_end && now <= self.last_printed {
             return;
         }
-        self.last = now;
+        self.last_printed = now;
         let delta = std::mem::take(&mut self.delta);
-        if delta.count > 0 && (!is_end || self.has_told) {
-            say(&line("summary", '+', &delta, delta.span_ms(), Some(threads)));
+        if delta.count > 0 && (!is_end || self.has_printed) {
+            say(&format_summary_line("summary", '+', &delta, delta.span_ms(), Some(threads)));
         }
-        if is_end || (delta.count > 0 && self.has_told) {
-            say(&line("summary", '=', &self.total, self.total.span_ms(), None));
+        if is_end || (delta.count > 0 && self.has_printed) {
+            say(&format_summary_line("summary", '=', &self.total, self.total.span_ms(), None));
         }
-        self.has_told |= delta.count > 0;
+        self.has_printed |= delta.count > 0;
     }
 
     /// Returns the totals.
-    pub(crate) fn total(&self) -> &Tally {
+    pub(crate) fn total(&self) -> &SummaryTally {
         &self.total
     }
 }

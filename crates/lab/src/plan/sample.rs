@@ -5,92 +5,94 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::actor::Actor;
-use super::answer::Answer;
-use super::judge::{Judge, Verdict};
-use super::model::{After, Kind, NodeId, OnError};
-use super::subs::{Node, Who};
-use crate::load::Turn;
-use crate::record::jtl::Row;
-use crate::record::{Sample, Trace, cut, request_text, without_secrets};
+use super::assertion::{AssertionResult, SampleAssertion};
+use super::model::{PlanNodeId, PlanNodeKind, SampleErrorAction, SamplePostProcessor};
+use super::plan_thread::PlanThread;
+use super::sample_response::SampleResponse;
+use super::sub_sample::{SampleOwner, SubSampleNode};
+use crate::load::UserTurn;
+use crate::measurement::jtl::JtlRow;
+use crate::measurement::{
+    ExchangeTrace, RecordedSample, redact_head, trace_request_text, truncate_text,
+};
 
 /// How the message of a sample without an answer begins.
-pub(super) const NO_ANSWER: &str = "Non HTTP response message: ";
+pub(super) const NO_RESPONSE_PREFIX: &str = "Non HTTP response message: ";
 
 /// What a sample adds up to with its redirects and parts.
 #[derive(Debug)]
-pub(super) struct Sum {
+pub(super) struct SampleTotals {
     pub(super) started: Instant,
     pub(super) ended: Instant,
     pub(super) first_byte: Instant,
-    pub(super) connect: Duration,
-    pub(super) sent: u64,
-    pub(super) received: u64,
-    pub(super) body: u64,
+    pub(super) connect_time: Duration,
+    pub(super) sent_bytes: u64,
+    pub(super) received_bytes: u64,
+    pub(super) body_bytes: u64,
     pub(super) status: u16,
     pub(super) is_ok: bool,
     pub(super) data_type: &'static str,
-    pub(super) answer: Answer,
+    pub(super) response: SampleResponse,
     /// What the server said of its own time.
     pub(super) server_timing: Option<Box<str>>,
     /// Whether a header says that a cache answered, or that none did.
-    pub(super) is_hit: Option<bool>,
+    pub(super) is_cache_hit: Option<bool>,
     /// The request as it was sent, if the exchange is kept whole.
-    pub(super) traced: Option<Arc<[u8]>>,
+    pub(super) traced_request: Option<Arc<[u8]>>,
     pub(super) media_type: String,
     /// What it consists of, if that is more than one exchange and rows tell it.
-    pub(super) subs: Option<Box<Node>>,
+    pub(super) sub_samples: Option<Box<SubSampleNode>>,
     /// By which servers know it.
-    pub(super) mark: Option<Box<str>>,
+    pub(super) sample_mark: Option<Box<str>>,
 }
 
 /// Rows that stand below that of a transaction, and when each of their samples began.
 #[derive(Debug)]
-pub(super) struct Held {
-    transaction: NodeId,
-    rows: Vec<(Instant, Row<'static>)>,
+pub(super) struct TransactionRows {
+    transaction: PlanNodeId,
+    rows: Vec<(Instant, JtlRow<'static>)>,
 }
 
 /// A finished sample, to be told at the end of the turn.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct FinishedSample {
     label: Arc<str>,
     is_transaction: bool,
     /// Inside a transaction that stands for its samples.
     is_hidden: bool,
     /// The transaction that stands for it and tells of it below its own row.
-    below: Option<NodeId>,
+    parent_transaction: Option<PlanNodeId>,
     /// The transaction that it is itself, if that stands for its samples.
-    stands_for: Option<NodeId>,
-    subs: Option<Box<Node>>,
+    own_transaction: Option<PlanNodeId>,
+    sub_samples: Option<Box<SubSampleNode>>,
     /// When it was due, if that is known.
-    due: Option<Instant>,
+    due_at: Option<Instant>,
     started: Instant,
     first_byte: Instant,
     ended: Instant,
-    idle: Duration,
-    connect: Duration,
+    idle_time: Duration,
+    connect_time: Duration,
     status: u16,
     is_ok: bool,
-    received: u64,
-    body: u64,
-    sent: u64,
+    received_bytes: u64,
+    body_bytes: u64,
+    sent_bytes: u64,
     code: Cow<'static, str>,
-    message: Message,
+    message: SampleMessage,
     failure: String,
     data_type: &'static str,
     url: Cow<'static, str>,
     server_timing: Option<Box<str>>,
-    is_hit: Option<bool>,
-    trace: Option<Box<Trace>>,
-    mark: Option<Box<str>>,
+    is_cache_hit: Option<bool>,
+    trace: Option<Box<ExchangeTrace>>,
+    sample_mark: Option<Box<str>>,
 }
 
 /// How a transaction comes to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum TransactionEnding {
     /// All that is in it was sampled.
-    Whole,
+    Completed,
     /// The iteration, or the pass of a loop, is given up.
     Abandoned,
     /// The thread ends.
@@ -99,13 +101,13 @@ pub(super) enum Ending {
 
 /// What a sample says, put into words where somebody reads it.
 #[derive(Debug)]
-enum Message {
+enum SampleMessage {
     Text(String),
     /// Samples of a transaction, and how many of them failed.
     Transaction(u64, u64),
 }
 
-impl Message {
+impl SampleMessage {
     fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Text(text) => text.as_str().into(),
@@ -117,88 +119,91 @@ impl Message {
     }
 }
 
-impl Actor {
+impl PlanThread {
     /// Finishes a sample that had no reply.
-    pub(super) fn finish_plain(
+    pub(super) fn finish_without_reply(
         &mut self,
-        node: NodeId,
-        answer: Answer,
+        node: PlanNodeId,
+        answer: SampleResponse,
         started: Instant,
         is_ok: bool,
     ) {
         let now = Instant::now();
-        let sum = Sum {
+        let sum = SampleTotals {
             started,
             ended: now,
             first_byte: started,
-            connect: Duration::ZERO,
-            sent: 0,
-            received: answer.body.len() as u64,
-            body: answer.body.len() as u64,
+            connect_time: Duration::ZERO,
+            sent_bytes: 0,
+            received_bytes: answer.body.len() as u64,
+            body_bytes: answer.body.len() as u64,
             status: answer.code.parse().unwrap_or(0),
             is_ok,
             data_type: "text",
-            answer,
+            response: answer,
             server_timing: None,
-            is_hit: None,
-            traced: None,
+            is_cache_hit: None,
+            traced_request: None,
             media_type: String::new(),
-            subs: None,
-            mark: None,
+            sub_samples: None,
+            sample_mark: None,
         };
-        self.conclude(node, sum);
+        self.finish_sample(node, sum);
     }
 
     /// Judges a sample and notes it.
-    pub(super) fn conclude(&mut self, node: NodeId, mut sum: Sum) {
+    pub(super) fn finish_sample(&mut self, node: PlanNodeId, mut sum: SampleTotals) {
         let model = Arc::clone(&self.model);
-        let Some(Kind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind) else {
+        let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)
+        else {
             return;
         };
-        sum.answer.elapsed_ms = millis(sum.ended.saturating_duration_since(sum.started));
-        sum.answer.bytes = sum.received;
+        sum.response.elapsed_ms = to_millis(sum.ended.saturating_duration_since(sum.started));
+        sum.response.bytes = sum.received_bytes;
         let mut is_ok = sum.is_ok;
-        if sampler.judges.iter().any(Judge::assumes_success) && sum.status != 0 {
+        if sampler.assertions.iter().any(SampleAssertion::assumes_success) && sum.status != 0 {
             is_ok = true;
         }
         let mut actions = Vec::new();
         // A script that is a sampler itself may say that it is none: nothing looks at it then.
-        let was_ignored = sum.answer.said.is_ignored;
-        for after in sampler.after.iter().filter(|_| !was_ignored) {
+        let was_ignored = sum.response.script_directives.is_ignored;
+        for after in sampler.post_processors.iter().filter(|_| !was_ignored) {
             match after {
-                After::Extract(extractor) => {
-                    extractor.run(&sum.answer, &mut self.scope, &mut self.patterns);
+                SamplePostProcessor::Extractor(extractor) => {
+                    extractor.set_variables(&sum.response, &mut self.scope, &mut self.patterns);
                 }
-                After::Script(script) => is_ok = self.run_after(script, &mut sum.answer, is_ok),
-                After::OnError(action) => actions.push(*action),
+                SamplePostProcessor::Script(script) => {
+                    is_ok = self.run_post_processor(script, &mut sum.response, is_ok)
+                }
+                SamplePostProcessor::OnError(action) => actions.push(*action),
             }
         }
-        let judges = if was_ignored { &[] } else { sampler.judges.as_slice() };
-        let failure = self.judge(judges, &mut sum.answer, &mut is_ok);
-        let said = sum.answer.said;
+        let judges = if was_ignored { &[] } else { sampler.assertions.as_slice() };
+        let failure = self.apply_assertions(judges, &mut sum.response, &mut is_ok);
+        let said = sum.response.script_directives;
         if !sampler.listeners.is_empty() {
-            self.run_listeners(&sampler.listeners, &sum.answer, is_ok);
+            self.run_listeners(&sampler.listeners, &sum.response, is_ok);
         }
-        if model.keeps_previous {
-            self.previous_answer = Some(sum.answer.clone());
+        if model.retains_previous_sample {
+            self.last_response = Some(sum.response.clone());
         }
         if !said.is_ignored {
-            self.note_sample(sum, is_ok, failure);
+            self.record_sample(sum, is_ok, failure);
         }
         for (is_said, action) in [
-            (said.stops_thread, OnError::StopThread),
-            (said.stops_test, OnError::StopTest),
-            (said.starts_next_loop, OnError::NextLoop),
+            (said.stops_thread, SampleErrorAction::StopThread),
+            (said.stops_test, SampleErrorAction::StopTest),
+            (said.starts_next_loop, SampleErrorAction::NextLoop),
         ] {
             if is_said {
-                self.take_error(action);
+                self.apply_error_action(action);
             }
         }
         if !is_ok {
-            actions.push(self.squad.on_error);
+            actions.push(self.group_state.on_error);
             for action in actions {
-                if action != OnError::Continue {
-                    self.take_error(action);
+                if action != SampleErrorAction::Continue {
+                    self.apply_error_action(action);
                     break;
                 }
             }
@@ -206,16 +211,21 @@ impl Actor {
     }
 
     /// Lets assertions judge an answer; returns why the first of them fails it.
-    fn judge(&mut self, judges: &[Judge], answer: &mut Answer, is_ok: &mut bool) -> String {
+    fn apply_assertions(
+        &mut self,
+        judges: &[SampleAssertion],
+        answer: &mut SampleResponse,
+        is_ok: &mut bool,
+    ) -> String {
         let mut failure = String::new();
         for judge in judges {
             let verdict = match judge {
-                Judge::Script(script) => self.run_judge(script, answer, is_ok),
-                _ => judge.judge(answer, &mut self.scope, &mut self.patterns),
+                SampleAssertion::Script(script) => self.run_assertion(script, answer, is_ok),
+                _ => judge.evaluate(answer, &mut self.scope, &mut self.patterns),
             };
             match verdict {
-                Verdict::Right | Verdict::RightAtLast => {}
-                Verdict::Wrong(fault) => {
+                AssertionResult::Passed | AssertionResult::PassedOverridingStatus => {}
+                AssertionResult::Failed(fault) => {
                     *is_ok = false;
                     if failure.is_empty() {
                         failure = fault;
@@ -223,285 +233,323 @@ impl Actor {
                 }
             }
         }
-        self.last_ok = *is_ok;
-        self.scope.set("JMeterThread.last_sample_ok", if *is_ok { "true" } else { "false" });
+        self.last_sample_ok = *is_ok;
+        self.scope
+            .set_variable("JMeterThread.last_sample_ok", if *is_ok { "true" } else { "false" });
         failure
     }
 
     /// Adds a sample to what is to be told.
-    fn note_sample(&mut self, sum: Sum, is_ok: bool, failure: String) {
-        let below = self.enter_transactions(&sum, is_ok);
-        let trace = sum.trace(&self.scope.sampler, is_ok, &failure).map(Box::new);
-        self.finished.push(Finished {
-            label: Arc::clone(&self.scope.sampler),
+    fn record_sample(&mut self, sum: SampleTotals, is_ok: bool, failure: String) {
+        let below = self.add_to_transactions(&sum, is_ok);
+        let trace = sum.exchange_trace(&self.scope.sample_label, is_ok, &failure).map(Box::new);
+        self.finished_samples.push(FinishedSample {
+            label: Arc::clone(&self.scope.sample_label),
             is_transaction: false,
             is_hidden: below.is_some(),
-            below,
-            stands_for: None,
-            subs: sum.subs,
-            due: self.due.take(),
+            parent_transaction: below,
+            own_transaction: None,
+            sub_samples: sum.sub_samples,
+            due_at: self.due_at.take(),
             started: sum.started,
             first_byte: sum.first_byte,
             ended: sum.ended,
-            idle: Duration::ZERO,
-            connect: sum.connect,
+            idle_time: Duration::ZERO,
+            connect_time: sum.connect_time,
             status: sum.status,
             is_ok,
-            received: sum.received,
-            body: sum.body,
-            sent: sum.sent,
-            code: sum.answer.code.into(),
-            message: Message::Text(sum.answer.message),
+            received_bytes: sum.received_bytes,
+            body_bytes: sum.body_bytes,
+            sent_bytes: sum.sent_bytes,
+            code: sum.response.code.into(),
+            message: SampleMessage::Text(sum.response.message),
             failure,
             data_type: sum.data_type,
-            url: sum.answer.url.into(),
+            url: sum.response.url.into(),
             server_timing: sum.server_timing,
-            is_hit: sum.is_hit,
+            is_cache_hit: sum.is_cache_hit,
             trace,
-            mark: sum.mark,
+            sample_mark: sum.sample_mark,
         });
     }
 
     /// Adds a sample to the transactions it stands in; returns the innermost that stands for it.
-    fn enter_transactions(&mut self, sum: &Sum, is_ok: bool) -> Option<NodeId> {
+    fn add_to_transactions(&mut self, sum: &SampleTotals, is_ok: bool) -> Option<PlanNodeId> {
         let model = Arc::clone(&self.model);
         // What is farther inside has a higher number.
         let mut innermost = None;
-        for (node, state) in self.states.iter_mut().enumerate() {
-            let Some(open) = &mut state.open else { continue };
-            let Some(Kind::Transaction { is_parent, with_timers, .. }) =
+        for (node, state) in self.controller_states.iter_mut().enumerate() {
+            let Some(open) = &mut state.open_transaction else { continue };
+            let Some(PlanNodeKind::Transaction { is_parent, includes_timers: with_timers, .. }) =
                 model.nodes.get(node).map(|node| &node.kind)
             else {
                 continue;
             };
             if !with_timers {
-                open.idle += sum.started.saturating_duration_since(open.previous_end);
+                open.idle_time += sum.started.saturating_duration_since(open.previous_end);
             }
             open.previous_end = sum.ended;
-            open.samples += 1;
-            if *is_parent && open.failed == 0 {
-                sum.answer.code.clone_into(&mut open.code);
+            open.ended_samples += 1;
+            if *is_parent && open.failed_samples == 0 {
+                sum.response.code.clone_into(&mut open.response_code);
             }
-            open.failed += u64::from(!is_ok);
-            open.received += sum.received;
-            open.sent += sum.sent;
+            open.failed_samples += u64::from(!is_ok);
+            open.received_bytes += sum.received_bytes;
+            open.sent_bytes += sum.sent_bytes;
             open.latency += sum.first_byte.saturating_duration_since(sum.started);
-            open.connect += sum.connect;
-            open.children += sum.ended.saturating_duration_since(sum.started);
+            open.connect_time += sum.connect_time;
+            open.children_time += sum.ended.saturating_duration_since(sum.started);
             innermost = is_parent.then_some(node).or(innermost);
         }
         innermost
     }
 
     /// Ends a transaction and notes its sample.
-    pub(super) fn end_transaction(&mut self, node: NodeId, ending: Ending) {
+    pub(super) fn end_transaction(&mut self, node: PlanNodeId, ending: TransactionEnding) {
         let model = Arc::clone(&self.model);
         let Some(entry) = model.nodes.get(node) else { return };
-        let Kind::Transaction { is_parent, with_timers, judges } = &entry.kind else { return };
-        let Some(open) = self.states.get_mut(node).and_then(|state| state.open.take()) else {
+        let PlanNodeKind::Transaction {
+            is_parent,
+            includes_timers: with_timers,
+            assertions: judges,
+        } = &entry.kind
+        else {
             return;
         };
-        if open.calls == 0 {
+        let Some(open) =
+            self.controller_states.get_mut(node).and_then(|state| state.open_transaction.take())
+        else {
+            return;
+        };
+        if open.sampler_calls == 0 {
             return;
         }
         let now = Instant::now();
-        let mut idle = open.idle;
+        let mut idle = open.idle_time;
         if !with_timers {
             idle += now.saturating_duration_since(open.previous_end);
         }
-        let below = self.states.iter().enumerate().rposition(|(other, state)| {
+        let below = self.controller_states.iter().enumerate().rposition(|(other, state)| {
             let kind = model.nodes.get(other).map(|node| &node.kind);
-            state.open.is_some() && matches!(kind, Some(Kind::Transaction { is_parent: true, .. }))
+            state.open_transaction.is_some()
+                && matches!(kind, Some(PlanNodeKind::Transaction { is_parent: true, .. }))
         });
         if *is_parent && !with_timers {
-            idle = now.saturating_duration_since(open.started).saturating_sub(open.children);
+            idle = now.saturating_duration_since(open.started).saturating_sub(open.children_time);
         }
-        let mut is_ok = open.failed == 0;
+        let mut is_ok = open.failed_samples == 0;
         // JMeter counts what is sampled where the transaction stands for it, and what is chosen elsewhere.
-        let count = if *is_parent { open.samples } else { open.calls };
+        let count = if *is_parent { open.ended_samples } else { open.sampler_calls };
         let message = match ending {
-            Ending::Stopped => Message::Text(String::new()),
-            Ending::Whole | Ending::Abandoned => Message::Transaction(count, open.failed),
+            TransactionEnding::Stopped => SampleMessage::Text(String::new()),
+            TransactionEnding::Completed | TransactionEnding::Abandoned => {
+                SampleMessage::Transaction(count, open.failed_samples)
+            }
         };
         let code: Cow<'static, str> = match (ending, is_parent, is_ok) {
-            (Ending::Whole, _, true) | (Ending::Abandoned, true, true) => "200".into(),
-            (_, true, _) => open.code.clone().into(),
+            (TransactionEnding::Completed, _, true)
+            | (TransactionEnding::Abandoned, true, true) => "200".into(),
+            (_, true, _) => open.response_code.clone().into(),
             (_, false, _) => "".into(),
         };
         let mut failure = String::new();
         if *is_parent {
             let lasted = now.saturating_duration_since(open.started).saturating_sub(idle);
-            let mut answer = Answer {
+            let mut answer = SampleResponse {
                 code: code.clone().into_owned(),
                 message: message.text().into_owned(),
-                elapsed_ms: millis(lasted),
-                bytes: open.received,
-                ..Answer::default()
+                elapsed_ms: to_millis(lasted),
+                bytes: open.received_bytes,
+                ..SampleResponse::default()
             };
-            failure = self.judge(judges, &mut answer, &mut is_ok);
+            failure = self.apply_assertions(judges, &mut answer, &mut is_ok);
         }
-        self.finished.push(Finished {
+        self.finished_samples.push(FinishedSample {
             label: open.label,
             is_transaction: true,
             is_hidden: below.is_some(),
             // One that stands for nothing is told by itself, or not at all.
-            below: below.filter(|_| *is_parent),
-            stands_for: is_parent.then_some(node),
-            subs: None,
-            due: None,
+            parent_transaction: below.filter(|_| *is_parent),
+            own_transaction: is_parent.then_some(node),
+            sub_samples: None,
+            due_at: None,
             started: open.started,
             first_byte: open.started + open.latency,
             ended: now,
-            idle,
-            connect: open.connect,
+            idle_time: idle,
+            connect_time: open.connect_time,
             status: if is_ok { 200 } else { 0 },
             is_ok,
-            received: open.received,
-            body: open.received,
-            sent: open.sent,
+            received_bytes: open.received_bytes,
+            body_bytes: open.received_bytes,
+            sent_bytes: open.sent_bytes,
             code,
             message,
             failure,
             data_type: "",
             url: "null".into(),
             server_timing: None,
-            is_hit: None,
+            is_cache_hit: None,
             trace: None,
-            mark: None,
+            sample_mark: None,
         });
     }
 
     /// Tells the recorder what was finished.
-    pub(super) fn tell(&mut self, turn: &mut Turn<'_>) {
-        if self.finished.is_empty() {
+    pub(super) fn report_finished_samples(&mut self, turn: &mut UserTurn<'_>) {
+        if self.finished_samples.is_empty() {
             return;
         }
-        let mut all = std::mem::take(&mut self.finished);
+        let mut all = std::mem::take(&mut self.finished_samples);
         for mut finished in all.drain(..) {
             let elapsed = finished
                 .ended
                 .saturating_duration_since(finished.started)
-                .saturating_sub(finished.idle);
-            let label = turn.recorder.label_of(&finished.label, finished.is_transaction);
+                .saturating_sub(finished.idle_time);
+            let label = turn.recorder.label_id_of_kind(&finished.label, finished.is_transaction);
             let message = if finished.is_ok { Cow::Borrowed("") } else { finished.message.text() };
             let reason = match (finished.is_ok, finished.failure.as_str()) {
                 (true, _) => None,
                 (false, "") if finished.status == 0 => Some(&*message),
                 // Where nothing was answered, that is the reason, and not what was expected of the answer.
-                (false, _) if message.starts_with(NO_ANSWER) => Some(&*message),
+                (false, _) if message.starts_with(NO_RESPONSE_PREFIX) => Some(&*message),
                 (false, "") => Some("status"),
                 (false, failure) => Some(failure),
             };
-            let sample = Sample {
+            let sample = RecordedSample {
                 label,
-                intended: finished.due.map_or(finished.started, |due| due.min(finished.started)),
-                started: finished.started,
+                due: finished.due_at.map_or(finished.started, |due| due.min(finished.started)),
+                start: finished.started,
                 first_byte: finished.first_byte,
-                ended: finished.started + elapsed,
-                connect: finished.connect,
+                end: finished.started + elapsed,
+                connect_time: finished.connect_time,
                 status: finished.status,
                 failure: reason,
-                is_hit: finished.is_hit,
-                received: finished.received,
-                body: finished.body,
-                sent: finished.sent,
+                is_hit: finished.is_cache_hit,
+                received_bytes: finished.received_bytes,
+                body_bytes: finished.body_bytes,
+                sent_bytes: finished.sent_bytes,
             };
-            turn.recorder.sample(&sample);
-            if let Some(mark) = &finished.mark {
-                turn.recorder.mark(&sample, mark, finished.server_timing.as_deref());
+            turn.recorder.record_sample(&sample);
+            if let Some(mark) = &finished.sample_mark {
+                turn.recorder.record_marked(&sample, mark, finished.server_timing.as_deref());
             }
             if let Some(header) = &finished.server_timing {
-                turn.recorder.phases(label, header);
+                turn.recorder.record_server_timing(label, header);
             }
             if let Some(trace) = finished.trace.take() {
-                turn.recorder.trace(finished.started, *trace);
+                turn.recorder.record_trace(finished.started, *trace);
             }
             if finished.is_hidden {
-                self.hold(&finished, elapsed, turn);
+                self.retain_transaction_rows(&finished, elapsed, turn);
                 continue;
             }
             if !finished.is_transaction {
-                let start = self.stage.epoch_ms(finished.started);
-                let mut tally = self.stage.tally.lock().unwrap_or_else(PoisonError::into_inner);
-                tally.0.add(start, millis(elapsed), finished.is_ok);
-                tally.1.add(start, millis(elapsed), finished.is_ok);
+                let start = self.run_state.epoch_ms(finished.started);
+                let mut tally =
+                    self.run_state.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+                tally.0.add_sample(start, to_millis(elapsed), finished.is_ok);
+                tally.1.add_sample(start, to_millis(elapsed), finished.is_ok);
             }
             if turn.recorder.wants_rows() {
-                self.each_row(&finished, elapsed, &mut |at, row| turn.recorder.row(at, row));
-                let Some(transaction) = finished.stands_for else { continue };
-                for (at, row) in self.take_held(transaction) {
-                    turn.recorder.row(at, row);
+                self.for_each_row(&finished, elapsed, &mut |at, row| {
+                    turn.recorder.write_row(at, row)
+                });
+                let Some(transaction) = finished.own_transaction else { continue };
+                for (at, row) in self.take_transaction_rows(transaction) {
+                    turn.recorder.write_row(at, row);
                 }
             }
         }
         // Its room serves the next sample.
-        self.finished = all;
+        self.finished_samples = all;
     }
 
     /// Keeps the rows of a sample for which a transaction stands, if they are told below that of the transaction.
-    fn hold(&mut self, finished: &Finished, elapsed: Duration, turn: &Turn<'_>) {
-        let Some(transaction) = finished.below else { return };
-        if !self.stage.tells_subs || !turn.recorder.wants_rows() {
+    fn retain_transaction_rows(
+        &mut self,
+        finished: &FinishedSample,
+        elapsed: Duration,
+        turn: &UserTurn<'_>,
+    ) {
+        let Some(transaction) = finished.parent_transaction else { return };
+        if !self.run_state.writes_sub_samples || !turn.recorder.wants_rows() {
             return;
         }
         let mut rows = Vec::new();
-        self.each_row(finished, elapsed, &mut |at, row| rows.push((at, row.into_owned())));
-        rows.extend(finished.stands_for.into_iter().flat_map(|inner| self.take_held(inner)));
-        self.held.push(Held { transaction, rows });
+        self.for_each_row(finished, elapsed, &mut |at, row| rows.push((at, row.into_owned())));
+        rows.extend(
+            finished
+                .own_transaction
+                .into_iter()
+                .flat_map(|inner| self.take_transaction_rows(inner)),
+        );
+        self.pending_rows.push(TransactionRows { transaction, rows });
     }
 
     /// Returns the rows that stand below that of a transaction.
-    fn take_held(&mut self, transaction: NodeId) -> Vec<(Instant, Row<'static>)> {
-        let is_its = |held: &mut Held| held.transaction == transaction;
-        self.held.extract_if(.., is_its).flat_map(|held| held.rows).collect()
+    fn take_transaction_rows(
+        &mut self,
+        transaction: PlanNodeId,
+    ) -> Vec<(Instant, JtlRow<'static>)> {
+        let is_its = |held: &mut TransactionRows| held.transaction == transaction;
+        self.pending_rows.extract_if(.., is_its).flat_map(|held| held.rows).collect()
     }
 
     /// Calls `each` with the rows of a sample, its own first, and when each began.
-    fn each_row(
+    fn for_each_row(
         &self,
-        finished: &Finished,
+        finished: &FinishedSample,
         elapsed: Duration,
-        each: &mut dyn FnMut(Instant, Row<'_>),
+        each: &mut dyn FnMut(Instant, JtlRow<'_>),
     ) {
-        let group_threads = self.squad.active.load(Ordering::Relaxed);
-        let all_threads = self.stage.threads().active.max(group_threads);
+        let group_threads = self.group_state.active_threads.load(Ordering::Relaxed);
+        let all_threads = self.run_state.thread_counts().active.max(group_threads);
         let thread = self.scope.thread_name.as_ref();
-        let row = Row {
-            elapsed: millis(elapsed),
+        let row = JtlRow {
+            elapsed_ms: to_millis(elapsed),
             label: (&*finished.label).into(),
-            code: finished.code.as_ref().into(),
-            message: finished.message.text(),
-            thread: thread.into(),
+            response_code: finished.code.as_ref().into(),
+            response_message: finished.message.text(),
+            thread_name: thread.into(),
             data_type: finished.data_type.into(),
             is_ok: finished.is_ok,
             failure: finished.failure.as_str().into(),
-            bytes: finished.received,
-            sent: finished.sent,
+            received_bytes: finished.received_bytes,
+            sent_bytes: finished.sent_bytes,
             group_threads,
             all_threads,
             url: finished.url.as_ref().into(),
-            latency: millis(finished.first_byte.saturating_duration_since(finished.started)),
-            idle: millis(finished.idle),
-            connect: millis(finished.connect),
+            latency_ms: to_millis(finished.first_byte.saturating_duration_since(finished.started)),
+            idle_ms: to_millis(finished.idle_time),
+            connect_ms: to_millis(finished.connect_time),
             elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
-            mark: finished.mark.as_deref().unwrap_or_default().into(),
-            ..Row::default()
+            mark: finished.sample_mark.as_deref().unwrap_or_default().into(),
+            ..JtlRow::default()
         };
         each(finished.started, row);
-        if let Some(subs) = &finished.subs {
+        if let Some(subs) = &finished.sub_samples {
             let sample = &finished.label;
-            subs.rows(Who { sample, thread, group_threads, all_threads }, each);
+            subs.for_each_row(
+                SampleOwner {
+                    sample_name: sample,
+                    thread_name: thread,
+                    group_threads,
+                    all_threads,
+                },
+                each,
+            );
         }
     }
 }
 
-impl Sum {
+impl SampleTotals {
     /// Returns the exchange, if it is kept whole.
-    fn trace(&self, label: &str, is_ok: bool, failure: &str) -> Option<Trace> {
-        let bytes = self.traced.as_ref()?;
-        let answer = &self.answer;
+    fn exchange_trace(&self, label: &str, is_ok: bool, failure: &str) -> Option<ExchangeTrace> {
+        let bytes = self.traced_request.as_ref()?;
+        let answer = &self.response;
         let elapsed = self.ended.saturating_duration_since(self.started);
-        Some(Trace {
+        Some(ExchangeTrace {
             label: label.to_owned(),
             url: answer.url.clone(),
             started_ms: 0,
@@ -510,15 +558,15 @@ impl Sum {
             message: answer.message.clone(),
             is_ok,
             failure: failure.to_owned(),
-            request: request_text(bytes),
-            head: without_secrets(&answer.headers),
-            body: cut(answer.body.clone()),
+            request: trace_request_text(bytes),
+            head: redact_head(&answer.headers),
+            body: truncate_text(answer.body.clone()),
             media_type: self.media_type.clone(),
-            body_bytes: self.body,
+            body_bytes: self.body_bytes,
         })
     }
 }
 
-fn millis(span: Duration) -> u64 {
+fn to_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

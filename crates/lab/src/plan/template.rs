@@ -9,75 +9,80 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::function::Function;
-use super::scope::Scope;
+use super::function::JMeterFunction;
+use super::variable_scope::VariableScope;
 
 /// A compiled text.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Template {
-    parts: Vec<Part>,
+pub(crate) struct TextTemplate {
+    parts: Vec<TextTemplatePart>,
     source: Arc<str>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Part {
+enum TextTemplatePart {
     Text(Arc<str>),
     Variable(Arc<str>),
-    Call(Arc<Call>),
+    Call(Arc<FunctionCall>),
 }
 
 /// A function and its arguments.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Call {
-    pub(crate) function: Function,
-    pub(crate) arguments: Vec<Template>,
+pub(crate) struct FunctionCall {
+    pub(crate) function: JMeterFunction,
+    pub(crate) arguments: Vec<TextTemplate>,
     /// The call and what follows it, as they were written.
     pub(crate) source: Arc<str>,
     /// Tells one place of a plan from all others, for functions that count.
-    pub(crate) place: Arc<str>,
+    pub(crate) call_site: Arc<str>,
 }
 
 /// A text that cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unknown(pub(crate) String);
+pub(crate) struct TextTemplateError(pub(crate) String);
 
-impl fmt::Display for Unknown {
+impl fmt::Display for TextTemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Template {
+impl TextTemplate {
     /// Returns a text that refers to nothing.
     pub(crate) fn literal(text: &str) -> Self {
         let source: Arc<str> = text.into();
-        let parts =
-            if text.is_empty() { Vec::new() } else { vec![Part::Text(Arc::clone(&source))] };
+        let parts = if text.is_empty() {
+            Vec::new()
+        } else {
+            vec![TextTemplatePart::Text(Arc::clone(&source))]
+        };
         Self { parts, source }
     }
 
     /// Compiles a text.
     ///
     /// # Errors
-    /// [`Unknown`] names a function that is not supported, or misused.
-    pub(crate) fn parse(text: &str) -> Result<Self, Unknown> {
-        Self::parse_at(text, "")
+    /// [`TextTemplateError`] names a function that is not supported, or misused.
+    pub(crate) fn parse(text: &str) -> Result<Self, TextTemplateError> {
+        Self::parse_at_call_site(text, "")
     }
 
     /// Compiles a text that stands at a place of a plan of JMeter: calls that count are told apart by it, and what nobody
     /// knows as a function stays as it stands, as a variable does that nobody has set.
     ///
     /// # Errors
-    /// [`Unknown`] names a function that is not supported, or misused.
-    pub(crate) fn parse_at(text: &str, place: &str) -> Result<Self, Unknown> {
+    /// [`TextTemplateError`] names a function that is not supported, or misused.
+    pub(crate) fn parse_at_call_site(text: &str, place: &str) -> Result<Self, TextTemplateError> {
         if !text.contains("${") {
             return Ok(Self::literal(text));
         }
-        if nesting(text) > DEEPEST {
-            return Err(Unknown(format!("functions are nested deeper than {DEEPEST} levels")));
+        if reference_depth(text) > MAX_REFERENCE_DEPTH {
+            return Err(TextTemplateError(format!(
+                "functions are nested deeper than {MAX_REFERENCE_DEPTH} levels"
+            )));
         }
         let parts = parse_parts(text, place)?;
-        if parts.iter().all(|part| matches!(part, Part::Text(_))) {
+        if parts.iter().all(|part| matches!(part, TextTemplatePart::Text(_))) {
             return Ok(Self::literal(text));
         }
         Ok(Self { parts, source: text.into() })
@@ -92,7 +97,7 @@ impl Template {
     pub(crate) fn as_literal(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
-            [Part::Text(text)] => Some(text),
+            [TextTemplatePart::Text(text)] => Some(text),
             _ => None,
         }
     }
@@ -102,14 +107,14 @@ impl Template {
     }
 
     /// Returns the text as it reads now.
-    pub(crate) fn draw<'a>(&'a self, scope: &mut Scope) -> Cow<'a, str> {
+    pub(crate) fn evaluate<'a>(&'a self, scope: &mut VariableScope) -> Cow<'a, str> {
         match self.parts.as_slice() {
             [] => Cow::Borrowed(""),
-            [Part::Text(text)] => Cow::Borrowed(text),
+            [TextTemplatePart::Text(text)] => Cow::Borrowed(text),
             parts => {
                 let mut out = String::new();
                 for part in parts {
-                    part.draw(scope, &mut out);
+                    part.evaluate_into(scope, &mut out);
                 }
                 Cow::Owned(out)
             }
@@ -117,51 +122,51 @@ impl Template {
     }
 
     /// Returns the text as it reads now, which is the plan's own where it refers to nothing.
-    pub(crate) fn share(&self, scope: &mut Scope) -> Arc<str> {
+    pub(crate) fn evaluate_shared(&self, scope: &mut VariableScope) -> Arc<str> {
         match self.parts.as_slice() {
-            [Part::Text(text)] => Arc::clone(text),
+            [TextTemplatePart::Text(text)] => Arc::clone(text),
             [] => Arc::clone(&self.source),
-            _ => self.draw(scope).into(),
+            _ => self.evaluate(scope).into(),
         }
     }
 
     /// Returns the text with `stand_in` for everything that is not fixed, to check its form.
-    pub(crate) fn with_stand_in(&self, stand_in: &str) -> String {
-        let text = |part: &Part| match part {
-            Part::Text(text) => text.to_string(),
-            Part::Variable(_) | Part::Call(_) => stand_in.to_owned(),
+    pub(crate) fn with_placeholder(&self, stand_in: &str) -> String {
+        let text = |part: &TextTemplatePart| match part {
+            TextTemplatePart::Text(text) => text.to_string(),
+            TextTemplatePart::Variable(_) | TextTemplatePart::Call(_) => stand_in.to_owned(),
         };
         self.parts.iter().map(text).collect()
     }
 
     /// Calls `each` with every variable in the text, those in arguments of functions included.
-    pub(crate) fn each_variable(&self, each: &mut dyn FnMut(&str)) {
+    pub(crate) fn for_each_variable(&self, each: &mut dyn FnMut(&str)) {
         for part in &self.parts {
             match part {
-                Part::Text(_) => {}
-                Part::Variable(name) => each(name),
-                Part::Call(call) => {
-                    call.arguments.iter().for_each(|argument| argument.each_variable(each));
+                TextTemplatePart::Text(_) => {}
+                TextTemplatePart::Variable(name) => each(name),
+                TextTemplatePart::Call(call) => {
+                    call.arguments.iter().for_each(|argument| argument.for_each_variable(each));
                 }
             }
         }
     }
 
     /// Calls `each` with every function in the text, inner ones included.
-    pub(crate) fn each_call(&self, each: &mut dyn FnMut(&Call)) {
+    pub(crate) fn for_each_call(&self, each: &mut dyn FnMut(&FunctionCall)) {
         for part in &self.parts {
-            if let Part::Call(call) = part {
+            if let TextTemplatePart::Call(call) = part {
                 each(call);
                 for argument in &call.arguments {
-                    argument.each_call(each);
+                    argument.for_each_call(each);
                 }
             }
         }
     }
 }
 
-impl Part {
-    fn draw(&self, scope: &mut Scope, out: &mut String) {
+impl TextTemplatePart {
+    fn evaluate_into(&self, scope: &mut VariableScope, out: &mut String) {
         match self {
             Self::Text(text) => out.push_str(text),
             Self::Variable(name) => match scope.variable(name) {
@@ -181,10 +186,10 @@ impl Part {
 }
 
 /// Deepest nesting of references.
-const DEEPEST: usize = 50;
+const MAX_REFERENCE_DEPTH: usize = 50;
 
 /// Returns how many references stand inside each other at most.
-fn nesting(text: &str) -> usize {
+fn reference_depth(text: &str) -> usize {
     let (mut depth, mut most, mut previous) = (0usize, 0, ' ');
     for c in text.chars() {
         match c {
@@ -200,7 +205,7 @@ fn nesting(text: &str) -> usize {
     most
 }
 
-fn parse_parts(text: &str, place: &str) -> Result<Vec<Part>, Unknown> {
+fn parse_parts(text: &str, place: &str) -> Result<Vec<TextTemplatePart>, TextTemplateError> {
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -216,7 +221,7 @@ fn parse_parts(text: &str, place: &str) -> Result<Vec<Part>, Unknown> {
             match parse_reference(inside, place)? {
                 Some((part, after)) => {
                     if !plain.is_empty() {
-                        parts.push(Part::Text(std::mem::take(&mut plain).into()));
+                        parts.push(TextTemplatePart::Text(std::mem::take(&mut plain).into()));
                     }
                     parts.push(part);
                     rest = after;
@@ -232,66 +237,74 @@ fn parse_parts(text: &str, place: &str) -> Result<Vec<Part>, Unknown> {
         }
     }
     if !plain.is_empty() {
-        parts.push(Part::Text(plain.into()));
+        parts.push(TextTemplatePart::Text(plain.into()));
     }
     Ok(parts)
 }
 
-/// Reads what follows `${`; `None` if it is no reference.
-fn parse_reference<'a>(inside: &'a str, place: &str) -> Result<Option<(Part, &'a str)>, Unknown> {
+/// Reads what follows `${`; `Idle` if it is no reference.
+fn parse_reference<'a>(
+    inside: &'a str,
+    place: &str,
+) -> Result<Option<(TextTemplatePart, &'a str)>, TextTemplateError> {
     let Some(end) = inside.find(['}', '(']) else { return Ok(None) };
     let (name, rest) = inside.split_at(end);
     let name = name.trim();
     if let Some(after) = rest.strip_prefix('}') {
         // JMeter's own variables of controllers look like functions.
         if name.starts_with("__jm__") {
-            return Ok(Some((Part::Variable(name.into()), after)));
+            return Ok(Some((TextTemplatePart::Variable(name.into()), after)));
         }
-        if name.starts_with("__") && !is_text(name, place) {
-            let function = Function::find(name).ok_or_else(|| unknown(name))?;
-            return Ok(Some((call(function, Vec::new(), inside, place)?, after)));
+        if name.starts_with("__") && !is_unknown_jmeter_function(name, place) {
+            let function = JMeterFunction::find(name).ok_or_else(|| unknown_function(name))?;
+            return Ok(Some((function_call_part(function, Vec::new(), inside, place)?, after)));
         }
-        return Ok(Some((Part::Variable(name.into()), after)));
+        return Ok(Some((TextTemplatePart::Variable(name.into()), after)));
     }
-    if !name.starts_with("__") || is_text(name, place) {
+    if !name.starts_with("__") || is_unknown_jmeter_function(name, place) {
         // A parenthesis in a variable's name: such a variable can exist.
         let Some((name, after)) = inside.split_once('}') else { return Ok(None) };
-        return Ok(Some((Part::Variable(name.into()), after)));
+        return Ok(Some((TextTemplatePart::Variable(name.into()), after)));
     }
-    let function = Function::find(name).ok_or_else(|| unknown(name))?;
+    let function = JMeterFunction::find(name).ok_or_else(|| unknown_function(name))?;
     let (arguments, after) = parse_arguments(rest.get(1..).unwrap_or_default(), place)?;
     let after = after.trim_start();
     let Some(after) = after.strip_prefix('}') else {
-        return Err(Unknown(format!("`${{{name}(` does not end with `)}}`")));
+        return Err(TextTemplateError(format!("`${{{name}(` does not end with `)}}`")));
     };
-    Ok(Some((call(function, arguments, inside, place)?, after)))
+    Ok(Some((function_call_part(function, arguments, inside, place)?, after)))
 }
 
 /// Reports whether a function's name says nothing to JMeter, in a plan of JMeter's.
-fn is_text(name: &str, place: &str) -> bool {
-    !place.is_empty() && Function::find(name).is_none() && !super::function::is_elsewhere(name)
+fn is_unknown_jmeter_function(name: &str, place: &str) -> bool {
+    !place.is_empty()
+        && JMeterFunction::find(name).is_none()
+        && !super::function::is_unsupported_function(name)
 }
 
-fn unknown(name: &str) -> Unknown {
-    Unknown(format!("function {name}: not supported"))
+fn unknown_function(name: &str) -> TextTemplateError {
+    TextTemplateError(format!("function {name}: not supported"))
 }
 
-fn call(
-    function: Function,
-    arguments: Vec<Template>,
+fn function_call_part(
+    function: JMeterFunction,
+    arguments: Vec<TextTemplate>,
     inside: &str,
     place: &str,
-) -> Result<Part, Unknown> {
+) -> Result<TextTemplatePart, TextTemplateError> {
     let source: Arc<str> = inside.into();
     let place =
         if place.is_empty() { Arc::clone(&source) } else { format!("{place} {inside}").into() };
-    let call = Call { function, arguments, source, place };
-    function.check(&call).map_err(Unknown)?;
-    Ok(Part::Call(Arc::new(call)))
+    let call = FunctionCall { function, arguments, source, call_site: place };
+    function.check_call(&call).map_err(TextTemplateError)?;
+    Ok(TextTemplatePart::Call(Arc::new(call)))
 }
 
 /// Reads arguments up to the closing parenthesis, as JMeter's parser does.
-fn parse_arguments<'a>(text: &'a str, place: &str) -> Result<(Vec<Template>, &'a str), Unknown> {
+fn parse_arguments<'a>(
+    text: &'a str,
+    place: &str,
+) -> Result<(Vec<TextTemplate>, &'a str), TextTemplateError> {
     let mut arguments = Vec::new();
     let mut buffer = String::new();
     let (mut functions, mut parentheses) = (0, 0);
@@ -310,11 +323,12 @@ fn parse_arguments<'a>(text: &'a str, place: &str) -> Result<(Vec<Template>, &'a
                 continue;
             }
             ',' if functions == 0 => {
-                arguments.push(Template::parse_at(&std::mem::take(&mut buffer), place)?);
+                arguments
+                    .push(TextTemplate::parse_at_call_site(&std::mem::take(&mut buffer), place)?);
             }
             ')' if functions == 0 && parentheses == 0 => {
                 if !(arguments.is_empty() && buffer.is_empty()) {
-                    arguments.push(Template::parse_at(&buffer, place)?);
+                    arguments.push(TextTemplate::parse_at_call_site(&buffer, place)?);
                 }
                 return Ok((arguments, text.get(at + 1..).unwrap_or_default()));
             }
@@ -338,7 +352,7 @@ fn parse_arguments<'a>(text: &'a str, place: &str) -> Result<(Vec<Template>, &'a
         }
         previous = c;
     }
-    Err(Unknown(format!("a function's arguments do not end: `{text}`")))
+    Err(TextTemplateError(format!("a function's arguments do not end: `{text}`")))
 }
 
 #[cfg(test)]
@@ -348,19 +362,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::scope::World;
+    use crate::plan::variable_scope::RunContext;
 
-    fn scope() -> Scope {
-        let mut scope = Scope::new(Arc::new(World::default()));
-        scope.set("name", "page");
-        scope.set("n", "2");
-        scope.set("item_2", "second");
+    fn scope() -> VariableScope {
+        let mut scope = VariableScope::new(Arc::new(RunContext::default()));
+        scope.set_variable("name", "page");
+        scope.set_variable("n", "2");
+        scope.set_variable("item_2", "second");
         scope
     }
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        assert_eq!(Template::parse(text).unwrap().draw(&mut scope()), expected, "{text}");
+        assert_eq!(TextTemplate::parse(text).unwrap().evaluate(&mut scope()), expected, "{text}");
     }
 
     #[test]
@@ -381,7 +395,7 @@ mod tests {
         check("${__base64Encode(hi)}", "aGk=");
         check("${__isVarDefined(name)}${__isVarDefined(x)}", "truefalse");
         check("${__jexl3(\"${name}\" == \"page\" && ${n} > 1)}", "true");
-        check("${__time(/1000)}x", &format!("{}x", Scope::now_ms() / 1000));
+        check("${__time(/1000)}x", &format!("{}x", VariableScope::now_ms() / 1000));
         check("${", "${");
         check("${a", "${a");
     }
@@ -390,16 +404,17 @@ mod tests {
     fn what_is_unknown_or_endless_is_refused() {
         for text in ["${__nothing(1)}", "${__P(x}", "${__P(x)", "${__Random(1)}", "${__time(qqq)}"]
         {
-            assert!(Template::parse(text).is_err(), "{text}");
+            assert!(TextTemplate::parse(text).is_err(), "{text}");
         }
         let deep = format!("{}x{}", "${__eval(".repeat(5000), ")}".repeat(5000));
-        assert!(Template::parse(&deep).is_err());
+        assert!(TextTemplate::parse(&deep).is_err());
     }
 
     #[test]
     fn what_nobody_knows_stays_as_it_stands_in_plans_of_jmeter() {
         let draw = |text: &str| {
-            Template::parse_at(text, "1").map(|text| text.draw(&mut scope()).into_owned())
+            TextTemplate::parse_at_call_site(text, "1")
+                .map(|text| text.evaluate(&mut scope()).into_owned())
         };
         for text in ["${__GetSecret(key)}", "${__nothing}", "a${__nothing(1,2)}b"] {
             assert_eq!(draw(text).as_deref(), Ok(text));
@@ -414,16 +429,16 @@ mod tests {
     #[test]
     fn a_text_that_evaluates_itself_ends() {
         let mut scope = scope();
-        scope.set("self", "${__eval(${self})}");
-        let template = Template::parse("${__evalVar(self)}").unwrap();
-        assert!(template.draw(&mut scope).contains("self"));
+        scope.set_variable("self", "${__eval(${self})}");
+        let template = TextTemplate::parse("${__evalVar(self)}").unwrap();
+        assert!(template.evaluate(&mut scope).contains("self"));
     }
 
     proptest! {
         #[test]
         fn any_text_compiles_or_is_refused(text in "[$\\{\\}(),a_\\\\P ]{0,60}") {
-            if let Ok(template) = Template::parse(&text) {
-                template.draw(&mut scope());
+            if let Ok(template) = TextTemplate::parse(&text) {
+                template.evaluate(&mut scope());
             }
         }
     }

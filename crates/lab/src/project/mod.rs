@@ -1,6 +1,6 @@
 //! The performance project on one page: architecture, application map, use cases, phases, and what is to be reported.
 //!
-//! In: `project.toml`, and the reports of runs that it names. Out: a [`Project`], its map as SVG, and its page as HTML.
+//! In: `project.toml`, and the reports of runs that it names. Out: a [`PerformanceProject`], its map as SVG, and its page as HTML.
 //!
 //! Invariants
 //! * The whole file is read at once; every fault is told with its line.
@@ -9,18 +9,18 @@
 //!
 //! Not here: runs, and goals of single runs ([`crate::goal`]).
 
-mod map;
-mod page;
-mod read;
+mod architecture_map;
+mod html_page;
+mod project_file;
 
 use std::collections::BTreeMap;
 
-pub use map::svg;
-pub use page::html;
-pub use read::read;
+pub use architecture_map::render_map_svg;
+pub use html_page::render_html_page;
+pub use project_file::read_project;
 
 /// The phases of a performance project, in their order.
-pub const PHASES: [(&str, &str); 5] = [
+pub const PROJECT_PHASES: [(&str, &str); 5] = [
     ("knowledge", "Verification of knowledge"),
     ("scope", "Scope definition"),
     ("methodology", "Test methodologies"),
@@ -29,7 +29,7 @@ pub const PHASES: [(&str, &str); 5] = [
 ];
 
 /// The fixed sections of the final report, in their order.
-pub const SECTIONS: [(&str, &str); 4] = [
+pub const REPORT_SECTIONS: [(&str, &str); 4] = [
     ("critical", "Critical errors"),
     ("open", "Non-critical issues that need more investigation"),
     ("assumptions", "Assumptions"),
@@ -38,7 +38,7 @@ pub const SECTIONS: [(&str, &str); 4] = [
 
 /// How far a phase is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum State {
+pub enum ProjectPhaseState {
     /// Not begun.
     #[default]
     Open,
@@ -50,7 +50,7 @@ pub enum State {
 
 /// What a measurement says about a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Color {
+pub enum TargetColor {
     /// Nothing was measured.
     Grey,
     /// All targets are met.
@@ -61,7 +61,7 @@ pub enum Color {
     Red,
 }
 
-impl Color {
+impl TargetColor {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -78,13 +78,13 @@ impl Color {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kpi {
     /// A time that this share of the requests stays under, in thousandths; 1000 is the longest.
-    Under(u16),
+    Quantile(u16),
     /// The mean time.
-    Mean,
+    MeanTime,
     /// Requests per second.
-    Rate,
+    RequestRate,
     /// Errors in percent.
-    Errors,
+    ErrorRate,
 }
 
 /// One use case.
@@ -99,9 +99,9 @@ pub struct UseCase {
     /// The tool that measures it.
     pub tool: String,
     /// The target under the average load, in the KPI's unit (milliseconds, per second, percent).
-    pub average: f64,
+    pub average_target: f64,
     /// The target under the peak load.
-    pub peak: f64,
+    pub peak_target: f64,
     /// The label of the runs; all labels together if there is none.
     pub label: Option<String>,
     /// What was measured under the average load.
@@ -113,29 +113,30 @@ pub struct UseCase {
 impl UseCase {
     /// Reports whether a value meets a target.
     #[must_use]
-    pub fn meets(&self, value: f64, target: f64) -> bool {
-        if self.kpi == Kpi::Rate { value >= target } else { value <= target }
+    pub fn meets_target(&self, value: f64, target: f64) -> bool {
+        if self.kpi == Kpi::RequestRate { value >= target } else { value <= target }
     }
 
     /// Returns what was measured says about the targets.
     #[must_use]
-    pub fn color(&self) -> Color {
-        let average = self.measured_average.map(|value| self.meets(value, self.average));
-        let peak = self.measured_peak.map(|value| self.meets(value, self.peak));
+    pub fn color(&self) -> TargetColor {
+        let average =
+            self.measured_average.map(|value| self.meets_target(value, self.average_target));
+        let peak = self.measured_peak.map(|value| self.meets_target(value, self.peak_target));
         match (average, peak) {
-            (None, None) => Color::Grey,
-            (Some(false), _) => Color::Red,
-            (Some(true), Some(false)) => Color::Amber,
+            (None, None) => TargetColor::Grey,
+            (Some(false), _) => TargetColor::Red,
+            (Some(true), Some(false)) => TargetColor::Amber,
             // What holds at the peak holds on average; what fails there alone says nothing about the average.
-            (_, Some(true)) | (Some(true), None) => Color::Green,
-            (None, Some(false)) => Color::Amber,
+            (_, Some(true)) | (Some(true), None) => TargetColor::Green,
+            (None, Some(false)) => TargetColor::Amber,
         }
     }
 }
 
 /// A box of the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Element {
+pub struct MapElement {
     /// Its name.
     pub name: String,
     /// What it is, such as `dispatcher`.
@@ -148,7 +149,7 @@ pub struct Element {
 
 /// A line of the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edge {
+pub struct MapEdge {
     /// Where it begins.
     pub from: String,
     /// Where it ends.
@@ -159,19 +160,19 @@ pub struct Edge {
 
 /// A project.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Project {
+pub struct PerformanceProject {
     /// Its title.
     pub title: String,
     /// The architecture in words.
     pub architecture: Vec<String>,
     /// The boxes of the map.
-    pub elements: Vec<Element>,
+    pub elements: Vec<MapElement>,
     /// Its lines.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<MapEdge>,
     /// What is tested.
     pub use_cases: Vec<UseCase>,
     /// How far each phase is, by its short name.
-    pub phases: BTreeMap<String, State>,
+    pub phases: BTreeMap<String, ProjectPhaseState>,
     /// Lines of the fixed sections, by their short name.
     pub sections: BTreeMap<String, Vec<String>>,
     /// The reports that the figures come from.
@@ -180,21 +181,21 @@ pub struct Project {
     pub remarks: Vec<String>,
 }
 
-impl Project {
+impl PerformanceProject {
     /// Returns the color of a box: the worst of its use cases.
     #[must_use]
-    pub fn color(&self, element: &Element) -> Color {
+    pub fn element_color(&self, element: &MapElement) -> TargetColor {
         self.use_cases
             .iter()
             .filter(|case| element.use_cases.contains(&case.name))
             .map(UseCase::color)
             .max()
-            .unwrap_or(Color::Grey)
+            .unwrap_or(TargetColor::Grey)
     }
 
     /// Returns whether any target is missed.
     #[must_use]
-    pub fn is_missed(&self) -> bool {
-        self.use_cases.iter().any(|case| case.color() >= Color::Amber)
+    pub fn has_missed_target(&self) -> bool {
+        self.use_cases.iter().any(|case| case.color() >= TargetColor::Amber)
     }
 }

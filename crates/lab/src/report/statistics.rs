@@ -4,29 +4,30 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::record::{Results, Stats, Timing};
+use crate::measurement::{RunResults, SampleStats, TimingHistogram};
 
 /// Returns the text of JMeter's `statistics.json`: an object per label and transaction, and one of all samples as `Total`.
 /// Times are milliseconds, sizes KiB.
 #[must_use]
-pub fn statistics(results: &Results) -> String {
+pub fn render_jmeter_statistics(results: &RunResults) -> String {
     let mut all = Map::new();
     for (label, series) in results.transactions.iter().chain(&results.labels) {
-        all.insert(label.to_string(), entry(label, &series.total, results));
+        all.insert(label.to_string(), statistics_entry(label, &series.total, results));
     }
-    all.insert("Total".to_owned(), entry("Total", &results.total(), results));
+    all.insert("Total".to_owned(), statistics_entry("Total", &results.total_stats(), results));
     format!("{:#}", Value::Object(all))
 }
 
-fn entry(label: &str, stats: &Stats, results: &Results) -> Value {
+fn statistics_entry(label: &str, stats: &SampleStats, results: &RunResults) -> Value {
     // JMeter counts from when a request was sent; of rows of a file nothing else is known.
-    let times: &Timing = if stats.service.count() > 0 { &stats.service } else { &stats.response };
+    let times: &TimingHistogram =
+        if stats.service_times.count() > 0 { &stats.service_times } else { &stats.response_times };
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-    let kib = |bytes: u64| results.rate(bytes) / 1024.0;
+    let kib = |bytes: u64| results.rate_of(bytes) / 1024.0;
     json!({
         "transaction": label,
         "sampleCount": stats.count(),
-        "errorCount": stats.errors,
+        "errorCount": stats.error_count,
         "errorPct": stats.error_rate() * 100.0,
         "meanResTime": ms(times.mean()),
         "medianResTime": ms(times.quantile(0.5)),
@@ -35,9 +36,9 @@ fn entry(label: &str, stats: &Stats, results: &Results) -> Value {
         "pct1ResTime": ms(times.quantile(0.9)),
         "pct2ResTime": ms(times.quantile(0.95)),
         "pct3ResTime": ms(times.quantile(0.99)),
-        "throughput": results.rate(stats.count()),
-        "receivedKBytesPerSec": kib(stats.received),
-        "sentKBytesPerSec": kib(stats.sent),
+        "throughput": results.rate_of(stats.count()),
+        "receivedKBytesPerSec": kib(stats.received_bytes),
+        "sentKBytesPerSec": kib(stats.sent_bytes),
     })
 }
 
@@ -46,20 +47,20 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::record::Series;
+    use crate::measurement::LabelSeries;
 
     #[test]
     fn each_label_and_all_together_have_jmeters_numbers() {
-        let mut results = Results::new(SystemTime::UNIX_EPOCH);
+        let mut results = RunResults::new(SystemTime::UNIX_EPOCH);
         results.elapsed = Duration::from_secs(2);
-        let mut series = Series::default();
+        let mut series = LabelSeries::default();
         for ms in [10, 20, 30, 40] {
-            series.total.response.record(Duration::from_millis(ms));
+            series.total.response_times.record(Duration::from_millis(ms));
         }
-        series.total.fail_us(40_000);
-        series.total.received = 4096;
+        series.total.record_failed_us(40_000);
+        series.total.received_bytes = 4096;
         results.labels.insert("GET /".into(), series);
-        let told: Value = serde_json::from_str(&statistics(&results)).unwrap();
+        let told: Value = serde_json::from_str(&render_jmeter_statistics(&results)).unwrap();
         for label in ["GET /", "Total"] {
             let entry = &told[label];
             assert_eq!(entry["transaction"], label);

@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::html::escape;
-use super::{Report, opening, slow};
-use crate::goal::show;
-use crate::phase::watch::{self, Facts, Pool};
-use crate::record::{Member, Results, Stats, Timing};
-use crate::watch_log::Logged;
+use super::html::escape_html;
+use super::{RunReport, cache_warmup, slow_sample};
+use crate::goal::format_response_time;
+use crate::log_watch::LogWatchResult;
+use crate::measurement::{LoadProcess, RunResults, SampleStats, TimingHistogram};
+use crate::phase::process_watch::{self, PoolUsage, ProcessMetrics};
 
-pub(super) fn date(at: SystemTime) -> String {
+pub(super) fn format_date(at: SystemTime) -> String {
     let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let at =
         i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
@@ -20,7 +20,7 @@ pub(super) fn date(at: SystemTime) -> String {
 }
 
 /// Returns a number with its digits in groups of three.
-pub(super) fn count(number: u64) -> String {
+pub(super) fn format_count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -33,16 +33,16 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// Shows how long something lasted: beyond two minutes with whole seconds, beyond two hours with whole minutes.
-pub(super) fn lasted(time: Duration) -> String {
+pub(super) fn format_duration(time: Duration) -> String {
     let seconds = (time.as_secs_f64() + 0.5) as u64;
     match seconds {
-        0..120 => show(time),
+        0..120 => format_response_time(time),
         120..7200 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
 }
 
-pub(super) fn bytes(count: u64) -> String {
+pub(super) fn format_bytes(count: u64) -> String {
     let count = count as f64;
     if count >= 1e9 {
         format!("{:.2} GB", count / 1e9)
@@ -54,18 +54,18 @@ pub(super) fn bytes(count: u64) -> String {
 }
 
 /// Returns the Apdex for a threshold of 500 ms: satisfied, and half of those who tolerate up to 1500 ms.
-pub(super) fn apdex(stats: &Stats) -> f64 {
+pub(super) fn apdex_score(stats: &SampleStats) -> f64 {
     let count = stats.count() as f64;
     if count == 0.0 {
         return 1.0;
     }
-    let within = |timing: &Timing, ms| {
+    let within = |timing: &TimingHistogram, ms| {
         timing.share_within(Duration::from_millis(ms)) * timing.count() as f64
     };
     // A failed sample frustrates, however fast it failed: a quick one satisfies nobody, and a slow one never did.
     let good = |ms| {
-        let failed = stats.failed.as_ref().map_or(0.0, |failed| within(failed, ms));
-        within(&stats.response, ms) - failed
+        let failed = stats.failed_response_times.as_ref().map_or(0.0, |failed| within(failed, ms));
+        within(&stats.response_times, ms) - failed
     };
     let (satisfied, tolerated) = (good(500), good(1500));
     ((satisfied + tolerated) / 2.0).max(0.0) / count
@@ -73,30 +73,30 @@ pub(super) fn apdex(stats: &Stats) -> f64 {
 
 /// Returns the report as JSON.
 #[must_use]
-pub fn json(report: &Report<'_>) -> Value {
+pub fn report_to_json(report: &RunReport<'_>) -> Value {
     let results = report.results;
-    let stats = |stats: &Stats| {
+    let stats = |stats: &SampleStats| {
         let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
-        json!({
+        report_to_json!({
             "samples": stats.count(),
-            "errors": stats.errors,
-            "per_second": results.rate(stats.count()),
-            "mean_ms": ms(stats.response.mean()),
-            "min_ms": ms(stats.response.min()),
-            "max_ms": ms(stats.response.max()),
-            "p50_ms": ms(stats.response.quantile(0.5)),
-            "p90_ms": ms(stats.response.quantile(0.9)),
-            "p95_ms": ms(stats.response.quantile(0.95)),
-            "p98_ms": ms(stats.response.quantile(0.98)),
-            "p99_ms": ms(stats.response.quantile(0.99)),
-            "p999_ms": ms(stats.response.quantile(0.999)),
-            "service_p99_ms": ms(stats.service.quantile(0.99)),
-            "received_bytes": stats.received,
-            "body_bytes": stats.body,
-            "sent_bytes": stats.sent,
-            "statuses": stats.statuses,
-            "reasons": stats.reasons,
-            "phases": phases(stats),
+            "errors": stats.error_count,
+            "per_second": results.rate_of(stats.count()),
+            "mean_ms": ms(stats.response_times.mean()),
+            "min_ms": ms(stats.response_times.min()),
+            "max_ms": ms(stats.response_times.max()),
+            "p50_ms": ms(stats.response_times.quantile(0.5)),
+            "p90_ms": ms(stats.response_times.quantile(0.9)),
+            "p95_ms": ms(stats.response_times.quantile(0.95)),
+            "p98_ms": ms(stats.response_times.quantile(0.98)),
+            "p99_ms": ms(stats.response_times.quantile(0.99)),
+            "p999_ms": ms(stats.response_times.quantile(0.999)),
+            "service_p99_ms": ms(stats.service_times.quantile(0.99)),
+            "received_bytes": stats.received_bytes,
+            "body_bytes": stats.body_bytes,
+            "sent_bytes": stats.sent_bytes,
+            "statuses": stats.status_counts,
+            "reasons": stats.failure_reason_counts,
+            "phases": phases_to_json(stats),
         })
     };
     let labels: serde_json::Map<String, Value> = results
@@ -105,7 +105,7 @@ pub fn json(report: &Report<'_>) -> Value {
         .map(|(name, series)| {
             let mut told = stats(&series.total);
             if let Some(fields) = told.as_object_mut() {
-                let found = opening::to_json(series.total.first_cached());
+                let found = cache_warmup::first_cached_to_json(series.total.first_cached());
                 fields.insert("first_cached".to_owned(), found);
             }
             (name.to_string(), told)
@@ -117,45 +117,45 @@ pub fn json(report: &Report<'_>) -> Value {
         .map(|(name, series)| (name.to_string(), stats(&series.total)))
         .collect();
     let goals: Vec<Value> = report
-        .goals
+        .judged_goals
         .iter()
         .map(|goal| {
-            json!({ "label": goal.label, "wanted": goal.wanted, "measured": goal.measured, "met": goal.is_met })
+            report_to_json!({ "label": goal.label, "wanted": goal.requirement, "measured": goal.measured, "met": goal.is_met })
         })
         .collect();
     let generator = &results.generator;
-    json!({
+    report_to_json!({
         "title": report.title,
-        "started": date(results.started),
+        "started": format_date(results.started),
         "seconds": results.elapsed.as_secs_f64(),
-        "total": stats(&results.total()),
+        "total": stats(&results.total_stats()),
         "labels": labels,
         "transactions": transactions,
         "goals": goals,
         "doubts": report.doubts(),
         "notes": report.notes(),
         "incomplete": report.losses(),
-        "agents": agents(results),
-        "target": target(&results.target),
-        "slowest": slow::slowest(results),
-        "joined": slow::joined(results),
-        "errors_logged": results.logged.iter().map(Logged::to_json).collect::<Vec<_>>(),
+        "agents": agents_to_json(results),
+        "target": target_to_json(&results.target_facts),
+        "slowest": slow_sample::slowest_to_json(results),
+        "joined": slow_sample::server_log_join_to_json(results),
+        "errors_logged": results.log_watches.iter().map(LogWatchResult::to_json).collect::<Vec<_>>(),
         "generator": {
-            "workers": generator.workers,
-            "cpu_seconds": generator.cpu.as_secs_f64(),
+            "workers": generator.worker_count,
+            "cpu_seconds": generator.cpu_time.as_secs_f64(),
             "cpu_share": generator.cpu_share(results.elapsed),
             "lag_p99_ms": generator.lag.quantile(0.99).as_secs_f64() * 1000.0,
-            "offered_per_second": generator.offered,
-            "late": generator.late,
-            "repeated": generator.repeated,
+            "offered_per_second": generator.offered_rate,
+            "late": generator.late_arrivals,
+            "repeated": generator.repeated_requests,
         },
     })
 }
 
-fn phases(stats: &Stats) -> Value {
+fn phases_to_json(stats: &SampleStats) -> Value {
     let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
-    let phase = |(name, timing): (&String, &Timing)| {
-        let told = json!({
+    let phase = |(name, timing): (&String, &TimingHistogram)| {
+        let told = report_to_json!({
             "samples": timing.count(),
             "mean_ms": ms(timing.mean()),
             "p50_ms": ms(timing.quantile(0.5)),
@@ -165,79 +165,83 @@ fn phases(stats: &Stats) -> Value {
         });
         (name.clone(), told)
     };
-    Value::Object(stats.phases.iter().map(phase).collect())
+    Value::Object(stats.server_phases.iter().map(phase).collect())
 }
 
 /// Returns what the tested process took; nothing unless it was watched.
-pub(super) fn target(seen: &[Facts]) -> Value {
-    let most = |value: &dyn Fn(&Facts) -> u64| seen.iter().map(value).max();
+pub(super) fn target_to_json(seen: &[ProcessMetrics]) -> Value {
+    let most = |value: &dyn Fn(&ProcessMetrics) -> u64| seen.iter().map(value).max();
     match seen.last() {
         None => Value::Null,
-        Some(last) => json!({
-            "cpu_seconds": seen.first().map(|first| last.cpu.saturating_sub(first.cpu).as_secs_f64()),
-            "cpu_share": watch::cpu_share(seen),
-            "most_memory_bytes": most(&|facts| facts.memory),
-            "most_threads": most(&|facts| facts.threads),
-            "most_files": most(&|facts| facts.files),
-            "disk_bytes": seen.first().map(|first| last.disk.saturating_sub(first.disk)),
-            "pools": pools(seen),
+        Some(last) => report_to_json!({
+            "cpu_seconds": seen.first().map(|first| last.cpu_time.saturating_sub(first.cpu_time).as_secs_f64()),
+            "cpu_share": process_watch::cpu_share(seen),
+            "most_memory_bytes": most(&|facts| facts.memory_bytes),
+            "most_threads": most(&|facts| facts.thread_count),
+            "most_files": most(&|facts| facts.open_files),
+            "disk_bytes": seen.first().map(|first| last.disk_bytes.saturating_sub(first.disk_bytes)),
+            "pools": pools_to_json(seen),
         }),
     }
 }
 
 /// Returns how full the busiest pools were, and how many waited.
-fn pools(seen: &[Facts]) -> Value {
+fn pools_to_json(seen: &[ProcessMetrics]) -> Value {
     let of = |name: &str| {
         let all = || seen.iter().flat_map(|facts| &facts.pools).filter(|pool| pool.name == name);
-        let share = all().map(Pool::share).fold(0.0, f64::max);
+        let share = all().map(PoolUsage::used_share).fold(0.0, f64::max);
         let waiting = all().map(|pool| pool.waiting).fold(0.0, f64::max);
-        (name.to_owned(), json!({ "most_taken_share": share, "most_waiting": waiting }))
+        (name.to_owned(), report_to_json!({ "most_taken_share": share, "most_waiting": waiting }))
     };
-    Value::Object(watch::busiest_pools(seen).into_iter().map(of).collect())
+    Value::Object(process_watch::busiest_pools(seen).into_iter().map(of).collect())
 }
 
-fn agents(results: &Results) -> Vec<Value> {
-    let agent = |member: &Member| {
-        json!({
+fn agents_to_json(results: &RunResults) -> Vec<Value> {
+    let agent = |member: &LoadProcess| {
+        report_to_json!({
             "name": member.name,
-            "samples": member.samples,
+            "samples": member.sample_count,
             "seconds": member.elapsed.as_secs_f64(),
-            "workers": member.generator.workers,
-            "cpu_seconds": member.generator.cpu.as_secs_f64(),
+            "workers": member.generator.worker_count,
+            "cpu_seconds": member.generator.cpu_time.as_secs_f64(),
             "cpu_share": member.generator.cpu_share(member.elapsed),
             "lag_p99_ms": member.generator.lag.quantile(0.99).as_secs_f64() * 1000.0,
-            "lost": member.lost,
+            "lost": member.loss_reason,
         })
     };
-    results.members.iter().map(agent).collect()
+    results.processes.iter().map(agent).collect()
 }
 
 /// Returns the goals as JUnit XML, for build servers.
 #[must_use]
-pub fn junit(report: &Report<'_>) -> String {
-    let failures = report.goals.iter().filter(|goal| !goal.is_met).count();
+pub fn report_to_junit(report: &RunReport<'_>) -> String {
+    let failures = report.judged_goals.iter().filter(|goal| !goal.is_met).count();
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     writeln!(
         out,
         "<testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" time=\"{:.3}\">",
-        escape(report.title),
-        report.goals.len(),
+        escape_html(report.title),
+        report.judged_goals.len(),
         report.results.elapsed.as_secs_f64()
     )
     .ok();
-    for goal in report.goals {
+    for goal in report.judged_goals {
         write!(
             out,
             "  <testcase classname=\"{}\" name=\"{}\"",
-            escape(&goal.label),
-            escape(&goal.wanted)
+            escape_html(&goal.label),
+            escape_html(&goal.requirement)
         )
         .ok();
         if goal.is_met {
             out.push_str("/>\n");
         } else {
-            writeln!(out, "><failure message=\"measured {}\"/></testcase>", escape(&goal.measured))
-                .ok();
+            writeln!(
+                out,
+                "><failure message=\"measured {}\"/></testcase>",
+                escape_html(&goal.measured)
+            )
+            .ok();
         }
     }
     out.push_str("</testsuite>\n");
@@ -246,7 +250,7 @@ pub fn junit(report: &Report<'_>) -> String {
 
 /// Returns the report for a pull request.
 #[must_use]
-pub fn markdown(report: &Report<'_>) -> String {
+pub fn report_to_markdown(report: &RunReport<'_>) -> String {
     let results = report.results;
     let mut out = format!("## {}\n\n", report.title);
     for loss in report.losses() {
@@ -258,49 +262,49 @@ pub fn markdown(report: &Report<'_>) -> String {
     for note in report.notes() {
         writeln!(out, "> **Note:** {note}\n").ok();
     }
-    if !report.goals.is_empty() {
+    if !report.judged_goals.is_empty() {
         out.push_str("| goal | wanted | measured | |\n|---|---|---|---|\n");
-        for goal in report.goals {
+        for goal in report.judged_goals {
             let word = if goal.is_met { "met" } else { "**missed**" };
             writeln!(
                 out,
                 "| {} | {} | {} | {word} |",
-                cell(&goal.label),
-                cell(&goal.wanted),
-                cell(&goal.measured)
+                escape_markdown_cell(&goal.label),
+                escape_markdown_cell(&goal.requirement),
+                escape_markdown_cell(&goal.measured)
             )
             .ok();
         }
         out.push('\n');
     }
     out.push_str("| label | samples | errors | /s | p50 | p95 | p99 | max |\n|---|---|---|---|---|---|---|---|\n");
-    for (name, stats) in rows(results) {
+    for (name, stats) in label_rows(results) {
         writeln!(
             out,
             "| {} | {} | {} | {:.1} | {} | {} | {} | {} |",
-            cell(&name),
+            escape_markdown_cell(&name),
             stats.count(),
-            stats.errors,
-            results.rate(stats.count()),
-            show(stats.response.quantile(0.5)),
-            show(stats.response.quantile(0.95)),
-            show(stats.response.quantile(0.99)),
-            show(stats.response.max())
+            stats.error_count,
+            results.rate_of(stats.count()),
+            format_response_time(stats.response_times.quantile(0.5)),
+            format_response_time(stats.response_times.quantile(0.95)),
+            format_response_time(stats.response_times.quantile(0.99)),
+            format_response_time(stats.response_times.max())
         )
         .ok();
     }
-    for line in results.logged.iter().flat_map(Logged::told) {
-        write!(out, "\n> {}\n", cell(&line)).ok();
+    for line in results.log_watches.iter().flat_map(LogWatchResult::describe_lines) {
+        write!(out, "\n> {}\n", escape_markdown_cell(&line)).ok();
     }
     out
 }
 
-fn cell(text: &str) -> String {
+fn escape_markdown_cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-fn rows(results: &Results) -> Vec<(String, Stats)> {
-    let mut rows = vec![("total".to_owned(), results.total())];
+fn label_rows(results: &RunResults) -> Vec<(String, SampleStats)> {
+    let mut rows = vec![("total".to_owned(), results.total_stats())];
     rows.extend(
         results.labels.iter().map(|(name, series)| (name.to_string(), series.total.clone())),
     );
@@ -309,9 +313,9 @@ fn rows(results: &Results) -> Vec<(String, Stats)> {
 
 /// Returns the report for a terminal.
 #[must_use]
-pub fn plain(report: &Report<'_>) -> String {
+pub fn report_to_plain_text(report: &RunReport<'_>) -> String {
     let results = report.results;
-    let total = results.total();
+    let total = results.total_stats();
     let mut out = String::new();
     // `loadgen.sh` reads the first line.
     writeln!(
@@ -319,33 +323,33 @@ pub fn plain(report: &Report<'_>) -> String {
         "requests {} in {:.2} s, {:.1}/s, {} errors, {} received",
         total.count(),
         results.elapsed.as_secs_f64(),
-        results.rate(total.count()),
-        total.errors,
-        bytes(total.received)
+        results.rate_of(total.count()),
+        total.error_count,
+        format_bytes(total.received_bytes)
     )
     .ok();
-    let line = |out: &mut String, name: &str, timing: &Timing| {
+    let line = |out: &mut String, name: &str, timing: &TimingHistogram| {
         writeln!(
             out,
             "{name:<10} p50 {:>9}  p90 {:>9}  p95 {:>9}  p99 {:>9}  p99.9 {:>9}  max {:>9}",
-            show(timing.quantile(0.5)),
-            show(timing.quantile(0.9)),
-            show(timing.quantile(0.95)),
-            show(timing.quantile(0.99)),
-            show(timing.quantile(0.999)),
-            show(timing.max())
+            format_response_time(timing.quantile(0.5)),
+            format_response_time(timing.quantile(0.9)),
+            format_response_time(timing.quantile(0.95)),
+            format_response_time(timing.quantile(0.99)),
+            format_response_time(timing.quantile(0.999)),
+            format_response_time(timing.max())
         )
         .ok();
     };
-    line(&mut out, "response", &total.response);
-    for (phase, timing) in &total.phases {
+    line(&mut out, "response", &total.response_times);
+    for (phase, timing) in &total.server_phases {
         line(&mut out, &format!("  {phase}"), timing);
     }
     let generator = &results.generator;
-    if generator.is_open {
-        line(&mut out, "service", &total.service);
-        let offered = generator.offered.unwrap_or(0.0);
-        let achieved = results.rate(total.count());
+    if generator.is_open_model {
+        line(&mut out, "service", &total.service_times);
+        let offered = generator.offered_rate.unwrap_or(0.0);
+        let achieved = results.rate_of(total.count());
         if achieved < offered * 0.97 {
             writeln!(
                 out,
@@ -353,56 +357,60 @@ pub fn plain(report: &Report<'_>) -> String {
             )
             .ok();
         }
-    } else if report.is_own {
+    } else if report.is_own_load {
         writeln!(
             out,
             "closed model: {} users; a stall of 1 s would hide about {:.0} samples",
-            generator.most_active,
-            results.rate(total.count())
+            generator.max_active_users,
+            results.rate_of(total.count())
         )
         .ok();
     }
-    for (reason, count) in &total.reasons {
+    for (reason, count) in &total.failure_reason_counts {
         writeln!(out, "{count:>8} x {reason}").ok();
     }
-    for goal in report.goals {
+    for goal in report.judged_goals {
         let word = if goal.is_met { "met   " } else { "MISSED" };
-        writeln!(out, "goal {word} {}: {}, measured {}", goal.label, goal.wanted, goal.measured)
-            .ok();
+        writeln!(
+            out,
+            "goal {word} {}: {}, measured {}",
+            goal.label, goal.requirement, goal.measured
+        )
+        .ok();
     }
-    opening::tell(&mut out, results);
-    slow::tell(&mut out, results);
+    cache_warmup::write_warmup_text(&mut out, results);
+    slow_sample::write_slow_sample_text(&mut out, results);
     write_generator(&mut out, report);
     for note in report.notes() {
         writeln!(out, "NOTE: {note}").ok();
     }
-    for line in results.logged.iter().flat_map(Logged::told) {
+    for line in results.log_watches.iter().flat_map(LogWatchResult::describe_lines) {
         writeln!(out, "{line}").ok();
     }
     out
 }
 
 /// Writes what is known of who made the load, and why the numbers may not be believed.
-fn write_generator(out: &mut String, report: &Report<'_>) {
+fn write_generator(out: &mut String, report: &RunReport<'_>) {
     let results = report.results;
     let generator = &results.generator;
-    if report.is_own {
+    if report.is_own_load {
         writeln!(
             out,
             "generator  {:.0} % of its processors, lag p99 {}",
             generator.cpu_share(results.elapsed) * 100.0,
-            show(generator.lag.quantile(0.99))
+            format_response_time(generator.lag.quantile(0.99))
         )
         .ok();
     }
-    for member in &results.members {
+    for member in &results.processes {
         writeln!(
             out,
             "    {:<32} {:>9} samples, {:.0} % of its processors, lag p99 {}",
             member.name,
-            member.samples,
+            member.sample_count,
             member.generator.cpu_share(member.elapsed) * 100.0,
-            show(member.generator.lag.quantile(0.99))
+            format_response_time(member.generator.lag.quantile(0.99))
         )
         .ok();
     }
@@ -420,7 +428,7 @@ mod tests {
 
     #[test]
     fn long_runs_are_told_in_minutes_and_hours() {
-        let told = |seconds: f64| lasted(Duration::from_secs_f64(seconds));
+        let told = |seconds: f64| format_duration(Duration::from_secs_f64(seconds));
         assert_eq!(told(20.019), "20.02 s");
         assert_eq!(told(1800.59), "30 min 1 s");
         assert_eq!(told(28_859.9), "8 h 1 min");
@@ -428,13 +436,13 @@ mod tests {
 
     #[test]
     fn a_failed_sample_frustrates_once_however_long_it_took() {
-        let mut stats = Stats::default();
+        let mut stats = SampleStats::default();
         let mut add = |ms: u64, is_failed: bool| {
-            stats.response.record(Duration::from_millis(ms));
+            stats.response_times.record(Duration::from_millis(ms));
             if is_failed {
-                stats.fail_us(ms * 1000);
+                stats.record_failed_us(ms * 1000);
             }
-            apdex(&stats)
+            apdex_score(&stats)
         };
         assert!((add(100, false) - 1.0).abs() < 1e-9);
         // A slow failure was never counted as good.

@@ -6,54 +6,55 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use super::html::escape;
+use super::html::escape_html;
 use super::text;
-use crate::goal::show;
-use crate::record::{Results, Trace};
+use crate::goal::format_response_time;
+use crate::measurement::{ExchangeTrace, RunResults};
 
 /// What a rendered page may do: show itself and its own styles. It comes first, so that the page cannot loosen it.
-const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">";
+const PAGE_SECURITY_POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">";
 
-pub(super) fn write(out: &mut String, results: &Results) {
+pub(super) fn write_traces(out: &mut String, results: &RunResults) {
     if results.traces.values().all(Vec::is_empty) {
         return;
     }
     out.push_str("<h2>Exchanges</h2>");
     for (label, traces) in &results.traces {
-        write!(out, "<h3>{}</h3>", escape(if label.is_empty() { "(no name)" } else { label })).ok();
+        write!(out, "<h3>{}</h3>", escape_html(if label.is_empty() { "(no name)" } else { label }))
+            .ok();
         traces.iter().for_each(|trace| write_trace(out, trace));
     }
 }
 
-fn write_trace(out: &mut String, trace: &Trace) {
+fn write_trace(out: &mut String, trace: &ExchangeTrace) {
     let (class, word) = if trace.is_ok { ("good", "ok") } else { ("bad", "failed") };
     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(trace.started_ms);
     write!(
         out,
         "<details class=\"trace\"><summary><span class=\"{class}\">{word}</span> {} {} \u{b7} {} \u{b7} {} \u{b7} {}</summary>",
-        escape(&trace.code),
-        escape(&trace.message),
-        escape(&trace.url),
-        show(Duration::from_micros(trace.elapsed_us)),
-        text::date(at)
+        escape_html(&trace.code),
+        escape_html(&trace.message),
+        escape_html(&trace.url),
+        format_response_time(Duration::from_micros(trace.elapsed_us)),
+        text::format_date(at)
     )
     .ok();
     if !trace.failure.is_empty() {
-        write!(out, "<p class=\"bad\">{}</p>", escape(&trace.failure)).ok();
+        write!(out, "<p class=\"bad\">{}</p>", escape_html(&trace.failure)).ok();
     }
     let mut part = |name: &str, text: &str| {
         if !text.is_empty() {
-            write!(out, "<h4>{name}</h4><pre>{}</pre>", escape(text)).ok();
+            write!(out, "<h4>{name}</h4><pre>{}</pre>", escape_html(text)).ok();
         }
     };
     part("Request", &trace.request);
     part("Answer", &trace.head);
-    part(&format!("Body ({})", text::bytes(trace.body_bytes)), &trace.body);
+    part(&format!("Body ({})", text::format_bytes(trace.body_bytes)), &trace.body);
     if trace.media_type.contains("html") && !trace.body.is_empty() {
         write!(
             out,
             "<h4>Rendered, without scripts and without what it would load</h4><iframe sandbox=\"\" loading=\"lazy\" title=\"rendered answer\" srcdoc=\"{}\"></iframe>",
-            escape(&format!("{POLICY}{}", trace.body))
+            escape_html(&format!("{PAGE_SECURITY_POLICY}{}", trace.body))
         )
         .ok();
     }

@@ -13,17 +13,17 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{
     HandshakeKind, ProtocolVersion, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
-use tympan_lab::ab::{Ab, Markup, Word, parse, parse_all};
-use tympan_lab::get::Get;
-use tympan_testkit::origin::{Answer, Gate, Origin};
+use tympan_lab::ab::{AbMessage, AbOptions, AbTableAttributes, parse_ab_report, parse_ab_reports};
+use tympan_lab::get_load::GetLoad;
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer};
 
 /// The runs of source 004, as its page gives them.
 const DIARY: &str = include_str!("../data/opencms-tuning.txt");
 
 #[test]
 fn the_runs_of_a_tuning_diary_are_compared_only_where_they_may_be() {
-    let runs = parse_all(DIARY);
-    let rates: Vec<f64> = runs.iter().map(|run| run.rate).collect();
+    let runs = parse_ab_reports(DIARY);
+    let rates: Vec<f64> = runs.iter().map(|run| run.requests_per_second).collect();
     assert_eq!(rates, [10.48, 18.52, 65.44, 79.92, 108.49]);
     let told: Vec<String> =
         runs.windows(2).map(|pair| pair[1].compare(&pair[0]).to_string()).collect();
@@ -38,14 +38,23 @@ fn the_runs_of_a_tuning_diary_are_compared_only_where_they_may_be() {
 
 #[test]
 fn every_line_of_an_old_text_reads() {
-    let run = parse(DIARY).unwrap();
+    let run = parse_ab_report(DIARY).unwrap();
     assert_eq!(
         (run.software.as_str(), run.host.as_str(), run.port),
         ("Apache-Coyote/1.1", "dev1.local", 80)
     );
-    assert_eq!((run.length, run.concurrency, run.complete, run.failed), (Some(5986), 10, 1000, 0));
-    assert_eq!((run.seconds, run.per_request, run.across), (95.435_580, 954.356, 95.436));
-    assert_eq!((run.transferred, run.html, run.transfer_rate), (6_260_000, 5_986_000, 64.05));
+    assert_eq!(
+        (run.document_length, run.concurrency, run.completed_requests, run.failed_requests),
+        (Some(5986), 10, 1000, 0)
+    );
+    assert_eq!(
+        (run.duration_seconds, run.ms_per_request, run.ms_per_request_overall),
+        (95.435_580, 954.356, 95.436)
+    );
+    assert_eq!(
+        (run.total_transferred, run.html_transferred, run.transfer_rate_kib),
+        (6_260_000, 5_986_000, 64.05)
+    );
     let names: Vec<&str> = run.times.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["Connect", "Processing", "Waiting", "Total"]);
     assert_eq!(run.times[3].1, [96.0, 952.0, 2084.1, 676.0, 36504.0]);
@@ -59,21 +68,25 @@ fn every_line_of_an_old_text_reads() {
 
 #[test]
 fn a_run_prints_a_text_that_reads_back() {
-    let origin = Origin::start(|_| Answer::html("0123456789").header("Server", "test/1"));
-    let ab = Ab {
+    let origin =
+        OriginServer::start(|_| OriginResponse::html("0123456789").with_header("Server", "test/1"));
+    let ab = AbOptions {
         url: format!("http://{}/page.html?q=1", origin.addr()),
         requests: 40,
         concurrency: 4,
-        ..Ab::default()
+        ..AbOptions::default()
     };
     let run = ab.run().unwrap();
     let text = run.to_string();
-    let read = parse(&text).unwrap();
+    let read = parse_ab_report(&text).unwrap();
     assert_eq!(
-        (read.path.as_str(), read.length, read.port),
+        (read.path.as_str(), read.document_length, read.port),
         ("/page.html?q=1", Some(10), origin.addr().port())
     );
-    assert_eq!((read.complete, read.failed, read.html, read.concurrency), (40, 0, 400, 4));
+    assert_eq!(
+        (read.completed_requests, read.failed_requests, read.html_transferred, read.concurrency),
+        (40, 0, 400, 4)
+    );
     assert_eq!(read.software, "test/1");
     assert_eq!((read.times.len(), read.percentiles.len()), (4, 9));
     let order = [
@@ -96,25 +109,26 @@ fn a_run_prints_a_text_that_reads_back() {
     ];
     let places: Vec<usize> = order.iter().map(|line| text.find(line).expect(line)).collect();
     assert!(places.is_sorted(), "{text}");
-    let seen = origin.seen();
+    let seen = origin.requests();
     assert_eq!(seen.len(), 40);
     assert_eq!(seen[0].header("user-agent"), Some("ApacheBench/2.3"));
-    assert_eq!(run.csv().lines().count(), 101);
-    assert_eq!(run.gnuplot().lines().count(), 41);
+    assert_eq!(run.to_csv().lines().count(), 101);
+    assert_eq!(run.to_gnuplot().lines().count(), 41);
 }
 
 #[test]
 fn answers_of_another_length_are_failures_only_where_that_is_asked() {
     let count = std::sync::atomic::AtomicUsize::new(0);
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let turn = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        Answer::html("x".repeat(5 + turn % 2))
+        OriginResponse::html("x".repeat(5 + turn % 2))
     });
     let url = format!("http://{}/", origin.addr());
-    let plain = Ab { url: url.clone(), requests: 10, ..Ab::default() }.run().unwrap();
-    assert_eq!((plain.failed(), plain.varying_lengths()), (0, 5));
-    let strict = Ab { url, requests: 10, strict: true, ..Ab::default() }.run().unwrap();
-    assert_eq!(strict.failed(), 5);
+    let plain = AbOptions { url: url.clone(), requests: 10, ..AbOptions::default() }.run().unwrap();
+    assert_eq!((plain.failed_count(), plain.length_mismatch_count()), (0, 5));
+    let strict =
+        AbOptions { url, requests: 10, is_strict: true, ..AbOptions::default() }.run().unwrap();
+    assert_eq!(strict.failed_count(), 5);
     assert!(strict.to_string().contains("   (Connect: 0, Receive: 0, Length: 5, Exceptions: 0)"));
 }
 
@@ -122,23 +136,24 @@ fn answers_of_another_length_are_failures_only_where_that_is_asked() {
 #[test]
 fn lengths_are_held_against_the_first_answer_of_the_run() {
     let count = std::sync::atomic::AtomicUsize::new(0);
-    let (first_is_received, both_go_on) = (Gate::default(), Gate::default());
-    let origin = Origin::start(move |_| {
+    let (first_is_received, both_go_on) = (OriginGate::default(), OriginGate::default());
+    let origin = OriginServer::start(move |_| {
         let turn = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         match turn {
             // The other connection's: it waits until the first has its answer, and asks again.
-            1 => first_is_received.pass(),
+            1 => first_is_received.wait_open(),
             2 => {
                 first_is_received.open();
-                both_go_on.pass();
+                both_go_on.wait_open();
             }
             3 => both_go_on.open(),
             _ => {}
         }
-        Answer::html("x".repeat(5 + turn.min(2)))
+        OriginResponse::html("x".repeat(5 + turn.min(2)))
     });
     let url = format!("http://{}/", origin.addr());
-    let ab = Ab { url, requests: 9, concurrency: 2, strict: true, ..Ab::default() };
+    let ab =
+        AbOptions { url, requests: 9, concurrency: 2, is_strict: true, ..AbOptions::default() };
     let run = ab.run().unwrap();
     let text = run.to_string();
     assert!(text.contains("Document Length:        5 bytes"), "{text}");
@@ -147,9 +162,13 @@ fn lengths_are_held_against_the_first_answer_of_the_run() {
 
 #[test]
 fn keep_alive_works_with_chunked_answers() {
-    let origin = Origin::start(|_| Answer::status(404).body("no"));
-    let ab =
-        Ab { url: format!("{}/x", origin.addr()), requests: 12, keep_alive: true, ..Ab::default() };
+    let origin = OriginServer::start(|_| OriginResponse::with_status(404).with_body("no"));
+    let ab = AbOptions {
+        url: format!("{}/x", origin.addr()),
+        requests: 12,
+        keep_alive: true,
+        ..AbOptions::default()
+    };
     let text = ab.run().unwrap().to_string();
     assert!(text.contains("Keep-Alive requests:    12"), "{text}");
     assert!(text.contains("Non-2xx responses:      12"), "{text}");
@@ -157,21 +176,22 @@ fn keep_alive_works_with_chunked_answers() {
 
 #[test]
 fn a_table_in_html_has_the_same_figures_and_the_attributes_given() {
-    let origin = Origin::start(|_| Answer::html("0123456789").header("Server", "<test>"));
-    let ab = Ab {
+    let origin =
+        OriginServer::start(|_| OriginResponse::html("0123456789").with_header("Server", "<test>"));
+    let ab = AbOptions {
         url: format!("http://{}/a?b&c", origin.addr()),
         requests: 4,
         method: "POST".to_owned(),
         body: b"x".to_vec(),
-        markup: Some(Markup {
-            table: "border=1".to_owned(),
-            row: "class=r".to_owned(),
-            cell: "align=left".to_owned(),
+        html_table: Some(AbTableAttributes {
+            table_attributes: "border=1".to_owned(),
+            row_attributes: "class=r".to_owned(),
+            cell_attributes: "align=left".to_owned(),
         }),
-        ..Ab::default()
+        ..AbOptions::default()
     };
     let run = ab.run().unwrap();
-    let text = run.figures();
+    let text = run.to_report();
     let pair = |name: &str, value: &str| {
         let row = format!(
             "<tr class=r><th colspan=2 align=left>{name}</th><td colspan=2 align=left>{value}</td></tr>"
@@ -190,48 +210,48 @@ fn a_table_in_html_has_the_same_figures_and_the_attributes_given() {
 
 #[test]
 fn how_far_a_long_run_has_come_is_told_as_ab_tells_it() {
-    let origin = Origin::always(Answer::html("x"));
-    let told = |ab: Ab| {
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
+    let told = |ab: AbOptions| {
         let words = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&words);
         let url = format!("http://{}/", origin.addr());
-        let listener = Arc::new(move |word: Word<'_>| {
-            let (Word::Progress(text) | Word::Log(text)) = word;
+        let listener = Arc::new(move |word: AbMessage<'_>| {
+            let (AbMessage::Progress(text) | AbMessage::Log(text)) = word;
             heard.lock().unwrap().push(text.to_owned());
         });
-        Ab { url, workers: 1, ..ab }.run_heard(listener).unwrap();
+        AbOptions { url, worker_count: 1, ..ab }.run_with_listener(listener).unwrap();
         Arc::try_unwrap(words)
             .map_or_else(|words| words.lock().unwrap().clone(), |words| words.into_inner().unwrap())
     };
     let keep_alive = true;
-    let long = Ab { requests: 250, keep_alive, ..Ab::default() };
+    let long = AbOptions { requests: 250, keep_alive, ..AbOptions::default() };
     let expected = ["Completed 100 requests", "Completed 200 requests", "Finished 250 requests"];
     assert_eq!(told(long.clone()), expected);
-    assert_eq!(told(Ab { quiet: true, ..long }), Vec::<String>::new());
-    assert_eq!(told(Ab { requests: 150, ..Ab::default() }), Vec::<String>::new());
+    assert_eq!(told(AbOptions { is_quiet: true, ..long }), Vec::<String>::new());
+    assert_eq!(told(AbOptions { requests: 150, ..AbOptions::default() }), Vec::<String>::new());
 }
 
 #[test]
 fn single_requests_are_told_as_loudly_as_it_is_asked_for_and_without_secrets() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/" => Answer::html("x").header("Set-Cookie", "id=geheim"),
-        _ => Answer::status(404),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/" => OriginResponse::html("x").with_header("Set-Cookie", "id=geheim"),
+        _ => OriginResponse::with_status(404),
     });
     let told = |path: &str, verbosity: u32| {
         let words = Arc::new(Mutex::new(String::new()));
         let heard = Arc::clone(&words);
-        let ab = Ab {
+        let ab = AbOptions {
             url: format!("http://{}{path}", origin.addr()),
             headers: vec![("Authorization".to_owned(), "Basic geheim".to_owned())],
             verbosity,
-            ..Ab::default()
+            ..AbOptions::default()
         };
-        let listener = Arc::new(move |word: Word<'_>| {
-            if let Word::Log(text) = word {
+        let listener = Arc::new(move |word: AbMessage<'_>| {
+            if let AbMessage::Log(text) = word {
                 heard.lock().unwrap().push_str(text);
             }
         });
-        ab.run_heard(listener).unwrap();
+        ab.run_with_listener(listener).unwrap();
         let text = words.lock().unwrap().clone();
         assert!(!text.contains("geheim"), "{text}");
         text
@@ -312,15 +332,15 @@ fn sessions_are_gone_on_with_unless_each_handshake_is_to_be_full() {
     let client = CertificateParams::new(vec!["client".to_owned()]).unwrap();
     let (addr, met) = secure_server(&client, &key);
     let handshakes = |forgets_sessions: bool| {
-        let get = Get {
+        let get = GetLoad {
             urls: vec![format!("https://localhost:{}/", addr.port())],
             requests: Some(2),
             workers: 1,
             keep_alive: false,
             forgets_sessions,
-            ..Get::default()
+            ..GetLoad::default()
         };
-        assert_eq!(get.run().unwrap().total().errors, 0);
+        assert_eq!(get.run().unwrap().total_stats().error_count, 0);
         [met.recv().unwrap().handshake, met.recv().unwrap().handshake]
     };
     let (full, resumed) = (Some(HandshakeKind::Full), Some(HandshakeKind::Resumed));
@@ -337,15 +357,16 @@ fn tls_is_spoken_as_the_options_say() {
     let pem: PathBuf = folder.path().join("client.pem");
     let certificate = client.self_signed(&key).unwrap().pem();
     std::fs::write(&pem, format!("{certificate}{}", key.serialize_pem())).unwrap();
-    let plain = Ab { url: format!("https://localhost:{}/", addr.port()), ..Ab::default() };
-    let check = |ab: Ab, name: Option<&str>, has_certificate: bool, version| {
+    let plain =
+        AbOptions { url: format!("https://localhost:{}/", addr.port()), ..AbOptions::default() };
+    let check = |ab: AbOptions, name: Option<&str>, has_certificate: bool, version| {
         let run = ab.run().unwrap();
-        assert_eq!(run.failed(), 0, "{run}");
+        assert_eq!(run.failed_count(), 0, "{run}");
         let (name, version) = (name.map(str::to_owned), Some(version));
         let handshake = Some(HandshakeKind::Full);
         let expected = Met { name, has_certificate, version, handshake };
         assert_eq!(met.recv().unwrap(), expected);
-        run.figures()
+        run.to_report()
     };
     let newest = ProtocolVersion::TLSv1_3;
     let told = check(plain.clone(), Some("localhost"), false, newest);
@@ -353,24 +374,25 @@ fn tls_is_spoken_as_the_options_say() {
     assert!(
         told.contains("Server Temp Key:        X25519 253 bits\nTLS Server Name:        localhost")
     );
-    let shy = Ab { hides_name: true, ..plain.clone() };
+    let shy = AbOptions { hides_server_name: true, ..plain.clone() };
     assert!(!check(shy, None, false, newest).contains("TLS Server Name"));
-    let older = Ab {
+    let older = AbOptions {
         protocol: Some("TLS1.2".to_owned()),
         ciphers: Some("ECDHE-ECDSA-AES128-GCM-SHA256".to_owned()),
         ..plain.clone()
     };
     let told = check(older, Some("localhost"), false, ProtocolVersion::TLSv1_2);
     assert!(told.contains("TLSv1.2,ECDHE-ECDSA-AES128-GCM-SHA256,128"), "{told}");
-    let known = Ab { certificate: Some(pem), window: Some(16_384), ..plain.clone() };
+    let known =
+        AbOptions { certificate: Some(pem), socket_buffer_size: Some(16_384), ..plain.clone() };
     check(known, Some("localhost"), true, newest);
-    let refused = |ab: Ab, why: &str| {
+    let refused = |ab: AbOptions, why: &str| {
         let error = ab.run().unwrap_err();
         assert!(error.is_usage() && error.to_string().contains(why), "{error}");
     };
-    refused(Ab { protocol: Some("SSL3".to_owned()), ..plain.clone() }, "broken");
-    refused(Ab { ciphers: Some("RC4-MD5".to_owned()), ..plain.clone() }, "no cipher suite");
+    refused(AbOptions { protocol: Some("SSL3".to_owned()), ..plain.clone() }, "broken");
+    refused(AbOptions { ciphers: Some("RC4-MD5".to_owned()), ..plain.clone() }, "no cipher suite");
     let none = Some(folder.path().join("none.pem"));
-    refused(Ab { certificate: none, ..plain.clone() }, "no certificate in PEM");
-    refused(Ab { proxy: Some("127.0.0.1:1".to_owned()), ..plain }, "through a proxy");
+    refused(AbOptions { certificate: none, ..plain.clone() }, "no certificate in PEM");
+    refused(AbOptions { proxy: Some("127.0.0.1:1".to_owned()), ..plain }, "through a proxy");
 }

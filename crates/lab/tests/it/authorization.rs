@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use md5::{Digest as _, Md5};
-use tympan_lab::plan::{Outcome, Plan, Run};
-use tympan_lab::record::jtl;
-use tympan_testkit::origin::{Answer, Origin, Seen};
+use tympan_lab::measurement::jtl;
+use tympan_lab::plan::{PlanRunOutcome, RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
 use crate::plan::{defaults, element, plan, sampler};
 
@@ -15,7 +15,7 @@ fn hash(text: &str) -> String {
 }
 
 /// Returns the words of a digest that a request carries.
-fn words(seen: &Seen) -> Option<HashMap<String, String>> {
+fn words(seen: &OriginRequest) -> Option<HashMap<String, String>> {
     let all = seen.header("Authorization")?.strip_prefix("Digest ")?;
     let word = |part: &str| {
         let (name, value) = part.split_once('=')?;
@@ -25,7 +25,7 @@ fn words(seen: &Seen) -> Option<HashMap<String, String>> {
 }
 
 /// Reports whether a request proves that its sender knows the password of `ann`.
-fn is_proven(seen: &Seen, nonce: &str) -> bool {
+fn is_proven(seen: &OriginRequest, nonce: &str) -> bool {
     let Some(words) = words(seen) else { return false };
     let word = |name: &str| words.get(name).cloned().unwrap_or_default();
     let middle = format!("{}:{}:{}:{}", word("nonce"), word("nc"), word("cnonce"), word("qop"));
@@ -34,18 +34,22 @@ fn is_proven(seen: &Seen, nonce: &str) -> bool {
     word("response") == wanted && word("nonce") == nonce && word("uri") == seen.target
 }
 
-fn ask(nonce: &str, more: &str) -> Answer {
+fn ask(nonce: &str, more: &str) -> OriginResponse {
     let challenge =
         format!("Digest realm=\"staff only\", qop=\"auth\", nonce=\"{nonce}\", opaque=\"o\"{more}");
-    Answer::status(401).header("WWW-Authenticate", &challenge).header("Set-Cookie", "asked=1")
+    OriginResponse::with_status(401)
+        .with_header("WWW-Authenticate", &challenge)
+        .with_header("Set-Cookie", "asked=1")
 }
 
-fn guarded() -> Origin {
-    Origin::start(|seen| if is_proven(seen, "n1") { Answer::html("in") } else { ask("n1", "") })
+fn guarded() -> OriginServer {
+    OriginServer::start(|seen| {
+        if is_proven(seen, "n1") { OriginResponse::html("in") } else { ask("n1", "") }
+    })
 }
 
 /// Returns an authorization manager for everything of the origin below `prefix`.
-fn manager(origin: &Origin, prefix: &str, password: &str, words: &str) -> String {
+fn manager(origin: &OriginServer, prefix: &str, password: &str, words: &str) -> String {
     let (mechanism, realm) = words.split_once(' ').unwrap_or((words, ""));
     let entry = [
         ("url", format!("http://127.0.0.1:{}{prefix}", origin.addr().port())),
@@ -68,26 +72,26 @@ fn manager(origin: &Origin, prefix: &str, password: &str, words: &str) -> String
     )
 }
 
-fn play(text: &str) -> (Outcome, Vec<String>) {
+fn play(text: &str) -> (PlanRunOutcome, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rows.jtl");
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new())
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", PathBuf::new())
         .unwrap_or_else(|error| panic!("{error}"));
-    let run = Run { rows: Some(file.clone()), ..Run::default() };
+    let run = RunOptions { result_file: Some(file.clone()), ..RunOptions::default() };
     let outcome = plan.run(&run, &mut |_| ()).unwrap();
     let mut rows = Vec::new();
     let text = std::fs::read(file).unwrap();
-    jtl::read(&mut text.as_slice(), "rows", &mut |row| {
-        rows.push(format!("{} {}", row.label, row.code));
+    jtl::read_jtl(&mut text.as_slice(), "rows", &mut |row| {
+        rows.push(format!("{} {}", row.label, row.response_code));
     })
     .unwrap();
     (outcome, rows)
 }
 
 /// Returns what was sent: method and target, body, and whether it carried a digest.
-fn sent(origin: &Origin) -> Vec<String> {
-    let all = origin.seen();
-    let shown = |seen: &Seen| {
+fn sent(origin: &OriginServer) -> Vec<String> {
+    let all = origin.requests();
+    let shown = |seen: &OriginRequest| {
         let kind = match seen.header("Authorization") {
             None => "",
             Some(value) => value.split(' ').next().unwrap_or_default(),
@@ -126,16 +130,16 @@ fn a_digest_is_given_where_the_server_asks_for_it() {
 fn credentials_are_not_given_again_where_they_were_refused() {
     let origin = guarded();
     for words in ["DIGEST", "DIGEST staff only", "BASIC"] {
-        let before = origin.requests();
+        let before = origin.request_count();
         let manager = manager(&origin, "/", "wrong", words);
         let inside = format!("{}{manager}{}", defaults(&origin), sampler("/a", ""));
         let (_, rows) = play(&plan("1", "1", &inside));
         assert_eq!(rows, ["GET /a 401"], "{words}");
-        assert_eq!(origin.requests() - before, 2, "{words}");
+        assert_eq!(origin.request_count() - before, 2, "{words}");
     }
     // What is for another realm, or for another address, is not told.
     for (prefix, words) in [("/", "DIGEST elsewhere"), ("/other", "DIGEST"), ("/other", "BASIC")] {
-        let before = origin.requests();
+        let before = origin.request_count();
         let manager = manager(&origin, prefix, "s3cret", words);
         let inside = format!("{}{manager}{}", defaults(&origin), sampler("/a", ""));
         assert_eq!(play(&plan("1", "1", &inside)).1, ["GET /a 401"], "{prefix} {words}");
@@ -145,9 +149,9 @@ fn credentials_are_not_given_again_where_they_were_refused() {
 
 #[test]
 fn a_nonce_that_is_too_old_is_answered_once_more_but_not_for_ever() {
-    let origin = Origin::start(|seen| match words(seen) {
+    let origin = OriginServer::start(|seen| match words(seen) {
         None => ask("n1", ""),
-        Some(_) if is_proven(seen, "n2") => Answer::html("in"),
+        Some(_) if is_proven(seen, "n2") => OriginResponse::html("in"),
         Some(_) if seen.target == "/always" => ask("n1", ", stale=true"),
         Some(_) => ask("n2", ", stale=TRUE"),
     });
@@ -162,9 +166,11 @@ fn a_nonce_that_is_too_old_is_answered_once_more_but_not_for_ever() {
 
 #[test]
 fn a_redirect_takes_no_credentials_elsewhere() {
-    let other = Origin::always(Answer::html("elsewhere"));
+    let other = OriginServer::start_constant(OriginResponse::html("elsewhere"));
     let place = format!("http://127.0.0.1:{}/there", other.addr().port());
-    let origin = Origin::start(move |_| Answer::status(302).header("Location", &place));
+    let origin = OriginServer::start(move |_| {
+        OriginResponse::with_status(302).with_header("Location", &place)
+    });
     let manager = manager(&origin, "/", "s3cret", "BASIC");
     let inside = format!("{}{manager}{}", defaults(&origin), sampler("/a", ""));
     let rows = ["GET /a 200", "GET /a-0 302", "GET /a-1 200"];
@@ -184,7 +190,7 @@ fn parts_of_pages_behind_a_digest_are_refused() {
     );
     let inside = format!("{}{page}", manager(&origin, "/", "s3cret", "DIGEST"));
     let error =
-        Plan::parse(plan("1", "1", &inside).as_bytes(), "p.jmx", PathBuf::new()).unwrap_err();
+        TestPlan::parse(plan("1", "1", &inside).as_bytes(), "p.jmx", PathBuf::new()).unwrap_err();
     assert!(error.to_string().contains("parts of a page behind digest authorization"), "{error}");
 }
 
@@ -192,7 +198,7 @@ fn parts_of_pages_behind_a_digest_are_refused() {
 fn real_jmeter_is_asked_as_often() {
     let Some(home) = crate::jmeter::home() else { return };
     let (lab, jmeter) = (guarded(), guarded());
-    let text = |origin: &Origin| {
+    let text = |origin: &OriginServer| {
         let manager = manager(origin, "/", "s3cret", "DIGEST staff only");
         let pause = element("ConstantTimer", "t", &[("ConstantTimer.delay", "1")], "");
         plan("2", "1", &format!("{}{manager}{pause}{}", defaults(origin), sampler("/a?b=c", "")))

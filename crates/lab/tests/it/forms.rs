@@ -4,22 +4,22 @@ use std::path::{Path, PathBuf};
 
 use tympan_lab::Error;
 use tympan_lab::har;
-use tympan_lab::plan::{Plan, Run};
-use tympan_lab::recording::{self, Options};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::plan::{RunOptions, TestPlan};
+use tympan_lab::recording::{self, RecordingOptions};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
-fn origin() -> Origin {
-    Origin::start(|seen| match seen.target.as_str() {
-        "/login" => Answer::html("token=7f").header("Set-Cookie", "sid=1; Path=/"),
-        "/missing" => Answer::status(404),
-        _ => Answer::html("{\"id\":\"x9\"}"),
+fn origin() -> OriginServer {
+    OriginServer::start(|seen| match seen.target.as_str() {
+        "/login" => OriginResponse::html("token=7f").with_header("Set-Cookie", "sid=1; Path=/"),
+        "/missing" => OriginResponse::with_status(404),
+        _ => OriginResponse::html("{\"id\":\"x9\"}"),
     })
 }
 
 /// Returns what was sent, without what names the sender.
-fn sent(origin: &Origin) -> Vec<String> {
+fn sent(origin: &OriginServer) -> Vec<String> {
     origin
-        .seen()
+        .requests()
         .iter()
         .map(|seen| {
             let mut headers: Vec<String> = seen
@@ -45,10 +45,10 @@ fn play(text: &str, file: &str, folder: &Path) -> Vec<String> {
     let text = text
         .replace("127.0.0.1:9", &origin.addr().to_string())
         .replace(",9)}", &format!(",{})}}", origin.addr().port()));
-    let plan = Plan::parse(text.as_bytes(), file, folder.to_owned())
+    let plan = TestPlan::parse(text.as_bytes(), file, folder.to_owned())
         .unwrap_or_else(|error| panic!("{error}\n{text}"));
-    let outcome = plan.run(&Run::default(), &mut |_| ()).unwrap();
-    assert_eq!(outcome.faults, Vec::<String>::new());
+    let outcome = plan.run(&RunOptions::default(), &mut |_| ()).unwrap();
+    assert_eq!(outcome.errors, Vec::<String>::new());
     sent(&origin)
 }
 
@@ -74,11 +74,12 @@ const HAR: &str = r##"{"log":{"version":"1.2","entries":[
 
 #[test]
 fn a_har_file_becomes_a_plan_that_does_the_same() {
-    let har = har::read(HAR, "visit.har", None).unwrap();
-    assert_eq!(har.target, "http://127.0.0.1:9");
-    assert_eq!((har.exchanges.len(), har.unanswered), (5, 1));
-    assert_eq!(har.elsewhere.get("https://cdn.example"), Some(&1));
-    let draft = recording::plan(&har.target, &har.exchanges, Options::default());
+    let har = har::parse_har(HAR, "visit.har", None).unwrap();
+    assert_eq!(har.target_site, "http://127.0.0.1:9");
+    assert_eq!((har.exchanges.len(), har.unanswered_count), (5, 1));
+    assert_eq!(har.other_site_counts.get("https://cdn.example"), Some(&1));
+    let draft =
+        recording::recording_to_plan(&har.target_site, &har.exchanges, RecordingOptions::default());
     let text = draft.to_toml();
     assert!(!text.contains("s3cret") && !text.contains("old=1"), "{text}");
     assert!(text.contains("think = \"2400ms\""), "{text}");
@@ -103,11 +104,15 @@ fn a_har_file_becomes_a_plan_that_does_the_same() {
 
 #[test]
 fn another_site_of_a_har_file_can_be_taken() {
-    let har = har::read(HAR, "visit.har", Some("https://cdn.example/")).unwrap();
+    let har = har::parse_har(HAR, "visit.har", Some("https://cdn.example/")).unwrap();
     assert_eq!(har.exchanges.len(), 1);
-    assert_eq!(har.elsewhere.get("http://127.0.0.1:9"), Some(&5));
-    assert!(har.remarks().iter().any(|remark| remark.contains("5 requests to http://127.0.0.1:9")));
-    assert!(har::read(HAR, "visit.har", Some("http://other")).is_err());
+    assert_eq!(har.other_site_counts.get("http://127.0.0.1:9"), Some(&5));
+    assert!(
+        har.describe_omissions()
+            .iter()
+            .any(|remark| remark.contains("5 requests to http://127.0.0.1:9"))
+    );
+    assert!(har::parse_har(HAR, "visit.har", Some("http://other")).is_err());
 }
 
 const PLAN: &str = r#"
@@ -157,10 +162,10 @@ fn a_plan_in_toml_does_the_same_as_a_plan_of_jmeter() {
     let folder = folder();
     let own = play(PLAN, "plan.toml", folder.path());
     assert_eq!(own.len(), 10, "{own:?}");
-    let plan = Plan::parse(PLAN.as_bytes(), "plan.toml", folder.path().to_owned()).unwrap();
+    let plan = TestPlan::parse(PLAN.as_bytes(), "plan.toml", folder.path().to_owned()).unwrap();
     let exported = plan.to_jmx("plan-order.csv").unwrap();
-    assert_eq!(exported.order.as_deref(), Some("0\n0\n1\n0\n"));
-    std::fs::write(folder.path().join("plan-order.csv"), exported.order.unwrap()).unwrap();
+    assert_eq!(exported.scenario_order.as_deref(), Some("0\n0\n1\n0\n"));
+    std::fs::write(folder.path().join("plan-order.csv"), exported.scenario_order.unwrap()).unwrap();
     let again = play(&exported.jmx, "plan.jmx", folder.path());
     assert_eq!(own, again);
 }
@@ -171,7 +176,7 @@ fn arrivals_and_stages_are_written_for_jmeter_and_read_again() {
         let text = format!(
             "name = \"p\"\ntarget = \"http://127.0.0.1:9\"\n{load}\n[[scenario]]\nname = \"s\"\n[[scenario.step]]\npath = \"/\"\n"
         );
-        Plan::parse(text.as_bytes(), "plan.toml", PathBuf::new())
+        TestPlan::parse(text.as_bytes(), "plan.toml", PathBuf::new())
             .unwrap()
             .to_jmx("o.csv")
             .unwrap()
@@ -195,7 +200,7 @@ fn arrivals_and_stages_are_written_for_jmeter_and_read_again() {
         plan("[[load.stage]]\nusers = 2\nfor = \"10s\"\n[[load.stage]]\nusers = 1\nfor = \"5s\"");
     assert!(staged.contains("UltimateThreadGroup"), "{staged}");
     for jmx in [open, closed, staged] {
-        Plan::parse(jmx.as_bytes(), "plan.jmx", PathBuf::new())
+        TestPlan::parse(jmx.as_bytes(), "plan.jmx", PathBuf::new())
             .unwrap_or_else(|error| panic!("{error}\n{jmx}"));
     }
 }
@@ -203,21 +208,21 @@ fn arrivals_and_stages_are_written_for_jmeter_and_read_again() {
 #[test]
 fn a_plan_of_jmeter_is_written_in_toml() {
     let folder = folder();
-    let plan = Plan::parse(PLAN.as_bytes(), "plan.toml", folder.path().to_owned()).unwrap();
+    let plan = TestPlan::parse(PLAN.as_bytes(), "plan.toml", folder.path().to_owned()).unwrap();
     // A single scenario has no mix, which TOML would have to make anew.
     let single = PLAN.split("[[scenario]]\nname = \"look\"").next().unwrap();
     let single_plan =
-        Plan::parse(single.as_bytes(), "plan.toml", folder.path().to_owned()).unwrap();
+        TestPlan::parse(single.as_bytes(), "plan.toml", folder.path().to_owned()).unwrap();
     let jmx = single_plan.to_jmx("o.csv").unwrap().jmx;
-    let read = Plan::parse(jmx.as_bytes(), "plan.jmx", folder.path().to_owned()).unwrap();
-    let text = read.to_toml(&Run::default()).unwrap();
+    let read = TestPlan::parse(jmx.as_bytes(), "plan.jmx", folder.path().to_owned()).unwrap();
+    let text = read.to_toml(&RunOptions::default()).unwrap();
     let own = play(single, "plan.toml", folder.path());
     assert_eq!(play(&text, "again.toml", folder.path()), own, "{text}");
     // And what has no words is told.
     let mixed =
-        Plan::parse(plan.to_jmx("o.csv").unwrap().jmx.as_bytes(), "plan.jmx", PathBuf::new())
+        TestPlan::parse(plan.to_jmx("o.csv").unwrap().jmx.as_bytes(), "plan.jmx", PathBuf::new())
             .unwrap();
-    let Err(Error::Input(told)) = mixed.to_toml(&Run::default()) else { panic!() };
+    let Err(Error::UnusableInput(told)) = mixed.to_toml(&RunOptions::default()) else { panic!() };
     assert!(told.contains("`mix`: a controller that chooses among its children"), "{told}");
-    assert!(plan.to_toml(&Run::default()).is_err() && mixed.to_jmx("o.csv").is_err());
+    assert!(plan.to_toml(&RunOptions::default()).is_err() && mixed.to_jmx("o.csv").is_err());
 }

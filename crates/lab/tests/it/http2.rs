@@ -7,9 +7,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
-use tympan_lab::get::Get;
-use tympan_lab::plan::{Plan, Run};
-use tympan_testkit::secure::Authority;
+use tympan_lab::get_load::GetLoad;
+use tympan_lab::plan::{RunOptions, TestPlan};
+use tympan_testkit::tls_proxy::CertificateAuthority;
 
 use super::plan::{element, plan, sampler};
 
@@ -28,7 +28,7 @@ impl Http2Server {
 
     /// Starts a server over TLS that agrees to one protocol.
     fn start_tls(most: usize, protocol: &[u8]) -> Self {
-        let (chain, key) = Authority::new().identity("localhost");
+        let (chain, key) = CertificateAuthority::new().issue_identity("localhost");
         let chain = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -115,13 +115,13 @@ async fn serve(
     }
 }
 
-fn get(server: &Http2Server, path: &str, requests: u64) -> tympan_lab::record::Results {
-    let get = Get {
+fn get(server: &Http2Server, path: &str, requests: u64) -> tympan_lab::measurement::RunResults {
+    let get = GetLoad {
         urls: vec![server.url(path)],
         requests: Some(requests),
         is_http2: true,
         workers: 1,
-        ..Get::default()
+        ..GetLoad::default()
     };
     get.run().unwrap()
 }
@@ -130,53 +130,55 @@ fn get(server: &Http2Server, path: &str, requests: u64) -> tympan_lab::record::R
 fn requests_follow_each_other_on_one_connection() {
     let server = Http2Server::start(usize::MAX);
     let results = get(&server, "/x", 50);
-    let total = results.total();
-    assert_eq!((total.count(), total.errors), (50, 0));
+    let total = results.total_stats();
+    assert_eq!((total.count(), total.error_count), (50, 0));
     assert_eq!(server.counts(), (1, 50));
     // More than all windows of the protocol hold at first.
     let results = get(&server, "/large", 3);
-    assert_eq!((results.total().errors, server.counts()), (0, (2, 53)));
+    assert_eq!((results.total_stats().error_count, server.counts()), (0, (2, 53)));
     let results = get(&server, "/gone", 1);
-    assert_eq!(results.total().errors, 1);
+    assert_eq!(results.total_stats().error_count, 1);
 }
 
 #[test]
 fn a_server_that_goes_away_is_asked_on_another_connection() {
     let server = Http2Server::start(5);
     let results = get(&server, "/x", 20);
-    assert_eq!(results.total().errors, 0);
+    assert_eq!(results.total_stats().error_count, 0);
     assert_eq!(server.counts(), (2, 20));
 }
 
 #[test]
 fn a_server_without_it_is_told_as_such() {
-    let origin = tympan_testkit::origin::Origin::always(tympan_testkit::origin::Answer::html("x"));
-    let get = Get {
+    let origin = tympan_testkit::origin_server::OriginServer::start_constant(
+        tympan_testkit::origin_server::OriginResponse::html("x"),
+    );
+    let get = GetLoad {
         urls: vec![format!("http://{}/", origin.addr())],
         requests: Some(2),
         is_http2: true,
-        ..Get::default()
+        ..GetLoad::default()
     };
     let results = get.run().unwrap();
-    assert_eq!(results.total().errors, 2);
+    assert_eq!(results.total_stats().error_count, 2);
 }
 
 #[test]
 fn it_is_spoken_over_tls_where_the_server_agrees() {
     let server = Http2Server::start_tls(usize::MAX, b"h2");
     let results = get(&server, "/x", 50);
-    let total = results.total();
-    assert_eq!((total.count(), total.errors), (50, 0));
+    let total = results.total_stats();
+    assert_eq!((total.count(), total.error_count), (50, 0));
     assert_eq!(server.counts(), (1, 50));
     let results = get(&server, "/large", 3);
-    assert_eq!((results.total().errors, server.counts()), (0, (2, 53)));
+    assert_eq!((results.total_stats().error_count, server.counts()), (0, (2, 53)));
     // The connection that the server ends is followed by another one.
     let server = Http2Server::start_tls(5, b"h2");
-    assert_eq!(get(&server, "/x", 20).total().errors, 0);
+    assert_eq!(get(&server, "/x", 20).total_stats().error_count, 0);
     assert_eq!(server.counts(), (2, 20));
     // One that agrees to HTTP/1.1 only is told as such.
     let server = Http2Server::start_tls(usize::MAX, b"http/1.1");
-    assert_eq!(get(&server, "/x", 2).total().errors, 2);
+    assert_eq!(get(&server, "/x", 2).total_stats().error_count, 2);
     assert_eq!(server.counts().1, 0);
 }
 
@@ -223,10 +225,10 @@ fn play_by(server: &Http2Server) {
             sampler("/${id}/${version}", "")
         ),
     );
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
-    let run = Run { is_http2: true, ..Run::default() };
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
+    let run = RunOptions { is_http2: true, ..RunOptions::default() };
     let outcome = plan.run(&run, &mut |_| ()).unwrap();
-    let total = outcome.results.total();
-    assert_eq!((total.count(), total.errors), (2, 0));
+    let total = outcome.results.total_stats();
+    assert_eq!((total.count(), total.error_count), (2, 0));
     assert_eq!(server.counts(), (1, 2));
 }

@@ -3,33 +3,33 @@
 
 use std::path::{Path, PathBuf};
 
-use tympan_lab::plan::{Outcome, Plan, Run};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::plan::{PlanRunOutcome, RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use super::plan::{defaults, element, plan, sampler};
 
-fn origin() -> Origin {
-    Origin::start(|seen| match seen.target.as_str() {
-        "/json" => Answer::status(200)
-            .header("Content-Type", "application/json")
-            .body("{\"id\":42,\"list\":[{\"name\":\"a\"},{\"name\":\"b\"}]}"),
-        "/gone" => Answer::status(404).body("<a><b>1</b></a>"),
-        _ => Answer::status(200).body("<a><b>1</b></a>"),
+fn origin() -> OriginServer {
+    OriginServer::start(|seen| match seen.target.as_str() {
+        "/json" => OriginResponse::with_status(200)
+            .with_header("Content-Type", "application/json")
+            .with_body("{\"id\":42,\"list\":[{\"name\":\"a\"},{\"name\":\"b\"}]}"),
+        "/gone" => OriginResponse::with_status(404).with_body("<a><b>1</b></a>"),
+        _ => OriginResponse::with_status(200).with_body("<a><b>1</b></a>"),
     })
 }
 
-fn play(origin: &Origin, inside: &str, folder: &Path) -> Outcome {
+fn play(origin: &OriginServer, inside: &str, folder: &Path) -> PlanRunOutcome {
     let text = plan("1", "1", &format!("{}{inside}", defaults(origin)));
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", folder.to_owned())
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", folder.to_owned())
         .unwrap_or_else(|error| panic!("{error}"));
-    plan.run(&Run::default(), &mut |_| ()).unwrap()
+    plan.run(&RunOptions::default(), &mut |_| ()).unwrap()
 }
 
 #[track_caller]
 fn check(inside: &str, expected: &[&str]) {
     let origin = origin();
     play(&origin, inside, Path::new(""));
-    let seen: Vec<String> = origin.seen().into_iter().map(|seen| seen.target).collect();
+    let seen: Vec<String> = origin.requests().into_iter().map(|seen| seen.target).collect();
     assert_eq!(seen, expected);
 }
 
@@ -143,7 +143,7 @@ fn forms_and_data_are_written_in_the_character_sets_of_the_plan() {
     let origin = origin();
     play(&origin, &format!("{data}{}{}", form("ISO-8859-1"), form("GBK")), folder.path());
     let seen: Vec<(String, String)> = origin
-        .seen()
+        .requests()
         .iter()
         .map(|seen| {
             let media_type = seen.header("content-type").unwrap_or_default().to_owned();
@@ -165,7 +165,7 @@ fn the_rarer_assertions_judge_as_in_jmeter() {
     let failed = |inside: &str| {
         let origin = origin();
         let outcome = play(&origin, &sampler("/x", inside), Path::new(""));
-        outcome.results.total().errors
+        outcome.results.total_stats().error_count
     };
     let path = |path: &str| element("XPath2Assertion", "x", &[("XPath.xpath", path)], "");
     assert_eq!(failed(&path("count(//b) = 1")), 0);
@@ -193,6 +193,6 @@ fn the_rarer_assertions_judge_as_in_jmeter() {
 #[test]
 fn elements_of_plugins_are_held_to_what_is_known_of_them() {
     let text = plan("1", "1", &element("VariableThroughputTimer", "t", &[("other", "7")], ""));
-    let error = Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap_err().to_string();
+    let error = TestPlan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap_err().to_string();
     assert!(error.contains("property other is set"), "{error}");
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use regex::Regex;
-use tympan_lab::plan::{self, Plan, Run};
-use tympan_lab::record::jtl;
-use tympan_testkit::origin::{Answer, Origin, Seen};
+use tympan_lab::measurement::jtl;
+use tympan_lab::plan::{self, RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
 #[expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
 pub(crate) fn fixtures() -> Option<PathBuf> {
@@ -43,7 +43,7 @@ fn every_public_plan_is_classified() {
     let mut refused = Vec::new();
     for path in plans(&folder) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let check = plan::check(&path).unwrap();
+        let check = plan::check_plan(&path).unwrap();
         for finding in &check.findings {
             eprintln!("{finding}");
         }
@@ -101,18 +101,18 @@ fn copy(text: &str, port: u16) -> String {
     text
 }
 
-fn server() -> Origin {
-    Origin::start(|seen| {
+fn server() -> OriginServer {
+    OriginServer::start(|seen| {
         if seen.target.starts_with("/redirect") {
-            return Answer::status(302).header("Location", "/after");
+            return OriginResponse::with_status(302).with_header("Location", "/after");
         }
-        Answer::html("<html><body>id=17 <a href='show_bug.cgi?id=23'>bug</a></body></html>")
-            .header("Set-Cookie", "session=abc; Path=/")
+        OriginResponse::html("<html><body>id=17 <a href='show_bug.cgi?id=23'>bug</a></body></html>")
+            .with_header("Set-Cookie", "session=abc; Path=/")
     })
 }
 
 /// What a request is, whoever sent it.
-fn shown(seen: &Seen) -> String {
+fn shown(seen: &OriginRequest) -> String {
     let mut headers: Vec<String> = seen
         .headers
         .iter()
@@ -134,8 +134,8 @@ fn shown(seen: &Seen) -> String {
     format!("{} {} [{}] {body}", seen.method, seen.target, headers.join(" | "))
 }
 
-fn requests(origin: &Origin) -> Vec<String> {
-    let mut all: Vec<String> = origin.seen().iter().map(shown).collect();
+fn requests(origin: &OriginServer) -> Vec<String> {
+    let mut all: Vec<String> = origin.requests().iter().map(shown).collect();
     all.sort();
     all
 }
@@ -143,10 +143,10 @@ fn requests(origin: &Origin) -> Vec<String> {
 pub(crate) fn rows(file: &Path) -> Vec<String> {
     let text = std::fs::read(file).unwrap_or_default();
     let mut rows = Vec::new();
-    jtl::read(&mut text.as_slice(), "rows", &mut |row| {
+    jtl::read_jtl(&mut text.as_slice(), "rows", &mut |row| {
         rows.push(format!(
             "{}|{}|{}|{}|{}",
-            row.label, row.code, row.message, row.is_ok, row.data_type
+            row.label, row.response_code, row.response_message, row.is_ok, row.data_type
         ));
     })
     .unwrap();
@@ -167,13 +167,13 @@ const PROPERTIES: [(&str, &str); 7] = [
 fn run_lab(file: &Path, folder: &Path) -> (Vec<String>, Vec<String>) {
     let origin = server();
     let text = copy(&String::from_utf8_lossy(&std::fs::read(file).unwrap()), origin.addr().port());
-    let plan = Plan::parse(text.as_bytes(), "copy.jmx", folder.to_owned()).unwrap();
+    let plan = TestPlan::parse(text.as_bytes(), "copy.jmx", folder.to_owned()).unwrap();
     let output = folder.join("lab.jtl");
-    let run = Run {
+    let run = RunOptions {
         properties: properties(),
-        rows: Some(output.clone()),
+        result_file: Some(output.clone()),
         without_listeners: true,
-        ..Run::default()
+        ..RunOptions::default()
     };
     plan.run(&run, &mut |_| ()).unwrap();
     (requests(&origin), rows(&output))
@@ -253,7 +253,7 @@ fn runnable_plans_do_in_lab_what_they_do_in_jmeter() {
     let mut faults = Vec::new();
     for path in plans(&fixtures) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if !plan::check(&path).unwrap().findings.is_empty() || !name.contains(&only) {
+        if !plan::check_plan(&path).unwrap().findings.is_empty() || !name.contains(&only) {
             continue;
         }
         let folder = tempfile::tempdir().unwrap();

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use tympan_lab::plan::{Outcome, Plan, Run};
-use tympan_testkit::origin::{Answer, Origin, Seen};
+use tympan_lab::plan::{PlanRunOutcome, RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
 use super::plan::{defaults, element, plan, sampler};
 
@@ -59,15 +59,15 @@ fn headers(pairs: &[(&str, &str)]) -> String {
     )
 }
 
-fn play(origin: &Origin, loops: &str, inside: &str, folder: &Path) -> Outcome {
+fn play(origin: &OriginServer, loops: &str, inside: &str, folder: &Path) -> PlanRunOutcome {
     let text = plan(loops, "1", &format!("{}{inside}", defaults(origin)));
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", folder.to_owned())
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", folder.to_owned())
         .unwrap_or_else(|error| panic!("{error}"));
-    plan.run(&Run::default(), &mut |_| ()).unwrap()
+    plan.run(&RunOptions::default(), &mut |_| ()).unwrap()
 }
 
 /// Says of requests what JMeter and the lab have to agree on.
-fn shown(seen: &Seen, names: &[&str]) -> String {
+fn shown(seen: &OriginRequest, names: &[&str]) -> String {
     let headers: Vec<String> = seen
         .headers
         .iter()
@@ -80,15 +80,15 @@ fn shown(seen: &Seen, names: &[&str]) -> String {
 
 #[track_caller]
 fn check(inside: &str, names: &[&str], expected: &[&str]) {
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         let code = seen.target.strip_prefix("/to/").and_then(|code| code.parse().ok());
         match code {
-            Some(code) => Answer::status(code).header("Location", "/there"),
-            None => Answer::html("ok"),
+            Some(code) => OriginResponse::with_status(code).with_header("Location", "/there"),
+            None => OriginResponse::html("ok"),
         }
     });
     play(&origin, "1", inside, Path::new(""));
-    let sent: Vec<String> = origin.seen().iter().map(|seen| shown(seen, names)).collect();
+    let sent: Vec<String> = origin.requests().iter().map(|seen| shown(seen, names)).collect();
     assert_eq!(sent, expected);
 }
 
@@ -242,14 +242,16 @@ fn redirects_are_followed_as_in_jmeter() {
 
 #[test]
 fn a_cache_manager_keeps_answers_apart_that_vary() {
-    let origin = Origin::start(|seen| {
-        let answer = Answer::html("x");
+    let origin = OriginServer::start(|seen| {
+        let answer = OriginResponse::html("x");
         match seen.target.as_str() {
-            "/vary" => answer.header("Cache-Control", "max-age=60").header("Vary", "X-V"),
-            "/any" => answer.header("Cache-Control", "max-age=60").header("Vary", "*"),
-            "/etag" => answer.header("ETag", "\"e\""),
-            "/no-cache" => answer.header("Cache-Control", "no-cache").header("ETag", "\"e\""),
-            _ => answer.header("Cache-Control", "no-store, max-age=60"),
+            "/vary" => answer.with_header("Cache-Control", "max-age=60").with_header("Vary", "X-V"),
+            "/any" => answer.with_header("Cache-Control", "max-age=60").with_header("Vary", "*"),
+            "/etag" => answer.with_header("ETag", "\"e\""),
+            "/no-cache" => {
+                answer.with_header("Cache-Control", "no-cache").with_header("ETag", "\"e\"")
+            }
+            _ => answer.with_header("Cache-Control", "no-store, max-age=60"),
         }
     });
     let manager = element(
@@ -266,7 +268,7 @@ fn a_cache_manager_keeps_answers_apart_that_vary() {
     }
     play(&origin, "1", &inside, Path::new(""));
     let sent: Vec<String> =
-        origin.seen().iter().map(|seen| shown(seen, &["x-v", "if-none-match"])).collect();
+        origin.requests().iter().map(|seen| shown(seen, &["x-v", "if-none-match"])).collect();
     assert_eq!(
         sent,
         [
@@ -307,11 +309,11 @@ fn data_sets_over_one_file_share_its_rows() {
     for share in ["shareMode.all", "shareMode.group", "shareMode.thread", "word"] {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("u.csv"), "a1,b1\na2,b2\na3,b3\na4,b4\n").unwrap();
-        let origin = Origin::always(Answer::html("x"));
+        let origin = OriginServer::start_constant(OriginResponse::html("x"));
         let inside =
             format!("{}{}{}", rows("x,y", share), rows("p,q", share), sampler("/${x}/${p}", ""));
         play(&origin, "2", &inside, folder.path());
-        let sent: Vec<String> = origin.seen().into_iter().map(|seen| seen.target).collect();
+        let sent: Vec<String> = origin.requests().into_iter().map(|seen| seen.target).collect();
         assert_eq!(sent, ["/a2/a1", "/a4/a3"], "{share}");
     }
 }
@@ -351,9 +353,9 @@ fn controllers_tell_their_passes() {
         sampler("/after/${__jm__L__idx}", ""),
     ]
     .concat();
-    let origin = Origin::always(Answer::html("x"));
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
     play(&origin, "1", &inside, Path::new(""));
-    let sent: Vec<String> = origin.seen().into_iter().map(|seen| seen.target).collect();
+    let sent: Vec<String> = origin.requests().into_iter().map(|seen| seen.target).collect();
     assert_eq!(sent, ["/l/0", "/l/1", "/f/A/0", "/f/B/1", "/w/0", "/w/1", "/after/0"]);
 }
 
@@ -387,9 +389,9 @@ fn a_graphql_request_is_its_body() {
 }
 
 /// Returns which of some samples failed.
-fn failures(origin: &Origin, inside: &str) -> Vec<String> {
+fn failures(origin: &OriginServer, inside: &str) -> Vec<String> {
     let outcome = play(origin, "1", inside, &PathBuf::new());
-    let failed = outcome.results.labels.iter().filter(|(_, series)| series.total.errors > 0);
+    let failed = outcome.results.labels.iter().filter(|(_, series)| series.total.error_count > 0);
     failed.map(|(label, _)| label.to_string()).collect()
 }
 
@@ -408,10 +410,10 @@ fn an_xml_assertion_takes_well_formed_answers() {
         ("/bad-quotes", "<a b=1/>"),
         ("/bad-text", "text"),
     ];
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let body =
             bodies.iter().find(|(path, _)| *path == seen.target).map_or("", |(_, body)| *body);
-        Answer::html(body)
+        OriginResponse::html(body)
     });
     let assertion = element("XMLAssertion", "x", &[], "");
     let inside: String = bodies.iter().map(|(path, _)| sampler(path, &assertion)).collect();
@@ -422,7 +424,7 @@ fn an_xml_assertion_takes_well_formed_answers() {
 
 #[test]
 fn a_json_assertion_compares_numbers_by_their_worth() {
-    let origin = Origin::always(Answer::html(
+    let origin = OriginServer::start_constant(OriginResponse::html(
         r#"{"d":1.50,"n":1.0,"e":1e3,"i":[{"id":1},{"id":2}],"s":"x","t":"1"}"#,
     ));
     let assertion = |path: &str, expected: &str| {

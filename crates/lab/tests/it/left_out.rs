@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use tympan_lab::plan::{Plan, Run, check, check_without};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::plan::{RunOptions, TestPlan, check_plan, check_plan_without};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::jmeter::fixtures;
 use crate::plan::{defaults, element, plan, sampler};
@@ -22,7 +22,7 @@ fn classes(names: &[&str]) -> Vec<String> {
 #[test]
 fn elements_of_a_class_are_left_out_only_where_they_cannot_be_run() {
     let folder = tempfile::tempdir().unwrap();
-    let origin = Origin::always(Answer::html("x"));
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
     // One of two timers cannot be run, and one sampler of a class that is not known has others below it.
     let timer = |name: &str, mode: &str| {
         element("ConstantThroughputTimer", name, &[("throughput", "0"), ("calcMode", mode)], "")
@@ -37,24 +37,25 @@ fn elements_of_a_class_are_left_out_only_where_they_cannot_be_run() {
     );
     let path = write(folder.path(), &inside);
     let refused = |names: &[&str]| {
-        let error = Plan::load_without(&path, &classes(names)).unwrap_err();
+        let error = TestPlan::load_without_classes(&path, &classes(names)).unwrap_err();
         assert!(error.is_usage(), "{error}");
         error.to_string()
     };
     assert!(refused(&[]).ends_with("2 problems; nothing was run"), "{}", refused(&[]));
     assert!(refused(&["JDBCSampler"]).contains("calculation by `never` is not supported"));
     assert!(refused(&["ConstantThroughputTimer", "jdbcsampler"]).contains("load users"));
-    assert_eq!(origin.requests(), 0);
+    assert_eq!(origin.request_count(), 0);
     let allowed = classes(&["ConstantThroughputTimer", "JDBCSampler", "HTTPSamplerProxy"]);
-    let known = Plan::load_without(&path, &allowed).unwrap();
-    let places = known.inventory.left_out.iter().map(|place| (place.line, place.message.as_str()));
+    let known = TestPlan::load_without_classes(&path, &allowed).unwrap();
+    let places =
+        known.inventory.excluded_elements.iter().map(|place| (place.line, place.message.as_str()));
     let places: Vec<(u32, &str)> = places.collect();
     assert_eq!(places, [(10, "JDBCSampler \"load users\""), (13, "ConstantThroughputTimer \"t\"")]);
     assert_eq!(known.inventory.elements["ConstantThroughputTimer"], 1);
     assert!(!known.inventory.elements.contains_key("JDBCSampler"));
-    known.run(&Run::default(), &mut |_| {}).unwrap();
-    assert_eq!((origin.requests_for("/a"), origin.requests_for("/b")), (1, 1));
-    assert!(check_without(&path, &allowed).unwrap().findings.is_empty());
+    known.run(&RunOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!((origin.request_count_for("/a"), origin.request_count_for("/b")), (1, 1));
+    assert!(check_plan_without(&path, &allowed).unwrap().findings.is_empty());
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn plans_in_toml_have_nothing_to_leave_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.toml");
     std::fs::write(&path, "").unwrap();
-    let error = Plan::load_without(&path, &classes(&["X"])).unwrap_err();
+    let error = TestPlan::load_without_classes(&path, &classes(&["X"])).unwrap_err();
     assert!(error.to_string().contains("no elements of JMeter"), "{error}");
 }
 
@@ -74,7 +75,9 @@ fn functions_in_variables_count_for_the_subset_too() {
             r#"<Arguments testclass="Arguments" testname="v"><collectionProp name="Arguments.arguments"><elementProp name="a" elementType="Argument"><stringProp name="Argument.name">a</stringProp><stringProp name="Argument.value">{value}</stringProp></elementProp></collectionProp></Arguments><hashTree/>"#
         )
     };
-    let subset = |inside: &str| check(&write(folder.path(), inside)).unwrap().inventory.subset();
+    let subset = |inside: &str| {
+        check_plan(&write(folder.path(), inside)).unwrap().inventory.required_subset()
+    };
     assert_eq!(subset(&variables("${__P(x,1)}")), Some(1));
     assert_eq!(subset(&variables("${__jexl3(1 + 1)}")), Some(3));
     assert_eq!(subset(&variables("a ${__XPath(a,b)}")), None);
@@ -90,7 +93,7 @@ fn public_plans_with_scripts_are_of_the_fourth_subset() {
     for line in index.lines().skip(1) {
         let cells: Vec<&str> = line.split('\t').collect();
         let (file, has_script) = (cells[0], cells[7]);
-        let subset = check(&folder.join(file)).unwrap().inventory.subset();
+        let subset = check_plan(&folder.join(file)).unwrap().inventory.required_subset();
         seen.entry(has_script).or_default().push((file, subset));
     }
     for (file, subset) in &seen["no"] {

@@ -3,27 +3,29 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use tympan_lab::get::Get;
-use tympan_lab::plan::{Plan, Run};
-use tympan_lab::record::jtl::{self, Added};
-use tympan_lab::record::{Joined, Results};
-use tympan_lab::report::{Report, html, json, plain, read_rows_with};
-use tympan_lab::requests::{self, Limits, RequestLog};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::get_load::GetLoad;
+use tympan_lab::measurement::jtl::{self, JtlExtraColumns};
+use tympan_lab::measurement::{RunResults, ServerLogJoin};
+use tympan_lab::plan::{RunOptions, TestPlan};
+use tympan_lab::report::{
+    RunReport, read_results_with_log, render_report_html, report_to_json, report_to_plain_text,
+};
+use tympan_lab::request_log::{self, RequestLog, RequestLogLimits};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
-fn site() -> Origin {
-    Origin::start(|seen| match seen.target.as_str() {
-        "/old" => Answer::status(302).header("Location", "/page"),
-        "/page" => Answer::html("<p>here").header("Server-Timing", "render;dur=1.5"),
-        "/parts" => Answer::html("<img src=/picture>"),
-        "/picture" => Answer::html("picture"),
-        _ => Answer::status(404),
+fn site() -> OriginServer {
+    OriginServer::start(|seen| match seen.target.as_str() {
+        "/old" => OriginResponse::with_status(302).with_header("Location", "/page"),
+        "/page" => OriginResponse::html("<p>here").with_header("Server-Timing", "render;dur=1.5"),
+        "/parts" => OriginResponse::html("<img src=/picture>"),
+        "/picture" => OriginResponse::html("picture"),
+        _ => OriginResponse::with_status(404),
     })
 }
 
 /// Returns the marks that the origin was sent for a target.
-fn marks_for(origin: &Origin, target: &str) -> Vec<Option<String>> {
-    let seen = origin.seen();
+fn marks_for(origin: &OriginServer, target: &str) -> Vec<Option<String>> {
+    let seen = origin.requests();
     let of = seen.iter().filter(|seen| seen.target == target);
     of.map(|seen| seen.header("x-tympan-lab").map(str::to_owned)).collect()
 }
@@ -31,16 +33,16 @@ fn marks_for(origin: &Origin, target: &str) -> Vec<Option<String>> {
 fn rows_of(path: &std::path::Path) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let file = std::fs::File::open(path).unwrap();
-    jtl::read(&mut std::io::BufReader::new(file), "r", &mut |row| {
+    jtl::read_jtl(&mut std::io::BufReader::new(file), "r", &mut |row| {
         rows.push((row.label.to_string(), row.mark.to_string()));
     })
     .unwrap();
     rows
 }
 
-fn tell(results: &Results) -> (String, String, serde_json::Value) {
-    let report = Report { title: "t", results, goals: &[], is_own: false };
-    (plain(&report), html(&report), json(&report))
+fn tell(results: &RunResults) -> (String, String, serde_json::Value) {
+    let report = RunReport { title: "t", results, judged_goals: &[], is_own_load: false };
+    (report_to_plain_text(&report), render_report_html(&report), report_to_json(&report))
 }
 
 #[test]
@@ -48,15 +50,15 @@ fn each_sample_has_its_mark_and_its_redirects_have_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let origin = site();
     let rows = folder.path().join("r.jtl");
-    let load = Get {
+    let load = GetLoad {
         urls: vec![format!("http://{}/old", origin.addr())],
         users: 2,
         requests: Some(6),
         follow: true,
         rows: Some(rows.clone()),
-        added: Added { microseconds: false, mark: true },
+        added: JtlExtraColumns { microseconds: false, mark: true },
         mark: Some("1a2b".to_owned()),
-        ..Get::default()
+        ..GetLoad::default()
     };
     let results = load.run().unwrap();
     let first: HashSet<_> = marks_for(&origin, "/old").into_iter().map(Option::unwrap).collect();
@@ -66,7 +68,7 @@ fn each_sample_has_its_mark_and_its_redirects_have_the_same() {
     assert_eq!(second, wanted, "where it leads is the same sample");
     let in_rows: HashSet<_> = rows_of(&rows).into_iter().map(|(_, mark)| mark).collect();
     assert_eq!(in_rows, wanted);
-    let slowest = results.slowest.all();
+    let slowest = results.slowest_samples.sorted();
     assert_eq!(slowest.len(), 6);
     assert!(slowest.is_sorted_by_key(|slow| std::cmp::Reverse(slow.response_us)));
     let (text, page, told) = tell(&results);
@@ -80,9 +82,9 @@ fn each_sample_has_its_mark_and_its_redirects_have_the_same() {
 fn nothing_is_told_to_servers_unless_it_is_asked_for() {
     let origin = site();
     let urls = vec![format!("http://{}/page", origin.addr())];
-    let results = Get { urls, requests: Some(2), ..Get::default() }.run().unwrap();
+    let results = GetLoad { urls, requests: Some(2), ..GetLoad::default() }.run().unwrap();
     assert_eq!(marks_for(&origin, "/page"), [None, None]);
-    assert!(results.slowest.all().is_empty());
+    assert!(results.slowest_samples.sorted().is_empty());
     assert!(!tell(&results).1.contains("Slowest samples"));
 }
 
@@ -94,14 +96,14 @@ fn samples_of_plans_have_marks_and_parts_of_their_pages_have_none() {
         "target = \"http://{}\"\n[load]\nusers = 1\nvisits = 2\n[[scenario]]\nname = \"visit\"\n[[scenario.step]]\npath = \"/old\"\n[[scenario.step]]\npath = \"/parts\"\nparts = true\n",
         origin.addr()
     );
-    let plan = Plan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap();
+    let plan = TestPlan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap();
     let rows = folder.path().join("r.jtl");
-    let run = Run {
-        rows: Some(rows.clone()),
-        added: Added { microseconds: true, mark: true },
-        mark: Some("run7".to_owned()),
-        workers: 1,
-        ..Run::default()
+    let run = RunOptions {
+        result_file: Some(rows.clone()),
+        extra_columns: JtlExtraColumns { microseconds: true, mark: true },
+        run_mark: Some("run7".to_owned()),
+        worker_count: 1,
+        ..RunOptions::default()
     };
     let outcome = plan.run(&run, &mut |_| {}).unwrap();
     let mark = |number: u32| Some(format!("run7-{number}"));
@@ -115,16 +117,17 @@ fn samples_of_plans_have_marks_and_parts_of_their_pages_have_none() {
     };
     assert_eq!(of("GET /old"), ["run7-1", "run7-3"], "{rows:?}");
     assert_eq!(of("GET /parts"), ["run7-2", "run7-4"]);
-    assert_eq!(outcome.results.slowest.all().len(), 4);
+    assert_eq!(outcome.results.slowest_samples.sorted().len(), 4);
 }
 
 fn log(text: &str) -> RequestLog {
-    requests::read(&mut text.as_bytes(), "request.log", Limits::default()).unwrap()
+    request_log::read_request_log(&mut text.as_bytes(), "request.log", RequestLogLimits::default())
+        .unwrap()
 }
 
 #[test]
 fn a_log_divides_what_clients_waited_for() {
-    let header = Added { microseconds: false, mark: true }.header();
+    let header = JtlExtraColumns { microseconds: false, mark: true }.header_line();
     let row = |elapsed: u64, mark: &str| {
         format!(
             "1763700000000,{elapsed},page,200,OK,g 1-1,text,true,,9,9,1,1,http://h/page,1,0,0,{mark}\n"
@@ -145,11 +148,14 @@ fn a_log_divides_what_clients_waited_for() {
     ]
     .concat());
     let two = log(&line(1, "200 text/html; lab=r-2 99ms"));
-    assert!(one.rlog(None).contains("80ms") && one.rlog(None).contains("text/html lab=r-1"));
-    let joined = Joined::with(&[one, two]);
-    let results = read_rows_with(&mut text.as_bytes(), "r.jtl", Some(joined)).unwrap();
-    let joined = results.joined.as_ref().unwrap();
-    assert_eq!((joined.samples, joined.found), (3, 2));
+    assert!(
+        one.to_rlog_text(None).contains("80ms")
+            && one.to_rlog_text(None).contains("text/html lab=r-1")
+    );
+    let joined = ServerLogJoin::from_logs(&[one, two]);
+    let results = read_results_with_log(&mut text.as_bytes(), "r.jtl", Some(joined)).unwrap();
+    let joined = results.server_log_join.as_ref().unwrap();
+    assert_eq!((joined.marked_samples, joined.matched_samples), (3, 2));
     let (text, page, told) = tell(&results);
     let number = |place: usize, field: &str| told["slowest"][place][field].as_f64();
     assert_eq!(number(0, "server_ms"), Some(100.0));

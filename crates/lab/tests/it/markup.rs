@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tympan_lab::Error;
-use tympan_lab::plan::{Plan, Run};
-use tympan_lab::record::jtl;
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::measurement::jtl;
+use tympan_lab::plan::{RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 const XML: &str = "<?xml version=\"1.0\"?><!DOCTYPE shop [<!ENTITY amp2 \"and\">]>\n<shop xmlns:p=\"urn:p\">\n\
     <book id=\"1\" lang=\"en\"><title>One &amp; only</title><price>10</price></book>\n\
@@ -276,20 +276,20 @@ fn write(folder: &Path, port: u16) -> PathBuf {
     folder.join("plan.jmx")
 }
 
-fn server() -> Origin {
-    Origin::start(|seen| match seen.target.as_str() {
-        "/xml" => Answer::html(XML).header("Content-Type", "text/xml; charset=utf-8"),
-        _ => Answer::html(HTML),
+fn server() -> OriginServer {
+    OriginServer::start(|seen| match seen.target.as_str() {
+        "/xml" => OriginResponse::html(XML).with_header("Content-Type", "text/xml; charset=utf-8"),
+        _ => OriginResponse::html(HTML),
     })
 }
 
 /// Returns the requests in their order, and the rows.
-fn outcome(origin: &Origin, rows: &Path) -> (Vec<String>, Vec<String>) {
-    let requests = origin.seen().iter().map(|seen| seen.target.clone()).collect();
+fn outcome(origin: &OriginServer, rows: &Path) -> (Vec<String>, Vec<String>) {
+    let requests = origin.requests().iter().map(|seen| seen.target.clone()).collect();
     let text = std::fs::read(rows).unwrap();
     let mut found = Vec::new();
-    jtl::read(&mut text.as_slice(), "rows", &mut |row| {
-        found.push(format!("{} {} {}", row.label, row.code, row.is_ok));
+    jtl::read_jtl(&mut text.as_slice(), "rows", &mut |row| {
+        found.push(format!("{} {} {}", row.label, row.response_code, row.is_ok));
     })
     .unwrap();
     (requests, found)
@@ -299,8 +299,9 @@ fn by_lab() -> (Vec<String>, Vec<String>) {
     let (folder, origin) = (tempfile::tempdir().unwrap(), server());
     let path = write(folder.path(), origin.addr().port());
     let rows = folder.path().join("rows.jtl");
-    let plan = Plan::load(&path).unwrap();
-    plan.run(&Run { rows: Some(rows.clone()), ..Run::default() }, &mut |_| ()).unwrap();
+    let plan = TestPlan::load(&path).unwrap();
+    plan.run(&RunOptions { result_file: Some(rows.clone()), ..RunOptions::default() }, &mut |_| ())
+        .unwrap();
     outcome(&origin, &rows)
 }
 
@@ -404,7 +405,7 @@ fn one_thread_at_a_time_is_in_a_critical_section() {
     let (now, seen) = (Arc::clone(&inside), Arc::clone(&most));
     // Each visit of the section is two requests: the first goes in, the second comes out.
     let owner: Arc<Mutex<Vec<String>>> = Arc::default();
-    let origin = Origin::start(move |request| {
+    let origin = OriginServer::start(move |request| {
         if request.target.starts_with("/in") {
             let count = now.fetch_add(1, Ordering::SeqCst) + 1;
             seen.fetch_max(count, Ordering::SeqCst);
@@ -412,22 +413,22 @@ fn one_thread_at_a_time_is_in_a_critical_section() {
             now.fetch_sub(1, Ordering::SeqCst);
         }
         owner.lock().unwrap().push(request.target.clone());
-        Answer::html("x")
+        OriginResponse::html("x")
     });
     let port = origin.addr().port();
     let section = [get("in", port, "/in", &[], ""), get("out", port, "/out", &[], "")].concat();
     let group =
         [get("free", port, "/free", &[], ""), critical("a", &critical("a", &section))].concat();
     let text = whole(&threads(12, 5, &group));
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap();
-    let outcome = plan.run(&Run::default(), &mut |_| ()).unwrap();
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap();
+    let outcome = plan.run(&RunOptions::default(), &mut |_| ()).unwrap();
     assert_eq!(outcome.tally.count, 12 * 5 * 3);
     assert_eq!((most.load(Ordering::SeqCst), inside.load(Ordering::SeqCst)), (1, 0));
     // Without the section they meet, or the test would show nothing.
     let open = [get("free", port, "/free", &[], ""), section].concat();
-    let plan =
-        Plan::parse(whole(&threads(12, 40, &open)).as_bytes(), "p.jmx", PathBuf::new()).unwrap();
-    plan.run(&Run::default(), &mut |_| ()).unwrap();
+    let plan = TestPlan::parse(whole(&threads(12, 40, &open)).as_bytes(), "p.jmx", PathBuf::new())
+        .unwrap();
+    plan.run(&RunOptions::default(), &mut |_| ()).unwrap();
     assert!(most.load(Ordering::SeqCst) > 1);
 }
 
@@ -437,8 +438,8 @@ fn what_cannot_be_included_is_told_with_its_place() {
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let refused = |group: &str| {
         write("plan.jmx", &whole(&threads(1, 1, group)));
-        match Plan::load(&folder.path().join("plan.jmx")) {
-            Err(Error::Refused(findings)) => {
+        match TestPlan::load(&folder.path().join("plan.jmx")) {
+            Err(Error::InvalidFile(findings)) => {
                 findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
             }
             other => panic!("{other:?}"),
@@ -485,7 +486,8 @@ fn what_is_no_path_or_selector_is_told_before_anything_is_sent() {
     ]
     .concat();
     let text = whole(&threads(1, 1, &get("x", port, "/", &[], &below)));
-    let Err(Error::Refused(findings)) = Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new())
+    let Err(Error::InvalidFile(findings)) =
+        TestPlan::parse(text.as_bytes(), "p.jmx", PathBuf::new())
     else {
         panic!()
     };
@@ -496,5 +498,5 @@ fn what_is_no_path_or_selector_is_told_before_anything_is_sent() {
         assert!(told.iter().any(|one| one.contains(expected)), "{expected}: {told:?}");
     }
     assert_eq!(told.len(), 5, "{told:?}");
-    assert_eq!(origin.seen().len(), 0);
+    assert_eq!(origin.requests().len(), 0);
 }

@@ -1,8 +1,8 @@
 //! Names of samplers and transactions that are evaluated: when, and how often, as functions that count tell.
 
-use tympan_lab::plan::{Plan, Run};
-use tympan_lab::record::jtl;
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::measurement::jtl;
+use tympan_lab::plan::{RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use super::jmeter::{home, run_in_jmeter};
 use super::plan::{defaults, element, plan, sampler};
@@ -10,10 +10,10 @@ use super::plan::{defaults, element, plan, sampler};
 const ALL: &str = "${__counter(FALSE,)}";
 const OWN: &str = "${__counter(TRUE,)}";
 
-fn origin() -> Origin {
-    Origin::start(|seen| match seen.target.as_str() {
-        "/to" => Answer::status(302).header("Location", "/there"),
-        _ => Answer::html("<b>7</b>"),
+fn origin() -> OriginServer {
+    OriginServer::start(|seen| match seen.target.as_str() {
+        "/to" => OriginResponse::with_status(302).with_header("Location", "/there"),
+        _ => OriginResponse::html("<b>7</b>"),
     })
 }
 
@@ -28,22 +28,22 @@ fn transaction(name: &str, is_parent: bool, inside: &str) -> String {
 }
 
 /// Returns the labels of a run in their order, and the requests.
-fn labels(text: &str, origin: &Origin) -> (Vec<String>, Vec<String>) {
+fn labels(text: &str, origin: &OriginServer) -> (Vec<String>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("rows.jtl");
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned())
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned())
         .unwrap_or_else(|error| panic!("{error}"));
-    let run = Run { rows: Some(output.clone()), ..Run::default() };
+    let run = RunOptions { result_file: Some(output.clone()), ..RunOptions::default() };
     plan.run(&run, &mut |_| ()).unwrap();
     let mut labels = Vec::new();
-    jtl::read(&mut std::fs::read(&output).unwrap().as_slice(), "rows", &mut |row| {
+    jtl::read_jtl(&mut std::fs::read(&output).unwrap().as_slice(), "rows", &mut |row| {
         labels.push(row.label.to_string());
     })
     .unwrap();
-    (labels, origin.seen().into_iter().map(|seen| seen.target).collect())
+    (labels, origin.requests().into_iter().map(|seen| seen.target).collect())
 }
 
-fn counting(origin: &Origin) -> String {
+fn counting(origin: &OriginServer) -> String {
     let loops = element(
         "LoopController",
         "twice",

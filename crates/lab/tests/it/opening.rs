@@ -3,25 +3,27 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tympan_lab::get::Get;
-use tympan_lab::plan::{Plan, Run};
-use tympan_lab::record::Results;
-use tympan_lab::record::jtl::HEADER;
-use tympan_lab::report::{Report, html, json, plain, read_rows};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::get_load::GetLoad;
+use tympan_lab::measurement::RunResults;
+use tympan_lab::measurement::jtl::JTL_HEADER;
+use tympan_lab::plan::{RunOptions, TestPlan};
+use tympan_lab::report::{
+    RunReport, read_results, render_report_html, report_to_json, report_to_plain_text,
+};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 /// A site whose cache gives a page from the third answer on.
-fn site(name: &'static str, miss: &'static str, hit: &'static str) -> Origin {
+fn site(name: &'static str, miss: &'static str, hit: &'static str) -> OriginServer {
     let answered = AtomicUsize::new(0);
-    Origin::start(move |_| {
+    OriginServer::start(move |_| {
         let is_hit = answered.fetch_add(1, Ordering::Relaxed) >= 2;
-        Answer::html("page").header(name, if is_hit { hit } else { miss })
+        OriginResponse::html("page").with_header(name, if is_hit { hit } else { miss })
     })
 }
 
-fn tell(results: &Results) -> (String, String, serde_json::Value) {
-    let report = Report { title: "t", results, goals: &[], is_own: false };
-    (plain(&report), html(&report), json(&report))
+fn tell(results: &RunResults) -> (String, String, serde_json::Value) {
+    let report = RunReport { title: "t", results, judged_goals: &[], is_own_load: false };
+    (report_to_plain_text(&report), render_report_html(&report), report_to_json(&report))
 }
 
 #[test]
@@ -33,7 +35,7 @@ fn headers_say_from_when_on_a_cache_answers() {
     ] {
         let origin = site(name, miss, hit);
         let urls = vec![format!("http://{}/page", origin.addr())];
-        let results = Get { urls, requests: Some(5), ..Get::default() }.run().unwrap();
+        let results = GetLoad { urls, requests: Some(5), ..GetLoad::default() }.run().unwrap();
         let (text, page, told) = tell(&results);
         let found = &told["labels"]["GET /page"]["first_cached"];
         assert_eq!(found["known_by"], "header", "{name}: {told}");
@@ -47,15 +49,16 @@ fn headers_say_from_when_on_a_cache_answers() {
 
 #[test]
 fn a_cache_that_never_answers_is_told_and_silence_is_not() {
-    let never = Origin::always(Answer::html("x").header("X-Cache", "MISS"));
-    let load = |origin: &Origin| {
+    let never =
+        OriginServer::start_constant(OriginResponse::html("x").with_header("X-Cache", "MISS"));
+    let load = |origin: &OriginServer| {
         let urls = vec![format!("http://{}/a", origin.addr())];
-        tell(&Get { urls, requests: Some(3), ..Get::default() }.run().unwrap())
+        tell(&GetLoad { urls, requests: Some(3), ..GetLoad::default() }.run().unwrap())
     };
     let (text, page, told) = load(&never);
     assert!(told["labels"]["GET /a"]["first_cached"]["first_cached_s"].is_null(), "{told}");
     assert!(text.contains("GET /a: no answer of a cache") && page.contains("never"), "{text}");
-    let silent = Origin::always(Answer::html("x"));
+    let silent = OriginServer::start_constant(OriginResponse::html("x"));
     let (text, page, told) = load(&silent);
     assert!(told["labels"]["GET /a"]["first_cached"].is_null(), "{told}");
     assert!(!text.contains("cached") && !page.contains("First cached"), "{text}");
@@ -68,8 +71,8 @@ fn plans_tell_it_for_each_of_their_steps() {
         "target = \"http://{}\"\n[load]\nusers = 1\nvisits = 2\n[[scenario]]\nname = \"visit\"\n[[scenario.step]]\npath = \"/a\"\n[[scenario.step]]\npath = \"/b\"\n",
         origin.addr()
     );
-    let plan = Plan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap();
-    let run = Run { workers: 1, ..Run::default() };
+    let plan = TestPlan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap();
+    let run = RunOptions { worker_count: 1, ..RunOptions::default() };
     let (_, _, told) = tell(&plan.run(&run, &mut |_| {}).unwrap().results);
     for label in ["GET /a", "GET /b"] {
         let found = &told["labels"][label]["first_cached"];
@@ -93,8 +96,8 @@ fn rows_tell_it_by_their_times_as_the_herd_of_the_source() {
     rows.extend((0..200).map(|number| row(11_600 + number * 5, 3, true)));
     // Files that were put together come in any order.
     rows.rotate_left(3);
-    let text = format!("{HEADER}\n{}", rows.concat());
-    let results = read_rows(&mut text.as_bytes(), "r.jtl").unwrap();
+    let text = format!("{JTL_HEADER}\n{}", rows.concat());
+    let results = read_results(&mut text.as_bytes(), "r.jtl").unwrap();
     let (text, _, told) = tell(&results);
     let found = &told["labels"]["page"]["first_cached"];
     assert_eq!(

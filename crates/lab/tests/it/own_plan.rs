@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use tympan_lab::plan::{Amount, Offer, Outcome, Plan, Run};
-use tympan_testkit::origin::{Answer, Origin, Seen};
+use tympan_lab::plan::{LoadAmount, LoadOffer, PlanRunOutcome, RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
-fn play(origin: &Origin, text: &str, folder: &Path) -> Outcome {
+fn play(origin: &OriginServer, text: &str, folder: &Path) -> PlanRunOutcome {
     let text = text.replace("TARGET", &format!("http://{}", origin.addr()));
-    let plan = Plan::parse(text.as_bytes(), "p.toml", folder.to_owned())
+    let plan = TestPlan::parse(text.as_bytes(), "p.toml", folder.to_owned())
         .unwrap_or_else(|error| panic!("{error}"));
-    plan.run(&Run { workers: 2, ..Run::default() }, &mut |_| {}).unwrap()
+    plan.run(&RunOptions { worker_count: 2, ..RunOptions::default() }, &mut |_| {}).unwrap()
 }
 
-fn targets(origin: &Origin) -> Vec<String> {
-    origin.seen().iter().map(|seen| seen.target.clone()).collect()
+fn targets(origin: &OriginServer) -> Vec<String> {
+    origin.requests().iter().map(|seen| seen.target.clone()).collect()
 }
 
-fn counts(origin: &Origin) -> BTreeMap<String, usize> {
+fn counts(origin: &OriginServer) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for target in targets(origin) {
         *counts.entry(target).or_default() += 1;
@@ -27,7 +27,7 @@ fn counts(origin: &Origin) -> BTreeMap<String, usize> {
 
 #[test]
 fn a_step_that_is_sent_once_is_sent_in_the_first_visit_of_each_user() {
-    let origin = Origin::start(|_| Answer::html("page"));
+    let origin = OriginServer::start(|_| OriginResponse::html("page"));
     let text = r#"
 target = "TARGET"
 [load]
@@ -49,10 +49,10 @@ path = "/status"
 
 #[test]
 fn steps_are_sent_in_order_with_everything_they_say() {
-    let origin = Origin::start(|seen| match seen.target.as_str() {
-        "/login" => Answer::html("token='a b'").header("Set-Cookie", "sid=7; Path=/"),
-        "/missing" => Answer::status(404),
-        _ => Answer::html("{\"id\":[\"x9\"]}"),
+    let origin = OriginServer::start(|seen| match seen.target.as_str() {
+        "/login" => OriginResponse::html("token='a b'").with_header("Set-Cookie", "sid=7; Path=/"),
+        "/missing" => OriginResponse::with_status(404),
+        _ => OriginResponse::html("{\"id\":[\"x9\"]}"),
     });
     let text = r#"
 name = "shop"
@@ -86,8 +86,13 @@ path = "/missing"
 expect = { status = 404 }
 "#;
     let outcome = play(&origin, text, Path::new(""));
-    assert_eq!(outcome.results.total().errors, 0, "{:?}", outcome.results.total().reasons);
-    let seen = origin.seen();
+    assert_eq!(
+        outcome.results.total_stats().error_count,
+        0,
+        "{:?}",
+        outcome.results.total_stats().failure_reason_counts
+    );
+    let seen = origin.requests();
     let lines: Vec<String> =
         seen.iter().map(|seen| format!("{} {}", seen.method, seen.target)).collect();
     let visit = ["POST /login", "GET /search?q=a+b", "PUT /items/x9", "GET /missing"];
@@ -112,7 +117,7 @@ expect = { status = 404 }
 
 #[test]
 fn weights_are_exact_over_all_users() {
-    let origin = Origin::always(Answer::html("x"));
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let scenario = |path: &str, weight: u32| {
         format!("[[scenario]]\nweight = {weight}\n[[scenario.step]]\npath = \"{path}\"\n")
     };
@@ -130,11 +135,11 @@ fn weights_are_exact_over_all_users() {
 
 #[test]
 fn visitors_come_by_the_schedule_and_are_new() {
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         if seen.header("cookie").is_some() {
-            Answer::status(400)
+            OriginResponse::with_status(400)
         } else {
-            Answer::html("x").header("Set-Cookie", "a=b")
+            OriginResponse::html("x").with_header("Set-Cookie", "a=b")
         }
     });
     let text = r#"
@@ -148,17 +153,17 @@ arrivals = "uniform"
 path = "/"
 "#;
     let outcome = play(&origin, text, Path::new(""));
-    let total = outcome.results.total();
-    assert_eq!((total.count(), total.errors, outcome.visits), (100, 0, 100));
-    assert_eq!(outcome.results.generator.offered, Some(100.0));
-    assert_eq!(origin.requests(), 100);
+    let total = outcome.results.total_stats();
+    assert_eq!((total.count(), total.error_count, outcome.visits), (100, 0, 100));
+    assert_eq!(outcome.results.generator.offered_rate, Some(100.0));
+    assert_eq!(origin.request_count(), 100);
 }
 
 #[test]
 fn data_is_shared_and_may_end_a_user() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("users.csv"), "USER,PASS\nanna,1\nben,2\ncleo,3\n").unwrap();
-    let origin = Origin::always(Answer::html("x"));
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let text = r#"
 target = "TARGET"
 [[data]]
@@ -180,9 +185,9 @@ path = "/${USER}/${PASS}"
 #[test]
 fn a_failed_step_ends_its_visit_unless_told_otherwise() {
     let check = |on_error: &str, expected: &str| {
-        let origin = Origin::start(|seen| match seen.target.as_str() {
-            "/b" => Answer::status(500),
-            _ => Answer::html("x"),
+        let origin = OriginServer::start(|seen| match seen.target.as_str() {
+            "/b" => OriginResponse::with_status(500),
+            _ => OriginResponse::html("x"),
         });
         let text = format!(
             "target = \"TARGET\"\n[load]\nusers = 1\nvisits = 2\n{on_error}\n[[scenario]]\n{}",
@@ -191,7 +196,7 @@ fn a_failed_step_ends_its_visit_unless_told_otherwise() {
                 .concat()
         );
         let outcome = play(&origin, &text, Path::new(""));
-        assert!(outcome.results.total().errors > 0);
+        assert!(outcome.results.total_stats().error_count > 0);
         assert_eq!(targets(&origin).join(" "), expected, "{on_error}");
     };
     check("", "/a /b /a /b");
@@ -201,7 +206,7 @@ fn a_failed_step_ends_its_visit_unless_told_otherwise() {
 
 #[test]
 fn what_is_not_found_fails_its_step() {
-    let origin = Origin::always(Answer::html("nothing here"));
+    let origin = OriginServer::start_constant(OriginResponse::html("nothing here"));
     let text = r#"
 target = "TARGET"
 [load]
@@ -213,26 +218,30 @@ path = "/"
 extract = [{ name = "id", regex = "id=(\\d+)" }, { name = "other", regex = "x(y)", default = "z" }]
 "#;
     let outcome = play(&origin, text, Path::new(""));
-    let total = outcome.results.total();
-    assert_eq!(total.errors, 1);
-    assert!(total.reasons.keys().next().unwrap().contains("id="), "{:?}", total.reasons);
+    let total = outcome.results.total_stats();
+    assert_eq!(total.error_count, 1);
+    assert!(
+        total.failure_reason_counts.keys().next().unwrap().contains("id="),
+        "{:?}",
+        total.failure_reason_counts
+    );
 }
 
 #[test]
 fn a_target_that_is_not_there_is_the_reason_whatever_was_expected() {
     let text = format!(
         "target = \"http://{}\"\n[load]\nusers = 1\nvisits = 1\n[[scenario]]\n[[scenario.step]]\npath = \"/\"\nexpect = {{ status = 200 }}\n",
-        tympan_testkit::origin::dead_addr()
+        tympan_testkit::origin_server::refusing_addr()
     );
-    let plan = Plan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap();
-    let total = plan.run(&Run::default(), &mut |_| {}).unwrap().results.total();
-    let reasons: Vec<&String> = total.reasons.keys().collect();
+    let plan = TestPlan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap();
+    let total = plan.run(&RunOptions::default(), &mut |_| {}).unwrap().results.total_stats();
+    let reasons: Vec<&String> = total.failure_reason_counts.keys().collect();
     assert_eq!(reasons, ["Non HTTP response message: connection refused"]);
 }
 
 #[track_caller]
 fn refused(text: &str, expected: &[&str]) {
-    let error = Plan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap_err().to_string();
+    let error = TestPlan::parse(text.as_bytes(), "p.toml", PathBuf::new()).unwrap_err().to_string();
     for one in expected {
         assert!(error.contains(one), "{one}\n---\n{error}");
     }
@@ -303,37 +312,46 @@ fn faults_are_told_all_at_once_with_their_places() {
 
 #[test]
 fn nothing_is_sent_by_a_plan_with_a_fault() {
-    let origin = Origin::always(Answer::html("x"));
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let text = format!(
         "target = \"http://{}\"\n[load]\nusers = 1\nvisits = 1\n[[scenario]]\n[[scenario.step]]\npath = \"/\"\nthink = \"2\"\n",
         origin.addr()
     );
-    assert!(Plan::parse(text.as_bytes(), "p.toml", PathBuf::new()).is_err());
-    assert_eq!(origin.requests(), 0);
+    assert!(TestPlan::parse(text.as_bytes(), "p.toml", PathBuf::new()).is_err());
+    assert_eq!(origin.request_count(), 0);
 }
 
 #[test]
 fn any_plan_takes_another_load() {
-    let origin = Origin::always(Answer::html("x"));
-    let run = |plan: &Plan, amount: Amount, millis: u64| {
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
+    let run = |plan: &TestPlan, amount: LoadAmount, millis: u64| {
         let lasts = std::time::Duration::from_millis(millis);
-        let offer = Offer { amount, lasts, ramp: std::time::Duration::ZERO, is_random: false };
-        plan.run(&Run { offer: Some(offer), workers: 2, ..Run::default() }, &mut |_| {}).unwrap()
+        let offer = LoadOffer {
+            amount,
+            duration: lasts,
+            ramp: std::time::Duration::ZERO,
+            is_random: false,
+        };
+        plan.run(
+            &RunOptions { load_offer: Some(offer), worker_count: 2, ..RunOptions::default() },
+            &mut |_| {},
+        )
+        .unwrap()
     };
-    let url = Plan::of_url(&format!("http://{}/page?x=1", origin.addr())).unwrap();
-    assert_eq!(run(&url, Amount::Rate(50.0), 1000).visits, 50);
-    assert_eq!(origin.requests_for("/page?x=1"), 50);
+    let url = TestPlan::for_url(&format!("http://{}/page?x=1", origin.addr())).unwrap();
+    assert_eq!(run(&url, LoadAmount::Rate(50.0), 1000).visits, 50);
+    assert_eq!(origin.request_count_for("/page?x=1"), 50);
     let jmx = crate::plan::plan("3", "2", &crate::plan::get(&origin, "/jmx"));
-    let jmx = Plan::parse(jmx.as_bytes(), "p.jmx", PathBuf::new()).unwrap();
-    assert_eq!(run(&jmx, Amount::Rate(40.0), 500).visits, 20);
-    assert_eq!(origin.requests_for("/jmx"), 20);
+    let jmx = TestPlan::parse(jmx.as_bytes(), "p.jmx", PathBuf::new()).unwrap();
+    assert_eq!(run(&jmx, LoadAmount::Rate(40.0), 500).visits, 20);
+    assert_eq!(origin.request_count_for("/jmx"), 20);
     let users = crate::plan::plan("1", "2", &crate::plan::get(&origin, "/user/${__threadNum}"));
-    let users = Plan::parse(users.as_bytes(), "p.jmx", PathBuf::new()).unwrap();
-    assert!(run(&users, Amount::Users(3), 1000).results.total().count() >= 3);
+    let users = TestPlan::parse(users.as_bytes(), "p.jmx", PathBuf::new()).unwrap();
+    assert!(run(&users, LoadAmount::Users(3), 1000).results.total_stats().count() >= 3);
     for user in 1..=3 {
-        assert!(origin.requests_for(&format!("/user/{user}")) > 0, "{user}");
+        assert!(origin.request_count_for(&format!("/user/{user}")) > 0, "{user}");
     }
-    assert_eq!(origin.requests_for("/user/4"), 0);
+    assert_eq!(origin.request_count_for("/user/4"), 0);
 }
 
 /// The plans of the documentation: each is sound, and has the shares and the load that it names.
@@ -344,7 +362,7 @@ fn the_example_plans_are_sound() {
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "toml") {
-            Plan::load(&path).unwrap_or_else(|error| panic!("{error}"));
+            TestPlan::load(&path).unwrap_or_else(|error| panic!("{error}"));
             found.push(path.file_name().unwrap().to_str().unwrap().to_owned());
         }
     }
@@ -354,19 +372,19 @@ fn the_example_plans_are_sound() {
 
 #[test]
 fn the_example_mix_sends_its_shares() {
-    let origin = Origin::start(|seen: &Seen| {
+    let origin = OriginServer::start(|seen: &OriginRequest| {
         if seen.target.starts_with("/missing") {
-            Answer::status(404)
+            OriginResponse::with_status(404)
         } else {
-            Answer::html("<html>x</html>")
+            OriginResponse::html("<html>x</html>")
         }
     });
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/plans/mix.toml");
-    let plan = Plan::load(&path).unwrap();
+    let plan = TestPlan::load(&path).unwrap();
     let lasts = std::time::Duration::from_secs(1);
-    let offer = Offer {
-        amount: Amount::Rate(100.0),
-        lasts,
+    let offer = LoadOffer {
+        amount: LoadAmount::Rate(100.0),
+        duration: lasts,
         ramp: std::time::Duration::ZERO,
         is_random: false,
     };
@@ -375,7 +393,12 @@ fn the_example_mix_sends_its_shares() {
         ("target.port", origin.addr().port().to_string()),
     ];
     let properties = properties.map(|(name, value)| (name.to_owned(), value)).into();
-    let run = Run { offer: Some(offer), workers: 2, properties, ..Run::default() };
+    let run = RunOptions {
+        load_offer: Some(offer),
+        worker_count: 2,
+        properties,
+        ..RunOptions::default()
+    };
     let outcome = plan.run(&run, &mut |_| {}).unwrap();
     let counts: Vec<(&str, u64)> = outcome
         .results
@@ -384,6 +407,11 @@ fn the_example_mix_sends_its_shares() {
         .map(|(name, series)| (&**name, series.total.count()))
         .collect();
     assert_eq!(counts, [("articles", 25), ("home page", 70), ("order", 1), ("search", 4)]);
-    assert_eq!(outcome.results.total().errors, 0, "{:?}", outcome.results.total().reasons);
+    assert_eq!(
+        outcome.results.total_stats().error_count,
+        0,
+        "{:?}",
+        outcome.results.total_stats().failure_reason_counts
+    );
     assert!(plan.goals.len() >= 5);
 }

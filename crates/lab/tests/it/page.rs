@@ -1,35 +1,35 @@
 //! Pages with all their parts: what is fetched, and what is told about it.
 
 use tympan_lab::goal;
-use tympan_lab::page::{Visits, run};
-use tympan_testkit::origin::{Answer, Gate, Origin};
+use tympan_lab::page_visit::{PageVisitOptions, visit_pages};
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer};
 
-fn visits(origin: &Origin, path: &str) -> Visits {
-    Visits {
+fn visits(origin: &OriginServer, path: &str) -> PageVisitOptions {
+    PageVisitOptions {
         urls: vec![format!("http://{}{path}", origin.addr())],
         headers: vec![("X-Own".to_owned(), "1".to_owned())],
-        count: 1,
-        is_warm: false,
+        visits_per_page: 1,
+        reuses_cache: false,
         goals: Vec::new(),
     }
 }
 
-fn site() -> Origin {
-    Origin::start(|seen| {
+fn site() -> OriginServer {
+    OriginServer::start(|seen| {
         match seen.target.as_str() {
-        "/old" => Answer::status(302).header("Location", "/en/page.html"),
-        "/en/page.html" => Answer::html(
+        "/old" => OriginResponse::with_status(302).with_header("Location", "/en/page.html"),
+        "/en/page.html" => OriginResponse::html(
             "<link rel=stylesheet href=style.css><script src='/js/a.js'></script><img src=a.png><img src=a.png><img src=/gone.png>",
         )
-        .header("Server-Timing", "render;dur=12.5")
-        .header("ETag", "\"1\""),
-        "/en/style.css" => Answer::status(200)
-            .header("Content-Type", "text/css")
-            .header("Cache-Control", "max-age=600")
-            .body("@import 'more.css'; a { background: url(\"../bg.png\") }"),
-        "/en/more.css" => Answer::status(200).header("Content-Type", "text/css").body("b{}"),
-        "/gone.png" => Answer::status(404),
-        _ => Answer::status(200).header("Content-Type", "image/png").header("X-Cache", "HIT").body("p"),
+        .with_header("Server-Timing", "render;dur=12.5")
+        .with_header("ETag", "\"1\""),
+        "/en/style.css" => OriginResponse::with_status(200)
+            .with_header("Content-Type", "text/css")
+            .with_header("Cache-Control", "max-age=600")
+            .with_body("@import 'more.css'; a { background: url(\"../bg.png\") }"),
+        "/en/more.css" => OriginResponse::with_status(200).with_header("Content-Type", "text/css").with_body("b{}"),
+        "/gone.png" => OriginResponse::with_status(404),
+        _ => OriginResponse::with_status(200).with_header("Content-Type", "image/png").with_header("X-Cache", "HIT").with_body("p"),
     }
     })
 }
@@ -37,8 +37,9 @@ fn site() -> Origin {
 #[test]
 fn a_page_is_fetched_with_everything_it_needs() {
     let origin = site();
-    let sheet = run(&visits(&origin, "/old")).unwrap();
-    let mut targets: Vec<String> = origin.seen().iter().map(|seen| seen.target.clone()).collect();
+    let sheet = visit_pages(&visits(&origin, "/old")).unwrap();
+    let mut targets: Vec<String> =
+        origin.requests().iter().map(|seen| seen.target.clone()).collect();
     assert_eq!(targets[..2], ["/old", "/en/page.html"]);
     targets.sort();
     assert_eq!(
@@ -54,40 +55,48 @@ fn a_page_is_fetched_with_everything_it_needs() {
             "/old"
         ]
     );
-    assert!(origin.seen().iter().all(|seen| seen.header("x-own") == Some("1")));
-    let page = &sheet.json["pages"][0];
+    assert!(origin.requests().iter().all(|seen| seen.header("x-own") == Some("1")));
+    let page = &sheet.json_result["pages"][0];
     assert_eq!(page["requests"], 8);
     // Of eight requests three pictures and scripts came from a cache.
     assert_eq!(page["cached_share"], 3.0 / 8.0);
     assert!(
-        sheet.is_bad() && sheet.plain().contains("/gone.png (status 404)"),
+        sheet.has_bad_result() && sheet.to_plain_text().contains("/gone.png (status 404)"),
         "{}",
-        sheet.plain()
+        sheet.to_plain_text()
     );
-    assert!(sheet.plain().contains("render") && sheet.plain().contains("12.50 ms"));
-    assert!(sheet.html().contains("Waterfall"));
+    assert!(sheet.to_plain_text().contains("render") && sheet.to_plain_text().contains("12.50 ms"));
+    assert!(sheet.to_html().contains("Waterfall"));
 }
 
 #[test]
 fn credentials_are_told_to_no_other_server() {
-    let other = Origin::start(|seen| match seen.target.as_str() {
-        "/style.css" => Answer::status(200).header("Content-Type", "text/css").body("b{}"),
-        _ => Answer::status(200).header("Content-Type", "image/png").body("p"),
+    let other = OriginServer::start(|seen| match seen.target.as_str() {
+        "/style.css" => OriginResponse::with_status(200)
+            .with_header("Content-Type", "text/css")
+            .with_body("b{}"),
+        _ => {
+            OriginResponse::with_status(200).with_header("Content-Type", "image/png").with_body("p")
+        }
     });
     let place = format!("http://{}", other.addr());
-    let origin = Origin::start(move |seen| match seen.target.as_str() {
-        "/" => Answer::html(format!(
+    let origin = OriginServer::start(move |seen| match seen.target.as_str() {
+        "/" => OriginResponse::html(format!(
             "<link rel=stylesheet href={place}/style.css><img src=/own.png><img src=/moved.png>"
         )),
-        "/moved.png" => Answer::status(302).header("Location", &format!("{place}/moved.png")),
-        _ => Answer::status(200).header("Content-Type", "image/png").body("p"),
+        "/moved.png" => {
+            OriginResponse::with_status(302).with_header("Location", &format!("{place}/moved.png"))
+        }
+        _ => {
+            OriginResponse::with_status(200).with_header("Content-Type", "image/png").with_body("p")
+        }
     });
     let secrets = ["Authorization", "Cookie"];
     let mut visits = visits(&origin, "/");
     visits.headers.extend(secrets.map(|name| (name.to_owned(), "x".to_owned())));
     visits.headers.push(("Host".to_owned(), "site.example".to_owned()));
-    run(&visits).unwrap();
-    let (home, away) = (origin.seen(), other.seen());
+    visit_pages(&visits).unwrap();
+    let (home, away) = (origin.requests(), other.requests());
     assert_eq!((home.len(), away.len()), (3, 2));
     for seen in &home {
         assert!(secrets.iter().all(|name| seen.header(name) == Some("x")), "{seen:?}");
@@ -103,64 +112,81 @@ fn credentials_are_told_to_no_other_server() {
 #[test]
 fn a_warm_visit_asks_only_for_what_is_not_fresh() {
     let origin = site();
-    let visits = Visits { count: 2, is_warm: true, ..visits(&origin, "/en/page.html") };
-    let sheet = run(&visits).unwrap();
-    assert_eq!(origin.requests_for("/en/style.css"), 1);
-    assert_eq!(origin.requests_for("/en/page.html"), 2);
+    let visits = PageVisitOptions {
+        visits_per_page: 2,
+        reuses_cache: true,
+        ..visits(&origin, "/en/page.html")
+    };
+    let sheet = visit_pages(&visits).unwrap();
+    assert_eq!(origin.request_count_for("/en/style.css"), 1);
+    assert_eq!(origin.request_count_for("/en/page.html"), 2);
     assert_eq!(
-        origin.seen().iter().filter(|seen| seen.header("if-none-match") == Some("\"1\"")).count(),
+        origin
+            .requests()
+            .iter()
+            .filter(|seen| seen.header("if-none-match") == Some("\"1\""))
+            .count(),
         1
     );
-    assert_eq!(sheet.json["pages"][0]["kept_by_browser"], 1);
+    assert_eq!(sheet.json_result["pages"][0]["kept_by_browser"], 1);
 }
 
 #[test]
 fn six_requests_at_a_time_go_to_a_host() {
-    let gate = Gate::default();
+    let gate = OriginGate::default();
     let behind = gate.clone();
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         if seen.target == "/" {
             let images: String = (0..9).map(|at| format!("<img src=/{at}.png>")).collect();
-            return Answer::html(images);
+            return OriginResponse::html(images);
         }
-        behind.pass();
-        Answer::status(200).body("x")
+        behind.wait_open();
+        OriginResponse::with_status(200).with_body("x")
     });
     let visits = visits(&origin, "/");
     let sheet = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run(&visits).unwrap());
-        origin.wait_for(7);
+        let running = scope.spawn(|| visit_pages(&visits).unwrap());
+        origin.wait_for_requests(7);
         // Nobody has been answered: the page and six parts are all that may have come.
-        let before = origin.requests();
+        let before = origin.request_count();
         gate.open();
         assert_eq!(before, 7);
         running.join().unwrap()
     });
-    assert_eq!(origin.requests(), 10);
-    assert_eq!(sheet.json["pages"][0]["requests"], 10);
+    assert_eq!(origin.request_count(), 10);
+    assert_eq!(sheet.json_result["pages"][0]["requests"], 10);
 }
 
 #[test]
 fn pages_have_goals_by_their_addresses() {
-    let origin = Origin::always(Answer::html("x"));
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let url = format!("http://{}/a.html", origin.addr());
     let text = format!("[goal.\"{url}\"]\nmax = \"60s\"\nmean = \"0us\"\n");
-    let goals = goal::parse(&text, "g").unwrap();
-    let sheet = run(&Visits { count: 3, goals, ..visits(&origin, "/a.html") }).unwrap();
-    assert_eq!(sheet.goals.iter().map(|goal| goal.is_met).collect::<Vec<_>>(), [true, false]);
-    assert_eq!(origin.requests(), 3);
+    let goals = goal::parse_goals(&text, "g").unwrap();
+    let sheet =
+        visit_pages(&PageVisitOptions { visits_per_page: 3, goals, ..visits(&origin, "/a.html") })
+            .unwrap();
+    assert_eq!(
+        sheet.judged_goals.iter().map(|goal| goal.is_met).collect::<Vec<_>>(),
+        [true, false]
+    );
+    assert_eq!(origin.request_count(), 3);
 }
 
 #[test]
 fn a_page_that_does_not_answer_is_not_measured() {
-    let closed = tympan_testkit::origin::dead_addr();
-    let visits = Visits {
+    let closed = tympan_testkit::origin_server::refusing_addr();
+    let visits = PageVisitOptions {
         urls: vec![format!("http://{closed}/")],
         headers: Vec::new(),
-        count: 1,
-        is_warm: false,
+        visits_per_page: 1,
+        reuses_cache: false,
         goals: Vec::new(),
     };
-    let sheet = run(&visits).unwrap();
-    assert!(sheet.is_doubtful() && sheet.plain().contains("never answered"), "{}", sheet.plain());
+    let sheet = visit_pages(&visits).unwrap();
+    assert!(
+        sheet.is_doubtful() && sheet.to_plain_text().contains("never answered"),
+        "{}",
+        sheet.to_plain_text()
+    );
 }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use tympan_lab::plan::{Outcome, Plan, Run};
-use tympan_lab::record::MOST_LABELS;
-use tympan_testkit::origin::{Answer, Origin, Seen};
+use tympan_lab::measurement::MAX_LABELS;
+use tympan_lab::plan::{PlanRunOutcome, RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
 /// Returns a plan with one thread group that holds `inside`.
 pub(crate) fn plan(loops: &str, threads: &str, inside: &str) -> String {
@@ -50,7 +50,7 @@ pub(crate) fn element(
     format!("{text}</{class}><hashTree>{inside}</hashTree>")
 }
 
-pub(crate) fn defaults(origin: &Origin) -> String {
+pub(crate) fn defaults(origin: &OriginServer) -> String {
     format!(
         r#"<ConfigTestElement guiclass="HttpDefaultsGui" testclass="ConfigTestElement" testname="d" enabled="true">
 <stringProp name="HTTPSampler.domain">127.0.0.1</stringProp><stringProp name="HTTPSampler.port">{}</stringProp></ConfigTestElement><hashTree/>"#,
@@ -59,35 +59,40 @@ pub(crate) fn defaults(origin: &Origin) -> String {
 }
 
 /// Returns what gets a page of the origin.
-pub(crate) fn get(origin: &Origin, path: &str) -> String {
+pub(crate) fn get(origin: &OriginServer, path: &str) -> String {
     format!("{}{}", defaults(origin), sampler(path, ""))
 }
 
 struct Played {
-    outcome: Outcome,
+    outcome: PlanRunOutcome,
     targets: Vec<String>,
     lines: Vec<String>,
-    origin: Origin,
+    origin: OriginServer,
 }
 
-fn play_with(origin: Origin, text: &str, properties: &[(&str, &str)], folder: PathBuf) -> Played {
+fn play_with(
+    origin: OriginServer,
+    text: &str,
+    properties: &[(&str, &str)],
+    folder: PathBuf,
+) -> Played {
     let plan =
-        Plan::parse(text.as_bytes(), "p.jmx", folder).unwrap_or_else(|error| panic!("{error}"));
+        TestPlan::parse(text.as_bytes(), "p.jmx", folder).unwrap_or_else(|error| panic!("{error}"));
     let properties: HashMap<String, String> =
         properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let mut lines = Vec::new();
-    let run = Run { properties, ..Run::default() };
+    let run = RunOptions { properties, ..RunOptions::default() };
     let outcome = plan.run(&run, &mut |line| lines.push(line.to_owned())).unwrap();
-    let targets = origin.seen().iter().map(|seen| seen.target.clone()).collect();
+    let targets = origin.requests().iter().map(|seen| seen.target.clone()).collect();
     Played { outcome, targets, lines, origin }
 }
 
 fn play(loops: &str, inside: &str) -> Played {
-    let origin = Origin::start(|seen| {
+    let origin = OriginServer::start(|seen| {
         if seen.target.starts_with("/bad") {
-            Answer::status(500)
+            OriginResponse::with_status(500)
         } else {
-            Answer::html("id=17;id=18;")
+            OriginResponse::html("id=17;id=18;")
         }
     });
     let text = plan(loops, "1", &format!("{}{inside}", defaults(&origin)));
@@ -236,12 +241,12 @@ fn extractors_feed_later_requests() {
 #[test]
 fn values_of_json_are_taken_as_in_jmeter() {
     let server = || {
-        Origin::start(|seen| match seen.target.as_str() {
-            "/three" => Answer::status(200).body("{\"a\":[1,null,\"x\"]}"),
-            "/one" => Answer::status(200).body("{\"a\":[\"only\"]}"),
-            "/none" => Answer::status(200).body("{\"b\":1}"),
-            "/text" => Answer::status(200).body("no json"),
-            _ => Answer::html(""),
+        OriginServer::start(|seen| match seen.target.as_str() {
+            "/three" => OriginResponse::with_status(200).with_body("{\"a\":[1,null,\"x\"]}"),
+            "/one" => OriginResponse::with_status(200).with_body("{\"a\":[\"only\"]}"),
+            "/none" => OriginResponse::with_status(200).with_body("{\"b\":1}"),
+            "/text" => OriginResponse::with_status(200).with_body("no json"),
+            _ => OriginResponse::html(""),
         })
     };
     let extract = |number: &str| {
@@ -258,13 +263,13 @@ fn values_of_json_are_taken_as_in_jmeter() {
     let names = ["v", "v_1", "v_2", "v_3", "v_matchNr"];
     let told = names.map(|name| format!("/${{__urlencode(${{{name}}})}}")).concat();
     let told = sampler(&format!("/told{told}"), "").replace(&format!("GET /told{told}"), "told");
-    let text = |origin: &Origin, number: &str| {
+    let text = |origin: &OriginServer, number: &str| {
         let asked = |path: &str| format!("{}{told}", sampler(path, &extract(number)));
         let all = ["/three", "/one", "/none", "/text"].map(asked).concat();
         plan("1", "1", &format!("{}{all}", defaults(origin)))
     };
-    let told_by = |origin: &Origin| -> Vec<String> {
-        let targets = origin.seen().into_iter().map(|seen| seen.target);
+    let told_by = |origin: &OriginServer| -> Vec<String> {
+        let targets = origin.requests().into_iter().map(|seen| seen.target);
         targets.filter_map(|target| target.strip_prefix("/told/").map(str::to_owned)).collect()
     };
     for (number, wanted) in [
@@ -313,7 +318,7 @@ fn data_sets_follow_their_modes() {
     let run = |properties: &[(&str, &str)], loops: &str| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("u.csv"), "name,word\nann,a b\nbob,\"c,d\"\n").unwrap();
-        let origin = Origin::always(Answer::html(""));
+        let origin = OriginServer::start_constant(OriginResponse::html(""));
         let mut all = vec![("filename", "u.csv"), ("delimiter", ",")];
         all.extend_from_slice(properties);
         let data = element("CSVDataSet", "d", &all, "");
@@ -341,7 +346,7 @@ fn data_files_are_read_whatever_wrote_them() {
     let run = |bytes: &[u8], properties: &[(&str, &str)], path: &str| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("u.csv"), bytes).unwrap();
-        let origin = Origin::always(Answer::html(""));
+        let origin = OriginServer::start_constant(OriginResponse::html(""));
         let mut all = vec![("filename", "u.csv"), ("delimiter", ";"), ("recycle", "false")];
         all.extend_from_slice(properties);
         let data = element("CSVDataSet", "d", &all, "");
@@ -367,10 +372,10 @@ fn data_files_are_read_whatever_wrote_them() {
 
 #[test]
 fn cookies_are_kept_and_cleared() {
-    let origin = Origin::start(|seen| {
-        let answer = Answer::html("");
+    let origin = OriginServer::start(|seen| {
+        let answer = OriginResponse::html("");
         if seen.target == "/login" {
-            answer.header("Set-Cookie", "s=1; Path=/; HttpOnly")
+            answer.with_header("Set-Cookie", "s=1; Path=/; HttpOnly")
         } else {
             answer
         }
@@ -380,56 +385,64 @@ fn cookies_are_kept_and_cleared() {
     let inside =
         format!("{}{manager}{}{}", defaults(&origin), sampler("/login", ""), sampler("/in", ""));
     let played = play_with(origin, &plan("2", "1", &inside), &[], PathBuf::new());
-    let cookies: Vec<_> =
-        played.origin.seen().iter().map(|seen| seen.header("cookie").map(str::to_owned)).collect();
+    let cookies: Vec<_> = played
+        .origin
+        .requests()
+        .iter()
+        .map(|seen| seen.header("cookie").map(str::to_owned))
+        .collect();
     assert_eq!(cookies, [None, Some("s=1".to_owned()), None, Some("s=1".to_owned())]);
 }
 
 #[test]
 fn only_what_is_fetched_is_taken_from_the_cache() {
-    let origin = Origin::start(|_| Answer::html("x").header("Cache-Control", "max-age=600"));
+    let origin = OriginServer::start(|_| {
+        OriginResponse::html("x").with_header("Cache-Control", "max-age=600")
+    });
     let manager = element("CacheManager", "c", &[("useExpires", "true")], "");
     let post = sampler("/a", "").replace(">GET<", ">POST<");
     let inside = format!("{}{manager}{}{post}", defaults(&origin), sampler("/a", ""));
     let played = play_with(origin, &plan("2", "1", &inside), &[], PathBuf::new());
-    let sent: Vec<String> = played.origin.seen().into_iter().map(|seen| seen.method).collect();
+    let sent: Vec<String> = played.origin.requests().into_iter().map(|seen| seen.method).collect();
     assert_eq!(sent, ["GET", "POST", "POST"]);
 }
 
 /// A page with a style sheet that can be kept, an image elsewhere, and a script that sets a cookie.
-fn site_with_parts() -> Origin {
-    Origin::start(|seen| {
-        let of = |kind: &str| Answer::status(200).header("Content-Type", kind);
+fn site_with_parts() -> OriginServer {
+    OriginServer::start(|seen| {
+        let of = |kind: &str| OriginResponse::with_status(200).with_header("Content-Type", kind);
         match seen.target.as_str() {
-            "/page" => Answer::html(
+            "/page" => OriginResponse::html(
                 "<html><head><link rel=\"stylesheet\" href=\"style.css\"><script src=\"a.js\"></script></head>\
                  <body><img src=\"old.png\"></body></html>",
             ),
             "/style.css" => of("text/css")
-                .header("Cache-Control", "max-age=600")
-                .body("@import 'more.css'; a { background: url(bg.png) }"),
-            "/more.css" => of("text/css").body("b { background: url('deep.png') }"),
-            "/a.js" => of("text/javascript").header("Set-Cookie", "s=1; Path=/").body("1"),
-            "/old.png" => Answer::status(302).header("Location", "/new.png"),
-            _ => of("image/png").body("p"),
+                .with_header("Cache-Control", "max-age=600")
+                .with_body("@import 'more.css'; a { background: url(bg.png) }"),
+            "/more.css" => of("text/css").with_body("b { background: url('deep.png') }"),
+            "/a.js" => {
+                of("text/javascript").with_header("Set-Cookie", "s=1; Path=/").with_body("1")
+            }
+            "/old.png" => OriginResponse::with_status(302).with_header("Location", "/new.png"),
+            _ => of("image/png").with_body("p"),
         }
     })
 }
 
 /// Returns what was sent, with the cookies.
-fn sent_with_cookies(origin: &Origin) -> Vec<String> {
-    let shown = |seen: Seen| {
+fn sent_with_cookies(origin: &OriginServer) -> Vec<String> {
+    let shown = |seen: OriginRequest| {
         let cookie = seen.header("cookie").unwrap_or_default();
         format!("{} {cookie}", seen.target).trim_end().to_owned()
     };
-    let mut all: Vec<String> = origin.seen().into_iter().map(shown).collect();
+    let mut all: Vec<String> = origin.requests().into_iter().map(shown).collect();
     all.sort();
     all
 }
 
 #[test]
 fn parts_of_pages_are_kept_and_followed_as_pages_are() {
-    let text = |origin: &Origin| {
+    let text = |origin: &OriginServer| {
         let managers = format!(
             "{}{}",
             element("CookieManager", "k", &[("CookieManager.policy", "standard")], ""),
@@ -474,9 +487,9 @@ fn parts_of_pages_are_kept_and_followed_as_pages_are() {
 
 #[test]
 fn a_part_that_fails_fails_its_page() {
-    let check = |part: Answer, is_ok: bool| {
-        let origin = Origin::start(move |seen| match seen.target.as_str() {
-            "/page" => Answer::html("<img src=x.png>"),
+    let check = |part: OriginResponse, is_ok: bool| {
+        let origin = OriginServer::start(move |seen| match seen.target.as_str() {
+            "/page" => OriginResponse::html("<img src=x.png>"),
             _ => part.clone(),
         });
         let page = sampler("/page", "").replace(
@@ -484,23 +497,25 @@ fn a_part_that_fails_fails_its_page() {
             "<boolProp name=\"HTTPSampler.image_parser\">true</boolProp></HTTPSamplerProxy>",
         );
         let text = plan("1", "1", &format!("{}{page}", defaults(&origin)));
-        let total = play_with(origin, &text, &[], PathBuf::new()).outcome.results.total();
-        assert_eq!((total.count(), total.errors), (1, u64::from(!is_ok)));
+        let total = play_with(origin, &text, &[], PathBuf::new()).outcome.results.total_stats();
+        assert_eq!((total.count(), total.error_count), (1, u64::from(!is_ok)));
     };
-    check(Answer::status(200), true);
-    check(Answer::status(304), true);
-    check(Answer::status(404), false);
-    check(Answer::status(302).header("Location", "x.png"), false);
+    check(OriginResponse::with_status(200), true);
+    check(OriginResponse::with_status(304), true);
+    check(OriginResponse::with_status(404), false);
+    check(OriginResponse::with_status(302).with_header("Location", "x.png"), false);
 }
 
 #[test]
 fn a_manager_that_ignores_cookies_neither_takes_nor_sends_any() {
     let played = |policy: &str| {
-        let origin = Origin::start(|_| Answer::html("").header("Set-Cookie", "s=1; Path=/"));
+        let origin = OriginServer::start(|_| {
+            OriginResponse::html("").with_header("Set-Cookie", "s=1; Path=/")
+        });
         let manager = element("CookieManager", "c", &[("CookieManager.policy", policy)], "");
         let inside = format!("{}{manager}{}", defaults(&origin), sampler("/a", ""));
         let played = play_with(origin, &plan("2", "1", &inside), &[], PathBuf::new());
-        played.origin.seen().iter().filter(|seen| seen.header("cookie").is_some()).count()
+        played.origin.requests().iter().filter(|seen| seen.header("cookie").is_some()).count()
     };
     assert_eq!(played("ignorecookies"), 0);
     assert_eq!([played("standard"), played("compatibility")], [1, 1]);
@@ -511,7 +526,7 @@ fn forms_in_parts_are_those_of_browsers_where_the_plan_says_so() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("f.txt"), "file").unwrap();
     let sent = |is_browser: &str| {
-        let origin = Origin::always(Answer::html(""));
+        let origin = OriginServer::start_constant(OriginResponse::html(""));
         let post = sampler("/a", "").replace(">GET<", ">POST<").replace(
             "</HTTPSamplerProxy>",
             &format!(
@@ -528,7 +543,7 @@ fn forms_in_parts_are_those_of_browsers_where_the_plan_says_so() {
         );
         let inside = format!("{}{post}", defaults(&origin));
         let played = play_with(origin, &plan("1", "1", &inside), &[], folder.path().to_owned());
-        let body = String::from_utf8(played.origin.seen()[0].body.clone()).unwrap();
+        let body = String::from_utf8(played.origin.requests()[0].body.clone()).unwrap();
         let boundary = body.lines().next().unwrap().to_owned();
         body.replace(&boundary, "--B")
     };
@@ -545,16 +560,20 @@ fn forms_in_parts_are_those_of_browsers_where_the_plan_says_so() {
 fn assertions_and_errors_decide_what_comes_next() {
     let wrong = r#"<ResponseAssertion testclass="ResponseAssertion" testname="ra" enabled="true"><collectionProp name="Asserion.test_strings"><stringProp name="1">nowhere</stringProp></collectionProp><stringProp name="Assertion.test_field">Assertion.response_data</stringProp><intProp name="Assertion.test_type">16</intProp></ResponseAssertion><hashTree/>"#;
     let played = play("1", &format!("{}{}", sampler("/a", wrong), sampler("/bad", "")));
-    let total = played.outcome.results.total();
-    assert_eq!((total.count(), total.errors), (2, 2));
+    let total = played.outcome.results.total_stats();
+    assert_eq!((total.count(), total.error_count), (2, 2));
     assert!(
-        total.reasons.contains_key("Test failed: text expected to contain /nowhere/"),
+        total.failure_reason_counts.contains_key("Test failed: text expected to contain /nowhere/"),
         "{:?}",
-        total.reasons
+        total.failure_reason_counts
     );
-    assert!(total.reasons.contains_key("status 500"), "{:?}", total.reasons);
+    assert!(
+        total.failure_reason_counts.contains_key("status 500"),
+        "{:?}",
+        total.failure_reason_counts
+    );
     let text = plan("2", "1", "").replace("continue</string", "startnextloop</string");
-    let origin = Origin::always(Answer::status(500));
+    let origin = OriginServer::start_constant(OriginResponse::with_status(500));
     let inside = format!("{}{}{}", defaults(&origin), sampler("/a", ""), sampler("/b", ""));
     let text =
         text.replace("</ThreadGroup><hashTree>\n", &format!("</ThreadGroup><hashTree>\n{inside}"));
@@ -565,7 +584,7 @@ fn assertions_and_errors_decide_what_comes_next() {
 fn transactions_add_a_sample_after_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("r.jtl");
-    let origin = Origin::always(Answer::html("x"));
+    let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let inside = format!(
         "{}{}",
         defaults(&origin),
@@ -576,15 +595,16 @@ fn transactions_add_a_sample_after_their_own() {
             &format!("{}{}", sampler("/a", ""), sampler("/b", ""))
         )
     );
-    let plan = Plan::parse(plan("1", "1", &inside).as_bytes(), "p.jmx", PathBuf::new()).unwrap();
-    let run = Run { rows: Some(file.clone()), ..Run::default() };
+    let plan =
+        TestPlan::parse(plan("1", "1", &inside).as_bytes(), "p.jmx", PathBuf::new()).unwrap();
+    let run = RunOptions { result_file: Some(file.clone()), ..RunOptions::default() };
     let outcome = plan.run(&run, &mut |_| ()).unwrap();
     assert_eq!(outcome.tally.count, 2, "the summary leaves transactions out");
-    assert_eq!(outcome.results.total().count(), 2);
+    assert_eq!(outcome.results.total_stats().count(), 2);
     let text = std::fs::read_to_string(file).unwrap();
     let mut rows = Vec::new();
-    tympan_lab::record::jtl::read(&mut text.as_bytes(), "r", &mut |row| {
-        rows.push((row.label.to_string(), row.message.to_string(), row.url.to_string()));
+    tympan_lab::measurement::jtl::read_jtl(&mut text.as_bytes(), "r", &mut |row| {
+        rows.push((row.label.to_string(), row.response_message.to_string(), row.url.to_string()));
     })
     .unwrap();
     assert_eq!(rows.len(), 3);
@@ -612,7 +632,7 @@ fn the_summary_ends_as_build_servers_expect() {
 #[test]
 fn a_stopped_test_still_tears_down_if_the_plan_says_so() {
     let run = |flag: &str| {
-        let origin = Origin::always(Answer::html(""));
+        let origin = OriginServer::start_constant(OriginResponse::html(""));
         let stop = element(
             "TestAction",
             "stop",
@@ -647,11 +667,11 @@ fn a_stopped_test_still_tears_down_if_the_plan_says_so() {
 
 #[test]
 fn a_forgotten_property_is_refused_with_its_name() {
-    let origin = Origin::always(Answer::html(""));
+    let origin = OriginServer::start_constant(OriginResponse::html(""));
     let text =
         plan("1", "${__P(threads,)}", &format!("{}{}", defaults(&origin), sampler("/a", "")));
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap();
-    let error = plan.run(&Run::default(), &mut |_| ()).unwrap_err().to_string();
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap();
+    let error = plan.run(&RunOptions::default(), &mut |_| ()).unwrap_err().to_string();
     assert!(
         error.starts_with("p.jmx:4:1: thread group `g`: the number of threads is ``"),
         "{error}"
@@ -664,7 +684,7 @@ fn a_forgotten_property_is_refused_with_its_name() {
 #[test]
 fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
     let refuse = |inside: &str, wanted: &str| {
-        let error = Plan::parse(plan("1", "1", inside).as_bytes(), "p.jmx", PathBuf::new())
+        let error = TestPlan::parse(plan("1", "1", inside).as_bytes(), "p.jmx", PathBuf::new())
             .unwrap_err()
             .to_string();
         assert!(error.contains(wanted), "{wanted}: {error}");
@@ -688,7 +708,7 @@ fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
         "<stringProp name=\"HTTPSampler.contentEncoding\">UTF-16</stringProp><stringProp name=\"HTTPSampler.method\">",
     );
     refuse(&wide, "character set `UTF-16` is not supported");
-    Plan::parse(
+    TestPlan::parse(
         plan("1", "1", &wide.replace("UTF-16", "utf-8")).as_bytes(),
         "p.jmx",
         PathBuf::new(),
@@ -713,7 +733,7 @@ fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
     refuse(&two, "2 problems; nothing was run");
     let disabled =
         element("JDBCSampler", "x", &[], "").replace("enabled=\"true\"", "enabled=\"false\"");
-    Plan::parse(plan("1", "1", &disabled).as_bytes(), "p.jmx", PathBuf::new()).unwrap();
+    TestPlan::parse(plan("1", "1", &disabled).as_bytes(), "p.jmx", PathBuf::new()).unwrap();
 }
 
 #[test]
@@ -722,13 +742,13 @@ fn broken_files_are_refused_and_never_panic() {
         ["", "<", "<a/>", "<jmeterTestPlan/>", "<jmeterTestPlan><hashTree/></jmeterTestPlan>"]
     {
         assert!(
-            Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap_err().is_usage(),
+            TestPlan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap_err().is_usage(),
             "{text}"
         );
     }
     let deep = format!("{}{}", "<hashTree>".repeat(500), "</hashTree>".repeat(500));
     let deep = format!("<jmeterTestPlan>{deep}</jmeterTestPlan>");
-    assert!(Plan::parse(deep.as_bytes(), "p.jmx", PathBuf::new()).is_err());
+    assert!(TestPlan::parse(deep.as_bytes(), "p.jmx", PathBuf::new()).is_err());
 }
 
 #[test]
@@ -752,25 +772,30 @@ fn scripts_prepare_and_judge_samples_in_the_order_of_the_file() {
     let played = play("1", &format!("{outer}{}{sample}", sampler("/${path}", &inside)));
     assert_eq!(played.targets, ["/abc"]);
     let results = &played.outcome.results;
-    assert_eq!((results.total().count(), results.total().errors), (2, 0));
-    assert_eq!(results.labels["script"].total.body, 2, "the outer script runs before every sample");
+    assert_eq!((results.total_stats().count(), results.total_stats().error_count), (2, 0));
+    assert_eq!(
+        results.labels["script"].total.body_bytes, 2,
+        "the outer script runs before every sample"
+    );
 }
 
 #[test]
 fn a_redirect_that_never_ends_fails_as_in_jmeter() {
-    let origin = Origin::always(Answer::status(302).header("Location", "/again"));
+    let origin = OriginServer::start_constant(
+        OriginResponse::with_status(302).with_header("Location", "/again"),
+    );
     let text = plan("1", "1", &get(&origin, "/a"));
     let played = play_with(origin, &text, &[], PathBuf::new());
     assert_eq!(played.targets.len(), 21);
-    let total = played.outcome.results.total();
-    let reason = total.reasons.keys().next().unwrap();
-    assert_eq!((total.errors, total.statuses.get(&0)), (1, Some(&1)));
+    let total = played.outcome.results.total_stats();
+    let reason = total.failure_reason_counts.keys().next().unwrap();
+    assert_eq!((total.error_count, total.status_counts.get(&0)), (1, Some(&1)));
     assert_eq!(reason, "Non HTTP response message: Exceeded maximum number of redirects: 20");
 }
 
 #[test]
 fn requests_are_sent_from_the_address_that_the_plan_names() {
-    let origin = Origin::always(Answer::html(""));
+    let origin = OriginServer::start_constant(OriginResponse::html(""));
     let from = |address: &str, name: &str| {
         sampler("/a", "").replace("GET /a", name).replace(
             "<stringProp name=\"HTTPSampler.method\">",
@@ -788,8 +813,9 @@ fn requests_are_sent_from_the_address_that_the_plan_names() {
     let played = play_with(origin, &plan("3", "1", &inside), &[], PathBuf::new());
     assert_eq!(played.targets.len(), 3);
     let labels = &played.outcome.results.labels;
-    assert_eq!((labels["own"].total.count(), labels["own"].total.errors), (3, 0));
-    let reason = |label: &str| labels[label].total.reasons.keys().next().unwrap().clone();
+    assert_eq!((labels["own"].total.count(), labels["own"].total.error_count), (3, 0));
+    let reason =
+        |label: &str| labels[label].total.failure_reason_counts.keys().next().unwrap().clone();
     assert!(reason("absent").contains("no such address to connect from"), "{}", reason("absent"));
     assert!(reason("no address").contains("nobody"), "{}", reason("no address"));
 }
@@ -807,7 +833,7 @@ fn scripts_may_stand_in_files() {
         ];
         element("JSR223PreProcessor", "s", &all, "")
     };
-    let origin = Origin::always(Answer::html(""));
+    let origin = OriginServer::start_constant(OriginResponse::html(""));
     let inside =
         format!("{}{}", defaults(&origin), sampler("/${__urlencode(${x})}", &script("set.groovy")));
     let played = play_with(origin, &plan("1", "1", &inside), &[], folder.path().to_owned());
@@ -817,12 +843,13 @@ fn scripts_may_stand_in_files() {
         [("none.groovy", "cannot read `"), ("${f}", "known only while the plan runs")]
     {
         let text = plan("1", "1", &sampler("/", &script(file)));
-        let error = Plan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned()).unwrap_err();
+        let error =
+            TestPlan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned()).unwrap_err();
         assert!(error.to_string().contains(told), "{error}");
     }
     std::fs::write(folder.path().join("bad.groovy"), "new File('x')").unwrap();
     let text = plan("1", "1", &sampler("/", &script("bad.groovy")));
-    let error = Plan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned()).unwrap_err();
+    let error = TestPlan::parse(text.as_bytes(), "p.jmx", folder.path().to_owned()).unwrap_err();
     assert!(
         error.to_string().contains("`bad.groovy`: line 1: script calls `new File` (not supported)"),
         "{error}"
@@ -838,7 +865,7 @@ fn a_script_that_is_not_understood_is_refused_with_its_line() {
         "",
     );
     let text = plan("1", "1", &sampler("/a", &script));
-    let error = Plan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap_err().to_string();
+    let error = TestPlan::parse(text.as_bytes(), "p.jmx", PathBuf::new()).unwrap_err().to_string();
     assert!(error.contains("script calls `new File` (not supported)"), "{error}");
     assert!(error.contains("1 problem; nothing was run"), "{error}");
 }
@@ -846,15 +873,15 @@ fn a_script_that_is_not_understood_is_refused_with_its_line() {
 #[test]
 fn a_label_with_a_value_in_it_does_not_make_a_run_tell_labels_apart_without_end() {
     let more = 20;
-    let loops = (MOST_LABELS + more).to_string();
+    let loops = (MAX_LABELS + more).to_string();
     let item = sampler("/item", "").replace("GET /item", "item ${__counter(FALSE,)}");
     let played = play(&loops, &item);
     let results = &played.outcome.results;
-    assert_eq!(results.total().count(), (MOST_LABELS + more) as u64);
-    assert_eq!(results.labels.len(), MOST_LABELS + 1);
+    assert_eq!(results.total_stats().count(), (MAX_LABELS + more) as u64);
+    assert_eq!(results.labels.len(), MAX_LABELS + 1);
     // A name is evaluated twice for each request, as in JMeter.
     assert_eq!(results.labels["item 2"].total.count(), 1);
-    assert_eq!(results.others(), more as u64);
+    assert_eq!(results.other_label_samples(), more as u64);
     // Summary lines count every sample, whatever it is called.
     assert!(played.lines.iter().any(|line| line.contains(&format!("summary = {loops:>6} in"))));
 }

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use tympan_lab::experiment::Experiment;
-use tympan_lab::project::{Color, Project, html, read, svg};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::experiment::LoadExperiment;
+use tympan_lab::project::{
+    PerformanceProject, TargetColor, read_project, render_html_page, render_map_svg,
+};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 const PROJECT: &str = r#"
 title = "Shop <spring>"
@@ -76,28 +78,36 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-fn project() -> Project {
-    read(PROJECT, "project.toml", folder().path()).unwrap()
+fn project() -> PerformanceProject {
+    read_project(PROJECT, "project.toml", folder().path()).unwrap()
 }
 
 #[test]
 fn colors_come_from_what_was_measured() {
     let project = project();
-    let colors: Vec<Color> = project.use_cases.iter().map(|case| case.color()).collect();
-    assert_eq!(colors, [Color::Green, Color::Amber, Color::Grey, Color::Amber]);
-    let boxes: Vec<Color> = project.elements.iter().map(|element| project.color(element)).collect();
-    assert_eq!(boxes, [Color::Green, Color::Amber, Color::Grey], "a box is as bad as its worst");
-    assert!(project.is_missed());
+    let colors: Vec<TargetColor> = project.use_cases.iter().map(|case| case.color()).collect();
+    assert_eq!(
+        colors,
+        [TargetColor::Green, TargetColor::Amber, TargetColor::Grey, TargetColor::Amber]
+    );
+    let boxes: Vec<TargetColor> =
+        project.elements.iter().map(|element| project.element_color(element)).collect();
+    assert_eq!(
+        boxes,
+        [TargetColor::Green, TargetColor::Amber, TargetColor::Grey],
+        "a box is as bad as its worst"
+    );
+    assert!(project.has_missed_target());
     let worse = folder();
     std::fs::write(worse.path().join("average.json"), PEAK.replace("30.0", "5.0")).unwrap();
-    let project = read(PROJECT, "project.toml", worse.path()).unwrap();
-    assert_eq!(project.use_cases[1].color(), Color::Red);
+    let project = read_project(PROJECT, "project.toml", worse.path()).unwrap();
+    assert_eq!(project.use_cases[1].color(), TargetColor::Red);
 }
 
 #[test]
 fn the_map_is_svg_that_tells_its_colors_in_words_too() {
-    let svg = svg(&project());
-    let document = roxmltree::Document::parse(&svg).unwrap();
+    let svg = render_map_svg(&project());
+    let document = roxmltree::Document::parse(&render_map_svg).unwrap();
     let titles: Vec<&str> = document
         .descendants()
         .filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "title")))
@@ -110,7 +120,7 @@ fn the_map_is_svg_that_tells_its_colors_in_words_too() {
 
 #[test]
 fn the_page_holds_phases_use_cases_and_the_four_sections() {
-    let page = html(&project());
+    let page = render_html_page(&project());
     for part in [
         "<h1>Shop &lt;spring&gt;</h1>",
         "Verification of knowledge: done",
@@ -138,14 +148,15 @@ fn every_fault_of_a_project_is_told_with_its_line() {
         .replace("kpi = \"rate\"", "kpi = \"speed\"")
         .replace("average = \"100ms\"", "average = \"fast\"")
         .replace("to = \"publish\"", "to = \"nowhere\"");
-    let error = read(&text, "project.toml", folder().path()).unwrap_err();
+    let error = read_project(&text, "project.toml", folder().path()).unwrap_err();
     assert!(error.is_usage());
     let text = error.to_string();
     for part in ["`knowing` is no phase", "`speed` is no KPI", "`fast` is no target", "`nowhere`"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.contains("project.toml:8:1: `knowing`"), "{text}");
-    let error = read("titel = \"x\"", "project.toml", Path::new("")).unwrap_err().to_string();
+    let error =
+        read_project("titel = \"x\"", "project.toml", Path::new("")).unwrap_err().to_string();
     assert!(error.starts_with("project.toml:1:"), "{error}");
 }
 
@@ -155,9 +166,9 @@ fn an_experiment_alternates_and_counts_what_reached_the_publisher() {
     let folder = tempfile::tempdir().unwrap();
     let mode = folder.path().join("mode");
     let read_mode = mode.clone();
-    let origin = Origin::start(move |_| {
+    let origin = OriginServer::start(move |_| {
         let mode = std::fs::read_to_string(&read_mode).unwrap_or_default();
-        Answer::status(if mode.trim() == "after" { 200 } else { 503 })
+        OriginResponse::with_status(if mode.trim() == "after" { 200 } else { 503 })
     });
     let text = format!(
         "name = \"x\"\nrounds = 2\n[load]\nurls = [\"http://{}/\"]\nusers = 2\nrequests = 20\n\
@@ -166,10 +177,10 @@ fn an_experiment_alternates_and_counts_what_reached_the_publisher() {
          [after]\nsetup = [\"echo after > mode\", \"true\"]\nrequests = \"request.log\"\n",
         origin.addr()
     );
-    let experiment = Experiment::read(&text, "x.toml", folder.path()).unwrap();
+    let experiment = LoadExperiment::parse(&text, "x.toml", folder.path()).unwrap();
     let mut told = 0;
     let findings = experiment.run(&mut |_| told += 1).unwrap();
-    assert_eq!((told, findings.trials.len(), origin.requests()), (4, 4, 80));
+    assert_eq!((told, findings.trials.len(), origin.request_count()), (4, 4, 80));
     let order = std::fs::read_to_string(folder.path().join("order")).unwrap();
     assert_eq!(
         order.split_whitespace().collect::<Vec<_>>(),
@@ -178,7 +189,7 @@ fn an_experiment_alternates_and_counts_what_reached_the_publisher() {
     let seen: Vec<(bool, f64, Option<u64>)> = findings
         .trials
         .iter()
-        .map(|trial| (trial.is_after, trial.error_rate, trial.reached))
+        .map(|trial| (trial.is_after_arrangement, trial.error_rate, trial.publisher_requests))
         .collect();
     assert_eq!(
         seen,
@@ -187,8 +198,8 @@ fn an_experiment_alternates_and_counts_what_reached_the_publisher() {
     assert_eq!(findings.gains.len(), 2);
     assert!(findings.trials[0].summary.starts_with("summary =     20 in 00:00:0"));
     let broken = text.replace("\"true\"", "\"exit 4\"");
-    let error = Experiment::read(&broken, "x.toml", folder.path()).unwrap().run(&mut |_| ());
+    let error = LoadExperiment::parse(&broken, "x.toml", folder.path()).unwrap().run(&mut |_| ());
     assert!(error.unwrap_err().to_string().contains("exit status: 4"));
     let endless = text.replace("requests = 20\n", "");
-    assert!(Experiment::read(&endless, "x.toml", folder.path()).unwrap_err().is_usage());
+    assert!(LoadExperiment::parse(&endless, "x.toml", folder.path()).unwrap_err().is_usage());
 }

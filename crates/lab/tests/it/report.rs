@@ -1,11 +1,14 @@
 //! Reports of runs and of result files.
 
 use tympan_lab::goal;
-use tympan_lab::record::{MOST_LABELS, OTHER_LABELS};
-use tympan_lab::report::{Report, html, json, junit, markdown, plain, read_rows};
+use tympan_lab::measurement::{MAX_LABELS, OTHER_LABELS};
+use tympan_lab::report::{
+    RunReport, read_results, render_report_html, report_to_json, report_to_junit,
+    report_to_markdown, report_to_plain_text,
+};
 
 fn rows() -> String {
-    let mut text = format!("{}\n", tympan_lab::record::jtl::HEADER);
+    let mut text = format!("{}\n", tympan_lab::measurement::jtl::JTL_HEADER);
     for number in 0..2000u64 {
         let (ok, code) = if number % 100 == 0 { ("false", "503") } else { ("true", "200") };
         let label = if number % 2 == 0 { "GET <home>" } else { "search" };
@@ -21,24 +24,25 @@ fn rows() -> String {
 
 #[test]
 fn a_result_file_becomes_a_report_in_every_form() {
-    let results = read_rows(&mut rows().as_bytes(), "r.jtl").unwrap();
+    let results = read_results(&mut rows().as_bytes(), "r.jtl").unwrap();
     assert_eq!(results.elapsed.as_millis(), 20_019);
-    assert_eq!((results.total().count(), results.total().errors), (2000, 20));
+    assert_eq!((results.total_stats().count(), results.total_stats().error_count), (2000, 20));
     assert_eq!(
         results.transactions["both"].total.count(),
         1,
         "a transaction counts beside its samples"
     );
-    let goals = goal::parse(
+    let goals = goal::parse_goals(
         "[goal.\"*\"]\np95=\"90ms\"\nerror_rate=\"0.5%\"\nthroughput=\">=90/s\"\n",
         "g",
     )
     .unwrap();
-    let judged = goal::judge(&goals, &results);
+    let judged = goal::judge_goals(&goals, &results);
     assert_eq!(judged.iter().map(|goal| goal.is_met).collect::<Vec<_>>(), [false, false, true]);
-    let report = Report { title: "A & B", results: &results, goals: &judged, is_own: false };
+    let report =
+        RunReport { title: "A & B", results: &results, judged_goals: &judged, is_own_load: false };
 
-    let page = html(&report);
+    let page = render_report_html(&report);
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
     assert!(
         page.contains("A &amp; B")
@@ -56,17 +60,17 @@ fn a_result_file_becomes_a_report_in_every_form() {
         assert!(page.contains(needed), "{needed}");
     }
 
-    let value = json(&report);
+    let value = report_to_json(&report);
     assert_eq!(value["total"]["samples"], 2000);
     assert_eq!(value["labels"]["search"]["errors"], 0);
     assert_eq!(value["goals"][0]["met"], false);
-    let xml = junit(&report);
+    let xml = report_to_junit(&report);
     assert!(xml.contains("tests=\"3\" failures=\"2\""), "{xml}");
-    assert!(markdown(&report).contains("| total | 2000 | 20 |"));
+    assert!(report_to_markdown(&report).contains("| total | 2000 | 20 |"));
     assert!(
-        plain(&report).starts_with("requests 2000 in 20.02 s, 99.9/s, 20 errors"),
+        report_to_plain_text(&report).starts_with("requests 2000 in 20.02 s, 99.9/s, 20 errors"),
         "{}",
-        plain(&report)
+        report_to_plain_text(&report)
     );
 }
 
@@ -75,10 +79,15 @@ fn rows_in_any_order_make_the_same_report() {
     let text = rows();
     let mut lines: Vec<&str> = text.lines().collect();
     let page = |lines: &[&str]| {
-        let results = read_rows(&mut lines.join("\n").as_bytes(), "r.jtl").unwrap();
+        let results = read_results(&mut lines.join("\n").as_bytes(), "r.jtl").unwrap();
         let seconds: Vec<u32> = results.labels["search"].seconds.keys().copied().collect();
         assert_eq!(seconds, (0..=20).collect::<Vec<u32>>());
-        html(&Report { title: "x", results: &results, goals: &[], is_own: false })
+        render_report_html(&RunReport {
+            title: "x",
+            results: &results,
+            judged_goals: &[],
+            is_own_load: false,
+        })
     };
     let first = page(&lines);
     assert!(first.contains("<td>503</td><td>20</td>") && first.contains(">Users<"), "{first}");
@@ -91,11 +100,12 @@ fn rows_in_any_order_make_the_same_report() {
 
 #[test]
 fn a_report_of_nothing_is_a_report() {
-    let empty = format!("{}\n", tympan_lab::record::jtl::HEADER);
-    let results = read_rows(&mut empty.as_bytes(), "r.jtl").unwrap();
-    let report = Report { title: "nothing", results: &results, goals: &[], is_own: false };
-    assert!(html(&report).contains("nothing"));
-    assert!(plain(&report).starts_with("requests 0 in 0.00 s"));
+    let empty = format!("{}\n", tympan_lab::measurement::jtl::JTL_HEADER);
+    let results = read_results(&mut empty.as_bytes(), "r.jtl").unwrap();
+    let report =
+        RunReport { title: "nothing", results: &results, judged_goals: &[], is_own_load: false };
+    assert!(render_report_html(&report).contains("nothing"));
+    assert!(report_to_plain_text(&report).starts_with("requests 0 in 0.00 s"));
 }
 
 #[test]
@@ -105,39 +115,48 @@ fn transactions_are_counted_where_rows_hold_nothing_else() {
     };
     let sum = "\"Number of samples in transaction : 2, number of failing samples : 0\"";
     let read = |rows: &str| {
-        let text = format!("{}\n{rows}", tympan_lab::record::jtl::HEADER);
-        read_rows(&mut text.as_bytes(), "r.jtl").unwrap()
+        let text = format!("{}\n{rows}", tympan_lab::measurement::jtl::JTL_HEADER);
+        read_results(&mut text.as_bytes(), "r.jtl").unwrap()
     };
     let sums = format!("{}{}", row("login", true, sum), row("buy", false, sum));
     let results = read(&sums);
-    assert_eq!((results.total().count(), results.total().errors), (2, 1));
-    let report = Report { title: "x", results: &results, goals: &[], is_own: false };
-    assert!(plain(&report).contains("NOTE: the file holds no samples"), "{}", plain(&report));
+    assert_eq!((results.total_stats().count(), results.total_stats().error_count), (2, 1));
+    let report = RunReport { title: "x", results: &results, judged_goals: &[], is_own_load: false };
+    assert!(
+        report_to_plain_text(&report).contains("NOTE: the file holds no samples"),
+        "{}",
+        report_to_plain_text(&report)
+    );
     let results = read(&format!("{sums}{}", row("page", true, "OK")));
-    assert_eq!((results.total().count(), results.transactions.len()), (1, 2));
-    let report = Report { title: "x", results: &results, goals: &[], is_own: false };
+    assert_eq!((results.total_stats().count(), results.transactions.len()), (1, 2));
+    let report = RunReport { title: "x", results: &results, judged_goals: &[], is_own_load: false };
     assert!(report.notes().is_empty());
 }
 
 #[test]
 fn labels_that_hold_a_value_do_not_make_the_report_long_without_end() {
-    let mut text = format!("{}\n", tympan_lab::record::jtl::HEADER);
-    let count = MOST_LABELS as u64 * 2;
+    let mut text = format!("{}\n", tympan_lab::measurement::jtl::JTL_HEADER);
+    let count = MAX_LABELS as u64 * 2;
     for number in 0..count {
         let start = 1_700_000_000_000 + number;
         text.push_str(&format!(
             "{start},10,item {number},200,OK,g 1-1,text,true,,1000,100,1,1,http://h/,5,0,0\n"
         ));
     }
-    let results = read_rows(&mut text.as_bytes(), "r.jtl").unwrap();
-    assert_eq!((results.labels.len(), results.total().count()), (MOST_LABELS + 1, count));
-    assert_eq!(results.labels[OTHER_LABELS].total.count(), MOST_LABELS as u64);
-    let report = Report { title: "items", results: &results, goals: &[], is_own: false };
+    let results = read_results(&mut text.as_bytes(), "r.jtl").unwrap();
+    assert_eq!((results.labels.len(), results.total_stats().count()), (MAX_LABELS + 1, count));
+    assert_eq!(results.labels[OTHER_LABELS].total.count(), MAX_LABELS as u64);
+    let report =
+        RunReport { title: "items", results: &results, judged_goals: &[], is_own_load: false };
     let said = "1,000 samples have labels beyond the first 1,000";
-    assert!(html(&report).contains(said));
-    assert!(plain(&report).contains(&format!("NOTE: {said}")), "{}", plain(&report));
-    assert!(markdown(&report).contains(said));
-    assert!(json(&report)["notes"][0].as_str().unwrap().starts_with(said));
+    assert!(render_report_html(&report).contains(said));
+    assert!(
+        report_to_plain_text(&report).contains(&format!("NOTE: {said}")),
+        "{}",
+        report_to_plain_text(&report)
+    );
+    assert!(report_to_markdown(&report).contains(said));
+    assert!(report_to_json(&report)["notes"][0].as_str().unwrap().starts_with(said));
 }
 
 #[test]
@@ -147,8 +166,8 @@ fn a_quote_that_is_never_closed_swallows_no_rows() {
     let spread =
         "1700000000000,20,a,500,\"two\nlines\",g 1-1,text,false,,1000,100,1,1,http://h/,5,0,0\n";
     let read = |parts: &[&str]| {
-        let text = format!("{}\n{}", tympan_lab::record::jtl::HEADER, parts.concat());
-        read_rows(&mut text.as_bytes(), "r.jtl").map(|results| results.total().count())
+        let text = format!("{}\n{}", tympan_lab::measurement::jtl::JTL_HEADER, parts.concat());
+        read_results(&mut text.as_bytes(), "r.jtl").map(|results| results.total_stats().count())
     };
     assert_eq!(read(&[row, spread, row]).unwrap(), 3);
     let many = row.repeat(30_000);
@@ -162,13 +181,16 @@ fn a_quote_that_is_never_closed_swallows_no_rows() {
 
 #[test]
 fn rows_that_do_not_say_whether_they_succeeded_are_known_by_their_status() {
-    let read = |text: &str| read_rows(&mut text.as_bytes(), "r.jtl").unwrap();
+    let read = |text: &str| read_results(&mut text.as_bytes(), "r.jtl").unwrap();
     let bare = read("timeStamp,elapsed,label\n1700000000000,5,a\n1700000000000,5,b\n");
-    assert_eq!((bare.total().count(), bare.total().errors), (2, 0));
+    assert_eq!((bare.total_stats().count(), bare.total_stats().error_count), (2, 0));
     let statuses = read(
         "timeStamp,elapsed,label,responseCode\n1700000000000,5,a,200\n1700000000000,5,a,404\n1700000000000,5,a,Non HTTP response code: x\n",
     );
-    assert_eq!((statuses.total().count(), statuses.total().errors), (3, 2));
+    assert_eq!((statuses.total_stats().count(), statuses.total_stats().error_count), (3, 2));
     let silent = read("timeStamp,elapsed,label,success\n1700000000000,5,a,false\n");
-    assert_eq!(silent.total().reasons.keys().next().unwrap(), "no reason is given");
+    assert_eq!(
+        silent.total_stats().failure_reason_counts.keys().next().unwrap(),
+        "no reason is given"
+    );
 }

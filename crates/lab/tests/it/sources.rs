@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use tympan_lab::calculate::{
-    AtLeast, CacheRatio, Uploads, Users, lost_work, parse_duration, parse_size, peak_factor,
+use tympan_lab::calculator::{
+    CacheHitRatio, SpeedupBounds, UploadWorkload, VisitorLoad, backup_cost, parse_duration,
+    parse_size, peak_factor,
 };
-use tympan_lab::compare::{Better, Verdict, compare, trimmed_mean};
-use tympan_lab::record::summariser::parse;
+use tympan_lab::measurement::summariser::parse_summary_line;
+use tympan_lab::metric_comparison::{
+    BetterDirection, ComparisonVerdict, compare_series, trimmed_mean,
+};
 
 /// Source 003: largest response time, requests per second, KB per second of 20 runs.
 const STAGING: [[f64; 3]; 20] = [
@@ -66,14 +69,14 @@ fn twenty_runs_are_compared_without_their_extremes() {
     };
     assert_eq!(means(&STAGING), ["545.83", "273.88", "28385.23"]);
     assert_eq!(means(&PRODUCTION), ["464.28", "274.89", "28888.47"]);
-    let told = |place: usize, better: Better| {
+    let told = |place: usize, better: BetterDirection| {
         let (before, after) = (column(&PRODUCTION, place), column(&STAGING, place));
-        let one = compare("x", &before, &after, 1, better);
-        (one.delta(), one.is_good())
+        let one = compare_series("x", &before, &after, 1, better);
+        (one.format_difference(), one.is_improvement())
     };
-    assert_eq!(told(0, Better::Less), ("+81.55 (+18 %)".to_owned(), false));
-    assert_eq!(told(1, Better::More), ("-1.01 (-0.4 %)".to_owned(), false));
-    assert_eq!(told(2, Better::More), ("-503.24 (-1.7 %)".to_owned(), false));
+    assert_eq!(told(0, BetterDirection::Lower), ("+81.55 (+18 %)".to_owned(), false));
+    assert_eq!(told(1, BetterDirection::Higher), ("-1.01 (-0.4 %)".to_owned(), false));
+    assert_eq!(told(2, BetterDirection::Higher), ("-503.24 (-1.7 %)".to_owned(), false));
 }
 
 #[test]
@@ -94,11 +97,11 @@ fn the_extremes_of_both_sides_are_those_of_the_source() {
         let sides = [extremes(&PRODUCTION, place), extremes(&STAGING, place)];
         for (at, (without, with, percent)) in pairs.into_iter().enumerate() {
             assert_eq!((sides[0][at], sides[1][at]), (without, with));
-            let one = compare("x", &[without], &[with], 0, Better::Less);
+            let one = compare_series("x", &[without], &[with], 0, BetterDirection::Lower);
             assert!(
-                one.delta().contains(if with > without { '+' } else { '-' }),
+                one.format_difference().contains(if with > without { '+' } else { '-' }),
                 "{}",
-                one.delta()
+                one.format_difference()
             );
             assert!(((with / without - 1.0) * 100.0 - percent).abs() < 0.07, "{with} {without}");
         }
@@ -107,44 +110,51 @@ fn the_extremes_of_both_sides_are_those_of_the_source() {
 
 #[test]
 fn a_difference_inside_the_noise_is_called_noise() {
-    let rate =
-        compare("requests/s", &column(&PRODUCTION, 1), &column(&STAGING, 1), 1, Better::More);
+    let rate = compare_series(
+        "requests/s",
+        &column(&PRODUCTION, 1),
+        &column(&STAGING, 1),
+        1,
+        BetterDirection::Higher,
+    );
     let text = rate.to_string();
     assert!(text.starts_with("requests/s: 274.89 -> 273.88, -1.01 (-0.4 %) (interval "), "{text}");
     assert!(text.ends_with("within noise"), "{text}");
     let slower: Vec<f64> = column(&PRODUCTION, 1).iter().map(|rate| rate * 0.6).collect();
-    let rate = compare("requests/s", &column(&PRODUCTION, 1), &slower, 1, Better::More);
+    let rate =
+        compare_series("requests/s", &column(&PRODUCTION, 1), &slower, 1, BetterDirection::Higher);
     assert!(rate.to_string().ends_with("worse"), "{rate}");
 }
 
 #[test]
 fn errors_that_rise_from_zero_are_worse() {
     let after = [0.5, 1.0, 1.5, 2.0, 1.0, 0.5];
-    let errors = compare("errors %", &[0.0; 6], &after, 1, Better::Less);
+    let errors = compare_series("errors %", &[0.0; 6], &after, 1, BetterDirection::Lower);
     let text = errors.to_string();
     assert!(text.starts_with("errors %: 0.00 -> 1.00, +1.00 (interval +0.50..+1."), "{text}");
     assert!(text.ends_with("): worse"), "{text}");
-    let errors = compare("errors %", &after, &[0.0; 6], 1, Better::Less);
+    let errors = compare_series("errors %", &after, &[0.0; 6], 1, BetterDirection::Lower);
     assert!(errors.to_string().ends_with("better"), "{errors}");
-    let none = compare("errors %", &[0.0; 6], &[0.0; 6], 1, Better::Less);
+    let none = compare_series("errors %", &[0.0; 6], &[0.0; 6], 1, BetterDirection::Lower);
     assert!(none.to_string().ends_with("(interval +0.00..+0.00): within noise"), "{none}");
 }
 
 #[test]
 fn up_to_three_runs_a_side_tell_nothing() {
     let verdict = |runs: usize| {
-        compare("ms", &vec![1.0; runs], &vec![100.0; runs], 1, Better::Less).verdict()
+        compare_series("ms", &vec![1.0; runs], &vec![100.0; runs], 1, BetterDirection::Lower)
+            .verdict()
     };
-    assert_eq!([1, 3].map(verdict), [Verdict::TooFew; 2]);
-    assert_eq!([4, 5].map(verdict), [Verdict::Worse; 2]);
+    assert_eq!([1, 3].map(verdict), [ComparisonVerdict::TooFewRuns; 2]);
+    assert_eq!([4, 5].map(verdict), [ComparisonVerdict::Worse; 2]);
 }
 
 #[test]
 fn the_cache_ratio_of_the_guide() {
-    let ratio = CacheRatio { total: 129_491, reached: 58_959 };
-    assert_eq!(format!("{:.5}", ratio.share()), "0.54469");
+    let ratio = CacheHitRatio { total_requests: 129_491, publisher_requests: 58_959 };
+    assert_eq!(format!("{:.5}", ratio.hit_share()), "0.54469");
     assert_eq!(ratio.to_string(), "(129491 - 58959) / 129491 = 54.5 %");
-    assert_eq!(CacheRatio { total: 0, reached: 0 }.share(), 0.0);
+    assert_eq!(CacheHitRatio { total_requests: 0, publisher_requests: 0 }.hit_share(), 0.0);
 }
 
 #[test]
@@ -152,15 +162,17 @@ fn a_sweep_claims_what_its_worst_pair_shows() {
     let runs = |texts: &[&str]| -> Vec<Duration> {
         texts.iter().map(|text| parse_duration(text).unwrap()).collect()
     };
-    let factor = AtLeast::of(&runs(&["22m21s", "24m51s"]), &runs(&["01m53s", "01m55s"])).unwrap();
-    assert_eq!(format!("{:.2}", factor.worst), "11.66");
+    let factor =
+        SpeedupBounds::from_runs(&runs(&["22m21s", "24m51s"]), &runs(&["01m53s", "01m55s"]))
+            .unwrap();
+    assert_eq!(format!("{:.2}", factor.min_speedup), "11.66");
     assert_eq!(factor.to_string(), "at least 11x (range 11.7-13.2, mean 12.4)");
-    assert_eq!(AtLeast::of(&[], &runs(&["1s"])), None);
+    assert_eq!(SpeedupBounds::from_runs(&[], &runs(&["1s"])), None);
 }
 
 #[test]
 fn the_gain_of_a_refetching_flush_and_its_siblings() {
-    let rate = |line: &str| parse(line).unwrap();
+    let rate = |line: &str| parse_summary_line(line).unwrap();
     let before = [
         "summary =  13056 in 00:00:23 =  578.2/s Avg:   123 Min:     0 Max: 20807 Err:     0 (0.00%)",
         "summary =  11620 in 00:00:21 =  560.3/s Avg:   129 Min:     1 Max: 16293 Err:     0 (0.00%)",
@@ -169,8 +181,11 @@ fn the_gain_of_a_refetching_flush_and_its_siblings() {
         "summary =  56242 in 00:00:20 = 2776.4/s Avg:    26 Min:     1 Max: 12461 Err:     0 (0.00%)",
         "summary =  63371 in 00:00:20 = 3141.8/s Avg:    23 Min:     0 Max:  6920 Err:     0 (0.00%)",
     ];
-    let gains: Vec<f64> =
-        before.iter().zip(after).map(|(one, two)| rate(two).rate / rate(one).rate).collect();
+    let gains: Vec<f64> = before
+        .iter()
+        .zip(after)
+        .map(|(one, two)| rate(two).samples_per_second / rate(one).samples_per_second)
+        .collect();
     assert_eq!(
         gains.iter().map(|gain| format!("{gain:.1}x")).collect::<Vec<_>>(),
         ["4.8x", "5.6x"]
@@ -184,7 +199,7 @@ fn the_gain_of_a_refetching_flush_and_its_siblings() {
     let fast = rate(
         "summary =  12480 in 00:00:20 =  624.0/s Avg:     9 Min:  1 Max: 900 Err:     0 (0.00%)",
     );
-    assert_eq!((fast.rate / slow.rate).round(), 390.0);
+    assert_eq!((fast.samples_per_second / slow.samples_per_second).round(), 390.0);
     assert_eq!((slow.error_percent, fast.error_percent), (4.35, 0.0));
 }
 
@@ -198,16 +213,24 @@ fn a_query_that_is_refined_twice() {
 #[test]
 fn visitors_become_a_rate_and_a_concurrency() {
     // Without the time of an answer nothing is said of requests at a time.
-    let unknown = Users { users: 10, every: Duration::from_secs(2), response: Duration::ZERO };
+    let unknown = VisitorLoad {
+        user_count: 10,
+        request_interval: Duration::from_secs(2),
+        response_time: Duration::ZERO,
+    };
     assert!(
         unknown.to_string().ends_with("in flight  unknown: give the time of an answer with --resp")
     );
-    let users = |users, response| Users { users, every: Duration::from_secs(2), response };
+    let users = |users, response| VisitorLoad {
+        user_count: users,
+        request_interval: Duration::from_secs(2),
+        response_time: response,
+    };
     let thousand = users(1000, Duration::from_millis(150));
-    assert_eq!((thousand.rate(), thousand.in_flight()), (500.0, 75.0));
-    assert_eq!(users(10_000, Duration::ZERO).rate(), 5000.0);
-    assert_eq!(Users::of_rate(10.48, Duration::from_secs(2)).round(), 21.0);
-    assert_eq!(Users::of_rate(79.92, Duration::from_secs(2)).round(), 160.0);
+    assert_eq!((thousand.arrival_rate(), thousand.in_flight()), (500.0, 75.0));
+    assert_eq!(users(10_000, Duration::ZERO).arrival_rate(), 5000.0);
+    assert_eq!(VisitorLoad::users_for_rate(10.48, Duration::from_secs(2)).round(), 21.0);
+    assert_eq!(VisitorLoad::users_for_rate(79.92, Duration::from_secs(2)).round(), 160.0);
     assert_eq!(
         thousand.to_string(),
         "arrivals   1000 users / 2 s = 500.0 requests/s\nin flight  500.0/s x 0.15 s = 75.0 requests at a time (ab -c 75)"
@@ -218,22 +241,25 @@ fn visitors_become_a_rate_and_a_concurrency() {
 fn eighty_in_twenty_is_exactly_four() {
     assert_eq!(peak_factor(0.8, 0.2), 4.0);
     assert_eq!(peak_factor(0.9, 0.1), 9.0);
-    let uploads = Uploads {
-        assets: 500.0,
-        size: 12.0,
-        renditions: 4.0,
+    let uploads = UploadWorkload {
+        assets_per_window: 500.0,
+        original_mb: 12.0,
+        renditions_mb: 4.0,
         window: Duration::from_secs(8 * 3600),
-        peak: peak_factor(0.8, 0.2),
+        peak_factor: peak_factor(0.8, 0.2),
     };
-    assert_eq!(format!("{:.3} {:.3}", uploads.average(), uploads.goal()), "0.278 1.111");
-    assert_eq!(format!("{:.2}", uploads.assets_per_minute()), "4.17");
+    assert_eq!(
+        format!("{:.3} {:.3}", uploads.average_mb_per_second(), uploads.peak_mb_per_second()),
+        "0.278 1.111"
+    );
+    assert_eq!(format!("{:.2}", uploads.peak_assets_per_minute()), "4.17");
 }
 
 #[test]
 fn the_longer_and_gentler_backup_costs_more() {
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
-    assert_eq!(lost_work(hours(8), 0.2), Duration::from_secs(5760));
-    assert_eq!(lost_work(hours(2), 0.3), Duration::from_secs(2160));
+    assert_eq!(backup_cost(hours(8), 0.2), Duration::from_secs(5760));
+    assert_eq!(backup_cost(hours(2), 0.3), Duration::from_secs(2160));
 }
 
 #[test]

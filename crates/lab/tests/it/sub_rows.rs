@@ -5,27 +5,31 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use tympan_lab::plan::{Plan, Run};
-use tympan_lab::record::jtl;
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::measurement::jtl;
+use tympan_lab::plan::{RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::jmeter::{home, rows, run_in_jmeter};
 use crate::plan::{defaults, element, plan, sampler};
 
-fn site() -> Origin {
-    Origin::start(|seen| match seen.target.as_str() {
-        "/old" => Answer::status(302).header("Location", "/page"),
-        "/page" => {
-            Answer::html("<link rel=stylesheet href=/s.css><img src=/moved.png><img src=/gone.png>")
+fn site() -> OriginServer {
+    OriginServer::start(|seen| match seen.target.as_str() {
+        "/old" => OriginResponse::with_status(302).with_header("Location", "/page"),
+        "/page" => OriginResponse::html(
+            "<link rel=stylesheet href=/s.css><img src=/moved.png><img src=/gone.png>",
+        ),
+        "/s.css" => OriginResponse::with_status(200)
+            .with_header("Content-Type", "text/css")
+            .with_body("@import url('/inner.css');"),
+        "/inner.css" => OriginResponse::with_status(200)
+            .with_header("Content-Type", "text/css")
+            .with_body("b{}"),
+        "/moved.png" => OriginResponse::with_status(301).with_header("Location", "/here.png"),
+        "/here.png" => {
+            OriginResponse::with_status(200).with_header("Content-Type", "image/png").with_body("x")
         }
-        "/s.css" => Answer::status(200)
-            .header("Content-Type", "text/css")
-            .body("@import url('/inner.css');"),
-        "/inner.css" => Answer::status(200).header("Content-Type", "text/css").body("b{}"),
-        "/moved.png" => Answer::status(301).header("Location", "/here.png"),
-        "/here.png" => Answer::status(200).header("Content-Type", "image/png").body("x"),
-        "/gone.png" => Answer::status(404),
-        _ => Answer::html("x"),
+        "/gone.png" => OriginResponse::with_status(404),
+        _ => OriginResponse::html("x"),
     })
 }
 
@@ -43,29 +47,34 @@ fn transaction(inside: &str) -> String {
 
 /// Runs a plan with one thread; returns its rows in the order of the file, and how many samples were told.
 fn run(text: &str, name: &str, properties: &[(&str, &str)], folder: &Path) -> (Vec<String>, u64) {
-    let plan = Plan::parse(text.as_bytes(), name, folder.to_owned());
+    let plan = TestPlan::parse(text.as_bytes(), name, folder.to_owned());
     let file = folder.join("rows.jtl");
     std::fs::remove_file(&file).ok();
     let properties =
         properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let run = Run {
-        rows: Some(file.clone()),
+    let run = RunOptions {
+        result_file: Some(file.clone()),
         properties: properties.collect::<HashMap<_, _>>(),
-        ..Run::default()
+        ..RunOptions::default()
     };
     let outcome = plan.unwrap_or_else(|error| panic!("{error}")).run(&run, &mut |_| {}).unwrap();
     let text = std::fs::read(&file).unwrap();
     let mut rows = Vec::new();
-    jtl::read(&mut text.as_slice(), "rows", &mut |row| {
+    jtl::read_jtl(&mut text.as_slice(), "rows", &mut |row| {
         let path = row.url.split_once("//").map_or("", |(_, rest)| rest);
         let path = path.find('/').map_or("-", |at| &path[at..]);
         rows.push(format!(
             "{} {} {path} {} {} {}/{}",
-            row.label, row.code, row.is_ok, row.thread, row.group_threads, row.all_threads
+            row.label,
+            row.response_code,
+            row.is_ok,
+            row.thread_name,
+            row.group_threads,
+            row.all_threads
         ));
     })
     .unwrap();
-    (rows, outcome.results.total().count())
+    (rows, outcome.results.total_stats().count())
 }
 
 const OFF: [(&str, &str); 1] = [("jmeter.save.saveservice.subresults", "false")];

@@ -2,20 +2,23 @@
 
 use std::time::Duration;
 
-use tympan_lab::calculate::parse_duration;
-use tympan_lab::compare::{Better, Verdict, compare};
-use tympan_lab::paired::{Turns, measure};
-use tympan_lab::program::{Measure, Metric, Program};
-use tympan_lab::sweep::{Aim, Knob, Row, Setting, Table, clock, sweep};
-use tympan_lab::tune::{Tuning, tune};
+use tympan_lab::calculator::parse_duration;
+use tympan_lab::metric_comparison::{BetterDirection, ComparisonVerdict, compare_series};
+use tympan_lab::paired_run::{PairedRunOptions, measure_pairs};
+use tympan_lab::program::{MeasuredProgram, OutputMetric, ProgramMeasurement};
+use tympan_lab::sweep::{
+    SweepObjective, SweepParameter, SweepRow, SweepSetting, SweepTable, format_stopwatch, run_sweep,
+};
+use tympan_lab::tuning::{TuningOptions, run_tuning};
 
-const FASTER: Aim = Aim { better: Better::Less, by_metric: false };
+const FASTER: SweepObjective =
+    SweepObjective { better_direction: BetterDirection::Lower, uses_metric: false };
 
-fn run(seconds: u64, mib: u64) -> Measure {
-    Measure {
+fn run(seconds: u64, mib: u64) -> ProgramMeasurement {
+    ProgramMeasurement {
         elapsed: Duration::from_secs(seconds),
-        peak: Some(mib * 1024 * 1024),
-        ..Measure::default()
+        peak_memory: Some(mib * 1024 * 1024),
+        ..ProgramMeasurement::default()
     }
 }
 
@@ -39,12 +42,14 @@ const SOURCE: [(&str, &str, &str, &str, &str, &str, usize); 16] = [
     ("default", "10000", "02m23s", "02m35s", "~266M", "02m23s - 02m35s", 2),
 ];
 
-fn source() -> Table {
+fn source() -> SweepTable {
     let knobs = [
-        Knob::parse("l=default,512,768,1024,2048,4096,10000").unwrap(),
-        Knob::parse("q=default,250,350,400,500,512,600,750,1000,10000").unwrap(),
+        SweepParameter::parse("l=default,512,768,1024,2048,4096,10000").unwrap(),
+        SweepParameter::parse("q=default,250,350,400,500,512,600,750,1000,10000").unwrap(),
     ];
-    let place = |knob: &Knob, value: &str| knob.values.iter().position(|one| one == value).unwrap();
+    let place = |knob: &SweepParameter, value: &str| {
+        knob.values.iter().position(|one| one == value).unwrap()
+    };
     let rows = SOURCE.map(|(lru, queue, least, most, memory, _, count)| {
         let memory: Vec<u64> =
             memory.trim_matches(['~', 'M']).split('-').map(|text| text.parse().unwrap()).collect();
@@ -54,9 +59,9 @@ fn source() -> Table {
             *last = run(seconds(most), *memory.last().unwrap());
         }
         let places = [place(&knobs[0], lru), place(&knobs[1], queue)];
-        Row { setting: Setting::at(&knobs, &places), runs }
+        SweepRow { setting: SweepSetting::at_indexes(&knobs, &places), runs }
     });
-    Table { rows: rows.to_vec(), aim: FASTER }
+    SweepTable { rows: rows.to_vec(), objective: FASTER }
 }
 
 #[test]
@@ -68,7 +73,11 @@ fn the_table_of_the_source_is_printed_as_it_stands_there() {
             _ => format!("l={lru}, q={queue}"),
         };
         assert_eq!(row.setting.to_string(), setting);
-        assert_eq!((row.times().as_str(), row.memory().as_str()), (times, memory), "{setting}");
+        assert_eq!(
+            (row.format_time_range().as_str(), row.format_memory_range().as_str()),
+            (times, memory),
+            "{setting}"
+        );
         assert_eq!(row.runs.len(), runs);
     }
     let text = table.to_string();
@@ -78,19 +87,19 @@ fn the_table_of_the_source_is_printed_as_it_stands_there() {
 #[test]
 fn the_best_is_at_least_eleven_times_faster_and_the_chosen_is_the_smallest_that_is_as_good() {
     let table = source();
-    let choice = table.choice().unwrap();
-    assert_eq!(table.rows[choice.best].setting.to_string(), "l=1024, q=512");
-    let factor = table.factor_of(choice.best).unwrap();
-    assert_eq!(format!("{:.2}", factor.worst), "11.66");
+    let choice = table.choose_setting().unwrap();
+    assert_eq!(table.rows[choice.best_row].setting.to_string(), "l=1024, q=512");
+    let factor = table.improvement_of(choice.best_row).unwrap();
+    assert_eq!(format!("{:.2}", factor.min_speedup), "11.66");
     assert_eq!(factor.to_string(), "at least 11x (range 11.7-13.2, mean 12.5)");
     // 1024 is not better than 512 by more than noise, and takes 80 MiB more.
-    assert_eq!(table.rows[choice.chosen].setting.to_string(), "l=512, q=512");
+    assert_eq!(table.rows[choice.chosen_row].setting.to_string(), "l=512, q=512");
     assert!(table.to_string().contains("chosen   l=512, q=512: "), "{table}");
 }
 
 #[test]
 fn knobs_read_lists_and_ranges() {
-    let values = |text: &str| Knob::parse(text).unwrap().values.join(" ");
+    let values = |text: &str| SweepParameter::parse(text).unwrap().values.join(" ");
     assert_eq!(values("k=a,b"), "a b");
     assert_eq!(values("queue=128..10000:x2"), "128 256 512 1024 2048 4096 8192");
     assert_eq!(values("n=1..4:+1"), "1 2 3 4");
@@ -99,65 +108,86 @@ fn knobs_read_lists_and_ranges() {
     for text in
         ["k", "=a", "k=", "k=a,,b", "k=9..1:x2", "k=1..9:x1", "k=1..9:y2", "k=a,a", "k=1s..9:x2"]
     {
-        assert!(Knob::parse(text).is_err(), "{text}");
+        assert!(SweepParameter::parse(text).is_err(), "{text}");
     }
 }
 
 #[test]
 fn values_go_where_their_places_are() {
-    let knobs = [Knob::parse("a=default,1").unwrap(), Knob::parse("b=x,default").unwrap()];
+    let knobs = [
+        SweepParameter::parse("a=default,1").unwrap(),
+        SweepParameter::parse("b=x,default").unwrap(),
+    ];
     let words: Vec<String> =
         ["run", "--a", "{a}", "--b={b}", "in/{b}-{a}"].map(str::to_owned).to_vec();
-    let fill = |places: &[usize]| Setting::at(&knobs, places).fill(&words).unwrap().join(" ");
+    let fill = |places: &[usize]| {
+        SweepSetting::at_indexes(&knobs, places).fill_placeholders(&words).unwrap().join(" ")
+    };
     assert_eq!(fill(&[1, 0]), "run --a 1 --b=x in/x-1");
     assert_eq!(fill(&[0, 0]), "run --b=x");
     assert_eq!(fill(&[1, 1]), "run --a 1");
-    let error = Setting::at(&knobs, &[]).fill(&words[..3]).unwrap_err();
+    let error = SweepSetting::at_indexes(&knobs, &[]).fill_placeholders(&words[..3]).unwrap_err();
     assert!(error.is_usage() && error.to_string().contains("no place for `b`"), "{error}");
 }
 
 #[test]
 fn all_settings_are_measured_in_rounds() {
-    let knobs = [Knob::parse("a=1,2").unwrap(), Knob::parse("b=x,y").unwrap()];
+    let knobs = [SweepParameter::parse("a=1,2").unwrap(), SweepParameter::parse("b=x,y").unwrap()];
     let mut order = Vec::new();
-    let table = sweep(Setting::all(&knobs).unwrap(), 2, FASTER, &mut |setting, round| {
-        order.push(format!("{round} {setting}"));
-        Ok(run(1, 1))
-    })
+    let table = run_sweep(
+        SweepSetting::all_combinations(&knobs).unwrap(),
+        2,
+        FASTER,
+        &mut |setting, round| {
+            order.push(format!("{round} {setting}"));
+            Ok(run(1, 1))
+        },
+    )
     .unwrap();
     assert_eq!(table.rows.len(), 4);
     assert_eq!(order.len(), 8);
     assert_eq!(order[..2], ["0 a=1, b=x", "0 a=2, b=x"]);
     assert_eq!(order[4], "1 a=1, b=x");
-    let many = vec![Knob::parse("n=1..300:+1").unwrap(), Knob::parse("m=1..300:+1").unwrap()];
-    assert!(Setting::all(&many).is_err() && Setting::all(&[]).is_err());
+    let many = vec![
+        SweepParameter::parse("n=1..300:+1").unwrap(),
+        SweepParameter::parse("m=1..300:+1").unwrap(),
+    ];
+    assert!(
+        SweepSetting::all_combinations(&many).is_err()
+            && SweepSetting::all_combinations(&[]).is_err()
+    );
 }
 
 /// A machine: time falls with the queue until 512, and a little with the cache; pages per second are the inverse.
-fn machine(setting: &Setting, round: usize) -> Measure {
+fn machine(setting: &SweepSetting, round: usize) -> ProgramMeasurement {
     let value = |name: &str| -> f64 {
         let found = setting.pairs().find(|(key, _)| *key == name);
         found.and_then(|(_, value)| value.parse().ok()).unwrap_or(128.0)
     };
     let seconds = 1000.0 / value("q").min(512.0) * if value("l") > 256.0 { 0.8 } else { 1.0 };
     let noisy = seconds * if round == 0 { 1.0 } else { 1.03 };
-    Measure {
+    ProgramMeasurement {
         elapsed: Duration::from_secs_f64(noisy),
         metric: Some(1.0 / noisy),
-        ..Measure::default()
+        ..ProgramMeasurement::default()
     }
 }
 
 #[test]
 fn tuning_raises_one_knob_until_more_is_noise() {
-    let knobs = [Knob::parse("q=128..65536:x2").unwrap(), Knob::parse("l=256..4096:x2").unwrap()];
-    for aim in [FASTER, Aim { better: Better::More, by_metric: true }] {
-        let tuning = Tuning { runs: 2, aim, goal: None };
+    let knobs = [
+        SweepParameter::parse("q=128..65536:x2").unwrap(),
+        SweepParameter::parse("l=256..4096:x2").unwrap(),
+    ];
+    for aim in
+        [FASTER, SweepObjective { better_direction: BetterDirection::Higher, uses_metric: true }]
+    {
+        let tuning = TuningOptions { runs_per_setting: 2, objective: aim, goal_value: None };
         let tuned =
-            tune(&knobs, tuning, &mut |setting, round| Ok(machine(setting, round))).unwrap();
-        assert_eq!(tuned.row().unwrap().setting.to_string(), "q=512, l=512");
+            run_tuning(&knobs, tuning, &mut |setting, round| Ok(machine(setting, round))).unwrap();
+        assert_eq!(tuned.chosen_sweep_row().unwrap().setting.to_string(), "q=512, l=512");
         let tried: Vec<String> =
-            tuned.table.rows.iter().map(|row| row.setting.to_string()).collect();
+            tuned.measured_table.rows.iter().map(|row| row.setting.to_string()).collect();
         assert_eq!(
             tried,
             [
@@ -170,61 +200,68 @@ fn tuning_raises_one_knob_until_more_is_noise() {
             ],
             "one knob at a time, and no further than needed"
         );
-        assert_eq!(tuned.told, ["q: 512", "l: 512"]);
-        let factor = tuned.table.factor_of(tuned.chosen).unwrap();
-        assert!((factor.worst - 5.0 / 1.03).abs() < 0.01, "{factor:?}");
+        assert_eq!(tuned.decisions, ["q: 512", "l: 512"]);
+        let factor = tuned.measured_table.improvement_of(tuned.chosen_row).unwrap();
+        assert!((factor.min_speedup - 5.0 / 1.03).abs() < 0.01, "{factor:?}");
     }
 }
 
 #[test]
 fn tuning_ends_where_the_goal_is_reached() {
-    let knobs = [Knob::parse("q=128..65536:x2").unwrap(), Knob::parse("l=256..4096:x2").unwrap()];
+    let knobs = [
+        SweepParameter::parse("q=128..65536:x2").unwrap(),
+        SweepParameter::parse("l=256..4096:x2").unwrap(),
+    ];
     let go = |goal| {
-        let tuning = Tuning { runs: 2, aim: FASTER, goal: Some(goal) };
-        tune(&knobs, tuning, &mut |setting, round| Ok(machine(setting, round))).unwrap()
+        let tuning =
+            TuningOptions { runs_per_setting: 2, objective: FASTER, goal_value: Some(goal) };
+        run_tuning(&knobs, tuning, &mut |setting, round| Ok(machine(setting, round))).unwrap()
     };
     let tuned = go(4.5);
-    assert_eq!((tuned.is_reached, tuned.table.rows.len()), (Some(true), 2));
-    assert_eq!(tuned.told[1], "l: not touched, the goal is reached");
-    assert_eq!(go(0.1).is_reached, Some(false));
+    assert_eq!((tuned.is_goal_reached, tuned.measured_table.rows.len()), (Some(true), 2));
+    assert_eq!(tuned.decisions[1], "l: not touched, the goal is reached");
+    assert_eq!(go(0.1).is_goal_reached, Some(false));
 }
 
 #[test]
 fn a_list_without_direction_is_tried_as_a_whole() {
-    let knobs = [Knob::parse("mode=slow,slower,fast").unwrap()];
-    let tuning = Tuning { runs: 1, aim: FASTER, goal: None };
-    let tuned = tune(&knobs, tuning, &mut |setting, _| {
+    let knobs = [SweepParameter::parse("mode=slow,slower,fast").unwrap()];
+    let tuning = TuningOptions { runs_per_setting: 1, objective: FASTER, goal_value: None };
+    let tuned = run_tuning(&knobs, tuning, &mut |setting, _| {
         Ok(run(if setting.to_string().ends_with("fast") { 1 } else { 9 }, 1))
     })
     .unwrap();
-    assert_eq!(tuned.row().unwrap().setting.to_string(), "mode=fast");
+    assert_eq!(tuned.chosen_sweep_row().unwrap().setting.to_string(), "mode=fast");
 }
 
 #[test]
 fn two_programs_run_in_turn() {
     let folder = tempfile::tempdir().unwrap();
     let order = folder.path().join("order");
-    let program = |name: &str| Program {
+    let program = |name: &str| MeasuredProgram {
         words: ["sh", "-c", &format!("printf {name} >> {}; echo 7 of {name}", order.display())]
             .map(str::to_owned)
             .to_vec(),
-        metric: Some(Metric::parse("([0-9]+) of").unwrap()),
+        metric: Some(OutputMetric::parse("([0-9]+) of").unwrap()),
     };
-    let turns = Turns { runs: 3, warm_ups: 1, seed: 2 };
-    let paired = measure(&program("a"), &program("b"), turns).unwrap();
-    assert_eq!((paired.before.len(), paired.after.len()), (3, 3));
+    let turns = PairedRunOptions { runs_per_program: 3, warm_up_runs: 1, seed: 2 };
+    let paired = measure_pairs(&program("a"), &program("b"), turns).unwrap();
+    assert_eq!((paired.measures_before.len(), paired.measures_after.len()), (3, 3));
     let order = std::fs::read_to_string(order).unwrap();
     assert!(order == "abababab" || order == "babababa", "{order}");
-    let rows = paired.compare(1, Better::More);
+    let rows = paired.compare_metrics(1, BetterDirection::Higher);
     let names: Vec<&str> = rows.iter().map(|row| row.metric.as_str()).collect();
     assert_eq!(names, ["metric", "seconds", "processor seconds", "peak MiB"]);
-    assert_eq!((rows[0].before, rows[0].verdict()), (7.0, Verdict::TooFew));
-    assert_eq!(compare("x", &[1.0; 6], &[2.0; 6], 1, Better::Less).verdict(), Verdict::Worse);
+    assert_eq!((rows[0].mean_before, rows[0].verdict()), (7.0, ComparisonVerdict::TooFewRuns));
+    assert_eq!(
+        compare_series("x", &[1.0; 6], &[2.0; 6], 1, BetterDirection::Lower).verdict(),
+        ComparisonVerdict::Worse
+    );
 }
 
 #[test]
 fn times_are_shown_as_a_stop_watch_shows_them() {
-    let shown = |ms: u64| clock(Duration::from_millis(ms));
+    let shown = |ms: u64| format_stopwatch(Duration::from_millis(ms));
     assert_eq!([shown(5), shown(1530), shown(113_000)], ["5.0ms", "1.53s", "01m53s"]);
     assert_eq!(shown(3_723_000), "1h02m03s");
 }

@@ -4,38 +4,44 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tympan_lab::live::{Form, Live};
-use tympan_lab::program::{Metric, Program};
-use tympan_lab::report::sheet::Sheet;
-use tympan_lab::tough::impact::Impact;
-use tympan_lab::tough::{Config, Mode, Ramp, Tough, of_suites, of_yaml};
-use tympan_testkit::origin::{Answer, Origin, Seen};
+use tympan_lab::live_display::{LiveDisplay, LiveDisplayMode};
+use tympan_lab::program::{MeasuredProgram, OutputMetric};
+use tympan_lab::report::report_sheet::ReportSheet;
+use tympan_lab::tough_day::backup_impact::BackupImpactTest;
+use tympan_lab::tough_day::{
+    LoadRamp, ToughConfig, ToughDayRun, ToughLoadMode, config_of_suites, config_of_yaml,
+};
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
 /// An author that remembers which nodes there are, and answers as Sling's POST protocol does.
-fn author() -> (Origin, Arc<Mutex<BTreeSet<String>>>) {
+fn author() -> (OriginServer, Arc<Mutex<BTreeSet<String>>>) {
     let nodes: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let known = Arc::clone(&nodes);
     let drawn: Mutex<BTreeSet<String>> = Mutex::default();
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let mut nodes = known.lock().unwrap();
         let path = seen.target.split('?').next().unwrap_or_default().replace("%3A", ":");
         if seen.method == "GET" {
             return match path.as_str() {
-                "/" => Answer::status(302).header("Location", "/sites.html"),
+                "/" => OriginResponse::with_status(302).with_header("Location", "/sites.html"),
                 "/bin/querybuilder.json" if seen.target.contains("cq%3APageContent") => {
-                    Answer::html(
+                    OriginResponse::html(
                         "{\"hits\":[{\"sling:resourceType\":\"shop/page\",\"cq:template\":\"/apps/shop/page\"}]}",
                     )
                 }
                 // As a publisher does: a page that no component draws is none.
                 _ if path.ends_with(".html") && path.starts_with("/content/") => {
                     let page = path.trim_end_matches(".html");
-                    Answer::status(if drawn.lock().unwrap().contains(page) { 200 } else { 404 })
+                    OriginResponse::with_status(if drawn.lock().unwrap().contains(page) {
+                        200
+                    } else {
+                        404
+                    })
                 }
                 _ if path.ends_with("/jcr:content.json") => {
-                    Answer::html("{\"dam:assetState\":\"processed\"}")
+                    OriginResponse::html("{\"dam:assetState\":\"processed\"}")
                 }
-                _ => Answer::html("ok"),
+                _ => OriginResponse::html("ok"),
             };
         }
         let body = String::from_utf8_lossy(&seen.body).replace("%3A", ":").replace("%2F", "/");
@@ -43,7 +49,11 @@ fn author() -> (Origin, Arc<Mutex<BTreeSet<String>>>) {
             let below = format!("{path}/");
             let is_there = nodes.iter().any(|node| *node == path || node.starts_with(&below));
             nodes.retain(|node| *node != path && !node.starts_with(&below));
-            return if is_there { Answer::html("deleted") } else { Answer::status(404) };
+            return if is_there {
+                OriginResponse::html("deleted")
+            } else {
+                OriginResponse::with_status(404)
+            };
         }
         if body.contains("sling:resourceType=") {
             drawn.lock().unwrap().insert(path.clone());
@@ -51,44 +61,44 @@ fn author() -> (Origin, Arc<Mutex<BTreeSet<String>>>) {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
         let is_root = ["/content", "/content/dam", "/content/cq:tags"].contains(&parent.as_str());
         if !is_root && !nodes.contains(&parent) {
-            return Answer::status(409);
+            return OriginResponse::with_status(409);
         }
         if let Some(name) = body.split("filename=\"").nth(1).and_then(|rest| rest.split('"').next())
         {
             if !nodes.contains(&path) {
-                return Answer::status(404);
+                return OriginResponse::with_status(404);
             }
             nodes.insert(format!("{path}/{name}"));
         } else {
             nodes.insert(path);
         }
-        Answer::html("done")
+        OriginResponse::html("done")
     });
     (origin, nodes)
 }
 
-fn tough(origin: &Origin, config: Config) -> Tough<'static> {
-    Tough {
+fn tough(origin: &OriginServer, config: ToughConfig) -> ToughDayRun<'static> {
+    ToughDayRun {
         config,
-        author: format!("http://{}", origin.addr()),
-        publish: Some(format!("http://{}", origin.addr())),
+        author_url: format!("http://{}", origin.addr()),
+        publish_url: Some(format!("http://{}", origin.addr())),
         login: "admin:admin".to_owned(),
-        name: "run-1".to_owned(),
+        run_name: "run-1".to_owned(),
         keeps_content: false,
-        picture: Some(b"\x89PNG picture".to_vec()),
-        seed: 1,
-        user_secret: "s3cret".to_owned(),
+        upload_picture: Some(b"\x89PNG picture".to_vec()),
+        picture_seed: 1,
+        user_password_prefix: "s3cret".to_owned(),
         goals: &[],
     }
 }
 
-fn quiet() -> Live {
-    Live::new(Box::new(std::io::sink()), Form::Lines, "x", None)
+fn quiet() -> LiveDisplay {
+    LiveDisplay::new(Box::new(std::io::sink()), LiveDisplayMode::Lines, "x", None)
 }
 
 /// Returns passed, failed and skipped per test.
-fn metrics(sheet: &Sheet, phase: usize) -> BTreeMap<String, [u64; 3]> {
-    let tests = sheet.json["phases"][phase]["tests"].as_array().unwrap();
+fn metrics(sheet: &ReportSheet, phase: usize) -> BTreeMap<String, [u64; 3]> {
+    let tests = sheet.json_result["phases"][phase]["tests"].as_array().unwrap();
     tests
         .iter()
         .map(|test| {
@@ -99,16 +109,16 @@ fn metrics(sheet: &Sheet, phase: usize) -> BTreeMap<String, [u64; 3]> {
         .collect()
 }
 
-fn targets(origin: &Origin, fits: impl Fn(&Seen) -> bool) -> usize {
-    origin.seen().iter().filter(|seen| fits(seen)).count()
+fn targets(origin: &OriginServer, fits: impl Fn(&OriginRequest) -> bool) -> usize {
+    origin.requests().iter().filter(|seen| fits(seen)).count()
 }
 
 #[test]
 fn tests_take_turns_by_their_weights_and_leave_nothing() {
     let (origin, nodes) = author();
-    let mut config = of_suites("toughday").unwrap();
-    config.phases[0].lasts = Duration::from_secs(4);
-    config.phases[0].mode = Mode::ConstantLoad { rate: Ramp::steady(100.0) };
+    let mut config = config_of_suites("toughday").unwrap();
+    config.phases[0].duration = Duration::from_secs(4);
+    config.phases[0].load_mode = ToughLoadMode::ConstantLoad { rate: LoadRamp::constant(100.0) };
     let sheet = tough(&origin, config).run(&mut quiet()).unwrap();
     let found = metrics(&sheet, 0);
     let [passed, failed, _] = found["GetHomepage"];
@@ -130,7 +140,7 @@ fn tests_take_turns_by_their_weights_and_leave_nothing() {
         "redirects are followed once"
     );
     assert_eq!(*nodes.lock().unwrap(), BTreeSet::new(), "everything is deleted at the end");
-    assert!(sheet.plain().contains("real throughput"), "{}", sheet.plain());
+    assert!(sheet.to_plain_text().contains("real throughput"), "{}", sheet.to_plain_text());
 }
 
 #[test]
@@ -141,7 +151,7 @@ fn what_one_test_makes_another_uses() {
         \x20 - add: CreateTaggedPagesTreeTest\n    properties:\n      base: 2\n      count: 9\n  - add: AddTagToResourceTest\n\
         \x20 - add: PublishPageTest\n  - add: UploadPDFTest\n    properties:\n      count: 3\n  - add: CreateFolderTreeTest\n\
         \x20 - add: AuthoringTest\n  - add: AuthoringTreeTest\n    properties:\n      count: 2\n  - add: ActivatePagesTreeTest\n    properties:\n      count: 3\n";
-    let config = of_yaml(text, "x.yaml").unwrap();
+    let config = config_of_yaml(text, "x.yaml").unwrap();
     let mut run = tough(&origin, config);
     run.keeps_content = true;
     let sheet = run.run(&mut quiet()).unwrap();
@@ -180,10 +190,10 @@ fn what_one_test_makes_another_uses() {
 type Accounts = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
 /// An author that remembers accounts as the API has them.
-fn office() -> (Origin, Accounts) {
+fn office() -> (OriginServer, Accounts) {
     let accounts = Accounts::default();
     let known = Arc::clone(&accounts);
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let mut known = known.lock().unwrap();
         let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
         let value = |name: &str| {
@@ -193,39 +203,41 @@ fn office() -> (Origin, Accounts) {
         let body: serde_json::Value = serde_json::from_slice(&seen.body).unwrap_or_default();
         let field = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
         match (seen.method.as_str(), path) {
-            ("POST", "/api/v1/users") if field("password").len() < 8 => Answer::status(422),
+            ("POST", "/api/v1/users") if field("password").len() < 8 => {
+                OriginResponse::with_status(422)
+            }
             ("POST", "/api/v1/users") if !field("folder").is_empty() => {
                 // A user in a folder: the folder was made before.
                 let folder = format!("f:/home/users/{}", field("folder"));
                 let is_there = known.contains_key(&folder);
                 known.insert(format!("u:{}", field("name")), BTreeSet::from([folder]));
-                Answer::status(if is_there { 201 } else { 409 })
+                OriginResponse::with_status(if is_there { 201 } else { 409 })
             }
             ("POST", path) if path.starts_with("/home/users/") => {
                 let folder = format!("f:{path}");
                 if seen.body.ends_with(b"delete") {
                     let has_users = known.keys().any(|name| name.starts_with("u:run-1-"));
                     known.retain(|name, _| !name.starts_with(&folder));
-                    return Answer::status(if has_users { 409 } else { 200 });
+                    return OriginResponse::with_status(if has_users { 409 } else { 200 });
                 }
                 let parent = folder.rsplit_once('/').map_or("", |(parent, _)| parent);
                 let is_there = parent == "f:/home/users" || known.contains_key(parent);
                 known.insert(folder.clone(), BTreeSet::new());
-                Answer::status(if is_there { 201 } else { 409 })
+                OriginResponse::with_status(if is_there { 201 } else { 409 })
             }
             ("POST", "/api/v1/users" | "/api/v1/groups") => {
                 let mark = if path.ends_with("users") { "u:" } else { "g:" };
                 let is_new = known.insert(format!("{mark}{}", field("name")), BTreeSet::new());
-                Answer::status(if is_new.is_none() { 201 } else { 409 })
+                OriginResponse::with_status(if is_new.is_none() { 201 } else { 409 })
             }
             ("POST", "/api/v1/group/members") => {
                 let is_user = known.contains_key(&format!("u:{}", field("member")));
                 match known.get_mut(&format!("g:{}", field("group"))) {
                     Some(members) if is_user => {
                         members.insert(field("member"));
-                        Answer::status(204)
+                        OriginResponse::with_status(204)
                     }
-                    _ => Answer::status(404),
+                    _ => OriginResponse::with_status(404),
                 }
             }
             ("GET", "/api/v1/users" | "/api/v1/groups") => {
@@ -242,14 +254,14 @@ fn office() -> (Origin, Accounts) {
                 let next = names.last().filter(|_| has_more).cloned();
                 let list: Vec<_> =
                     names.iter().map(|name| serde_json::json!({ "name": name })).collect();
-                Answer::html(serde_json::json!({ kind: list, "next": next }).to_string())
+                OriginResponse::html(serde_json::json!({ kind: list, "next": next }).to_string())
             }
             ("DELETE", "/api/v1/user" | "/api/v1/group") => {
                 let mark = if path.ends_with("user") { "u:" } else { "g:" };
                 let is_there = known.remove(&format!("{mark}{}", value("name"))).is_some();
-                Answer::status(if is_there { 204 } else { 404 })
+                OriginResponse::with_status(if is_there { 204 } else { 404 })
             }
-            _ => Answer::html("ok"),
+            _ => OriginResponse::html("ok"),
         }
     });
     (origin, accounts)
@@ -264,7 +276,7 @@ fn users_and_groups_are_made_and_removed() {
         \x20 - add: CreateUserTest\n    properties:\n      count: 7\n  - add: CreateUserGroupTest\n    properties:\n\
         \x20     count: 3\n  - add: CreateGroupWithUsers\n    properties:\n      count: 2\n";
     let run = |keeps_content| {
-        let mut run = tough(&origin, of_yaml(text, "x.yaml").unwrap());
+        let mut run = tough(&origin, config_of_yaml(text, "x.yaml").unwrap());
         run.keeps_content = keeps_content;
         run.run(&mut quiet()).unwrap()
     };
@@ -299,7 +311,7 @@ fn users_in_folders_are_made_in_a_tree() {
     let text = "globals:\n  duration: 60\nrunmode:\n  concurrency: 3\n  waittime: 0\ntests:\n\
         \x20 - add: CreateUserTreeTest\n    properties:\n      count: 14\n      base: 2\n      name: Tree\n";
     let run = |keeps_content| {
-        let mut run = tough(&origin, of_yaml(text, "x.yaml").unwrap());
+        let mut run = tough(&origin, config_of_yaml(text, "x.yaml").unwrap());
         run.keeps_content = keeps_content;
         run.run(&mut quiet()).unwrap()
     };
@@ -327,53 +339,53 @@ fn phases_follow_each_other_and_only_some_count() {
     let (origin, _) = author();
     let text = "runmode:\n  type: constantload\n  load: 20\ntests:\n  - add: GetHomepageTest\nphases:\n  - name: warm\n    duration: 1\n    \
                 measurable: false\n  - name: load\n    useconfig: warm\n    duration: 1\n    measurable: true\n";
-    let mut config = of_yaml(text, "x.yaml").unwrap();
+    let mut config = config_of_yaml(text, "x.yaml").unwrap();
     config.phases[1].is_measured = true;
     let sheet = tough(&origin, config).run(&mut quiet()).unwrap();
     assert_eq!(metrics(&sheet, 0)["GetHomepage"][0], 20);
     assert_eq!(metrics(&sheet, 1)["GetHomepage"][0], 20);
-    let text = sheet.plain();
+    let text = sheet.to_plain_text();
     assert!(text.contains("20 requests in") && text.contains("warm (not measured)"), "{text}");
 }
 
 #[test]
 fn a_dry_run_tells_what_would_be_made() {
     let (origin, _) = author();
-    let mut config = of_suites("toughday").unwrap();
-    config.phases[0].lasts = Duration::from_secs(100);
-    config.phases[0].mode = Mode::ConstantLoad { rate: Ramp::steady(10.0) };
-    let plan = tough(&origin, config).plan();
+    let mut config = config_of_suites("toughday").unwrap();
+    config.phases[0].duration = Duration::from_secs(100);
+    config.phases[0].load_mode = ToughLoadMode::ConstantLoad { rate: LoadRamp::constant(10.0) };
+    let plan = tough(&origin, config).describe_plan();
     assert!(plan.contains("constantload: 10 executions/s"), "{plan}");
     assert!(plan.contains("75.0 %  GetHomepage"), "{plan}");
     assert!(plan.contains("5.0 %  CreatePageTree, at most 80000 times"), "{plan}");
     // 1,000 executions: 50 pages of 2 nodes and 50 assets of 5.
     assert!(plan.contains("about 350 nodes at most"), "{plan}");
-    assert_eq!(origin.seen().len(), 0);
+    assert_eq!(origin.requests().len(), 0);
 }
 
 #[test]
 fn a_backup_s_price_is_what_came_less_meanwhile() {
     let (origin, nodes) = author();
-    let impact = Impact {
-        mix: [75, 24, 1],
-        threads: 4,
-        share: 0.5,
-        span: Duration::from_secs(2),
+    let impact = BackupImpactTest {
+        work_mix: [75, 24, 1],
+        thread_count: 4,
+        load_share: 0.5,
+        measure_duration: Duration::from_secs(2),
         delays: vec!["0".to_owned(), "7".to_owned()],
-        runs: 1,
-        program: Program {
+        runs_per_backup: 1,
+        backup_program: MeasuredProgram {
             words: ["sh", "-c", "sleep 1; echo \"delay {delay}\"; echo '\"data_added\":2500000'"]
                 .map(str::to_owned)
                 .to_vec(),
-            metric: Some(Metric::parse("\"data_added\":([0-9]+)").unwrap()),
+            metric: Some(OutputMetric::parse("\"data_added\":([0-9]+)").unwrap()),
         },
-        before: None,
-        traversals: vec!["/content.2.json".to_owned()],
+        before_program: None,
+        traversal_paths: vec!["/content.2.json".to_owned()],
     };
-    impact.check().unwrap();
-    let run = tough(&origin, of_suites("toughday").unwrap());
+    impact.validate().unwrap();
+    let run = tough(&origin, config_of_suites("toughday").unwrap());
     let sheet = impact.run(&run, &mut |_| ()).unwrap();
-    let backups = sheet.json["backups"].as_array().unwrap();
+    let backups = sheet.json_result["backups"].as_array().unwrap();
     let states: Vec<(&str, bool)> = backups
         .iter()
         .map(|row| (row["delay"].as_str().unwrap(), row["under_load"].as_bool().unwrap()))
@@ -386,15 +398,18 @@ fn a_backup_s_price_is_what_came_less_meanwhile() {
         let is_loaded = row["under_load"].as_bool().unwrap();
         assert_eq!(row["lost_share"].is_number(), is_loaded, "{row}");
     }
-    let all = origin.seen();
-    let count = |fits: &dyn Fn(&Seen) -> bool| all.iter().filter(|seen| fits(seen)).count() as f64;
+    let all = origin.requests();
+    let count =
+        |fits: &dyn Fn(&OriginRequest) -> bool| all.iter().filter(|seen| fits(seen)).count() as f64;
     let traversals = count(&|seen| seen.target == "/content.2.json");
     let queries = count(&|seen| seen.target.starts_with("/bin/querybuilder.json"));
     assert!((traversals / queries / (75.0 / 24.0) - 1.0).abs() < 0.05, "{traversals} {queries}");
     assert_eq!(*nodes.lock().unwrap(), BTreeSet::new());
-    let several =
-        Impact { program: Program { words: vec!["true".to_owned()], metric: None }, ..impact };
-    assert!(several.check().unwrap_err().to_string().contains("{delay}"));
+    let several = BackupImpactTest {
+        backup_program: MeasuredProgram { words: vec!["true".to_owned()], metric: None },
+        ..impact
+    };
+    assert!(several.validate().unwrap_err().to_string().contains("{delay}"));
 }
 
 #[test]
@@ -403,9 +418,9 @@ fn pages_look_like_those_of_the_author_or_as_the_file_says() {
     let text = "globals:\n  duration: 60\nrunmode:\n  concurrency: 1\n  waittime: 0\ntests:\n\
         \x20 - add: CreatePageTest\n    properties:\n      count: 1\n  - add: CreatePageTreeTest\n    properties:\n\
         \x20     count: 1\n      resourcetype: other/page\n";
-    tough(&origin, of_yaml(text, "x.yaml").unwrap()).run(&mut quiet()).unwrap();
+    tough(&origin, config_of_yaml(text, "x.yaml").unwrap()).run(&mut quiet()).unwrap();
     let made = |path: &str| {
-        let all = origin.seen();
+        let all = origin.requests();
         let page = all.iter().find(|seen| seen.method == "POST" && seen.target == path).unwrap();
         String::from_utf8(page.body.clone()).unwrap()
     };
@@ -421,16 +436,20 @@ fn pages_look_like_those_of_the_author_or_as_the_file_says() {
 fn what_was_never_there_is_told() {
     let (origin, _) = author();
     // A publisher that shows nothing.
-    let publish = Origin::start(|_| Answer::status(404));
+    let publish = OriginServer::start(|_| OriginResponse::with_status(404));
     let text = "globals:\n  duration: 2\nrunmode:\n  concurrency: 2\n  waittime: 0\ntests:\n\
         \x20 - add: CreatePageTest\n    properties:\n      count: 2\n  - add: PublishPageTest\n    properties:\n      count: 2\n";
-    let mut run = tough(&origin, of_yaml(text, "x.yaml").unwrap());
-    run.publish = Some(format!("http://{}", publish.addr()));
+    let mut run = tough(&origin, config_of_yaml(text, "x.yaml").unwrap());
+    run.publish_url = Some(format!("http://{}", publish.addr()));
     let sheet = run.run(&mut quiet()).unwrap();
     let [passed, failed, _] = metrics(&sheet, 0)["PublishPage"];
-    assert_eq!((passed, failed), (2, 0), "{}", sheet.plain());
-    assert!(sheet.is_bad(), "{}", sheet.plain());
-    assert!(sheet.plain().contains("PublishPage: visible: 2 still waited"), "{}", sheet.plain());
+    assert_eq!((passed, failed), (2, 0), "{}", sheet.to_plain_text());
+    assert!(sheet.has_bad_result(), "{}", sheet.to_plain_text());
+    assert!(
+        sheet.to_plain_text().contains("PublishPage: visible: 2 still waited"),
+        "{}",
+        sheet.to_plain_text()
+    );
 }
 
 #[test]
@@ -439,7 +458,7 @@ fn a_skipped_execution_gives_its_turn_back_and_one_without_hope_ends() {
     // Deletions come first, so that they have nothing at the beginning; the fourth and fifth never get anything.
     let text = "globals:\n  duration: 300\nrunmode:\n  concurrency: 1\n  waittime: 0\ntests:\n\
         \x20 - add: DeletePageTest\n    properties:\n      count: 5\n  - add: CreatePageTest\n    properties:\n      count: 3\n";
-    let sheet = tough(&origin, of_yaml(text, "x.yaml").unwrap()).run(&mut quiet()).unwrap();
+    let sheet = tough(&origin, config_of_yaml(text, "x.yaml").unwrap()).run(&mut quiet()).unwrap();
     let found = metrics(&sheet, 0);
     assert_eq!((found["CreatePage"][0], found["DeletePage"][0]), (3, 3), "{found:?}");
     assert!(found["DeletePage"][2] >= 2, "{found:?}");
@@ -452,19 +471,19 @@ fn transactions_that_the_author_refuses_are_lost() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("backup");
     let (state, marked) = (Arc::clone(&busy), mark.clone());
-    let origin = Origin::start(move |seen| {
+    let origin = OriginServer::start(move |seen| {
         let refuses = seen.method == "GET" && marked.exists();
         state.fetch_or(refuses, std::sync::atomic::Ordering::Relaxed);
-        if refuses { Answer::status(503) } else { Answer::html("{}") }
+        if refuses { OriginResponse::with_status(503) } else { OriginResponse::html("{}") }
     });
-    let impact = Impact {
-        mix: [75, 24, 1],
-        threads: 2,
-        share: 0.5,
-        span: Duration::from_secs(1),
+    let impact = BackupImpactTest {
+        work_mix: [75, 24, 1],
+        thread_count: 2,
+        load_share: 0.5,
+        measure_duration: Duration::from_secs(1),
         delays: vec!["0".to_owned()],
-        runs: 1,
-        program: Program {
+        runs_per_backup: 1,
+        backup_program: MeasuredProgram {
             words: vec![
                 "sh".to_owned(),
                 "-c".to_owned(),
@@ -472,12 +491,12 @@ fn transactions_that_the_author_refuses_are_lost() {
             ],
             metric: None,
         },
-        before: None,
-        traversals: vec!["/content.2.json".to_owned()],
+        before_program: None,
+        traversal_paths: vec!["/content.2.json".to_owned()],
     };
-    let run = tough(&origin, of_suites("toughday").unwrap());
+    let run = tough(&origin, config_of_suites("toughday").unwrap());
     let sheet = impact.run(&run, &mut |_| ()).unwrap();
     assert!(busy.load(std::sync::atomic::Ordering::Relaxed));
-    let lost = sheet.json["backups"][1]["lost_share"].as_f64().unwrap();
-    assert!(lost > 0.5, "{}", sheet.json);
+    let lost = sheet.json_result["backups"][1]["lost_share"].as_f64().unwrap();
+    assert!(lost > 0.5, "{}", sheet.json_result);
 }

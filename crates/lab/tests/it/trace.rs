@@ -1,10 +1,10 @@
 //! Exchanges that are kept whole, and what servers say of their own time.
 
-use tympan_lab::get::Get;
-use tympan_lab::plan::{Outcome, Plan, Run};
-use tympan_lab::record::Results;
-use tympan_lab::report::{Report, html, json, plain};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::get_load::GetLoad;
+use tympan_lab::measurement::RunResults;
+use tympan_lab::plan::{PlanRunOutcome, RunOptions, TestPlan};
+use tympan_lab::report::{RunReport, render_report_html, report_to_json, report_to_plain_text};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::plan::{defaults, element, plan, sampler};
 
@@ -12,20 +12,20 @@ use crate::plan::{defaults, element, plan, sampler};
 const HOSTILE: &str = "<html><head><script>alert(1)</script></head><body onload=\"alert(2)\">\
     </iframe></pre></details><img src=\"http://127.0.0.1:1/x\" onerror=\"alert(3)\">\"'</body></html>";
 
-fn origin() -> Origin {
-    Origin::start(|seen| {
+fn origin() -> OriginServer {
+    OriginServer::start(|seen| {
         let answer = if seen.target.starts_with("/bad") {
-            Answer::status(500)
+            OriginResponse::with_status(500)
         } else {
-            Answer::html(HOSTILE)
+            OriginResponse::html(HOSTILE)
         };
         answer
-            .header("Set-Cookie", "login=topsecret; Path=/")
-            .header("Server-Timing", "render;dur=12.5, db;dur=2")
+            .with_header("Set-Cookie", "login=topsecret; Path=/")
+            .with_header("Server-Timing", "render;dur=12.5, db;dur=2")
     })
 }
 
-fn run(origin: &Origin, inside: &str, loops: &str, trace: usize) -> Outcome {
+fn run(origin: &OriginServer, inside: &str, loops: &str, trace: usize) -> PlanRunOutcome {
     let headers = element(
         "HeaderManager",
         "h",
@@ -38,12 +38,12 @@ fn run(origin: &Origin, inside: &str, loops: &str, trace: usize) -> Outcome {
         1,
     );
     let text = plan(loops, "1", &format!("{}{headers}{inside}", defaults(origin)));
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
-    plan.run(&Run { trace, ..Run::default() }, &mut |_| ()).unwrap()
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
+    plan.run(&RunOptions { traces_per_label: trace, ..RunOptions::default() }, &mut |_| ()).unwrap()
 }
 
-fn page(results: &Results) -> String {
-    html(&Report { title: "t", results, goals: &[], is_own: true })
+fn page(results: &RunResults) -> String {
+    render_report_html(&RunReport { title: "t", results, judged_goals: &[], is_own_load: true })
 }
 
 #[test]
@@ -84,21 +84,21 @@ fn a_hostile_page_runs_and_loads_nothing_in_the_report() {
 fn phases_of_the_server_are_in_the_report() {
     let origin = origin();
     let results = run(&origin, &sampler("/good", ""), "3", 0).results;
-    let phases = &results.labels["GET /good"].total.phases;
+    let phases = &results.labels["GET /good"].total.server_phases;
     assert_eq!(phases["render"].count(), 3);
     assert_eq!(phases["db"].mean().as_micros(), 2000);
     assert!(page(&results).contains("<h2>Phases of the server</h2>"));
-    let report = Report { title: "t", results: &results, goals: &[], is_own: true };
-    assert_eq!(json(&report)["labels"]["GET /good"]["phases"]["render"]["p50_ms"], 12.5);
-    assert!(plain(&report).contains("  render"));
-    let get = Get {
+    let report = RunReport { title: "t", results: &results, judged_goals: &[], is_own_load: true };
+    assert_eq!(report_to_json(&report)["labels"]["GET /good"]["phases"]["render"]["p50_ms"], 12.5);
+    assert!(report_to_plain_text(&report).contains("  render"));
+    let get = GetLoad {
         urls: vec![format!("http://{}/good", origin.addr())],
         requests: Some(4),
         trace: 1,
-        ..Get::default()
+        ..GetLoad::default()
     };
     let results = get.run().unwrap();
-    assert_eq!(results.total().phases["render"].count(), 4);
+    assert_eq!(results.total_stats().server_phases["render"].count(), 4);
     assert_eq!(results.traces["GET /good"].len(), 1);
     assert_eq!(results.traces["GET /good"][0].body, HOSTILE);
 }

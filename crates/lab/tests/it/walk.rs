@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use tympan_lab::plan::{Amount, Offer, Plan, Run};
-use tympan_testkit::origin::{Answer, Origin};
+use tympan_lab::plan::{LoadAmount, LoadOffer, RunOptions, TestPlan};
+use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use super::jmeter::{home, rows, run_in_jmeter};
 use super::plan::{element, sampler};
@@ -278,17 +278,17 @@ fn plan(cases: &[Case], port: u16) -> String {
     )
 }
 
-fn server() -> Origin {
-    Origin::start(|seen| match seen.target.ends_with("/bad") {
-        true => Answer::status(500),
-        false => Answer::html("page"),
+fn server() -> OriginServer {
+    OriginServer::start(|seen| match seen.target.ends_with("/bad") {
+        true => OriginResponse::with_status(500),
+        false => OriginResponse::html("page"),
     })
 }
 
 /// Returns what was sent in each group.
-fn sent(origin: &Origin, count: usize) -> Vec<String> {
+fn sent(origin: &OriginServer, count: usize) -> Vec<String> {
     let mut groups: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for seen in origin.seen() {
+    for seen in origin.requests() {
         let (group, name) = seen.target[2..].split_once('/').unwrap();
         groups.entry(group.parse().unwrap()).or_default().push(name.to_owned());
     }
@@ -302,9 +302,9 @@ fn compare(who: &str, cases: &[Case], sent: &[String]) {
 }
 
 fn run_here(text: &str, folder: &Path) -> Vec<String> {
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", folder.to_owned());
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", folder.to_owned());
     let file = folder.join("lab.jtl");
-    let run = Run { rows: Some(file.clone()), ..Run::default() };
+    let run = RunOptions { result_file: Some(file.clone()), ..RunOptions::default() };
     plan.unwrap_or_else(|error| panic!("{error}")).run(&run, &mut |_| {}).unwrap();
     rows(&file)
 }
@@ -372,8 +372,8 @@ fn samples_without_requests_keep_nobody_from_his_turn() {
     ];
     let text = plan(&cases, origin.addr().port())
         .replace("serialize_threadgroups\">true<", "serialize_threadgroups\">false<");
-    let plan = Plan::parse(text.as_bytes(), "p.jmx", "".into());
-    let run = Run { workers: 1, ..Run::default() };
+    let plan = TestPlan::parse(text.as_bytes(), "p.jmx", "".into());
+    let run = RunOptions { worker_count: 1, ..RunOptions::default() };
     let outcome = plan.unwrap_or_else(|error| panic!("{error}")).run(&run, &mut |_| {}).unwrap();
     compare("lab", &cases, &sent(&origin, 2));
     let count = outcome.results.labels["debug"].total.count();
@@ -406,14 +406,14 @@ fn an_arrival_without_a_sample_takes_no_other_with_it() {
         &[get("${n}")],
     );
     let cases = [case("1", format!("{counter}{odd}"), "1 3 5 7 9 11 13 15 17 19")];
-    let plan = Plan::parse(plan(&cases, origin.addr().port()).as_bytes(), "p.jmx", "".into());
-    let offer = Offer {
-        amount: Amount::Rate(20.0),
-        lasts: Duration::from_secs(1),
+    let plan = TestPlan::parse(plan(&cases, origin.addr().port()).as_bytes(), "p.jmx", "".into());
+    let offer = LoadOffer {
+        amount: LoadAmount::Rate(20.0),
+        duration: Duration::from_secs(1),
         ramp: Duration::ZERO,
         is_random: false,
     };
-    let run = Run { workers: 1, offer: Some(offer), ..Run::default() };
+    let run = RunOptions { worker_count: 1, load_offer: Some(offer), ..RunOptions::default() };
     let outcome = plan.unwrap_or_else(|error| panic!("{error}")).run(&run, &mut |_| {}).unwrap();
     assert_eq!(outcome.visits, 20);
     let mut all: Vec<u32> =
@@ -437,7 +437,7 @@ fn a_name_has_the_address_that_the_plan_gives_it() {
     let rows = run_here(&plan(&cases, origin.addr().port()), tempfile::tempdir().unwrap().path());
     compare("lab", &cases, &sent(&origin, 1));
     assert!(rows.iter().all(|row| row.contains("|200|")), "{rows:?}");
-    assert!(origin.seen()[0].header("host").unwrap().starts_with("lab.invalid:"));
+    assert!(origin.requests()[0].header("host").unwrap().starts_with("lab.invalid:"));
 }
 
 #[test]
@@ -589,7 +589,7 @@ fn who_waits_for_others_in_vain_goes_on_after_a_time() {
     let text = for_a_minute(&plan(&cases, origin.addr().port()))
         .replace("num_threads\">1<", "num_threads\">15<");
     run_here(&text, tempfile::tempdir().unwrap().path());
-    assert_eq!(origin.requests(), 15);
+    assert_eq!(origin.request_count(), 15);
     assert!(begun.elapsed().as_millis() >= 300, "{:?}", begun.elapsed());
 }
 
@@ -644,12 +644,12 @@ fn arrivals_of_the_plugin_come_at_their_rate() {
         &inside,
     );
     let text = format!("{before}{group}{after}");
-    let parsed = Plan::parse(text.as_bytes(), "p.jmx", "".into());
+    let parsed = TestPlan::parse(text.as_bytes(), "p.jmx", "".into());
     let parsed = parsed.unwrap_or_else(|error| panic!("{error}"));
     let properties = [("rate".to_owned(), "20".to_owned())].into();
-    parsed.run(&Run { properties, ..Run::default() }, &mut |_| {}).unwrap();
+    parsed.run(&RunOptions { properties, ..RunOptions::default() }, &mut |_| {}).unwrap();
     // Half a second of 10/s, half a second of 20/s, one second of 20/s.
     assert_eq!(sent(&origin, 1)[0].split(' ').count(), 35);
-    let refused = parsed.run(&Run::default(), &mut |_| {}).unwrap_err().to_string();
+    let refused = parsed.run(&RunOptions::default(), &mut |_| {}).unwrap_err().to_string();
     assert!(refused.contains("-Jrate="), "{refused}");
 }

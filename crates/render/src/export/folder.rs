@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants
-//! * A file appears complete, by rename. `current` moves by rename from one whole tree to another.
+//! * A file appears complete, by rename. `current_tree` moves by rename from one whole tree to another.
 //! * Nothing is written, removed or looked at outside of the folder, whatever a name says and wherever a link in a tree leads.
 //! * One process at a time changes a folder.
 //!
@@ -23,29 +23,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
-const CURRENT: &str = "current";
-const TMP: &str = "tmp";
-const LOCK: &str = "lock";
-const PREFIX: &str = "tree-";
+const CURRENT_LINK_NAME: &str = "current";
+const STAGING_DIR_NAME: &str = "tmp";
+const LOCK_FILE_NAME: &str = "lock";
+const TREE_PREFIX: &str = "tree-";
 
 /// An opened folder.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct ExportFolder {
     dir: PathBuf,
-    next: AtomicU64,
+    next_file_number: AtomicU64,
     _lock: File,
 }
 
 /// A file that is complete and has no name yet.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct StagedExportFile {
     path: PathBuf,
     pub(super) bytes: u64,
     pub(super) hash: String,
     is_synced: bool,
 }
 
-impl Waiting {
+impl StagedExportFile {
     /// Waits until the bytes are on the disk: a name may outlive a crash that bytes do not.
     ///
     /// # Errors
@@ -59,21 +59,21 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for StagedExportFile {
     fn drop(&mut self) {
         // Nothing is there once it has its name.
         fs::remove_file(&self.path).ok();
     }
 }
 
-impl Folder {
+impl ExportFolder {
     /// Opens a folder, which is made if it does not exist.
     ///
     /// # Errors
     /// If it cannot be made, holds something else, or another process exports to it (`WouldBlock`).
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
-        let lock = dir.join(LOCK);
+        let lock = dir.join(LOCK_FILE_NAME);
         let is_new = !lock.exists();
         if is_new && fs::read_dir(dir)?.next().is_some() {
             let text = "the folder holds other files; name an empty one, or a new one";
@@ -81,61 +81,62 @@ impl Folder {
         }
         let lock = File::options().create(true).append(true).open(lock)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        let tmp = dir.join(TMP);
+        let tmp = dir.join(STAGING_DIR_NAME);
         if tmp.exists() {
             fs::remove_dir_all(&tmp)?;
         }
         fs::create_dir_all(&tmp)?;
-        Ok(Self { dir: dir.to_owned(), next: AtomicU64::new(0), _lock: lock })
+        Ok(Self { dir: dir.to_owned(), next_file_number: AtomicU64::new(0), _lock: lock })
     }
 
     /// Returns the number of the tree that is served.
-    pub(super) fn current(&self) -> Option<u64> {
-        number_of(fs::read_link(self.dir.join(CURRENT)).ok()?.to_str()?)
+    pub(super) fn current_tree(&self) -> Option<u64> {
+        parse_tree_number(fs::read_link(self.dir.join(CURRENT_LINK_NAME)).ok()?.to_str()?)
     }
 
     /// Returns the numbers of all trees that have a manifest, in order.
-    pub(super) fn trees(&self) -> io::Result<Vec<u64>> {
-        self.numbers(".manifest")
+    pub(super) fn tree_numbers(&self) -> io::Result<Vec<u64>> {
+        self.numbers_with_ending(".manifest")
     }
 
     /// Returns the numbers of all trees of which there is something with an ending, in order.
-    fn numbers(&self, ending: &str) -> io::Result<Vec<u64>> {
+    fn numbers_with_ending(&self, ending: &str) -> io::Result<Vec<u64>> {
         let entries = fs::read_dir(&self.dir)?.flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let mut numbers: Vec<u64> =
-            names.filter_map(|name| number_of(name.strip_suffix(ending)?)).collect();
+            names.filter_map(|name| parse_tree_number(name.strip_suffix(ending)?)).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
 
-    pub(super) fn tree(&self, number: u64) -> PathBuf {
-        self.dir.join(format!("{PREFIX}{number:06}"))
+    pub(super) fn tree_path(&self, number: u64) -> PathBuf {
+        self.dir.join(format!("{TREE_PREFIX}{number:06}"))
     }
 
-    pub(super) fn manifest(&self, number: u64) -> PathBuf {
-        self.dir.join(format!("{PREFIX}{number:06}.manifest"))
+    pub(super) fn manifest_path(&self, number: u64) -> PathBuf {
+        self.dir.join(format!("{TREE_PREFIX}{number:06}.manifest"))
     }
 
     /// Writes a file that has no name yet.
     ///
     /// # Errors
     /// If the disk refuses; nothing is left then.
-    pub(super) fn stage(&self, content: &mut dyn Read) -> io::Result<Waiting> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let path = self.dir.join(TMP).join(number.to_string());
-        let mut waiting = Waiting { path, bytes: 0, hash: String::new(), is_synced: false };
+    pub(super) fn stage(&self, content: &mut dyn Read) -> io::Result<StagedExportFile> {
+        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
+        let path = self.dir.join(STAGING_DIR_NAME).join(number.to_string());
+        let mut waiting =
+            StagedExportFile { path, bytes: 0, hash: String::new(), is_synced: false };
         let mut file = File::create_new(&waiting.path)?;
         let mut hasher = Sha256::new();
         let mut bytes = 0;
-        each_part(content, |part| {
+        for_each_chunk(content, |part| {
             file.write_all(part)?;
             hasher.update(part);
             bytes += part.len() as u64;
             Ok(())
         })?;
         waiting.bytes = bytes;
-        waiting.hash = hex(&hasher.finalize());
+        waiting.hash = to_hex(&hasher.finalize());
         Ok(waiting)
     }
 
@@ -143,8 +144,13 @@ impl Folder {
     ///
     /// # Errors
     /// `AlreadyExists` or `NotADirectory` if another file's name is in the way; others if the disk refuses.
-    pub(super) fn place(&self, tree: u64, waiting: &Waiting, name: &str) -> io::Result<()> {
-        let target = self.inside(tree, name)?;
+    pub(super) fn link_into_tree(
+        &self,
+        tree: u64,
+        waiting: &StagedExportFile,
+        name: &str,
+    ) -> io::Result<()> {
+        let target = self.path_in_tree(tree, name)?;
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent)?;
         }
@@ -155,12 +161,12 @@ impl Folder {
     ///
     /// # Errors
     /// If the disk refuses; a file that is not there is no error.
-    pub(super) fn remove(&self, tree: u64, name: &str) -> io::Result<()> {
-        let root = self.tree(tree);
-        match self.inside(tree, name).and_then(fs::remove_file) {
+    pub(super) fn remove_file(&self, tree: u64, name: &str) -> io::Result<()> {
+        let root = self.tree_path(tree);
+        match self.path_in_tree(tree, name).and_then(fs::remove_file) {
             // No folder of this tree holds it.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(()),
-            Err(error) if !is_absent(&error) => return Err(error),
+            Err(error) if !is_not_found(&error) => return Err(error),
             _ => {}
         }
         let mut folder = Path::new(name).parent();
@@ -175,24 +181,24 @@ impl Folder {
     }
 
     /// Tells whether there is a file.
-    pub(super) fn has(&self, tree: u64, name: &str) -> bool {
-        let file = self.inside(tree, name).and_then(fs::symlink_metadata);
+    pub(super) fn has_file(&self, tree: u64, name: &str) -> bool {
+        let file = self.path_in_tree(tree, name).and_then(fs::symlink_metadata);
         file.is_ok_and(|file| file.is_file())
     }
 
     /// Tells whether a file holds what is known of it.
-    pub(super) fn holds(&self, tree: u64, name: &str, hash: &str) -> bool {
-        let file = self.inside(tree, name).and_then(File::open);
-        let found = file.and_then(|mut file| hash_of(&mut file));
-        self.has(tree, name) && found.is_ok_and(|found| found == hash)
+    pub(super) fn is_file_unchanged(&self, tree: u64, name: &str, hash: &str) -> bool {
+        let file = self.path_in_tree(tree, name).and_then(File::open);
+        let found = file.and_then(|mut file| hash_content(&mut file));
+        self.has_file(tree, name) && found.is_ok_and(|found| found == hash)
     }
 
     /// Returns the path of a file in a tree, which no link on the way leads out of it.
     ///
     /// # Errors
     /// `NotADirectory` if a folder of the name is a link or a file, or the name leads elsewhere.
-    fn inside(&self, tree: u64, name: &str) -> io::Result<PathBuf> {
-        let mut path = self.tree(tree);
+    fn path_in_tree(&self, tree: u64, name: &str) -> io::Result<PathBuf> {
+        let mut path = self.tree_path(tree);
         let mut names = Path::new(name).components().peekable();
         while let Some(Component::Normal(name)) = names.next() {
             path.push(name);
@@ -224,15 +230,15 @@ impl Folder {
     ///
     /// # Errors
     /// If the disk refuses; then the other one goes on being served.
-    pub(super) fn switch(&self, tree: u64) -> io::Result<()> {
+    pub(super) fn switch_current(&self, tree: u64) -> io::Result<()> {
         self.sync()?;
-        let link = self.dir.join(TMP).join(CURRENT);
+        let link = self.dir.join(STAGING_DIR_NAME).join(CURRENT_LINK_NAME);
         match fs::remove_file(&link) {
-            Err(error) if !is_absent(&error) => return Err(error),
+            Err(error) if !is_not_found(&error) => return Err(error),
             _ => {}
         }
-        std::os::unix::fs::symlink(format!("{PREFIX}{tree:06}"), &link)?;
-        fs::rename(&link, self.dir.join(CURRENT))?;
+        std::os::unix::fs::symlink(format!("{TREE_PREFIX}{tree:06}"), &link)?;
+        fs::rename(&link, self.dir.join(CURRENT_LINK_NAME))?;
         self.sync()
     }
 
@@ -240,24 +246,26 @@ impl Folder {
     ///
     /// # Errors
     /// If the disk refuses.
-    pub(super) fn prune(&self, keep: usize) -> io::Result<()> {
-        let Some(current) = self.current() else { return Ok(()) };
+    pub(super) fn prune_trees(&self, keep: usize) -> io::Result<()> {
+        let Some(current) = self.current_tree() else { return Ok(()) };
         let mut older: Vec<u64> =
-            self.trees()?.into_iter().filter(|tree| *tree < current).collect();
+            self.tree_numbers()?.into_iter().filter(|tree| *tree < current).collect();
         older.truncate(older.len().saturating_sub(keep));
-        older.into_iter().try_for_each(|tree| self.discard(tree))?;
+        older.into_iter().try_for_each(|tree| self.discard_tree(tree))?;
         // A crash may have left trees whose manifests went first.
-        let left = self.numbers("")?.into_iter().filter(|tree| *tree != current);
-        let left: Vec<u64> = left.filter(|tree| !self.manifest(*tree).exists()).collect();
-        left.into_iter().try_for_each(|tree| self.discard(tree))
+        let left = self.numbers_with_ending("")?.into_iter().filter(|tree| *tree != current);
+        let left: Vec<u64> = left.filter(|tree| !self.manifest_path(*tree).exists()).collect();
+        left.into_iter().try_for_each(|tree| self.discard_tree(tree))
     }
 
     /// Takes a tree away: its manifest first, so that nobody goes on with what is left of it.
     ///
     /// # Errors
     /// If the disk refuses.
-    pub(super) fn discard(&self, tree: u64) -> io::Result<()> {
-        for gone in [fs::remove_file(self.manifest(tree)), fs::remove_dir_all(self.tree(tree))] {
+    pub(super) fn discard_tree(&self, tree: u64) -> io::Result<()> {
+        for gone in
+            [fs::remove_file(self.manifest_path(tree)), fs::remove_dir_all(self.tree_path(tree))]
+        {
             match gone {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -267,25 +275,25 @@ impl Folder {
     }
 }
 
-fn is_absent(error: &io::Error) -> bool {
+fn is_not_found(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix(PREFIX)?.parse().ok()
+fn parse_tree_number(name: &str) -> Option<u64> {
+    name.strip_prefix(TREE_PREFIX)?.parse().ok()
 }
 
-fn hash_of(content: &mut dyn Read) -> io::Result<String> {
+fn hash_content(content: &mut dyn Read) -> io::Result<String> {
     let mut hasher = Sha256::new();
-    each_part(content, |part| {
+    for_each_chunk(content, |part| {
         hasher.update(part);
         Ok(())
     })?;
-    Ok(hex(&hasher.finalize()))
+    Ok(to_hex(&hasher.finalize()))
 }
 
 /// Reads everything, a part at a time.
-fn each_part(
+fn for_each_chunk(
     content: &mut dyn Read,
     mut hear: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -300,7 +308,7 @@ fn each_part(
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(super) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -311,21 +319,21 @@ mod tests {
     #[test]
     fn a_file_has_its_name_when_it_is_complete() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path()).unwrap();
+        let folder = ExportFolder::open(dir.path()).unwrap();
         let waiting = folder.stage(&mut &b"text"[..]).unwrap();
         assert_eq!(waiting.bytes, 4);
         let hash = waiting.hash.clone();
-        folder.place(1, &waiting, "a/b.html").unwrap();
-        assert!(folder.holds(1, "a/b.html", &hash));
+        folder.link_into_tree(1, &waiting, "a/b.html").unwrap();
+        assert!(folder.is_file_unchanged(1, "a/b.html", &hash));
         // A name that needs a folder where a file is, and the other way round.
         for name in ["a/b.html/c.html", "a"] {
             let other = folder.stage(&mut &b"x"[..]).unwrap();
-            assert!(folder.place(1, &other, name).is_err());
+            assert!(folder.link_into_tree(1, &other, name).is_err());
         }
-        assert_eq!(fs::read_dir(dir.path().join(TMP)).unwrap().count(), 0);
-        folder.remove(1, "a/b.html").unwrap();
+        assert_eq!(fs::read_dir(dir.path().join(STAGING_DIR_NAME)).unwrap().count(), 0);
+        folder.remove_file(1, "a/b.html").unwrap();
         assert!(!dir.path().join("tree-000001/a").exists());
-        folder.remove(1, "a/b.html").unwrap();
+        folder.remove_file(1, "a/b.html").unwrap();
     }
 
     #[test]
@@ -333,10 +341,10 @@ mod tests {
         let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let letter = outside.path().join("letter.html");
         fs::write(&letter, "mine").unwrap();
-        let folder = Folder::open(&dir.path().join("out")).unwrap();
+        let folder = ExportFolder::open(&dir.path().join("out")).unwrap();
         let stage = || folder.stage(&mut &b"x"[..]).unwrap();
-        folder.place(1, &stage(), "a/b.html").unwrap();
-        let tree = folder.tree(1);
+        folder.link_into_tree(1, &stage(), "a/b.html").unwrap();
+        let tree = folder.tree_path(1);
         std::os::unix::fs::symlink(outside.path(), tree.join("a/link")).unwrap();
         std::os::unix::fs::symlink(&letter, tree.join("a/letter.html")).unwrap();
         let away = outside.path().join("x.html");
@@ -349,15 +357,18 @@ mod tests {
             away.to_str().unwrap(),
             "",
         ] {
-            assert!(folder.place(1, &stage(), name).is_err(), "{name}");
-            assert!(!folder.has(1, name) && !folder.holds(1, name, &hash), "{name}");
-            folder.remove(1, name).ok();
+            assert!(folder.link_into_tree(1, &stage(), name).is_err(), "{name}");
+            assert!(
+                !folder.has_file(1, name) && !folder.is_file_unchanged(1, name, &hash),
+                "{name}"
+            );
+            folder.remove_file(1, name).ok();
         }
-        assert!(!folder.has(1, "a/link/letter.html") && !folder.has(1, "a/letter.html"));
-        folder.remove(1, "a/link/letter.html").unwrap();
+        assert!(!folder.has_file(1, "a/link/letter.html") && !folder.has_file(1, "a/letter.html"));
+        folder.remove_file(1, "a/link/letter.html").unwrap();
         // A link in the place of a file goes, and what it led to stays.
-        folder.place(1, &stage(), "a/letter.html").unwrap();
-        assert!(folder.holds(1, "a/letter.html", &hash));
+        folder.link_into_tree(1, &stage(), "a/letter.html").unwrap();
+        assert!(folder.is_file_unchanged(1, "a/letter.html", &hash));
         assert_eq!(fs::read_to_string(&letter).unwrap(), "mine");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
     }
@@ -365,33 +376,33 @@ mod tests {
     #[test]
     fn trees_take_turns_and_old_ones_go() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path()).unwrap();
-        assert_eq!(folder.current(), None);
+        let folder = ExportFolder::open(dir.path()).unwrap();
+        assert_eq!(folder.current_tree(), None);
         for tree in 1..=4 {
-            fs::create_dir_all(folder.tree(tree)).unwrap();
-            fs::write(folder.manifest(tree), "").unwrap();
-            folder.switch(tree).unwrap();
-            assert_eq!(folder.current(), Some(tree));
-            folder.prune(1).unwrap();
+            fs::create_dir_all(folder.tree_path(tree)).unwrap();
+            fs::write(folder.manifest_path(tree), "").unwrap();
+            folder.switch_current(tree).unwrap();
+            assert_eq!(folder.current_tree(), Some(tree));
+            folder.prune_trees(1).unwrap();
         }
-        assert_eq!(folder.trees().unwrap(), [3, 4]);
-        assert!(folder.tree(3).exists() && !folder.tree(2).exists());
+        assert_eq!(folder.tree_numbers().unwrap(), [3, 4]);
+        assert!(folder.tree_path(3).exists() && !folder.tree_path(2).exists());
         // As a crash in the middle of an earlier pruning leaves it.
-        fs::create_dir_all(folder.tree(2).join("a")).unwrap();
-        folder.prune(1).unwrap();
-        assert_eq!(folder.numbers("").unwrap(), [3, 4]);
+        fs::create_dir_all(folder.tree_path(2).join("a")).unwrap();
+        folder.prune_trees(1).unwrap();
+        assert_eq!(folder.numbers_with_ending("").unwrap(), [3, 4]);
     }
 
     #[test]
     fn a_folder_belongs_to_one_process_and_to_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path()).unwrap();
-        assert_eq!(Folder::open(dir.path()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let folder = ExportFolder::open(dir.path()).unwrap();
+        assert_eq!(ExportFolder::open(dir.path()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(folder);
-        assert!(Folder::open(dir.path()).is_ok());
+        assert!(ExportFolder::open(dir.path()).is_ok());
         let other = tempfile::tempdir().unwrap();
         fs::write(other.path().join("letter.txt"), "").unwrap();
-        assert!(Folder::open(other.path()).is_err());
+        assert!(ExportFolder::open(other.path()).is_err());
     }
 
     #[test]
@@ -403,8 +414,8 @@ mod tests {
             }
         }
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path()).unwrap();
+        let folder = ExportFolder::open(dir.path()).unwrap();
         assert!(folder.stage(&mut Broken).is_err());
-        assert_eq!(fs::read_dir(dir.path().join(TMP)).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(dir.path().join(STAGING_DIR_NAME)).unwrap().count(), 0);
     }
 }

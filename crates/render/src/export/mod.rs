@@ -1,11 +1,11 @@
 //! Static export: the pages of a site as files that any web server serves.
 //!
-//! In: content, a renderer, [`ExportOptions`]. Out: a folder whose `current` is a tree of files, and a [`Report`].
+//! In: content, a renderer, [`ExportOptions`]. Out: a folder whose `current_tree` is a tree of files, and a [`ExportReport`].
 //!
-//! * [`Exporter::full`] draws everything into a tree beside the one that is served, then makes it the served one.
-//! * [`Exporter::catch_up`] draws what a change of content concerns, as the manifest of the tree knows it, and what is
+//! * [`StaticExporter::full`] draws everything into a tree beside the one that is served, then makes it the served one.
+//! * [`StaticExporter::catch_up`] draws what a change of content concerns, as the manifest of the tree knows it, and what is
 //!   new, and takes away what is gone.
-//! * [`Exporter::on_demand`] draws a file that a web server did not find.
+//! * [`StaticExporter::on_demand`] draws a file that a web server did not find.
 //!
 //! Invariants
 //! * A file is drawn with the rights of the export's user, never with those of who asks.
@@ -16,20 +16,20 @@
 //!
 //! On failure: a full disk ends the run, and what is served stays; the next run goes on.
 //!
-//! Not here: when runs happen and who may ask (`server`), the dispatcher's cache, which does the on-demand case by
+//! Not here: when runs happen and who may ask (`server_url`), the dispatcher's cache, which does the on-demand case by
 //! itself.
 
-mod draw;
+mod address_resolver;
 mod folder;
 mod manifest;
+mod markup_rewrite;
 mod on_demand;
-mod place;
+mod rendering;
 mod report;
-mod rewrite;
 mod rule;
 mod run;
-mod seed;
-mod work;
+mod run_state;
+mod seed_address;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -38,31 +38,31 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tympan_content::{Repository, Snapshot};
 
-use self::folder::{Folder, hex};
-use self::manifest::Manifest;
-use self::place::Rules;
+use self::address_resolver::ExportRuleSet;
+use self::folder::{ExportFolder, to_hex};
+use self::manifest::ExportManifest;
 use crate::Renderer;
-use crate::image::ImageAddress;
+use crate::image_address::ImageAddress;
 
-pub use self::on_demand::OnDemand;
-pub use self::place::{Address, Unexported};
-pub use self::report::{Finding, Listed, Report};
+pub use self::address_resolver::{ExportAddress, NotExportedReason};
+pub use self::on_demand::OnDemandResponse;
+pub use self::report::{ExportFinding, ExportListEntry, ExportReport};
 pub use self::rule::ExportRule;
-pub use self::run::{Begin, Effect, Progress};
+pub use self::run::{ExportProgressFn, ExportWriteMode, FullExportStart};
 
 /// The extensions that OpenCms exports without being told, and those that the web has learnt since.
-pub const SUFFIXES: [&str; 29] = [
+pub const DEFAULT_SUFFIXES: [&str; 29] = [
     ".jpg", ".jpeg", ".gif", ".png", ".svg", ".webp", ".avif", ".ico", ".doc", ".docx", ".xls",
     ".xlsx", ".ppt", ".pptx", ".pdf", ".txt", ".css", ".js", ".mjs", ".map", ".zip", ".swf",
     ".mp3", ".mp4", ".webm", ".woff", ".woff2", ".ttf", ".otf",
 ];
 
 /// The user with whose rights everything is drawn, where there is such a user; otherwise visitors' rights count.
-pub const USER: &str = "Export";
+pub const EXPORT_USER: &str = "Export";
 
 /// When files are made and taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Handler {
+pub enum StaticExportHandler {
     /// Files are made when a visitor asks for them, and taken away when a change concerns them.
     #[default]
     OnDemand,
@@ -78,11 +78,11 @@ pub struct ExportOptions {
     /// The folder.
     pub dir: PathBuf,
     /// When files are made.
-    pub handler: Handler,
+    pub handler: StaticExportHandler,
     /// Where the site begins in content.
-    pub roots: Vec<String>,
+    pub content_roots: Vec<String>,
     /// Whether a resource is exported about which content says nothing.
-    pub default: bool,
+    pub is_exported_by_default: bool,
     /// Extensions that are exported although content says nothing, with their dot and in lower case.
     pub suffixes: Vec<String>,
     /// What stands before the file in the URL of what is exported, such as `/export`.
@@ -90,95 +90,109 @@ pub struct ExportOptions {
     /// What stands before the path in the URL of what is not exported.
     pub dynamic_prefix: String,
     /// Whether links between exported pages are relative.
-    pub is_relative: bool,
+    pub has_relative_links: bool,
     /// The site's address without encryption, such as `http://www.example.org`.
-    pub server: String,
+    pub server_url: String,
     /// The site's address with encryption.
-    pub secure_server: String,
+    pub secure_server_url: String,
     /// The host for which pages are drawn; with one, links are mapped by `/etc/map`.
     pub host: String,
     /// Parts of the site with a folder and a prefix of their own; of several the first counts.
     pub rules: Vec<ExportRule>,
     /// How many trees before the present one are kept.
-    pub backups: usize,
+    pub max_backup_trees: usize,
 }
 
 impl ExportOptions {
     /// Returns the usual options for a folder.
     #[must_use]
-    pub fn at(dir: impl Into<PathBuf>) -> Self {
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
-            handler: Handler::default(),
-            roots: vec!["/content".to_owned()],
-            default: false,
-            suffixes: SUFFIXES.iter().map(|suffix| (*suffix).to_owned()).collect(),
+            handler: StaticExportHandler::default(),
+            content_roots: vec!["/content".to_owned()],
+            is_exported_by_default: false,
+            suffixes: DEFAULT_SUFFIXES.iter().map(|suffix| (*suffix).to_owned()).collect(),
             prefix: String::new(),
             dynamic_prefix: String::new(),
-            is_relative: false,
-            server: String::new(),
-            secure_server: String::new(),
+            has_relative_links: false,
+            server_url: String::new(),
+            secure_server_url: String::new(),
             host: String::new(),
             rules: Vec::new(),
-            backups: 0,
+            max_backup_trees: 0,
         }
     }
 
     /// Returns what decides about the bytes of all files: with other settings everything is drawn anew.
     fn fingerprint(&self) -> String {
-        let Self { roots, default, suffixes, prefix, dynamic_prefix, is_relative, .. } = self;
-        let Self { server, secure_server, host, .. } = self;
+        let Self {
+            content_roots: roots,
+            is_exported_by_default: default,
+            suffixes,
+            prefix,
+            dynamic_prefix,
+            has_relative_links: is_relative,
+            ..
+        } = self;
+        let Self { server_url: server, secure_server_url: secure_server, host, .. } = self;
         let mut text = format!(
             "{roots:?} {default} {suffixes:?} {prefix:?} {dynamic_prefix:?} {is_relative} {server:?} {secure_server:?} {host:?}"
         );
         // Without rules the settings are named as they were before there were any.
-        self.rules.iter().for_each(|rule| text.push_str(&format!(" {:?}", rule.words())));
-        hex(Sha256::digest(text).get(..8).unwrap_or_default())
+        self.rules
+            .iter()
+            .for_each(|rule| text.push_str(&format!(" {:?}", rule.fingerprint_parts())));
+        to_hex(Sha256::digest(text).get(..8).unwrap_or_default())
     }
 
-    fn rules(&self) -> Rules {
+    fn rule_set(&self) -> ExportRuleSet {
         let (suffixes, by_source) = (self.suffixes.clone(), self.rules.clone());
-        Rules { default: self.default, suffixes, by_source }
+        ExportRuleSet {
+            is_exported_by_default: self.is_exported_by_default,
+            suffixes,
+            source_rules: by_source,
+        }
     }
 
     /// Returns the scheme and host that links are written for.
-    fn site(&self) -> (&str, &str) {
-        let scheme = if self.server.starts_with("https:") { "https" } else { "http" };
+    fn scheme_and_host(&self) -> (&str, &str) {
+        let scheme = if self.server_url.starts_with("https:") { "https" } else { "http" };
         (scheme, &self.host)
     }
 }
 
 /// Draws pictures of assets in a size.
-pub trait Pictures: std::fmt::Debug + Send + Sync {
+pub trait ExportImageSource: std::fmt::Debug + Send + Sync {
     /// Returns the bytes; nothing if there is no such asset or the address asks for what it may not.
     ///
     /// # Errors
     /// In words, if it cannot be drawn.
-    fn picture(
+    fn render_image(
         &self,
         snapshot: &Snapshot,
         address: &ImageAddress,
-    ) -> Result<Option<bytes::Bytes>, String>;
+    ) -> ExportResult<Option<bytes::Bytes>, String>;
 }
 
 /// What an export draws with.
 #[derive(Debug, Clone, Copy)]
-pub struct Press<'a> {
+pub struct ExportEnvironment<'a> {
     /// The content.
     pub repository: &'a Repository,
     /// What draws pages.
     pub renderer: &'a Renderer,
     /// What draws pictures.
-    pub pictures: &'a dyn Pictures,
+    pub images: &'a dyn ExportImageSource,
 }
 
 /// The result of everything here that can fail.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+pub type ExportResult<T, E = ExportError> = std::result::Result<T, E>;
 
 /// An error of the export.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ExportError {
     /// Another process exports to the folder.
     #[error("another process exports to `{}`", dir.display())]
     Busy {
@@ -198,69 +212,69 @@ pub enum Error {
     Content(#[from] tympan_content::Error),
     /// Two states of content could not be compared.
     #[error("cannot compare the content with what is exported")]
-    Compare(#[source] Box<crate::Error>),
+    Comparison(#[source] Box<crate::Error>),
     /// The site's scripts could not be read.
     #[error("cannot read the scripts of the site to export")]
     Scripts(#[source] Box<crate::Error>),
     /// There is nothing to go on with.
     #[error("nothing is exported to `{}` yet, or with other settings; do a full export first", dir.display())]
-    NotBegun {
+    NoUnfinishedRun {
         /// The folder.
         dir: PathBuf,
     },
 }
 
-impl Error {
+impl ExportError {
     /// Tells whether trying again can help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Busy { .. } | Self::Folder { .. } => true,
             Self::Content(error) => error.is_transient(),
-            Self::Compare(_) | Self::Scripts(_) | Self::NotBegun { .. } => false,
+            Self::Comparison(_) | Self::Scripts(_) | Self::NoUnfinishedRun { .. } => false,
         }
     }
 }
 
 /// A tree and what is known of its files.
 #[derive(Debug)]
-struct Tree {
+struct ExportTree {
     number: u64,
-    manifest: Manifest,
+    manifest: ExportManifest,
 }
 
 /// Exports to one folder.
 #[derive(Debug)]
-pub struct Exporter {
+pub struct StaticExporter {
     options: ExportOptions,
-    folder: Folder,
-    tree: Mutex<Option<Tree>>,
+    folder: ExportFolder,
+    tree: Mutex<Option<ExportTree>>,
     /// Held while a run changes the tree; requests change it too, a file at a time.
-    running: Mutex<()>,
+    run_lock: Mutex<()>,
     /// Counts the changes of content that were followed.
-    followed: AtomicU64,
-    names: Mutex<on_demand::Names>,
+    followed_changes: AtomicU64,
+    folder_names: Mutex<on_demand::FolderNameCache>,
 }
 
-impl Exporter {
+impl StaticExporter {
     /// Opens the folder of an export, which is made if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Busy`], or [`Error::Folder`] if it cannot be used or holds something else.
-    pub fn open(options: ExportOptions) -> Result<Self> {
-        let folder = Folder::open(&options.dir).map_err(|source| match source.kind() {
-            std::io::ErrorKind::WouldBlock => Error::Busy { dir: options.dir.clone() },
-            _ => Error::Folder { dir: options.dir.clone(), source },
+    /// [`ExportError::Busy`], or [`ExportError::ExportFolder`] if it cannot be used or holds something else.
+    pub fn open(options: ExportOptions) -> ExportResult<Self> {
+        let folder = ExportFolder::open(&options.dir).map_err(|source| match source.kind() {
+            std::io::ErrorKind::WouldBlock => ExportError::Busy { dir: options.dir.clone() },
+            _ => ExportError::Folder { dir: options.dir.clone(), source },
         })?;
         let exporter = Self {
             options,
             folder,
             tree: Mutex::new(None),
-            running: Mutex::new(()),
-            followed: AtomicU64::new(0),
-            names: Mutex::default(),
+            run_lock: Mutex::new(()),
+            followed_changes: AtomicU64::new(0),
+            folder_names: Mutex::default(),
         };
-        *exporter.tree.lock() = exporter.open_served()?;
+        *exporter.tree.lock() = exporter.open_served_tree()?;
         Ok(exporter)
     }
 
@@ -272,50 +286,52 @@ impl Exporter {
 
     /// Returns the folder that a web server serves.
     #[must_use]
-    pub fn served(&self) -> PathBuf {
+    pub fn served_dir(&self) -> PathBuf {
         self.options.dir.join("current")
     }
 
     /// Returns how many files there are.
     #[must_use]
-    pub fn files(&self) -> usize {
+    pub fn file_count(&self) -> usize {
         let tree = self.tree.lock();
-        tree.as_ref()
-            .map_or(0, |tree| tree.manifest.all().filter(|(_, entry)| entry.hash.is_some()).count())
+        tree.as_ref().map_or(0, |tree| {
+            tree.manifest.iter().filter(|(_, entry)| entry.hash.is_some()).count()
+        })
     }
 
     /// Opens the tree that is served, if there is one of these settings.
-    fn open_served(&self) -> Result<Option<Tree>> {
-        self.folder.current().map_or(Ok(None), |number| self.open_tree(number))
+    fn open_served_tree(&self) -> ExportResult<Option<ExportTree>> {
+        self.folder.current_tree().map_or(Ok(None), |number| self.open_tree(number))
     }
 
-    fn open_tree(&self, number: u64) -> Result<Option<Tree>> {
-        let manifest = Manifest::open(&self.folder.manifest(number), &self.options.fingerprint());
+    fn open_tree(&self, number: u64) -> ExportResult<Option<ExportTree>> {
+        let manifest =
+            ExportManifest::open(&self.folder.manifest_path(number), &self.options.fingerprint());
         match manifest {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             manifest => Ok(manifest
-                .map_err(|error| self.failed(error))?
-                .map(|manifest| Tree { number, manifest })),
+                .map_err(|error| self.folder_error(error))?
+                .map(|manifest| ExportTree { number, manifest })),
         }
     }
 
-    fn failed(&self, source: std::io::Error) -> Error {
-        Error::Folder { dir: self.options.dir.clone(), source }
+    fn folder_error(&self, source: std::io::Error) -> ExportError {
+        ExportError::Folder { dir: self.options.dir.clone(), source }
     }
 }
 
 /// Tells whether a path of content is at or below another one.
-fn is_below(path: &str, outer: &str) -> bool {
+fn is_at_or_below(path: &str, outer: &str) -> bool {
     outer == "/"
         || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Tells whether no byte more can be written.
-fn is_full(error: &std::io::Error) -> bool {
+fn is_disk_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 /// Returns the folder of a file's name.
-fn folder_of(file: &str) -> &Path {
+fn parent_folder(file: &str) -> &Path {
     Path::new(file).parent().unwrap_or_else(|| Path::new(""))
 }

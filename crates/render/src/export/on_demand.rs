@@ -13,21 +13,24 @@ use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 use tympan_content::{Node, NodePath, Snapshot};
 
-use super::draw::{Content, Desk, Drawn, Fate};
-use super::manifest::Entry;
-use super::place::{Address, EXPORT_NAME, Kind, Place, Unexported, checked};
-use super::{Error, Exporter, Press, Result};
-use crate::dependency::Dependencies;
+use super::address_resolver::{
+    EXPORT_NAME_PROPERTY, ExportAddress, ExportAddressKind, NotExportedReason,
+    ResolvedExportAddress, validate_file_name,
+};
+use super::manifest::ExportManifestEntry;
+use super::rendering::{ExportContext, ExportFileContent, ExportOutcome, RenderedExportFile};
+use super::{ExportEnvironment, ExportError, ExportResult, StaticExporter};
+use crate::dependency::DependencySet;
 use crate::link::encode_path;
-use crate::response::Blob;
-use crate::url::mangle;
+use crate::response::BlobBody;
+use crate::url::mangle_namespaces;
 
 /// Drawings of one request that changes may overtake.
-const MAX_DRAWINGS: usize = 3;
+const MAX_RENDER_ATTEMPTS: usize = 3;
 
 /// What a visitor gets who asked for a file that was not there.
 #[derive(Debug)]
-pub enum OnDemand {
+pub enum OnDemandResponse {
     /// The file's bytes, drawn now.
     Bytes {
         /// The bytes.
@@ -38,12 +41,12 @@ pub enum OnDemand {
     /// The file is a stored binary.
     Blob {
         /// The binary.
-        blob: Blob,
+        blob: BlobBody,
         /// Its media type.
         content_type: String,
     },
     /// It is not exported, and is found at this path.
-    Elsewhere(String),
+    Redirect(String),
     /// There is no such thing.
     Missing,
     /// It could not be drawn.
@@ -51,74 +54,86 @@ pub enum OnDemand {
 }
 
 /// The address of a file, or why it has none, with the address that would be its own.
-type Found = std::result::Result<Address, (Unexported, Option<Address>)>;
+type ExportAddressLookup =
+    std::result::Result<ExportAddress, (NotExportedReason, Option<ExportAddress>)>;
 
 /// The folders that have been given names.
 #[derive(Debug, Default)]
-pub(super) struct Names(Option<Arc<BTreeMap<String, String>>>);
+pub(super) struct FolderNameCache(Option<Arc<BTreeMap<String, String>>>);
 
-impl Names {
+impl FolderNameCache {
     /// Has them looked for again.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn invalidate(&mut self) {
         self.0 = None;
     }
 }
 
-impl Exporter {
+impl StaticExporter {
     /// Answers for a file that was not found, and makes it if it is exported.
     ///
     /// # Errors
     /// If content cannot be read or the disk refuses; what is served stays.
-    pub fn on_demand(&self, press: Press<'_>, url: &str) -> Result<OnDemand> {
+    pub fn export_on_demand(
+        &self,
+        press: ExportEnvironment<'_>,
+        url: &str,
+    ) -> ExportResult<OnDemandResponse> {
         let path = url.split(['?', '#']).next().unwrap_or_default();
-        let files = self.files_of(path);
+        let files = self.candidate_files(path);
         if files.is_empty() {
-            return Ok(OnDemand::Missing);
+            return Ok(OnDemandResponse::Missing);
         }
-        for _ in 0..MAX_DRAWINGS {
-            let followed = self.followed.load(Ordering::Acquire);
+        for _ in 0..MAX_RENDER_ATTEMPTS {
+            let followed = self.followed_changes.load(Ordering::Acquire);
             let snapshot = press.repository.snapshot()?;
-            let desk = self.desk(press, &snapshot)?;
-            let address = match self.address_of_one(&desk, &files)? {
+            let desk = self.new_context(press, &snapshot)?;
+            let address = match self.find_first_address(&desk, &files)? {
                 Ok(address) => address,
-                Err(otherwise) => return Ok(self.otherwise(otherwise, path)),
+                Err(otherwise) => return Ok(self.non_file_response(otherwise, path)),
             };
-            let drawn = match desk.draw(&address) {
-                Fate::File(drawn) => drawn,
-                Fate::Unexported(reason) => {
-                    return Ok(self.otherwise((reason, Some(address)), path));
+            let drawn = match desk.render_address(&address) {
+                ExportOutcome::File(drawn) => drawn,
+                ExportOutcome::NotExported(reason) => {
+                    return Ok(self.non_file_response((reason, Some(address)), path));
                 }
-                Fate::Personal(_) => {
-                    return Ok(self.otherwise((Unexported::Personal, Some(address)), path));
+                ExportOutcome::Personalized(_) => {
+                    return Ok(self.non_file_response(
+                        (NotExportedReason::Personalized, Some(address)),
+                        path,
+                    ));
                 }
-                Fate::Failed(reason) => return Ok(OnDemand::Failed(reason)),
+                ExportOutcome::Failed(reason) => return Ok(OnDemandResponse::Failed(reason)),
             };
-            if self.place_one(press, (&address, &drawn), followed)? {
-                return Ok(answer(*drawn));
+            if self.store_rendered_file(press, (&address, &drawn), followed)? {
+                return Ok(to_on_demand_response(*drawn));
             }
         }
         // Changes come faster than drawings: the answer is right now, the file would not stay so.
-        Ok(OnDemand::Failed("it changes faster than it can be drawn".to_owned()))
+        Ok(OnDemandResponse::Failed("it changes faster than it can be drawn".to_owned()))
     }
 
     /// Returns the files that a URL may mean, each with its name in the folder of its rule: a path without its server may be
     /// that of several rules.
-    fn files_of(&self, url: &str) -> Vec<(String, String)> {
+    fn candidate_files(&self, url: &str) -> Vec<(String, String)> {
         let of_rules = self.options().rules.iter().filter_map(|rule| {
-            let inner = named(rule.after_prefix(url)?)?;
-            Some((rule.place(&inner), inner))
+            let inner = file_name_of_path(rule.strip_url_prefix(url)?)?;
+            Some((rule.file_in_folder(&inner), inner))
         });
-        let plain = url.strip_prefix(self.options().prefix.as_str()).and_then(named);
+        let plain = url.strip_prefix(self.options().prefix.as_str()).and_then(file_name_of_path);
         of_rules.chain(plain.map(|name| (name.clone(), name))).collect()
     }
 
     /// Finds the address of the first file that has one.
-    fn address_of_one(&self, desk: &Desk<'_>, files: &[(String, String)]) -> Result<Found> {
-        let mut refused = (Unexported::Missing, None);
+    fn find_first_address(
+        &self,
+        desk: &ExportContext<'_>,
+        files: &[(String, String)],
+    ) -> ExportResult<ExportAddressLookup> {
+        let mut refused = (NotExportedReason::Missing, None);
         for (file, inner) in files {
-            match self.address_for(desk, file, inner)? {
+            match self.find_address(desk, file, inner)? {
                 Ok(address) => return Ok(Ok(address)),
-                Err(other) if refused.0 == Unexported::Missing => refused = other,
+                Err(other) if refused.0 == NotExportedReason::Missing => refused = other,
                 Err(_) => {}
             }
         }
@@ -126,36 +141,53 @@ impl Exporter {
     }
 
     /// Says where visitors find what is no file.
-    fn otherwise(&self, (reason, address): (Unexported, Option<Address>), asked: &str) -> OnDemand {
-        let is_there = !matches!(reason, Unexported::Missing | Unexported::Malformed(_));
+    fn non_file_response(
+        &self,
+        (reason, address): (NotExportedReason, Option<ExportAddress>),
+        asked: &str,
+    ) -> OnDemandResponse {
+        let is_there =
+            !matches!(reason, NotExportedReason::Missing | NotExportedReason::Malformed(_));
         match address.filter(|_| is_there) {
             Some(address) => {
                 let elsewhere = format!("{}{address}", self.options().dynamic_prefix);
-                if elsewhere == asked { OnDemand::Missing } else { OnDemand::Elsewhere(elsewhere) }
+                if elsewhere == asked {
+                    OnDemandResponse::Missing
+                } else {
+                    OnDemandResponse::Redirect(elsewhere)
+                }
             }
-            None => OnDemand::Missing,
+            None => OnDemandResponse::Missing,
         }
     }
 
     /// Finds the address of a file, which has the name `inner` in the folder of its rule.
-    fn address_for(&self, desk: &Desk<'_>, file: &str, inner: &str) -> Result<Found> {
+    fn find_address(
+        &self,
+        desk: &ExportContext<'_>,
+        file: &str,
+        inner: &str,
+    ) -> ExportResult<ExportAddressLookup> {
         let known = {
             let tree = self.tree.lock();
-            let known = tree.as_ref().and_then(|tree| tree.manifest.address_of(file));
-            known.map(Address::of)
+            let known = tree.as_ref().and_then(|tree| tree.manifest.address_of_file(file));
+            known.map(ExportAddress::parse)
         };
         if let Some(address) = known {
             return Ok(Ok(address));
         }
-        let mut refused = (Unexported::Missing, None);
-        for path in self.candidates(&desk.snapshot, inner)? {
-            let place = desk.find(&Address { path: encode_path(&path), query: String::new() });
-            let Place { address, kind, file: named, is_plain, .. } = place;
+        let mut refused = (NotExportedReason::Missing, None);
+        for path in self.candidate_paths(&desk.snapshot, inner)? {
+            let place =
+                desk.resolve(&ExportAddress { path: encode_path(&path), query: String::new() });
+            let ResolvedExportAddress {
+                address, kind, file: named, is_canonical: is_plain, ..
+            } = place;
             match named {
-                Ok(named) if named == file && is_plain && kind == Kind::Resource => {
+                Ok(named) if named == file && is_plain && kind == ExportAddressKind::Resource => {
                     return Ok(Ok(address));
                 }
-                Err(reason) if refused.1.is_none() && reason != Unexported::Missing => {
+                Err(reason) if refused.1.is_none() && reason != NotExportedReason::Missing => {
                     refused = (reason, Some(address));
                 }
                 _ => {}
@@ -165,9 +197,9 @@ impl Exporter {
     }
 
     /// Returns paths of URLs whose file this may be.
-    fn candidates(&self, snapshot: &Snapshot, file: &str) -> Result<Vec<String>> {
+    fn candidate_paths(&self, snapshot: &Snapshot, file: &str) -> ExportResult<Vec<String>> {
         let mut found = Vec::new();
-        for (name, folder) in &*self.names(snapshot)? {
+        for (name, folder) in &*self.folder_names(snapshot)? {
             let inner = match name.as_str() {
                 "" => Some(file),
                 name => file.strip_prefix(name).filter(|rest| rest.starts_with(['/', '.'])),
@@ -198,72 +230,76 @@ impl Exporter {
     }
 
     /// Returns the names that folders have been given.
-    fn names(&self, snapshot: &Snapshot) -> Result<Arc<BTreeMap<String, String>>> {
-        if let Some(names) = &self.names.lock().0 {
+    fn folder_names(&self, snapshot: &Snapshot) -> ExportResult<Arc<BTreeMap<String, String>>> {
+        if let Some(names) = &self.folder_names.lock().0 {
             return Ok(Arc::clone(names));
         }
         let mut names = BTreeMap::new();
-        for root in &self.options().roots {
+        for root in &self.options().content_roots {
             let Ok(root) = NodePath::new(root) else { continue };
             let mut pending: Vec<Node> = snapshot.node(&root)?.into_iter().collect();
             while let Some(node) = pending.pop() {
-                let own = node.text(EXPORT_NAME);
+                let own = node.text(EXPORT_NAME_PROPERTY);
                 let text = match own {
                     Some(text) => Some(text),
-                    None => node.content()?.and_then(|content| content.text(EXPORT_NAME)),
+                    None => {
+                        node.content_node()?.and_then(|content| content.text(EXPORT_NAME_PROPERTY))
+                    }
                 };
                 if let Some(text) = text {
                     let name = text.trim().trim_matches('/').to_owned();
-                    names.entry(name).or_insert_with(|| mangle(node.path().as_str()));
+                    names.entry(name).or_insert_with(|| mangle_namespaces(node.path().as_str()));
                 }
                 pending.extend(node.listed_children()?);
             }
         }
         let names = Arc::new(names);
-        self.names.lock().0 = Some(Arc::clone(&names));
+        self.folder_names.lock().0 = Some(Arc::clone(&names));
         Ok(names)
     }
 
     /// Makes the file of a drawing; tells whether no change overtook it.
-    fn place_one(
+    fn store_rendered_file(
         &self,
-        press: Press<'_>,
-        (address, drawn): (&Address, &Drawn),
+        press: ExportEnvironment<'_>,
+        (address, drawn): (&ExportAddress, &RenderedExportFile),
         followed: u64,
-    ) -> Result<bool> {
-        let failed = |error| self.failed(error);
-        let Ok(file) = &drawn.place.file else { return Ok(true) };
+    ) -> ExportResult<bool> {
+        let failed = |error| self.folder_error(error);
+        let Ok(file) = &drawn.target.file else { return Ok(true) };
         let mut content = drawn.content.open(press.repository).map_err(failed)?;
         let mut waiting = self.folder.stage(&mut *content).map_err(failed)?;
         waiting.sync().map_err(failed)?;
         let mut tree = self.tree.lock();
-        if self.followed.load(Ordering::Acquire) != followed {
+        if self.followed_changes.load(Ordering::Acquire) != followed {
             return Ok(false);
         }
         // Without a tree, or while a run changes it, there is an answer and no file.
         let Some(tree) = tree.as_mut() else { return Ok(true) };
         let text = address.to_string();
-        if tree.manifest.address_of(file).is_some_and(|other| other != text) {
+        if tree.manifest.address_of_file(file).is_some_and(|other| other != text) {
             return Ok(true);
         }
-        let entry = Entry {
+        let entry = ExportManifestEntry {
             file: file.clone(),
-            source: drawn.place.source.clone(),
+            source: drawn.target.source.clone(),
             hash: Some(waiting.hash.clone()),
-            reads: Arc::clone(&drawn.reads),
+            dependencies: Arc::clone(&drawn.dependencies),
         };
-        for link in drawn.links.iter().filter(|link| !link.is_plain) {
-            tree.note_name(link).map_err(failed)?;
+        for link in drawn.linked_targets.iter().filter(|link| !link.is_canonical) {
+            tree.record_name(link).map_err(failed)?;
         }
-        tree.manifest.record(&text, entry).map_err(failed)?;
+        tree.manifest.record_entry(&text, entry).map_err(failed)?;
         tree.manifest.sync().map_err(failed)?;
         let number = tree.number;
-        match self.folder.place(number, &waiting, file) {
+        match self.folder.link_into_tree(number, &waiting, file) {
             Ok(()) => Ok(true),
             Err(error) => {
-                tree.manifest.forget(&text).map_err(failed)?;
-                match super::is_full(&error) {
-                    true => Err(Error::Folder { dir: self.options().dir.clone(), source: error }),
+                tree.manifest.record_removal(&text).map_err(failed)?;
+                match super::is_disk_full(&error) {
+                    true => {
+                        Err(ExportError::Folder { dir: self.options().dir.clone(), source: error })
+                    }
                     // Another file's name is in the way: visitors get the answer each time.
                     false => Ok(true),
                 }
@@ -273,29 +309,34 @@ impl Exporter {
 }
 
 /// Returns the name of the file that a path means; nothing if it can be none.
-fn named(path: &str) -> Option<String> {
+fn file_name_of_path(path: &str) -> Option<String> {
     let decoded = percent_decode_str(path).decode_utf8().ok()?;
-    checked(decoded.into_owned()).ok()
+    validate_file_name(decoded.into_owned()).ok()
 }
 
-impl super::Tree {
+impl super::ExportTree {
     /// Records the name of something that a page links to.
-    pub(super) fn note_name(&mut self, link: &Place) -> std::io::Result<()> {
+    pub(super) fn record_name(&mut self, link: &ResolvedExportAddress) -> std::io::Result<()> {
         let text = link.address.to_string();
         let Ok(file) = &link.file else { return Ok(()) };
-        if self.manifest.get(&text).is_some() || self.manifest.address_of(file).is_some() {
+        if self.manifest.get(&text).is_some() || self.manifest.address_of_file(file).is_some() {
             return Ok(());
         }
-        let reads = Arc::new(Dependencies::default());
-        let entry = Entry { file: file.clone(), source: link.source.clone(), hash: None, reads };
-        self.manifest.record(&text, entry)
+        let reads = Arc::new(DependencySet::default());
+        let entry = ExportManifestEntry {
+            file: file.clone(),
+            source: link.source.clone(),
+            hash: None,
+            dependencies: reads,
+        };
+        self.manifest.record_entry(&text, entry)
     }
 }
 
-fn answer(drawn: Drawn) -> OnDemand {
+fn to_on_demand_response(drawn: RenderedExportFile) -> OnDemandResponse {
     let content_type = drawn.content_type;
     match drawn.content {
-        Content::Bytes(bytes) => OnDemand::Bytes { bytes, content_type },
-        Content::Blob(blob) => OnDemand::Blob { blob, content_type },
+        ExportFileContent::Bytes(bytes) => OnDemandResponse::Bytes { bytes, content_type },
+        ExportFileContent::Blob(blob) => OnDemandResponse::Blob { blob, content_type },
     }
 }

@@ -8,18 +8,18 @@ use regex::Regex;
 /// A rule for the resources whose paths fit a pattern.
 #[derive(Debug, Clone)]
 pub struct ExportRule {
-    source: Regex,
+    source_pattern: Regex,
     /// What stands before the file in its URL: a path such as `/export`, or a server such as `http://www.example.org`.
     pub prefix: String,
     /// The folder of the tree that its files go to, without slashes at the ends; empty for the top.
     pub folder: String,
     /// Whether links between its pages are relative; nothing for what holds for all.
-    pub is_relative: Option<bool>,
+    pub has_relative_links: Option<bool>,
 }
 
 impl PartialEq for ExportRule {
     fn eq(&self, other: &Self) -> bool {
-        self.words() == other.words()
+        self.fingerprint_parts() == other.fingerprint_parts()
     }
 }
 
@@ -36,31 +36,32 @@ impl ExportRule {
             .map_err(|error| format!("`{source}` is no regular expression: {error}"))?;
         let folder = folder.trim_matches('/').to_owned();
         if !folder.is_empty() {
-            super::place::checked(folder.clone()).map_err(|reason| reason.to_string())?;
+            super::address_resolver::validate_file_name(folder.clone())
+                .map_err(|reason| reason.to_string())?;
         }
         let prefix = prefix.trim_end_matches('/').to_owned();
-        Ok(Self { source, prefix, folder, is_relative: None })
+        Ok(Self { source_pattern: source, prefix, folder, has_relative_links: None })
     }
 
     /// Tells whether the rule is for a resource.
-    pub(super) fn fits(&self, path: &str) -> bool {
-        self.source.is_match(path)
+    pub(super) fn matches(&self, path: &str) -> bool {
+        self.source_pattern.is_match(path)
     }
 
     /// Returns the name of a file in the tree, where it has this name in the folder of the rule.
-    pub(super) fn place(&self, name: &str) -> String {
+    pub(super) fn file_in_folder(&self, name: &str) -> String {
         let name = name.trim_start_matches('/');
         if self.folder.is_empty() { name.to_owned() } else { format!("{}/{name}", self.folder) }
     }
 
     /// Returns the name that a file of the tree has in the folder of the rule.
-    pub(super) fn inner<'a>(&self, file: &'a str) -> &'a str {
+    pub(super) fn name_in_folder<'a>(&self, file: &'a str) -> &'a str {
         let inner = file.strip_prefix(&*self.folder).and_then(|rest| rest.strip_prefix('/'));
         inner.filter(|_| !self.folder.is_empty()).unwrap_or(file)
     }
 
     /// Returns what of a URL follows the prefix: the whole one, or its path where the server is left out.
-    pub(super) fn after_prefix<'a>(&self, url: &'a str) -> Option<&'a str> {
+    pub(super) fn strip_url_prefix<'a>(&self, url: &'a str) -> Option<&'a str> {
         let rest = |prefix: &str| url.strip_prefix(prefix).filter(|rest| rest.starts_with('/'));
         let path = match self.prefix.split_once("://") {
             Some((_, rest)) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default(),
@@ -70,8 +71,8 @@ impl ExportRule {
     }
 
     /// Returns all that decides about bytes and names.
-    pub(super) fn words(&self) -> (&str, &str, &str, Option<bool>) {
-        (self.source.as_str(), &self.prefix, &self.folder, self.is_relative)
+    pub(super) fn fingerprint_parts(&self) -> (&str, &str, &str, Option<bool>) {
+        (self.source_pattern.as_str(), &self.prefix, &self.folder, self.has_relative_links)
     }
 }
 
@@ -82,11 +83,11 @@ mod tests {
     #[test]
     fn a_rule_is_for_whole_paths_and_knows_its_files() {
         let rule = ExportRule::new("/content/a(/.*)?", "http://a.example/x/", "/sites/a/").unwrap();
-        assert!(rule.fits("/content/a") && rule.fits("/content/a/b"));
-        assert!(!rule.fits("/content/ab") && !rule.fits("/x/content/a"));
-        assert_eq!(rule.place("/b.html"), "sites/a/b.html");
-        assert_eq!(rule.inner("sites/a/b.html"), "b.html");
-        assert_eq!(rule.inner("sites/ab.html"), "sites/ab.html");
+        assert!(rule.matches("/content/a") && rule.matches("/content/a/b"));
+        assert!(!rule.matches("/content/ab") && !rule.matches("/x/content/a"));
+        assert_eq!(rule.file_in_folder("/b.html"), "sites/a/b.html");
+        assert_eq!(rule.name_in_folder("sites/a/b.html"), "b.html");
+        assert_eq!(rule.name_in_folder("sites/ab.html"), "sites/ab.html");
         for (url, expected) in [
             ("http://a.example/x/b.html", Some("/b.html")),
             ("/x/b.html", Some("/b.html")),
@@ -94,12 +95,12 @@ mod tests {
             ("/xb.html", None),
             ("http://a.example.evil/x/b.html", None),
         ] {
-            assert_eq!(rule.after_prefix(url), expected, "{url}");
+            assert_eq!(rule.strip_url_prefix(url), expected, "{url}");
         }
         let server = ExportRule::new(".*", "http://a.example", "").unwrap();
-        assert_eq!(server.after_prefix("/b.html"), Some("/b.html"));
+        assert_eq!(server.strip_url_prefix("/b.html"), Some("/b.html"));
         assert_eq!(
-            (server.place("/b.html").as_str(), server.inner("b.html")),
+            (server.file_in_folder("/b.html").as_str(), server.name_in_folder("b.html")),
             ("b.html", "b.html")
         );
         for (source, folder) in [("(", ""), ("a", "a/../b"), ("a", "a//b"), ("a", ".htaccess")] {

@@ -8,57 +8,72 @@ use std::sync::atomic::Ordering;
 
 use tympan_content::{NodePath, Repository, Snapshot};
 
-use super::draw::Desk;
-use super::manifest::{Entry, Manifest};
-use super::place::{Address, Place};
-use super::report::{Listed, Report};
-use super::work::Run;
-use super::{Error, Exporter, Handler, Press, Result, Tree, USER, folder_of};
-use crate::touched::Touched;
+use super::address_resolver::{ExportAddress, ResolvedExportAddress};
+use super::manifest::{ExportManifest, ExportManifestEntry};
+use super::rendering::ExportContext;
+use super::report::{ExportListEntry, ExportReport};
+use super::run_state::ExportRun;
+use super::{
+    EXPORT_USER, ExportEnvironment, ExportError, ExportResult, ExportTree, StaticExportHandler,
+    StaticExporter, parent_folder,
+};
+use crate::changed_aspects::ChangedAspects;
 
 /// How a full run begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Begin {
+pub enum FullExportStart {
     /// From nothing.
     #[default]
-    Anew,
+    FromScratch,
     /// With what an unfinished run left, where there is one.
     Resume,
 }
 
 /// Whether a run writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Effect {
+pub enum ExportWriteMode {
     /// It writes files.
     #[default]
-    Write,
+    WriteFiles,
     /// It draws everything and writes nothing.
-    Nothing,
+    DryRun,
 }
 
 /// Hears how far a run is: addresses done, and known so far.
-pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
+pub type ExportProgressFn<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
-impl Exporter {
+impl StaticExporter {
     /// Returns a state as the export's user sees it.
-    pub(super) fn view(&self, repository: &Repository, snapshot: &Snapshot) -> Result<Snapshot> {
-        let user = repository.account_identifier(USER)?.map(|_| USER);
-        Ok(snapshot.seen_by(&repository.viewer(user)?))
+    pub(super) fn export_view(
+        &self,
+        repository: &Repository,
+        snapshot: &Snapshot,
+    ) -> ExportResult<Snapshot> {
+        let user = repository.account_identifier(EXPORT_USER)?.map(|_| EXPORT_USER);
+        Ok(snapshot.as_viewer(&repository.viewer(user)?))
     }
 
-    pub(super) fn desk<'a>(&'a self, press: Press<'a>, snapshot: &Snapshot) -> Result<Desk<'a>> {
-        Desk::new(press, &self.options, self.view(press.repository, snapshot)?)
+    pub(super) fn new_context<'a>(
+        &'a self,
+        press: ExportEnvironment<'a>,
+        snapshot: &Snapshot,
+    ) -> ExportResult<ExportContext<'a>> {
+        ExportContext::new(press, &self.options, self.export_view(press.repository, snapshot)?)
     }
 
     /// Lists what would be exported, and why the rest would not. What only links lead to is not in the list.
     ///
     /// # Errors
     /// If content cannot be read.
-    pub fn list(&self, press: Press<'_>, hear: &mut dyn FnMut(Listed)) -> Result<()> {
-        let desk = self.desk(press, &press.repository.snapshot()?)?;
-        self.seeds(&desk.snapshot, |address| {
-            let Place { address, file, .. } = desk.find(&address);
-            hear(Listed { address, file });
+    pub fn list_addresses(
+        &self,
+        press: ExportEnvironment<'_>,
+        hear: &mut dyn FnMut(ExportListEntry),
+    ) -> ExportResult<()> {
+        let desk = self.new_context(press, &press.repository.snapshot()?)?;
+        self.for_each_seed(&desk.snapshot, |address| {
+            let ResolvedExportAddress { address, file, .. } = desk.resolve(&address);
+            hear(ExportListEntry { address, file });
         })
     }
 
@@ -66,167 +81,191 @@ impl Exporter {
     ///
     /// # Errors
     /// If content cannot be read or the disk refuses; what is served stays, and the run can be gone on with.
-    pub fn full(
+    pub fn export_all(
         &self,
-        press: Press<'_>,
-        (begin, effect): (Begin, Effect),
-        progress: Progress<'_>,
-    ) -> Result<Report> {
-        let _turn = self.running.lock();
+        press: ExportEnvironment<'_>,
+        (begin, effect): (FullExportStart, ExportWriteMode),
+        progress: ExportProgressFn<'_>,
+    ) -> ExportResult<ExportReport> {
+        let _turn = self.run_lock.lock();
         let snapshot = press.repository.snapshot()?;
-        let desk = self.desk(press, &snapshot)?;
-        let mut report = Report::default();
+        let desk = self.new_context(press, &snapshot)?;
+        let mut report = ExportReport::default();
         let (tree, done) = match effect {
-            Effect::Nothing => (None, BTreeSet::new()),
-            Effect::Write => {
-                let (tree, done) = self.begin(press.repository, &snapshot, begin)?;
+            ExportWriteMode::DryRun => (None, BTreeSet::new()),
+            ExportWriteMode::WriteFiles => {
+                let (tree, done) = self.begin_tree(press.repository, &snapshot, begin)?;
                 (Some(tree), done)
             }
         };
         report.resumed = done.len();
         let number = tree.as_ref().map(|tree| tree.number);
-        let mut run = Run::new(self, &desk, tree, done);
-        self.seeds(&desk.snapshot, |address| run.add(address))?;
-        run.add_links_of_done();
-        let (tree, due) = run.work(&mut report, progress)?;
+        let mut run = ExportRun::new(self, &desk, tree, done);
+        self.for_each_seed(&desk.snapshot, |address| run.add_address(address))?;
+        run.add_unrendered_addresses();
+        let (tree, due) = run.run_to_completion(&mut report, progress)?;
         let (Some(mut tree), Some(number)) = (tree, number) else { return Ok(report) };
-        self.remove_unlisted(&mut tree, &mut report)?;
-        self.folder.sync().map_err(|error| self.failed(error))?;
-        let settled = tree.manifest.settle(&snapshot.root_id().to_string(), &due);
-        settled.map_err(|error| self.failed(error))?;
+        self.remove_unrequested_names(&mut tree, &mut report)?;
+        self.folder.sync().map_err(|error| self.folder_error(error))?;
+        let settled = tree.manifest.record_exported_root(&snapshot.root_id().to_string(), &due);
+        settled.map_err(|error| self.folder_error(error))?;
         {
             // Requests must not place files in the old tree while this becomes the served one.
             let mut served = self.tree.lock();
-            let switched = self.folder.switch(number);
+            let switched = self.folder.switch_current(number);
             // It may have become the served one although the disk failed afterwards.
-            if self.folder.current() == Some(number) {
+            if self.folder.current_tree() == Some(number) {
                 *served = Some(tree);
-                self.followed.fetch_add(1, Ordering::Relaxed);
+                self.followed_changes.fetch_add(1, Ordering::Relaxed);
             }
-            switched.map_err(|error| self.failed(error))?;
+            switched.map_err(|error| self.folder_error(error))?;
         }
-        self.folder.prune(self.options.backups).map_err(|error| self.failed(error))?;
+        self.folder
+            .prune_trees(self.options.max_backup_trees)
+            .map_err(|error| self.folder_error(error))?;
         Ok(report)
     }
 
     /// Begins a tree, or finds the unfinished one and what of it can be kept.
-    fn begin(
+    fn begin_tree(
         &self,
         repository: &Repository,
         snapshot: &Snapshot,
-        begin: Begin,
-    ) -> Result<(Tree, BTreeSet<String>)> {
-        let failed = |error| self.failed(error);
-        let trees = self.folder.trees().map_err(failed)?;
-        let served = self.folder.current().unwrap_or(0);
+        begin: FullExportStart,
+    ) -> ExportResult<(ExportTree, BTreeSet<String>)> {
+        let failed = |error| self.folder_error(error);
+        let trees = self.folder.tree_numbers().map_err(failed)?;
+        let served = self.folder.current_tree().unwrap_or(0);
         let unfinished: Vec<u64> = trees.iter().copied().filter(|tree| *tree > served).collect();
-        if begin == Begin::Resume
+        if begin == FullExportStart::Resume
             && let Some(newest) = unfinished.last()
             && let Some(tree) = self.open_tree(*newest)?
-            && let Some(done) = self.usable(&tree, repository, snapshot)?
+            && let Some(done) = self.reusable_addresses(&tree, repository, snapshot)?
         {
             return Ok((tree, done));
         }
-        unfinished.iter().try_for_each(|tree| self.folder.discard(*tree)).map_err(failed)?;
+        unfinished.iter().try_for_each(|tree| self.folder.discard_tree(*tree)).map_err(failed)?;
         let number = served.max(trees.last().copied().unwrap_or(0)) + 1;
         // A crash may have left a tree that has no manifest any more.
-        self.folder.discard(number).map_err(failed)?;
-        std::fs::create_dir_all(self.folder.tree(number)).map_err(failed)?;
-        let path = self.folder.manifest(number);
-        let mut manifest = Manifest::create(&path, &self.options.fingerprint()).map_err(failed)?;
-        manifest.settle(&snapshot.root_id().to_string(), &BTreeSet::new()).map_err(failed)?;
-        Ok((Tree { number, manifest }, BTreeSet::new()))
+        self.folder.discard_tree(number).map_err(failed)?;
+        std::fs::create_dir_all(self.folder.tree_path(number)).map_err(failed)?;
+        let path = self.folder.manifest_path(number);
+        let mut manifest =
+            ExportManifest::create(&path, &self.options.fingerprint()).map_err(failed)?;
+        manifest
+            .record_exported_root(&snapshot.root_id().to_string(), &BTreeSet::new())
+            .map_err(failed)?;
+        Ok((ExportTree { number, manifest }, BTreeSet::new()))
     }
 
     /// Returns the addresses of an unfinished tree whose files are whole and show the present state.
-    fn usable(
+    fn reusable_addresses(
         &self,
-        tree: &Tree,
+        tree: &ExportTree,
         repository: &Repository,
         snapshot: &Snapshot,
-    ) -> Result<Option<BTreeSet<String>>> {
-        let Some(before) = self.settled(tree, repository) else { return Ok(None) };
-        let touched = between(&before, snapshot)?;
-        let concerned = tree.manifest.concerned(&touched);
-        let whole = tree.manifest.all().filter(|(address, entry)| {
+    ) -> ExportResult<Option<BTreeSet<String>>> {
+        let Some(before) = self.exported_snapshot(tree, repository) else { return Ok(None) };
+        let touched = compare_snapshots(&before, snapshot)?;
+        let concerned = tree.manifest.affected_addresses(&touched);
+        let whole = tree.manifest.iter().filter(|(address, entry)| {
             let hash = entry.hash.as_deref();
             !concerned.contains(*address)
-                && hash.is_some_and(|hash| self.folder.holds(tree.number, &entry.file, hash))
+                && hash.is_some_and(|hash| {
+                    self.folder.is_file_unchanged(tree.number, &entry.file, hash)
+                })
         });
         Ok(Some(whole.map(|(address, _)| address.to_owned()).collect()))
     }
 
     /// Returns the state that a tree shows, if it still exists.
-    pub(super) fn settled(&self, tree: &Tree, repository: &Repository) -> Option<Snapshot> {
-        repository.snapshot_at(tree.manifest.settled()?.parse().ok()?).ok()
+    pub(super) fn exported_snapshot(
+        &self,
+        tree: &ExportTree,
+        repository: &Repository,
+    ) -> Option<Snapshot> {
+        repository.snapshot_at(tree.manifest.exported_root()?.parse().ok()?).ok()
     }
 
     /// Forgets names without files, which earlier pages of an unfinished run asked for.
-    fn remove_unlisted(&self, tree: &mut Tree, report: &mut Report) -> Result<()> {
+    fn remove_unrequested_names(
+        &self,
+        tree: &mut ExportTree,
+        report: &mut ExportReport,
+    ) -> ExportResult<()> {
         let stale: Vec<String> = tree
             .manifest
-            .all()
+            .iter()
             // What shows who asks has no file either, and was drawn.
-            .filter(|(_, entry)| entry.hash.is_none() && entry.reads.is_empty())
+            .filter(|(_, entry)| entry.hash.is_none() && entry.dependencies.is_empty())
             .map(|(address, _)| address.to_owned())
             .collect();
         report.removed += stale.len();
         stale
             .iter()
-            .try_for_each(|address| tree.manifest.forget(address))
-            .map_err(|error| self.failed(error))
+            .try_for_each(|address| tree.manifest.record_removal(address))
+            .map_err(|error| self.folder_error(error))
     }
 
     /// Exports what changed since the last run, as the handler of the options says. Without a change it does nothing.
     ///
     /// # Errors
-    /// [`Error::NotBegun`] if nothing is exported yet; others as [`Exporter::full`]. The next run tries again.
-    pub fn catch_up(&self, press: Press<'_>, progress: Progress<'_>) -> Result<Report> {
-        let _turn = self.running.lock();
+    /// [`ExportError::NoUnfinishedRun`] if nothing is exported yet; others as [`StaticExporter::export_all`]. The next run tries again.
+    pub fn export_pending_changes(
+        &self,
+        press: ExportEnvironment<'_>,
+        progress: ExportProgressFn<'_>,
+    ) -> ExportResult<ExportReport> {
+        let _turn = self.run_lock.lock();
         let snapshot = press.repository.snapshot()?;
         match self.options.handler {
-            Handler::AfterPublish => self.export_changed(press, &snapshot, Effect::Write, progress),
-            Handler::OnDemand | Handler::OnDemandSubtree => self.drop_changed(press, &snapshot),
+            StaticExportHandler::AfterPublish => {
+                self.export_changes_to(press, &snapshot, ExportWriteMode::WriteFiles, progress)
+            }
+            StaticExportHandler::OnDemand | StaticExportHandler::OnDemandSubtree => {
+                self.remove_changed_files(press, &snapshot)
+            }
         }
     }
 
     /// Exports what changed since the last run, whatever the handler.
     ///
     /// # Errors
-    /// As [`Exporter::catch_up`].
-    pub fn changed(
+    /// As [`StaticExporter::export_pending_changes`].
+    pub fn export_changes(
         &self,
-        press: Press<'_>,
-        effect: Effect,
-        progress: Progress<'_>,
-    ) -> Result<Report> {
-        let _turn = self.running.lock();
+        press: ExportEnvironment<'_>,
+        effect: ExportWriteMode,
+        progress: ExportProgressFn<'_>,
+    ) -> ExportResult<ExportReport> {
+        let _turn = self.run_lock.lock();
         let snapshot = press.repository.snapshot()?;
-        self.export_changed(press, &snapshot, effect, progress)
+        self.export_changes_to(press, &snapshot, effect, progress)
     }
 
-    fn export_changed(
+    fn export_changes_to(
         &self,
-        press: Press<'_>,
+        press: ExportEnvironment<'_>,
         snapshot: &Snapshot,
-        effect: Effect,
-        progress: Progress<'_>,
-    ) -> Result<Report> {
-        let not_begun = || Error::NotBegun { dir: self.options.dir.clone() };
+        effect: ExportWriteMode,
+        progress: ExportProgressFn<'_>,
+    ) -> ExportResult<ExportReport> {
+        let not_begun = || ExportError::NoUnfinishedRun { dir: self.options.dir.clone() };
         let root = snapshot.root_id().to_string();
         // The tree is taken out for the run, so that its manifest has one writer.
         let known = self.tree.lock().take();
         // An earlier run may have failed to open it again.
-        let tree = known.map_or_else(|| self.open_served(), |tree| Ok(Some(tree)))?;
+        let tree = known.map_or_else(|| self.open_served_tree(), |tree| Ok(Some(tree)))?;
         let tree = tree.ok_or_else(not_begun)?;
-        if tree.manifest.settled() == Some(&*root) && tree.manifest.due().next().is_none() {
+        if tree.manifest.exported_root() == Some(&*root) && tree.manifest.pending().next().is_none()
+        {
             *self.tree.lock() = Some(tree);
-            return Ok(Report::default());
+            return Ok(ExportReport::default());
         }
         let number = tree.number;
-        let done = self.export_changed_of(press, snapshot, (tree, effect), progress);
+        let done = self.export_changes_into(press, snapshot, (tree, effect), progress);
         let mut place = self.tree.lock();
-        self.followed.fetch_add(1, Ordering::Relaxed);
+        self.followed_changes.fetch_add(1, Ordering::Relaxed);
         match done {
             Ok((tree, report)) => {
                 *place = Some(tree);
@@ -240,115 +279,128 @@ impl Exporter {
         }
     }
 
-    fn export_changed_of(
+    fn export_changes_into(
         &self,
-        press: Press<'_>,
+        press: ExportEnvironment<'_>,
         snapshot: &Snapshot,
-        (tree, effect): (Tree, Effect),
-        progress: Progress<'_>,
-    ) -> Result<(Tree, Report)> {
-        let desk = self.desk(press, snapshot)?;
-        let mut report = Report::default();
-        let mut addresses: BTreeSet<Address> = tree.manifest.due().map(Address::of).collect();
-        match self.settled(&tree, press.repository) {
+        (tree, effect): (ExportTree, ExportWriteMode),
+        progress: ExportProgressFn<'_>,
+    ) -> ExportResult<(ExportTree, ExportReport)> {
+        let desk = self.new_context(press, snapshot)?;
+        let mut report = ExportReport::default();
+        let mut addresses: BTreeSet<ExportAddress> =
+            tree.manifest.pending().map(ExportAddress::parse).collect();
+        match self.exported_snapshot(&tree, press.repository) {
             Some(before) => {
-                let touched = between(&before, snapshot)?;
-                let concerned = tree.manifest.concerned(&touched);
-                addresses.extend(concerned.iter().map(|address| Address::of(address)));
-                let before = self.view(press.repository, &before)?;
-                addresses.extend(self.new_seeds(&before, &desk.snapshot, &touched)?);
+                let touched = compare_snapshots(&before, snapshot)?;
+                let concerned = tree.manifest.affected_addresses(&touched);
+                addresses.extend(concerned.iter().map(|address| ExportAddress::parse(address)));
+                let before = self.export_view(press.repository, &before)?;
+                addresses.extend(self.new_seed_addresses(&before, &desk.snapshot, &touched)?);
             }
             // Nobody knows what changed.
             None => {
-                addresses.extend(tree.manifest.all().map(|(address, _)| Address::of(address)));
-                self.seeds(&desk.snapshot, |address| {
+                addresses
+                    .extend(tree.manifest.iter().map(|(address, _)| ExportAddress::parse(address)));
+                self.for_each_seed(&desk.snapshot, |address| {
                     addresses.insert(address);
                 })?;
             }
         }
-        let mut run = Run::new(self, &desk, Some(tree), BTreeSet::new());
-        run.effect = effect;
+        let mut run = ExportRun::new(self, &desk, Some(tree), BTreeSet::new());
+        run.write_mode = effect;
         run.is_served = true;
-        addresses.into_iter().for_each(|address| run.add(address));
-        let (tree, due) = run.work(&mut report, progress)?;
+        addresses.into_iter().for_each(|address| run.add_address(address));
+        let (tree, due) = run.run_to_completion(&mut report, progress)?;
         let Some(mut tree) = tree else {
-            return Err(Error::NotBegun { dir: self.options.dir.clone() });
+            return Err(ExportError::NoUnfinishedRun { dir: self.options.dir.clone() });
         };
-        if effect == Effect::Write {
-            self.folder.sync().map_err(|error| self.failed(error))?;
-            let settled = tree.manifest.settle(&snapshot.root_id().to_string(), &due);
-            settled.map_err(|error| self.failed(error))?;
+        if effect == ExportWriteMode::WriteFiles {
+            self.folder.sync().map_err(|error| self.folder_error(error))?;
+            let settled = tree.manifest.record_exported_root(&snapshot.root_id().to_string(), &due);
+            settled.map_err(|error| self.folder_error(error))?;
         }
         Ok((tree, report))
     }
 
     /// Takes the files away that a change concerns; visitors who ask for them have them made.
-    fn drop_changed(&self, press: Press<'_>, snapshot: &Snapshot) -> Result<Report> {
+    fn remove_changed_files(
+        &self,
+        press: ExportEnvironment<'_>,
+        snapshot: &Snapshot,
+    ) -> ExportResult<ExportReport> {
         let mut place = self.tree.lock();
         let root = snapshot.root_id().to_string();
-        let failed = |error| self.failed(error);
+        let failed = |error| self.folder_error(error);
         if place.is_none() {
-            *place = self.open_served()?;
+            *place = self.open_served_tree()?;
         }
         if place.is_none() {
-            let (tree, _) = self.begin(press.repository, snapshot, Begin::Anew)?;
-            self.folder.switch(tree.number).map_err(failed)?;
+            let (tree, _) =
+                self.begin_tree(press.repository, snapshot, FullExportStart::FromScratch)?;
+            self.folder.switch_current(tree.number).map_err(failed)?;
             *place = Some(tree);
         }
-        let Some(tree) = place.as_mut() else { return Ok(Report::default()) };
-        if tree.manifest.settled() == Some(&*root) && self.followed.load(Ordering::Relaxed) > 0 {
-            return Ok(Report::default());
+        let Some(tree) = place.as_mut() else { return Ok(ExportReport::default()) };
+        if tree.manifest.exported_root() == Some(&*root)
+            && self.followed_changes.load(Ordering::Relaxed) > 0
+        {
+            return Ok(ExportReport::default());
         }
-        let due = || tree.manifest.due().map(Arc::<str>::from).collect::<BTreeSet<_>>();
+        let due = || tree.manifest.pending().map(Arc::<str>::from).collect::<BTreeSet<_>>();
         let mut gone = due();
-        match self.settled(tree, press.repository) {
+        match self.exported_snapshot(tree, press.repository) {
             Some(before) => {
-                let touched = between(&before, snapshot)?;
-                gone.extend(tree.manifest.concerned(&touched));
-                if self.are_named_otherwise(&before, snapshot, &touched)? {
-                    self.names.lock().forget();
+                let touched = compare_snapshots(&before, snapshot)?;
+                gone.extend(tree.manifest.affected_addresses(&touched));
+                if self.may_rename_files(&before, snapshot, &touched)? {
+                    self.folder_names.lock().invalidate();
                 }
-                if self.options.handler == Handler::OnDemandSubtree {
-                    gone.extend(neighbors(&tree.manifest, &touched));
+                if self.options.handler == StaticExportHandler::OnDemandSubtree {
+                    gone.extend(folder_neighbors(&tree.manifest, &touched));
                 }
             }
             None => {
-                gone.extend(tree.manifest.all().map(|(address, _)| Arc::from(address)));
-                self.names.lock().forget();
+                gone.extend(tree.manifest.iter().map(|(address, _)| Arc::from(address)));
+                self.folder_names.lock().invalidate();
             }
         }
-        let mut report = Report::default();
+        let mut report = ExportReport::default();
         for address in &gone {
             let Some(entry) = tree.manifest.get(address).cloned() else { continue };
             if entry.hash.is_some() {
-                self.folder.remove(tree.number, &entry.file).map_err(failed)?;
+                self.folder.remove_file(tree.number, &entry.file).map_err(failed)?;
                 report.removed += 1;
             }
             // A name of a variant is kept, as pages that link to it stay.
-            let kept = Entry { hash: None, ..entry };
-            tree.manifest.record(address, kept).map_err(failed)?;
+            let kept = ExportManifestEntry { hash: None, ..entry };
+            tree.manifest.record_entry(address, kept).map_err(failed)?;
         }
         self.folder.sync().map_err(failed)?;
-        tree.manifest.settle(&root, &BTreeSet::new()).map_err(failed)?;
-        self.followed.fetch_add(1, Ordering::Relaxed);
+        tree.manifest.record_exported_root(&root, &BTreeSet::new()).map_err(failed)?;
+        self.followed_changes.fetch_add(1, Ordering::Relaxed);
         Ok(report)
     }
 }
 
-pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Result<Touched> {
-    Touched::between(before, after).map_err(|error| Error::Compare(Box::new(error)))
+pub(super) fn compare_snapshots(
+    before: &Snapshot,
+    after: &Snapshot,
+) -> ExportResult<ChangedAspects> {
+    ChangedAspects::between_snapshots(before, after)
+        .map_err(|error| ExportError::Comparison(Box::new(error)))
 }
 
 /// Returns the pages in the folders of what changed.
-fn neighbors(manifest: &Manifest, touched: &Touched) -> BTreeSet<Arc<str>> {
-    let changed: BTreeSet<&str> = touched.changed().map(NodePath::as_str).collect();
-    let files = manifest.all().filter(|(_, entry)| {
+fn folder_neighbors(manifest: &ExportManifest, touched: &ChangedAspects) -> BTreeSet<Arc<str>> {
+    let changed: BTreeSet<&str> = touched.changed_documents().map(NodePath::as_str).collect();
+    let files = manifest.iter().filter(|(_, entry)| {
         let content = format!("{}/jcr:content", entry.source);
         changed.contains(&*entry.source) || changed.contains(&*content)
     });
-    let folders: BTreeSet<_> = files.map(|(_, entry)| folder_of(&entry.file)).collect();
-    let pages = manifest.all().filter(|(_, entry)| {
-        let mut above = folder_of(&entry.file).ancestors();
+    let folders: BTreeSet<_> = files.map(|(_, entry)| parent_folder(&entry.file)).collect();
+    let pages = manifest.iter().filter(|(_, entry)| {
+        let mut above = parent_folder(&entry.file).ancestors();
         entry.file.ends_with(".html") && above.any(|folder| folders.contains(folder))
     });
     pages.map(|(address, _)| Arc::from(address)).collect()

@@ -1,6 +1,6 @@
 //! What a component says about the keeping of its output: the words of OpenCms's property `cache`.
 //!
-//! In: a text such as `uri;params=(page,sort);timeout=10`. Out: [`Directives`], and the variation of a request under
+//! In: a text such as `uri;params=(page,sort);timeout=10`. Out: [`FragmentDirectives`], and the variation of a request under
 //! them: the text that tells apart what may differ.
 //!
 //! Differences from OpenCms: the order of words does not matter (there, `locale;always` means something else than
@@ -11,19 +11,19 @@
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
-use crate::request::Parameters;
+use crate::request::RequestParameters;
 
 /// Which of the named things a word is about.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum Which {
+pub(crate) enum ParameterSelection {
     #[default]
     None,
     All,
     Listed(Vec<String>),
 }
 
-impl Which {
-    fn has(&self, name: &str) -> bool {
+impl ParameterSelection {
+    fn includes(&self, name: &str) -> bool {
         match self {
             Self::None => false,
             Self::All => true,
@@ -34,7 +34,7 @@ impl Which {
 
 /// A word without values that adds something to the variation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Vary {
+pub(crate) enum VaryDirective {
     Uri,
     Site,
     Element,
@@ -47,62 +47,62 @@ pub(crate) enum Vary {
 }
 
 /// The words, in the order in which they add to a variation.
-const VARY: [(&str, Vary); 9] = [
-    ("uri", Vary::Uri),
-    ("site", Vary::Site),
-    ("element", Vary::Element),
-    ("device", Vary::Device),
-    ("container-element", Vary::ContainerElement),
-    ("locale", Vary::Locale),
-    ("encoding", Vary::Encoding),
-    ("ip", Vary::Ip),
-    ("user", Vary::User),
+const VARY_DIRECTIVES: [(&str, VaryDirective); 9] = [
+    ("uri", VaryDirective::Uri),
+    ("site", VaryDirective::Site),
+    ("element", VaryDirective::Element),
+    ("device", VaryDirective::Device),
+    ("container-element", VaryDirective::ContainerElement),
+    ("locale", VaryDirective::Locale),
+    ("encoding", VaryDirective::Encoding),
+    ("ip", VaryDirective::Ip),
+    ("user", VaryDirective::User),
 ];
 
 /// Why something is not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Uncached {
+pub enum UncachedReason {
     /// The component says `never`, or says nothing.
     Never,
     /// What it says makes no sense.
-    Mistake,
+    Malformed,
     /// What it says adds nothing to a variation.
-    Empty,
+    NoVariation,
     /// It says `stream` or `bypass`.
     Stream,
     /// The request has a parameter that forbids it.
     Parameter,
     /// The scheme or port is none of those that are listed.
-    Front,
+    SchemeOrPort,
     /// A component in it failed.
     Failed,
     /// It is larger than an entry may be.
     TooLarge,
     /// It answered with something else than text, or read the time of day.
-    Special,
+    Uncacheable,
     /// Its output stands changed in the text of what includes it.
-    Changed,
+    Transformed,
     /// Content changed while it was drawn.
     Outdated,
     /// The user asked for it to be drawn anew.
-    Asked,
+    Bypassed,
 }
 
-impl Uncached {
+impl UncachedReason {
     /// All reasons.
-    pub const ALL: [Self; 12] = [
+    pub const ALL_REASONS: [Self; 12] = [
         Self::Never,
-        Self::Mistake,
-        Self::Empty,
+        Self::Malformed,
+        Self::NoVariation,
         Self::Stream,
         Self::Parameter,
-        Self::Front,
+        Self::SchemeOrPort,
         Self::Failed,
         Self::TooLarge,
-        Self::Special,
-        Self::Changed,
+        Self::Uncacheable,
+        Self::Transformed,
         Self::Outdated,
-        Self::Asked,
+        Self::Bypassed,
     ];
 
     /// Returns the word for logs and counters.
@@ -110,24 +110,24 @@ impl Uncached {
     pub fn name(self) -> &'static str {
         match self {
             Self::Never => "never",
-            Self::Mistake => "mistake",
-            Self::Empty => "empty",
+            Self::Malformed => "mistake",
+            Self::NoVariation => "empty",
             Self::Stream => "stream",
             Self::Parameter => "parameter",
-            Self::Front => "front",
+            Self::SchemeOrPort => "front",
             Self::Failed => "failed",
             Self::TooLarge => "too-large",
-            Self::Special => "special",
-            Self::Changed => "changed",
+            Self::Uncacheable => "special",
+            Self::Transformed => "changed",
             Self::Outdated => "outdated",
-            Self::Asked => "asked",
+            Self::Bypassed => "asked",
         }
     }
 }
 
 /// What of a request may be in a variation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct VariationInput<'a> {
     /// The path of the requested page with selectors, extension and suffix.
     pub uri: &'a str,
     pub site: &'a str,
@@ -137,29 +137,29 @@ pub(crate) struct Asker<'a> {
     pub ip: &'a str,
     pub device: &'a str,
     pub locale: &'a str,
-    pub parameters: &'a Parameters,
+    pub parameters: &'a RequestParameters,
 }
 
 /// The words of one component.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Directives {
-    is_always: bool,
-    refused: Option<Uncached>,
-    vary: Vec<Vary>,
-    params: Which,
-    no_params: Which,
+pub(crate) struct FragmentDirectives {
+    has_always: bool,
+    refusal_reason: Option<UncachedReason>,
+    vary: Vec<VaryDirective>,
+    included_params: ParameterSelection,
+    forbidden_params: ParameterSelection,
     schemes: Option<Vec<String>>,
     ports: Option<Vec<u16>>,
     timeout: Option<Duration>,
     is_aligned: bool,
     /// Whether a word was given that adds to variations even if this request adds nothing.
-    has_key: bool,
+    adds_to_variation: bool,
 }
 
-impl Directives {
+impl FragmentDirectives {
     /// The directives of a component that says nothing.
     pub(crate) fn never() -> Self {
-        Self { refused: Some(Uncached::Never), ..Self::default() }
+        Self { refusal_reason: Some(UncachedReason::Never), ..Self::default() }
     }
 
     /// Reads the words; the message of a mistake, which makes it as if `never` had been said.
@@ -170,69 +170,77 @@ impl Directives {
                 Some((name, value)) => (name.trim(), Some(value.trim())),
                 None => (word, None),
             };
-            directives.take(name, value)?;
+            directives.apply_directive(name, value)?;
         }
-        if directives.refused.is_none() && !directives.is_always && !directives.has_key {
-            directives.refused =
-                Some(if text.trim().is_empty() { Uncached::Never } else { Uncached::Empty });
+        if directives.refusal_reason.is_none()
+            && !directives.has_always
+            && !directives.adds_to_variation
+        {
+            directives.refusal_reason = Some(if text.trim().is_empty() {
+                UncachedReason::Never
+            } else {
+                UncachedReason::NoVariation
+            });
         }
         Ok(directives)
     }
 
     /// The directives of a component whose words make no sense.
-    pub(crate) fn mistaken() -> Self {
-        Self { refused: Some(Uncached::Mistake), ..Self::default() }
+    pub(crate) fn malformed() -> Self {
+        Self { refusal_reason: Some(UncachedReason::Malformed), ..Self::default() }
     }
 
-    fn take(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+    fn apply_directive(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         let bare = || match value {
             None => Ok(()),
             Some(_) => Err(format!("`{name}` takes no value")),
         };
-        if let Some((_, vary)) = VARY.iter().find(|(word, _)| *word == name) {
+        if let Some((_, vary)) = VARY_DIRECTIVES.iter().find(|(word, _)| *word == name) {
             bare()?;
             self.vary.push(*vary);
             self.vary.sort_unstable();
             self.vary.dedup();
-            self.has_key = true;
+            self.adds_to_variation = true;
             return Ok(());
         }
         match name {
-            "always" | "true" => bare().map(|()| self.is_always = true),
-            "never" | "false" => bare().map(|()| self.refused = Some(Uncached::Never)),
-            "stream" | "bypass" => bare().map(|()| self.refused = Some(Uncached::Stream)),
+            "always" | "true" => bare().map(|()| self.has_always = true),
+            "never" | "false" => bare().map(|()| self.refusal_reason = Some(UncachedReason::Never)),
+            "stream" | "bypass" => {
+                bare().map(|()| self.refusal_reason = Some(UncachedReason::Stream))
+            }
             "parse-error" => bare(),
             "aligned" => bare().map(|()| self.is_aligned = true),
             "params" => {
-                self.params = which(value);
-                self.has_key = true;
+                self.included_params = parse_parameter_selection(value);
+                self.adds_to_variation = true;
                 Ok(())
             }
             "no-params" => {
-                self.no_params = which(value);
+                self.forbidden_params = parse_parameter_selection(value);
                 Ok(())
             }
             // Templates hand nothing down but selectors, which are a part of what is kept anyway.
             "attrs" => {
-                self.has_key = true;
+                self.adds_to_variation = true;
                 Ok(())
             }
             "no-attrs" => Ok(()),
             // There are no sessions, so that none of their values is there and the part is left out.
-            "session" => match which(value) {
-                Which::Listed(_) => Ok(()),
+            "session" => match parse_parameter_selection(value) {
+                ParameterSelection::Listed(_) => Ok(()),
                 _ => Err("`session` wants names: `session=(name)`".to_owned()),
             },
             "schemes" => {
-                self.schemes = Some(listed(name, value)?);
-                self.has_key = true;
+                self.schemes = Some(parse_required_list(name, value)?);
+                self.adds_to_variation = true;
                 Ok(())
             }
             "ports" => {
-                let ports = listed(name, value)?;
+                let ports = parse_required_list(name, value)?;
                 let ports: Result<Vec<u16>, _> = ports.iter().map(|port| port.parse()).collect();
                 self.ports = Some(ports.map_err(|_| "`ports` wants numbers".to_owned())?);
-                self.has_key = true;
+                self.adds_to_variation = true;
                 Ok(())
             }
             "timeout" => {
@@ -241,7 +249,7 @@ impl Directives {
                 let minutes = minutes.filter(|minutes| *minutes > 0);
                 let minutes = minutes.ok_or("`timeout` wants a number of minutes")?;
                 self.timeout = Some(Duration::from_secs(minutes.saturating_mul(60)));
-                self.has_key = true;
+                self.adds_to_variation = true;
                 Ok(())
             }
             _ => Err(format!("`{name}` is no directive")),
@@ -249,24 +257,24 @@ impl Directives {
     }
 
     /// Returns why no output is kept, whatever is asked for.
-    pub(crate) fn refused(&self) -> Option<Uncached> {
-        self.refused
+    pub(crate) fn refusal_reason(&self) -> Option<UncachedReason> {
+        self.refusal_reason
     }
 
     /// Returns the variation of a request, or why its output is not kept.
-    pub(crate) fn variation(&self, asker: &Asker<'_>) -> Result<String, Uncached> {
-        if let Some(reason) = self.refused {
+    pub(crate) fn variation(&self, asker: &VariationInput<'_>) -> Result<String, UncachedReason> {
+        if let Some(reason) = self.refusal_reason {
             return Err(reason);
         }
-        if asker.parameters.names().any(|name| self.no_params.has(name)) {
-            return Err(Uncached::Parameter);
+        if asker.parameters.names().any(|name| self.forbidden_params.includes(name)) {
+            return Err(UncachedReason::Parameter);
         }
         if self.schemes.as_ref().is_some_and(|all| !all.iter().any(|one| one == asker.scheme))
             || self.ports.as_ref().is_some_and(|all| !all.contains(&asker.port))
         {
-            return Err(Uncached::Front);
+            return Err(UncachedReason::SchemeOrPort);
         }
-        if self.is_always {
+        if self.has_always {
             return Ok("always".to_owned());
         }
         let mut text = String::new();
@@ -276,24 +284,26 @@ impl Directives {
         };
         for vary in &self.vary {
             match vary {
-                Vary::Uri => add("uri", asker.uri),
-                Vary::Site => add("site", asker.site),
-                Vary::Element => add("element", &values(asker.parameters, "__element")),
-                Vary::Device => add("device", asker.device),
+                VaryDirective::Uri => add("uri", asker.uri),
+                VaryDirective::Site => add("site", asker.site),
+                VaryDirective::Element => {
+                    add("element", &join_parameter_values(asker.parameters, "__element"))
+                }
+                VaryDirective::Device => add("device", asker.device),
                 // What is kept is kept for each place of a component already.
-                Vary::ContainerElement => {}
-                Vary::Locale => add("locale", asker.locale),
-                Vary::Encoding => add("encoding", "UTF-8"),
-                Vary::Ip => add("ip", asker.ip),
-                Vary::User => add("user", asker.user),
+                VaryDirective::ContainerElement => {}
+                VaryDirective::Locale => add("locale", asker.locale),
+                VaryDirective::Encoding => add("encoding", "UTF-8"),
+                VaryDirective::Ip => add("ip", asker.ip),
+                VaryDirective::User => add("user", asker.user),
             }
         }
         let mut names: Vec<&str> =
-            asker.parameters.names().filter(|name| self.params.has(name)).collect();
+            asker.parameters.names().filter(|name| self.included_params.includes(name)).collect();
         names.sort_unstable();
         for name in names {
             add("param", name);
-            add("values", &values(asker.parameters, name));
+            add("values", &join_parameter_values(asker.parameters, name));
         }
         if self.schemes.is_some() {
             add("scheme", asker.scheme);
@@ -305,7 +315,7 @@ impl Directives {
     }
 
     /// Returns when output that is kept now is over; `spread` tells variations apart.
-    pub(crate) fn expires(&self, now: SystemTime, spread: u64) -> Option<SystemTime> {
+    pub(crate) fn expiry_time(&self, now: SystemTime, spread: u64) -> Option<SystemTime> {
         let timeout = self.timeout?;
         if !self.is_aligned {
             // Up to a tenth earlier, so that what was kept together is not over together.
@@ -321,19 +331,19 @@ impl Directives {
 }
 
 /// Joins the values of a parameter, each with its length.
-fn values(parameters: &Parameters, name: &str) -> String {
+fn join_parameter_values(parameters: &RequestParameters, name: &str) -> String {
     let values = parameters.values(name).unwrap_or_default();
     values.iter().map(|value| format!("{}:{value},", value.len())).collect()
 }
 
 /// Reads `(a,b)`; nothing or `()` means all.
-fn which(value: Option<&str>) -> Which {
-    let names = value.map(names).unwrap_or_default();
-    if names.is_empty() { Which::All } else { Which::Listed(names) }
+fn parse_parameter_selection(value: Option<&str>) -> ParameterSelection {
+    let names = value.map(split_names).unwrap_or_default();
+    if names.is_empty() { ParameterSelection::All } else { ParameterSelection::Listed(names) }
 }
 
-fn listed(name: &str, value: Option<&str>) -> Result<Vec<String>, String> {
-    let names = value.map(names).unwrap_or_default();
+fn parse_required_list(name: &str, value: Option<&str>) -> Result<Vec<String>, String> {
+    let names = value.map(split_names).unwrap_or_default();
     if names.is_empty() {
         Err(format!("`{name}` wants a list: `{name}=(one,two)`"))
     } else {
@@ -341,7 +351,7 @@ fn listed(name: &str, value: Option<&str>) -> Result<Vec<String>, String> {
     }
 }
 
-fn names(value: &str) -> Vec<String> {
+fn split_names(value: &str) -> Vec<String> {
     let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')')).unwrap_or(value);
     inner.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect()
 }
@@ -352,8 +362,8 @@ mod tests {
 
     /// Returns the variation of a request for `/a.html` with a query, or why there is none.
     fn variation(text: &str, query: &str) -> String {
-        let parameters = Parameters::parse(query);
-        let asker = Asker {
+        let parameters = RequestParameters::parse(query);
+        let asker = VariationInput {
             uri: "/a.html",
             site: "/content/site",
             scheme: "https",
@@ -364,7 +374,7 @@ mod tests {
             locale: "en",
             parameters: &parameters,
         };
-        match Directives::parse(text).map(|directives| directives.variation(&asker)) {
+        match FragmentDirectives::parse(text).map(|directives| directives.variation(&asker)) {
             Err(mistake) => format!("mistake: {mistake}"),
             Ok(Err(reason)) => format!("not kept: {}", reason.name()),
             Ok(Ok(text)) => text,
@@ -441,7 +451,7 @@ mod tests {
     fn what_times_out_does_so_at_its_own_time() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400 * 9 + 61);
         let seconds = |text: &str, spread| {
-            let expires = Directives::parse(text).unwrap().expires(now, spread);
+            let expires = FragmentDirectives::parse(text).unwrap().expiry_time(now, spread);
             expires.map(|at| at.duration_since(now).unwrap().as_millis())
         };
         assert_eq!(seconds("uri", 0), None);

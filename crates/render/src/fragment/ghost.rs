@@ -9,42 +9,42 @@ use std::collections::{HashMap, VecDeque};
 /// Fragments that are remembered.
 const MAX_GHOSTS: usize = 50_000;
 /// What comes back within so many look-ups belongs to what the site needs at once.
-const WINDOW: u64 = 50_000;
+const RETURN_WINDOW_LOOKUPS: u64 = 50_000;
 
 /// A fragment that is not there.
 #[derive(Debug, Clone, Copy)]
-struct Ghost {
+struct GhostFragment {
     bytes: usize,
     /// At which look-up it went.
-    went: u64,
+    evicted_at: u64,
     /// Whether it had come back before.
-    returns: bool,
+    is_returning: bool,
 }
 
 /// The fragments that went lately.
 #[derive(Debug, Default)]
-pub(super) struct Ghosts {
-    by_key: HashMap<u64, Ghost>,
+pub(super) struct GhostFragmentList {
+    by_key: HashMap<u64, GhostFragment>,
     /// Keys in the order of their going; those that came back since, or went again later, are passed over.
-    order: VecDeque<(u64, u64)>,
+    eviction_order: VecDeque<(u64, u64)>,
     returning_bytes: usize,
 }
 
-impl Ghosts {
+impl GhostFragmentList {
     /// Adds a fragment that goes, with its bytes and whether it had come back before.
     pub(super) fn add(&mut self, key: u64, (bytes, returns): (usize, bool), clock: u64) {
         self.remove(key);
-        self.by_key.insert(key, Ghost { bytes, went: clock, returns });
-        self.order.push_back((key, clock));
+        self.by_key.insert(key, GhostFragment { bytes, evicted_at: clock, is_returning: returns });
+        self.eviction_order.push_back((key, clock));
         if returns {
             self.returning_bytes += bytes;
         }
-        self.forget(clock);
+        self.drop_old(clock);
     }
 
     /// Takes a fragment out that is looked for; tells whether it went lately.
-    pub(super) fn take(&mut self, key: u64, clock: u64) -> bool {
-        self.forget(clock);
+    pub(super) fn take_recent(&mut self, key: u64, clock: u64) -> bool {
+        self.drop_old(clock);
         self.remove(key)
     }
 
@@ -55,21 +55,22 @@ impl Ghosts {
 
     fn remove(&mut self, key: u64) -> bool {
         let Some(ghost) = self.by_key.remove(&key) else { return false };
-        if ghost.returns {
+        if ghost.is_returning {
             self.returning_bytes -= ghost.bytes;
         }
         true
     }
 
     /// Forgets those that went too long ago, or are too many.
-    fn forget(&mut self, clock: u64) {
-        while let Some((key, went)) = self.order.front().copied() {
-            let is_known = self.by_key.get(&key).is_some_and(|ghost| ghost.went == went);
-            let is_old = clock.saturating_sub(went) > WINDOW || self.by_key.len() > MAX_GHOSTS;
+    fn drop_old(&mut self, clock: u64) {
+        while let Some((key, went)) = self.eviction_order.front().copied() {
+            let is_known = self.by_key.get(&key).is_some_and(|ghost| ghost.evicted_at == went);
+            let is_old = clock.saturating_sub(went) > RETURN_WINDOW_LOOKUPS
+                || self.by_key.len() > MAX_GHOSTS;
             if is_known && !is_old {
                 return;
             }
-            self.order.pop_front();
+            self.eviction_order.pop_front();
             if is_known {
                 self.remove(key);
             }
@@ -83,30 +84,30 @@ mod tests {
 
     #[test]
     fn what_comes_back_is_counted_once_while_it_is_gone() {
-        let mut ghosts = Ghosts::default();
+        let mut ghosts = GhostFragmentList::default();
         ghosts.add(1, (10, false), 0);
         ghosts.add(2, (20, false), 0);
         assert_eq!(ghosts.returning_bytes(), 0, "nothing has come back yet");
-        assert!(ghosts.take(1, 1) && !ghosts.take(1, 1) && !ghosts.take(3, 1));
+        assert!(ghosts.take_recent(1, 1) && !ghosts.take_recent(1, 1) && !ghosts.take_recent(3, 1));
         for clock in 2..100 {
             ghosts.add(1, (10, true), clock);
             assert_eq!(ghosts.returning_bytes(), 10);
-            assert!(ghosts.take(1, clock));
+            assert!(ghosts.take_recent(1, clock));
             assert_eq!(ghosts.returning_bytes(), 0, "it is there now");
         }
     }
 
     #[test]
     fn those_that_went_long_ago_or_are_too_many_are_forgotten() {
-        let mut ghosts = Ghosts::default();
+        let mut ghosts = GhostFragmentList::default();
         ghosts.add(1, (10, true), 0);
         ghosts.add(2, (20, true), 5);
-        assert!(!ghosts.take(3, WINDOW + 1));
+        assert!(!ghosts.take_recent(3, RETURN_WINDOW_LOOKUPS + 1));
         assert_eq!((ghosts.returning_bytes(), ghosts.by_key.len()), (20, 1));
         for key in 0..2 * MAX_GHOSTS as u64 {
             ghosts.add(1000 + key, (1, true), 6);
         }
         assert_eq!((ghosts.by_key.len(), ghosts.returning_bytes()), (MAX_GHOSTS, MAX_GHOSTS));
-        assert!(ghosts.order.len() <= MAX_GHOSTS);
+        assert!(ghosts.eviction_order.len() <= MAX_GHOSTS);
     }
 }

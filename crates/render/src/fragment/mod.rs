@@ -1,6 +1,6 @@
 //! The fragment cache: drawn pieces of pages, reused while what they were drawn from is unchanged.
 //!
-//! In: what a component says ([`Directives`]), what of the request its drawing used, and everything that it read. Out:
+//! In: what a component says ([`FragmentDirectives`]), what of the request its drawing used, and everything that it read. Out:
 //! pieces of text with holes, where included components are looked up for themselves.
 //!
 //! Invariants
@@ -19,7 +19,13 @@ mod cache;
 mod directive;
 mod ghost;
 
-pub(crate) use cache::{Drawing, Found, Fragment, Hole, Piece, Seeker};
-pub use cache::{FragmentCache, FragmentOptions, FragmentReport, Invalidation, UnitReport};
-pub use directive::Uncached;
-pub(crate) use directive::{Asker, Directives};
+pub(crate) use cache::{
+    CachedFragment, FragmentHole, FragmentLookup, FragmentPiece, FragmentRenderPermit,
+    FragmentRequester,
+};
+pub use cache::{
+    ComponentCacheReport, FragmentCache, FragmentCacheOptions, FragmentCacheReport,
+    FragmentInvalidationMode,
+};
+pub use directive::UncachedReason;
+pub(crate) use directive::{FragmentDirectives, VariationInput};

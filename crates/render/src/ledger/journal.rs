@@ -9,24 +9,24 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{Error, Result};
+use super::{LedgerError, LedgerResult};
 
-const NAMES: [&str; 2] = ["ledger-0.urls", "ledger-1.urls"];
+const JOURNAL_FILE_NAMES: [&str; 2] = ["ledger-0.urls", "ledger-1.urls"];
 
 /// The two files.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct LedgerJournal {
     files: [File; 2],
     paths: [PathBuf; 2],
-    current: usize,
+    current_file: usize,
     /// Whether the last line of a file may be without its end, as the disk was full.
-    is_torn: [bool; 2],
+    is_maybe_truncated: [bool; 2],
 }
 
-impl Journal {
+impl LedgerJournal {
     /// Opens the files and returns the URLs they name.
-    pub(super) fn open(folder: &Path) -> Result<(Self, Vec<String>)> {
-        let paths = NAMES.map(|name| folder.join(name));
+    pub(super) fn open(folder: &Path) -> LedgerResult<(Self, Vec<String>)> {
+        let paths = JOURNAL_FILE_NAMES.map(|name| folder.join(name));
         let mut urls = Vec::new();
         for path in &paths {
             match std::fs::read(path) {
@@ -37,27 +37,28 @@ impl Journal {
                     urls.extend(text.lines().filter(|url| !url.is_empty()).map(str::to_owned));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(source) => return Err(Error::Journal { file: path.clone(), source }),
+                Err(source) => return Err(LedgerError::JournalFile { file: path.clone(), source }),
             }
         }
         let open = |path: &PathBuf| {
             let file = File::options().append(true).create(true).mode(0o600).open(path);
-            file.map_err(|source| Error::Journal { file: path.clone(), source })
+            file.map_err(|source| LedgerError::JournalFile { file: path.clone(), source })
         };
         let [first, second] = &paths;
         let files = [open(first)?, open(second)?];
         // Nor does it to have a kill's line ended once more.
-        Ok((Self { files, paths, current: 0, is_torn: [true; 2] }, urls))
+        Ok((Self { files, paths, current_file: 0, is_maybe_truncated: [true; 2] }, urls))
     }
 
     /// Adds a line.
-    pub(super) fn add(&mut self, url: &str) -> std::io::Result<()> {
+    pub(super) fn append_url(&mut self, url: &str) -> std::io::Result<()> {
         // No URL of a request holds a line break, but one from elsewhere must not make two of it.
         let mut line = url.replace(['\n', '\r'], "%0A");
         line.push('\n');
-        let (Some(file), Some(is_torn)) =
-            (self.files.get_mut(self.current), self.is_torn.get_mut(self.current))
-        else {
+        let (Some(file), Some(is_torn)) = (
+            self.files.get_mut(self.current_file),
+            self.is_maybe_truncated.get_mut(self.current_file),
+        ) else {
             return Ok(());
         };
         if *is_torn {
@@ -70,14 +71,14 @@ impl Journal {
     }
 
     /// Goes on in the other file; returns which one to empty when what it names is stored.
-    pub(super) fn turn(&mut self) -> usize {
-        let before = self.current;
-        self.current = 1 - self.current;
+    pub(super) fn rotate(&mut self) -> usize {
+        let before = self.current_file;
+        self.current_file = 1 - self.current_file;
         before
     }
 
     /// Empties a file.
-    pub(super) fn empty(&mut self, which: usize) {
+    pub(super) fn clear_file(&mut self, which: usize) {
         if let (Some(file), Some(path)) = (self.files.get(which), self.paths.get(which))
             && let Err(error) = file.set_len(0)
         {
@@ -94,36 +95,36 @@ mod tests {
     #[test]
     fn a_line_behind_one_that_was_cut_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut journal, _) = Journal::open(folder.path()).unwrap();
-        journal.add("/a.html").unwrap();
+        let (mut journal, _) = LedgerJournal::open(folder.path()).unwrap();
+        journal.append_url("/a.html").unwrap();
         let whole = journal.files[0].try_clone().unwrap();
         journal.files[0] = File::options().write(true).open("/dev/full").unwrap();
-        journal.add("/cut.html").unwrap_err();
+        journal.append_url("/cut.html").unwrap_err();
         journal.files[0] = whole;
         // What a full disk had taken of it.
         journal.files[0].write_all(b"/cut").unwrap();
-        journal.add("/b.html").unwrap();
-        journal.add("/c.html").unwrap();
+        journal.append_url("/b.html").unwrap();
+        journal.append_url("/c.html").unwrap();
         // A process that was killed within a line left one, too.
         journal.files[0].write_all(b"/kil").unwrap();
-        let (mut journal, _) = Journal::open(folder.path()).unwrap();
-        journal.add("/d.html").unwrap();
-        let (_, urls) = Journal::open(folder.path()).unwrap();
+        let (mut journal, _) = LedgerJournal::open(folder.path()).unwrap();
+        journal.append_url("/d.html").unwrap();
+        let (_, urls) = LedgerJournal::open(folder.path()).unwrap();
         assert_eq!(urls, ["/a.html", "/cut", "/b.html", "/c.html", "/kil", "/d.html"]);
     }
 
     #[test]
     fn names_what_was_added_and_not_emptied() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut journal, urls) = Journal::open(folder.path()).unwrap();
+        let (mut journal, urls) = LedgerJournal::open(folder.path()).unwrap();
         assert!(urls.is_empty());
-        journal.add("/a.html").unwrap();
-        let behind = journal.turn();
-        journal.add("/b\n.html").unwrap();
-        let (_, urls) = Journal::open(folder.path()).unwrap();
+        journal.append_url("/a.html").unwrap();
+        let behind = journal.rotate();
+        journal.append_url("/b\n.html").unwrap();
+        let (_, urls) = LedgerJournal::open(folder.path()).unwrap();
         assert_eq!(urls, ["/a.html", "/b%0A.html"]);
-        journal.empty(behind);
-        let (_, urls) = Journal::open(folder.path()).unwrap();
+        journal.clear_file(behind);
+        let (_, urls) = LedgerJournal::open(folder.path()).unwrap();
         assert_eq!(urls, ["/b%0A.html"]);
     }
 }

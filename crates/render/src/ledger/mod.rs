@@ -1,6 +1,6 @@
 //! The dependency ledger: which URLs were drawn from what, so that a change names exactly the URLs that show it.
 //!
-//! In: for each drawing its URL and [`Dependencies`]; two states of content. Out: [`Affected`]: the URLs whose drawings
+//! In: for each drawing its URL and [`DependencySet`]; two states of content. Out: [`AffectedUrls`]: the URLs whose drawings
 //! may differ between the two.
 //!
 //! ```text
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Invariants
-//! * A response that goes out after [`Ledger::record`] said [`Recorded::Kept`] is named by every later answer whose
+//! * A response that goes out after [`DependencyLedger::record`] said [`RecordOutcome::Kept`] is named by every later answer whose
 //!   change concerns it, whenever the process ends: the URL is in a file before, and a URL whose dependencies were not
 //!   stored in time depends on everything.
 //! * A drawing that began before a change and is recorded after it was answered is not kept if the change concerns it, or
-//!   if it is of a state that is neither end of the changes that were answered: [`Recorded::Outdated`].
+//!   if it is of a state that is neither end of the changes that were answered: [`RecordOutcome::Outdated`].
 //! * A copy of a state that a change passes over, as content went on before anybody asked, is named by the answer to that
 //!   change if what it was drawn from differs at its end. That holds also where nothing differs between both ends of the
 //!   change, or a list answers the same at both.
@@ -25,7 +25,7 @@
 //!   with the next change.
 //!
 //! On failure: a database that cannot be written is tried again; meanwhile the file grows. Without the file nothing is
-//! kept, and [`Recorded::Lost`] says that no copy of the response may be kept either.
+//! kept, and [`RecordOutcome::NotRecorded`] says that no copy of the response may be kept either.
 //!
 //! A follower that stands at a state has stored the flushes for all that led there. Each copy of a state at which it does not
 //! stand is a stray: most are of the state where it will arrive a moment later, and none any more when it has.
@@ -34,20 +34,20 @@
 //!
 //! A program with other settings, or another program, may draw the same content otherwise. What was drawn before is in doubt
 //! then, and named by the next answer unless it looks the same. So it is where templates change while the program runs
-//! ([`Ledger::draw_otherwise`]); a drawing that began before that was answered is outdated when it is recorded afterwards.
+//! ([`DependencyLedger::set_renderer_fingerprint`]); a drawing that began before that was answered is outdated when it is recorded afterwards.
 //!
-//! Not here: sending flushes (`replicate`), and what of a change matters ([`crate::Touched`]).
+//! Not here: sending flushes (`replicate`), and what of a change matters ([`crate::ChangedAspects`]).
 
-mod answer;
+mod affected_urls;
 mod counters;
-mod drawing;
-mod index;
+mod dependency_index;
+mod flush_scope;
 mod journal;
-mod look;
-mod scopes;
-mod strays;
+mod maintenance;
+mod response_fingerprint;
+mod stray_copy;
 mod table;
-mod upkeep;
+mod url_rendering;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -61,34 +61,34 @@ use sqlx::AnyPool;
 use tokio::sync::Notify;
 use tympan_content::ChunkId;
 
-use self::answer::Answers;
-use self::drawing::{Drawn, Kept, Sketch};
-use self::index::Index;
-use self::journal::Journal;
-use self::table::{Opened, Table};
-use crate::dependency::Dependencies;
-use crate::reads::Facts;
-use crate::response::{Outcome, RenderResponse};
+use self::affected_urls::ListQueryResults;
+use self::dependency_index::UrlDependencyIndex;
+use self::journal::LedgerJournal;
+use self::table::{LedgerTable, StoredLedger};
+use self::url_rendering::{IndexRecordOutcome, UrlRendering, UrlRenderingDigest};
+use crate::content_reader::RequestFacts;
+use crate::dependency::DependencySet;
+use crate::response::{RenderOutcome, RenderResponse};
 
-pub use self::answer::{Affected, Draw};
+pub use self::affected_urls::{AffectedUrls, UrlRenderFn};
 pub use self::counters::LedgerCounters;
-pub use self::look::Look;
+pub use self::response_fingerprint::ResponseFingerprint;
 pub use self::table::MIGRATIONS;
 
 /// How often the lock is tried by those who may not wait for it. Most hold it for about as long as that takes, and what was
 /// drawn meanwhile would be drawn again.
-const TRIES: u32 = 64;
+const TRY_LOCK_COUNT: u32 = 64;
 
 /// The result of everything here that can fail.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+pub type LedgerResult<T, E = LedgerError> = std::result::Result<T, E>;
 
 /// An error of the ledger.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum LedgerError {
     /// Content could not be compared.
     #[error("cannot compare the two states of content")]
-    Compare(#[source] Box<crate::Error>),
+    Comparison(#[source] Box<crate::Error>),
     /// The database could not be read or written.
     #[error("cannot {action} the ledger of what pages were drawn from")]
     Database {
@@ -99,7 +99,7 @@ pub enum Error {
     },
     /// The file of URLs whose rows are on their way cannot be used.
     #[error("cannot use `{}`, which names the URLs that were drawn lately", file.display())]
-    Journal {
+    JournalFile {
         /// The file.
         file: PathBuf,
         /// The cause.
@@ -122,81 +122,82 @@ pub struct LedgerOptions {
     pub max_urls: usize,
     /// Names what decides about drawings beside content: the program and its settings. What was drawn under another name may
     /// look otherwise now.
-    pub drawn_by: String,
+    pub renderer_fingerprint: String,
 }
 
 /// How many URLs are kept one by one unless configured: about 100 MiB of memory for pages of 50 dependencies.
-pub const MAX_URLS: usize = 100_000;
+pub const DEFAULT_MAX_URLS: usize = 100_000;
 
 /// The moment at which a drawing began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket(u64);
+pub struct RenderTicket(u64);
 
 /// Tells what an answer read from what others did, for as long as the process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadDigest(u64);
+pub struct DependencyDigest(u64);
 
 /// What became of a drawing that was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recorded {
+pub enum RecordOutcome {
     /// Changes will find it.
-    Kept,
+    Recorded,
     /// A change that concerns it was answered while it was drawn: draw it anew.
     Outdated,
     /// It could not be noted, so that no copy of it may be kept anywhere.
-    Lost,
+    NotRecorded,
     /// It shows that nothing is there, as too many URLs do by now: no copy of it may be kept anywhere.
-    Crowded,
+    TooManyFaults,
 }
 
 /// The ledger of one publisher. Clones share it.
 #[derive(Clone)]
-pub struct Ledger(Arc<Inner>);
+pub struct DependencyLedger(Arc<LedgerState>);
 
-struct Inner {
-    index: Mutex<Index>,
+struct LedgerState {
+    index: Mutex<UrlDependencyIndex>,
     /// How many steps were answered, as the index says.
-    steps: AtomicU64,
-    table: Table,
+    step_count: AtomicU64,
+    table: LedgerTable,
     counters: LedgerCounters,
     /// Rings when there are rows to store.
-    bell: Notify,
+    store_signal: Notify,
     /// Held while a batch is stored.
-    writing: tokio::sync::Mutex<()>,
+    write_lock: tokio::sync::Mutex<()>,
     /// The newest answer to a follower whose flushes are not stored yet.
-    answered: Mutex<Option<Affected>>,
-    answers: Mutex<Answers>,
+    unacknowledged_answer: Mutex<Option<AffectedUrls>>,
+    query_results: Mutex<ListQueryResults>,
     /// Publishers whose rows were taken over, and nobody asked for yet.
-    gone: Mutex<Vec<String>>,
+    taken_over_publishers: Mutex<Vec<String>>,
     /// What digests of reads begin with, so that nobody who decides about reads can aim at one.
-    keys: [u64; 2],
+    digest_keys: [u64; 2],
 }
 
-impl Ledger {
+impl DependencyLedger {
     /// Opens the ledger: reads what was stored, and what the last process had no time to store.
     ///
     /// # Errors
     /// If the database or the files cannot be used.
-    pub async fn open(options: LedgerOptions, now: SystemTime) -> Result<Self> {
-        let (journal, unstored) = Journal::open(&options.folder)?;
-        let table = Table::new(options.pool, options.publisher, options.boot);
-        let Opened { rows, is_whole, drawn_by } = table.open(now).await?;
-        let [_, gone] = table.publishers().await?;
-        let mut index = Index::new(journal, options.max_urls);
+    pub async fn open(options: LedgerOptions, now: SystemTime) -> LedgerResult<Self> {
+        let (journal, unstored) = LedgerJournal::open(&options.folder)?;
+        let table = LedgerTable::new(options.pool, options.publisher, options.boot);
+        let StoredLedger { rows, is_complete: is_whole, renderer_fingerprint: drawn_by } =
+            table.open(now).await?;
+        let [_, gone] = table.publisher_names().await?;
+        let mut index = UrlDependencyIndex::new(journal, options.max_urls);
         for row in rows {
-            index.load(row);
+            index.load_row(row);
         }
         for url in unstored {
-            index.load_unstored(&url);
+            index.load_unstored_url(&url);
         }
-        let is_drawn_alike = drawn_by.as_ref() == Some(&options.drawn_by);
+        let is_drawn_alike = drawn_by.as_ref() == Some(&options.renderer_fingerprint);
         match (is_whole, drawn_by.is_some() && !is_drawn_alike) {
             (true, _) => {}
-            (false, true) => index.add_due("/"),
+            (false, true) => index.add_pending_scope("/"),
             (false, false) => index.add_scope("/"),
         }
         if !is_drawn_alike {
-            index.doubt_all();
+            index.mark_all_doubtful();
         }
         let counters = LedgerCounters::default();
         let (bell, writing) = (Notify::new(), tokio::sync::Mutex::default());
@@ -204,33 +205,33 @@ impl Ledger {
         let (answered, answers) = (Mutex::default(), Mutex::default());
         let keys = [1, 2].map(|number: u64| RandomState::new().hash_one(number));
         let steps = AtomicU64::new(0);
-        let inner = Inner {
+        let inner = LedgerState {
             index,
-            steps,
+            step_count: steps,
             table,
             counters,
-            bell,
-            writing,
-            answered,
-            answers,
-            gone: Mutex::new(gone),
-            keys,
+            store_signal: bell,
+            write_lock: writing,
+            unacknowledged_answer: answered,
+            query_results: answers,
+            taken_over_publishers: Mutex::new(gone),
+            digest_keys: keys,
         };
         let ledger = Self(Arc::new(inner));
-        ledger.store().await?;
-        ledger.0.index.lock().empty_journal();
+        ledger.store_pending().await?;
+        ledger.0.index.lock().clear_journal();
         if !is_drawn_alike {
             // All rows say by now that they are in doubt.
-            ledger.0.table.note_drawn_by(&options.drawn_by).await?;
+            ledger.0.table.set_renderer_fingerprint(&options.renderer_fingerprint).await?;
         }
         Ok(ledger)
     }
 
     /// Begins a drawing; the snapshot must be taken after this. Never waits.
     #[must_use]
-    pub fn ticket(&self) -> Ticket {
+    pub fn begin_rendering(&self) -> RenderTicket {
         // Whoever sees a step's number sees at least the state in which it ends: that was read before.
-        Ticket(self.0.steps.load(Ordering::Acquire))
+        RenderTicket(self.0.step_count.load(Ordering::Acquire))
     }
 
     /// Records what a URL was drawn from, before the drawing goes out, and of which state it is: nothing if that does not
@@ -238,32 +239,39 @@ impl Ledger {
     /// copies of all its variants are kept under it.
     pub fn record(
         &self,
-        (ticket, root): (Ticket, Option<ChunkId>),
+        (ticket, root): (RenderTicket, Option<ChunkId>),
         url: &str,
-        read: &Dependencies,
-    ) -> Recorded {
-        let drawn = Drawn { url, root, read, digest: None, look: None, is_fault: false };
-        self.note(ticket, drawn)
+        read: &DependencySet,
+    ) -> RecordOutcome {
+        let drawn = UrlRendering {
+            url,
+            root,
+            dependencies: read,
+            digest: None,
+            fingerprint: None,
+            is_fault: false,
+        };
+        self.record_rendering(ticket, drawn)
     }
 
-    /// Digests what an answer read, for [`Ledger::is_known_now`].
+    /// Digests what an answer read, for [`DependencyLedger::record_if_known`].
     #[must_use]
-    pub fn digest_of(&self, answer: &RenderResponse) -> ReadDigest {
-        ReadDigest(answer.reads.digest(self.0.keys))
+    pub fn digest_dependencies(&self, answer: &RenderResponse) -> DependencyDigest {
+        DependencyDigest(answer.reads.digest(self.0.digest_keys))
     }
 
-    /// Records an answer that shows something and was recorded before, as [`Ledger::record_answer`] would, if that can be
+    /// Records an answer that shows something and was recorded before, as [`DependencyLedger::record_answer`] would, if that can be
     /// done without waiting for anything: neither for a disk nor, longer than a moment, for the ledger's lock. Tells whether
     /// it was.
     #[must_use]
-    pub fn is_known_now(
+    pub fn record_if_known(
         &self,
-        (ticket, root): (Ticket, ChunkId),
+        (ticket, root): (RenderTicket, ChunkId),
         url: &str,
-        digest: ReadDigest,
-        look: &Look,
+        digest: DependencyDigest,
+        look: &ResponseFingerprint,
     ) -> bool {
-        let mut tries = 0..TRIES;
+        let mut tries = 0..TRY_LOCK_COUNT;
         let mut index = loop {
             match self.0.index.try_lock() {
                 Some(index) => break index,
@@ -272,8 +280,9 @@ impl Ledger {
             }
         };
         let (root, look) = (Some(root), Some(look));
-        let sketch = Sketch { url, root, digest: digest.0, look, is_fault: false };
-        let is_known = index.is_known(ticket.0, sketch);
+        let sketch =
+            UrlRenderingDigest { url, root, digest: digest.0, fingerprint: look, is_fault: false };
+        let is_known = index.record_if_known(ticket.0, sketch);
         drop(index);
         self.0.counters.recorded.fetch_add(u64::from(is_known), Ordering::Relaxed);
         is_known
@@ -282,69 +291,72 @@ impl Ledger {
     /// Records an answer before it goes out. What is one visitor's or one moment's alone is kept by nobody, and not noted.
     pub fn record_answer(
         &self,
-        (ticket, root): (Ticket, Option<ChunkId>),
+        (ticket, root): (RenderTicket, Option<ChunkId>),
         url: &str,
         answer: &RenderResponse,
-        look: Option<Look>,
-    ) -> Recorded {
-        if answer.reads.facts.has(Facts::USER) || answer.reads.is_momentary() {
-            return Recorded::Kept;
+        look: Option<ResponseFingerprint>,
+    ) -> RecordOutcome {
+        if answer.reads.facts.intersects(RequestFacts::USER) || answer.reads.is_uncacheable() {
+            return RecordOutcome::Recorded;
         }
         let is_fault = matches!(
             answer.outcome,
-            Outcome::NotFound | Outcome::BadRequest | Outcome::MethodNotAllowed
+            RenderOutcome::NotFound | RenderOutcome::BadRequest | RenderOutcome::MethodNotAllowed
         );
         // Most answers are like the one before, and a digest costs less than a set.
-        let digest = answer.reads.digest(self.0.keys);
-        let sketch = Sketch { url, root, digest, look: look.as_ref(), is_fault };
-        if self.0.index.lock().is_known(ticket.0, sketch) {
+        let digest = answer.reads.digest(self.0.digest_keys);
+        let sketch = UrlRenderingDigest { url, root, digest, fingerprint: look.as_ref(), is_fault };
+        if self.0.index.lock().record_if_known(ticket.0, sketch) {
             self.0.counters.recorded.fetch_add(1, Ordering::Relaxed);
-            return Recorded::Kept;
+            return RecordOutcome::Recorded;
         }
         let (read, digest) = (&answer.reads.dependencies(), Some(digest));
-        self.note(ticket, Drawn { url, root, read, digest, look, is_fault })
+        self.record_rendering(
+            ticket,
+            UrlRendering { url, root, dependencies: read, digest, fingerprint: look, is_fault },
+        )
     }
 
-    fn note(&self, ticket: Ticket, drawn: Drawn<'_>) -> Recorded {
+    fn record_rendering(&self, ticket: RenderTicket, drawn: UrlRendering<'_>) -> RecordOutcome {
         let counters = &self.0.counters;
         let count = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
         count(&counters.recorded, 1);
         let kept = self.0.index.lock().record(ticket.0, drawn);
         match kept {
-            Kept::Known => Recorded::Kept,
-            Kept::Grown { given_up } => {
+            IndexRecordOutcome::AlreadyKnown => RecordOutcome::Recorded,
+            IndexRecordOutcome::Changed { evicted_count: given_up } => {
                 count(&counters.grown, 1);
                 count(&counters.given_up, given_up);
-                self.0.bell.notify_one();
-                Recorded::Kept
+                self.0.store_signal.notify_one();
+                RecordOutcome::Recorded
             }
-            Kept::Outdated => {
+            IndexRecordOutcome::Outdated => {
                 count(&counters.outdated, 1);
-                Recorded::Outdated
+                RecordOutcome::Outdated
             }
-            Kept::Lost => {
+            IndexRecordOutcome::NotRecorded => {
                 count(&counters.lost, 1);
-                Recorded::Lost
+                RecordOutcome::NotRecorded
             }
-            Kept::Crowded => {
+            IndexRecordOutcome::TooManyFaults => {
                 count(&counters.crowded, 1);
-                Recorded::Crowded
+                RecordOutcome::TooManyFaults
             }
         }
     }
 
     /// Takes note that the same content may be drawn otherwise from now on, as templates or settings changed: the next answer
-    /// names all that was drawn before, but for what looks the same. `drawn_by` is what decides about answers now, as in
-    /// [`LedgerOptions::drawn_by`].
+    /// names all that was drawn before, but for what looks the same. `renderer_fingerprint` is what decides about answers now, as in
+    /// [`LedgerOptions::renderer_fingerprint`].
     ///
     /// # Errors
     /// If the database cannot be written. The next answer names all the same; call it again, as a process that is killed
     /// would not know of it.
-    pub async fn draw_otherwise(&self, drawn_by: &str) -> Result<()> {
-        self.0.index.lock().alter();
+    pub async fn set_renderer_fingerprint(&self, drawn_by: &str) -> LedgerResult<()> {
+        self.0.index.lock().mark_rendering_changed();
         // That all are in doubt must be known before nobody can tell any more that something changed.
-        self.store().await?;
-        self.0.table.note_drawn_by(drawn_by).await
+        self.store_pending().await?;
+        self.0.table.set_renderer_fingerprint(drawn_by).await
     }
 
     /// Returns the names of all publishers that have a ledger in the database, this one among them, but for those whose
@@ -352,16 +364,16 @@ impl Ledger {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn publishers(&self) -> Result<Vec<String>> {
-        let [here, _] = self.0.table.publishers().await?;
+    pub async fn publisher_names(&self) -> LedgerResult<Vec<String>> {
+        let [here, _] = self.0.table.publisher_names().await?;
         Ok(here)
     }
 
     /// Returns the publishers whose URLs were taken over since the last call; the first call of a process also names those
     /// of earlier ones.
     #[must_use]
-    pub fn take_gone(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.gone.lock())
+    pub fn take_taken_over_publishers(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.taken_over_publishers.lock())
     }
 
     /// Returns the counters.
@@ -372,18 +384,18 @@ impl Ledger {
 
     /// Returns how many URLs have copies of states at which the follower does not stand: none, while nothing changes.
     #[must_use]
-    pub fn strays(&self) -> usize {
-        self.0.index.lock().strays()
+    pub fn stray_url_count(&self) -> usize {
+        self.0.index.lock().stray_url_count()
     }
 
     /// Returns how many URLs and how many dependencies are kept.
     #[must_use]
-    pub fn size(&self) -> (usize, usize) {
-        self.0.index.lock().size()
+    pub fn url_and_dependency_counts(&self) -> (usize, usize) {
+        self.0.index.lock().url_and_dependency_counts()
     }
 }
 
-impl fmt::Debug for Ledger {
+impl fmt::Debug for DependencyLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger").field("publisher", &self.0.table).finish_non_exhaustive()
     }
@@ -395,21 +407,21 @@ mod tests {
     use crate::request::RenderRequest;
 
     /// A ledger whose database is never asked.
-    fn ledger(folder: &std::path::Path) -> Ledger {
+    fn ledger(folder: &std::path::Path) -> DependencyLedger {
         sqlx::any::install_default_drivers();
         let pool = AnyPool::connect_lazy("sqlite::memory:").unwrap();
-        let (journal, _) = Journal::open(folder).unwrap();
-        Ledger(Arc::new(Inner {
-            index: Mutex::new(Index::new(journal, 100)),
-            steps: AtomicU64::new(0),
-            table: Table::new(pool, "one".to_owned(), "first".to_owned()),
+        let (journal, _) = LedgerJournal::open(folder).unwrap();
+        DependencyLedger(Arc::new(LedgerState {
+            index: Mutex::new(UrlDependencyIndex::new(journal, 100)),
+            step_count: AtomicU64::new(0),
+            table: LedgerTable::new(pool, "one".to_owned(), "first".to_owned()),
             counters: LedgerCounters::default(),
-            bell: Notify::new(),
-            writing: tokio::sync::Mutex::default(),
-            answered: Mutex::default(),
-            answers: Mutex::default(),
-            gone: Mutex::default(),
-            keys: [1, 2],
+            store_signal: Notify::new(),
+            write_lock: tokio::sync::Mutex::default(),
+            unacknowledged_answer: Mutex::default(),
+            query_results: Mutex::default(),
+            taken_over_publishers: Mutex::default(),
+            digest_keys: [1, 2],
         }))
     }
 
@@ -418,24 +430,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = ledger(folder.path());
         let root = ChunkId::from_bytes([7; 32]);
-        ledger.stored(root);
+        ledger.acknowledge_step(root);
         let answer = RenderResponse {
-            outcome: Outcome::Ok,
+            outcome: RenderOutcome::Ok,
             content_type: "image/png".into(),
             headers: Vec::new(),
-            body: crate::response::Body::Empty,
-            reads: crate::reads::Reads::default(),
-            timing: crate::timing::Timing::default(),
-            failed_components: 0,
-            fragments: crate::template::FragmentCounts::default(),
+            body: crate::response::RenderResponseBody::Empty,
+            reads: crate::content_reader::RequestReads::default(),
+            timing: crate::timing::RenderTiming::default(),
+            failed_component_count: 0,
+            fragment_counts: crate::template::FragmentLookupCounts::default(),
         };
-        let look = Look::of(&answer, &RenderRequest::get("/a.png")).unwrap();
-        let digest = ledger.digest_of(&answer);
-        let is_known = || ledger.is_known_now((ledger.ticket(), root), "/a.png", digest, &look);
+        let look =
+            ResponseFingerprint::from_response(&answer, &RenderRequest::get("/a.png")).unwrap();
+        let digest = ledger.digest_dependencies(&answer);
+        let is_known =
+            || ledger.record_if_known((ledger.begin_rendering(), root), "/a.png", digest, &look);
         assert!(!is_known(), "nobody drew it");
-        let when = (ledger.ticket(), Some(root));
+        let when = (ledger.begin_rendering(), Some(root));
         let kept = ledger.record_answer(when, "/a.png", &answer, Some(look.clone()));
-        assert_eq!(kept, Recorded::Kept);
+        assert_eq!(kept, RecordOutcome::Recorded);
         assert!(is_known());
         // Whoever held the lock and waited for it again would wait for ever.
         let held = ledger.0.index.lock();

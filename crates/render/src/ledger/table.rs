@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Row as _};
 
-use super::look::Look;
-use super::scopes::ScopeRows;
-use super::{Error, Result};
-use crate::dependency::{Dependencies, FORMAT};
+use super::flush_scope::FlushScopeRows;
+use super::response_fingerprint::ResponseFingerprint;
+use super::{LedgerError, LedgerResult};
+use crate::dependency::{DEPENDENCY_FORMAT, DependencySet};
 
 /// The tables of the ledger; a step that has been released never changes.
 pub const MIGRATIONS: &[&str] = &[
@@ -34,14 +34,14 @@ pub const MIGRATIONS: &[&str] = &[
 ];
 
 /// Rows of one statement: enough to make its cost that of the rows.
-const ROWS: usize = 100;
+const ROWS_PER_STATEMENT: usize = 100;
 
 /// Bits before the dependencies: only faults were drawn; copies may be of a state at which no follower stood.
-const FAULT: u8 = 1;
-const STRAY: u8 = 2;
+const FAULT_FLAG: u8 = 1;
+const STRAY_FLAG: u8 = 2;
 
 /// How a publisher was left.
-mod state {
+mod publisher_state {
     /// It runs, or was killed.
     pub(super) const OPEN: i64 = 0;
     /// It ended, and everything is stored.
@@ -52,13 +52,13 @@ mod state {
 
 /// What a row is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LedgerRowKind {
     Url,
     Scope,
 }
 
-impl Kind {
-    fn number(self) -> i64 {
+impl LedgerRowKind {
+    fn code(self) -> i64 {
         match self {
             Self::Url => 0,
             Self::Scope => 1,
@@ -68,11 +68,11 @@ impl Kind {
 
 /// A stored row.
 #[derive(Debug)]
-pub(super) struct Row {
-    pub(super) kind: Kind,
+pub(super) struct LedgerRow {
+    pub(super) kind: LedgerRowKind,
     pub(super) url: String,
-    pub(super) read: Dependencies,
-    pub(super) look: Option<Look>,
+    pub(super) dependencies: DependencySet,
+    pub(super) fingerprint: Option<ResponseFingerprint>,
     /// Whether only faults were drawn.
     pub(super) is_fault: bool,
     /// Whether copies may be of a state at which no follower stood; of a folder, whether what changed already may show there.
@@ -81,38 +81,38 @@ pub(super) struct Row {
 
 /// What a publisher had stored.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) rows: Vec<Row>,
+pub(super) struct StoredLedger {
+    pub(super) rows: Vec<LedgerRow>,
     /// Whether these, and the journal, are all that it drew.
-    pub(super) is_whole: bool,
+    pub(super) is_complete: bool,
     /// What decided about its drawings beside content, if that is known.
-    pub(super) drawn_by: Option<String>,
+    pub(super) renderer_fingerprint: Option<String>,
 }
 
 /// A publisher that has been silent for long.
 #[derive(Debug)]
-pub(super) struct Gone {
+pub(super) struct DeadPublisher {
     publisher: String,
     state: i64,
     /// When it was seen, and after it was taken over, when that was.
-    seen: i64,
+    last_seen: i64,
     format: i64,
 }
 
-impl Gone {
-    pub(super) fn name(&self) -> &str {
+impl DeadPublisher {
+    pub(super) fn publisher_name(&self) -> &str {
         &self.publisher
     }
 }
 
 /// A URL whose row has to be stored.
 #[derive(Debug)]
-pub(super) struct Unstored {
+pub(super) struct UnstoredUrl {
     pub(super) url: Arc<str>,
     /// What it was drawn from.
-    pub(super) read: Arc<Dependencies>,
+    pub(super) dependencies: Arc<DependencySet>,
     /// How it looks.
-    pub(super) look: Option<Arc<Look>>,
+    pub(super) fingerprint: Option<Arc<ResponseFingerprint>>,
     /// Whether only faults were drawn.
     pub(super) is_fault: bool,
     /// Whether copies may be of a state at which no follower stands.
@@ -121,45 +121,45 @@ pub(super) struct Unstored {
 
 /// What has to be stored.
 #[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) rows: Vec<Unstored>,
-    pub(super) gone: Vec<Arc<str>>,
-    pub(super) scopes: ScopeRows,
+pub(super) struct LedgerBatch {
+    pub(super) rows: Vec<UnstoredUrl>,
+    pub(super) removed_urls: Vec<Arc<str>>,
+    pub(super) scopes: FlushScopeRows,
     /// The file of the journal to empty then.
-    pub(super) file: usize,
+    pub(super) journal_file: usize,
 }
 
 /// A row as it is written: kind, URL, dependencies and look.
-type Written<'a> = (Kind, &'a str, Vec<u8>, Option<Vec<u8>>);
+type LedgerRowColumns<'a> = (LedgerRowKind, &'a str, Vec<u8>, Option<Vec<u8>>);
 
 /// The rows of one publisher.
-pub(super) struct Table {
+pub(super) struct LedgerTable {
     pool: AnyPool,
     publisher: String,
     boot: String,
-    begin: &'static str,
+    begin_statement: &'static str,
 }
 
-impl Table {
+impl LedgerTable {
     pub(super) fn new(pool: AnyPool, publisher: String, boot: String) -> Self {
         // A transaction of SQLite that begins by reading would fail at once when another one writes.
         let is_server = pool.connect_options().database_url.scheme().starts_with("postgres");
         let begin = if is_server { "BEGIN" } else { "BEGIN IMMEDIATE" };
-        Self { pool, publisher, boot, begin }
+        Self { pool, publisher, boot, begin_statement: begin }
     }
 
     /// Tells whether other publishers may use the database.
     pub(super) fn is_shared(&self) -> bool {
-        self.begin == "BEGIN"
+        self.begin_statement == "BEGIN"
     }
 
     /// Reads this publisher's rows and notes that it runs.
-    pub(super) async fn open(&self, now: SystemTime) -> Result<Opened> {
-        self.try_open(now).await.map_err(|source| Error::Database { action: "open", source })
+    pub(super) async fn open(&self, now: SystemTime) -> LedgerResult<StoredLedger> {
+        self.try_open(now).await.map_err(|source| LedgerError::Database { action: "open", source })
     }
 
-    async fn try_open(&self, now: SystemTime) -> sqlx::Result<Opened> {
-        let mut transaction = self.pool.begin_with(self.begin).await?;
+    async fn try_open(&self, now: SystemTime) -> sqlx::Result<StoredLedger> {
+        let mut transaction = self.pool.begin_with(self.begin_statement).await?;
         let sql = "SELECT boot, state, format, drawn_by FROM ledger_publisher WHERE publisher = $1";
         let query = sqlx::query(sql).bind(&self.publisher);
         let found = query.fetch_optional(&mut *transaction).await?;
@@ -169,8 +169,9 @@ impl Table {
             drawn_by = found.try_get(3)?;
             let (boot, left): (String, i64) = (found.try_get(0)?, found.try_get(1)?);
             let format: i64 = found.try_get(2)?;
-            is_whole = format == FORMAT && (left != state::OPEN || boot == self.boot);
-            if format != FORMAT {
+            is_whole =
+                format == DEPENDENCY_FORMAT && (left != publisher_state::OPEN || boot == self.boot);
+            if format != DEPENDENCY_FORMAT {
                 // What these say is not known any more; everything is flushed instead.
                 sqlx::query("DELETE FROM ledger_url WHERE publisher = $1")
                     .bind(&self.publisher)
@@ -178,76 +179,84 @@ impl Table {
                     .await?;
             }
         }
-        let rows = read_rows(&mut transaction, &self.publisher).await?;
+        let rows = read_publisher_rows(&mut transaction, &self.publisher).await?;
         let sql = "INSERT INTO ledger_publisher (publisher, boot, state, format, seen) \
                    VALUES ($1, $2, $3, $4, $5) ON CONFLICT (publisher) DO UPDATE SET \
                    boot = excluded.boot, state = excluded.state, format = excluded.format, seen = excluded.seen";
         sqlx::query(sql)
             .bind(&self.publisher)
             .bind(&self.boot)
-            .bind(state::OPEN)
-            .bind(FORMAT)
-            .bind(millis(now))
+            .bind(publisher_state::OPEN)
+            .bind(DEPENDENCY_FORMAT)
+            .bind(to_unix_millis(now))
             .execute(&mut *transaction)
             .await?;
         transaction.commit().await?;
-        Ok(Opened { rows, is_whole, drawn_by })
+        Ok(StoredLedger { rows, is_complete: is_whole, renderer_fingerprint: drawn_by })
     }
 
     /// Notes what decides about drawings beside content.
-    pub(super) async fn note_drawn_by(&self, drawn_by: &str) -> Result<()> {
+    pub(super) async fn set_renderer_fingerprint(&self, drawn_by: &str) -> LedgerResult<()> {
         let sql = "UPDATE ledger_publisher SET drawn_by = $1 WHERE publisher = $2";
         let done = sqlx::query(sql).bind(drawn_by).bind(&self.publisher).execute(&self.pool).await;
-        done.map(drop).map_err(|source| Error::Database { action: "open", source })
+        done.map(drop).map_err(|source| LedgerError::Database { action: "open", source })
     }
 
     /// Stores a batch in one transaction; tells whether this publisher was taken for alive. If not, its other rows are gone,
     /// or go: these stay.
-    pub(super) async fn write(&self, batch: &Batch) -> Result<bool> {
-        self.try_write(batch).await.map_err(|source| Error::Database { action: "write", source })
+    pub(super) async fn write_batch(&self, batch: &LedgerBatch) -> LedgerResult<bool> {
+        self.try_write_batch(batch)
+            .await
+            .map_err(|source| LedgerError::Database { action: "write", source })
     }
 
-    async fn try_write(&self, batch: &Batch) -> sqlx::Result<bool> {
-        let mut transaction = self.pool.begin_with(self.begin).await?;
+    async fn try_write_batch(&self, batch: &LedgerBatch) -> sqlx::Result<bool> {
+        let mut transaction = self.pool.begin_with(self.begin_statement).await?;
         // Whoever has taken over deletes only what is taken over.
         let sql = "UPDATE ledger_publisher SET state = $1 WHERE publisher = $2 AND state = $3";
         let back = sqlx::query(sql)
-            .bind(state::OPEN)
+            .bind(publisher_state::OPEN)
             .bind(&self.publisher)
-            .bind(state::TAKEN_OVER)
+            .bind(publisher_state::TAKEN_OVER)
             .execute(&mut *transaction)
             .await?;
-        let gone = batch.gone.iter().map(|url| (Kind::Url, &**url));
-        let gone = gone.chain(batch.scopes.dropped.iter().map(|url| (Kind::Scope, &**url)));
+        let gone = batch.removed_urls.iter().map(|url| (LedgerRowKind::Url, &**url));
+        let gone =
+            gone.chain(batch.scopes.deletions.iter().map(|url| (LedgerRowKind::Scope, &**url)));
         for (kind, url) in gone {
             sqlx::query("DELETE FROM ledger_url WHERE publisher = $1 AND kind = $2 AND url = $3")
                 .bind(&self.publisher)
-                .bind(kind.number())
+                .bind(kind.code())
                 .bind(url)
                 .execute(&mut *transaction)
                 .await?;
         }
         let rows = batch.rows.iter().map(|row| {
             let mut read =
-                vec![(u8::from(row.is_fault) * FAULT) | (u8::from(row.is_stray) * STRAY)];
-            read.extend(row.read.to_bytes());
-            (Kind::Url, &*row.url, read, row.look.as_ref().map(|look| look.to_bytes()))
+                vec![(u8::from(row.is_fault) * FAULT_FLAG) | (u8::from(row.is_stray) * STRAY_FLAG)];
+            read.extend(row.dependencies.to_bytes());
+            (
+                LedgerRowKind::Url,
+                &*row.url,
+                read,
+                row.fingerprint.as_ref().map(|look| look.to_bytes()),
+            )
         });
-        let scopes = batch.scopes.kept.iter().map(|(is_due, url)| {
-            (Kind::Scope, url.as_str(), vec![u8::from(*is_due) * STRAY], None)
+        let scopes = batch.scopes.upserts.iter().map(|(is_due, url)| {
+            (LedgerRowKind::Scope, url.as_str(), vec![u8::from(*is_due) * STRAY_FLAG], None)
         });
-        let rows: Vec<Written<'_>> = rows.chain(scopes).collect();
-        for rows in rows.chunks(ROWS) {
-            self.insert(&mut transaction, rows).await?;
+        let rows: Vec<LedgerRowColumns<'_>> = rows.chain(scopes).collect();
+        for rows in rows.chunks(ROWS_PER_STATEMENT) {
+            self.insert_rows(&mut transaction, rows).await?;
         }
         transaction.commit().await?;
         Ok(back.rows_affected() == 0)
     }
 
-    async fn insert(
+    async fn insert_rows(
         &self,
         connection: &mut AnyConnection,
-        rows: &[Written<'_>],
+        rows: &[LedgerRowColumns<'_>],
     ) -> sqlx::Result<()> {
         let places: Vec<String> = (0..rows.len())
             .map(|row| row * 4 + 2)
@@ -263,107 +272,123 @@ impl Table {
         let mut query = sqlx::query(AssertSqlSafe(text)).bind(&self.publisher);
         for (kind, url, read, look) in rows {
             let look = look.as_deref();
-            query = query.bind(kind.number()).bind(*url).bind(read.as_slice()).bind(look);
+            query = query.bind(kind.code()).bind(*url).bind(read.as_slice()).bind(look);
         }
         query.execute(connection).await.map(drop)
     }
 
     /// Says that this publisher is alive; tells whether it was still taken for alive.
-    pub(super) async fn beat(&self, now: SystemTime) -> Result<bool> {
-        let failed = |source| Error::Database { action: "keep", source };
+    pub(super) async fn send_heartbeat(&self, now: SystemTime) -> LedgerResult<bool> {
+        let failed = |source| LedgerError::Database { action: "keep", source };
         let sql = "UPDATE ledger_publisher SET seen = $1 WHERE publisher = $2 AND state = $3";
-        let query = sqlx::query(sql).bind(millis(now)).bind(&self.publisher).bind(state::OPEN);
+        let query = sqlx::query(sql)
+            .bind(to_unix_millis(now))
+            .bind(&self.publisher)
+            .bind(publisher_state::OPEN);
         let done = query.execute(&self.pool).await.map_err(failed)?;
         if done.rows_affected() > 0 {
             return Ok(true);
         }
         let sql = "UPDATE ledger_publisher SET seen = $1, state = $3 WHERE publisher = $2";
-        let query = sqlx::query(sql).bind(millis(now)).bind(&self.publisher).bind(state::OPEN);
+        let query = sqlx::query(sql)
+            .bind(to_unix_millis(now))
+            .bind(&self.publisher)
+            .bind(publisher_state::OPEN);
         query.execute(&self.pool).await.map_err(failed)?;
         Ok(false)
     }
 
     /// Returns the publishers that were silent for longer than a time.
-    pub(super) async fn gone(&self, now: SystemTime, silence: Duration) -> Result<Vec<Gone>> {
+    pub(super) async fn dead_publishers(
+        &self,
+        now: SystemTime,
+        silence: Duration,
+    ) -> LedgerResult<Vec<DeadPublisher>> {
         let sql = "SELECT publisher, state, seen, format FROM ledger_publisher \
                    WHERE seen < $1 AND publisher <> $2 AND (state <> $3 OR EXISTS \
                    (SELECT 1 FROM ledger_url WHERE ledger_url.publisher = ledger_publisher.publisher))";
-        let since = millis(now) - i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
-        let query = sqlx::query(sql).bind(since).bind(&self.publisher).bind(state::TAKEN_OVER);
+        let since = to_unix_millis(now) - i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
+        let query =
+            sqlx::query(sql).bind(since).bind(&self.publisher).bind(publisher_state::TAKEN_OVER);
         let read = async {
             let rows = query.fetch_all(&self.pool).await?;
             let gone = rows.iter().map(|row| {
                 let (publisher, state) = (row.try_get(0)?, row.try_get(1)?);
-                Ok(Gone { publisher, state, seen: row.try_get(2)?, format: row.try_get(3)? })
+                Ok(DeadPublisher {
+                    publisher,
+                    state,
+                    last_seen: row.try_get(2)?,
+                    format: row.try_get(3)?,
+                })
             });
-            gone.collect::<sqlx::Result<Vec<Gone>>>()
+            gone.collect::<sqlx::Result<Vec<DeadPublisher>>>()
         };
-        read.await.map_err(|source| Error::Database { action: "keep", source })
+        read.await.map_err(|source| LedgerError::Database { action: "keep", source })
     }
 
     /// Takes the rows of a publisher that is gone; nothing if another one was faster.
     pub(super) async fn take_over(
         &self,
-        gone: &mut Gone,
+        gone: &mut DeadPublisher,
         now: SystemTime,
-    ) -> Result<Option<Opened>> {
+    ) -> LedgerResult<Option<StoredLedger>> {
         let taken = self.try_take_over(gone, now).await;
-        taken.map_err(|source| Error::Database { action: "take over", source })
+        taken.map_err(|source| LedgerError::Database { action: "take over", source })
     }
 
     async fn try_take_over(
         &self,
-        gone: &mut Gone,
+        gone: &mut DeadPublisher,
         now: SystemTime,
-    ) -> sqlx::Result<Option<Opened>> {
-        let mut transaction = self.pool.begin_with(self.begin).await?;
+    ) -> sqlx::Result<Option<StoredLedger>> {
+        let mut transaction = self.pool.begin_with(self.begin_statement).await?;
         let sql =
             "UPDATE ledger_publisher SET state = $1, seen = $2 WHERE publisher = $3 AND seen = $4";
         let done = sqlx::query(sql)
-            .bind(state::TAKEN_OVER)
-            .bind(millis(now))
+            .bind(publisher_state::TAKEN_OVER)
+            .bind(to_unix_millis(now))
             .bind(&gone.publisher)
-            .bind(gone.seen)
+            .bind(gone.last_seen)
             .execute(&mut *transaction)
             .await?;
         if done.rows_affected() == 0 {
             return Ok(None);
         }
-        let rows = read_rows(&mut transaction, &gone.publisher).await?;
+        let rows = read_publisher_rows(&mut transaction, &gone.publisher).await?;
         transaction.commit().await?;
         // The journal of one that did not end by itself lies on its own machine.
-        let is_whole = gone.state == state::CLOSED && gone.format == FORMAT;
-        (gone.state, gone.seen) = (state::TAKEN_OVER, millis(now));
-        Ok(Some(Opened { rows, is_whole, drawn_by: None }))
+        let is_whole = gone.state == publisher_state::CLOSED && gone.format == DEPENDENCY_FORMAT;
+        (gone.state, gone.last_seen) = (publisher_state::TAKEN_OVER, to_unix_millis(now));
+        Ok(Some(StoredLedger { rows, is_complete: is_whole, renderer_fingerprint: None }))
     }
 
     /// Returns the publishers that have rows here, whether they run or not, and those whose rows were taken over.
-    pub(super) async fn publishers(&self) -> Result<[Vec<String>; 2]> {
-        let failed = |source| Error::Database { action: "read", source };
+    pub(super) async fn publisher_names(&self) -> LedgerResult<[Vec<String>; 2]> {
+        let failed = |source| LedgerError::Database { action: "read", source };
         let query = sqlx::query("SELECT publisher, state FROM ledger_publisher ORDER BY publisher");
         let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
         let (mut here, mut gone) = (Vec::new(), Vec::new());
         for row in rows {
             let left: i64 = row.try_get(1).map_err(failed)?;
-            let list = if left == state::TAKEN_OVER { &mut gone } else { &mut here };
+            let list = if left == publisher_state::TAKEN_OVER { &mut gone } else { &mut here };
             list.push(row.try_get(0).map_err(failed)?);
         }
         Ok([here, gone])
     }
 
     /// Deletes the rows of a publisher, as they are kept elsewhere, unless it is back: it takes them for stored then.
-    pub(super) async fn forget(&self, gone: &Gone) -> Result<()> {
-        let done = self.try_forget(gone).await;
-        done.map_err(|source| Error::Database { action: "take over", source })
+    pub(super) async fn delete_publisher(&self, gone: &DeadPublisher) -> LedgerResult<()> {
+        let done = self.try_delete_publisher(gone).await;
+        done.map_err(|source| LedgerError::Database { action: "take over", source })
     }
 
-    async fn try_forget(&self, gone: &Gone) -> sqlx::Result<()> {
-        let mut transaction = self.pool.begin_with(self.begin).await?;
+    async fn try_delete_publisher(&self, gone: &DeadPublisher) -> sqlx::Result<()> {
+        let mut transaction = self.pool.begin_with(self.begin_statement).await?;
         // Changes nothing, and keeps the publisher from coming back until the rows are deleted.
         let sql = "UPDATE ledger_publisher SET seen = $1 \
                    WHERE publisher = $2 AND state = $3 AND seen = $1";
         let done = sqlx::query(sql)
-            .bind(gone.seen)
+            .bind(gone.last_seen)
             .bind(&gone.publisher)
             .bind(gone.state)
             .execute(&mut *transaction)
@@ -378,41 +403,58 @@ impl Table {
     }
 
     /// Notes that everything is stored.
-    pub(super) async fn close(&self) -> Result<()> {
+    pub(super) async fn close(&self) -> LedgerResult<()> {
         let sql = "UPDATE ledger_publisher SET state = $1 WHERE publisher = $2";
-        let done =
-            sqlx::query(sql).bind(state::CLOSED).bind(&self.publisher).execute(&self.pool).await;
-        done.map(drop).map_err(|source| Error::Database { action: "close", source })
+        let done = sqlx::query(sql)
+            .bind(publisher_state::CLOSED)
+            .bind(&self.publisher)
+            .execute(&self.pool)
+            .await;
+        done.map(drop).map_err(|source| LedgerError::Database { action: "close", source })
     }
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for LedgerTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.publisher)
     }
 }
 
 /// Reads the rows of a publisher. A set that does not read makes its URL depend on anything.
-async fn read_rows(connection: &mut AnyConnection, publisher: &str) -> sqlx::Result<Vec<Row>> {
+async fn read_publisher_rows(
+    connection: &mut AnyConnection,
+    publisher: &str,
+) -> sqlx::Result<Vec<LedgerRow>> {
     let sql = "SELECT kind, url, dependencies, look FROM ledger_url WHERE publisher = $1";
     let rows = sqlx::query(sql).bind(publisher).fetch_all(connection).await?;
     let rows = rows.iter().map(|row| {
         let (kind, bytes): (i64, Vec<u8>) = (row.try_get(0)?, row.try_get(2)?);
-        let kind = if kind == Kind::Url.number() { Kind::Url } else { Kind::Scope };
-        let (bits, read) = match bytes.split_first() {
-            Some((bits, read)) => (*bits, Dependencies::from_bytes(read)),
-            None => (STRAY, None),
+        let kind = if kind == LedgerRowKind::Url.code() {
+            LedgerRowKind::Url
+        } else {
+            LedgerRowKind::Scope
         };
-        let (is_fault, is_stray) = (bits & FAULT != 0, bits & STRAY != 0);
-        let read = read.unwrap_or_else(Dependencies::anything);
+        let (bits, read) = match bytes.split_first() {
+            Some((bits, read)) => (*bits, DependencySet::from_bytes(read)),
+            None => (STRAY_FLAG, None),
+        };
+        let (is_fault, is_stray) = (bits & FAULT_FLAG != 0, bits & STRAY_FLAG != 0);
+        let read = read.unwrap_or_else(DependencySet::on_anything);
         let look: Option<Vec<u8>> = row.try_get(3)?;
-        let look = look.and_then(|look| Look::from_bytes(&look));
-        Ok(Row { kind, url: row.try_get(1)?, read, look, is_fault, is_stray })
+        let look = look.and_then(|look| ResponseFingerprint::from_bytes(&look));
+        Ok(LedgerRow {
+            kind,
+            url: row.try_get(1)?,
+            dependencies: read,
+            fingerprint: look,
+            is_fault,
+            is_stray,
+        })
     });
     rows.collect()
 }
 
-fn millis(time: SystemTime) -> i64 {
+fn to_unix_millis(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
@@ -420,7 +462,7 @@ fn millis(time: SystemTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::scopes::Scopes;
+    use crate::ledger::flush_scope::FlushScopes;
 
     const MINUTE: Duration = Duration::from_mins(1);
 
@@ -434,51 +476,60 @@ mod tests {
         pool
     }
 
-    async fn count(table: &Table) -> usize {
+    async fn count(table: &LedgerTable) -> usize {
         let mut connection = table.pool.acquire().await.unwrap();
-        read_rows(&mut connection, &table.publisher).await.unwrap().len()
+        read_publisher_rows(&mut connection, &table.publisher).await.unwrap().len()
     }
 
-    fn batch() -> Batch {
-        let (read, look) = (Arc::new(Dependencies::anything()), None);
-        let row = Unstored { url: "/a.html".into(), read, look, is_fault: false, is_stray: false };
-        let scopes = Scopes::default().take_rows();
-        Batch { rows: vec![row], gone: Vec::new(), scopes, file: 0 }
+    fn batch() -> LedgerBatch {
+        let (read, look) = (Arc::new(DependencySet::on_anything()), None);
+        let row = UnstoredUrl {
+            url: "/a.html".into(),
+            dependencies: read,
+            fingerprint: look,
+            is_fault: false,
+            is_stray: false,
+        };
+        let scopes = FlushScopes::default().take_rows();
+        LedgerBatch { rows: vec![row], removed_urls: Vec::new(), scopes, journal_file: 0 }
     }
 
     #[tokio::test]
     async fn rows_of_a_publisher_that_comes_back_while_it_is_taken_over_stay() {
         let pool = pool().await;
-        let table = |name: &str| Table::new(pool.clone(), name.to_owned(), "boot".to_owned());
+        let table = |name: &str| LedgerTable::new(pool.clone(), name.to_owned(), "boot".to_owned());
         let (taker, slow) = (table("taker"), table("slow"));
         let begin = SystemTime::UNIX_EPOCH + MINUTE;
         taker.open(begin).await.unwrap();
         let take = async |now| {
-            let mut gone = taker.gone(now, MINUTE).await.unwrap().pop().unwrap();
+            let mut gone = taker.dead_publishers(now, MINUTE).await.unwrap().pop().unwrap();
             assert_eq!(taker.take_over(&mut gone, now).await.unwrap().unwrap().rows.len(), 1);
             gone
         };
         slow.open(begin).await.unwrap();
-        slow.write(&batch()).await.unwrap();
+        slow.write_batch(&batch()).await.unwrap();
         let gone = take(begin + 2 * MINUTE).await;
         // It was not dead, and stores everything again.
-        assert!(!slow.beat(begin + 2 * MINUTE).await.unwrap());
-        slow.write(&batch()).await.unwrap();
-        taker.forget(&gone).await.unwrap();
+        assert!(!slow.send_heartbeat(begin + 2 * MINUTE).await.unwrap());
+        slow.write_batch(&batch()).await.unwrap();
+        taker.delete_publisher(&gone).await.unwrap();
         assert_eq!(count(&slow).await, 1);
         // It was dead, and began again: it has read its rows.
         let gone = take(begin + 4 * MINUTE).await;
         assert_eq!(slow.open(begin + 4 * MINUTE).await.unwrap().rows.len(), 1);
-        taker.forget(&gone).await.unwrap();
+        taker.delete_publisher(&gone).await.unwrap();
         assert_eq!(count(&slow).await, 1);
         // It drew something before it heard of anything.
         let gone = take(begin + 6 * MINUTE).await;
-        assert!(!slow.write(&batch()).await.unwrap(), "its other rows have to be stored again");
-        taker.forget(&gone).await.unwrap();
+        assert!(
+            !slow.write_batch(&batch()).await.unwrap(),
+            "its other rows have to be stored again"
+        );
+        taker.delete_publisher(&gone).await.unwrap();
         assert_eq!(count(&slow).await, 1);
-        assert!(slow.write(&batch()).await.unwrap());
+        assert!(slow.write_batch(&batch()).await.unwrap());
         let gone = take(begin + 8 * MINUTE).await;
-        taker.forget(&gone).await.unwrap();
+        taker.delete_publisher(&gone).await.unwrap();
         assert_eq!(count(&slow).await, 0);
     }
 }

@@ -4,19 +4,19 @@
 
 use std::collections::HashMap;
 
-use super::name::{Fit, Wanted, judge};
+use super::name_match::{ScriptCriteria, ScriptMatch, match_script_name};
 
 /// Where relative resource types are looked for, in order of precedence.
-pub(crate) const SEARCH_PATHS: [&str; 2] = ["/apps/", "/libs/"];
+pub(crate) const SCRIPT_SEARCH_PATHS: [&str; 2] = ["/apps/", "/libs/"];
 
 /// The type that every chain of super types ends at.
-pub(crate) const DEFAULT_TYPE: &str = "sling/servlet/default";
+pub(crate) const DEFAULT_RESOURCE_TYPE: &str = "sling/servlet/default";
 
 /// The folder of the scripts that draw errors.
-pub(crate) const ERROR_TYPE: &str = "sling/servlet/errorhandler";
+pub(crate) const ERROR_HANDLER_TYPE: &str = "sling/servlet/errorhandler";
 
 /// A chain of super types longer than this is a mistake.
-const MAX_CHAIN: usize = 32;
+const MAX_SUPER_TYPE_CHAIN: usize = 32;
 
 /// All scripts below the search paths, by the folder of their resource type.
 #[derive(Debug, Default)]
@@ -49,17 +49,17 @@ impl ScriptIndex {
     /// Finds the best script for a resource type: how its name fits the request, and its path.
     ///
     /// `super_type` is the resource's own `sling:resourceSuperType`, which beats that of its type.
-    pub(crate) fn find(
+    pub(crate) fn find_script(
         &self,
         resource_type: &str,
         super_type: Option<&str>,
-        wanted: &Wanted<'_>,
-    ) -> Option<(Fit, String)> {
-        let mut best: Option<(Fit, String)> = None;
-        for one in self.chain(resource_type, super_type) {
+        wanted: &ScriptCriteria<'_>,
+    ) -> Option<(ScriptMatch, String)> {
+        let mut best: Option<(ScriptMatch, String)> = None;
+        for one in self.super_type_chain(resource_type, super_type) {
             let label = one.rsplit('/').next().unwrap_or_default();
-            for folder in folders(&one) {
-                if let Some((fit, path)) = self.best_in(&folder, label, wanted)
+            for folder in script_folders(&one) {
+                if let Some((fit, path)) = self.best_script_in(&folder, label, wanted)
                     && best.as_ref().is_none_or(|(known, _)| fit > *known)
                 {
                     best = Some((fit, path));
@@ -70,41 +70,59 @@ impl ScriptIndex {
     }
 
     /// Finds the script that draws an error: by its name (`404`), else `default`.
-    pub(crate) fn find_error_handler(&self, name: &str, wanted: &Wanted<'_>) -> Option<String> {
+    pub(crate) fn find_error_handler(
+        &self,
+        name: &str,
+        wanted: &ScriptCriteria<'_>,
+    ) -> Option<String> {
         let in_folder = |label: &str| {
-            folders(ERROR_TYPE).into_iter().find_map(|folder| self.best_in(&folder, label, wanted))
+            script_folders(ERROR_HANDLER_TYPE)
+                .into_iter()
+                .find_map(|folder| self.best_script_in(&folder, label, wanted))
         };
         in_folder(name).or_else(|| in_folder("default")).map(|(_, path)| path)
     }
 
     /// Finds the best script in one folder.
-    fn best_in(&self, folder: &str, label: &str, wanted: &Wanted<'_>) -> Option<(Fit, String)> {
+    fn best_script_in(
+        &self,
+        folder: &str,
+        label: &str,
+        wanted: &ScriptCriteria<'_>,
+    ) -> Option<(ScriptMatch, String)> {
         let fits = self.scripts.get(folder)?.iter();
         let best = fits
-            .filter_map(|relative| Some((judge(relative, label, wanted)?, relative)))
+            .filter_map(|relative| Some((match_script_name(relative, label, wanted)?, relative)))
             .max_by(|(one, name), (other, other_name)| one.cmp(other).then(other_name.cmp(name)))?;
         Some((best.0, format!("{folder}/{}", best.1)))
     }
 
     /// Returns the type and its super types, nearest first, ending with the default type.
-    pub(crate) fn chain(&self, resource_type: &str, super_type: Option<&str>) -> Vec<String> {
-        let mut chain = vec![to_path(resource_type)];
-        let mut next =
-            super_type.map(to_path).or_else(|| self.super_type_of(&to_path(resource_type)));
-        while let Some(one) = next.filter(|one| chain.len() < MAX_CHAIN && !chain.contains(one)) {
+    pub(crate) fn super_type_chain(
+        &self,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) -> Vec<String> {
+        let mut chain = vec![resource_type_path(resource_type)];
+        let mut next = super_type
+            .map(resource_type_path)
+            .or_else(|| self.super_type_of(&resource_type_path(resource_type)));
+        while let Some(one) =
+            next.filter(|one| chain.len() < MAX_SUPER_TYPE_CHAIN && !chain.contains(one))
+        {
             next = self.super_type_of(&one);
             chain.push(one);
         }
-        chain.push(DEFAULT_TYPE.to_owned());
+        chain.push(DEFAULT_RESOURCE_TYPE.to_owned());
         chain
     }
 
     /// Finds the super type that a type's own node names.
     fn super_type_of(&self, type_path: &str) -> Option<String> {
-        folders(type_path)
+        script_folders(type_path)
             .iter()
             .find_map(|folder| self.super_types.get(folder))
-            .map(|one| to_path(one))
+            .map(|one| resource_type_path(one))
     }
 }
 
@@ -112,16 +130,16 @@ impl ScriptIndex {
 const MAX_SELECTOR_FOLDERS: usize = 4;
 
 /// Turns a type such as `nt:file` into the path of its scripts, `nt/file`.
-fn to_path(resource_type: &str) -> String {
+fn resource_type_path(resource_type: &str) -> String {
     resource_type.replace(':', "/").trim_end_matches('/').to_owned()
 }
 
 /// Returns where the scripts of a type may be: one folder for an absolute type, else one per search path.
-pub(crate) fn folders(type_path: &str) -> Vec<String> {
+pub(crate) fn script_folders(type_path: &str) -> Vec<String> {
     if type_path.starts_with('/') {
         return vec![type_path.to_owned()];
     }
-    SEARCH_PATHS.iter().map(|search| format!("{search}{type_path}")).collect()
+    SCRIPT_SEARCH_PATHS.iter().map(|search| format!("{search}{type_path}")).collect()
 }
 
 #[cfg(test)]
@@ -155,9 +173,12 @@ mod tests {
     fn check(resource_type: &str, super_type: Option<&str>, request: &str, expected: &str) {
         let mut selectors = crate::url::split_selectors(request);
         let extension = selectors.pop();
-        let wanted =
-            Wanted { method: "GET", selectors: &selectors, extension: extension.as_deref() };
-        let found = index().find(resource_type, super_type, &wanted);
+        let wanted = ScriptCriteria {
+            method: "GET",
+            selectors: &selectors,
+            extension: extension.as_deref(),
+        };
+        let found = index().find_script(resource_type, super_type, &wanted);
         assert_eq!(found.as_ref().map_or("-", |(_, path)| path.as_str()), expected);
     }
 
@@ -183,12 +204,15 @@ mod tests {
         check("no/such", None, "html", "-");
         check("no/such", None, "txt", "/apps/sling/servlet/default/default.txt.j2");
         check("nt:file", None, "html", "/apps/nt/file/file.html.j2");
-        assert_eq!(index().chain("site/page", None), ["site/page", "base/page", DEFAULT_TYPE]);
+        assert_eq!(
+            index().super_type_chain("site/page", None),
+            ["site/page", "base/page", DEFAULT_RESOURCE_TYPE]
+        );
     }
 
     #[test]
     fn finds_error_handlers() {
-        let wanted = Wanted { method: "GET", selectors: &[], extension: Some("html") };
+        let wanted = ScriptCriteria { method: "GET", selectors: &[], extension: Some("html") };
         let find = |name| index().find_error_handler(name, &wanted).unwrap();
         assert_eq!(find("404"), "/apps/sling/servlet/errorhandler/404.html.j2");
         assert_eq!(find("500"), "/libs/sling/servlet/errorhandler/default.html.j2");

@@ -1,13 +1,13 @@
 //! Scripts: the templates of resource types, where they come from and which one draws a request.
 
+mod cache;
+mod declared_url_parts;
 mod index;
-mod name;
+mod name_match;
 mod source;
-mod table;
-mod url_parts;
 
-pub(crate) use index::ERROR_TYPE;
-pub(crate) use name::Wanted;
-pub use source::{DirSource, RepositorySource, ScriptSet, ScriptSource};
-pub(crate) use table::{Resolution, Script, ScriptTable, Scripts};
-pub use url_parts::UrlParts;
+pub(crate) use cache::{CompiledScripts, ScriptCache, ScriptInfo, ScriptResolution};
+pub use declared_url_parts::DeclaredUrlParts;
+pub(crate) use index::ERROR_HANDLER_TYPE;
+pub(crate) use name_match::ScriptCriteria;
+pub use source::{DirScriptSource, RepositoryScriptSource, ScriptSet, ScriptSource};

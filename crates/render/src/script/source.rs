@@ -10,12 +10,12 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tympan_content::{Node, NodePath, Property, Repository, Snapshot};
 
-use super::index::SEARCH_PATHS;
-use super::name::ENGINE;
-use super::url_parts::UrlParts;
-use crate::client_library::LibrarySource;
-use crate::file::StoredFile;
+use super::declared_url_parts::DeclaredUrlParts;
+use super::index::SCRIPT_SEARCH_PATHS;
+use super::name_match::SCRIPT_ENGINE_SUFFIX;
+use crate::client_library::ClientLibrarySource;
 use crate::i18n;
+use crate::stored_file::StoredFile;
 use crate::{Error, Result};
 
 /// The texts of all scripts, and what the nodes of their types say.
@@ -26,22 +26,22 @@ pub struct ScriptSet {
     /// The `sling:resourceSuperType` of each type that has one, by the absolute path of the type.
     pub super_types: BTreeMap<String, String>,
     /// What folders of types say about keeping, in `cache`, by their absolute paths.
-    pub caches: BTreeMap<String, String>,
+    pub cache_directives: BTreeMap<String, String>,
     /// How folders of types want to be put into pages, in `dynamic`, by their absolute paths.
-    pub dynamics: BTreeMap<String, String>,
+    pub dynamic_settings: BTreeMap<String, String>,
     /// How folders of types want what they include to be put into pages, in `dynamicChildren`, by their absolute paths.
     pub dynamic_children: BTreeMap<String, Vec<String>>,
     /// What types name of the URLs of sites with exact ones, in `requestSelectors` and `requestSuffixes`, by the absolute path
     /// of the type.
-    pub url_parts: BTreeMap<String, UrlParts>,
+    pub declared_url_parts: BTreeMap<String, DeclaredUrlParts>,
     /// The folders of client libraries, by their absolute paths.
-    pub libraries: BTreeMap<String, LibrarySource>,
+    pub client_libraries: BTreeMap<String, ClientLibrarySource>,
     /// What texts of components are in other languages: by language, by their key.
     pub messages: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// The type of the folders of client libraries.
-const LIBRARY_TYPE: &str = "cq:ClientLibraryFolder";
+const CLIENT_LIBRARY_TYPE: &str = "cq:ClientLibraryFolder";
 
 /// A source of scripts.
 pub trait ScriptSource: fmt::Debug + Send + Sync {
@@ -49,13 +49,13 @@ pub trait ScriptSource: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// If the source cannot be read.
-    fn state(&self, snapshot: &Snapshot) -> Result<u64>;
+    fn state_hash(&self, snapshot: &Snapshot) -> Result<u64>;
 
     /// Loads everything.
     ///
     /// # Errors
     /// If the source cannot be read.
-    fn load(&self, snapshot: &Snapshot) -> Result<ScriptSet>;
+    fn load_scripts(&self, snapshot: &Snapshot) -> Result<ScriptSet>;
 
     /// Tells whether scripts can change while the content stays the same.
     fn is_live(&self) -> bool;
@@ -66,11 +66,11 @@ pub trait ScriptSource: fmt::Debug + Send + Sync {
 
 /// Scripts as files below `/apps` and `/libs` in the repository.
 #[derive(Debug, Clone)]
-pub struct RepositorySource {
+pub struct RepositoryScriptSource {
     repository: Repository,
 }
 
-impl RepositorySource {
+impl RepositoryScriptSource {
     /// Reads blobs from this repository; the nodes come from each request's own snapshot.
     #[must_use]
     pub fn new(repository: Repository) -> Self {
@@ -78,79 +78,84 @@ impl RepositorySource {
     }
 
     /// Adds a node and everything below it.
-    fn collect(&self, node: &Node, set: &mut ScriptSet) -> Result<()> {
+    fn collect_scripts(&self, node: &Node, set: &mut ScriptSet) -> Result<()> {
         let path = node.path().as_str();
         if let Some(super_type) = node.text("sling:resourceSuperType") {
             set.super_types.insert(path.to_owned(), super_type);
         }
         if let Some(cache) = node.text("cache") {
-            set.caches.insert(path.to_owned(), cache);
+            set.cache_directives.insert(path.to_owned(), cache);
         }
         if let Some(dynamic) = node.text("dynamic") {
-            set.dynamics.insert(path.to_owned(), dynamic);
+            set.dynamic_settings.insert(path.to_owned(), dynamic);
         }
         if node.property("dynamicChildren").is_some() {
-            set.dynamic_children.insert(path.to_owned(), texts_of(node, "dynamicChildren"));
+            set.dynamic_children.insert(path.to_owned(), text_values(node, "dynamicChildren"));
         }
-        let url_parts = UrlParts {
-            selectors: texts_of(node, "requestSelectors"),
-            suffixes: texts_of(node, "requestSuffixes"),
+        let url_parts = DeclaredUrlParts {
+            selectors: text_values(node, "requestSelectors"),
+            suffixes: text_values(node, "requestSuffixes"),
         };
         if !url_parts.is_empty() {
-            set.url_parts.insert(path.to_owned(), url_parts);
+            set.declared_url_parts.insert(path.to_owned(), url_parts);
         }
         match node.primary_type() {
-            "nt:file" if is_script(node.name()) => {
-                set.scripts.insert(path.to_owned(), self.read_text(node)?);
+            "nt:file" if is_script_name(node.name()) => {
+                set.scripts.insert(path.to_owned(), self.read_script_text(node)?);
             }
-            "nt:file" if is_dictionary(path) => {
-                i18n::add_file(set, path, &self.read_text(node)?);
+            "nt:file" if is_dictionary_path(path) => {
+                i18n::add_dictionary_file(set, path, &self.read_script_text(node)?);
             }
-            "sling:MessageEntry" => i18n::add_entry(set, node)?,
-            LIBRARY_TYPE => {
-                let source = self.library(node)?;
-                set.libraries.insert(path.to_owned(), source);
+            "sling:MessageEntry" => i18n::add_dictionary_node(set, node)?,
+            CLIENT_LIBRARY_TYPE => {
+                let source = self.read_client_library(node)?;
+                set.client_libraries.insert(path.to_owned(), source);
             }
             _ => {}
         }
         if node.primary_type() == "nt:file" {
             return Ok(());
         }
-        node.children()?.iter().try_for_each(|child| self.collect(child, set))
+        node.children()?.iter().try_for_each(|child| self.collect_scripts(child, set))
     }
 
     /// Reads a client library.
-    fn library(&self, node: &Node) -> Result<LibrarySource> {
-        let texts = |name: &str| texts_of(node, name);
-        let mut source = LibrarySource {
+    fn read_client_library(&self, node: &Node) -> Result<ClientLibrarySource> {
+        let texts = |name: &str| text_values(node, name);
+        let mut source = ClientLibrarySource {
             categories: texts("categories"),
             dependencies: texts("dependencies"),
             embeds: texts("embed"),
             is_proxied: texts("allowProxy").iter().any(|text| text == "true"),
             files: BTreeMap::new(),
         };
-        self.library_files(node, node, &mut source)?;
+        self.collect_library_files(node, node, &mut source)?;
         Ok(source)
     }
 
-    fn library_files(&self, top: &Node, node: &Node, source: &mut LibrarySource) -> Result<()> {
+    fn collect_library_files(
+        &self,
+        top: &Node,
+        node: &Node,
+        source: &mut ClientLibrarySource,
+    ) -> Result<()> {
         for child in node.children()? {
             let relative = child.path().as_str().strip_prefix(top.path().as_str());
             let relative = relative.unwrap_or_default().trim_start_matches('/').to_owned();
             match child.primary_type() {
-                "nt:file" if is_library_text(&relative) => {
-                    source.files.insert(relative, self.read_text(&child)?);
+                "nt:file" if is_client_library_text(&relative) => {
+                    source.files.insert(relative, self.read_script_text(&child)?);
                 }
                 "nt:file" => {}
-                _ => self.library_files(top, &child, source)?,
+                _ => self.collect_library_files(top, &child, source)?,
             }
         }
         Ok(())
     }
 
     /// Reads the text of a script.
-    fn read_text(&self, node: &Node) -> Result<String> {
-        let Some(file) = StoredFile::of(node)? else {
+    fn read_script_text(&self, node: &Node) -> Result<String> {
+        let Some(file) = StoredFile::from_node(node)? else {
             return Ok(String::new());
         };
         let path = || node.path().to_string();
@@ -168,11 +173,11 @@ impl RepositorySource {
     }
 }
 
-impl ScriptSource for RepositorySource {
+impl ScriptSource for RepositoryScriptSource {
     /// Hashes the headers of all records below the search paths; no body is read.
-    fn state(&self, snapshot: &Snapshot) -> Result<u64> {
+    fn state_hash(&self, snapshot: &Snapshot) -> Result<u64> {
         let mut hasher = DefaultHasher::new();
-        for root in roots(snapshot)? {
+        for root in search_path_nodes(snapshot)? {
             root.body_id().hash(&mut hasher);
             for node in root.listed_descendants()? {
                 node.path().as_str().hash(&mut hasher);
@@ -182,9 +187,11 @@ impl ScriptSource for RepositorySource {
         Ok(hasher.finish())
     }
 
-    fn load(&self, snapshot: &Snapshot) -> Result<ScriptSet> {
+    fn load_scripts(&self, snapshot: &Snapshot) -> Result<ScriptSet> {
         let mut set = ScriptSet::default();
-        roots(snapshot)?.iter().try_for_each(|root| self.collect(root, &mut set))?;
+        search_path_nodes(snapshot)?
+            .iter()
+            .try_for_each(|root| self.collect_scripts(root, &mut set))?;
         Ok(set)
     }
 
@@ -198,40 +205,40 @@ impl ScriptSource for RepositorySource {
 }
 
 /// Returns the values of a property as texts; none without it.
-fn texts_of(node: &Node, name: &str) -> Vec<String> {
+fn text_values(node: &Node, name: &str) -> Vec<String> {
     let property = node.property(name);
     let values = property.iter().flat_map(Property::values);
     values.map(|value| value.to_text().into_owned()).collect()
 }
 
 /// Returns the nodes at the search paths.
-fn roots(snapshot: &Snapshot) -> Result<Vec<Node>> {
+fn search_path_nodes(snapshot: &Snapshot) -> Result<Vec<Node>> {
     let mut roots = Vec::new();
-    for path in SEARCH_PATHS {
+    for path in SCRIPT_SEARCH_PATHS {
         roots.extend(snapshot.node(&NodePath::new(path.trim_end_matches('/'))?)?);
     }
     Ok(roots)
 }
 
 /// Tells whether a file is a part of what client libraries join, or a list of such.
-fn is_library_text(name: &str) -> bool {
+fn is_client_library_text(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, suffix)| matches!(suffix, "css" | "js" | "txt"))
 }
 
 /// Tells whether a path is that of a dictionary: `i18n/de.json`.
-fn is_dictionary(path: &str) -> bool {
+fn is_dictionary_path(path: &str) -> bool {
     path.rsplit_once('/')
         .is_some_and(|(folder, name)| folder.ends_with("/i18n") && name.ends_with(".json"))
 }
 
 /// Tells whether a file's name ends like a script's.
-fn is_script(name: &str) -> bool {
-    name.rsplit_once('.').is_some_and(|(_, suffix)| suffix == ENGINE)
+fn is_script_name(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, suffix)| suffix == SCRIPT_ENGINE_SUFFIX)
 }
 
 /// Tells whether a file is read when scripts are.
-fn is_source(path: &str) -> bool {
-    is_script(path) || is_library_text(path) || is_dictionary(path)
+fn is_source_file(path: &str) -> bool {
+    is_script_name(path) || is_client_library_text(path) || is_dictionary_path(path)
 }
 
 /// A site's folder on disk, read live: `apps/…` and `etc.clientlibs/…` in it stand for `/apps/…` and so on.
@@ -239,50 +246,50 @@ fn is_source(path: &str) -> bool {
 /// A folder that holds scripts replaces the scripts of the repository's folder at the same path, so a file deleted on
 /// disk is gone. Super types still come from the repository.
 #[derive(Debug)]
-pub struct DirSource {
+pub struct DirScriptSource {
     root: PathBuf,
-    below: RepositorySource,
+    fallback: RepositoryScriptSource,
 }
 
 /// The folders of a site that are read live.
 const LIVE_FOLDERS: [&str; 3] = ["apps", "libs", "etc.clientlibs"];
 
 /// Folders nested deeper than this are not followed; a loop of links ends here.
-const MAX_DEPTH: usize = 16;
+const MAX_FOLDER_DEPTH: usize = 16;
 
-impl DirSource {
+impl DirScriptSource {
     /// Reads the folder `root` (which holds `apps`) over what the repository has.
     #[must_use]
-    pub fn new(root: PathBuf, below: RepositorySource) -> Self {
-        Self { root, below }
+    pub fn new(root: PathBuf, below: RepositoryScriptSource) -> Self {
+        Self { root, fallback: below }
     }
 
     /// Lists the files with their node paths.
-    fn files(&self) -> Result<Vec<LiveFile>> {
-        files_in(&self.root)
+    fn live_files(&self) -> Result<Vec<LiveSiteFile>> {
+        live_files_in(&self.root)
     }
 
     /// Returns a number that changes when a file of a site's folder `root` does that is read live.
     ///
     /// # Errors
     /// If a folder cannot be read.
-    pub fn state_of(root: &Path) -> Result<u64> {
+    pub fn dir_state_hash(root: &Path) -> Result<u64> {
         let mut hasher = DefaultHasher::new();
-        hash_files(files_in(root)?, &mut hasher);
+        hash_live_files(live_files_in(root)?, &mut hasher);
         Ok(hasher.finish())
     }
 }
 
 /// Lists the files of a site's folder that are read live.
-fn files_in(root: &Path) -> Result<Vec<LiveFile>> {
+fn live_files_in(root: &Path) -> Result<Vec<LiveSiteFile>> {
     let mut files = Vec::new();
     for folder in LIVE_FOLDERS {
-        list_files(&root.join(folder), &format!("/{folder}"), 0, &mut files)?;
+        list_live_files(&root.join(folder), &format!("/{folder}"), 0, &mut files)?;
     }
     Ok(files)
 }
 
-fn hash_files(mut files: Vec<LiveFile>, hasher: &mut DefaultHasher) {
+fn hash_live_files(mut files: Vec<LiveSiteFile>, hasher: &mut DefaultHasher) {
     files.sort_by(|left, right| left.node_path.cmp(&right.node_path));
     for file in files {
         (file.node_path, file.modified, file.length).hash(hasher);
@@ -291,22 +298,22 @@ fn hash_files(mut files: Vec<LiveFile>, hasher: &mut DefaultHasher) {
 
 /// A script, a style or something else on disk.
 #[derive(Debug)]
-struct LiveFile {
+struct LiveSiteFile {
     node_path: String,
-    file: PathBuf,
+    file_path: PathBuf,
     modified: Option<SystemTime>,
     length: u64,
 }
 
 /// Lists the files below a folder; a folder that does not exist has none.
-fn list_files(
+fn list_live_files(
     folder: &Path,
     node_path: &str,
     depth: usize,
-    files: &mut Vec<LiveFile>,
+    files: &mut Vec<LiveSiteFile>,
 ) -> Result<()> {
     let failed = |source| Error::Scripts { folder: folder.display().to_string(), source };
-    if depth > MAX_DEPTH || !folder.is_dir() {
+    if depth > MAX_FOLDER_DEPTH || !folder.is_dir() {
         return Ok(());
     }
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -320,44 +327,44 @@ fn list_files(
             continue;
         };
         if metadata.is_dir() {
-            list_files(&entry.path(), &node_path, depth + 1, files)?;
+            list_live_files(&entry.path(), &node_path, depth + 1, files)?;
         } else {
             let (modified, length) = (metadata.modified().ok(), metadata.len());
-            files.push(LiveFile { node_path, file: entry.path(), modified, length });
+            files.push(LiveSiteFile { node_path, file_path: entry.path(), modified, length });
         }
     }
     Ok(())
 }
 
-impl ScriptSource for DirSource {
+impl ScriptSource for DirScriptSource {
     /// Hashes names, times and lengths of all files: pages show addresses of styles, which change with the styles.
-    fn state(&self, snapshot: &Snapshot) -> Result<u64> {
+    fn state_hash(&self, snapshot: &Snapshot) -> Result<u64> {
         let mut hasher = DefaultHasher::new();
-        self.below.state(snapshot)?.hash(&mut hasher);
-        hash_files(self.files()?, &mut hasher);
+        self.fallback.state_hash(snapshot)?.hash(&mut hasher);
+        hash_live_files(self.live_files()?, &mut hasher);
         Ok(hasher.finish())
     }
 
-    fn load(&self, snapshot: &Snapshot) -> Result<ScriptSet> {
-        let mut set = self.below.load(snapshot)?;
-        let mut files = self.files()?;
-        files.retain(|file| is_source(&file.node_path));
+    fn load_scripts(&self, snapshot: &Snapshot) -> Result<ScriptSet> {
+        let mut set = self.fallback.load_scripts(snapshot)?;
+        let mut files = self.live_files()?;
+        files.retain(|file| is_source_file(&file.node_path));
         let parent = |path: &str| path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
-        let scripts = files.iter().filter(|file| is_script(&file.node_path));
+        let scripts = files.iter().filter(|file| is_script_name(&file.node_path));
         let live: BTreeSet<_> = scripts.filter_map(|file| parent(&file.node_path)).collect();
         set.scripts.retain(|path, _| parent(path).is_none_or(|parent| !live.contains(&parent)));
         for file in files {
-            let Ok(bytes) = std::fs::read(&file.file) else {
+            let Ok(bytes) = std::fs::read(&file.file_path) else {
                 continue;
             };
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            if is_script(&file.node_path) {
+            if is_script_name(&file.node_path) {
                 set.scripts.insert(file.node_path, text);
-            } else if is_dictionary(&file.node_path) {
-                i18n::add_file(&mut set, &file.node_path, &text);
+            } else if is_dictionary_path(&file.node_path) {
+                i18n::add_dictionary_file(&mut set, &file.node_path, &text);
             } else {
                 let path = file.node_path.as_str();
-                let library = set.libraries.iter_mut().find_map(|(folder, source)| {
+                let library = set.client_libraries.iter_mut().find_map(|(folder, source)| {
                     let relative = path.strip_prefix(folder.as_str())?.strip_prefix('/')?;
                     Some((source, relative))
                 });

@@ -7,27 +7,27 @@ use minijinja::value::{Kwargs, Object, ObjectRepr, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use tympan_content::{Node, Property, Value as Stored};
 
-use super::failure::wrong_call;
-use super::scope::Scope;
-use crate::file::StoredFile;
-use crate::image::{Ending, ImageAddress, MAX_SIDE, Shape};
+use super::failure::invalid_call;
+use super::scope::RenderScope;
+use crate::image_address::{ImageAddress, ImageFormatExtension, ImageShape, MAX_IMAGE_SIDE};
 use crate::link::encode_path;
+use crate::stored_file::StoredFile;
 
 /// An asset or file, as `asset(path)` gives it.
 struct AssetObject {
-    scope: Arc<Scope>,
+    scope: Arc<RenderScope>,
     node: Node,
 }
 
 /// Makes the value of an asset's node.
-pub(super) fn asset_value(scope: &Arc<Scope>, node: Node) -> Value {
+pub(super) fn asset_value(scope: &Arc<RenderScope>, node: Node) -> Value {
     Value::from_object(AssetObject { scope: Arc::clone(scope), node })
 }
 
 impl AssetObject {
     /// Returns the first of the named properties of the metadata that has a value.
     fn metadata(&self, names: &[&str]) -> Option<Stored> {
-        let metadata = self.scope.reader.find(&self.node, "jcr:content/metadata")?;
+        let metadata = self.scope.reader.descendant(&self.node, "jcr:content/metadata")?;
         let values = names.iter().filter_map(|name| metadata.property(name)?.first().cloned());
         values.into_iter().find(|value| !value.to_text().is_empty())
     }
@@ -43,21 +43,22 @@ impl AssetObject {
     }
 
     /// Returns a side of the original.
-    fn side_of(&self, names: &[&str]) -> Option<u32> {
+    fn original_side(&self, names: &[&str]) -> Option<u32> {
         u32::try_from(self.number(names)?.as_i64()?).ok()
     }
 
     /// Returns the stored renditions that show the whole picture, narrowest first.
-    fn renditions(&self) -> Vec<Rendition> {
-        let Some(folder) = self.scope.reader.find(&self.node, "jcr:content/renditions") else {
+    fn renditions(&self) -> Vec<StoredRendition> {
+        let Some(folder) = self.scope.reader.descendant(&self.node, "jcr:content/renditions")
+        else {
             return Vec::new();
         };
         let own = self
-            .side_of(&["tiff:ImageWidth", "exif:PixelXDimension"])
-            .zip(self.side_of(&["tiff:ImageLength", "exif:PixelYDimension"]));
+            .original_side(&["tiff:ImageWidth", "exif:PixelXDimension"])
+            .zip(self.original_side(&["tiff:ImageLength", "exif:PixelYDimension"]));
         let children = self.scope.reader.children(&folder);
-        let mut found: Vec<Rendition> =
-            children.iter().filter_map(|child| Rendition::of(child, own)).collect();
+        let mut found: Vec<StoredRendition> =
+            children.iter().filter_map(|child| StoredRendition::from_node(child, own)).collect();
         found.sort_by(|left, right| (left.width, &left.name).cmp(&(right.width, &right.name)));
         found
     }
@@ -73,44 +74,45 @@ impl AssetObject {
             Some(format) => format,
             None => most,
         };
-        let mut wanted: Vec<&Rendition> = all.iter().filter(|one| one.format == wanted).collect();
+        let mut wanted: Vec<&StoredRendition> =
+            all.iter().filter(|one| one.format == wanted).collect();
         wanted.dedup_by_key(|one| one.width);
-        let one = |one: &&Rendition| format!("{} {}w", one.url, one.width);
+        let one = |one: &&StoredRendition| format!("{} {}w", one.url, one.width);
         wanted.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the original.
     fn original(&self) -> Option<StoredFile> {
-        StoredFile::of(&self.node).ok().flatten()
+        StoredFile::from_node(&self.node).ok().flatten()
     }
 
     /// Returns the address of a picture in a shape: with the hash of the original, so that it may be kept for good, and
     /// signed, so that it may have any size.
-    fn address(&self, shape: Shape, ending: Ending) -> String {
+    fn image_url(&self, shape: ImageShape, ending: ImageFormatExtension) -> String {
         let hash = self.original().map(|file| {
             file.blob.digest().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
         });
         let asset = self.node.path().as_str().to_owned();
-        let address = ImageAddress { asset, shape, ending, hash, signature: None };
+        let address = ImageAddress { asset, shape, extension: ending, hash, signature: None };
         match &self.scope.image_key {
-            Some(key) => address.signed(key).url(),
-            None => address.url(),
+            Some(key) => address.sign(key).to_url(),
+            None => address.to_url(),
         }
     }
 
     /// `image(width=640, format="webp")`, or `image(crop="640x360")`.
     fn image(&self, options: &Kwargs) -> Result<Value, Error> {
-        let shape = match (option(options, "width")?, option(options, "crop")?) {
-            (Some(width), None) => Shape::Width(side(&width)?),
+        let shape = match (text_option(options, "width")?, text_option(options, "crop")?) {
+            (Some(width), None) => ImageShape::Width(parse_side(&width)?),
             (None, Some(crop)) => {
                 let (width, height) = crop.split_once('x').unwrap_or((&crop, ""));
-                Shape::Crop(side(width)?, side(height)?)
+                ImageShape::Crop(parse_side(width)?, parse_side(height)?)
             }
-            _ => return Err(wrong_call("`image` takes `width=640` or `crop=\"640x360\"`")),
+            _ => return Err(invalid_call("`image` takes `width=640` or `crop=\"640x360\"`")),
         };
-        let ending = ending_of(options)?;
+        let ending = image_ending(options)?;
         options.assert_all_used()?;
-        Ok(Value::from(self.address(shape, ending)))
+        Ok(Value::from(self.image_url(shape, ending)))
     }
 
     /// `srcset(widths=[320, 640], format="webp")`: only widths that the original has, and its own if all are larger. Without
@@ -119,27 +121,30 @@ impl AssetObject {
         let widths: Option<Value> = options.get("widths")?;
         let Some(widths) = widths.filter(|widths| !widths.is_none() && !widths.is_undefined())
         else {
-            let format = option(options, "format")?;
+            let format = text_option(options, "format")?;
             options.assert_all_used()?;
             return Ok(Value::from(self.stored_srcset(format.as_deref())));
         };
-        let ending = ending_of(options)?;
+        let ending = image_ending(options)?;
         options.assert_all_used()?;
-        let own = self.side_of(&["tiff:ImageWidth", "exif:PixelXDimension"]).unwrap_or(MAX_SIDE);
+        let own = self
+            .original_side(&["tiff:ImageWidth", "exif:PixelXDimension"])
+            .unwrap_or(MAX_IMAGE_SIDE);
         let mut sizes = Vec::new();
         for width in widths.try_iter()? {
-            sizes.push(side(&width.to_string())?.min(own));
+            sizes.push(parse_side(&width.to_string())?.min(own));
         }
         sizes.sort_unstable();
         sizes.dedup();
-        let one = |width: &u32| format!("{} {width}w", self.address(Shape::Width(*width), ending));
+        let one =
+            |width: &u32| format!("{} {width}w", self.image_url(ImageShape::Width(*width), ending));
         let all: Vec<String> = sizes.iter().map(one).collect();
         Ok(Value::from(all.join(", ")))
     }
 }
 
 /// A stored rendition that shows the whole picture.
-struct Rendition {
+struct StoredRendition {
     name: String,
     url: String,
     /// The ending of its name; `jpeg` also for `jpg`.
@@ -147,18 +152,18 @@ struct Rendition {
     width: u32,
 }
 
-impl Rendition {
+impl StoredRendition {
     /// Reads the name of a rendition: `cq5dam.width.640.webp`, or `cq5dam.web.1280.1280.jpeg`, which fits into a box. Others,
     /// such as thumbnails, may show a part. Neither is wider than the original.
-    fn of(node: &Node, own: Option<(u32, u32)>) -> Option<Self> {
+    fn from_node(node: &Node, own: Option<(u32, u32)>) -> Option<Self> {
         let parts: Vec<&str> = node.name().split('.').collect();
         let (width, ending) = match parts.as_slice() {
             ["cq5dam", "width", width, ending] => {
-                let width = side(width).ok()?;
+                let width = parse_side(width).ok()?;
                 (own.map_or(width, |(own, _)| width.min(own)), ending)
             }
             ["cq5dam", "web", width, height, ending] => {
-                (fitted((side(width).ok()?, side(height).ok()?), own?)?, ending)
+                (fitted_width((parse_side(width).ok()?, parse_side(height).ok()?), own?)?, ending)
             }
             _ => return None,
         };
@@ -182,7 +187,7 @@ impl Rendition {
 }
 
 /// Returns the width of a picture that is made to fit into a box and never enlarged.
-fn fitted((box_width, box_height): (u32, u32), (width, height): (u32, u32)) -> Option<u32> {
+fn fitted_width((box_width, box_height): (u32, u32), (width, height): (u32, u32)) -> Option<u32> {
     let by_height = u64::from(width) * u64::from(box_height) / u64::from(height.max(1));
     let fitted = u64::from(width.min(box_width)).min(by_height).max(1);
     u32::try_from(fitted).ok()
@@ -199,7 +204,7 @@ impl Object for AssetObject {
             "path" => Value::from(self.node.path().as_str()),
             "name" => Value::from(self.node.name()),
             "title" => {
-                let own = || self.node.property("jcr:title").as_ref().and_then(first_text);
+                let own = || self.node.property("jcr:title").as_ref().and_then(first_text_value);
                 Value::from(
                     self.text(&["dc:title", "jcr:title"])
                         .or_else(own)
@@ -214,7 +219,7 @@ impl Object for AssetObject {
                 Value::from(self.text(&["dam:MIMEtype", "dc:format"]).or_else(original)?)
             }
             "renditions" => {
-                self.renditions().iter().map(Rendition::to_value).collect::<Vec<_>>().into()
+                self.renditions().iter().map(StoredRendition::to_value).collect::<Vec<_>>().into()
             }
             "size" => match self.original() {
                 Some(file) => Value::from(file.blob.length()),
@@ -257,24 +262,26 @@ impl fmt::Debug for AssetObject {
 }
 
 /// Returns an argument given by name as text; `none` counts as not given.
-fn option(options: &Kwargs, name: &str) -> Result<Option<String>, Error> {
+fn text_option(options: &Kwargs, name: &str) -> Result<Option<String>, Error> {
     let value: Option<Value> = options.get(name)?;
     let value = value.filter(|value| !value.is_none() && !value.is_undefined());
     Ok(value.map(|value| value.to_string()))
 }
 
-fn ending_of(options: &Kwargs) -> Result<Ending, Error> {
-    let Some(name) = option(options, "format")? else { return Ok(Ending::WebP) };
-    Ending::find(&name)
-        .ok_or_else(|| wrong_call(format!("`format` is `{name}`; it can be webp, jpeg or png")))
+fn image_ending(options: &Kwargs) -> Result<ImageFormatExtension, Error> {
+    let Some(name) = text_option(options, "format")? else { return Ok(ImageFormatExtension::WebP) };
+    ImageFormatExtension::parse(&name)
+        .ok_or_else(|| invalid_call(format!("`format` is `{name}`; it can be webp, jpeg or png")))
 }
 
-fn side(text: &str) -> Result<u32, Error> {
-    let side = text.trim().parse().ok().filter(|side| (1..=MAX_SIDE).contains(side));
-    side.ok_or_else(|| wrong_call(format!("`{text}` is no side of a picture: 1 to {MAX_SIDE}")))
+fn parse_side(text: &str) -> Result<u32, Error> {
+    let side = text.trim().parse().ok().filter(|side| (1..=MAX_IMAGE_SIDE).contains(side));
+    side.ok_or_else(|| {
+        invalid_call(format!("`{text}` is no side of a picture: 1 to {MAX_IMAGE_SIDE}"))
+    })
 }
 
 /// Returns the first value of a property as text.
-fn first_text(property: &Property) -> Option<String> {
+fn first_text_value(property: &Property) -> Option<String> {
     property.first().map(|value| value.to_text().into_owned())
 }

@@ -6,24 +6,25 @@
 use minijinja::Value;
 use tympan_content::{Node, NodePath, Property};
 
+use crate::content_reader::ContentReader;
 use crate::page;
-use crate::reads::Reader;
 
 /// Where breakpoints lie below content.
-const FOLDER: &str = "cq:responsive/breakpoints";
+const BREAKPOINTS_FOLDER: &str = "cq:responsive/breakpoints";
 /// Where a template may keep what its pages take over.
-const PARTS: [&str; 4] = ["", "structure/jcr:content/", "initial/jcr:content/", "jcr:content/"];
+const TEMPLATE_PARTS: [&str; 4] =
+    ["", "structure/jcr:content/", "initial/jcr:content/", "jcr:content/"];
 
 /// One width.
-struct Breakpoint {
+struct LayoutBreakpoint {
     name: String,
     title: String,
     width: i64,
 }
 
 /// Returns the breakpoints of a page as template values: `.name`, `.title`, `.width`, `.from` and `.media`.
-pub(super) fn values(reader: &Reader, page: &Node) -> Value {
-    let found = find(reader, page);
+pub(super) fn breakpoint_values(reader: &ContentReader, page: &Node) -> Value {
+    let found = find_breakpoints(reader, page);
     let from = std::iter::once(0).chain(found.iter().map(|one| one.width + 1));
     let values = found.iter().zip(from).map(|(one, from)| {
         Value::from_pairs([
@@ -38,31 +39,33 @@ pub(super) fn values(reader: &Reader, page: &Node) -> Value {
 }
 
 /// Finds the nearest place that has breakpoints.
-fn find(reader: &Reader, page: &Node) -> Vec<Breakpoint> {
+fn find_breakpoints(reader: &ContentReader, page: &Node) -> Vec<LayoutBreakpoint> {
     let mut next = Some(page.clone());
     while let Some(page) = next {
-        if let Some(content) = page::content(reader, &page) {
-            let own = reader.glance_below(&content, FOLDER);
-            let folder = own.or_else(|| of_template(reader, &content));
-            let found = folder.map(|folder| read(reader, &folder)).unwrap_or_default();
+        if let Some(content) = page::page_content(reader, &page) {
+            let own = reader.descendant_existence(&content, BREAKPOINTS_FOLDER);
+            let folder = own.or_else(|| template_breakpoints(reader, &content));
+            let found = folder.map(|folder| read_breakpoints(reader, &folder)).unwrap_or_default();
             if !found.is_empty() {
                 return found;
             }
         }
-        next = page.path().parent().and_then(|above| page::containing(reader, &above));
+        next = page.path().parent().and_then(|above| page::containing_page(reader, &above));
     }
     Vec::new()
 }
 
 /// Finds the breakpoints of a page's template.
-fn of_template(reader: &Reader, content: &Node) -> Option<Node> {
-    let template = NodePath::new(&reader.text(content, "cq:template")?).ok()?;
-    let template = reader.glance(&template)?;
-    PARTS.iter().find_map(|part| reader.glance_below(&template, &format!("{part}{FOLDER}")))
+fn template_breakpoints(reader: &ContentReader, content: &Node) -> Option<Node> {
+    let template = NodePath::new(&reader.text_property(content, "cq:template")?).ok()?;
+    let template = reader.node_existence(&template)?;
+    TEMPLATE_PARTS.iter().find_map(|part| {
+        reader.descendant_existence(&template, &format!("{part}{BREAKPOINTS_FOLDER}"))
+    })
 }
 
 /// Reads breakpoints; one without a width is none.
-fn read(reader: &Reader, folder: &Node) -> Vec<Breakpoint> {
+fn read_breakpoints(reader: &ContentReader, folder: &Node) -> Vec<LayoutBreakpoint> {
     let read = |node: &Node| {
         let width = node.property("width")?;
         let width = width.first().map(|width| width.to_text().trim().parse().ok())??;
@@ -72,13 +75,14 @@ fn read(reader: &Reader, folder: &Node) -> Vec<Breakpoint> {
             .and_then(Property::first)
             .map(|title| title.to_text().into_owned());
         let name = node.name().to_owned();
-        (width > 0).then(|| Breakpoint {
+        (width > 0).then(|| LayoutBreakpoint {
             title: title.unwrap_or_else(|| name.clone()),
             name,
             width,
         })
     };
-    let mut found: Vec<Breakpoint> = reader.children(folder).iter().filter_map(read).collect();
+    let mut found: Vec<LayoutBreakpoint> =
+        reader.children(folder).iter().filter_map(read).collect();
     found.sort_by(|left, right| (left.width, &left.name).cmp(&(right.width, &right.name)));
     found
 }

@@ -15,25 +15,25 @@ use icu_locale_core::Locale;
 use jiff::Zoned;
 use jiff::fmt::strtime;
 use minijinja::{Error, ErrorKind, Value};
-use tympan_content::Date;
+use tympan_content::JcrDate;
 
 use super::value::DateValue;
 
 /// How a date is written where nothing is said.
-const DEFAULT: &str = "%Y-%m-%d";
+const DEFAULT_DATE_FORMAT: &str = "%Y-%m-%d";
 
 /// How much of a date the readers of a language get to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Style {
+pub(super) struct DateStyle {
     length: Length,
     has_weekday: bool,
     /// Whether hour and minute follow.
     has_time: bool,
 }
 
-impl Style {
+impl DateStyle {
     /// Finds a style by its word; other formats are those of `strftime`.
-    pub(super) fn find(word: &str) -> Option<Self> {
+    pub(super) fn from_keyword(word: &str) -> Option<Self> {
         let (length, has_weekday) = match word {
             "short" => (Length::Short, false),
             "medium" => (Length::Medium, false),
@@ -50,27 +50,27 @@ impl Style {
     }
 
     /// Writes a date for the readers of a language; English for those of one that nobody knows.
-    pub(super) fn write(self, value: &Value, language: &str) -> Result<Value, Error> {
-        let Some(zoned) = read(value)? else { return Ok(Value::from("")) };
+    pub(super) fn format_date(self, value: &Value, language: &str) -> Result<Value, Error> {
+        let Some(zoned) = parse_date(value)? else { return Ok(Value::from("")) };
         let locale = Locale::try_from_str(&language.trim().replace('_', "-"));
         let locale = locale.unwrap_or(icu_locale_core::locale!("en"));
-        self.text(&zoned, &locale)
+        self.format_zoned(&zoned, &locale)
             .map(Value::from)
             .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the date cannot be written"))
     }
 
-    fn text(self, zoned: &Zoned, locale: &Locale) -> Option<String> {
+    fn format_zoned(self, zoned: &Zoned, locale: &Locale) -> Option<String> {
         let (month, day) = (u8::try_from(zoned.month()).ok()?, u8::try_from(zoned.day()).ok()?);
         let date = Day::try_new_gregorian(i32::from(zoned.year()), month, day).ok()?;
         let (hour, minute) = (u8::try_from(zoned.hour()).ok()?, u8::try_from(zoned.minute()).ok()?);
         let time = Time::try_new(hour, minute, 0, 0).ok()?;
         let formatter =
-            FixedCalendarDateTimeFormatter::try_new(locale.into(), self.fields()).ok()?;
+            FixedCalendarDateTimeFormatter::try_new(locale.into(), self.date_fields()).ok()?;
         Some(formatter.format(&DateTime { date, time }).to_string())
     }
 
     /// Returns what of a moment is written.
-    fn fields(self) -> CompositeDateTimeFieldSet {
+    fn date_fields(self) -> CompositeDateTimeFieldSet {
         let (day, weekday) = (YMD::for_length(self.length), YMDE::for_length(self.length));
         match (self.has_weekday, self.has_time) {
             (false, false) => CompositeDateTimeFieldSet::Date(DateFieldSet::YMD(day)),
@@ -86,31 +86,31 @@ impl Style {
 }
 
 /// Writes a date by a format of `strftime`.
-pub(super) fn by_format(value: &Value, format: Option<&str>) -> Result<Value, Error> {
-    let Some(zoned) = read(value)? else { return Ok(Value::from("")) };
-    let text = strtime::format(format.unwrap_or(DEFAULT), &zoned).map_err(|error| {
+pub(super) fn format_date_with(value: &Value, format: Option<&str>) -> Result<Value, Error> {
+    let Some(zoned) = parse_date(value)? else { return Ok(Value::from("")) };
+    let text = strtime::format(format.unwrap_or(DEFAULT_DATE_FORMAT), &zoned).map_err(|error| {
         Error::new(ErrorKind::InvalidOperation, format!("the date format is not valid: {error}"))
     })?;
     Ok(Value::from(text))
 }
 
 /// Reads a date out of a value; nothing out of nothing.
-fn read(value: &Value) -> Result<Option<Zoned>, Error> {
+fn parse_date(value: &Value) -> Result<Option<Zoned>, Error> {
     if value.is_undefined() || value.is_none() {
         return Ok(None);
     }
-    let found = zoned_of(value);
+    let found = to_zoned(value);
     let wrong = || Error::new(ErrorKind::InvalidOperation, format!("`{value}` is no date"));
     found.ok_or_else(wrong).map(Some)
 }
 
-fn zoned_of(value: &Value) -> Option<Zoned> {
+fn to_zoned(value: &Value) -> Option<Zoned> {
     if let Some(date) = value.downcast_object_ref::<DateValue>() {
-        return date.0.zoned();
+        return date.0.to_zoned();
     }
     let text = value.as_str()?.trim();
-    if let Ok(date) = Date::parse(text) {
-        return date.zoned();
+    if let Ok(date) = JcrDate::parse(text) {
+        return date.to_zoned();
     }
     // A form or a string property may hold the day alone.
     let day: jiff::civil::Date = text.parse().ok()?;

@@ -5,66 +5,66 @@ use std::sync::Arc;
 
 use minijinja::{Error, ErrorKind};
 
-use super::escape::escape;
-use super::position::{Refusal, Rewritten};
-use crate::engine::Mode;
+use super::autoescape::{RewrittenTemplate, TemplateRefusal};
+use super::escape::escape_html;
+use crate::renderer::RenderMode;
 
 /// Why a component was not drawn.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum ComponentFailure {
     #[error("the template names nothing to include")]
     NoTarget,
     #[error("there is nothing at `{0}` to include")]
     NoResource(String),
     #[error("no script draws the type `{0}`")]
     NoScript(String),
-    #[error("{}", headline(.0))]
-    Template(Arc<Error>, Option<Arc<Rewritten>>),
+    #[error("{}", error_headline(.0))]
+    TemplateError(Arc<Error>, Option<Arc<RewrittenTemplate>>),
     #[error("{0}")]
-    Refused(Arc<Refusal>, Arc<str>),
+    TemplateRefused(Arc<TemplateRefusal>, Arc<str>),
     #[error("components include each other more than {0} deep")]
-    TooDeep(usize),
+    IncludesTooDeep(usize),
     #[error("components, loops and macros nest deeper than {0} bytes of stack hold")]
-    TooNested(usize),
+    StackTooDeep(usize),
     #[error("the page has more than {0} components")]
-    TooMany(usize),
+    TooManyComponents(usize),
     #[error("the page takes more than {0} steps of templates")]
-    TooLong(u64),
+    TooManySteps(u64),
     #[error("the component takes more than {0} steps")]
-    TooLongAlone(u64),
+    TooManyOwnSteps(u64),
     #[error("the page is larger than {0} bytes")]
-    TooLarge(usize),
+    OutputTooLarge(usize),
 }
 
-impl Failure {
+impl ComponentFailure {
     /// Returns the word for logs and counters.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::NoTarget => "no-target",
             Self::NoResource(_) => "no-resource",
             Self::NoScript(_) => "no-script",
-            Self::Template(..) => "template",
-            Self::Refused(..) => "refused",
-            Self::TooDeep(_) => "depth",
-            Self::TooNested(_) => "stack",
-            Self::TooMany(_) => "components",
-            Self::TooLong(_) => "steps",
-            Self::TooLongAlone(_) => "component-steps",
-            Self::TooLarge(_) => "bytes",
+            Self::TemplateError(..) => "template",
+            Self::TemplateRefused(..) => "refused",
+            Self::IncludesTooDeep(_) => "depth",
+            Self::StackTooDeep(_) => "stack",
+            Self::TooManyComponents(_) => "components",
+            Self::TooManySteps(_) => "steps",
+            Self::TooManyOwnSteps(_) => "component-steps",
+            Self::OutputTooLarge(_) => "bytes",
         }
     }
 
     /// Returns line and column of the fault, both counted from 1, if it has a place.
-    pub(crate) fn place(&self) -> Option<(usize, usize)> {
-        let Self::Template(error, origin) = self else {
+    pub(crate) fn line_and_column(&self) -> Option<(usize, usize)> {
+        let Self::TemplateError(error, origin) = self else {
             return None;
         };
-        let inner = innermost(error);
+        let inner = innermost_error(error);
         let start = match origin {
-            Some(origin) => inner.range().map(|range| origin.origin(&range).start),
+            Some(origin) => inner.range().map(|range| origin.original_range(&range).start),
             None => inner.range().map(|range| range.start),
         };
-        let text = origin.as_ref().map(|origin| &*origin.original).or(inner.template_source());
+        let text = origin.as_ref().map(|origin| &*origin.original_text).or(inner.template_source());
         let column = text.zip(start).and_then(|(text, start)| {
             Some(text.get(..start)?.rsplit('\n').next()?.chars().count() + 1)
         });
@@ -72,11 +72,11 @@ impl Failure {
     }
 
     /// Returns what is wrong, without its place.
-    pub(crate) fn reason_in_words(&self) -> String {
-        let Self::Template(error, _) = self else {
+    pub(crate) fn describe(&self) -> String {
+        let Self::TemplateError(error, _) = self else {
             return self.to_string();
         };
-        let inner = innermost(error);
+        let inner = innermost_error(error);
         match inner.detail() {
             Some(detail) => format!("{}: {detail}", inner.kind()),
             None => inner.kind().to_string(),
@@ -84,18 +84,21 @@ impl Failure {
     }
 
     /// Returns what a page shows instead of the component: for authors the cause, for visitors nothing.
-    pub(crate) fn placeholder(&self, mode: Mode, path: &str) -> String {
-        if mode == Mode::Publish {
+    pub(crate) fn placeholder(&self, mode: RenderMode, path: &str) -> String {
+        if mode == RenderMode::Publish {
             return String::new();
         }
         let excerpt = match self {
-            Self::Template(error, origin) => {
-                excerpt_of_error(innermost(error), origin.as_deref()).unwrap_or_default()
+            Self::TemplateError(error, origin) => {
+                error_excerpt(innermost_error(error), origin.as_deref()).unwrap_or_default()
             }
-            Self::Refused(refusal, text) => excerpt(text, refusal.line, Some(&refusal.range)),
+            Self::TemplateRefused(refusal, text) => {
+                source_excerpt(text, refusal.line, Some(&refusal.range))
+            }
             _ => String::new(),
         };
-        let (title, path, excerpt) = (escape(&self.to_string()), escape(path), escape(&excerpt));
+        let (title, path, excerpt) =
+            (escape_html(&self.to_string()), escape_html(path), escape_html(&excerpt));
         format!(
             "<div class=\"tympan-error\" role=\"alert\"><strong>{path}</strong><pre>{title}{excerpt}</pre></div>"
         )
@@ -103,8 +106,8 @@ impl Failure {
 }
 
 /// Returns the message of the deepest cause, with its place.
-fn headline(error: &Error) -> String {
-    let inner = innermost(error);
+fn error_headline(error: &Error) -> String {
+    let inner = innermost_error(error);
     let message = match inner.detail() {
         Some(detail) => format!("{}: {detail}", inner.kind()),
         None => inner.kind().to_string(),
@@ -120,7 +123,7 @@ fn headline(error: &Error) -> String {
 }
 
 /// Follows the causes of an error while they are errors of templates.
-pub(super) fn innermost(error: &Error) -> &Error {
+pub(super) fn innermost_error(error: &Error) -> &Error {
     let mut inner = error;
     while let Some(cause) = std::error::Error::source(inner).and_then(|cause| cause.downcast_ref())
     {
@@ -133,19 +136,19 @@ pub(super) fn innermost(error: &Error) -> &Error {
 const CONTEXT_LINES: usize = 2;
 
 /// Shows the lines around an error of a template.
-fn excerpt_of_error(error: &Error, origin: Option<&Rewritten>) -> Option<String> {
+fn error_excerpt(error: &Error, origin: Option<&RewrittenTemplate>) -> Option<String> {
     let line = error.line()?;
     match origin {
         Some(origin) => {
-            let range = error.range().map(|range| origin.origin(&range));
-            Some(excerpt(&origin.original, line, range.as_ref()))
+            let range = error.range().map(|range| origin.original_range(&range));
+            Some(source_excerpt(&origin.original_text, line, range.as_ref()))
         }
-        None => Some(excerpt(error.template_source()?, line, error.range().as_ref())),
+        None => Some(source_excerpt(error.template_source()?, line, error.range().as_ref())),
     }
 }
 
 /// Shows the lines around a fault, with a caret below the faulty expression.
-pub(crate) fn excerpt(source: &str, line: usize, range: Option<&Range<usize>>) -> String {
+pub(crate) fn source_excerpt(source: &str, line: usize, range: Option<&Range<usize>>) -> String {
     let first = line.saturating_sub(CONTEXT_LINES).max(1);
     let mut text = String::new();
     for (number, content) in source.lines().enumerate().map(|(at, content)| (at + 1, content)) {
@@ -154,14 +157,15 @@ pub(crate) fn excerpt(source: &str, line: usize, range: Option<&Range<usize>>) -
         }
         text += &format!("\n{number:>4} | {content}");
         if number == line {
-            text += &range.and_then(|range| marker(range, source, content)).unwrap_or_default();
+            text +=
+                &range.and_then(|range| caret_marker(range, source, content)).unwrap_or_default();
         }
     }
     text
 }
 
 /// Draws carets below a range, as far as it lies on its first line.
-fn marker(range: &Range<usize>, source: &str, content: &str) -> Option<String> {
+fn caret_marker(range: &Range<usize>, source: &str, content: &str) -> Option<String> {
     let before = source.get(..range.start)?;
     let column = before.rsplit('\n').next()?.chars().count();
     let rest = content.chars().count().saturating_sub(column);
@@ -170,6 +174,6 @@ fn marker(range: &Range<usize>, source: &str, content: &str) -> Option<String> {
 }
 
 /// Makes the error of a function that was called wrongly.
-pub(super) fn wrong_call(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+pub(super) fn invalid_call(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }

@@ -6,30 +6,27 @@ use ammonia::Builder;
 use minijinja::{Environment, Value};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::escape::{escape, escape_filter};
-use super::output::plain;
+use super::escape::{escape_filter, escape_html};
+use super::output_filter::plain_text_of;
 
 /// Adds all filters to an environment.
-pub(super) fn add_all(environment: &mut Environment<'_>) {
-    environment.add_filter("richtext", richtext);
+pub(super) fn add_filters(environment: &mut Environment<'_>) {
+    environment.add_filter("richtext", sanitize_rich_text);
     // Nothing that an author typed is safe unseen.
-    environment.add_filter(
-        "safe",
-        |value: &Value| {
-            if value.is_safe() { value.clone() } else { richtext(value) }
-        },
-    );
-    environment.add_filter("split", split);
-    environment.add_filter("lines", lines);
-    environment.add_filter("replace", replace);
-    environment.add_filter("excerpt", excerpt);
+    environment.add_filter("safe", |value: &Value| {
+        if value.is_safe() { value.clone() } else { sanitize_rich_text(value) }
+    });
+    environment.add_filter("split", split_text);
+    environment.add_filter("lines", split_lines);
+    environment.add_filter("replace", replace_text);
+    environment.add_filter("excerpt", text_excerpt);
     environment.add_filter("urlencode", urlencode);
     environment.add_filter("escape", |value: &Value| escape_filter(value));
     environment.add_filter("e", |value: &Value| escape_filter(value));
 }
 
 /// What authors' rich text may hold; ammonia's own list with classes for styles and targets for links.
-static RICH_TEXT: LazyLock<Builder<'static>> = LazyLock::new(|| {
+static RICH_TEXT_SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let mut builder = Builder::default();
     builder
         .link_rel(Some("noopener noreferrer"))
@@ -39,39 +36,39 @@ static RICH_TEXT: LazyLock<Builder<'static>> = LazyLock::new(|| {
     builder
 });
 
-/// `richtext`: keeps the markup of rich text and drops everything that runs.
-fn richtext(value: &Value) -> Value {
+/// `sanitize_rich_text`: keeps the markup of rich text and drops everything that runs.
+fn sanitize_rich_text(value: &Value) -> Value {
     let Some(text) = value.as_str() else {
         return Value::from_safe_string(String::new());
     };
     if !text.contains(['<', '&']) {
-        return Value::from_safe_string(escape(text));
+        return Value::from_safe_string(escape_html(text));
     }
-    Value::from_safe_string(RICH_TEXT.clean(text).to_string())
+    Value::from_safe_string(RICH_TEXT_SANITIZER.clean(text).to_string())
 }
 
-/// `split`: as MiniJinja's, but pieces of markup are text again: a piece may end within a tag.
-fn split(
+/// `split_text`: as MiniJinja's, but pieces of markup are text again: a piece may end within a tag.
+fn split_text(
     value: &Value,
     separator: Option<Arc<str>>,
     most: Option<i64>,
 ) -> Result<Value, minijinja::Error> {
-    minijinja::filters::split(&Value::from(plain(value).into_owned()), separator, most)
+    minijinja::filters::split(&Value::from(plain_text_of(value).into_owned()), separator, most)
 }
 
-/// `lines`: as MiniJinja's, but pieces of markup are text again.
-fn lines(value: &Value) -> Result<Value, minijinja::Error> {
-    minijinja::filters::lines(&Value::from(plain(value).into_owned()))
+/// `split_lines`: as MiniJinja's, but pieces of markup are text again.
+fn split_lines(value: &Value) -> Result<Value, minijinja::Error> {
+    minijinja::filters::lines(&Value::from(plain_text_of(value).into_owned()))
 }
 
 /// `replace(from, to)`: in the text; what is replaced in markup may change its meaning, so that becomes text again.
-fn replace(value: &Value, from: &Value, to: &Value) -> String {
-    plain(value).replace(&*plain(from), &plain(to))
+fn replace_text(value: &Value, from: &Value, to: &Value) -> String {
+    plain_text_of(value).replace(&*plain_text_of(from), &plain_text_of(to))
 }
 
 /// `excerpt(n)`: the text without markup, cut at a word boundary to at most `n` characters.
-fn excerpt(value: &Value, length: Option<usize>) -> String {
-    let text = plain_text(value.as_str().unwrap_or_default());
+fn text_excerpt(value: &Value, length: Option<usize>) -> String {
+    let text = strip_markup(value.as_str().unwrap_or_default());
     let length = length.unwrap_or(200);
     if text.chars().count() <= length {
         return text;
@@ -82,30 +79,31 @@ fn excerpt(value: &Value, length: Option<usize>) -> String {
 }
 
 /// What `urlencode` escapes: all but letters, digits and the unreserved marks.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const QUERY_ESCAPES: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// `urlencode`: escapes a text as a part of a URL.
 fn urlencode(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    utf8_percent_encode(&text, QUERY).to_string()
+    utf8_percent_encode(&text, QUERY_ESCAPES).to_string()
 }
 
 /// Drops tags and comments, decodes the usual entities and joins white space.
-fn plain_text(html: &str) -> String {
+fn strip_markup(html: &str) -> String {
     let mut text = String::with_capacity(html.len());
     let mut rest = html;
     while let Some((before, after)) = rest.split_once('<') {
         text.push_str(before);
         // A tag separates words: `</p><p>` is a blank, and so is `<br>`.
         text.push(' ');
-        rest = after_tag(after);
+        rest = skip_tag(after);
     }
     text.push_str(rest);
     decode_entities(&text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns what follows a tag, given what follows its `<`; scripts and styles are skipped with their content.
-fn after_tag(after: &str) -> &str {
+fn skip_tag(after: &str) -> &str {
     if let Some(comment) = after.strip_prefix("!--") {
         return comment.split_once("-->").map_or("", |(_, rest)| rest);
     }
@@ -125,7 +123,8 @@ pub(super) fn decode_entities(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
         out.push_str(before);
-        let entity = after.split_once(';').and_then(|(name, tail)| Some((entity(name)?, tail)));
+        let entity =
+            after.split_once(';').and_then(|(name, tail)| Some((decode_entity(name)?, tail)));
         match entity {
             Some((character, tail)) => {
                 out.push(character);
@@ -141,7 +140,7 @@ pub(super) fn decode_entities(text: &str) -> String {
 }
 
 /// Finds the character of an entity.
-fn entity(name: &str) -> Option<char> {
+fn decode_entity(name: &str) -> Option<char> {
     Some(match name {
         "amp" => '&',
         "lt" => '<',
@@ -169,7 +168,7 @@ mod tests {
 
     #[track_caller]
     fn check_excerpt(text: &str, length: usize, expected: &str) {
-        assert_eq!(excerpt(&Value::from(text), Some(length)), expected);
+        assert_eq!(text_excerpt(&Value::from(text), Some(length)), expected);
     }
 
     #[test]
@@ -182,12 +181,12 @@ mod tests {
         check_excerpt("a<!-- <b> -->b<br>c <", 100, "a b c");
         check_excerpt("a<script>x > y</script>b<STYLE>c</style> d<script>", 100, "a b d");
         check_excerpt("äöü äöü", 5, "äöü…");
-        assert_eq!(excerpt(&Value::UNDEFINED, None), "");
+        assert_eq!(text_excerpt(&Value::UNDEFINED, None), "");
     }
 
     #[track_caller]
     fn check_richtext(text: &str, expected: &str) {
-        assert_eq!(richtext(&Value::from(text)).to_string(), expected);
+        assert_eq!(sanitize_rich_text(&Value::from(text)).to_string(), expected);
     }
 
     #[test]
@@ -207,7 +206,7 @@ mod tests {
         check_richtext("<svg><script>x</script></svg>", "");
         check_richtext("a \"b\" > c", "a &quot;b&quot; &gt; c");
         check_richtext("a &amp; b", "a &amp; b");
-        assert_eq!(richtext(&Value::UNDEFINED).to_string(), "");
+        assert_eq!(sanitize_rich_text(&Value::UNDEFINED).to_string(), "");
     }
 
     #[test]

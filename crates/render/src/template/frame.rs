@@ -7,59 +7,61 @@ use minijinja::value::{DynObject, Enumerator, Object, ObjectRepr};
 use minijinja::{State, Value};
 use tympan_content::{Node, NodePath};
 
-use super::failure::{Failure, wrong_call};
-use super::object::{ResourceObject, properties};
-use super::page::{NavEntry, PageObject};
-use super::scope::{Asked, Handover, Scope};
-use crate::dynamic::{self, Dynamic, DynamicChildren};
-use crate::engine::Mode;
-use crate::fragment::Hole;
-use crate::library::Libraries;
+use super::failure::{ComponentFailure, invalid_call};
+use super::page_object::{NavigationEntry, PageObject};
+use super::resource_object::{ResourceObject, properties_value};
+use super::scope::{RenderScope, ResponseOverride, TemplateRequest};
+use crate::client_library_file::ClientLibraryResolver;
+use crate::container_policy::relative_resource_type;
+use crate::content_reader::RequestFacts;
+use crate::dynamic_inclusion::{self, DynamicChildInclusions, DynamicInclusion};
+use crate::fragment::FragmentHole;
 use crate::page;
-use crate::policy::relative;
-use crate::reads::Facts;
-use crate::request::Parameters;
-use crate::resource::{Resource, Types};
-use crate::script::Resolution;
+use crate::renderer::RenderMode;
+use crate::request::RequestParameters;
+use crate::resource::{ContentResource, ResourceTypes};
+use crate::script::ScriptResolution;
 
 /// The name under which functions find the frame; no template can spell it.
-const FRAME: &str = "tympan frame";
+const FRAME_VARIABLE: &str = "tympan frame";
 
 /// The names of the variables, for error messages.
-const VARIABLES: [&str; 5] = ["resource", "properties", "page", "request", "edit"];
+const VARIABLE_NAMES: [&str; 5] = ["resource", "properties", "page", "request", "edit"];
 
 /// The variables of one component.
-pub(crate) struct Frame {
-    pub scope: Arc<Scope>,
-    pub resource: Resource,
+pub(crate) struct ComponentFrame {
+    pub scope: Arc<RenderScope>,
+    pub resource: ContentResource,
     /// The selectors that includes of this component inherit.
     pub selectors: Arc<[String]>,
-    /// The variable `properties`, once it was asked for.
+    /// The variable `properties_value`, once it was asked for.
     properties: OnceLock<Value>,
 }
 
-impl Object for Frame {
+impl Object for ComponentFrame {
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         Some(match key {
             "properties" => {
-                let make = || properties(&self.scope, Some(&self.resource));
+                let make = || properties_value(&self.scope, Some(&self.resource));
                 self.properties.get_or_init(make).clone()
             }
             "resource" => Value::from_object(ResourceObject {
                 scope: Arc::clone(&self.scope),
                 resource: self.resource.clone(),
             }),
-            "page" => PageObject::maybe(&self.scope, self.scope.page().cloned()),
+            "page" => {
+                PageObject::to_optional_value(&self.scope, self.scope.requested_page().cloned())
+            }
             "request" => Value::from_object(RequestObject(Arc::clone(&self.scope))),
             "edit" => {
-                self.scope.reader.note_fact(Facts::EDIT);
-                Value::from(self.scope.request.edit)
+                self.scope.reader.record_fact(RequestFacts::EDIT);
+                Value::from(self.scope.request.is_edit_mode)
             }
             "error" => {
-                self.scope.reader.note_fact(Facts::FAULT);
-                error(&self.scope.request)
+                self.scope.reader.record_fact(RequestFacts::FAULT);
+                error_value(&self.scope.request)
             }
-            FRAME => Value::from_dyn_object(DynObject::new(Arc::clone(self))),
+            FRAME_VARIABLE => Value::from_dyn_object(DynObject::new(Arc::clone(self))),
             _ => return None,
         })
     }
@@ -69,18 +71,18 @@ impl Object for Frame {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Str(&VARIABLES)
+        Enumerator::Str(&VARIABLE_NAMES)
     }
 }
 
-impl fmt::Debug for Frame {
+impl fmt::Debug for ComponentFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "frame of {}", self.resource.path())
     }
 }
 
-/// Makes the variable `error` of error pages.
-fn error(request: &Asked) -> Value {
+/// Makes the variable `error_value` of error pages.
+fn error_value(request: &TemplateRequest) -> Value {
     match &request.error {
         Some((status, message)) => Value::from_pairs([
             ("status", Value::from(status.as_str())),
@@ -90,21 +92,25 @@ fn error(request: &Asked) -> Value {
     }
 }
 
-impl Frame {
+impl ComponentFrame {
     /// Makes the variables of a component.
-    pub(super) fn new(scope: Arc<Scope>, resource: Resource, selectors: Arc<[String]>) -> Self {
+    pub(super) fn new(
+        scope: Arc<RenderScope>,
+        resource: ContentResource,
+        selectors: Arc<[String]>,
+    ) -> Self {
         Self { scope, resource, selectors, properties: OnceLock::new() }
     }
 
     /// Returns the frame of the component whose template calls a function.
-    pub(super) fn of(state: &State<'_, '_>) -> Result<Arc<Self>, minijinja::Error> {
-        let frame = state.lookup(FRAME).and_then(|value| value.downcast_object::<Self>());
-        frame.ok_or_else(|| wrong_call("this function works in components only"))
+    pub(super) fn from_state(state: &State<'_, '_>) -> Result<Arc<Self>, minijinja::Error> {
+        let frame = state.lookup(FRAME_VARIABLE).and_then(|value| value.downcast_object::<Self>());
+        frame.ok_or_else(|| invalid_call("this function works in components only"))
     }
 
     /// Resolves what a template gave as a place: an object of a node or a path, absolute or relative.
-    pub(super) fn path_of(&self, value: &Value) -> Option<NodePath> {
-        if let Some(node) = node_of(value) {
+    pub(super) fn resolve_path(&self, value: &Value) -> Option<NodePath> {
+        if let Some(node) = node_of_value(value) {
             return Some(node.path().clone());
         }
         let text = value.as_str().filter(|text| !text.is_empty())?;
@@ -113,32 +119,40 @@ impl Frame {
 
     /// Finds the node that a template means.
     pub(super) fn find_node(&self, value: &Value) -> Option<Node> {
-        node_of(value).cloned().or_else(|| self.scope.reader.node(&self.path_of(value)?))
+        node_of_value(value).cloned().or_else(|| self.scope.reader.node(&self.resolve_path(value)?))
     }
 
     /// Finds the node that a template means, of which existence and type matter.
-    pub(super) fn glance(&self, value: &Value) -> Option<Node> {
-        node_of(value).cloned().or_else(|| self.scope.reader.glance(&self.path_of(value)?))
+    pub(super) fn find_node_existence(&self, value: &Value) -> Option<Node> {
+        node_of_value(value)
+            .cloned()
+            .or_else(|| self.scope.reader.node_existence(&self.resolve_path(value)?))
     }
 
     /// Draws a resource inside this component; a failure leaves its placeholder.
-    pub(super) fn include(&self, target: &Value, change: Change) -> String {
+    pub(super) fn include(&self, target: &Value, change: IncludeOverrides) -> String {
         let selectors = change.selectors.unwrap_or_else(|| Arc::clone(&self.selectors));
         let forced = change.resource_type;
-        let path = self.path_of(target);
+        let path = self.resolve_path(target);
         let find = || self.find_resource((target, path.as_ref()), forced.clone());
         match path.clone() {
             Some(path) => {
-                let (forced, around) = (forced.clone(), self.around());
-                let hole = Hole { path, forced, selectors, is_itself: false, around };
+                let (forced, around) = (forced.clone(), self.dynamic_children());
+                let hole = FragmentHole {
+                    path,
+                    forced_type: forced,
+                    selectors,
+                    renders_node_itself: false,
+                    child_inclusions: around,
+                };
                 self.include_hole(hole, find, target)
             }
             None => match find() {
                 Ok(resource) => {
-                    let found = self.scope.resolve(resource.types(), &selectors);
+                    let found = self.scope.resolve_script(resource.types(), &selectors);
                     self.include_resource(&resource, found, selectors)
                 }
-                Err(failure) => self.place_failure(&failure, &target.to_string()),
+                Err(failure) => self.render_failure(&failure, &target.to_string()),
             },
         }
     }
@@ -146,30 +160,30 @@ impl Frame {
     /// Draws what belongs at a place, or takes what was kept of it.
     fn include_hole(
         &self,
-        hole: Hole,
-        find: impl FnOnce() -> Result<Resource, Failure>,
+        hole: FragmentHole,
+        find: impl FnOnce() -> Result<ContentResource, ComponentFailure>,
         target: &Value,
     ) -> String {
-        let draw = |resource: &Resource| {
+        let draw = |resource: &ContentResource| {
             // The address of a part is that of its node, which tells nothing of another type.
-            let around = hole.around.as_deref();
+            let around = hole.child_inclusions.as_deref();
             let types = resource.types();
-            let found = self.scope.resolve(types, &hole.selectors);
-            let part = match hole.forced {
-                None => self.leave_to_visitor(resource, types, (around, found.dynamic)),
+            let found = self.scope.resolve_script(types, &hole.selectors);
+            let part = match hole.forced_type {
+                None => self.dynamic_include(resource, types, (around, found.dynamic)),
                 Some(_) => None,
             };
             let selectors = Arc::clone(&hole.selectors);
             Ok(part.unwrap_or_else(|| self.include_resource(resource, found, selectors)))
         };
-        let drawn = self.scope.draw_kept(&hole, find, draw);
+        let drawn = self.scope.render_cached(&hole, find, draw);
         let text =
-            drawn.unwrap_or_else(|failure| self.place_failure(&failure, &target.to_string()));
-        self.scope.mark(hole, text)
+            drawn.unwrap_or_else(|failure| self.render_failure(&failure, &target.to_string()));
+        self.scope.mark_include(hole, text)
     }
 
     /// Returns what this component says of those that it includes.
-    fn around(&self) -> Option<Arc<DynamicChildren>> {
+    fn dynamic_children(&self) -> Option<Arc<DynamicChildInclusions>> {
         let scripts = &self.scope.scripts;
         if !scripts.has_dynamic_children() {
             return None;
@@ -182,22 +196,22 @@ impl Frame {
     /// Draws a resource with the script that was found for it.
     fn include_resource(
         &self,
-        resource: &Resource,
-        found: Resolution,
+        resource: &ContentResource,
+        found: ScriptResolution,
         selectors: Arc<[String]>,
     ) -> String {
         let scope = &self.scope;
         let path = resource.path().as_str();
-        let drawn = match scope.note_resolved(resource, found) {
-            Some(script) => scope.draw(resource, &script, selectors),
-            None => Err(Failure::NoScript(resource.resource_type().to_owned())),
+        let drawn = match scope.record_resolution(resource, found) {
+            Some(script) => scope.render_resource(resource, &script, selectors),
+            None => Err(ComponentFailure::NoScript(resource.resource_type().to_owned())),
         };
-        let text = drawn.unwrap_or_else(|failure| self.place_failure(&failure, path));
-        if !scope.request.edit || self.is_hidden(resource.resource_type()) {
+        let text = drawn.unwrap_or_else(|failure| self.render_failure(&failure, path));
+        if !scope.request.is_edit_mode || self.is_hidden_component(resource.resource_type()) {
             return text;
         }
-        let path = super::escape::escape(path);
-        let resource_type = super::escape::escape(resource.resource_type());
+        let path = super::escape::escape_html(path);
+        let resource_type = super::escape::escape_html(resource.resource_type());
         format!(
             "<div data-tympan-path=\"{path}\" data-tympan-type=\"{resource_type}\">{text}</div>"
         )
@@ -205,47 +219,50 @@ impl Frame {
 
     /// Returns what stands for a component that is drawn for each visitor; nothing if it is to be drawn here. The component
     /// around it may say how it is put into the page, or its own type.
-    fn leave_to_visitor(
+    fn dynamic_include(
         &self,
-        resource: &Resource,
-        (resource_type, super_type): Types<'_>,
-        (around, own): (Option<&DynamicChildren>, Option<Dynamic>),
+        resource: &ContentResource,
+        (resource_type, super_type): ResourceTypes<'_>,
+        (around, own): (Option<&DynamicChildInclusions>, Option<DynamicInclusion>),
     ) -> Option<String> {
         let scope = &self.scope;
-        let said = around.and_then(|around| around.get(relative(resource_type)).copied());
+        let said =
+            around.and_then(|around| around.get(relative_resource_type(resource_type)).copied());
         let dynamic = said.or(own)?;
         let is_page = matches!(scope.request.method.as_str(), "GET" | "HEAD");
-        if scope.mode == Mode::Author || !is_page || scope.request.error.is_some() {
+        if scope.mode == RenderMode::Author || !is_page || scope.request.error.is_some() {
             return None;
         }
-        scope.scripts.note_types(&scope.reader, resource_type, super_type);
+        scope.scripts.record_script_folders(&scope.reader, resource_type, super_type);
         let node = resource.node()?;
-        scope.reader.note_type(node);
-        let address = dynamic::address_of(node.path().as_str());
-        let dynamic = if scope.request.becomes_file { Dynamic::Ajax } else { dynamic };
-        if dynamic == Dynamic::Include {
-            scope.note_capability();
+        scope.reader.record_type(node);
+        let address = dynamic_inclusion::component_address(node.path().as_str());
+        let dynamic = if scope.request.is_static_export { DynamicInclusion::Ajax } else { dynamic };
+        if dynamic == DynamicInclusion::Include {
+            scope.record_include_support_use();
         }
         match dynamic {
-            Dynamic::Include if scope.request.fills_includes => {
-                scope.note_included(&address);
-                Some(dynamic::include_tag(&address))
+            DynamicInclusion::Include if scope.request.supports_includes => {
+                scope.record_included_url(&address);
+                Some(dynamic_inclusion::ssi_include_tag(&address))
             }
-            Dynamic::Include => None,
-            Dynamic::Ajax => {
-                let libraries =
-                    Libraries { scripts: &scope.table, joined: scope.scripts.libraries() };
-                let script = scope
-                    .wants_fetcher()
-                    .then(|| libraries.url(&scope.reader, dynamic::FETCHER_NAME));
-                Some(dynamic::place(&address, script.as_deref()))
+            DynamicInclusion::Include => None,
+            DynamicInclusion::Ajax => {
+                let libraries = ClientLibraryResolver {
+                    script_cache: &scope.script_cache,
+                    joined_libraries: scope.scripts.client_libraries(),
+                };
+                let script = scope.claim_fetch_script().then(|| {
+                    libraries.library_url(&scope.reader, dynamic_inclusion::INCLUDE_SCRIPT_NAME)
+                });
+                Some(dynamic_inclusion::placeholder_element(&address, script.as_deref()))
             }
         }
     }
 
     /// Tells whether a component is a part of others that authors do not choose: its group is `.hidden`. Such parts
     /// may stand where a wrapper would break the page, as in its head.
-    fn is_hidden(&self, resource_type: &str) -> bool {
+    fn is_hidden_component(&self, resource_type: &str) -> bool {
         let reader = &self.scope.reader;
         let component = ["/apps/", "/libs/"].iter().find_map(|root| {
             reader.node_at(&format!("{root}{}", resource_type.trim_start_matches('/')))
@@ -257,20 +274,26 @@ impl Frame {
 
     /// Draws the children of a node that are components.
     pub(super) fn include_children(&self, target: &Value) -> String {
-        let node = if target.is_undefined() { None } else { self.glance(target) };
+        let node = if target.is_undefined() { None } else { self.find_node_existence(target) };
         let Some(node) = node else {
             return String::new();
         };
-        let components = self.scope.reader.glance_children(&node).into_iter();
+        let components = self.scope.reader.children_existence(&node).into_iter();
         let components = components.filter(|child| child.property("sling:resourceType").is_some());
-        let around = self.around();
+        let around = self.dynamic_children();
         components
             .map(|child| {
                 let (path, selectors) = (child.path().clone(), Arc::clone(&self.selectors));
-                let target = Value::from(path.as_shared());
+                let target = Value::from(path.as_arc());
                 let around = around.clone();
-                let hole = Hole { path, forced: None, selectors, is_itself: true, around };
-                self.include_hole(hole, || Ok(Resource::of(child)), &target)
+                let hole = FragmentHole {
+                    path,
+                    forced_type: None,
+                    selectors,
+                    renders_node_itself: true,
+                    child_inclusions: around,
+                };
+                self.include_hole(hole, || Ok(ContentResource::from_node(child)), &target)
             })
             .collect()
     }
@@ -280,18 +303,18 @@ impl Frame {
         &self,
         (target, path): (&Value, Option<&NodePath>),
         forced: Option<String>,
-    ) -> Result<Resource, Failure> {
+    ) -> Result<ContentResource, ComponentFailure> {
         if target.is_undefined() || target.is_none() {
-            return Err(Failure::NoTarget);
+            return Err(ComponentFailure::NoTarget);
         }
-        let described = || Failure::NoResource(target.to_string());
+        let described = || ComponentFailure::NoResource(target.to_string());
         let resource = match target.downcast_object_ref::<ResourceObject>() {
             Some(object) => object.resource.clone(),
             None => {
-                let found = node_of(target).cloned();
-                match found.or_else(|| self.scope.reader.glance(path?)) {
-                    Some(node) => Resource::of(node),
-                    None => Resource::missing(path.cloned().ok_or_else(described)?),
+                let found = node_of_value(target).cloned();
+                match found.or_else(|| self.scope.reader.node_existence(path?)) {
+                    Some(node) => ContentResource::from_node(node),
+                    None => ContentResource::missing(path.cloned().ok_or_else(described)?),
                 }
             }
         };
@@ -299,7 +322,7 @@ impl Frame {
             (_, Some(forced)) => return Ok(resource.with_type(forced)),
             (None, None) => return Err(described()),
             (Some(node), None) if node.is_page() => {
-                page::content(&self.scope.reader, node).map(Resource::of)
+                page::page_content(&self.scope.reader, node).map(ContentResource::from_node)
             }
             (Some(_), None) => Some(resource),
         };
@@ -307,52 +330,52 @@ impl Frame {
     }
 
     /// Counts a failure and returns what stands in its place.
-    fn place_failure(&self, failure: &Failure, path: &str) -> String {
-        self.scope.note_failure(failure, path);
+    fn render_failure(&self, failure: &ComponentFailure, path: &str) -> String {
+        self.scope.record_failure(failure, path);
         failure.placeholder(self.scope.mode, path)
     }
 
     /// Notes what the script wants to be answered.
-    pub(super) fn hand_over(&self, handover: Handover) {
-        self.scope.hand_over(handover);
+    pub(super) fn override_response(&self, handover: ResponseOverride) {
+        self.scope.override_response(handover);
     }
 }
 
 /// Draws what belongs in a hole of a kept drawing.
-pub(super) fn fill(scope: &Arc<Scope>, hole: &Hole) -> String {
+pub(super) fn render_hole(scope: &Arc<RenderScope>, hole: &FragmentHole) -> String {
     let (scope, selectors) = (Arc::clone(scope), Arc::clone(&hole.selectors));
-    let frame = Frame::new(scope, Resource::missing(hole.path.clone()), selectors);
-    let target = Value::from(hole.path.as_shared());
-    let find = || match frame.scope.reader.glance(&hole.path) {
-        Some(node) if hole.is_itself => Ok(Resource::of(node)),
-        _ => frame.find_resource((&target, Some(&hole.path)), hole.forced.clone()),
+    let frame = ComponentFrame::new(scope, ContentResource::missing(hole.path.clone()), selectors);
+    let target = Value::from(hole.path.as_arc());
+    let find = || match frame.scope.reader.node_existence(&hole.path) {
+        Some(node) if hole.renders_node_itself => Ok(ContentResource::from_node(node)),
+        _ => frame.find_resource((&target, Some(&hole.path)), hole.forced_type.clone()),
     };
     frame.include_hole(hole.clone(), find, &target)
 }
 
 /// How an include differs from the resource's own drawing.
 #[derive(Debug, Default)]
-pub(super) struct Change {
+pub(super) struct IncludeOverrides {
     pub resource_type: Option<String>,
     pub selectors: Option<Arc<[String]>>,
 }
 
 /// Returns the node of an object, without a look-up.
-fn node_of(value: &Value) -> Option<&Node> {
+fn node_of_value(value: &Value) -> Option<&Node> {
     if let Some(object) = value.downcast_object_ref::<ResourceObject>() {
         return object.resource.node();
     }
     if let Some(object) = value.downcast_object_ref::<PageObject>() {
         return Some(&object.page);
     }
-    value.downcast_object_ref::<NavEntry>().map(|entry| &entry.page.page)
+    value.downcast_object_ref::<NavigationEntry>().map(|entry| &entry.page.page)
 }
 
 /// The request, as `request` in templates.
-struct RequestObject(Arc<Scope>);
+struct RequestObject(Arc<RenderScope>);
 
 /// Returns parameters: one value as text, several as a list.
-fn pairs_of(parameters: &Parameters) -> Value {
+fn parameters_value(parameters: &RequestParameters) -> Value {
     Value::from_pairs(parameters.names().map(|name| {
         let value = match parameters.values(name).unwrap_or_default() {
             [one] => Value::from(one.as_str()),
@@ -369,12 +392,14 @@ impl Object for RequestObject {
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         let request = &self.0.request;
-        self.0.reader.note_fact(match key {
-            "path" => Facts::PAGE,
-            "parameters" => Facts::PARAMETERS,
-            "user" | "form" => Facts::USER,
-            "url" => Facts::URL.and(Facts::PAGE).and(Facts::PARAMETERS),
-            _ => Facts::URL,
+        self.0.reader.record_fact(match key {
+            "path" => RequestFacts::PAGE,
+            "parameters" => RequestFacts::PARAMETERS,
+            "user" | "form" => RequestFacts::USER,
+            "url" => {
+                RequestFacts::URL.combine(RequestFacts::PAGE).combine(RequestFacts::PARAMETERS)
+            }
+            _ => RequestFacts::URL,
         });
         Some(match key {
             "path" => Value::from(request.url.path.as_str()),
@@ -388,15 +413,15 @@ impl Object for RequestObject {
             "selector_string" => Value::from(request.url.selector_string()),
             "extension" => Value::from(request.url.extension.as_deref()?),
             "suffix" => Value::from(request.url.suffix.as_deref()?),
-            "parameters" => pairs_of(&request.parameters),
-            "form" => pairs_of(&request.form),
+            "parameters" => parameters_value(&request.parameters),
+            "form" => parameters_value(&request.form),
             "user" if request.user.is_empty() => return None,
             "user" => Value::from(request.user.as_str()),
-            "url" => Value::from(request.raw.as_str()),
+            "url" => Value::from(request.raw_url.as_str()),
             "method" => Value::from(request.method.as_str()),
             "mode" => Value::from(match self.0.mode {
-                Mode::Author => "author",
-                Mode::Publish => "publish",
+                RenderMode::Author => "author",
+                RenderMode::Publish => "publish",
             }),
             _ => return None,
         })
@@ -409,6 +434,6 @@ impl Object for RequestObject {
 
 impl fmt::Debug for RequestObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.request.raw)
+        f.write_str(&self.0.request.raw_url)
     }
 }

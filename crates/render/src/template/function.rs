@@ -12,31 +12,31 @@ use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, State, Value};
 
 use super::asset::asset_value;
-use super::date::Style;
-use super::escape::escape;
-use super::failure::wrong_call;
-use super::frame::{Change, Frame};
-use super::object::{NodeList, ResourceObject};
-use super::output::plain;
-use super::page::{PageObject, TagObject, navigation};
-use super::scope::{Handover, Scope};
+use super::date::DateStyle;
+use super::escape::escape_html;
+use super::failure::invalid_call;
+use super::frame::{ComponentFrame, IncludeOverrides};
+use super::output_filter::plain_text_of;
+use super::page_object::{PageObject, TagObject, navigation_value};
+use super::resource_object::{NodeListObject, ResourceObject};
+use super::scope::{RenderScope, ResponseOverride};
 use super::{breakpoint, date};
-use crate::client_library::Kind;
-use crate::engine::Mode;
-use crate::library::Libraries;
-use crate::message;
-use crate::page::{self, Order};
-use crate::reads::Facts;
-use crate::response::Redirect;
-use crate::search::{self, Hits, Search};
+use crate::client_library::ClientLibraryKind;
+use crate::client_library_file::ClientLibraryResolver;
+use crate::content_reader::RequestFacts;
+use crate::message_format;
+use crate::page::{self, PageOrder};
+use crate::page_search::{self, PageSearch, PageSearchResults};
+use crate::renderer::RenderMode;
+use crate::response::RedirectKind;
 use crate::text_picture::TextPicture;
 use crate::url::split_selectors;
 
 /// The longest that a component may sleep or burn.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Adds all functions to an environment.
-pub(super) fn add_all(environment: &mut Environment<'_>) {
+pub(super) fn add_functions(environment: &mut Environment<'_>) {
     environment.add_function("include", include);
     environment.add_function("include_children", include_children);
     environment.add_function("node", node);
@@ -73,21 +73,21 @@ fn include(
     selectors: Option<Value>,
     options: Kwargs,
 ) -> Result<Value, Error> {
-    let resource_type = named_or(resource_type, &options, "type")?;
-    let selectors = named_or(selectors, &options, "selectors")?;
+    let resource_type = argument_or_option(resource_type, &options, "type")?;
+    let selectors = argument_or_option(selectors, &options, "selectors")?;
     options.assert_all_used()?;
-    let change = Change {
+    let change = IncludeOverrides {
         resource_type: resource_type.as_ref().and_then(Value::as_str).map(str::to_owned),
-        selectors: selectors.as_ref().map(read_selectors).transpose()?,
+        selectors: selectors.as_ref().map(parse_selectors).transpose()?,
     };
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     frame.scope.count_steps(state);
     Ok(Value::from_safe_string(frame.include(target, change)))
 }
 
 /// `include_children(resource)`: the component itself without an argument.
 fn include_children(state: &mut State<'_, '_>, target: Option<Value>) -> Result<Value, Error> {
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     frame.scope.count_steps(state);
     let target = target.unwrap_or_else(|| Value::from(frame.resource.path().as_str()));
     Ok(Value::from_safe_string(frame.include_children(&target)))
@@ -95,16 +95,16 @@ fn include_children(state: &mut State<'_, '_>, target: Option<Value>) -> Result<
 
 /// `node(path)`
 fn node(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
-    let frame = Frame::of(state)?;
-    Ok(ResourceObject::maybe(&frame.scope, frame.glance(path)))
+    let frame = ComponentFrame::from_state(state)?;
+    Ok(ResourceObject::to_optional_value(&frame.scope, frame.find_node_existence(path)))
 }
 
 /// `page_at(path)`: the page at the path, or the one that holds the node there.
 fn page_at(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
-    let frame = Frame::of(state)?;
-    let node = frame.glance(path);
-    let page = node.and_then(|node| page::containing(&frame.scope.reader, node.path()));
-    Ok(PageObject::maybe(&frame.scope, page))
+    let frame = ComponentFrame::from_state(state)?;
+    let node = frame.find_node_existence(path);
+    let page = node.and_then(|node| page::containing_page(&frame.scope.reader, node.path()));
+    Ok(PageObject::to_optional_value(&frame.scope, page))
 }
 
 /// `nav(root, depth=1)`
@@ -114,11 +114,11 @@ fn nav(
     depth: Option<Value>,
     options: Kwargs,
 ) -> Result<Value, Error> {
-    let depth = count(named_or(depth, &options, "depth")?.as_ref(), 1)?;
+    let depth = parse_count(argument_or_option(depth, &options, "depth")?.as_ref(), 1)?;
     options.assert_all_used()?;
-    let frame = Frame::of(state)?;
-    Ok(match frame.glance(root) {
-        Some(root) => navigation(&frame.scope, &root, depth),
+    let frame = ComponentFrame::from_state(state)?;
+    Ok(match frame.find_node_existence(root) {
+        Some(root) => navigation_value(&frame.scope, &root, depth),
         None => Value::from(Vec::<Value>::new()),
     })
 }
@@ -129,32 +129,43 @@ fn breadcrumb(
     min_depth: Option<Value>,
     options: Kwargs,
 ) -> Result<Value, Error> {
-    let level = count(named_or(min_depth, &options, "min_depth")?.as_ref(), 2)?;
+    let level = parse_count(argument_or_option(min_depth, &options, "min_depth")?.as_ref(), 2)?;
     options.assert_all_used()?;
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     let reader = &frame.scope.reader;
-    let trail = frame.scope.page().map(|page| page::trail(reader, page, level + 1));
-    Ok(NodeList::value(&frame.scope, trail.unwrap_or_default(), PageObject::value))
+    let trail =
+        frame.scope.requested_page().map(|page| page::page_ancestors(reader, page, level + 1));
+    Ok(NodeListObject::to_template_value(
+        &frame.scope,
+        trail.unwrap_or_default(),
+        PageObject::to_template_value,
+    ))
 }
 
 /// `pages(root, limit=all, order="modified", tag=none)`
 fn pages(state: &mut State<'_, '_>, root: &Value, options: Kwargs) -> Result<Value, Error> {
-    let limit = count(option(&options, "limit")?.as_ref(), usize::MAX)?;
-    let order = match option(&options, "order")?.as_ref().and_then(Value::as_str) {
-        None | Some("modified") => Order::Modified,
-        Some("date") => Order::Date,
-        Some("title") => Order::Title,
+    let limit = parse_count(value_option(&options, "limit")?.as_ref(), usize::MAX)?;
+    let order = match value_option(&options, "order")?.as_ref().and_then(Value::as_str) {
+        None | Some("modified") => PageOrder::Modified,
+        Some("date") => PageOrder::Date,
+        Some("title") => PageOrder::Title,
         Some(other) => {
             let message = format!("`order` is `{other}`; it can be modified, date or title");
-            return Err(wrong_call(message));
+            return Err(invalid_call(message));
         }
     };
-    let tag = option(&options, "tag")?.map(|tag| tag.to_string());
+    let tag = value_option(&options, "tag")?.map(|tag| tag.to_string());
     options.assert_all_used()?;
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     let (scope, tag) = (&frame.scope, tag.as_deref());
-    let found = frame.glance(root).map(|root| page::list(&scope.reader, &root, order, tag, limit));
-    Ok(NodeList::value(scope, found.unwrap_or_default(), PageObject::value))
+    let found = frame
+        .find_node_existence(root)
+        .map(|root| page::list_pages(&scope.reader, &root, order, tag, limit));
+    Ok(NodeListObject::to_template_value(
+        scope,
+        found.unwrap_or_default(),
+        PageObject::to_template_value,
+    ))
 }
 
 /// `search(root, words, limit=20, number=1)`
@@ -164,28 +175,33 @@ fn search(
     words: &Value,
     options: Kwargs,
 ) -> Result<Value, Error> {
-    let limit = count(option(&options, "limit")?.as_ref(), 20)?;
-    let number = count(option(&options, "number")?.as_ref(), 1)?;
+    let limit = parse_count(value_option(&options, "limit")?.as_ref(), 20)?;
+    let number = parse_count(value_option(&options, "number")?.as_ref(), 1)?;
     options.assert_all_used()?;
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     let scope = &frame.scope;
-    let root = frame.glance(root);
+    let root = frame.find_node_existence(root);
     let found = root.map_or_else(
-        || Ok(Hits::default()),
+        || Ok(PageSearchResults::default()),
         |root| {
             let words = words.as_str().unwrap_or_default();
             let component = frame.resource.resource_type();
-            let search = Search { root: &root, words, limit, number, component };
-            search::find(&scope.reader, &scope.queries, search)
+            let search =
+                PageSearch { root: &root, input: words, limit, page_number: number, component };
+            page_search::search_pages(&scope.reader, &scope.query_engine, search)
         },
     );
-    let Hits { hits, is_more, is_building } = found.map_err(|error| {
-        tracing::warn!(%error, "search of a component failed");
-        wrong_call(format!("the search failed: {error}"))
-    })?;
+    let PageSearchResults { hits, has_more: is_more, is_index_building: is_building } = found
+        .map_err(|error| {
+            tracing::warn!(%error, "search of a component failed");
+            invalid_call(format!("the search failed: {error}"))
+        })?;
     let hits = hits.into_iter().map(|hit| {
         let excerpt = hit.excerpt.map_or(Value::UNDEFINED, Value::from_safe_string);
-        Value::from_pairs([("page", PageObject::value(scope, hit.page)), ("excerpt", excerpt)])
+        Value::from_pairs([
+            ("page", PageObject::to_template_value(scope, hit.page)),
+            ("excerpt", excerpt),
+        ])
     });
     let hits: Vec<Value> = hits.collect();
     Ok(Value::from_pairs([
@@ -203,45 +219,52 @@ fn search_titles(
     limit: Option<Value>,
     options: Kwargs,
 ) -> Result<Value, Error> {
-    let limit = count(named_or(limit, &options, "limit")?.as_ref(), 20)?;
+    let limit = parse_count(argument_or_option(limit, &options, "limit")?.as_ref(), 20)?;
     options.assert_all_used()?;
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     let term = term.as_str().unwrap_or_default();
-    let found =
-        frame.glance(root).map(|root| page::search_titles(&frame.scope.reader, &root, term, limit));
-    Ok(NodeList::value(&frame.scope, found.unwrap_or_default(), PageObject::value))
+    let found = frame
+        .find_node_existence(root)
+        .map(|root| page::search_titles(&frame.scope.reader, &root, term, limit));
+    Ok(NodeListObject::to_template_value(
+        &frame.scope,
+        found.unwrap_or_default(),
+        PageObject::to_template_value,
+    ))
 }
 
 /// `data(name, path)`: what a back end says, or nothing.
 fn data(state: &mut State<'_, '_>, name: &str, path: &str) -> Result<Value, Error> {
-    let frame = Frame::of(state)?;
-    let Some(back_ends) = &frame.scope.back_ends else {
-        return Err(wrong_call("no back ends are configured"));
+    let frame = ComponentFrame::from_state(state)?;
+    let Some(back_ends) = &frame.scope.backends else {
+        return Err(invalid_call("no back ends are configured"));
     };
     // Also what shows nothing, or an older copy, has to be drawn again when there may be something new.
     if let Some(max_age) = back_ends.max_age(name) {
-        frame.scope.reader.note_data(max_age);
+        frame.scope.reader.record_external_data(max_age);
         if frame.scope.request.is_offline {
             return Ok(Value::UNDEFINED);
         }
     }
-    let value = back_ends.value(name, path, Instant::now()).map_err(wrong_call)?;
+    let value = back_ends.fetch_value(name, path, Instant::now()).map_err(invalid_call)?;
     Ok(value.unwrap_or(Value::UNDEFINED))
 }
 
 /// `send(name, path, value)`: what a back end says to a value that it is sent, or nothing. Only scripts for POST may.
 fn send(state: &mut State<'_, '_>, name: &str, path: &str, value: &Value) -> Result<Value, Error> {
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     if frame.scope.request.method != "POST" {
-        return Err(wrong_call("`send` is for scripts that answer a POST, such as `page.POST.j2`"));
+        return Err(invalid_call(
+            "`send` is for scripts that answer a POST, such as `page.POST.j2`",
+        ));
     }
-    let Some(back_ends) = &frame.scope.back_ends else {
-        return Err(wrong_call("no back ends are configured"));
+    let Some(back_ends) = &frame.scope.backends else {
+        return Err(invalid_call("no back ends are configured"));
     };
-    frame.scope.reader.note_data(Duration::ZERO);
+    frame.scope.reader.record_external_data(Duration::ZERO);
     let body = serde_json::to_vec(value)
-        .map_err(|error| wrong_call(format!("the value cannot be sent: {error}")))?;
-    let answer = back_ends.send(name, path, &body, Instant::now()).map_err(wrong_call)?;
+        .map_err(|error| invalid_call(format!("the value cannot be sent: {error}")))?;
+    let answer = back_ends.post_json(name, path, &body, Instant::now()).map_err(invalid_call)?;
     Ok(answer.unwrap_or(Value::UNDEFINED))
 }
 
@@ -251,53 +274,57 @@ fn send_text_picture(
     text: &Value,
     options: Kwargs,
 ) -> Result<Value, Error> {
-    let height = count(option(&options, "height")?.as_ref(), 48)?;
+    let height = parse_count(value_option(&options, "height")?.as_ref(), 48)?;
     let word = |name| -> Result<Option<String>, Error> {
-        Ok(option(&options, name)?.map(|value| plain(&value).into_owned()))
+        Ok(value_option(&options, name)?.map(|value| plain_text_of(&value).into_owned()))
     };
     let (color, background, font) = (word("color")?, word("background")?, word("font")?);
-    let is_bold = option(&options, "bold")?.is_some_and(|value| value.is_true());
+    let is_bold = value_option(&options, "bold")?.is_some_and(|value| value.is_true());
     options.assert_all_used()?;
-    let picture = TextPicture::new(&plain(text), height)
-        .and_then(|picture| picture.colored(color.as_deref(), background.as_deref()))
-        .map_err(wrong_call)?
-        .lettered(font.as_deref(), is_bold);
-    Frame::of(state)?.hand_over(Handover::Picture(picture));
+    let picture = TextPicture::new(&plain_text_of(text), height)
+        .and_then(|picture| picture.with_colors(color.as_deref(), background.as_deref()))
+        .map_err(invalid_call)?
+        .with_font(font.as_deref(), is_bold);
+    ComponentFrame::from_state(state)?.override_response(ResponseOverride::TextPicture(picture));
     Ok(Value::from(""))
 }
 
 /// `tags(root)`
 fn tags(state: &mut State<'_, '_>, root: &Value) -> Result<Value, Error> {
-    let frame = Frame::of(state)?;
-    let found = frame.glance(root).map(|root| page::tags(&frame.scope.reader, &root));
-    Ok(TagObject::list(found.unwrap_or_default()))
+    let frame = ComponentFrame::from_state(state)?;
+    let found =
+        frame.find_node_existence(root).map(|root| page::tags_below(&frame.scope.reader, &root));
+    Ok(TagObject::tag_list_value(found.unwrap_or_default()))
 }
 
 /// `link(path)`
 fn link(state: &mut State<'_, '_>, target: &Value) -> Result<Value, Error> {
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     let href = match target.as_str() {
         Some(text) => text.to_owned(),
-        None => frame.path_of(target).map(|path| path.to_string()).unwrap_or_default(),
+        None => frame.resolve_path(target).map(|path| path.to_string()).unwrap_or_default(),
     };
-    Ok(Value::from(frame.scope.outward(page::href(&frame.scope.reader, &href))))
+    Ok(Value::from(frame.scope.external_url(page::sanitize_href(&frame.scope.reader, &href))))
 }
 
 /// `asset(path)`
 fn asset(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     let Some(node) = frame.find_node(path) else { return Ok(Value::UNDEFINED) };
     // What is given as a resource was glanced at, and the original lies in parts that nobody notes one by one.
-    frame.scope.reader.note_properties(&node);
-    frame.scope.reader.note_document(&node);
+    frame.scope.reader.record_properties(&node);
+    frame.scope.reader.record_document(&node);
     Ok(asset_value(&frame.scope, node))
 }
 
 /// `clientlib(name)`
 fn clientlib(state: &mut State<'_, '_>, name: &str) -> Result<Value, Error> {
-    let scope = &Frame::of(state)?.scope;
-    let libraries = Libraries { scripts: &scope.table, joined: scope.scripts.libraries() };
-    Ok(Value::from(libraries.url(&scope.reader, name)))
+    let scope = &ComponentFrame::from_state(state)?.scope;
+    let libraries = ClientLibraryResolver {
+        script_cache: &scope.script_cache,
+        joined_libraries: scope.scripts.client_libraries(),
+    };
+    Ok(Value::from(libraries.library_url(&scope.reader, name)))
 }
 
 /// `clientlibs(categories, css=true, js=true)`: the elements that load client libraries and what these need.
@@ -307,32 +334,32 @@ fn clientlibs(
     options: Kwargs,
 ) -> Result<Value, Error> {
     let wants = |name| -> Result<bool, Error> {
-        Ok(option(&options, name)?.is_none_or(|value| value.is_true()))
+        Ok(value_option(&options, name)?.is_none_or(|value| value.is_true()))
     };
-    let wanted = [(Kind::Css, wants("css")?), (Kind::Js, wants("js")?)];
+    let wanted = [(ClientLibraryKind::Css, wants("css")?), (ClientLibraryKind::Js, wants("js")?)];
     options.assert_all_used()?;
-    let scope = &Frame::of(state)?.scope;
+    let scope = &ComponentFrame::from_state(state)?.scope;
     let categories: Vec<String> = match categories.as_str() {
         Some(text) => text.split(',').map(|one| one.trim().to_owned()).collect(),
-        None => categories.try_iter()?.map(|one| plain(&one).into_owned()).collect(),
+        None => categories.try_iter()?.map(|one| plain_text_of(&one).into_owned()).collect(),
     };
     // Another file in any library is another address.
-    scope.reader.note_any_script();
-    let libraries = scope.scripts.libraries();
-    if let Some(unknown) = categories.iter().find(|one| !libraries.has(one)) {
+    scope.reader.record_any_script();
+    let libraries = scope.scripts.client_libraries();
+    if let Some(unknown) = categories.iter().find(|one| !libraries.has_category(one)) {
         let message = format!("no client library has the category `{unknown}`");
-        if scope.mode == Mode::Author {
-            return Err(wrong_call(message));
+        if scope.mode == RenderMode::Author {
+            return Err(invalid_call(message));
         }
         tracing::warn!(reason = message, "client library missing");
     }
     let mut text = String::new();
     for kind in wanted.into_iter().filter_map(|(kind, is_wanted)| is_wanted.then_some(kind)) {
-        for address in libraries.addresses(&categories, kind) {
-            let address = escape(&address);
+        for address in libraries.library_addresses(&categories, kind) {
+            let address = escape_html(&address);
             text.push_str(&match kind {
-                Kind::Css => format!("<link rel=\"stylesheet\" href=\"{address}\">\n"),
-                Kind::Js => format!("<script src=\"{address}\" defer></script>\n"),
+                ClientLibraryKind::Css => format!("<link rel=\"stylesheet\" href=\"{address}\">\n"),
+                ClientLibraryKind::Js => format!("<script src=\"{address}\" defer></script>\n"),
             });
         }
     }
@@ -341,10 +368,10 @@ fn clientlibs(
 
 /// `i18n(key, language=none, …)`: a text in the language of the page, with what else is given put into its places.
 fn i18n(state: &mut State<'_, '_>, key: &str, options: Kwargs) -> Result<Value, Error> {
-    let scope = &Frame::of(state)?.scope;
-    let language = match option(&options, "language")? {
-        Some(language) => plain(&language).into_owned(),
-        None => language_of(scope),
+    let scope = &ComponentFrame::from_state(state)?.scope;
+    let language = match value_option(&options, "language")? {
+        Some(language) => plain_text_of(&language).into_owned(),
+        None => requested_page_language(scope),
     };
     let mut given = BTreeMap::new();
     for name in options.args() {
@@ -352,42 +379,42 @@ fn i18n(state: &mut State<'_, '_>, key: &str, options: Kwargs) -> Result<Value, 
             given.insert(name.to_owned(), options.get::<Value>(name)?);
         }
     }
-    scope.reader.note_any_script();
+    scope.reader.record_any_script();
     let (message, found_in) = scope.scripts.dictionaries().find(&language, key);
     let value = |name: &str| {
         let value = given.get(name)?;
         let number = value.as_str().is_none().then(|| f64::try_from(value.clone()).ok()).flatten();
-        Some((plain(value).into_owned(), number))
+        Some((plain_text_of(value).into_owned(), number))
     };
-    message::format(message, found_in, &value).map(Value::from).map_err(|mistake| {
-        wrong_call(format!("the text of `{key}` in `{found_in}` makes no sense: {mistake}"))
+    message_format::format_message(message, found_in, &value).map(Value::from).map_err(|mistake| {
+        invalid_call(format!("the text of `{key}` in `{found_in}` makes no sense: {mistake}"))
     })
 }
 
 /// `query(statement, limit=100)`: the nodes that a query in SQL-2 finds and the visitor may read.
 fn query(state: &mut State<'_, '_>, statement: &str, options: Kwargs) -> Result<Value, Error> {
-    let limit = count(option(&options, "limit")?.as_ref(), 100)?;
+    let limit = parse_count(value_option(&options, "limit")?.as_ref(), 100)?;
     let mut given = Vec::new();
     for name in options.args() {
         if name != "limit" {
-            given.push((name.to_owned(), plain(&options.get::<Value>(name)?).into_owned()));
+            given.push((name.to_owned(), plain_text_of(&options.get::<Value>(name)?).into_owned()));
         }
     }
-    let frame = Frame::of(state)?;
+    let frame = ComponentFrame::from_state(state)?;
     let scope = &frame.scope;
     let component = frame.resource.resource_type();
-    let found = search::query(
+    let found = page_search::run_component_query(
         &scope.reader,
-        &scope.queries,
+        &scope.query_engine,
         (statement, given),
         (limit, component, scope.mode),
     );
-    let found = found.map_err(|reason| wrong_call(format!("the query failed: {reason}")))?;
+    let found = found.map_err(|reason| invalid_call(format!("the query failed: {reason}")))?;
     if let Some(reason) = found.warning {
         tracing::warn!(path = %frame.resource.path(), reason, "query of a component has no index");
-        scope.warn(&format!("a query of `{component}` has no index: it looks at {reason}"));
+        scope.add_warning(&format!("a query of `{component}` has no index: it looks at {reason}"));
     }
-    Ok(NodeList::value(scope, found.nodes, ResourceObject::value))
+    Ok(NodeListObject::to_template_value(scope, found.nodes, ResourceObject::to_template_value))
 }
 
 /// `date(value, format="%Y-%m-%d", language=none, time=false)`
@@ -397,48 +424,51 @@ fn write_date(
     format: Option<Value>,
     options: Kwargs,
 ) -> Result<Value, Error> {
-    let format = named_or(format, &options, "format")?.map(|format| plain(&format).into_owned());
-    let language = option(&options, "language")?;
-    let has_time = option(&options, "time")?.is_some_and(|value| value.is_true());
+    let format = argument_or_option(format, &options, "format")?
+        .map(|format| plain_text_of(&format).into_owned());
+    let language = value_option(&options, "language")?;
+    let has_time = value_option(&options, "time")?.is_some_and(|value| value.is_true());
     options.assert_all_used()?;
-    let Some(style) = format.as_deref().and_then(Style::find) else {
+    let Some(style) = format.as_deref().and_then(DateStyle::from_keyword) else {
         if language.is_some() || has_time {
             let message = "`language` and `time` go with the formats short, medium, long and full";
-            return Err(wrong_call(message));
+            return Err(invalid_call(message));
         }
-        return date::by_format(value, format.as_deref());
+        return date::format_date_with(value, format.as_deref());
     };
     let language = match language {
-        Some(language) => plain(&language).into_owned(),
-        None => language_of(&Frame::of(state)?.scope),
+        Some(language) => plain_text_of(&language).into_owned(),
+        None => requested_page_language(&ComponentFrame::from_state(state)?.scope),
     };
-    style.with_time(has_time).write(value, &language)
+    style.with_time(has_time).format_date(value, &language)
 }
 
 /// `breakpoints()`: the widths at which the layout of the page changes, narrowest first.
 fn breakpoints(state: &mut State<'_, '_>) -> Result<Value, Error> {
-    let scope = &Frame::of(state)?.scope;
-    let found = scope.page().map(|page| breakpoint::values(&scope.reader, page));
+    let scope = &ComponentFrame::from_state(state)?.scope;
+    let found =
+        scope.requested_page().map(|page| breakpoint::breakpoint_values(&scope.reader, page));
     Ok(found.unwrap_or_else(|| Vec::<Value>::new().into()))
 }
 
 /// Returns the language of the page that was asked for.
-fn language_of(scope: &Scope) -> String {
-    scope.page().map(|page| page::language(&scope.reader, page)).unwrap_or_default()
+fn requested_page_language(scope: &RenderScope) -> String {
+    scope.requested_page().map(|page| page::page_language(&scope.reader, page)).unwrap_or_default()
 }
 
 /// `send_file(path)`
 fn send_file(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
-    let frame = Frame::of(state)?;
-    let path =
-        frame.path_of(path).ok_or_else(|| wrong_call(format!("`{path}` is no path of a file")))?;
-    frame.hand_over(Handover::File(path));
+    let frame = ComponentFrame::from_state(state)?;
+    let path = frame
+        .resolve_path(path)
+        .ok_or_else(|| invalid_call(format!("`{path}` is no path of a file")))?;
+    frame.override_response(ResponseOverride::File(path));
     Ok(Value::from(""))
 }
 
 /// `not_found()`
 fn not_found(state: &mut State<'_, '_>) -> Result<Value, Error> {
-    Frame::of(state)?.hand_over(Handover::Missing);
+    ComponentFrame::from_state(state)?.override_response(ResponseOverride::NotFound);
     Ok(Value::from(""))
 }
 
@@ -449,40 +479,40 @@ fn redirect(
     status: Option<Value>,
     options: Kwargs,
 ) -> Result<Value, Error> {
-    let status = named_or(status, &options, "status")?;
+    let status = argument_or_option(status, &options, "status")?;
     let keeps_query = options.get::<Option<bool>>("keep_query")?.unwrap_or(false);
     options.assert_all_used()?;
-    let status = count(status.as_ref(), 302)?;
-    let kind = i64::try_from(status).ok().and_then(Redirect::from_number).ok_or_else(|| {
-        wrong_call(format!("`status` is {status}; it can be 301, 302, 303, 307 or 308"))
+    let status = parse_count(status.as_ref(), 302)?;
+    let kind = i64::try_from(status).ok().and_then(RedirectKind::from_number).ok_or_else(|| {
+        invalid_call(format!("`status` is {status}; it can be 301, 302, 303, 307 or 308"))
     })?;
-    let frame = Frame::of(state)?;
-    let location = page::href(&frame.scope.reader, url.as_str().unwrap_or_default());
-    let location = frame.scope.outward(location);
-    if location.is_empty() || location == crate::link::BLOCKED {
-        return Err(wrong_call(format!("`{url}` is no address to redirect to")));
+    let frame = ComponentFrame::from_state(state)?;
+    let location = page::sanitize_href(&frame.scope.reader, url.as_str().unwrap_or_default());
+    let location = frame.scope.external_url(location);
+    if location.is_empty() || location == crate::link::BLOCKED_LINK {
+        return Err(invalid_call(format!("`{url}` is no address to redirect to")));
     }
     let location = if keeps_query {
-        frame.scope.reader.note_fact(Facts::PARAMETERS);
-        let raw = &frame.scope.request.raw;
+        frame.scope.reader.record_fact(RequestFacts::PARAMETERS);
+        let raw = &frame.scope.request.raw_url;
         let query = raw.split_once('?').map_or("", |(_, query)| query);
-        crate::link::with_query(&location, query)
+        crate::link::append_query(&location, query)
     } else {
         location
     };
-    frame.hand_over(Handover::Redirect { location, kind });
+    frame.override_response(ResponseOverride::Redirect { location, kind });
     Ok(Value::from(""))
 }
 
 /// `sleep_ms(n)`
 fn sleep_ms(milliseconds: &Value) -> Result<Value, Error> {
-    std::thread::sleep(wait(milliseconds)?);
+    std::thread::sleep(parse_wait(milliseconds)?);
     Ok(Value::from(""))
 }
 
 /// `burn_cpu_ms(n)`
 fn burn_cpu_ms(milliseconds: &Value) -> Result<Value, Error> {
-    let (start, length) = (Instant::now(), wait(milliseconds)?);
+    let (start, length) = (Instant::now(), parse_wait(milliseconds)?);
     let mut number = 0_u64;
     while start.elapsed() < length {
         number =
@@ -492,19 +522,23 @@ fn burn_cpu_ms(milliseconds: &Value) -> Result<Value, Error> {
 }
 
 /// Reads a bounded number of milliseconds.
-fn wait(milliseconds: &Value) -> Result<Duration, Error> {
-    let milliseconds = count(Some(milliseconds), 0)?;
-    Ok(Duration::from_millis(milliseconds as u64).min(LONGEST_WAIT))
+fn parse_wait(milliseconds: &Value) -> Result<Duration, Error> {
+    let milliseconds = parse_count(Some(milliseconds), 0)?;
+    Ok(Duration::from_millis(milliseconds as u64).min(MAX_WAIT))
 }
 
 /// Returns an argument that may be given by place or by name; `none` counts as not given.
-fn named_or(by_place: Option<Value>, options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
-    let by_name = option(options, name)?;
+fn argument_or_option(
+    by_place: Option<Value>,
+    options: &Kwargs,
+    name: &str,
+) -> Result<Option<Value>, Error> {
+    let by_name = value_option(options, name)?;
     Ok(by_place.filter(|value| !value.is_none() && !value.is_undefined()).or(by_name))
 }
 
 /// Returns an argument given by name; `none` counts as not given.
-fn option(options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
+fn value_option(options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
     // Asked for, a name is kept among those that were used, which costs more than most of a call.
     if !options.has(name) {
         return Ok(None);
@@ -514,7 +548,7 @@ fn option(options: &Kwargs, name: &str) -> Result<Option<Value>, Error> {
 }
 
 /// Reads a count: a number, or a text that holds one, as dialogs store it.
-fn count(value: Option<&Value>, default: usize) -> Result<usize, Error> {
+fn parse_count(value: Option<&Value>, default: usize) -> Result<usize, Error> {
     let Some(value) = value else {
         return Ok(default);
     };
@@ -524,12 +558,12 @@ fn count(value: Option<&Value>, default: usize) -> Result<usize, Error> {
             value.as_i64().or_else(|| f64::try_from(value.clone()).ok().map(|number| number as i64))
         }
     };
-    let number = number.ok_or_else(|| wrong_call(format!("`{value}` is no number")))?;
+    let number = number.ok_or_else(|| invalid_call(format!("`{value}` is no number")))?;
     Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
 }
 
 /// Reads selectors: `"print.a4"` or a list.
-fn read_selectors(value: &Value) -> Result<Arc<[String]>, Error> {
+fn parse_selectors(value: &Value) -> Result<Arc<[String]>, Error> {
     if let Some(text) = value.as_str() {
         return Ok(split_selectors(text).into());
     }

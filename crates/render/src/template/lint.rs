@@ -11,34 +11,38 @@ use minijinja::machinery::{Span, ast, parse};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind};
 
-use super::position::Refusal;
+use super::autoescape::TemplateRefusal;
 
 /// Something to object to.
 #[derive(Debug)]
-pub(crate) struct Objection {
-    pub refusal: Refusal,
+pub(crate) struct TemplateLintFinding {
+    pub refusal: TemplateRefusal,
     /// Whether the template still draws what it should.
     pub is_warning: bool,
 }
 
 /// Looks through a template that compiles.
-pub(crate) fn lint(environment: &Environment<'_>, path: &str, text: &str) -> Vec<Objection> {
+pub(crate) fn lint_template(
+    environment: &Environment<'_>,
+    path: &str,
+    text: &str,
+) -> Vec<TemplateLintFinding> {
     let Ok(tree) = parse(text, path, SyntaxConfig::default()) else {
         return Vec::new();
     };
     let globals = environment.globals().map(|(name, _)| name.to_owned()).collect();
-    let mut reader = Reader {
+    let mut reader = TemplateLinter {
         environment,
         path,
         text,
         globals,
-        declared: HashSet::from(["caller", "super", "loop", "self"].map(str::to_owned)),
+        declared_names: HashSet::from(["caller", "super", "loop", "self"].map(str::to_owned)),
         reads_request: false,
         queries: Vec::new(),
-        found: Vec::new(),
+        findings: Vec::new(),
     };
-    reader.declare(&tree);
-    reader.statement(&tree);
+    reader.declare_names(&tree);
+    reader.lint_statement(&tree);
     // Where the request decides what is asked, there is nothing that could be kept beside the content.
     if !reader.reads_request {
         for (range, name) in std::mem::take(&mut reader.queries) {
@@ -46,32 +50,32 @@ pub(crate) fn lint(environment: &Environment<'_>, path: &str, text: &str) -> Vec
                 "`{name}` runs a query each time this is drawn; if the answer changes with the content alone, list pages \
                  by their place (`nav`, `pages`) or store what is shown"
             );
-            reader.object(range, message, true);
+            reader.report(range, message, true);
         }
     }
-    reader.found
+    reader.findings
 }
 
-struct Reader<'a> {
+struct TemplateLinter<'a> {
     environment: &'a Environment<'a>,
     path: &'a str,
     text: &'a str,
     globals: HashSet<String>,
     /// Names of macros, imports and variables, wherever they are declared.
-    declared: HashSet<String>,
+    declared_names: HashSet<String>,
     reads_request: bool,
     queries: Vec<(Range<usize>, String)>,
-    found: Vec<Objection>,
+    findings: Vec<TemplateLintFinding>,
 }
 
-impl Reader<'_> {
-    fn object(&mut self, range: Range<usize>, message: String, is_warning: bool) {
-        let refusal = Refusal::new(self.path, self.text, range, message);
-        self.found.push(Objection { refusal, is_warning });
+impl TemplateLinter<'_> {
+    fn report(&mut self, range: Range<usize>, message: String, is_warning: bool) {
+        let refusal = TemplateRefusal::new(self.path, self.text, range, message);
+        self.findings.push(TemplateLintFinding { refusal, is_warning });
     }
 
     /// Collects what a statement declares.
-    fn declare(&mut self, statement: &ast::Stmt<'_>) {
+    fn declare_names(&mut self, statement: &ast::Stmt<'_>) {
         use ast::Stmt;
         match statement {
             Stmt::Set(set) => self.declare_target(&set.target),
@@ -90,20 +94,20 @@ impl Reader<'_> {
             Stmt::CallBlock(call) => self.declare_macro(&call.macro_decl),
             _ => {}
         }
-        for part in parts(statement) {
-            part.iter().for_each(|one| self.declare(one));
+        for part in statement_bodies(statement) {
+            part.iter().for_each(|one| self.declare_names(one));
         }
     }
 
     fn declare_macro(&mut self, one: &ast::Macro<'_>) {
-        self.declared.insert(one.name.to_owned());
+        self.declared_names.insert(one.name.to_owned());
         one.args.iter().for_each(|argument| self.declare_target(argument));
     }
 
     fn declare_target(&mut self, target: &ast::Expr<'_>) {
         match target {
             ast::Expr::Var(variable) => {
-                self.declared.insert(variable.id.to_owned());
+                self.declared_names.insert(variable.id.to_owned());
             }
             ast::Expr::List(list) => list.items.iter().for_each(|one| self.declare_target(one)),
             ast::Expr::Tuple(list) => list.items.iter().for_each(|one| self.declare_target(one)),
@@ -111,117 +115,119 @@ impl Reader<'_> {
         }
     }
 
-    fn statement(&mut self, statement: &ast::Stmt<'_>) {
+    fn lint_statement(&mut self, statement: &ast::Stmt<'_>) {
         use ast::Stmt;
         match statement {
-            Stmt::EmitExpr(emit) => self.expression(&emit.expr),
+            Stmt::EmitExpr(emit) => self.lint_expression(&emit.expr),
             Stmt::ForLoop(one) => {
-                self.expression(&one.iter);
-                one.filter_expr.iter().for_each(|filter| self.expression(filter));
+                self.lint_expression(&one.iter);
+                one.filter_expr.iter().for_each(|filter| self.lint_expression(filter));
             }
-            Stmt::IfCond(branch) => self.expression(&branch.expr),
+            Stmt::IfCond(branch) => self.lint_expression(&branch.expr),
             Stmt::WithBlock(with) => {
-                with.assignments.iter().for_each(|(_, value)| self.expression(value));
+                with.assignments.iter().for_each(|(_, value)| self.lint_expression(value));
             }
-            Stmt::Set(set) => self.expression(&set.expr),
-            Stmt::SetBlock(set) => set.filter.iter().for_each(|filter| self.expression(filter)),
-            Stmt::FilterBlock(filter) => self.expression(&filter.filter),
-            Stmt::Include(include) => self.expression(&include.name),
-            Stmt::Macro(one) => one.defaults.iter().for_each(|value| self.expression(value)),
-            Stmt::CallBlock(call) => self.call(&call.call, call.span()),
-            Stmt::Do(one) => self.call(&one.call, one.span()),
+            Stmt::Set(set) => self.lint_expression(&set.expr),
+            Stmt::SetBlock(set) => {
+                set.filter.iter().for_each(|filter| self.lint_expression(filter))
+            }
+            Stmt::FilterBlock(filter) => self.lint_expression(&filter.filter),
+            Stmt::Include(include) => self.lint_expression(&include.name),
+            Stmt::Macro(one) => one.defaults.iter().for_each(|value| self.lint_expression(value)),
+            Stmt::CallBlock(call) => self.lint_call(&call.call, call.span()),
+            Stmt::Do(one) => self.lint_call(&one.call, one.span()),
             _ => {}
         }
-        for part in parts(statement) {
-            part.iter().for_each(|one| self.statement(one));
+        for part in statement_bodies(statement) {
+            part.iter().for_each(|one| self.lint_statement(one));
         }
     }
 
-    fn expression(&mut self, expression: &ast::Expr<'_>) {
+    fn lint_expression(&mut self, expression: &ast::Expr<'_>) {
         use ast::Expr;
         match expression {
             Expr::Var(variable) => self.reads_request |= variable.id == "request",
             Expr::Const(_) => {}
             Expr::Slice(slice) => {
-                self.expression(&slice.expr);
+                self.lint_expression(&slice.expr);
                 let ends = [&slice.start, &slice.stop, &slice.step];
-                ends.into_iter().flatten().for_each(|one| self.expression(one));
+                ends.into_iter().flatten().for_each(|one| self.lint_expression(one));
             }
-            Expr::UnaryOp(one) => self.expression(&one.expr),
+            Expr::UnaryOp(one) => self.lint_expression(&one.expr),
             Expr::BinOp(two) => {
-                self.expression(&two.left);
-                self.expression(&two.right);
+                self.lint_expression(&two.left);
+                self.lint_expression(&two.right);
             }
             Expr::Compare(compare) => {
-                self.expression(&compare.expr);
-                compare.ops.iter().for_each(|one| self.expression(&one.expr));
+                self.lint_expression(&compare.expr);
+                compare.ops.iter().for_each(|one| self.lint_expression(&one.expr));
             }
             Expr::IfExpr(branch) => {
-                self.expression(&branch.test_expr);
-                self.expression(&branch.true_expr);
-                branch.false_expr.iter().for_each(|one| self.expression(one));
+                self.lint_expression(&branch.test_expr);
+                self.lint_expression(&branch.true_expr);
+                branch.false_expr.iter().for_each(|one| self.lint_expression(one));
             }
             Expr::Filter(filter) => {
-                filter.expr.iter().for_each(|one| self.expression(one));
-                self.arguments(&filter.args);
+                filter.expr.iter().for_each(|one| self.lint_expression(one));
+                self.lint_arguments(&filter.args);
                 let applied = self.environment.empty_state().apply_filter(filter.name, &[]);
                 if applied.is_err_and(|error| error.kind() == ErrorKind::UnknownFilter) {
                     let message = format!("there is no filter `{}`", filter.name);
-                    self.object(range(filter.span()), message, false);
+                    self.report(span_range(filter.span()), message, false);
                 }
             }
             Expr::Test(test) => {
-                self.expression(&test.expr);
-                self.arguments(&test.args);
+                self.lint_expression(&test.expr);
+                self.lint_arguments(&test.args);
                 let performed = self.environment.empty_state().perform_test(test.name, &[]);
                 if performed.is_err_and(|error| error.kind() == ErrorKind::UnknownTest) {
                     let message = format!("there is no test `{}`", test.name);
-                    self.object(range(test.span()), message, false);
+                    self.report(span_range(test.span()), message, false);
                 }
             }
-            Expr::GetAttr(one) => self.expression(&one.expr),
+            Expr::GetAttr(one) => self.lint_expression(&one.expr),
             Expr::GetItem(one) => {
-                self.expression(&one.expr);
-                self.expression(&one.subscript_expr);
+                self.lint_expression(&one.expr);
+                self.lint_expression(&one.subscript_expr);
             }
-            Expr::Call(call) => self.call(call, call.span()),
-            Expr::List(list) => list.items.iter().for_each(|one| self.expression(one)),
-            Expr::Tuple(list) => list.items.iter().for_each(|one| self.expression(one)),
+            Expr::Call(call) => self.lint_call(call, call.span()),
+            Expr::List(list) => list.items.iter().for_each(|one| self.lint_expression(one)),
+            Expr::Tuple(list) => list.items.iter().for_each(|one| self.lint_expression(one)),
             Expr::Map(map) => {
-                map.keys.iter().chain(&map.values).for_each(|one| self.expression(one));
+                map.keys.iter().chain(&map.values).for_each(|one| self.lint_expression(one));
             }
         }
     }
 
-    fn call(&mut self, call: &ast::Call<'_>, span: Span) {
-        self.arguments(&call.args);
+    fn lint_call(&mut self, call: &ast::Call<'_>, span: Span) {
+        self.lint_arguments(&call.args);
         let ast::CallType::Function(name) = call.identify_call() else {
-            return self.expression(&call.expr);
+            return self.lint_expression(&call.expr);
         };
-        if !self.globals.contains(name) && !self.declared.contains(name) {
+        if !self.globals.contains(name) && !self.declared_names.contains(name) {
             let message = format!("there is no function `{name}`");
-            self.object(range(span), message, false);
+            self.report(span_range(span), message, false);
         }
         if matches!(name, "search" | "query") {
-            self.queries.push((range(span), name.to_owned()));
+            self.queries.push((span_range(span), name.to_owned()));
         }
     }
 
-    fn arguments(&mut self, arguments: &[ast::CallArg<'_>]) {
+    fn lint_arguments(&mut self, arguments: &[ast::CallArg<'_>]) {
         use ast::CallArg;
         for argument in arguments {
             match argument {
                 CallArg::Pos(one)
                 | CallArg::Kwarg(_, one)
                 | CallArg::PosSplat(one)
-                | CallArg::KwargSplat(one) => self.expression(one),
+                | CallArg::KwargSplat(one) => self.lint_expression(one),
             }
         }
     }
 }
 
 /// Returns the bodies of a statement.
-fn parts<'s, 'a>(statement: &'s ast::Stmt<'a>) -> Vec<&'s [ast::Stmt<'a>]> {
+fn statement_bodies<'s, 'a>(statement: &'s ast::Stmt<'a>) -> Vec<&'s [ast::Stmt<'a>]> {
     use ast::Stmt;
     match statement {
         Stmt::Template(one) => vec![&one.children],
@@ -237,6 +243,6 @@ fn parts<'s, 'a>(statement: &'s ast::Stmt<'a>) -> Vec<&'s [ast::Stmt<'a>]> {
     }
 }
 
-fn range(span: Span) -> Range<usize> {
+fn span_range(span: Span) -> Range<usize> {
     span.start_offset as usize..span.end_offset as usize
 }

@@ -1,65 +1,65 @@
 //! Templates: MiniJinja over lazy objects of nodes.
 //!
-//! In: a script and a resource. Out: text. Templates see `resource`, `properties`, `page`, `request` and `edit`, the
+//! In: a script and a resource. Out: text. Templates see `resource`, `properties`, `page_object`, `request` and `edit`, the
 //! functions of `function` and the filters of `filter`; nothing of a node is copied before it is asked for.
 //!
-//! Invariant: what a template puts out is escaped for the place where it stands (`position`), or the template is refused.
+//! Invariant: what a template puts out is escaped for the place where it stands (`autoescape`), or the template is refused.
 //!
 //! On failure: a template that fails leaves a placeholder (`failure`); the page around it is drawn all the same.
 
 mod asset;
+mod autoescape;
 mod breakpoint;
 mod date;
 mod escape;
 mod failure;
 mod filter;
+mod fragment;
 mod frame;
 mod function;
-mod kept;
 mod lint;
-mod object;
-mod output;
-mod page;
-mod position;
+mod output_filter;
+mod page_object;
+mod resource_object;
 mod scope;
 mod value;
 
 use minijinja::{Environment, UndefinedBehavior};
 
-pub(crate) use escape::escape;
-pub(crate) use failure::Failure;
-pub use kept::FragmentCounts;
-pub(crate) use kept::{Fragments, Visitor};
-pub(crate) use lint::lint;
-pub(crate) use position::{Rewritten, analyze};
-pub(crate) use scope::{Asked, Handover, Progress, Scope};
+pub(crate) use autoescape::{RewrittenTemplate, analyze_templates};
+pub(crate) use escape::escape_html;
+pub(crate) use failure::ComponentFailure;
+pub use fragment::FragmentLookupCounts;
+pub(crate) use fragment::{RequestFragments, VariationContext};
+pub(crate) use lint::lint_template;
+pub(crate) use scope::{RenderProgress, RenderScope, ResponseOverride, TemplateRequest};
 
-use crate::engine::{Limits, Mode};
+use crate::renderer::{RenderLimits, RenderMode};
 
 /// Macros and blocks nested deeper than this end in an error; what they take of the stack must stay below the 512 KiB
-/// that [`Limits::stack`] leaves.
+/// that [`RenderLimits::stack`] leaves.
 const RECURSION_LIMIT: usize = 80;
 
 /// Makes the environment that all scripts are compiled in.
-pub(crate) fn environment(mode: Mode, limits: &Limits) -> Environment<'static> {
+pub(crate) fn new_environment(mode: RenderMode, limits: &RenderLimits) -> Environment<'static> {
     let mut environment = Environment::new();
-    environment.set_auto_escape_callback(escape::by_name);
-    environment.set_formatter(escape::format);
+    environment.set_auto_escape_callback(escape::auto_escape_for);
+    environment.set_formatter(escape::write_value);
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
-    environment.set_fuel(Some(limits.component_steps.min(limits.steps)));
+    environment.set_fuel(Some(limits.max_component_steps.min(limits.max_steps)));
     environment.set_recursion_limit(RECURSION_LIMIT);
     // Keeps the source with errors, for the excerpts that authors see.
-    environment.set_debug(mode == Mode::Author);
-    environment.set_path_join_callback(|name, parent| join(name, parent).into());
-    function::add_all(&mut environment);
-    filter::add_all(&mut environment);
-    output::add_all(&mut environment);
+    environment.set_debug(mode == RenderMode::Author);
+    environment.set_path_join_callback(|name, parent| resolve_template_name(name, parent).into());
+    function::add_functions(&mut environment);
+    filter::add_filters(&mut environment);
+    output_filter::add_output_filters(&mut environment);
     environment
 }
 
 /// The language that a template writes, which its name tells: `list.json.j2` writes JSON, most write HTML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Language {
+enum TemplateLanguage {
     Html,
     Xml,
     Json,
@@ -69,9 +69,9 @@ enum Language {
     Text,
 }
 
-impl Language {
+impl TemplateLanguage {
     /// Reads the name of a template, perhaps with its method (`list.json.POST.j2`) or the number of a variant.
-    fn of(name: &str) -> Self {
+    fn from_template_name(name: &str) -> Self {
         let name = name.split('#').next().unwrap_or(name);
         let file = name.rsplit('/').next().unwrap_or(name);
         let file = file.strip_suffix(".j2").unwrap_or(file);
@@ -91,14 +91,14 @@ impl Language {
     }
 
     /// Tells whether templates of the two cannot include each other.
-    fn is_unlike(self, other: Self) -> bool {
+    fn is_incompatible(self, other: Self) -> bool {
         let is_markup = |one| matches!(one, Self::Html | Self::Xml);
         self != other && !(is_markup(self) && is_markup(other))
     }
 }
 
 /// Resolves the name in `{% include %}` and `{% import %}` against the folder of the script that names it.
-fn join(name: &str, parent: &str) -> String {
+fn resolve_template_name(name: &str, parent: &str) -> String {
     if name.starts_with('/') {
         return name.to_owned();
     }
@@ -121,29 +121,29 @@ mod tests {
     #[test]
     fn tells_languages() {
         for (name, expected) in [
-            ("/apps/a/a.j2", Language::Html),
-            ("/apps/a/a.html.j2", Language::Html),
-            ("/apps/a/html.j2", Language::Html),
-            ("/apps/a/json.j2", Language::Html),
-            ("/apps/a/txt/txt.j2", Language::Html),
-            ("/apps/a/a.json.POST.j2", Language::Json),
-            ("/apps/a/print.js.j2", Language::Script),
-            ("/apps/a/a.css.j2#3", Language::Style),
-            ("/apps/a/feed.rss.j2", Language::Xml),
-            ("/apps/a/a.txt.j2", Language::Text),
-            ("/apps/a.js/a.pdf.j2", Language::Html),
+            ("/apps/a/a.j2", TemplateLanguage::Html),
+            ("/apps/a/a.html.j2", TemplateLanguage::Html),
+            ("/apps/a/html.j2", TemplateLanguage::Html),
+            ("/apps/a/json.j2", TemplateLanguage::Html),
+            ("/apps/a/txt/txt.j2", TemplateLanguage::Html),
+            ("/apps/a/a.json.POST.j2", TemplateLanguage::Json),
+            ("/apps/a/print.js.j2", TemplateLanguage::Script),
+            ("/apps/a/a.css.j2#3", TemplateLanguage::Style),
+            ("/apps/a/feed.rss.j2", TemplateLanguage::Xml),
+            ("/apps/a/a.txt.j2", TemplateLanguage::Text),
+            ("/apps/a.js/a.pdf.j2", TemplateLanguage::Html),
         ] {
-            assert_eq!(Language::of(name), expected, "{name}");
+            assert_eq!(TemplateLanguage::from_template_name(name), expected, "{name}");
         }
     }
 
     #[test]
     fn joins_names_of_templates() {
         let parent = "/apps/site/page/page.html.j2";
-        assert_eq!(join("head.j2", parent), "/apps/site/page/head.j2");
-        assert_eq!(join("../macros.j2", parent), "/apps/site/macros.j2");
-        assert_eq!(join("./a/b.j2", parent), "/apps/site/page/a/b.j2");
-        assert_eq!(join("/apps/x.j2", parent), "/apps/x.j2");
-        assert_eq!(join("../../../../../x.j2", parent), "/x.j2");
+        assert_eq!(resolve_template_name("head.j2", parent), "/apps/site/page/head.j2");
+        assert_eq!(resolve_template_name("../macros.j2", parent), "/apps/site/macros.j2");
+        assert_eq!(resolve_template_name("./a/b.j2", parent), "/apps/site/page/a/b.j2");
+        assert_eq!(resolve_template_name("/apps/x.j2", parent), "/apps/x.j2");
+        assert_eq!(resolve_template_name("../../../../../x.j2", parent), "/x.j2");
     }
 }

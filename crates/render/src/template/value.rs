@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use minijinja::Value;
 use minijinja::value::{DynObject, Object, ObjectRepr};
-use tympan_content::{BlobId, BorrowedProperty, BorrowedValue, Date};
+use tympan_content::{BlobId, BorrowedProperty, BorrowedValue, JcrDate};
 
 /// Turns a property into a value: lists become lists, a single value itself.
-pub(super) fn from_property(property: BorrowedProperty<'_>) -> Value {
-    let mut values = property.values().map(from_value);
+pub(super) fn property_to_template_value(property: BorrowedProperty<'_>) -> Value {
+    let mut values = property.values().map(jcr_to_template_value);
     if property.is_list() {
         return values.collect::<Vec<_>>().into();
     }
@@ -19,25 +19,25 @@ pub(super) fn from_property(property: BorrowedProperty<'_>) -> Value {
 }
 
 /// Turns a single JCR value into a template value.
-fn from_value(value: BorrowedValue<'_>) -> Value {
+fn jcr_to_template_value(value: BorrowedValue<'_>) -> Value {
     match value {
         BorrowedValue::Text(_, text) => Value::from(text),
         BorrowedValue::Long(number) => Value::from(number),
         BorrowedValue::Double(number) => Value::from(number),
         BorrowedValue::Boolean(truth) => Value::from(truth),
-        BorrowedValue::Date(date) => from_date(date),
+        BorrowedValue::Date(date) => date_to_template_value(date),
         BorrowedValue::Binary(blob) => Value::from_object(BinaryValue(blob)),
     }
 }
 
 /// Turns a date into a value.
-pub(super) fn from_date(date: Date) -> Value {
+pub(super) fn date_to_template_value(date: JcrDate) -> Value {
     Value::from_object(DateValue(date))
 }
 
 /// A date: prints ISO 8601, compares by its instant.
 #[derive(Debug)]
-pub(super) struct DateValue(pub Date);
+pub(super) struct DateValue(pub JcrDate);
 
 impl Object for DateValue {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
@@ -50,7 +50,7 @@ impl Object for DateValue {
             "millis" => return Some(Value::from(self.0.millis)),
             _ => {}
         }
-        let zoned = self.0.zoned()?;
+        let zoned = self.0.to_zoned()?;
         Some(match key {
             "year" => Value::from(zoned.year()),
             "month" => Value::from(zoned.month()),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tympan_content::NodePath;
 use tympan_render::{
-    BackEnd, BackEnds, Facts, Fetch, FragmentCache, FragmentOptions, Options, Recording,
-    RenderRequest, Renderer,
+    BackendClient, BackendConfig, BackendRegistry, FragmentCache, FragmentCacheOptions,
+    ReadRecording, RenderOptions, RenderRequest, Renderer, RequestFacts,
 };
 
 use crate::site::{Site, body_text, component};
@@ -34,7 +34,7 @@ struct Legacy {
 #[derive(Debug)]
 struct Wire(Arc<Legacy>);
 
-impl Fetch for Wire {
+impl BackendClient for Wire {
     fn fetch(&self, url: &str, timeout: Duration, _: usize) -> Result<Vec<u8>, String> {
         self.0.requests.fetch_add(1, Ordering::SeqCst);
         self.0.timeouts.lock().push(timeout);
@@ -54,7 +54,7 @@ impl Fetch for Wire {
         Ok(answer.replace("URL", url).into_bytes())
     }
 
-    fn send(&self, url: &str, body: &[u8], _: Duration, _: usize) -> Result<Vec<u8>, String> {
+    fn post_json(&self, url: &str, body: &[u8], _: Duration, _: usize) -> Result<Vec<u8>, String> {
         if self.0.is_dead.load(Ordering::SeqCst) {
             return Err("connection refused".to_owned());
         }
@@ -71,22 +71,22 @@ struct Shop {
     site: Site,
     renderer: Renderer,
     legacy: Arc<Legacy>,
-    back_ends: Arc<BackEnds>,
+    back_ends: Arc<BackendRegistry>,
 }
 
-fn shop(change: impl FnOnce(&mut BackEnd)) -> Shop {
+fn shop(change: impl FnOnce(&mut BackendConfig)) -> Shop {
     let site = Site::empty();
     site.script("/apps/t/status/status.html.j2", TEMPLATE);
-    site.put("/content/a", component("a", "t/status").with("order", "7"));
+    site.put("/content/a", component("a", "t/status").with_property("order", "7"));
     let legacy = Arc::new(Legacy::default());
     *legacy.answer.lock() =
         "{\"state\": \"<sent>\", \"steps\": [1, 2], \"url\": \"URL\"}".to_owned();
-    let mut back_end = BackEnd::at("http://127.0.0.1:1/api/");
+    let mut back_end = BackendConfig::new("http://127.0.0.1:1/api/");
     change(&mut back_end);
     let places = BTreeMap::from([("legacy".to_owned(), back_end)]);
-    let back_ends = Arc::new(BackEnds::new(places, Box::new(Wire(Arc::clone(&legacy)))));
-    let renderer =
-        Renderer::new(&site.repository, Options::default()).with_back_ends(Arc::clone(&back_ends));
+    let back_ends = Arc::new(BackendRegistry::new(places, Box::new(Wire(Arc::clone(&legacy)))));
+    let renderer = Renderer::new(&site.repository, RenderOptions::default())
+        .with_backends(Arc::clone(&back_ends));
     Shop { site, renderer, legacy, back_ends }
 }
 
@@ -123,7 +123,7 @@ fn a_dead_back_end_leaves_the_page_with_its_placeholder() {
     shop.legacy.is_dead.store(false, Ordering::SeqCst);
     assert_eq!(shop.get("/content/a.html"), UNKNOWN);
     let counts = shop.back_ends.counts();
-    assert_eq!((counts[0].1.failures, counts[0].1.refused), (5, 21));
+    assert_eq!((counts[0].1.failures, counts[0].1.unanswered), (5, 21));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn what_authors_type_cannot_leave_the_base() {
     shop.site.script("/apps/t/other/other.html.j2", "[{{ data(\"other\", \"/\") }}]");
     for (name, kind) in [("echo", "t/echo"), ("raw", "t/raw"), ("other", "t/other")] {
         let typed = if name == "raw" { "../admin" } else { "a/b?x=//evil#" };
-        let node = component(name, kind).with("order", typed);
+        let node = component(name, kind).with_property("order", typed);
         shop.site.put(&format!("/content/{name}"), node);
     }
     assert_eq!(shop.get("/content/echo.html"), "http://127.0.0.1:1/api/a%2Fb%3Fx%3D%2F%2Fevil%23");
@@ -179,7 +179,7 @@ fn a_crowd_asks_once() {
     std::thread::scope(|scope| {
         let crowd: Vec<_> = (0..16).map(|_| scope.spawn(|| shop.get("/content/a.html"))).collect();
         // All but the one that asks wait, or have not come yet; those that come later find the answer.
-        while shop.back_ends.counts()[0].1.waiting < 3 {
+        while shop.back_ends.counts()[0].1.waiting_renders < 3 {
             std::thread::yield_now();
         }
         *shop.legacy.held.lock() = false;
@@ -202,10 +202,10 @@ fn what_shows_a_back_end_is_drawn_anew_and_has_an_end() {
         let apps = NodePath::new("/apps").unwrap();
         session.set_property(&apps, "cache", "always".into()).unwrap();
     });
-    let fragments = FragmentCache::new(FragmentOptions::default());
+    let fragments = FragmentCache::new(FragmentCacheOptions::default());
     let renderer = shop.renderer.with_fragments(Arc::clone(&fragments));
     let get = |path| {
-        let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(path) };
+        let request = RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(path) };
         renderer.render(&shop.site.repository.snapshot().unwrap(), &request)
     };
     for round in 0..3 {
@@ -213,30 +213,32 @@ fn what_shows_a_back_end_is_drawn_anew_and_has_an_end() {
         assert_eq!(body_text(&drawn), format!("<b>{SENT}</b>"));
         assert_eq!(drawn.headers, [("cache-control", "max-age=7".to_owned())]);
         let hits = u32::from(round > 0);
-        assert_eq!(drawn.fragments.hits, hits, "what holds it is kept, and it is not");
-        assert!(drawn.reads.facts.has(Facts::TIME));
+        assert_eq!(drawn.fragment_counts.hits, hits, "what holds it is kept, and it is not");
+        assert!(drawn.reads.facts.intersects(RequestFacts::TIME));
     }
-    assert_eq!(fragments.report(0).entries, 1);
+    assert_eq!(fragments.report(0).fragment_count, 1);
     // Also what shows nothing for now.
     shop.legacy.is_dead.store(true, Ordering::SeqCst);
-    shop.site.put("/content/a", component("a", "t/status").with("order", "8"));
+    shop.site.put("/content/a", component("a", "t/status").with_property("order", "8"));
     let drawn = get("/content/frame.html");
     assert_eq!(body_text(&drawn), format!("<b>{UNKNOWN}</b>"));
     assert_eq!(drawn.headers, [("cache-control", "max-age=7".to_owned())]);
     get("/content/plain.html");
     let plain = get("/content/plain.html");
-    assert_eq!((plain.headers.len(), plain.fragments.hits), (0, 1));
+    assert_eq!((plain.headers.len(), plain.fragment_counts.hits), (0, 1));
 }
 
 #[test]
 fn what_is_good_for_no_second_is_kept_by_nobody() {
     for (max_age, is_kept) in [(0, false), (999, false), (1_000, true)] {
         let shop = shop(|back_end| back_end.max_age = Duration::from_millis(max_age));
-        let request =
-            RenderRequest { recording: Recording::Paths, ..RenderRequest::get("/content/a.html") };
+        let request = RenderRequest {
+            recording: ReadRecording::Paths,
+            ..RenderRequest::get("/content/a.html")
+        };
         let drawn = shop.renderer.render(&shop.site.repository.snapshot().unwrap(), &request);
         assert_eq!(body_text(&drawn), SENT);
-        assert_eq!(drawn.reads.is_momentary(), !is_kept);
+        assert_eq!(drawn.reads.is_uncacheable(), !is_kept);
         let expected: &[(&str, &str)] = match is_kept {
             true => &[("cache-control", "max-age=1")],
             false => &[("cache-control", "no-store"), ("dispatcher", "no-cache")],
@@ -289,7 +291,7 @@ fn pages_that_only_display_send_nothing() {
                 &RenderRequest { form: "step=1", ..RenderRequest::get("/content/a.html") },
             )
             .outcome,
-        tympan_render::Outcome::Error
+        tympan_render::RenderOutcome::Error
     );
     assert!(shop.legacy.sent.lock().is_empty());
 }
@@ -307,7 +309,7 @@ fn who_waits_for_an_answer_shares_it_though_none_is_kept() {
             std::thread::spawn(move || shop.get("/content/a.html"))
         })
         .collect();
-    while shop.back_ends.counts()[0].1.waiting < 7 {
+    while shop.back_ends.counts()[0].1.waiting_renders < 7 {
         std::thread::yield_now();
     }
     *shop.legacy.held.lock() = false;
@@ -328,14 +330,14 @@ fn an_address_that_hangs_is_left_alone_though_others_answer() {
         back_end.retry_after = Duration::from_secs(3600);
     });
     *shop.legacy.hanging.lock() = Some("/7");
-    shop.site.put("/content/b", component("b", "t/status").with("order", "8"));
+    shop.site.put("/content/b", component("b", "t/status").with_property("order", "8"));
     for _ in 0..10 {
         assert_eq!(shop.get("/content/a.html"), UNKNOWN);
         assert_eq!(shop.get("/content/b.html"), SENT);
     }
     assert_eq!(shop.requests(), 1 + 10, "the one that hangs was asked once");
     let counts = shop.back_ends.counts();
-    assert_eq!((counts[0].1.failures, counts[0].1.refused), (1, 10));
+    assert_eq!((counts[0].1.failures, counts[0].1.unanswered), (1, 10));
 }
 
 #[test]
@@ -355,16 +357,16 @@ fn an_address_that_hung_is_tried_again() {
 fn no_more_than_some_renders_wait_for_a_back_end() {
     let shop = shop(|back_end| {
         back_end.timeout = Duration::from_secs(600);
-        back_end.connections = 1;
+        back_end.max_connections = 1;
     });
     *shop.legacy.held.lock() = true;
     std::thread::scope(|scope| {
         let crowd: Vec<_> = (0..40).map(|_| scope.spawn(|| shop.get("/content/a.html"))).collect();
         let counts = || shop.back_ends.counts()[0].1;
-        while counts().waiting + counts().refused < 39 {
+        while counts().waiting_renders + counts().unanswered < 39 {
             std::thread::yield_now();
         }
-        let (waiting, refused) = (counts().waiting, counts().refused);
+        let (waiting, refused) = (counts().waiting_renders, counts().unanswered);
         *shop.legacy.held.lock() = false;
         shop.legacy.released.notify_all();
         assert_eq!((waiting, refused), (32, 7));
@@ -379,9 +381,9 @@ fn the_wait_for_a_turn_is_part_of_the_time() {
     let whole = Duration::from_secs(600);
     let shop = shop(|back_end| {
         back_end.timeout = whole;
-        back_end.connections = 1;
+        back_end.max_connections = 1;
     });
-    shop.site.put("/content/b", component("b", "t/status").with("order", "8"));
+    shop.site.put("/content/b", component("b", "t/status").with_property("order", "8"));
     *shop.legacy.held.lock() = true;
     std::thread::scope(|scope| {
         let first = scope.spawn(|| shop.get("/content/a.html"));
@@ -389,7 +391,7 @@ fn the_wait_for_a_turn_is_part_of_the_time() {
             std::thread::yield_now();
         }
         let second = scope.spawn(|| shop.get("/content/b.html"));
-        while shop.back_ends.counts()[0].1.waiting < 1 {
+        while shop.back_ends.counts()[0].1.waiting_renders < 1 {
             std::thread::yield_now();
         }
         *shop.legacy.held.lock() = false;

@@ -1,12 +1,12 @@
 //! Runaway templates end, and cost their own place only.
 
-use tympan_render::{Limits, Mode, Outcome, RenderResponse};
+use tympan_render::{RenderLimits, RenderMode, RenderOutcome, RenderResponse};
 
 use crate::site::{Site, body_text, component, page};
 
 /// Draws a template of a component that stands in a page between `before` and `after`.
-fn draw(limits: Limits, template: &str) -> RenderResponse {
-    let site = Site::with_limits(Mode::Author, limits);
+fn draw(limits: RenderLimits, template: &str) -> RenderResponse {
+    let site = Site::with_limits(RenderMode::Author, limits);
     site.script("/apps/t/page/page.html.j2", "before {{ include(\"part\") }} after");
     site.script("/apps/t/part/part.html.j2", template);
     let mut content = page("p", "P", "t/page");
@@ -18,33 +18,33 @@ fn draw(limits: Limits, template: &str) -> RenderResponse {
 }
 
 #[track_caller]
-fn check(limits: Limits, template: &str, expected: &str) {
+fn check(limits: RenderLimits, template: &str, expected: &str) {
     let response = draw(limits, template);
     let text = body_text(&response);
-    assert_eq!(response.outcome, Outcome::Ok);
+    assert_eq!(response.outcome, RenderOutcome::Ok);
     assert!(text.starts_with("before ") && text.ends_with(" after"), "{text}");
     assert!(text.contains(expected), "{expected} is not in {}", &text[..text.len().min(2000)]);
-    assert!(response.failed_components > 0);
+    assert!(response.failed_component_count > 0);
 }
 
 #[test]
 fn a_component_that_includes_itself() {
-    check(Limits::default(), "{{ include(resource) }}", "more than 50 deep");
+    check(RenderLimits::default(), "{{ include(resource) }}", "more than 50 deep");
 }
 
 #[test]
 fn a_component_that_includes_itself_twice() {
     let template = "{{ include(resource) }}{{ include(resource) }}";
-    check(Limits::default(), template, "more than 1000 components");
+    check(RenderLimits::default(), template, "more than 1000 components");
 }
 
 #[test]
 fn deep_macros_inside_deep_includes() {
     let template = "{% macro down(n) %}{% if n > 0 %}{{ down(n - 1) }}{% else %}{{ include(resource) }}{% endif %}\
                     {% endmacro %}{{ down(8) }}";
-    check(Limits::default(), template, "nest deeper than");
+    check(RenderLimits::default(), template, "nest deeper than");
     check(
-        Limits::default(),
+        RenderLimits::default(),
         "{% macro down() %}{{ down() }}{% endmacro %}{{ down() }}",
         "recursion",
     );
@@ -52,30 +52,34 @@ fn deep_macros_inside_deep_includes() {
 
 #[test]
 fn a_loop_that_never_ends() {
-    let limits = Limits { steps: 20_000, ..Limits::default() };
+    let limits = RenderLimits { max_steps: 20_000, ..RenderLimits::default() };
     let template = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
     check(limits, template, "more than 20000 steps");
 }
 
 #[test]
 fn steps_are_shared_by_all_components() {
-    let limits = Limits { steps: 20_000, ..Limits::default() };
+    let limits = RenderLimits { max_steps: 20_000, ..RenderLimits::default() };
     let template = "{% for a in range(1000) %}{{ a }}{% endfor %}{{ include(resource) }}";
     check(limits, template, "more than 20000 steps");
 }
 
 #[test]
 fn output_that_never_ends() {
-    let limits = Limits { bytes: 10_000, ..Limits::default() };
+    let limits = RenderLimits { max_output_bytes: 10_000, ..RenderLimits::default() };
     let template = "{% for a in range(2000) %}0123456789{% endfor %}";
     check(limits, template, "larger than 10000 bytes");
 }
 
 #[test]
 fn a_runaway_leaves_enough_for_the_rest_of_the_page() {
-    let limits =
-        Limits { steps: 100_000, component_steps: 20_000, bytes: 10_000, ..Limits::default() };
-    let site = Site::with_limits(Mode::Publish, limits);
+    let limits = RenderLimits {
+        max_steps: 100_000,
+        max_component_steps: 20_000,
+        max_output_bytes: 10_000,
+        ..RenderLimits::default()
+    };
+    let site = Site::with_limits(RenderMode::Publish, limits);
     site.script("/apps/t/page/page.html.j2", "before {{ include_children(resource) }} after");
     let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
     site.script("/apps/t/endless/endless.html.j2", endless);
@@ -90,5 +94,5 @@ fn a_runaway_leaves_enough_for_the_rest_of_the_page() {
     site.put("/content/p", content);
     let response = site.get("/content/p.html");
     assert_eq!(body_text(&response), "before fine fine  after");
-    assert_eq!(response.failed_components, 3);
+    assert_eq!(response.failed_component_count, 3);
 }

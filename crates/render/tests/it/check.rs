@@ -7,7 +7,7 @@ fn findings(template: &str) -> Vec<String> {
     let mut set = ScriptSet::default();
     set.scripts.insert("/apps/t/t.html.j2".to_owned(), template.to_owned());
     set.scripts.insert("/apps/t/part.html.j2".to_owned(), "{{ v }}".to_owned());
-    let found = check(&set).into_iter();
+    let found = check_scripts(&set).into_iter();
     found.map(|one| one.to_string().trim_start_matches("/apps/t/t.html.j2:").to_owned()).collect()
 }
 

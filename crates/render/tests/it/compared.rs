@@ -7,11 +7,15 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 use tympan_content::{ChunkId, NodePath, Session, Snapshot, Subtree};
-use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded, Ticket};
-use tympan_render::{
-    BackEnd, BackEnds, Fetch, Mode, Options, Recording, RenderRequest, RenderResponse, Renderer,
+use tympan_render::ledger::{
+    AffectedUrls, DependencyLedger, LedgerOptions, MIGRATIONS, RecordOutcome, RenderTicket,
+    ResponseFingerprint,
 };
-use tympan_testkit::State;
+use tympan_render::{
+    BackendClient, BackendConfig, BackendRegistry, ReadRecording, RenderMode, RenderOptions,
+    RenderRequest, RenderResponse, Renderer,
+};
+use tympan_testkit::StateDatabase;
 
 use crate::site::{Site, component, page};
 
@@ -19,7 +23,7 @@ use crate::site::{Site, component, page};
 struct Publisher {
     site: Site,
     renderer: Renderer,
-    ledger: Ledger,
+    ledger: DependencyLedger,
     folder: TempDir,
     asked: Arc<AtomicUsize>,
 }
@@ -35,30 +39,30 @@ enum By {
 #[derive(Debug)]
 struct Wire(Arc<AtomicUsize>);
 
-impl Fetch for Wire {
+impl BackendClient for Wire {
     fn fetch(&self, _: &str, _: Duration, _: usize) -> Result<Vec<u8>, String> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Ok(b"{\"state\": \"sent\"}".to_vec())
     }
 
-    fn send(&self, _: &str, _: &[u8], _: Duration, _: usize) -> Result<Vec<u8>, String> {
+    fn post_json(&self, _: &str, _: &[u8], _: Duration, _: usize) -> Result<Vec<u8>, String> {
         Err("nothing is sent".to_owned())
     }
 }
 
-async fn open(folder: &TempDir, max_urls: usize) -> Ledger {
-    let state = State::open(&folder.path().join("state.db")).await.unwrap();
-    state.migrate("render", MIGRATIONS).await.unwrap();
+async fn open(folder: &TempDir, max_urls: usize) -> DependencyLedger {
+    let state = StateDatabase::open(&folder.path().join("state.db")).await.unwrap();
+    state.migrate_tables("render", MIGRATIONS).await.unwrap();
     let options = LedgerOptions {
         pool: state.pool().clone(),
         folder: folder.path().to_owned(),
         publisher: "one".to_owned(),
         boot: "first".to_owned(),
-        drawn_by: "the same".to_owned(),
+        renderer_fingerprint: "the same".to_owned(),
         max_urls,
     };
-    let ledger = Ledger::open(options, SystemTime::UNIX_EPOCH).await.unwrap();
-    ledger.settle(&ledger.owed());
+    let ledger = DependencyLedger::open(options, SystemTime::UNIX_EPOCH).await.unwrap();
+    ledger.acknowledge(&ledger.pending_flushes());
     ledger
 }
 
@@ -70,12 +74,13 @@ impl Publisher {
     async fn bounded(max_urls: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ledger = open(&folder, max_urls).await;
-        let site = Site::sample(Mode::Publish);
+        let site = Site::sample(RenderMode::Publish);
         let asked = Arc::new(AtomicUsize::new(0));
-        let places = BTreeMap::from([("legacy".to_owned(), BackEnd::at("http://127.0.0.1:1/"))]);
-        let back_ends = BackEnds::new(places, Box::new(Wire(Arc::clone(&asked))));
-        let renderer = Renderer::new(&site.repository, Options::default());
-        let renderer = renderer.with_back_ends(Arc::new(back_ends));
+        let places =
+            BTreeMap::from([("legacy".to_owned(), BackendConfig::new("http://127.0.0.1:1/"))]);
+        let back_ends = BackendRegistry::new(places, Box::new(Wire(Arc::clone(&asked))));
+        let renderer = Renderer::new(&site.repository, RenderOptions::default());
+        let renderer = renderer.with_backends(Arc::new(back_ends));
         Self { site, renderer, ledger, folder, asked }
     }
 
@@ -84,23 +89,23 @@ impl Publisher {
         self.ledger = open(&self.folder, 1000).await;
     }
 
-    fn answer(&self, url: &str, by: By) -> (RenderResponse, Option<Look>) {
+    fn answer(&self, url: &str, by: By) -> (RenderResponse, Option<ResponseFingerprint>) {
         let request = RenderRequest {
-            recording: Recording::Paths,
-            fills_includes: by == By::Filler,
+            recording: ReadRecording::Paths,
+            supports_includes: by == By::Filler,
             ..RenderRequest::get(url)
         };
         let drawn = self.renderer.render(&self.snapshot(), &request);
-        let look = Look::of(&drawn, &request);
+        let look = ResponseFingerprint::from_response(&drawn, &request);
         (drawn, look)
     }
 
     /// Begins a drawing of the newest state.
-    fn begin(&self) -> (Ticket, Option<ChunkId>) {
-        (self.ledger.ticket(), self.snapshot().seen_root())
+    fn begin(&self) -> (RenderTicket, Option<ChunkId>) {
+        (self.ledger.begin_rendering(), self.snapshot().visible_root_id())
     }
 
-    fn visit(&self, url: &str, by: By) -> Recorded {
+    fn visit(&self, url: &str, by: By) -> RecordOutcome {
         let when = self.begin();
         let (drawn, look) = self.answer(url, by);
         self.ledger.record_answer(when, url, &drawn, look)
@@ -108,7 +113,7 @@ impl Publisher {
 
     #[track_caller]
     fn keep(&self, url: &str, by: By) {
-        assert_eq!(self.visit(url, by), Recorded::Kept, "{url}");
+        assert_eq!(self.visit(url, by), RecordOutcome::Recorded, "{url}");
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -116,29 +121,29 @@ impl Publisher {
     }
 
     /// Edits and returns what is to be flushed.
-    fn change(&self, edit: impl FnOnce(&mut Session)) -> Affected {
+    fn change(&self, edit: impl FnOnce(&mut Session)) -> AffectedUrls {
         let before = self.snapshot();
         self.site.edit(edit);
         self.named(&before)
     }
 
     /// Returns what is to be flushed since a state.
-    fn named(&self, before: &Snapshot) -> Affected {
+    fn named(&self, before: &Snapshot) -> AffectedUrls {
         let draw = |state: &Snapshot, request: &RenderRequest<'_>| {
             Some(self.renderer.render(state, request))
         };
-        self.ledger.affected_shown(before, &self.snapshot(), &draw).unwrap()
+        self.ledger.visibly_affected_urls(before, &self.snapshot(), &draw).unwrap()
     }
 
-    fn set(&self, path: &str, name: &str, value: &str) -> Affected {
+    fn set(&self, path: &str, name: &str, value: &str) -> AffectedUrls {
         self.change(|session| {
             session.set_property(&NodePath::new(path).unwrap(), name, value.into()).unwrap();
         })
     }
 
     /// Edits, flushes what is named, and returns it.
-    fn flush(&self, affected: &Affected) -> Vec<String> {
-        self.ledger.settle(affected);
+    fn flush(&self, affected: &AffectedUrls) -> Vec<String> {
+        self.ledger.acknowledge(affected);
         affected.urls.clone()
     }
 
@@ -166,7 +171,7 @@ async fn a_page_with_an_include_is_compared_as_its_cache_has_it() {
     publisher.keep(HOME, By::Anybody);
     assert_eq!(publisher.set(CONTENT, "unseen", "1").urls, NOTHING);
     assert_eq!(publisher.count("compared"), 1);
-    publisher.ledger.store().await.unwrap();
+    publisher.ledger.store_pending().await.unwrap();
     publisher.restart().await;
     assert_eq!(publisher.set(CONTENT, "unseen", "2").urls, NOTHING);
     assert_eq!(publisher.set(CONTENT, "jcr:title", "Other").urls, [HOME]);
@@ -183,10 +188,10 @@ async fn copies_of_both_kinds_are_compared() {
         let folder = NodePath::new("/apps/test/empty").unwrap();
         session.set_property(&folder, "dynamic", "include".into()).unwrap();
         let path = NodePath::new(&format!("{CONTENT}/root/empty")).unwrap();
-        session.put(&path, component("empty", "test/empty")).unwrap();
+        session.put_node(&path, component("empty", "test/empty")).unwrap();
     });
     assert_eq!(affected.urls, [HOME]);
-    publisher.ledger.settle(&affected);
+    publisher.ledger.acknowledge(&affected);
 }
 
 #[tokio::test]
@@ -196,12 +201,12 @@ async fn a_page_that_begins_to_show_parameters_is_named_for_copies_with_some() {
     publisher.site.script("/apps/test/page/page.html.j2", text);
     for query in ["q=typed", ""] {
         let request =
-            RenderRequest { query, recording: Recording::Paths, ..RenderRequest::get(HOME) };
+            RenderRequest { query, recording: ReadRecording::Paths, ..RenderRequest::get(HOME) };
         let when = publisher.begin();
         let drawn = publisher.renderer.render(&publisher.snapshot(), &request);
-        let look = Look::of(&drawn, &request);
+        let look = ResponseFingerprint::from_response(&drawn, &request);
         let kept = publisher.ledger.record_answer(when, HOME, &drawn, look);
-        assert_eq!(kept, Recorded::Kept);
+        assert_eq!(kept, RecordOutcome::Recorded);
     }
     // Nothing that is read shows.
     assert!(publisher.set(CONTENT, "echo", "").is_empty());
@@ -230,10 +235,10 @@ async fn what_is_drawn_after_an_answer_is_not_taken_for_flushed() {
     assert_eq!(first.urls, [HOME]);
     // A visitor's copy of the new state goes to a cache before the flushes are stored: these need not reach it.
     publisher.keep(HOME, By::Anybody);
-    publisher.ledger.settle(&first);
+    publisher.ledger.acknowledge(&first);
     let second = publisher.set(CONTENT, "jcr:title", "Two");
     assert_eq!(second.urls, [HOME], "the copy that was made meanwhile shows the title");
-    publisher.ledger.settle(&second);
+    publisher.ledger.acknowledge(&second);
     // The same, with a copy that reads less: the answer before it covers the copies with the text.
     publisher.keep(HOME, By::Anybody);
     let before = publisher.snapshot();
@@ -256,11 +261,14 @@ async fn made_up_urls_take_no_room_from_others() {
     }
     // No cache may keep these, so nobody need know of them.
     for number in 10..500 {
-        assert_eq!(publisher.visit(&made_up(number), By::Anybody), Recorded::Crowded);
+        assert_eq!(publisher.visit(&made_up(number), By::Anybody), RecordOutcome::TooManyFaults);
     }
     publisher.keep("/content/site/en/apple.html", By::Anybody);
-    assert_eq!((publisher.ledger.size().0, publisher.count("given_up")), (12, 0));
-    publisher.ledger.store().await.unwrap();
+    assert_eq!(
+        (publisher.ledger.url_and_dependency_counts().0, publisher.count("given_up")),
+        (12, 0)
+    );
+    publisher.ledger.store_pending().await.unwrap();
     publisher.restart().await;
     // What a cache may hold is flushed when there is a page.
     let before = publisher.snapshot();
@@ -280,15 +288,15 @@ async fn flushed_faults_make_room() {
     let url = |name: &str| format!("/content/site/en/{name}.html");
     publisher.keep(&url("a"), By::Anybody);
     publisher.keep(&url("b"), By::Anybody);
-    assert_eq!(publisher.visit(&url("c"), By::Anybody), Recorded::Crowded);
+    assert_eq!(publisher.visit(&url("c"), By::Anybody), RecordOutcome::TooManyFaults);
     let affected = publisher.change(|session| {
         let path = NodePath::new("/content/site/en/a").unwrap();
-        session.put(&path, page("a", "A", "test/page")).unwrap();
+        session.put_node(&path, page("a", "A", "test/page")).unwrap();
     });
     assert_eq!(publisher.flush(&affected), [url("a")]);
     publisher.keep(&url("c"), By::Anybody);
     publisher.keep(&url("a"), By::Anybody);
-    assert_eq!(publisher.ledger.size().0, 3);
+    assert_eq!(publisher.ledger.url_and_dependency_counts().0, 3);
 }
 
 /// A site of articles with dates and tags, and a page that lists some of them.
@@ -298,7 +306,9 @@ fn articles(publisher: &Publisher, list: &str) {
         for number in 0..9 {
             let name = format!("a{number}");
             let path = NodePath::new(&format!("/content/site/en/zebra/{name}")).unwrap();
-            session.put(&path, page(&name, &format!("Article {number}"), "test/page")).unwrap();
+            session
+                .put_node(&path, page(&name, &format!("Article {number}"), "test/page"))
+                .unwrap();
             let content = path.child("jcr:content").unwrap();
             let date = date(&format!("2024-05-0{}", number + 1));
             session.set_property(&content, "date", date.as_str().into()).unwrap();
@@ -306,8 +316,8 @@ fn articles(publisher: &Publisher, list: &str) {
             session.set_property(&content, "cq:tags", tag.into()).unwrap();
         }
         let list = Subtree::new("list", "cq:Page")
-            .with_child(component("jcr:content", "test/list").with("jcr:title", "List"));
-        session.put(&NodePath::new("/content/site/en/list").unwrap(), list).unwrap();
+            .with_child(component("jcr:content", "test/list").with_property("jcr:title", "List"));
+        session.put_node(&NodePath::new("/content/site/en/list").unwrap(), list).unwrap();
     });
 }
 
@@ -356,9 +366,9 @@ async fn a_list_depends_on_what_it_selects() {
                 let value = if name == "date" { date(value) } else { value.to_owned() };
                 session.set_property(&path, name, value.as_str().into()).unwrap();
             });
-            publisher.ledger.affected(&before, &publisher.snapshot()).unwrap()
+            publisher.ledger.affected_urls(&before, &publisher.snapshot()).unwrap()
         };
-        publisher.ledger.stored(publisher.snapshot().root_id());
+        publisher.ledger.acknowledge_step(publisher.snapshot().root_id());
         publisher.keep(LIST, By::Anybody);
         for edit in unseen {
             assert_eq!(set(*edit).urls, NOTHING, "{edit:?} does not show in {list}");
@@ -381,9 +391,9 @@ async fn lists_are_asked_once_for_all_pages_that_have_them() {
     );
     publisher.site.edit(|session| {
         for number in 0..300 {
-            let content = component("jcr:content", "test/list").with("jcr:title", "x");
+            let content = component("jcr:content", "test/list").with_property("jcr:title", "x");
             let path = NodePath::new(&format!("/content/site/en/apple/p{number}")).unwrap();
-            session.put(&path, Subtree::new("p", "cq:Page").with_child(content)).unwrap();
+            session.put_node(&path, Subtree::new("p", "cq:Page").with_child(content)).unwrap();
         }
     });
     let url = |number: usize| format!("/content/site/en/apple/p{number}.html");
@@ -404,7 +414,7 @@ async fn lists_are_known_after_a_kill() {
         "{% for one in pages(\"/content/site/en/zebra\", order=\"date\", limit=2) %}{{ one.name }}{% endfor %}",
     );
     publisher.keep(LIST, By::Anybody);
-    publisher.ledger.store().await.unwrap();
+    publisher.ledger.store_pending().await.unwrap();
     publisher.restart().await;
     assert_eq!(publisher.set(&article(0), "date", &date("2023-03-03")).urls, NOTHING);
     assert_eq!(publisher.count("asked"), 1);
@@ -433,7 +443,7 @@ async fn a_list_that_changed_while_it_was_drawn_is_drawn_anew() {
     let (drawn, look) = publisher.answer(LIST, By::Anybody);
     // Nobody knows of the list when the change is answered.
     publisher.set(&article(0), "date", &date("2025-03-03"));
-    assert_eq!(publisher.ledger.record_answer(when, LIST, &drawn, look), Recorded::Outdated);
+    assert_eq!(publisher.ledger.record_answer(when, LIST, &drawn, look), RecordOutcome::Outdated);
 }
 
 /// A site of pages that show a navigation of sections and a teaser of the page before them.
@@ -447,17 +457,17 @@ fn sections(publisher: &Publisher, pages: usize) -> Vec<String> {
         for number in 1..20 {
             let section = page("s", &format!("Section {number}"), "test/section");
             session
-                .put(&NodePath::new(&format!("/content/big/s{number}")).unwrap(), section)
+                .put_node(&NodePath::new(&format!("/content/big/s{number}")).unwrap(), section)
                 .unwrap();
         }
         for number in 0..pages {
             let other = format!("{}/jcr:content", path_of(number.saturating_sub(1)));
             let content = component("jcr:content", "test/section")
-                .with("jcr:title", format!("Page {number}").as_str())
-                .with("other", other.as_str())
-                .with("text", "Text");
+                .with_property("jcr:title", format!("Page {number}").as_str())
+                .with_property("other", other.as_str())
+                .with_property("text", "Text");
             let tree = Subtree::new("p", "cq:Page").with_child(content);
-            session.put(&NodePath::new(&path_of(number)).unwrap(), tree).unwrap();
+            session.put_node(&NodePath::new(&path_of(number)).unwrap(), tree).unwrap();
         }
     });
     (0..pages).map(|number| format!("{}.html", path_of(number))).collect()

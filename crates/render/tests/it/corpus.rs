@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use tympan_content::package::{Limits, Package};
+use tympan_content::package::{ContentPackage, PackageLimits};
 use tympan_content::{Node, NodePath, Repository, Session, Subtree};
 
 use crate::site::file;
@@ -29,8 +29,9 @@ const GENERIC_PAGE: &str = "<title>{{ page.title }}</title>\
 pub(crate) fn sample() -> Repository {
     let site = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../site"));
     let bytes = archive::build(site).unwrap();
-    let mut package = Package::read(Cursor::new(bytes), "site", &Limits::default()).unwrap();
-    let repository = Repository::memory().unwrap();
+    let mut package =
+        ContentPackage::read(Cursor::new(bytes), "site", &PackageLimits::default()).unwrap();
+    let repository = Repository::in_memory().unwrap();
     commit(&repository, |session| drop(package.install(session, &mut |_| {}).unwrap()));
     repository.install_initial_policies(SystemTime::UNIX_EPOCH).unwrap();
     repository
@@ -51,14 +52,15 @@ pub(crate) fn wknd() -> Option<Repository> {
         println!("SKIPPED: there are no fixtures at `{}`; set TYMPAN_FIXTURES", packages.display());
         return None;
     }
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     for name in ["wknd.ui.content.zip", "wknd.ui.content.sample.zip"] {
-        let mut package = Package::open(&packages.join(name), &Limits::default()).unwrap();
+        let mut package =
+            ContentPackage::open(&packages.join(name), &PackageLimits::default()).unwrap();
         commit(&repository, |session| drop(package.install(session, &mut |_| {}).unwrap()));
     }
     let mut types = BTreeSet::new();
     for document in repository.snapshot().unwrap().document_nodes() {
-        types_of(&document.unwrap().read().unwrap(), &mut types);
+        types_of(&document.unwrap().read_subtree().unwrap(), &mut types);
     }
     commit(&repository, |session| {
         for one in &types {
@@ -92,10 +94,10 @@ pub(crate) fn put_below(session: &mut Session, path: &NodePath, tree: Subtree) {
     above.reverse();
     for folder in above {
         if session.node(&folder).unwrap().is_none() {
-            session.put(&folder, Subtree::new("", "sling:Folder")).unwrap();
+            session.put_node(&folder, Subtree::new("", "sling:Folder")).unwrap();
         }
     }
-    session.put(path, tree).unwrap();
+    session.put_node(path, tree).unwrap();
 }
 
 /// Commits an edit that nothing can refuse.

@@ -2,8 +2,8 @@
 
 use tympan_content::Subtree;
 use tympan_render::{
-    Body, FragmentCache, FragmentOptions, Mode, Options, Recording, RenderRequest, RenderResponse,
-    Renderer, Visitor,
+    FragmentCache, FragmentCacheOptions, ReadRecording, RenderMode, RenderOptions, RenderRequest,
+    RenderResponse, RenderResponseBody, Renderer, RequestVisitor,
 };
 
 use crate::site::{Site, body_text, component};
@@ -33,7 +33,8 @@ fn site(dynamic: &str) -> Site {
     let greeting = component("greeting", "t/greeting");
     let inner = component("box", "t/box").with_child(greeting);
     let root = Subtree::new("root", "nt:unstructured").with_child(inner);
-    let content = component("jcr:content", "t/page").with("jcr:title", "A").with_child(root);
+    let content =
+        component("jcr:content", "t/page").with_property("jcr:title", "A").with_child(root);
     site.put("/content/a", Subtree::new("a", "cq:Page").with_child(content));
     site
 }
@@ -46,9 +47,9 @@ fn header<'a>(drawn: &'a RenderResponse, name: &str) -> Option<&'a str> {
 
 fn ask<'a>(path: &'a str, user: &'a str, fills_includes: bool) -> RenderRequest<'a> {
     RenderRequest {
-        visitor: Visitor { user, ..Visitor::default() },
-        fills_includes,
-        recording: Recording::Paths,
+        visitor: RequestVisitor { user, ..RequestVisitor::default() },
+        supports_includes: fills_includes,
+        recording: ReadRecording::Paths,
         ..RenderRequest::get(path)
     }
 }
@@ -58,8 +59,8 @@ fn a_dynamic_component_is_left_to_the_cache_in_front() {
     let site = site("include");
     let tag = format!("<p>A</p><div><!--#include virtual=\"{PART}\" --></div>");
     // Also when the components around it are kept.
-    let fragments = Renderer::new(&site.repository, Options::default())
-        .with_fragments(FragmentCache::new(FragmentOptions::default()));
+    let fragments = Renderer::new(&site.repository, RenderOptions::default())
+        .with_fragments(FragmentCache::new(FragmentCacheOptions::default()));
     let snapshot = site.repository.snapshot().unwrap();
     for user in ["anna", "ben", "anna"] {
         for drawn in [
@@ -103,7 +104,7 @@ fn a_script_fetches_parts_once_on_a_page() {
     assert_eq!(header(&drawn, "cache-control"), None);
     let script = site.get(script);
     assert!(header(&script, "cache-control").unwrap().contains("immutable"));
-    let Body::Bytes(script) = script.body else { panic!("{script:?}") };
+    let RenderResponseBody::Bytes(script) = script.body else { panic!("{script:?}") };
     assert!(String::from_utf8_lossy(&script).contains("data-tympan-include"));
 }
 
@@ -111,8 +112,10 @@ fn a_script_fetches_parts_once_on_a_page() {
 fn authors_see_everything_in_its_place() {
     for dynamic in ["include", "ajax"] {
         let site = site(dynamic);
-        let author =
-            Renderer::new(&site.repository, Options { mode: Mode::Author, ..Options::default() });
+        let author = Renderer::new(
+            &site.repository,
+            RenderOptions { mode: RenderMode::Author, ..RenderOptions::default() },
+        );
         let snapshot = site.repository.snapshot().unwrap();
         let drawn = author.render(&snapshot, &ask("/content/a.html", "anna", true));
         assert_eq!(body_text(&drawn), "<p>A</p><div><b>Hello anna</b></div>", "{dynamic}");
@@ -124,7 +127,7 @@ fn what_authors_type_is_no_include() {
     let site = site("include");
     let tag = format!("<!--#include virtual=\"{PART}\" -->");
     site.script("/apps/t/text/text.html.j2", "{{ properties.text|richtext }}{{ properties.text }}");
-    let text = component("text", "t/text").with("text", tag.as_str());
+    let text = component("text", "t/text").with_property("text", tag.as_str());
     site.put("/content/a/jcr:content/root/text", text);
     let drawn = body_text(&site.render(&ask("/content/a.html", "", true)));
     assert_eq!(drawn.matches("<!--#include").count(), 1, "{drawn}");
@@ -155,8 +158,8 @@ fn the_component_around_can_leave_others_to_the_visitor() {
     // The same component elsewhere on the page is drawn in its place.
     site.put("/content/a/jcr:content/root/top", component("top", "t/greeting"));
     let tag = format!("<div><!--#include virtual=\"{PART}\" --></div>");
-    let fragments = Renderer::new(&site.repository, Options::default())
-        .with_fragments(FragmentCache::new(FragmentOptions::default()));
+    let fragments = Renderer::new(&site.repository, RenderOptions::default())
+        .with_fragments(FragmentCache::new(FragmentCacheOptions::default()));
     let snapshot = site.repository.snapshot().unwrap();
     for user in ["anna", "ben", "anna"] {
         for drawn in [

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use tympan_content::{Date, Node, NodePath, Property, Repository, Session, Subtree, Value};
+use tympan_content::{JcrDate, Node, NodePath, Property, Repository, Session, Subtree, Value};
 
 use crate::corpus::{documents, put_below};
 use crate::site::{file, page};
@@ -54,7 +54,7 @@ pub(crate) fn authoring(
             "another description"
         }
         64..=71 => {
-            let date = Date::from_system_time(at(random, 1 << 9));
+            let date = JcrDate::from_system_time(at(random, 1 << 9));
             let new = page.parent()?.child(&format!("new-{}", random.below(1 << 20))).ok()?;
             session.copy_node(&page, &new).ok()?;
             page = new;
@@ -64,7 +64,7 @@ pub(crate) fn authoring(
             "a new article"
         }
         72..=75 => {
-            session.remove(&page).ok()?;
+            session.remove_node(&page).ok()?;
             return Some("the removal of an article".to_owned());
         }
         76..=79 => {
@@ -74,7 +74,7 @@ pub(crate) fn authoring(
             "other tags"
         }
         80..=83 => {
-            let date = Date::from_system_time(at(random, 1 << 28));
+            let date = JcrDate::from_system_time(at(random, 1 << 28));
             session.set_property(&content, "date", Property::Single(Value::Date(date))).ok()?;
             "another date"
         }
@@ -90,7 +90,7 @@ pub(crate) fn authoring(
                 .and_then(|path| NodePath::new(path).ok())?;
             match random.below(3) {
                 0 => {
-                    session.remove(part).ok()?;
+                    session.remove_node(part).ok()?;
                     "a component less"
                 }
                 1 => {
@@ -124,7 +124,7 @@ pub(crate) fn authoring(
     };
     let content = page.child("jcr:content").ok()?;
     for name in ["cq:lastModified", "cq:lastReplicated"] {
-        let now = Date::from_system_time(at(random, 1 << 10));
+        let now = JcrDate::from_system_time(at(random, 1 << 10));
         session.set_property(&content, name, Property::Single(Value::Date(now))).ok()?;
     }
     Some(what.to_owned())
@@ -201,7 +201,7 @@ pub(crate) fn anything(
             Some(format!("a copy of {node} to {copy}"))
         }
         8 if node.depth() > 4 => {
-            session.remove(&node).ok()?;
+            session.remove_node(&node).ok()?;
             Some(format!("the removal of {node}"))
         }
         9 => {
@@ -220,7 +220,7 @@ pub(crate) fn anything(
             let content = document.path().child("jcr:content").ok()?;
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(random.below(1 << 30) as u64);
             for name in ["cq:lastModified", "cq:lastReplicated"] {
-                let date = Property::Single(Value::Date(Date::from_system_time(now)));
+                let date = Property::Single(Value::Date(JcrDate::from_system_time(now)));
                 session.set_property(&content, name, date).ok()?;
             }
             Some(format!("stamps of {content}"))
@@ -232,10 +232,11 @@ pub(crate) fn anything(
             let path =
                 if is_there { path.child(&format!("new{}", random.below(5))).ok()? } else { path };
             let parent = session.node(&path.parent()?).ok()??;
-            let resource_type = parent.content().ok()?.and_then(|content| content.resource_type());
+            let resource_type =
+                parent.content_node().ok()?.and_then(|content| content.resource_type());
             let tree =
                 page(path.name(), "New", &resource_type.unwrap_or_else(|| "none".to_owned()));
-            session.put(&path, tree).ok()?;
+            session.put_node(&path, tree).ok()?;
             Some(format!("a new page {path}"))
         }
         13 => script(repository, session, random),
@@ -258,8 +259,8 @@ fn inner_paths(document: &Node) -> Vec<NodePath> {
         }
     }
     let mut found = vec![document.path().clone()];
-    if let Ok(Some(content)) = document.content() {
-        add(content.path(), &content.read().unwrap(), &mut found);
+    if let Ok(Some(content)) = document.content_node() {
+        add(content.path(), &content.read_subtree().unwrap(), &mut found);
     }
     found
 }
@@ -290,7 +291,7 @@ fn set(session: &mut Session, node: &NodePath, random: &mut Random) -> Option<St
         Value::Long(_) => Value::Long(number as i64),
         Value::String(_) => Value::String(format!("value {number}")),
         Value::Date(date) => {
-            Value::Date(Date { millis: date.millis + number as i64 * 1000, ..*date })
+            Value::Date(JcrDate { millis: date.millis + number as i64 * 1000, ..*date })
         }
         other => other.clone(),
     };
@@ -318,7 +319,7 @@ fn script(repository: &Repository, session: &mut Session, random: &mut Random) -
         _ => folder.child("html.j2").ok()?,
     };
     if session.node(&target).ok()?.is_some() {
-        session.remove(&target).ok()?;
+        session.remove_node(&target).ok()?;
     }
     put_below(session, &target, file(repository, target.name(), text.as_bytes(), "text/plain"));
     Some(format!("the script {target}"))
@@ -326,11 +327,16 @@ fn script(repository: &Repository, session: &mut Session, random: &mut Random) -
 
 /// Hides something from visitors.
 fn policy(session: &mut Session, path: &NodePath) -> Option<String> {
-    let entry = Subtree::new("deny", "rep:DenyACE").with("rep:principalName", "everyone").with(
-        "rep:privileges",
-        Property::List(tympan_content::ValueType::Name, vec![Value::Name("jcr:read".to_owned())]),
-    );
+    let entry = Subtree::new("deny", "rep:DenyACE")
+        .with_property("rep:principalName", "everyone")
+        .with_property(
+            "rep:privileges",
+            Property::List(
+                tympan_content::ValueType::Name,
+                vec![Value::Name("jcr:read".to_owned())],
+            ),
+        );
     let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
-    session.put(&path.child("rep:policy").ok()?, policy).ok()?;
+    session.put_node(&path.child("rep:policy").ok()?, policy).ok()?;
     Some(format!("a policy of {path}"))
 }

@@ -10,12 +10,14 @@ use std::time::SystemTime;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tympan_content::{Node, NodePath, Repository, Viewer};
-use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded};
-use tympan_render::{
-    Dependencies, Facts, FragmentCache, FragmentOptions, Options, Recording, RenderRequest,
-    RenderResponse, Renderer, Touched,
+use tympan_render::ledger::{
+    AffectedUrls, DependencyLedger, LedgerOptions, MIGRATIONS, RecordOutcome, ResponseFingerprint,
 };
-use tympan_testkit::State;
+use tympan_render::{
+    ChangedAspects, DependencySet, FragmentCache, FragmentCacheOptions, ReadRecording,
+    RenderOptions, RenderRequest, RenderResponse, Renderer, RequestFacts,
+};
+use tympan_testkit::StateDatabase;
 
 use crate::corpus::{self, documents};
 use crate::edits::{Change, Random, anything, authoring};
@@ -36,11 +38,11 @@ struct World {
     viewer: Viewer,
     runtime: Runtime,
     folder: TempDir,
-    ledger: Option<Ledger>,
+    ledger: Option<DependencyLedger>,
     urls: Vec<String>,
     cached: HashMap<String, String>,
     /// What each of these was drawn from, and whether it can be compared.
-    read: HashMap<String, (Dependencies, bool)>,
+    read: HashMap<String, (DependencySet, bool)>,
     change: Change,
     random: Random,
     /// URLs that were drawn since rows were stored, and those that a kill made uncertain.
@@ -50,8 +52,8 @@ struct World {
 
 /// An edit that was made.
 struct Edited {
-    affected: Affected,
-    touched: Touched,
+    affected: AffectedUrls,
+    touched: ChangedAspects,
     what: String,
 }
 
@@ -60,13 +62,13 @@ impl World {
         repository: Repository,
         urls: Vec<String>,
         seed: u64,
-        (change, fragments): (Change, Option<FragmentOptions>),
+        (change, fragments): (Change, Option<FragmentCacheOptions>),
     ) -> Self {
         let kept = fragments.map(|options| {
-            let renderer = Renderer::new(&repository, Options::default());
+            let renderer = Renderer::new(&repository, RenderOptions::default());
             renderer.with_fragments(FragmentCache::new(options))
         });
-        let renderer = Renderer::new(&repository, Options::default());
+        let renderer = Renderer::new(&repository, RenderOptions::default());
         let viewer = repository.viewer(None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut world = Self {
@@ -86,10 +88,10 @@ impl World {
             lost: Vec::new(),
         };
         world.restart();
-        let begun = world.ledger().owed();
+        let begun = world.ledger().pending_flushes();
         assert_eq!(begun.scopes, ["/"], "what was drawn before there was a ledger is not known");
-        world.ledger().settle(&begun);
-        world.runtime.block_on(world.ledger().store()).unwrap();
+        world.ledger().acknowledge(&begun);
+        world.runtime.block_on(world.ledger().store_pending()).unwrap();
         for url in world.urls.clone() {
             world.refresh(&url);
             world.unstored.push(url);
@@ -103,32 +105,35 @@ impl World {
         self.lost.append(&mut self.unstored);
         let folder = self.folder.path().to_owned();
         self.ledger = Some(self.runtime.block_on(async {
-            let state = State::open(&folder.join("state.db")).await.unwrap();
-            state.migrate("render", MIGRATIONS).await.unwrap();
+            let state = StateDatabase::open(&folder.join("state.db")).await.unwrap();
+            state.migrate_tables("render", MIGRATIONS).await.unwrap();
             let options = LedgerOptions {
                 pool: state.pool().clone(),
                 folder,
                 publisher: "one".to_owned(),
                 boot: "same".to_owned(),
-                drawn_by: "the same".to_owned(),
+                renderer_fingerprint: "the same".to_owned(),
                 max_urls: 10_000,
             };
-            Ledger::open(options, SystemTime::UNIX_EPOCH).await.unwrap()
+            DependencyLedger::open(options, SystemTime::UNIX_EPOCH).await.unwrap()
         }));
     }
 
-    fn ledger(&self) -> &Ledger {
+    fn ledger(&self) -> &DependencyLedger {
         self.ledger.as_ref().unwrap()
     }
 
     /// Draws a URL as a publisher does and keeps what it gave, unless it is one visitor's alone.
     fn refresh(&mut self, url: &str) {
-        let when = (self.ledger().ticket(), self.repository.snapshot().unwrap().seen_root());
+        let when = (
+            self.ledger().begin_rendering(),
+            self.repository.snapshot().unwrap().visible_root_id(),
+        );
         let drawn = self.answer(self.kept.as_ref().unwrap_or(&self.renderer), url);
-        let look = Look::of(&drawn, &recorded(url));
+        let look = ResponseFingerprint::from_response(&drawn, &recorded(url));
         let is_comparable = look.is_some();
-        assert_eq!(self.ledger().record_answer(when, url, &drawn, look), Recorded::Kept);
-        if drawn.reads.facts.has(Facts::USER) {
+        assert_eq!(self.ledger().record_answer(when, url, &drawn, look), RecordOutcome::Recorded);
+        if drawn.reads.facts.intersects(RequestFacts::USER) {
             self.cached.remove(url);
             return;
         }
@@ -141,7 +146,7 @@ impl World {
     }
 
     fn answer(&self, renderer: &Renderer, url: &str) -> RenderResponse {
-        let snapshot = self.repository.snapshot().unwrap().seen_by(&self.viewer);
+        let snapshot = self.repository.snapshot().unwrap().as_viewer(&self.viewer);
         renderer.render(&snapshot, &recorded(url))
     }
 
@@ -153,12 +158,13 @@ impl World {
         session.commit("edit", SystemTime::UNIX_EPOCH).ok()?;
         let after = self.repository.snapshot().unwrap();
         let renderer = self.kept.as_ref().unwrap_or(&self.renderer);
-        let [seen_before, seen_after] = [&before, &after].map(|state| state.seen_by(&self.viewer));
+        let [seen_before, seen_after] =
+            [&before, &after].map(|state| state.as_viewer(&self.viewer));
         let affected =
-            self.ledger().affected_shown(&seen_before, &seen_after, &|state, request| {
+            self.ledger().visibly_affected_urls(&seen_before, &seen_after, &|state, request| {
                 Some(renderer.render(state, request))
             });
-        let touched = Touched::between(&before, &after).unwrap();
+        let touched = ChangedAspects::between_snapshots(&before, &after).unwrap();
         Some(Edited { affected: affected.unwrap(), touched, what })
     }
 }
@@ -166,8 +172,8 @@ impl World {
 /// Asks as half of the caches do that fill in includes, or as others.
 fn recorded(url: &str) -> RenderRequest<'_> {
     let fills_includes = url.len().is_multiple_of(2);
-    let (recording, host) = (Recording::Paths, wild::host());
-    RenderRequest { recording, host, fills_includes, ..RenderRequest::get(url) }
+    let (recording, host) = (ReadRecording::Paths, wild::host());
+    RenderRequest { recording, host, supports_includes: fills_includes, ..RenderRequest::get(url) }
 }
 
 /// Returns all that a client gets.
@@ -228,7 +234,7 @@ fn run(world: &mut World, edits: usize) -> Found {
             let Some(old) = world.cached.get(&url) else { continue };
             let (read, is_comparable) = &world.read[&url];
             let is_named = affected.urls.contains(&url);
-            let is_concerned = touched.concerns(read);
+            let is_concerned = touched.affects(read);
             found.concerned += usize::from(is_concerned);
             if *old != text {
                 assert!(is_named, "after {what} the old {url} would stay:\n{old}\n\nnow {text}");
@@ -237,9 +243,9 @@ fn run(world: &mut World, edits: usize) -> Found {
                 continue;
             }
             if is_concerned {
-                let kind = match touched.is_everything() {
+                let kind = match touched.is_everything_changed() {
                     true => "anything".to_owned(),
-                    false => format!("{:?}", touched.shared_with(read)),
+                    false => format!("{:?}", touched.common_aspects(read)),
                 };
                 *found.needless.entry(kind).or_default() += 1;
                 let edit = what
@@ -263,7 +269,7 @@ fn run(world: &mut World, edits: usize) -> Found {
             }
         }
         world.lost.clear();
-        world.ledger().settle(&affected);
+        world.ledger().acknowledge(&affected);
         for url in &affected.urls {
             world.refresh(url);
             world.unstored.push(url.clone());
@@ -277,7 +283,7 @@ fn run(world: &mut World, edits: usize) -> Found {
         }
         // Rows are stored a moment later, mostly before the next change.
         if world.random.below(4) > 0 {
-            world.runtime.block_on(world.ledger().store()).unwrap();
+            world.runtime.block_on(world.ledger().store_pending()).unwrap();
             world.unstored.clear();
         }
     }
@@ -424,8 +430,11 @@ fn every_url_whose_bytes_differ_is_named_on_the_wknd_site() {
 #[test]
 fn no_fragment_shows_an_old_byte() {
     // Small enough that fragments go for want of room, too.
-    let small =
-        || FragmentOptions { max_bytes: 150_000, avg_bytes: 100_000, ..FragmentOptions::default() };
+    let small = || FragmentCacheOptions {
+        max_bytes: 150_000,
+        avg_bytes: 100_000,
+        ..FragmentCacheOptions::default()
+    };
     let (found, world) = run_all(setting("TYMPAN_EDITS", 200) / 2, |round| {
         let repository = corpus::sample();
         corpus::commit(&repository, |session| {

@@ -8,10 +8,11 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tympan_content::{NodePath, Property, Snapshot, Subtree, Value};
 use tympan_render::export::{
-    Begin, Effect, Error, ExportOptions, ExportRule, Exporter, Finding, Handler, OnDemand,
-    Pictures, Press, Report, Unexported,
+    ExportEnvironment, ExportError, ExportFinding, ExportImageSource, ExportOptions, ExportReport,
+    ExportRule, ExportWriteMode, FullExportStart, NotExportedReason, OnDemandResponse,
+    StaticExportHandler, StaticExporter,
 };
-use tympan_render::{ImageAddress, Mode};
+use tympan_render::{ImageAddress, RenderMode};
 
 use crate::site::{Site, component, file, page};
 
@@ -19,8 +20,8 @@ use crate::site::{Site, component, file, page};
 #[derive(Debug)]
 struct Named;
 
-impl Pictures for Named {
-    fn picture(&self, _: &Snapshot, address: &ImageAddress) -> Result<Option<Bytes>, String> {
+impl ExportImageSource for Named {
+    fn render_image(&self, _: &Snapshot, address: &ImageAddress) -> Result<Option<Bytes>, String> {
         Ok(Some(format!("{} {}", address.asset, address.shape).into()))
     }
 }
@@ -39,14 +40,16 @@ impl Export {
         // Visitors may read content, as in an instance.
         site.repository.install_initial_policies(std::time::SystemTime::UNIX_EPOCH).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let options =
-            ExportOptions { default: true, ..ExportOptions::at(folder.path().join("out")) };
+        let options = ExportOptions {
+            is_exported_by_default: true,
+            ..ExportOptions::new(folder.path().join("out"))
+        };
         Self { site, folder, options }
     }
 
     /// A site of linked pages below `/content/site/en`.
     pub(crate) fn sample() -> Self {
-        let site = Site::sample(Mode::Publish);
+        let site = Site::sample(RenderMode::Publish);
         site.script(
             "/apps/test/links/links.html.j2",
             "<title>{{ page.title }}</title>{% for one in nav(\"/content/site/en\") %}\
@@ -67,24 +70,30 @@ impl Export {
         export
     }
 
-    pub(crate) fn press(&self) -> Press<'_> {
-        Press {
+    pub(crate) fn press(&self) -> ExportEnvironment<'_> {
+        ExportEnvironment {
             repository: &self.site.repository,
             renderer: self.site.renderer(),
-            pictures: &Named,
+            images: &Named,
         }
     }
 
-    pub(crate) fn open(&self) -> Exporter {
-        Exporter::open(self.options.clone()).unwrap()
+    pub(crate) fn open(&self) -> StaticExporter {
+        StaticExporter::open(self.options.clone()).unwrap()
     }
 
-    pub(crate) fn full(&self) -> Report {
-        self.open().full(self.press(), (Begin::Anew, Effect::Write), QUIET).unwrap()
+    pub(crate) fn full(&self) -> ExportReport {
+        self.open()
+            .export_all(
+                self.press(),
+                (FullExportStart::FromScratch, ExportWriteMode::WriteFiles),
+                QUIET,
+            )
+            .unwrap()
     }
 
-    pub(crate) fn changed(&self) -> Report {
-        self.open().changed(self.press(), Effect::Write, QUIET).unwrap()
+    pub(crate) fn changed(&self) -> ExportReport {
+        self.open().export_changes(self.press(), ExportWriteMode::WriteFiles, QUIET).unwrap()
     }
 
     /// Returns the files that are served.
@@ -96,8 +105,15 @@ impl Export {
     pub(crate) fn files_anew(&self) -> BTreeMap<String, String> {
         let beside = self.folder.path().join("anew");
         let exporter =
-            Exporter::open(ExportOptions { dir: beside.clone(), ..self.options.clone() }).unwrap();
-        exporter.full(self.press(), (Begin::Anew, Effect::Write), QUIET).unwrap();
+            StaticExporter::open(ExportOptions { dir: beside.clone(), ..self.options.clone() })
+                .unwrap();
+        exporter
+            .export_all(
+                self.press(),
+                (FullExportStart::FromScratch, ExportWriteMode::WriteFiles),
+                QUIET,
+            )
+            .unwrap();
         let files = files_of(&beside.join("current"));
         std::fs::remove_dir_all(beside).unwrap();
         files
@@ -116,7 +132,7 @@ impl Export {
 
     fn delete(&self, path: &str) {
         self.site.edit(|session| {
-            session.remove(&NodePath::new(path).unwrap()).unwrap();
+            session.remove_node(&NodePath::new(path).unwrap()).unwrap();
         });
     }
 }
@@ -158,7 +174,7 @@ fn pages_and_what_they_link_to_become_files() {
     let export = Export::sample();
     let report = export.full();
     let files = export.files();
-    assert_eq!((report.written, report.failures()), (files.len(), 0), "{report:?}");
+    assert_eq!((report.written, report.failure_count()), (files.len(), 0), "{report:?}");
     let targets = hrefs(&files["content/site/en/linked.html"]);
     let query = targets.iter().find_map(|one| one.strip_prefix('/')?.strip_suffix("#x")).unwrap();
     assert!(
@@ -171,8 +187,11 @@ fn pages_and_what_they_link_to_become_files() {
     }
     assert_eq!(files["content/dam/map.png.width-640.webp"], "/content/dam/map.png width-640");
     assert_eq!(files["content/dam/map.png"], "not really a picture");
-    let broken: Vec<_> =
-        report.findings.iter().filter(|one| matches!(one, Finding::Broken { .. })).collect();
+    let broken: Vec<_> = report
+        .findings
+        .iter()
+        .filter(|one| matches!(one, ExportFinding::BrokenLink { .. }))
+        .collect();
     assert!(broken.iter().any(|one| one.to_string().contains("/content/none.html")), "{broken:?}");
 }
 
@@ -184,11 +203,11 @@ fn pages_that_search_texts_follow_what_they_find() {
         "{% for hit in search(\"/content/site/en\", \"walnut\").hits %}<a href=\"{{ hit.page.url }}\">{% endfor %}",
     );
     export.site.put("/content/site/en/found", page("found", "Found", "test/found"));
-    assert_eq!(export.full().failures(), 0);
+    assert_eq!(export.full().failure_count(), 0);
     let found = || hrefs(&export.files()["content/site/en/found.html"]);
     assert_eq!(found(), [""; 0]);
     export.set("/content/site/en/apple", "jcr:description", "beside a walnut tree");
-    assert_eq!(export.changed().failures(), 0);
+    assert_eq!(export.changed().failure_count(), 0);
     assert_eq!(found(), ["/content/site/en/apple.html"]);
     assert_eq!(export.files(), export.files_anew());
     export.delete("/content/site/en/apple");
@@ -222,7 +241,7 @@ fn names_below_other_files_are_names_beside_them() {
 #[test]
 fn content_decides_what_is_exported_and_how_it_is_called() {
     let mut export = Export::sample();
-    export.options.default = false;
+    export.options.is_exported_by_default = false;
     export.options.prefix = "/export".to_owned();
     export.options.dynamic_prefix = "/live".to_owned();
     export.set("/content/site/en/linked", "export", "true");
@@ -242,7 +261,7 @@ fn content_decides_what_is_exported_and_how_it_is_called() {
         !names.iter().any(|name| name.contains("apple") || name.contains("stripe")),
         "{names:?}"
     );
-    assert!(report.left_out > 0);
+    assert!(report.not_exported > 0);
     let targets = hrefs(&files["content/site/en/linked.html"]);
     assert!(targets.contains(&"/export/z.html".to_owned()), "{targets:?}");
     assert!(targets.contains(&"/live/content/site/en/apple.html".to_owned()), "{targets:?}");
@@ -250,7 +269,7 @@ fn content_decides_what_is_exported_and_how_it_is_called() {
         let mut found = None;
         export
             .open()
-            .list(export.press(), &mut |one| {
+            .list_addresses(export.press(), &mut |one| {
                 if one.address.to_string() == address {
                     found = Some(one.file);
                 }
@@ -260,15 +279,15 @@ fn content_decides_what_is_exported_and_how_it_is_called() {
     };
     assert_eq!(listed("/content/site/en/zebra.html"), Ok("z.html".to_owned()));
     let refused = listed("/content/site/en/zebra/stripe.html").unwrap_err();
-    assert_eq!(refused, Unexported::Refused("/content/site/en/zebra/stripe".to_owned()));
-    assert_eq!(listed("/content/site/en/apple.html").unwrap_err(), Unexported::Unsaid);
+    assert_eq!(refused, NotExportedReason::Excluded("/content/site/en/zebra/stripe".to_owned()));
+    assert_eq!(listed("/content/site/en/apple.html").unwrap_err(), NotExportedReason::Undecided);
 }
 
 #[test]
 fn links_change_their_scheme_and_can_be_relative() {
     let mut export = Export::sample();
-    export.options.secure_server = "https://s.example".to_owned();
-    export.options.server = "http://www.example".to_owned();
+    export.options.secure_server_url = "https://s.example".to_owned();
+    export.options.server_url = "http://www.example".to_owned();
     export.set("/content/site/en/apple", "secure", "true");
     export.set("/content/site/en/zebra", "secure", "both");
     export.set("/content/site/en/apple", "sling:resourceType", "test/links");
@@ -290,7 +309,7 @@ fn links_change_their_scheme_and_can_be_relative() {
     assert!(from_secure.contains(&"/content/dam/map.png".to_owned()), "{from_secure:?}");
 
     let mut export = Export::sample();
-    export.options.is_relative = true;
+    export.options.has_relative_links = true;
     export.full();
     let targets = hrefs(&export.files()["content/site/en/linked.html"]);
     assert!(targets.contains(&"apple.html".to_owned()), "{targets:?}");
@@ -301,7 +320,7 @@ fn links_change_their_scheme_and_can_be_relative() {
 fn rules_give_parts_of_a_site_folders_and_prefixes_of_their_own() {
     let rule = |source: &str, prefix: &str, folder: &str, is_relative| {
         let mut rule = ExportRule::new(source, prefix, folder).unwrap();
-        rule.is_relative = is_relative;
+        rule.has_relative_links = is_relative;
         rule
     };
     let mut export = Export::sample();
@@ -320,7 +339,7 @@ fn rules_give_parts_of_a_site_folders_and_prefixes_of_their_own() {
     );
     let report = export.full();
     let files = export.files();
-    assert_eq!(report.failures(), 0, "{report:?}");
+    assert_eq!(report.failure_count(), 0, "{report:?}");
     for name in [
         "z/content/site/en/zebra.html",
         "z/content/site/en/zebra/stripe.html",
@@ -358,7 +377,7 @@ fn rules_give_parts_of_a_site_folders_and_prefixes_of_their_own() {
     assert_eq!(export.changed().removed, 1);
     let exporter = export.open();
     let served = export.options.dir.join("current");
-    let on_demand = |url: &str| exporter.on_demand(export.press(), url).unwrap();
+    let on_demand = |url: &str| exporter.export_on_demand(export.press(), url).unwrap();
     for (url, file) in [
         ("/content/site/en/zebra.html", "z/content/site/en/zebra.html"),
         ("http://zebra.example/content/site/en/zebra.html", "z/content/site/en/zebra.html"),
@@ -369,7 +388,7 @@ fn rules_give_parts_of_a_site_folders_and_prefixes_of_their_own() {
         std::fs::remove_file(served.join(file)).unwrap();
         let found = on_demand(url);
         assert!(
-            matches!(found, OnDemand::Bytes { .. } | OnDemand::Blob { .. }),
+            matches!(found, OnDemandResponse::Bytes { .. } | OnDemandResponse::Blob { .. }),
             "{url}: {found:?}"
         );
         assert!(served.join(file).is_file(), "{url}");
@@ -382,7 +401,10 @@ fn rules_give_parts_of_a_site_folders_and_prefixes_of_their_own() {
         "http://other.example/content/site/en/zebra.html",
     ] {
         let found = on_demand(url);
-        assert!(matches!(found, OnDemand::Missing | OnDemand::Elsewhere(_)), "{url}: {found:?}");
+        assert!(
+            matches!(found, OnDemandResponse::Missing | OnDemandResponse::Redirect(_)),
+            "{url}: {found:?}"
+        );
     }
 }
 
@@ -390,7 +412,7 @@ fn rules_give_parts_of_a_site_folders_and_prefixes_of_their_own() {
 fn a_change_draws_its_dependents_and_nothing_else() {
     let export = Export::sample();
     export.full();
-    assert_eq!(export.changed(), Report::default());
+    assert_eq!(export.changed(), ExportReport::default());
     // A text that one page shows.
     export.set("/content/site/en/zebra/stripe", "jcr:description", "new");
     let report = export.changed();
@@ -434,11 +456,12 @@ fn files_come_and_go_with_their_pages() {
 #[test]
 fn a_page_that_fails_keeps_its_file_until_it_is_mended() {
     let export = Export::sample();
-    let twig = Subtree::new("part", "nt:unstructured").with("sling:resourceType", "test/part");
+    let twig =
+        Subtree::new("part", "nt:unstructured").with_property("sling:resourceType", "test/part");
     export.site.script("/apps/test/part/part.html.j2", "<i>fine</i>");
     export.site.edit(|session| {
         session
-            .put(&NodePath::new("/content/site/en/linked/jcr:content/part").unwrap(), twig)
+            .put_node(&NodePath::new("/content/site/en/linked/jcr:content/part").unwrap(), twig)
             .unwrap();
     });
     export.full();
@@ -446,14 +469,14 @@ fn a_page_that_fails_keeps_its_file_until_it_is_mended() {
     assert!(before["content/site/en/linked.html"].contains("fine"));
     export.site.script("/apps/test/part/part.html.j2", "{{ no_such_function() }}");
     let report = export.changed();
-    assert_eq!(report.failures(), 1, "{report:?}");
+    assert_eq!(report.failure_count(), 1, "{report:?}");
     assert_eq!(export.files(), before);
     // Nothing changes, and still it is tried again.
-    assert_eq!(export.changed().failures(), 1);
+    assert_eq!(export.changed().failure_count(), 1);
     export.site.script("/apps/test/part/part.html.j2", "<i>mended</i>");
-    assert_eq!(export.changed().failures(), 0);
+    assert_eq!(export.changed().failure_count(), 0);
     assert!(export.files()["content/site/en/linked.html"].contains("mended"));
-    assert_eq!(export.changed(), Report::default());
+    assert_eq!(export.changed(), ExportReport::default());
 }
 
 #[test]
@@ -473,13 +496,18 @@ fn nothing_that_the_user_may_not_read_is_exported() {
     let export = Export::sample();
     export.full();
     assert!(export.files().contains_key("content/site/en/apple.html"));
-    let entry = Subtree::new("deny", "rep:DenyACE").with("rep:principalName", "everyone").with(
-        "rep:privileges",
-        Property::List(tympan_content::ValueType::Name, vec![Value::Name("jcr:all".to_owned())]),
-    );
+    let entry = Subtree::new("deny", "rep:DenyACE")
+        .with_property("rep:principalName", "everyone")
+        .with_property(
+            "rep:privileges",
+            Property::List(
+                tympan_content::ValueType::Name,
+                vec![Value::Name("jcr:all".to_owned())],
+            ),
+        );
     export.site.edit(|session| {
         let policy = NodePath::new("/content/site/en/apple/rep:policy").unwrap();
-        session.put(&policy, Subtree::new("rep:policy", "rep:ACL").with_child(entry)).unwrap();
+        session.put_node(&policy, Subtree::new("rep:policy", "rep:ACL").with_child(entry)).unwrap();
     });
     export.changed();
     let files = export.files();
@@ -546,9 +574,23 @@ fn what_finished_pages_link_to_is_not_forgotten_by_a_cut() {
             <a href=\"/content/site/en/zebra.html?q=1\">2</a>",
         );
         cut_after(steps, |hear| {
-            export.open().full(export.press(), (Begin::Anew, Effect::Write), hear).unwrap();
+            export
+                .open()
+                .export_all(
+                    export.press(),
+                    (FullExportStart::FromScratch, ExportWriteMode::WriteFiles),
+                    hear,
+                )
+                .unwrap();
         });
-        export.open().full(export.press(), (Begin::Resume, Effect::Write), QUIET).unwrap();
+        export
+            .open()
+            .export_all(
+                export.press(),
+                (FullExportStart::Resume, ExportWriteMode::WriteFiles),
+                QUIET,
+            )
+            .unwrap();
         assert_eq!(export.files(), export.files_anew(), "{steps}");
     }
 }
@@ -576,7 +618,14 @@ fn a_full_export_that_is_cut_serves_what_was_and_goes_on() {
     let mut cuts = 0;
     for steps in 0.. {
         let is_cut = cut_after(steps, |hear| {
-            export.open().full(export.press(), (Begin::Resume, Effect::Write), hear).unwrap();
+            export
+                .open()
+                .export_all(
+                    export.press(),
+                    (FullExportStart::Resume, ExportWriteMode::WriteFiles),
+                    hear,
+                )
+                .unwrap();
         });
         if !is_cut {
             break;
@@ -592,7 +641,14 @@ fn a_full_export_that_is_cut_serves_what_was_and_goes_on() {
 fn an_unfinished_export_keeps_what_is_whole_and_still_right() {
     let export = Export::sample();
     assert!(cut_after(4, |hear| {
-        export.open().full(export.press(), (Begin::Anew, Effect::Write), hear).unwrap();
+        export
+            .open()
+            .export_all(
+                export.press(),
+                (FullExportStart::FromScratch, ExportWriteMode::WriteFiles),
+                hear,
+            )
+            .unwrap();
     }));
     // Half a file, and a page that changes before the run goes on.
     let tree = export.options.dir.join("tree-000001");
@@ -607,15 +663,16 @@ fn an_unfinished_export_keeps_what_is_whole_and_still_right() {
         std::fs::write(tree.join(name), half).unwrap();
     }
     export.set("/content/site/en/zebra", "jcr:title", "Later");
-    export.open().full(export.press(), (Begin::Resume, Effect::Write), QUIET).unwrap();
+    export
+        .open()
+        .export_all(export.press(), (FullExportStart::Resume, ExportWriteMode::WriteFiles), QUIET)
+        .unwrap();
     assert_eq!(export.files(), export.files_anew());
     assert!(matches!(
-        Exporter::open(ExportOptions::at(export.folder.path().join("other"))).unwrap().changed(
-            export.press(),
-            Effect::Write,
-            QUIET
-        ),
-        Err(Error::NotBegun { .. })
+        StaticExporter::open(ExportOptions::new(export.folder.path().join("other")))
+            .unwrap()
+            .export_changes(export.press(), ExportWriteMode::WriteFiles, QUIET),
+        Err(ExportError::NoUnfinishedRun { .. })
     ));
 }
 
@@ -627,7 +684,10 @@ fn a_cut_while_a_change_is_exported_leaves_nothing_stale() {
         export.set("/content/site/en/zebra", "jcr:title", "Later");
         export.set("/content/site/en/apple", "jcr:title", "Too");
         cut_after(steps, |hear| {
-            export.open().changed(export.press(), Effect::Write, hear).unwrap();
+            export
+                .open()
+                .export_changes(export.press(), ExportWriteMode::WriteFiles, hear)
+                .unwrap();
         });
         // Every file is whole: the old one or the new one.
         for text in export.files().values() {
@@ -670,15 +730,17 @@ fn pictures_of_titles_are_files_beside_their_page() {
 fn a_dry_run_writes_nothing() {
     let export = Export::sample();
     let exporter = export.open();
-    let report = exporter.full(export.press(), (Begin::Anew, Effect::Nothing), QUIET).unwrap();
-    assert!(report.drawn > 5 && report.written == 0, "{report:?}");
+    let report = exporter
+        .export_all(export.press(), (FullExportStart::FromScratch, ExportWriteMode::DryRun), QUIET)
+        .unwrap();
+    assert!(report.rendered > 5 && report.written == 0, "{report:?}");
     assert!(!export.options.dir.join("current").exists());
     drop(exporter);
     export.full();
     let before = export.files();
     export.delete("/content/site/en/apple");
     let exporter = export.open();
-    let report = exporter.changed(export.press(), Effect::Nothing, QUIET).unwrap();
+    let report = exporter.export_changes(export.press(), ExportWriteMode::DryRun, QUIET).unwrap();
     assert!(report.removed > 0, "{report:?}");
     drop(exporter);
     assert_eq!(export.files(), before);
@@ -690,13 +752,14 @@ fn a_dry_run_writes_nothing() {
 fn visitors_make_files_of_pages_and_of_names_that_pages_link_to() {
     let mut export = Export::sample();
     export.options.prefix = "/export".to_owned();
-    export.options.handler = Handler::OnDemand;
+    export.options.handler = StaticExportHandler::OnDemand;
     export.set("/content/site/en/secret", "export", "false");
     let exporter = export.open();
-    exporter.catch_up(export.press(), QUIET).unwrap();
-    let ask = |url: &str| exporter.on_demand(export.press(), url).unwrap();
-    let is_file =
-        |answer: OnDemand| matches!(answer, OnDemand::Bytes { .. } | OnDemand::Blob { .. });
+    exporter.export_pending_changes(export.press(), QUIET).unwrap();
+    let ask = |url: &str| exporter.export_on_demand(export.press(), url).unwrap();
+    let is_file = |answer: OnDemandResponse| {
+        matches!(answer, OnDemandResponse::Bytes { .. } | OnDemandResponse::Blob { .. })
+    };
     // Names that nobody links to make nothing, however many there are.
     for url in [
         "/export/content/site/en/apple.plain.html",
@@ -713,7 +776,7 @@ fn visitors_make_files_of_pages_and_of_names_that_pages_link_to() {
         assert!(!is_file(ask(url)), "{url}");
     }
     assert_eq!(export.files().len(), 0);
-    let OnDemand::Elsewhere(path) = ask("/export/content/site/en/secret.html") else {
+    let OnDemandResponse::Redirect(path) = ask("/export/content/site/en/secret.html") else {
         panic!("it is not exported")
     };
     assert_eq!(path, "/content/site/en/secret.html");
@@ -730,7 +793,7 @@ fn visitors_make_files_of_pages_and_of_names_that_pages_link_to() {
     assert!(is_file(ask(query)));
     // A change takes away what it concerns, and visitors get it anew.
     export.set("/content/site/en/zebra", "jcr:title", "Later");
-    let report = exporter.catch_up(export.press(), QUIET).unwrap();
+    let report = exporter.export_pending_changes(export.press(), QUIET).unwrap();
     assert_eq!(report.removed, 1, "{report:?}");
     assert!(!export.files().contains_key("content/site/en/linked.html"));
     assert!(is_file(ask("/export/content/site/en/linked.html")));
@@ -738,40 +801,40 @@ fn visitors_make_files_of_pages_and_of_names_that_pages_link_to() {
     // After a crash nobody knows which of the files were placed: they are made anew.
     drop(exporter);
     let exporter = export.open();
-    exporter.catch_up(export.press(), QUIET).unwrap();
+    exporter.export_pending_changes(export.press(), QUIET).unwrap();
     assert!(!export.files().contains_key("content/site/en/linked.html"));
 }
 
 #[test]
 fn a_subtree_goes_with_a_change_in_it() {
     let mut export = Export::sample();
-    export.options.handler = Handler::OnDemandSubtree;
+    export.options.handler = StaticExportHandler::OnDemandSubtree;
     let exporter = export.open();
-    exporter.catch_up(export.press(), QUIET).unwrap();
+    exporter.export_pending_changes(export.press(), QUIET).unwrap();
     for url in [
         "/content/site/en.html",
         "/content/site/en/apple.html",
         "/content/site/en/zebra/stripe.html",
     ] {
-        exporter.on_demand(export.press(), url).unwrap();
+        exporter.export_on_demand(export.press(), url).unwrap();
     }
     assert_eq!(export.files().len(), 3);
     export.set("/content/site/en/apple", "jcr:description", "x");
-    exporter.catch_up(export.press(), QUIET).unwrap();
+    exporter.export_pending_changes(export.press(), QUIET).unwrap();
     assert_eq!(export.files().keys().collect::<Vec<_>>(), ["content/site/en.html"]);
 }
 
 #[test]
 fn named_folders_are_found_by_their_names() {
     let mut export = Export::sample();
-    export.options.handler = Handler::OnDemand;
+    export.options.handler = StaticExportHandler::OnDemand;
     export.set("/content/site/en", "exportname", "/");
     export.set("/content/site/en/zebra", "exportname", "horse/es");
     let exporter = export.open();
-    exporter.catch_up(export.press(), QUIET).unwrap();
+    exporter.export_pending_changes(export.press(), QUIET).unwrap();
     for url in ["/apple.html", "/horse/es/stripe.html", "/horse/es.html", "/en.html"] {
-        let answer = exporter.on_demand(export.press(), url).unwrap();
-        assert!(matches!(answer, OnDemand::Bytes { .. }), "{url}: {answer:?}");
+        let answer = exporter.export_on_demand(export.press(), url).unwrap();
+        assert!(matches!(answer, OnDemandResponse::Bytes { .. }), "{url}: {answer:?}");
     }
     let names: Vec<String> = export.files().into_keys().collect();
     assert_eq!(names, ["apple.html", "en.html", "horse/es.html", "horse/es/stripe.html"]);
@@ -825,7 +888,9 @@ fn after_any_edits_the_files_are_those_of_an_export_from_nothing() {
                 ),
                 7 if is_there => export.site.edit(|session| {
                     let part = NodePath::new(&format!("{path}/jcr:content/p{step}")).unwrap();
-                    session.put(&part, component("", "test/text").with("text", "New")).unwrap();
+                    session
+                        .put_node(&part, component("", "test/text").with_property("text", "New"))
+                        .unwrap();
                 }),
                 _ if is_there => export.set(&path, "jcr:title", &format!("Title {step}")),
                 _ => {}

@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use tympan_content::{NodePath, Snapshot};
 use tympan_render::ImageAddress;
-use tympan_render::export::{Begin, Effect, Error, Finding, OnDemand, Pictures, Press};
+use tympan_render::export::{
+    ExportEnvironment, ExportError, ExportFinding, ExportImageSource, ExportWriteMode,
+    FullExportStart, OnDemandResponse,
+};
 
 use crate::export::{Export, QUIET, hrefs, only};
 use crate::site::{component, page};
@@ -21,10 +24,11 @@ fn what_shows_who_asks_becomes_no_file() {
     let report = export.full();
     assert!(!export.files().contains_key("content/site/en/hello.html"), "{report:?}");
     let address = "/content/site/en/hello.html".to_owned();
-    assert!(report.findings.contains(&Finding::Personal { address }), "{report:?}");
-    assert_eq!(report.failures(), 0);
-    let asked = export.open().on_demand(export.press(), "/content/site/en/hello.html").unwrap();
-    let OnDemand::Elsewhere(elsewhere) = asked else { panic!("{asked:?}") };
+    assert!(report.findings.contains(&ExportFinding::Personalized { address }), "{report:?}");
+    assert_eq!(report.failure_count(), 0);
+    let asked =
+        export.open().export_on_demand(export.press(), "/content/site/en/hello.html").unwrap();
+    let OnDemandResponse::Redirect(elsewhere) = asked else { panic!("{asked:?}") };
     assert_eq!(elsewhere, "/live/content/site/en/hello.html");
 
     // A page that begins to show it leaves, and comes back.
@@ -59,7 +63,7 @@ fn parts_for_single_visitors_are_fetched_from_the_dynamic_site() {
         let scripts = hrefs(&files[LINKED]);
         let script = scripts.iter().find(|one| one.ends_with(".js")).unwrap();
         assert!(files.contains_key(script.trim_start_matches('/')), "{dynamic}: {script}");
-        let is_personal = |one: &&Finding| matches!(one, Finding::Personal { .. });
+        let is_personal = |one: &&ExportFinding| matches!(one, ExportFinding::Personalized { .. });
         assert_eq!(report.findings.iter().find(is_personal), None, "{dynamic}");
     }
 }
@@ -78,7 +82,10 @@ fn a_page_that_always_links_to_a_next_one_ends() {
         files.keys().filter(|name| name.starts_with("content/site/en/month")).count()
     };
     let source = "/content/site/en/month".to_owned();
-    assert!(report.findings.contains(&Finding::Endless { source, most: 1000 }), "{report:?}");
+    assert!(
+        report.findings.contains(&ExportFinding::TooManyAddresses { source, limit: 1000 }),
+        "{report:?}"
+    );
     assert_eq!(months(), 1001, "the page itself, and the months that it names");
     // A change brings no further ones.
     export.set("/content/site/en/month", "jcr:title", "Other");
@@ -98,7 +105,7 @@ fn names_change_hands_in_one_publication() {
             }
         });
         let report = export.changed();
-        assert_eq!(report.failures(), 0, "{names:?}: {report:?}");
+        assert_eq!(report.failure_count(), 0, "{names:?}: {report:?}");
         let files = export.files();
         assert_eq!(files, export.files_anew(), "{names:?}");
         files
@@ -130,8 +137,8 @@ fn a_file_that_lost_its_bytes_is_written_again() {
 #[derive(Debug)]
 struct Faulty;
 
-impl Pictures for Faulty {
-    fn picture(&self, _: &Snapshot, address: &ImageAddress) -> Result<Option<Bytes>, String> {
+impl ExportImageSource for Faulty {
+    fn render_image(&self, _: &Snapshot, address: &ImageAddress) -> Result<Option<Bytes>, String> {
         panic!("no picture of {}", address.asset)
     }
 }
@@ -139,8 +146,11 @@ impl Pictures for Faulty {
 #[test]
 fn a_fault_in_one_drawing_holds_up_no_other() {
     let export = Export::sample();
-    let press = Press { pictures: &Faulty, ..export.press() };
-    let report = export.open().full(press, (Begin::Anew, Effect::Write), QUIET).unwrap();
+    let press = ExportEnvironment { images: &Faulty, ..export.press() };
+    let report = export
+        .open()
+        .export_all(press, (FullExportStart::FromScratch, ExportWriteMode::WriteFiles), QUIET)
+        .unwrap();
     let files = export.files();
     assert!(files.contains_key(LINKED) && !files.keys().any(|name| name.ends_with(".webp")));
     let failed: Vec<String> =
@@ -157,7 +167,7 @@ fn a_tree_that_could_not_be_opened_again_is_opened_later() {
     export.full();
     let exporter = export.open();
     let press = export.press();
-    let changed = || exporter.changed(press, Effect::Write, QUIET);
+    let changed = || exporter.export_changes(press, ExportWriteMode::WriteFiles, QUIET);
     // The disk refuses files, and then the manifest.
     let (tmp, manifest) =
         (export.options.dir.join("tmp"), export.options.dir.join("tree-000001.manifest"));
@@ -165,8 +175,8 @@ fn a_tree_that_could_not_be_opened_again_is_opened_later() {
     std::fs::remove_dir_all(&tmp).unwrap();
     std::fs::rename(&manifest, &away).unwrap();
     export.set("/content/site/en/apple", "jcr:title", "Other");
-    assert!(matches!(changed().unwrap_err(), Error::Folder { .. }));
-    assert!(matches!(changed().unwrap_err(), Error::NotBegun { .. }));
+    assert!(matches!(changed().unwrap_err(), ExportError::Folder { .. }));
+    assert!(matches!(changed().unwrap_err(), ExportError::NoUnfinishedRun { .. }));
     std::fs::create_dir(&tmp).unwrap();
     std::fs::rename(&away, &manifest).unwrap();
     assert!(changed().unwrap().written > 0);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tympan_content::{NodePath, Subtree};
 use tympan_render::{
-    Flex, FragmentCache, FragmentCounts, FragmentOptions, Invalidation, Mode, Options, Outcome,
-    Recording, RenderRequest, RenderResponse, Renderer, Uncached, Visitor,
+    FragmentCache, FragmentCacheOptions, FragmentCacheOverride, FragmentInvalidationMode,
+    FragmentLookupCounts, ReadRecording, RenderMode, RenderOptions, RenderOutcome, RenderRequest,
+    RenderResponse, Renderer, RequestVisitor, UncachedReason,
 };
 
 use crate::site::{Site, body_text, component, page};
@@ -21,10 +22,10 @@ const HOME: &str = "/content/site/en.html";
 
 impl Kept {
     /// Makes the sample site; `says` is what all components say unless they say something themselves.
-    fn new(says: &str, options: FragmentOptions) -> Self {
-        let site = Site::sample(Mode::Publish);
+    fn new(says: &str, options: FragmentCacheOptions) -> Self {
+        let site = Site::sample(RenderMode::Publish);
         let fragments = FragmentCache::new(options);
-        let renderer = Renderer::new(&site.repository, Options::default());
+        let renderer = Renderer::new(&site.repository, RenderOptions::default());
         let renderer = renderer.with_fragments(Arc::clone(&fragments));
         let kept = Self { site, renderer, fragments };
         kept.say("/apps", says);
@@ -32,7 +33,7 @@ impl Kept {
     }
 
     fn always() -> Self {
-        Self::new("always", FragmentOptions::default())
+        Self::new("always", FragmentCacheOptions::default())
     }
 
     fn set(&self, path: &str, name: &str, value: &str) {
@@ -46,7 +47,7 @@ impl Kept {
     }
 
     fn ask(&self, request: RenderRequest<'_>) -> RenderResponse {
-        let request = RenderRequest { recording: Recording::Paths, ..request };
+        let request = RenderRequest { recording: ReadRecording::Paths, ..request };
         self.renderer.render(&self.site.repository.snapshot().unwrap(), &request)
     }
 
@@ -57,22 +58,22 @@ impl Kept {
 
     /// Asks twice, compares with a drawing without cache, and returns the counts of both.
     #[track_caller]
-    fn twice(&self, url: &str) -> [FragmentCounts; 2] {
+    fn twice(&self, url: &str) -> [FragmentLookupCounts; 2] {
         let fresh = self.site.text(url);
         [(); 2].map(|()| {
             let drawn = self.get(url);
             assert_eq!(body_text(&drawn), fresh, "{url}");
-            drawn.fragments
+            drawn.fragment_counts
         })
     }
 
-    fn uncached(&self) -> Vec<Uncached> {
-        self.fragments.report(0).uncached.into_iter().map(|(why, _)| why).collect()
+    fn uncached(&self) -> Vec<UncachedReason> {
+        self.fragments.report(0).uncached_counts.into_iter().map(|(why, _)| why).collect()
     }
 }
 
-fn counts(hits: u32, misses: u32, never: u32) -> FragmentCounts {
-    FragmentCounts { hits, misses, never }
+fn counts(hits: u32, misses: u32, never: u32) -> FragmentLookupCounts {
+    FragmentLookupCounts { hits, misses, uncacheable: never }
 }
 
 #[test]
@@ -81,27 +82,30 @@ fn a_page_is_put_together_from_what_was_kept() {
     // The page and its two components.
     assert_eq!(kept.twice(HOME), [counts(0, 3, 0), counts(3, 0, 0)]);
     let (first, second) = (kept.site.get(HOME), kept.get(HOME));
-    assert!(second.reads.count < first.reads.count, "nothing of a component is read to find it");
+    assert!(
+        second.reads.read_count < first.reads.read_count,
+        "nothing of a component is read to find it"
+    );
     assert_eq!(second.timing.rows.len(), 0, "no template ran");
     let report = kept.fragments.report(10);
-    assert_eq!((report.entries, report.stored, report.hits), (3, 3, 6));
-    assert_eq!(report.bytes, report.units.iter().map(|unit| unit.bytes).sum::<usize>());
+    assert_eq!((report.fragment_count, report.stored, report.hits), (3, 3, 6));
+    assert_eq!(report.bytes, report.components.iter().map(|unit| unit.bytes).sum::<usize>());
 }
 
 #[test]
 fn components_that_say_nothing_are_drawn_each_time() {
-    let kept = Kept::new("", FragmentOptions::default());
+    let kept = Kept::new("", FragmentCacheOptions::default());
     assert_eq!(kept.twice(HOME), [counts(0, 0, 3); 2]);
     kept.say("/apps/test/text", "always");
     assert_eq!(kept.twice(HOME), [counts(0, 2, 1), counts(2, 0, 1)]);
     kept.say("/apps/test/text", "alwyas");
     assert_eq!(kept.twice(HOME), [counts(0, 0, 3); 2]);
-    assert_eq!(kept.uncached(), [Uncached::Never, Uncached::Mistake]);
+    assert_eq!(kept.uncached(), [UncachedReason::Never, UncachedReason::Malformed]);
 }
 
 #[test]
 fn a_place_that_gets_a_type_that_is_kept_is_kept_from_then_on() {
-    let kept = Kept::new("", FragmentOptions::default());
+    let kept = Kept::new("", FragmentCacheOptions::default());
     kept.site.script("/apps/test/other/other.html.j2", "<b>{{ properties.text }}</b>");
     kept.say("/apps/test/other", "always");
     assert_eq!(kept.twice(HOME), [counts(0, 0, 3); 2]);
@@ -130,13 +134,13 @@ fn what_a_part_uses_of_its_request_is_not_what_the_page_around_it_does() {
     kept.site.script("/apps/test/text/text.html.j2", "<i>{{ request.user }}</i>");
     kept.say("/apps/test/text", "never");
     let ask = |user| {
-        let visitor = Visitor { user, ..Visitor::default() };
+        let visitor = RequestVisitor { user, ..RequestVisitor::default() };
         let drawn = kept.ask(RenderRequest { visitor, ..RenderRequest::get(HOME) });
         let body = body_text(&drawn);
         assert!(body.contains(&format!("<i>{user}</i>")), "{user}: {body}");
         let is_private = |(_, value): &(&str, String)| value.starts_with("private");
         assert!(drawn.headers.iter().any(is_private), "{user}: the answer is one visitor's");
-        drawn.fragments
+        drawn.fragment_counts
     };
     assert_eq!(
         [ask("ann"), ask("ben"), ask("ann")],
@@ -199,9 +203,9 @@ fn users_who_see_the_same_share_what_does_not_use_who_they_are() {
     let kept = Kept::always();
     kept.twice(HOME);
     let ask = |user| {
-        let visitor = Visitor { user, ..Visitor::default() };
+        let visitor = RequestVisitor { user, ..RequestVisitor::default() };
         let drawn = kept.ask(RenderRequest { visitor, ..RenderRequest::get(HOME) });
-        (drawn.fragments, body_text(&drawn))
+        (drawn.fragment_counts, body_text(&drawn))
     };
     assert_eq!([ask("ann").0, ask("ben").0], [counts(3, 0, 0); 2]);
     let script = "<q>{{ properties.text }} for {{ request.user }}.</q>";
@@ -217,14 +221,14 @@ fn users_who_see_the_same_share_what_does_not_use_who_they_are() {
 
 #[test]
 fn words_forbid_and_vary() {
-    let kept = Kept::new("uri;no-params=(fresh)", FragmentOptions::default());
+    let kept = Kept::new("uri;no-params=(fresh)", FragmentCacheOptions::default());
     kept.twice(HOME);
-    assert_eq!(kept.get("/content/site/en.html?x=1").fragments, counts(3, 0, 0));
-    assert_eq!(kept.get("/content/site/en.html?fresh=1").fragments, counts(0, 0, 3));
-    assert_eq!(kept.uncached(), [Uncached::Parameter]);
+    assert_eq!(kept.get("/content/site/en.html?x=1").fragment_counts, counts(3, 0, 0));
+    assert_eq!(kept.get("/content/site/en.html?fresh=1").fragment_counts, counts(0, 0, 3));
+    assert_eq!(kept.uncached(), [UncachedReason::Parameter]);
     kept.say("/apps", "params");
     kept.twice(HOME);
-    assert_eq!(kept.get("/content/site/en.html?x=1").fragments, counts(0, 3, 0));
+    assert_eq!(kept.get("/content/site/en.html?x=1").fragment_counts, counts(0, 3, 0));
 }
 
 #[test]
@@ -237,7 +241,7 @@ fn what_failed_or_was_changed_by_its_template_is_not_kept() {
         counts(2, 2, 0),
         "neither the page nor its broken part is kept"
     );
-    assert_eq!(kept.uncached(), [Uncached::Failed]);
+    assert_eq!(kept.uncached(), [UncachedReason::Failed]);
     let kept = Kept::always();
     kept.site.script(
         "/apps/test/page/page.html.j2",
@@ -250,30 +254,35 @@ fn what_failed_or_was_changed_by_its_template_is_not_kept() {
         "{% set all = include_children(resource.child(\"root\")) %}{{ all }}{{ all }}",
     );
     assert_eq!(kept.twice(HOME)[1].misses, 1);
-    assert_eq!(kept.uncached(), [Uncached::Changed]);
+    assert_eq!(kept.uncached(), [UncachedReason::Transformed]);
 }
 
 #[test]
 fn editors_and_who_asks_for_it_draw_anew() {
     let kept = Kept::always();
     kept.twice(HOME);
-    let ask = |flex| kept.ask(RenderRequest { flex, ..RenderRequest::get(HOME) }).fragments;
-    assert_eq!(ask(Flex::Nocache), counts(0, 0, 3));
-    assert_eq!(ask(Flex::None), counts(3, 0, 0));
+    let ask = |flex| {
+        kept.ask(RenderRequest { cache_override: flex, ..RenderRequest::get(HOME) }).fragment_counts
+    };
+    assert_eq!(ask(FragmentCacheOverride::NoCache), counts(0, 0, 3));
+    assert_eq!(ask(FragmentCacheOverride::None), counts(3, 0, 0));
     assert_eq!(kept.fragments.report(0).stored, 3);
     // Who asks for it has everything drawn again, and kept.
-    assert_eq!(ask(Flex::Recompile), counts(0, 3, 0));
+    assert_eq!(ask(FragmentCacheOverride::Recompile), counts(0, 3, 0));
     assert_eq!(kept.fragments.report(0).stored, 6);
-    assert_eq!(ask(Flex::None), counts(3, 0, 0));
-    assert_eq!(kept.fragments.report(0).entries, 3);
-    let edit = RenderRequest { edit: true, ..RenderRequest::get(HOME) };
-    assert_eq!(kept.ask(edit).fragments, FragmentCounts::default());
+    assert_eq!(ask(FragmentCacheOverride::None), counts(3, 0, 0));
+    assert_eq!(kept.fragments.report(0).fragment_count, 3);
+    let edit = RenderRequest { is_edit_mode: true, ..RenderRequest::get(HOME) };
+    assert_eq!(kept.ask(edit).fragment_counts, FragmentLookupCounts::default());
 }
 
 #[test]
 fn memory_is_bounded_and_its_want_is_told() {
-    let small =
-        FragmentOptions { max_bytes: 12_000, avg_bytes: 9_000, ..FragmentOptions::default() };
+    let small = FragmentCacheOptions {
+        max_bytes: 12_000,
+        avg_bytes: 9_000,
+        ..FragmentCacheOptions::default()
+    };
     let kept = Kept::new("always", small);
     for number in 0..40 {
         let path = format!("/content/site/en/many{number}");
@@ -283,8 +292,9 @@ fn memory_is_bounded_and_its_want_is_told() {
         let snapshot = kept.site.repository.snapshot().unwrap();
         for number in 0..40 {
             let url = format!("/content/site/en/many{number}.html");
-            let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(&url) };
-            assert_eq!(renderer.render(&snapshot, &request).outcome, Outcome::Ok);
+            let request =
+                RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(&url) };
+            assert_eq!(renderer.render(&snapshot, &request).outcome, RenderOutcome::Ok);
         }
         fragments.report(0)
     };
@@ -294,53 +304,60 @@ fn memory_is_bounded_and_its_want_is_told() {
     }
     let report = kept.fragments.report(0);
     // What is named is enough, and not much more than that.
-    let max_bytes = report.working_set + report.working_set / 4;
-    let fitting = FragmentCache::new(FragmentOptions { max_bytes, ..FragmentOptions::default() });
-    let renderer = Renderer::new(&kept.site.repository, Options::default());
+    let max_bytes = report.working_set_bytes + report.working_set_bytes / 4;
+    let fitting =
+        FragmentCache::new(FragmentCacheOptions { max_bytes, ..FragmentCacheOptions::default() });
+    let renderer = Renderer::new(&kept.site.repository, RenderOptions::default());
     let renderer = renderer.with_fragments(Arc::clone(&fitting));
     draw_all(&renderer, &fitting);
     let fits = draw_all(&renderer, &fitting);
-    assert_eq!((fits.regretted, fits.evicted), (0, 0), "{fits:?}");
-    assert!(report.working_set <= 2 * fits.bytes, "{report:?} {fits:?}");
-    assert!(report.evicted > 100 && report.regretted > 100, "{report:?}");
-    assert!(report.working_set > 12_000, "{report:?}");
-    let fault = report.fault().unwrap();
+    assert_eq!((fits.ghost_hits, fits.evicted), (0, 0), "{fits:?}");
+    assert!(report.working_set_bytes <= 2 * fits.bytes, "{report:?} {fits:?}");
+    assert!(report.evicted > 100 && report.ghost_hits > 100, "{report:?}");
+    assert!(report.working_set_bytes > 12_000, "{report:?}");
+    let fault = report.operator_warning().unwrap();
     assert!(fault.contains("max_bytes = \""), "{fault}");
-    assert_eq!(Kept::always().fragments.report(0).fault(), None);
-    let tiny = FragmentOptions { max_entry_bytes: 10, ..FragmentOptions::default() };
+    assert_eq!(Kept::always().fragments.report(0).operator_warning(), None);
+    let tiny = FragmentCacheOptions { max_entry_bytes: 10, ..FragmentCacheOptions::default() };
     let kept = Kept::new("always", tiny);
     kept.twice(HOME);
-    assert_eq!((kept.fragments.report(0).entries, kept.uncached()), (0, vec![Uncached::TooLarge]));
+    assert_eq!(
+        (kept.fragments.report(0).fragment_count, kept.uncached()),
+        (0, vec![UncachedReason::TooLarge])
+    );
 }
 
 #[test]
 fn a_publication_may_remove_everything_or_buckets() {
-    let full = FragmentOptions { invalidation: Invalidation::Full, ..FragmentOptions::default() };
+    let full = FragmentCacheOptions {
+        invalidation: FragmentInvalidationMode::Full,
+        ..FragmentCacheOptions::default()
+    };
     let kept = Kept::new("always", full);
     kept.twice(HOME);
     kept.set("/content/site/en/zebra/jcr:content", "unseen", "1");
     assert_eq!(kept.twice(HOME)[0], counts(0, 3, 0));
-    let buckets = Invalidation::Buckets(
+    let buckets = FragmentInvalidationMode::Buckets(
         vec!["/apps".to_owned()],
         vec![vec!["/content/site/en/zebra".to_owned()], vec!["/content/site/en/apple".to_owned()]],
     );
     let kept = Kept::new(
         "always",
-        FragmentOptions { invalidation: buckets, ..FragmentOptions::default() },
+        FragmentCacheOptions { invalidation: buckets, ..FragmentCacheOptions::default() },
     );
     let (zebra, apple) = ("/content/site/en/zebra.html", "/content/site/en/apple.html");
     for url in [HOME, zebra, apple] {
         kept.twice(url);
     }
     kept.set("/content/site/en/zebra/jcr:content", "unseen", "1");
-    assert_eq!(kept.get(zebra).fragments, counts(0, 1, 0));
-    assert_eq!(kept.get(apple).fragments, counts(1, 0, 0));
-    assert_eq!(kept.get(HOME).fragments, counts(3, 0, 0));
+    assert_eq!(kept.get(zebra).fragment_counts, counts(0, 1, 0));
+    assert_eq!(kept.get(apple).fragment_counts, counts(1, 0, 0));
+    assert_eq!(kept.get(HOME).fragment_counts, counts(3, 0, 0));
     kept.set("/content/site/en/jcr:content", "unseen", "1");
-    assert_eq!(kept.get(HOME).fragments, counts(0, 3, 0));
-    assert_eq!(kept.get(apple).fragments, counts(1, 0, 0));
+    assert_eq!(kept.get(HOME).fragment_counts, counts(0, 3, 0));
+    assert_eq!(kept.get(apple).fragment_counts, counts(1, 0, 0));
     kept.say("/apps/test/text", "always");
-    assert_eq!(kept.get(apple).fragments, counts(0, 1, 0));
+    assert_eq!(kept.get(apple).fragment_counts, counts(0, 1, 0));
 }
 
 #[test]
@@ -387,10 +404,10 @@ fn an_older_state_is_drawn_for_itself() {
     kept.twice(HOME);
     kept.set("/content/site/en/jcr:content/root/one", "text", "Newer");
     kept.twice(HOME);
-    let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(HOME) };
+    let request = RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(HOME) };
     let drawn = kept.renderer.render(&older, &request);
     assert!(body_text(&drawn).contains("First"), "{}", body_text(&drawn));
-    assert_eq!(drawn.fragments, FragmentCounts::default());
+    assert_eq!(drawn.fragment_counts, FragmentLookupCounts::default());
     assert_eq!(kept.twice(HOME)[0], counts(3, 0, 0));
 }
 
@@ -403,10 +420,10 @@ fn an_older_state_that_nobody_drew_yet_takes_the_cache_not_back() {
     let between = kept.site.repository.snapshot().unwrap();
     kept.set(text, "text", "Newest");
     kept.twice(HOME);
-    let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(HOME) };
+    let request = RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(HOME) };
     let drawn = kept.renderer.render(&between, &request);
     assert!(body_text(&drawn).contains("Between"), "{}", body_text(&drawn));
-    assert_eq!(drawn.fragments, FragmentCounts::default());
+    assert_eq!(drawn.fragment_counts, FragmentLookupCounts::default());
     assert_eq!(kept.twice(HOME)[0], counts(3, 0, 0), "the newest state has its fragments still");
 }
 
@@ -425,7 +442,7 @@ fn a_template_sees_what_it_includes_without_marks() {
         kept.site.script("/apps/test/nothing/nothing.html.j2", "");
         kept.site.script("/apps/test/page/page.html.j2", template);
         kept.twice(HOME);
-        assert_eq!(kept.uncached(), [Uncached::Changed], "{template}");
+        assert_eq!(kept.uncached(), [UncachedReason::Transformed], "{template}");
         assert_eq!(kept.twice(HOME)[1].misses, 1, "{template}");
     }
     let kept = Kept::always();
@@ -438,14 +455,14 @@ fn a_template_sees_what_it_includes_without_marks() {
 
 /// Draws at an address, twice, and compares with a drawing without cache.
 #[track_caller]
-fn at(kept: &Kept, address: &str) -> (String, FragmentCounts) {
+fn at(kept: &Kept, address: &str) -> (String, FragmentLookupCounts) {
     let (scheme, rest) = address.split_once("://").unwrap();
     let (host, path) = rest.split_at(rest.find('/').unwrap());
     let request = RenderRequest { scheme, host, ..RenderRequest::get(path) };
     let fresh = body_text(&kept.site.render(&request));
     let drawn = kept.ask(request);
     assert_eq!(body_text(&drawn), fresh, "{address}");
-    (fresh, drawn.fragments)
+    (fresh, drawn.fragment_counts)
 }
 
 #[test]
@@ -460,7 +477,7 @@ fn mapped_links_are_kept_for_each_host() {
     let (_, counts_of) = at(&kept, "http://two.example/content/site/en.html");
     assert_eq!(counts_of, counts(3, 0, 0), "without mappings all hosts share");
     let to = Subtree::new("one.example.80", "sling:Mapping")
-        .with("sling:internalRedirect", "/content/site");
+        .with_property("sling:internalRedirect", "/content/site");
     let map = Subtree::new("map", "sling:Folder")
         .with_child(Subtree::new("http", "sling:Mapping").with_child(to));
     kept.site.put("/etc/map", map);

@@ -1,7 +1,7 @@
 //! What templates ask of assets, pages and languages: stored renditions, breakpoints, dates.
 
 use tympan_content::{NodePath, Property, Subtree, Value};
-use tympan_render::Mode;
+use tympan_render::RenderMode;
 
 use crate::site::{Site, file};
 
@@ -12,7 +12,7 @@ fn rendition(site: &Site, name: &str) {
 
 #[test]
 fn stored_renditions_make_a_srcset() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let srcset = |options: &str| {
         site.draw(&format!(
             "<img srcset=\"{{{{ asset(\"/content/dam/map.png\").srcset({options}) }}}}\">"
@@ -50,32 +50,34 @@ fn stored_renditions_make_a_srcset() {
 
 #[test]
 fn a_rendition_that_comes_later_shows_on_the_page() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     site.draw("{{ asset(\"/content/dam/map.png\").srcset() }}");
     let request = tympan_render::RenderRequest {
-        recording: tympan_render::Recording::Paths,
+        recording: tympan_render::ReadRecording::Paths,
         ..tympan_render::RenderRequest::get("/content/site/en.html")
     };
     let read = site.render(&request).reads.dependencies();
     let before = site.repository.snapshot().unwrap();
     rendition(&site, "cq5dam.width.320.webp");
     let after = site.repository.snapshot().unwrap();
-    assert!(tympan_render::Touched::between(&before, &after).unwrap().concerns(&read));
+    assert!(
+        tympan_render::ChangedAspects::between_snapshots(&before, &after).unwrap().affects(&read)
+    );
 }
 
 fn breakpoints(widths: &[(&str, i64)]) -> Subtree {
     let all = widths.iter().fold(Subtree::new("breakpoints", "nt:unstructured"), |all, one| {
         let (name, width) = *one;
         let width = Property::Single(Value::Long(width));
-        let node = Subtree::new(name, "nt:unstructured").with("width", width);
-        all.with_child(node.with("title", format!("On {name}").as_str()))
+        let node = Subtree::new(name, "nt:unstructured").with_property("width", width);
+        all.with_child(node.with_property("title", format!("On {name}").as_str()))
     });
     Subtree::new("cq:responsive", "nt:unstructured").with_child(all)
 }
 
 #[test]
 fn breakpoints_are_those_of_the_page_its_template_or_a_page_above() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let shown = || {
         let template = "{% for b in breakpoints() %}{{ b.name }}/{{ b.title }}/{{ b.from }}/{{ b.width }}/{{ b.media }};{% endfor %}";
         site.draw(template)
@@ -103,7 +105,7 @@ fn breakpoints_are_those_of_the_page_its_template_or_a_page_above() {
 
 #[test]
 fn dates_are_written_as_the_readers_of_a_page_write_them() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let date = |options: &str| site.draw(&format!("{{{{ date(properties.date, {options}) }}}}"));
     for (options, expected) in [
         ("\"long\", language=\"en\"", "February 29, 2024"),

@@ -4,13 +4,13 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use tympan_content::{Property, Subtree, Value, ValueType};
-use tympan_render::{Mode, Outcome};
+use tympan_render::{RenderMode, RenderOutcome};
 
 use crate::site::{Site, body_text, date};
 
 fn get(site: &Site, url: &str) -> Json {
     let response = site.get(url);
-    assert_eq!(response.outcome, Outcome::Ok, "{url}");
+    assert_eq!(response.outcome, RenderOutcome::Ok, "{url}");
     assert_eq!(response.content_type, "application/json; charset=utf-8");
     serde_json::from_str(&body_text(&response)).unwrap()
 }
@@ -19,21 +19,24 @@ fn get(site: &Site, url: &str) -> Json {
 fn typed() -> Site {
     let site = Site::empty();
     let blob = site.repository.blobs().put(&mut std::io::Cursor::new(b"12345")).unwrap();
-    let leaf = Subtree::new("leaf", "nt:unstructured").with("text", "deep");
+    let leaf = Subtree::new("leaf", "nt:unstructured").with_property("text", "deep");
     let child = Subtree::new("child", "nt:unstructured").with_child(leaf);
     let single = |value| Property::Single(value);
     let node = Subtree::new("node", "nt:unstructured")
-        .with("text", "a \"quoted\" <b> \u{2028}")
-        .with("long", single(Value::Long(i64::MIN)))
-        .with("double", single(Value::Double(1.5)))
-        .with("huge", single(Value::Double(1e300)))
-        .with("nan", single(Value::Double(f64::NAN)))
-        .with("yes", single(Value::Boolean(true)))
-        .with("date", date("2026-11-21T00:50:16.000Z"))
-        .with("decimal", single(Value::Decimal("3.14".into())))
-        .with("list", Property::List(ValueType::Long, vec![Value::Long(1), Value::Long(2)]))
-        .with("none", Property::List(ValueType::String, Vec::new()))
-        .with("data", single(Value::Binary(blob)))
+        .with_property("text", "a \"quoted\" <b> \u{2028}")
+        .with_property("long", single(Value::Long(i64::MIN)))
+        .with_property("double", single(Value::Double(1.5)))
+        .with_property("huge", single(Value::Double(1e300)))
+        .with_property("nan", single(Value::Double(f64::NAN)))
+        .with_property("yes", single(Value::Boolean(true)))
+        .with_property("date", date("2026-11-21T00:50:16.000Z"))
+        .with_property("decimal", single(Value::Decimal("3.14".into())))
+        .with_property(
+            "list",
+            Property::List(ValueType::Long, vec![Value::Long(1), Value::Long(2)]),
+        )
+        .with_property("none", Property::List(ValueType::String, Vec::new()))
+        .with_property("data", single(Value::Binary(blob)))
         .with_child(child)
         .with_child(Subtree::new("second", "nt:unstructured"));
     site.put("/content/node", node);
@@ -70,7 +73,7 @@ fn depth_counts_levels_of_children() {
     assert_eq!(get(&site, "/content/node.2.json")["child"]["leaf"]["text"], "deep");
     assert_eq!(get(&site, "/content/node.infinity.json"), get(&site, "/content/node.2.json"));
     assert_eq!(get(&site, "/content/node.tidy.infinity.json"), get(&site, "/content/node.2.json"));
-    assert_eq!(site.get("/content/node.x.json").outcome, Outcome::BadRequest);
+    assert_eq!(site.get("/content/node.x.json").outcome, RenderOutcome::BadRequest);
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn tidy_is_indented() {
     let list = Property::List(ValueType::Long, vec![Value::Long(1)]);
     site.put(
         "/content/a",
-        Subtree::new("a", "nt:unstructured").with("list", list).with_child(child),
+        Subtree::new("a", "nt:unstructured").with_property("list", list).with_child(child),
     );
     let expected = "{\n  \"jcr:primaryType\": \"nt:unstructured\",\n  \"list\": [\n    1\n  ],\n  \
                     \"b\": {\n    \"jcr:primaryType\": \"nt:unstructured\"\n  }\n}\n";
@@ -112,9 +115,9 @@ fn wide(children: usize, leaves: usize) -> Site {
 fn check_choices(site: &Site, url: &str, expected: Option<&str>) {
     let response = site.get(url);
     match expected {
-        None => assert_eq!(response.outcome, Outcome::Ok, "{url}"),
+        None => assert_eq!(response.outcome, RenderOutcome::Ok, "{url}"),
         Some(urls) => {
-            assert_eq!(response.outcome, Outcome::MultipleChoices, "{url}");
+            assert_eq!(response.outcome, RenderOutcome::MultipleChoices, "{url}");
             assert_eq!(body_text(&response), urls);
         }
     }
@@ -156,7 +159,7 @@ impl RandomNode {
     fn to_tree(&self, name: &str) -> Subtree {
         let mut tree = Subtree::new(name, "nt:unstructured");
         for (name, text) in &self.texts {
-            tree = tree.with(name.as_str(), text.as_str());
+            tree = tree.with_property(name.as_str(), text.as_str());
         }
         self.children.iter().fold(tree, |tree, (name, child)| tree.with_child(child.to_tree(name)))
     }
@@ -177,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn any_tree_reads_back(nodes in vec(random_node(), 1..3)) {
-        let site = Site::with_limits(Mode::Publish, tympan_render::Limits::default());
+        let site = Site::with_limits(RenderMode::Publish, tympan_render::RenderLimits::default());
         for (number, node) in nodes.iter().enumerate() {
             site.put(&format!("/content/n{number}"), node.to_tree(""));
             prop_assert_eq!(get(&site, &format!("/content/n{number}.infinity.json")), node.to_json());
@@ -189,14 +192,14 @@ proptest! {
 #[test]
 fn a_document_view_holds_what_is_below_and_no_hash_of_a_password() {
     let site = Site::empty();
-    let child = Subtree::new("child", "nt:unstructured").with("text", "deep <b>");
+    let child = Subtree::new("child", "nt:unstructured").with_property("text", "deep <b>");
     let node = Subtree::new("node", "nt:unstructured")
-        .with("long", Property::Single(Value::Long(7)))
-        .with("rep:password", "secret")
+        .with_property("long", Property::Single(Value::Long(7)))
+        .with_property("rep:password", "secret")
         .with_child(child);
     site.put("/content/node", node);
     let response = site.get("/content/node.xml");
-    assert_eq!(response.outcome, Outcome::Ok);
+    assert_eq!(response.outcome, RenderOutcome::Ok);
     assert_eq!(response.content_type, "text/xml; charset=utf-8");
     let text = body_text(&response);
     assert!(

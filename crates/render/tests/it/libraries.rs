@@ -1,7 +1,7 @@
 //! Client libraries by category, texts in other languages, and queries of components.
 
 use tympan_content::{Property, Repository, Subtree, Value};
-use tympan_render::{Body, Mode, Outcome};
+use tympan_render::{RenderMode, RenderOutcome, RenderResponseBody};
 
 use crate::site::{Site, component, file, texts};
 
@@ -14,10 +14,10 @@ fn library(
     let [categories, dependencies, embed] = lists;
     files.iter().fold(
         Subtree::new(name, "cq:ClientLibraryFolder")
-            .with("categories", texts(categories))
-            .with("dependencies", texts(dependencies))
-            .with("embed", texts(embed))
-            .with("allowProxy", Property::Single(Value::Boolean(true))),
+            .with_property("categories", texts(categories))
+            .with_property("dependencies", texts(dependencies))
+            .with_property("embed", texts(embed))
+            .with_property("allowProxy", Property::Single(Value::Boolean(true))),
         |library, (name, text)| {
             library.with_child(file(repository, name, text.as_bytes(), "text/plain"))
         },
@@ -25,7 +25,7 @@ fn library(
 }
 
 fn site() -> Site {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let put = |name: &str, lists: [&[&str]; 3], files: &[(&str, &str)]| {
         let library = library(&site.repository, name, lists, files);
         site.put(&format!("/apps/t/clientlibs/{name}"), library);
@@ -69,10 +69,10 @@ fn categories_become_addresses_in_the_order_that_pages_need() {
     let script = drawn.split("src=\"").nth(1).unwrap().split('"').next().unwrap();
     let get = |address: &str| {
         let answer = site.get(address);
-        assert_eq!(answer.outcome, Outcome::Ok, "{address}");
+        assert_eq!(answer.outcome, RenderOutcome::Ok, "{address}");
         let control = answer.headers.iter().find(|(name, _)| *name == "cache-control");
         assert_eq!(control.unwrap().1, "public, max-age=31536000, immutable");
-        let Body::Bytes(bytes) = answer.body else { panic!("{address}") };
+        let RenderResponseBody::Bytes(bytes) = answer.body else { panic!("{address}") };
         (answer.content_type, String::from_utf8(bytes.to_vec()).unwrap())
     };
     let (kind, css) = get(sheets[1]);
@@ -119,17 +119,17 @@ fn texts_are_in_the_language_of_the_page() {
         "{\"trains\": \"{n, plural, one {# train} other {# trains}} to {city}\"}",
     );
     let entry = Subtree::new("e1", "sling:MessageEntry")
-        .with("sling:key", "Bye")
-        .with("sling:message", "Tschüss");
+        .with_property("sling:key", "Bye")
+        .with_property("sling:message", "Tschüss");
     let folder = Subtree::new("nodes", "sling:Folder")
-        .with(
+        .with_property(
             "jcr:mixinTypes",
             Property::List(
                 tympan_content::ValueType::Name,
                 vec![Value::Name("mix:language".into())],
             ),
         )
-        .with("jcr:language", "de")
+        .with_property("jcr:language", "de")
         .with_child(entry);
     site.put("/apps/t/i18n/nodes", folder);
     let trains = "{{ i18n(\"trains\", n=2, city=\"<Köln>\") }}";
@@ -160,7 +160,7 @@ fn queries_give_what_they_find_and_tell_visitors_nothing_of_it() {
     let template = format!(
         "{{% for n in query(\"{statement}\", title=\"Zebra crossing\", limit=5) %}}{{{{ n.path }}}}{{% endfor %}}"
     );
-    for mode in [Mode::Publish, Mode::Author] {
+    for mode in [RenderMode::Publish, RenderMode::Author] {
         let site = Site::sample(mode);
         site.edit(|session| {
             for name in ["zebra", "apple"] {
@@ -187,13 +187,13 @@ fn queries_give_what_they_find_and_tell_visitors_nothing_of_it() {
         });
         let drawn = site.get("/content/site/en.html");
         assert_eq!(crate::site::body_text(&drawn), "/content/site/en/zebra/jcr:content");
-        assert_eq!(drawn.reads.queries, 1);
+        assert_eq!(drawn.reads.query_count, 1);
         let warning = drawn.headers.iter().find(|(name, _)| *name == "x-tympan-warning");
-        assert_eq!(warning.is_some(), mode == Mode::Author, "{mode:?}: {warning:?}");
+        assert_eq!(warning.is_some(), mode == RenderMode::Author, "{mode:?}: {warning:?}");
     }
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let content = component("x", "test/case");
     site.put("/content/x", content);
     site.script("/apps/test/case/case.html.j2", "{{ query(\"SELEKT\") }}");
-    assert_eq!(site.get("/content/x.html").outcome, Outcome::Error);
+    assert_eq!(site.get("/content/x.html").outcome, RenderOutcome::Error);
 }

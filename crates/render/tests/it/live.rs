@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tympan_content::NodePath;
 use tympan_render::{
-    Body, DirSource, FragmentCache, FragmentOptions, Mode, Options, Recording, RenderRequest,
-    Renderer, RepositorySource,
+    DirScriptSource, FragmentCache, FragmentCacheOptions, ReadRecording, RenderMode, RenderOptions,
+    RenderRequest, RenderResponseBody, Renderer, RepositoryScriptSource,
 };
 
 use crate::site::{Site, body_text, file};
@@ -26,15 +26,15 @@ struct Live {
 
 impl Live {
     fn new() -> Self {
-        let site = Site::sample(Mode::Author);
+        let site = Site::sample(RenderMode::Author);
         let folder = tempfile::tempdir().unwrap();
-        let source = DirSource::new(
+        let source = DirScriptSource::new(
             folder.path().to_owned(),
-            RepositorySource::new(site.repository.clone()),
+            RepositoryScriptSource::new(site.repository.clone()),
         );
         let renderer = Renderer::with_scripts(
             Box::new(source),
-            Options { mode: Mode::Author, ..Options::default() },
+            RenderOptions { mode: RenderMode::Author, ..RenderOptions::default() },
         );
         Self { site, folder, renderer }
     }
@@ -91,18 +91,18 @@ fn styles_are_live_too() {
     let snapshot = live.site.repository.snapshot().unwrap();
     let response =
         live.renderer.render(&snapshot, &RenderRequest::get("/etc.clientlibs/test/../../x"));
-    assert!(!matches!(response.body, Body::Blob(_)));
+    assert!(!matches!(response.body, RenderResponseBody::Blob(_)));
 }
 
 #[test]
 fn kept_drawings_go_with_the_files_they_were_drawn_by() {
     let live = Live::new();
-    let source = DirSource::new(
+    let source = DirScriptSource::new(
         live.folder.path().to_owned(),
-        RepositorySource::new(live.site.repository.clone()),
+        RepositoryScriptSource::new(live.site.repository.clone()),
     );
-    let cache = FragmentCache::new(FragmentOptions::default());
-    let renderer = Renderer::with_scripts(Box::new(source), Options::default())
+    let cache = FragmentCache::new(FragmentCacheOptions::default());
+    let renderer = Renderer::with_scripts(Box::new(source), RenderOptions::default())
         .with_fragments(Arc::clone(&cache));
     live.site.edit(|session| {
         let path = NodePath::new("/apps").unwrap();
@@ -111,13 +111,13 @@ fn kept_drawings_go_with_the_files_they_were_drawn_by() {
     let stored = file(&live.site.repository, "", b"stored {}", "text/css");
     live.site.put("/etc.clientlibs/test/site.css", stored);
     let request = RenderRequest {
-        recording: Recording::Paths,
+        recording: ReadRecording::Paths,
         ..RenderRequest::get("/content/site/en/jcr:content/root/two.html")
     };
     let draw = || {
         let snapshot = live.site.repository.snapshot().unwrap();
         let drawn = [0, 1].map(|_| renderer.render(&snapshot, &request));
-        let [first, second] = drawn.map(|drawn| (body_text(&drawn), drawn.fragments.hits));
+        let [first, second] = drawn.map(|drawn| (body_text(&drawn), drawn.fragment_counts.hits));
         assert_eq!(first.0, second.0);
         assert_eq!((first.1, second.1), (0, 1), "kept until a file changes");
         first.0

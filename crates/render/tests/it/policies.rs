@@ -1,7 +1,7 @@
 //! Policies of a real site's editable templates: what they allow where on its pages.
 
 use tympan_content::{NodePath, Subtree};
-use tympan_render::Policy;
+use tympan_render::ContainerPolicy;
 
 use crate::corpus::{self, commit, put_below};
 
@@ -20,7 +20,7 @@ fn policies_of_the_wknd_site_hold_on_its_pages() {
             ("container", "WKND.Structure"),
             ("form/container", "WKND.Form"),
         ] {
-            let component = Subtree::new("", "cq:Component").with("componentGroup", group);
+            let component = Subtree::new("", "cq:Component").with_property("componentGroup", group);
             put_below(session, &path(&format!("/apps/wknd/components/{name}")), component);
         }
         // What authors added to the places of the templates.
@@ -31,15 +31,15 @@ fn policies_of_the_wknd_site_hold_on_its_pages() {
             (format!("{home}/container/more/tabs/item"), "accordion"),
         ] {
             let kind = format!("wknd/components/{kind}");
-            let node =
-                Subtree::new("", "nt:unstructured").with("sling:resourceType", kind.as_str());
-            session.put(&path(&place), node).unwrap();
+            let node = Subtree::new("", "nt:unstructured")
+                .with_property("sling:resourceType", kind.as_str());
+            session.put_node(&path(&place), node).unwrap();
         }
     });
     let snapshot = repository.snapshot().unwrap();
     let check = |place: String, policy: &str, allowed: &[&str]| {
         let node = snapshot.node(&path(&place)).unwrap().unwrap();
-        let found = Policy::of(&node).unwrap().unwrap();
+        let found = ContainerPolicy::of_container(&node).unwrap().unwrap();
         let known = ["teaser", "text", "container", "form/container"];
         let may = known
             .into_iter()

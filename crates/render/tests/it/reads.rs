@@ -1,38 +1,41 @@
 //! What a drawing read.
 
 use tympan_content::NodePath;
-use tympan_render::{Aspects, Dependencies, Facts, Mode, Recording, RenderRequest, RenderResponse};
+use tympan_render::{
+    DependencySet, PathAspects, ReadRecording, RenderMode, RenderRequest, RenderResponse,
+    RequestFacts,
+};
 
 use crate::site::Site;
 
 fn drawn(site: &Site, path: &str) -> RenderResponse {
-    site.render(&RenderRequest { recording: Recording::Paths, ..RenderRequest::get(path) })
+    site.render(&RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(path) })
 }
 
-fn reads(site: &Site, path: &str) -> Dependencies {
+fn reads(site: &Site, path: &str) -> DependencySet {
     drawn(site, path).reads.dependencies()
 }
 
-fn of(recorded: &Dependencies, path: &str) -> String {
-    format!("{:?}", recorded.of_node(&NodePath::new(path).unwrap()))
+fn of(recorded: &DependencySet, path: &str) -> String {
+    format!("{:?}", recorded.node_aspects(&NodePath::new(path).unwrap()))
 }
 
 #[track_caller]
-fn check(recorded: &Dependencies, path: &str, aspect: &str) {
+fn check(recorded: &DependencySet, path: &str, aspect: &str) {
     let noted = of(recorded, path);
     assert!(noted.split('+').any(|one| one == aspect), "{aspect} of {path} is not in `{noted}`");
 }
 
 /// Checks that an aspect was read of nothing at all.
 #[track_caller]
-fn check_nowhere(recorded: &Dependencies, aspect: &str) {
+fn check_nowhere(recorded: &DependencySet, aspect: &str) {
     let all = format!("{recorded:?}");
     assert!(!all.contains(aspect), "{aspect} is in {all}");
 }
 
 #[test]
 fn a_page_records_nodes_listings_and_gaps() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let recorded = reads(&site, "/content/site/en.html");
     check(&recorded, "/content/site/en", "head");
     check(&recorded, "/content/site/en/jcr:content", "some-properties");
@@ -47,15 +50,15 @@ fn a_page_records_nodes_listings_and_gaps() {
 
 #[test]
 fn nothing_is_kept_unless_asked_for() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let recorded = reads(&site, "/content/site/en.html");
     let counted = site.get("/content/site/en.html").reads;
-    assert!(counted.dependencies().is_empty() && counted.count > 5 && !recorded.is_empty());
+    assert!(counted.dependencies().is_empty() && counted.read_count > 5 && !recorded.is_empty());
 }
 
 #[test]
 fn lists_and_navigations_depend_on_what_they_show() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     site.draw("{{ pages(\"/content/site/en\", order=\"title\")|length }}");
     check(&reads(&site, "/content/site/en.html"), "/content/site/en", "heads-below");
     check_nowhere(&reads(&site, "/content/site/en.html"), "dates-below");
@@ -69,7 +72,7 @@ fn lists_and_navigations_depend_on_what_they_show() {
 
 #[test]
 fn children_count_for_themselves_when_they_are_reached() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let root = "/content/site/en/jcr:content/root";
     let names = ["one", "config", "two"].map(|name| format!("{root}/{name}"));
     for (template, reached) in [
@@ -95,13 +98,13 @@ fn children_count_for_themselves_when_they_are_reached() {
     let [one, _, two] = &names;
     let recorded = reads(&site, "/content/site/en.html");
     assert_eq!(of(&recorded, one), "");
-    let read = recorded.of_node(&NodePath::new(two).unwrap());
-    assert!(read.holds(Aspects::property("text")));
+    let read = recorded.node_aspects(&NodePath::new(two).unwrap());
+    assert!(read.contains(PathAspects::property("text")));
 }
 
 #[test]
 fn what_a_list_reads_is_not_noted_and_what_follows_is() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     site.draw("{{ pages(\"/content/site/en\", order=\"date\")|length }}");
     let recorded = reads(&site, "/content/site/en.html");
     assert_eq!(of(&recorded, "/content/site/en/apple/jcr:content"), "");
@@ -113,13 +116,13 @@ fn what_a_list_reads_is_not_noted_and_what_follows_is() {
     for root in ["/", "/home", "/home/users"] {
         site.draw(&format!("{{{{ pages(\"{root}\")|length }}}}"));
         let facts = drawn(&site, "/content/site/en.html").reads.facts;
-        assert!(facts.has(Facts::ACCOUNTS), "{root}");
+        assert!(facts.intersects(RequestFacts::ACCOUNTS), "{root}");
     }
 }
 
 #[test]
 fn scripts_that_take_in_others_depend_on_any() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     site.draw("{%- if true %}no{% endif %} {{ 'import' }}");
     check_nowhere(&reads(&site, "/content/site/en.html"), "any-script");
     site.script("/apps/test/case/part.j2", "part");
@@ -129,7 +132,7 @@ fn scripts_that_take_in_others_depend_on_any() {
 
 #[test]
 fn what_a_drawing_used_of_its_request_is_told() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let facts = |template: &str| -> Vec<&str> {
         site.draw(template);
         drawn(&site, "/content/site/en.html").reads.facts.names().collect()
@@ -138,5 +141,10 @@ fn what_a_drawing_used_of_its_request_is_told() {
     assert_eq!(facts("{{ request.parameters.q }}"), ["parameters"]);
     assert_eq!(facts("{{ page.title }}{{ edit }}"), ["page", "edit"]);
     assert_eq!(facts("{{ request.suffix }}"), ["url"]);
-    assert!(Facts::PAGE.and(Facts::URL).without(Facts::PAGE).has(Facts::URL));
+    assert!(
+        RequestFacts::PAGE
+            .combine(RequestFacts::URL)
+            .without(RequestFacts::PAGE)
+            .intersects(RequestFacts::URL)
+    );
 }

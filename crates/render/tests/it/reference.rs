@@ -1,6 +1,6 @@
 //! The reference of what templates can use tells the truth: each of its examples is drawn.
 
-use tympan_render::Mode;
+use tympan_render::RenderMode;
 
 use crate::site::Site;
 
@@ -8,7 +8,7 @@ const REFERENCE: &str = include_str!("../../../../docs/reference/templates.md");
 
 #[test]
 fn examples_of_the_reference_draw_what_it_says() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     let mut drawn = 0;
     for part in REFERENCE.split("```jinja\n").skip(1) {
         let (template, rest) = part.split_once("\n```\n").unwrap();

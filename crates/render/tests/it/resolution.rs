@@ -3,7 +3,7 @@
 //! Each table has the URL and what is answered: the drawn text, `-> location` for a redirect, or the outcome.
 
 use tympan_content::{Property, Subtree, Value};
-use tympan_render::{Outcome, Redirect, RenderRequest, RenderResponse};
+use tympan_render::{RedirectKind, RenderOutcome, RenderRequest, RenderResponse};
 
 use crate::site::{Site, body_text, component, page, texts};
 
@@ -11,10 +11,10 @@ use crate::site::{Site, body_text, component, page, texts};
 fn told(response: &RenderResponse) -> String {
     let text = body_text(response);
     match &response.outcome {
-        Outcome::Ok => text,
-        Outcome::Redirect { location, kind: Redirect::Found } => format!("-> {location}"),
-        Outcome::Redirect { location, kind } => format!("{kind:?} -> {location}"),
-        Outcome::NotFound if text.starts_with("<!DOCTYPE") => "nothing".to_owned(),
+        RenderOutcome::Ok => text,
+        RenderOutcome::Redirect { location, kind: RedirectKind::Found } => format!("-> {location}"),
+        RenderOutcome::Redirect { location, kind } => format!("{kind:?} -> {location}"),
+        RenderOutcome::NotFound if text.starts_with("<!DOCTYPE") => "nothing".to_owned(),
         other => format!("{other:?} {text}"),
     }
 }
@@ -53,8 +53,8 @@ fn site() -> Site {
 fn with_names(site: &Site) {
     let index = |name: &str, property: &str| {
         Subtree::new(name, "oak:QueryIndexDefinition")
-            .with("type", "property")
-            .with("propertyNames", texts(&[property]))
+            .with_property("type", "property")
+            .with_property("propertyNames", texts(&[property]))
     };
     let indexes = Subtree::new("oak:index", "nt:unstructured")
         .with_child(index("slingVanityPath", "sling:vanityPath"))
@@ -95,24 +95,27 @@ fn urls_are_split() {
 fn mappings_lead_by_scheme_and_host() {
     let site = site();
     let entry = |name: &str| Subtree::new(name, "sling:Mapping");
-    let to =
-        |name: &str, target: &str| entry(name).with("sling:internalRedirect", texts(&[target]));
+    let to = |name: &str, target: &str| {
+        entry(name).with_property("sling:internalRedirect", texts(&[target]))
+    };
     let http = entry("http")
         .with_child(
             to("www.site.example.80", "/content/site/en").with_child(to("de", "/content/site/de")),
         )
         .with_child(
             entry("site.example.80")
-                .with("sling:redirect", "http://www.site.example")
-                .with("sling:status", Property::Single(Value::Long(301))),
+                .with_property("sling:redirect", "http://www.site.example")
+                .with_property("sling:status", Property::Single(Value::Long(301))),
         )
         .with_child(
-            entry("any").with("sling:match", "[^/]+\\.site\\.example\\.80/old/(.*)").with(
-                "sling:internalRedirect",
-                texts(&["/content/none/$1", "/content/site/en/$1"]),
-            ),
+            entry("any")
+                .with_property("sling:match", "[^/]+\\.site\\.example\\.80/old/(.*)")
+                .with_property(
+                    "sling:internalRedirect",
+                    texts(&["/content/none/$1", "/content/site/en/$1"]),
+                ),
         )
-        .with_child(to("broken", "/content/site/en").with("sling:match", "(("));
+        .with_child(to("broken", "/content/site/en").with_property("sling:match", "(("));
     site.put("/etc/map", Subtree::new("map", "sling:Folder").with_child(http));
     check_at(&site, "http://www.site.example/news.html", "/content/site/en/news");
     check_at(&site, "http://www.site.example:80/news.a.html/b", "/content/site/en/news a /b");
@@ -174,7 +177,7 @@ fn vanity_paths_stand_for_pages() {
     check(&site, "/content/site/de.html", "/content/site/en/d");
     check(&site, "/apps/t/page.html", "nothing");
     check(&site, "/sales.html", "nothing");
-    site.edit(|session| session.remove(&"/content/site/en/b".parse().unwrap()).unwrap());
+    site.edit(|session| session.remove_node(&"/content/site/en/b".parse().unwrap()).unwrap());
     check(&site, "/sale", "/content/site/en/a");
 }
 
@@ -183,7 +186,7 @@ fn vanity_paths_hold_behind_a_mapped_host() {
     let site = site();
     with_names(&site);
     let host = Subtree::new("www.site.example.80", "sling:Mapping")
-        .with("sling:internalRedirect", texts(&["/content/site/en", "/"]));
+        .with_property("sling:internalRedirect", texts(&["/content/site/en", "/"]));
     let http = Subtree::new("http", "sling:Mapping").with_child(host);
     site.put("/etc/map", Subtree::new("map", "sling:Folder").with_child(http));
     put_page(&site, "/content/site/en/a", &[("sling:vanityPath", texts(&["/sale", "/news"]))]);
@@ -263,7 +266,7 @@ fn types_inherit_overlay_and_fall_back() {
     ] {
         site.put(&format!("/content/{name}"), component(name, kind));
     }
-    let own = component("own", "no/such").with("sling:resourceSuperType", "base/page");
+    let own = component("own", "no/such").with_property("sling:resourceSuperType", "base/page");
     site.put("/content/own", own);
     site.put("/content/page", page("page", "Page", "site/page"));
     check(&site, "/content/site.html", "site page");
@@ -290,12 +293,14 @@ fn types_inherit_overlay_and_fall_back() {
 #[test]
 fn redirects_of_nodes_and_pages() {
     let site = site();
-    let to =
-        |name: &str, target: &str| component(name, "sling:redirect").with("sling:target", target);
+    let to = |name: &str, target: &str| {
+        component(name, "sling:redirect").with_property("sling:target", target)
+    };
     site.put("/content/r1", to("r1", "/content/site/en"));
     site.put(
         "/content/r2",
-        to("r2", "https://x.example/y").with("sling:status", Property::Single(Value::Long(301))),
+        to("r2", "https://x.example/y")
+            .with_property("sling:status", Property::Single(Value::Long(301))),
     );
     site.put("/content/r3", to("r3", "javascript:alert(1)"));
     put_page(&site, "/content/r4", &[("cq:redirectTarget", "/content/site/de".into())]);
@@ -307,7 +312,7 @@ fn redirects_of_nodes_and_pages() {
     // A page that would send to itself is shown.
     put_page(&site, "/content/r5", &[("cq:redirectTarget", "/content/r5.html#top".into())]);
     check(&site, "/content/r5.html", "/content/r5");
-    let edit = RenderRequest { edit: true, ..RenderRequest::get("/content/r4.html") };
+    let edit = RenderRequest { is_edit_mode: true, ..RenderRequest::get("/content/r4.html") };
     assert_eq!(told(&site.render(&edit)), "/content/r4");
 }
 
@@ -315,8 +320,9 @@ fn redirects_of_nodes_and_pages() {
 fn redirects_keep_the_query() {
     let site = site();
     with_names(&site);
-    let to =
-        |name: &str, target: &str| component(name, "sling:redirect").with("sling:target", target);
+    let to = |name: &str, target: &str| {
+        component(name, "sling:redirect").with_property("sling:target", target)
+    };
     site.put("/content/r1", to("r1", "/content/site/en"));
     site.put("/content/r2", to("r2", "https://x.example/y?a=b"));
     let target = "/content/site/de?from=r3#top".into();
@@ -371,7 +377,7 @@ fn overlays_of_live_edits_show_at_once() {
     check(&site, "/content/o.html", "libs");
     site.script("/apps/o/o.html.j2", "apps");
     check(&site, "/content/o.html", "apps");
-    site.edit(|session| session.remove(&"/apps/o".parse().unwrap()).unwrap());
+    site.edit(|session| session.remove_node(&"/apps/o".parse().unwrap()).unwrap());
     check(&site, "/content/o.html", "libs");
 }
 
@@ -430,7 +436,7 @@ fn strict_urls_show_nothing_that_nobody_names() {
         ] {
             let response = site.get(url);
             assert_eq!(
-                response.outcome == Outcome::NotFound,
+                response.outcome == RenderOutcome::NotFound,
                 strict,
                 "{url}: {:?}",
                 response.outcome
@@ -438,11 +444,11 @@ fn strict_urls_show_nothing_that_nobody_names() {
         }
         // The default output names the selectors that it reads.
         for url in ["/content/site/en/news.1.json", "/content/site/en/news.tidy.infinity.json"] {
-            assert_eq!(site.get(url).outcome, Outcome::Ok, "{url}");
+            assert_eq!(site.get(url).outcome, RenderOutcome::Ok, "{url}");
         }
         let posted =
             RenderRequest { method: "POST", ..RenderRequest::get("/content/site/en/news.x.html") };
-        assert_eq!(site.render(&posted).outcome, Outcome::MethodNotAllowed);
+        assert_eq!(site.render(&posted).outcome, RenderOutcome::MethodNotAllowed);
     };
     // As in Sling, as long as nobody asks for anything else.
     names(false);

@@ -3,7 +3,10 @@
 use std::time::SystemTime;
 
 use tympan_content::{NodePath, Property, Repository, Session, Subtree, Value, ValueType};
-use tympan_render::{Body, Limits, Mode, Options, RenderRequest, RenderResponse, Renderer};
+use tympan_render::{
+    RenderLimits, RenderMode, RenderOptions, RenderRequest, RenderResponse, RenderResponseBody,
+    Renderer,
+};
 
 /// A repository with a site, and how it is drawn.
 pub(crate) struct Site {
@@ -14,18 +17,18 @@ pub(crate) struct Site {
 impl Site {
     /// Makes an empty repository with a renderer for visitors.
     pub(crate) fn empty() -> Self {
-        Self::with_limits(Mode::Publish, Limits::default())
+        Self::with_limits(RenderMode::Publish, RenderLimits::default())
     }
 
-    pub(crate) fn with_limits(mode: Mode, limits: Limits) -> Self {
-        let repository = Repository::memory().unwrap();
-        let renderer = Renderer::new(&repository, Options { mode, limits });
+    pub(crate) fn with_limits(mode: RenderMode, limits: RenderLimits) -> Self {
+        let repository = Repository::in_memory().unwrap();
+        let renderer = Renderer::new(&repository, RenderOptions { mode, limits });
         Self { repository, renderer }
     }
 
     /// Makes the site that most tests are about: two levels of pages, an asset, a few components.
-    pub(crate) fn sample(mode: Mode) -> Self {
-        let site = Self::with_limits(mode, Limits::default());
+    pub(crate) fn sample(mode: RenderMode) -> Self {
+        let site = Self::with_limits(mode, RenderLimits::default());
         site.script("/apps/test/text/text.html.j2", "<p>{{ properties.text }}</p>");
         site.script("/apps/test/broken/broken.html.j2", "<b>\n{{ no_such_function() }}\n</b>");
         site.script("/apps/test/syntax/syntax.html.j2", "<b>\n{% if %}\n</b>");
@@ -35,19 +38,24 @@ impl Site {
         );
         let long = Property::Single(Value::Long(3));
         let root = Subtree::new("root", "nt:unstructured")
-            .with_child(component("one", "test/text").with("text", "First & <best>"))
-            .with_child(Subtree::new("config", "nt:unstructured").with("text", "no component"))
-            .with_child(component("two", "test/text").with("text", "Second"));
+            .with_child(component("one", "test/text").with_property("text", "First & <best>"))
+            .with_child(
+                Subtree::new("config", "nt:unstructured").with_property("text", "no component"),
+            )
+            .with_child(component("two", "test/text").with_property("text", "Second"));
         let content = component("jcr:content", "test/page")
-            .with("jcr:title", "Home")
-            .with("jcr:description", "Where it begins")
-            .with("count", long)
-            .with("date", date("2024-02-29T10:30:00.000+01:00"))
-            .with("rich", "<p onclick=\"x()\">Rich <b>text</b></p><script>alert(1)</script>")
-            .with("evil", "<script>alert('1')</script>")
-            .with("yes", Property::Single(Value::Boolean(true)))
-            .with("names", texts(&["a", "<b>"]))
-            .with("cq:tags", texts(&["site:season/late-summer", "site:city"]))
+            .with_property("jcr:title", "Home")
+            .with_property("jcr:description", "Where it begins")
+            .with_property("count", long)
+            .with_property("date", date("2024-02-29T10:30:00.000+01:00"))
+            .with_property(
+                "rich",
+                "<p onclick=\"x()\">Rich <b>text</b></p><script>alert(1)</script>",
+            )
+            .with_property("evil", "<script>alert('1')</script>")
+            .with_property("yes", Property::Single(Value::Boolean(true)))
+            .with_property("names", texts(&["a", "<b>"]))
+            .with_property("cq:tags", texts(&["site:season/late-summer", "site:city"]))
             .with_child(root);
         site.put("/content/site/en", Subtree::new("en", "cq:Page").with_child(content));
         for (name, title, hidden, day) in [
@@ -76,10 +84,10 @@ impl Site {
             above.reverse();
             for folder in above {
                 if session.node(&folder).unwrap().is_none() {
-                    session.put(&folder, Subtree::new("", "sling:Folder")).unwrap();
+                    session.put_node(&folder, Subtree::new("", "sling:Folder")).unwrap();
                 }
             }
-            session.put(&path, tree).unwrap();
+            session.put_node(&path, tree).unwrap();
         });
     }
 
@@ -126,18 +134,18 @@ impl Site {
 /// Returns the drawn body as text.
 pub(crate) fn body_text(response: &RenderResponse) -> String {
     match &response.body {
-        Body::Empty => String::new(),
-        Body::Bytes(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-        Body::Blob(blob) => format!("{blob:?}"),
+        RenderResponseBody::Empty => String::new(),
+        RenderResponseBody::Bytes(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+        RenderResponseBody::Blob(blob) => format!("{blob:?}"),
     }
 }
 
 pub(crate) fn component(name: &str, resource_type: &str) -> Subtree {
-    Subtree::new(name, "nt:unstructured").with("sling:resourceType", resource_type)
+    Subtree::new(name, "nt:unstructured").with_property("sling:resourceType", resource_type)
 }
 
 pub(crate) fn page(name: &str, title: &str, resource_type: &str) -> Subtree {
-    let content = component("jcr:content", resource_type).with("jcr:title", title);
+    let content = component("jcr:content", resource_type).with_property("jcr:title", title);
     Subtree::new(name, "cq:Page").with_child(content)
 }
 
@@ -167,18 +175,18 @@ pub(crate) fn date(text: &str) -> Property {
 pub(crate) fn file(repository: &Repository, name: &str, bytes: &[u8], media_type: &str) -> Subtree {
     let blob = repository.blobs().put(&mut std::io::Cursor::new(bytes)).unwrap();
     let content = Subtree::new("jcr:content", "nt:resource")
-        .with("jcr:data", Property::Single(Value::Binary(blob)))
-        .with("jcr:mimeType", media_type)
-        .with("jcr:lastModified", date("2024-05-06T07:08:09.123Z"));
+        .with_property("jcr:data", Property::Single(Value::Binary(blob)))
+        .with_property("jcr:mimeType", media_type)
+        .with_property("jcr:lastModified", date("2024-05-06T07:08:09.123Z"));
     Subtree::new(name, "nt:file").with_child(content)
 }
 
 /// Makes an asset whose original has these bytes.
 pub(crate) fn asset(site: &Site, name: &str, bytes: &[u8]) -> Subtree {
     let metadata = Subtree::new("metadata", "nt:unstructured")
-        .with("dc:title", texts(&["The map"]))
-        .with("tiff:ImageWidth", Property::Single(Value::Long(640)))
-        .with("tiff:ImageLength", "400");
+        .with_property("dc:title", texts(&["The map"]))
+        .with_property("tiff:ImageWidth", Property::Single(Value::Long(640)))
+        .with_property("tiff:ImageLength", "400");
     let original = file(&site.repository, "original", bytes, "image/png");
     let renditions = Subtree::new("renditions", "nt:folder").with_child(original);
     let content =

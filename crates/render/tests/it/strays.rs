@@ -8,9 +8,14 @@ use std::time::SystemTime;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tympan_content::{ChunkId, NodePath, Property, Repository, Session, Snapshot, Subtree, Value};
-use tympan_render::ledger::{Affected, Ledger, LedgerOptions, Look, MIGRATIONS, Recorded, Ticket};
-use tympan_render::{Mode, Options, Recording, RenderRequest, RenderResponse, Renderer};
-use tympan_testkit::State;
+use tympan_render::ledger::{
+    AffectedUrls, DependencyLedger, LedgerOptions, MIGRATIONS, RecordOutcome, RenderTicket,
+    ResponseFingerprint,
+};
+use tympan_render::{
+    ReadRecording, RenderMode, RenderOptions, RenderRequest, RenderResponse, Renderer,
+};
+use tympan_testkit::StateDatabase;
 
 use crate::edits::Random;
 use crate::site::{Site, body_text, component, page};
@@ -32,10 +37,10 @@ const NOTHING: [&str; 0] = [];
 
 /// What a drawing has to tell the ledger, and what a cache keeps of it.
 struct Drawn {
-    when: (Ticket, Option<ChunkId>),
+    when: (RenderTicket, Option<ChunkId>),
     url: &'static str,
     answer: RenderResponse,
-    look: Option<Look>,
+    look: Option<ResponseFingerprint>,
 }
 
 /// A publisher that draws while content changes, and a cache that is told by its flushes alone.
@@ -44,7 +49,7 @@ struct World {
     renderer: Renderer,
     runtime: Runtime,
     folder: TempDir,
-    ledger: Ledger,
+    ledger: DependencyLedger,
     /// Where the follower stands: its flushes up to here are stored.
     place: Snapshot,
     cached: BTreeMap<&'static str, String>,
@@ -54,7 +59,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let site = Site::with_limits(Mode::Publish, tympan_render::Limits::default());
+        let site = Site::with_limits(RenderMode::Publish, tympan_render::RenderLimits::default());
         site.script("/apps/test/page/page.html.j2", "{{ page.title }} {{ properties.text }}");
         site.script(
             "/apps/test/nav/nav.html.j2",
@@ -71,18 +76,19 @@ impl World {
             site.edit(|session| set_date(session, name, number));
         }
         for name in ["nav", "list"] {
-            let content = component("jcr:content", &format!("test/{name}")).with("jcr:title", name);
+            let content =
+                component("jcr:content", &format!("test/{name}")).with_property("jcr:title", name);
             let page = Subtree::new(name, "cq:Page").with_child(content);
             site.put(&format!("/content/site/{name}"), page);
         }
-        let renderer = Renderer::new(&site.repository, Options::default());
+        let renderer = Renderer::new(&site.repository, RenderOptions::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let ledger = runtime.block_on(open(&folder));
-        ledger.settle(&ledger.owed());
+        ledger.acknowledge(&ledger.pending_flushes());
         let place = site.repository.snapshot().unwrap();
-        ledger.stored(place.root_id());
-        runtime.block_on(ledger.store()).unwrap();
+        ledger.acknowledge_step(place.root_id());
+        runtime.block_on(ledger.store_pending()).unwrap();
         let cached = BTreeMap::new();
         Self { site, renderer, runtime, folder, ledger, place, cached, named: 0, in_vain: 0 }
     }
@@ -101,24 +107,24 @@ impl World {
     }
 
     fn store(&self) {
-        self.runtime.block_on(self.ledger.store()).unwrap();
+        self.runtime.block_on(self.ledger.store_pending()).unwrap();
     }
 
     fn begin(&self, url: &'static str) -> Drawn {
-        let ticket = self.ledger.ticket();
+        let ticket = self.ledger.begin_rendering();
         let snapshot = self.now();
         let request = request(url);
         let answer = self.renderer.render(&snapshot, &request);
-        let look = Look::of(&answer, &request);
+        let look = ResponseFingerprint::from_response(&answer, &request);
         assert!(look.is_some(), "{url} can be drawn again");
-        Drawn { when: (ticket, snapshot.seen_root()), url, answer, look }
+        Drawn { when: (ticket, snapshot.visible_root_id()), url, answer, look }
     }
 
     /// Records a drawing; what is kept goes to the cache.
-    fn end(&mut self, drawn: &Drawn, is_comparable: bool) -> Recorded {
+    fn end(&mut self, drawn: &Drawn, is_comparable: bool) -> RecordOutcome {
         let look = drawn.look.clone().filter(|_| is_comparable);
         let recorded = self.ledger.record_answer(drawn.when, drawn.url, &drawn.answer, look);
-        if recorded == Recorded::Kept {
+        if recorded == RecordOutcome::Recorded {
             self.cached.insert(drawn.url, body_text(&drawn.answer));
         }
         recorded
@@ -127,20 +133,20 @@ impl World {
     #[track_caller]
     fn visit(&mut self, url: &'static str) {
         let drawn = self.begin(url);
-        assert_eq!(self.end(&drawn, true), Recorded::Kept, "{url}");
+        assert_eq!(self.end(&drawn, true), RecordOutcome::Recorded, "{url}");
     }
 
     /// Asks what has to be flushed since the follower's place.
-    fn ask(&self, is_compared: bool) -> (Affected, Snapshot) {
+    fn ask(&self, is_compared: bool) -> (AffectedUrls, Snapshot) {
         let now = self.now();
         let draw = |state: &Snapshot, request: &RenderRequest<'_>| {
             is_compared.then(|| self.renderer.render(state, request))
         };
-        (self.ledger.step(&self.place, &now, &draw).unwrap(), now)
+        (self.ledger.affected_by_step(&self.place, &now, &draw).unwrap(), now)
     }
 
     /// Stores flushes, which reach the cache, and goes on.
-    fn flush(&mut self, affected: &Affected, now: Snapshot) -> Vec<String> {
+    fn flush(&mut self, affected: &AffectedUrls, now: Snapshot) -> Vec<String> {
         for url in &affected.urls {
             let fresh = URLS.into_iter().find(|one| one == url).map(|url| self.text(url));
             let old = self.cached.remove(url.as_str());
@@ -150,7 +156,7 @@ impl World {
         if affected.scopes.iter().any(|scope| scope == "/") {
             self.cached.clear();
         }
-        self.ledger.stored(now.root_id());
+        self.ledger.acknowledge_step(now.root_id());
         self.place = now;
         affected.urls.clone()
     }
@@ -193,22 +199,22 @@ impl World {
     }
 }
 
-async fn open(folder: &TempDir) -> Ledger {
-    let state = State::open(&folder.path().join("state.db")).await.unwrap();
-    state.migrate("render", MIGRATIONS).await.unwrap();
+async fn open(folder: &TempDir) -> DependencyLedger {
+    let state = StateDatabase::open(&folder.path().join("state.db")).await.unwrap();
+    state.migrate_tables("render", MIGRATIONS).await.unwrap();
     let options = LedgerOptions {
         pool: state.pool().clone(),
         folder: folder.path().to_owned(),
         publisher: "one".to_owned(),
         boot: "same".to_owned(),
-        drawn_by: "the same".to_owned(),
+        renderer_fingerprint: "the same".to_owned(),
         max_urls: 1000,
     };
-    Ledger::open(options, SystemTime::UNIX_EPOCH).await.unwrap()
+    DependencyLedger::open(options, SystemTime::UNIX_EPOCH).await.unwrap()
 }
 
 fn request(url: &str) -> RenderRequest<'_> {
-    RenderRequest { recording: Recording::Paths, ..RenderRequest::get(url) }
+    RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(url) }
 }
 
 fn set_date(session: &mut Session, name: &str, day: usize) {
@@ -229,7 +235,7 @@ fn a_text_that_was_published_and_taken_back_before_anybody_asked_is_flushed() {
     // The other page reads nothing that differed meanwhile.
     assert_eq!(world.follow(), [URLS[0]]);
     world.check("taken back");
-    assert_eq!(world.ledger.strays(), 0);
+    assert_eq!(world.ledger.stray_url_count(), 0);
     world.visit(URLS[0]);
     assert_eq!(world.follow(), NOTHING);
 }
@@ -246,7 +252,7 @@ fn a_drawing_of_a_state_that_a_step_passed_over_is_drawn_anew() {
         }
         world.set(APPLE, "text", "");
         world.follow();
-        assert_eq!(world.end(&drawn, true), Recorded::Outdated, "asked: {is_asked_between}");
+        assert_eq!(world.end(&drawn, true), RecordOutcome::Outdated, "asked: {is_asked_between}");
         // Of another page that shows nothing of it, it is known only where the follower stood.
         world.set(APPLE, "text", "again");
         let drawn = world.begin(URLS[1]);
@@ -255,7 +261,8 @@ fn a_drawing_of_a_state_that_a_step_passed_over_is_drawn_anew() {
         }
         world.set(APPLE, "text", "");
         world.follow();
-        let expected = if is_asked_between { Recorded::Kept } else { Recorded::Outdated };
+        let expected =
+            if is_asked_between { RecordOutcome::Recorded } else { RecordOutcome::Outdated };
         assert_eq!(world.end(&drawn, true), expected, "asked: {is_asked_between}");
     }
     world.check("after all");
@@ -351,11 +358,11 @@ fn a_follower_that_tells_nobody_leaves_no_strays() {
     for round in 0..3 {
         world.set(APPLE, "jcr:title", &format!("Title {round}"));
         world.visit(NAV);
-        assert_eq!(world.ledger.strays(), 1);
+        assert_eq!(world.ledger.stray_url_count(), 1);
         // Without an agent, nobody is asked.
         world.place = world.now();
-        world.ledger.stored(world.place.root_id());
-        assert_eq!(world.ledger.strays(), 0);
+        world.ledger.acknowledge_step(world.place.root_id());
+        assert_eq!(world.ledger.stray_url_count(), 0);
     }
     world.set(APPLE, "jcr:title", "Last");
     assert_eq!(world.follow(), [NAV]);
@@ -368,9 +375,9 @@ fn copies_of_the_state_where_the_follower_arrives_are_no_strays() {
     world.follow();
     world.set("/content/site/pear", "text", "unseen by it");
     world.visit(NAV);
-    assert_eq!(world.ledger.strays(), 1);
+    assert_eq!(world.ledger.stray_url_count(), 1);
     assert_eq!(world.follow(), NOTHING);
-    assert_eq!(world.ledger.strays(), 0);
+    assert_eq!(world.ledger.stray_url_count(), 0);
     let counters = world.ledger.counters();
     assert_eq!(counters.strays.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
@@ -391,7 +398,7 @@ fn change(world: &World, random: &mut Random) {
         _ => {
             let path = NodePath::new("/content/site/later").unwrap();
             match world.now().node(&path).unwrap() {
-                Some(_) => world.site.edit(|session| session.remove(&path).unwrap()),
+                Some(_) => world.site.edit(|session| session.remove_node(&path).unwrap()),
                 None => world.site.put(path.as_str(), page("later", "Later", "test/page")),
             }
         }

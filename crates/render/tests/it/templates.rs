@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tympan_render::Mode;
+use tympan_render::RenderMode;
 
 use crate::site::{Site, component};
 
@@ -26,8 +26,8 @@ fn inputs_draw_as_expected() {
     for input in inputs() {
         let template = fs::read_to_string(&input).unwrap();
         let base = input.to_str().unwrap().trim_end_matches(".html.j2").to_owned();
-        let publish = Site::sample(Mode::Publish).draw(&template);
-        let author = Site::sample(Mode::Author).draw(&template);
+        let publish = Site::sample(RenderMode::Publish).draw(&template);
+        let author = Site::sample(RenderMode::Author).draw(&template);
         let (publish_file, author_file) = (format!("{base}.html"), format!("{base}.author.html"));
         if std::env::var_os("UPDATE_EXPECTED").is_some() {
             fs::write(&publish_file, &publish).unwrap();
@@ -54,7 +54,7 @@ proptest! {
     fn any_text_is_escaped_and_reads_back(text in "[\\PC&<>\"'/]{0,40}") {
         let site = Site::empty();
         site.script("/apps/t/text/text.html.j2", "{{ properties.text }}");
-        site.put("/content/a", component("a", "t/text").with("text", text.as_str()));
+        site.put("/content/a", component("a", "t/text").with_property("text", text.as_str()));
         let drawn = site.text("/content/a.html");
         prop_assert!(!drawn.contains(['<', '>', '"', '\'']));
         let read = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")];

@@ -2,10 +2,10 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tympan_render::url::Url;
+use tympan_render::url::SlingUrl;
 
 /// Puts the parts together again.
-fn join(url: &Url) -> String {
+fn join(url: &SlingUrl) -> String {
     let mut text = url.path.clone();
     if !url.selectors.is_empty() || url.extension.is_some() || url.suffix.is_some() {
         text.push('.');
@@ -21,7 +21,7 @@ proptest! {
     #[test]
     fn any_text_splits_or_is_refused(raw in "\\PC{0,40}", cut in 0_usize..40) {
         let exists = |path: &str| path.len() <= cut;
-        if let Ok(url) = Url::split(&raw, exists) {
+        if let Ok(url) = SlingUrl::split(&raw, exists) {
             prop_assert!(url.path.starts_with('/'));
             prop_assert!(!url.path.split('/').any(|segment| segment == ".." || segment == "."));
             prop_assert!(url.selectors.iter().all(|selector| !selector.is_empty()));
@@ -38,7 +38,7 @@ proptest! {
     ) {
         let path = format!("/{}", segments.join("/"));
         let selectors = if extension.is_some() { selectors } else { Vec::new() };
-        let whole = Url {
+        let whole = SlingUrl {
             path: path.clone(),
             exists,
             selectors,
@@ -47,7 +47,7 @@ proptest! {
             parameters: Vec::new(),
         };
         let raw = join(&whole);
-        let url = Url::split(&raw, |prefix| exists && prefix == path).unwrap();
+        let url = SlingUrl::split(&raw, |prefix| exists && prefix == path).unwrap();
         prop_assert_eq!(&url, &whole);
         prop_assert_eq!(join(&url), raw);
     }

@@ -65,10 +65,12 @@ pub(crate) fn host() -> &'static str {
 pub(crate) fn site() -> Repository {
     let repository = corpus::sample();
     let index = |name: &str, property: &str| {
-        Subtree::new(name, "oak:QueryIndexDefinition").with("type", "property").with(
-            "propertyNames",
-            Property::List(ValueType::Name, vec![Value::Name(property.to_owned())]),
-        )
+        Subtree::new(name, "oak:QueryIndexDefinition")
+            .with_property("type", "property")
+            .with_property(
+                "propertyNames",
+                Property::List(ValueType::Name, vec![Value::Name(property.to_owned())]),
+            )
     };
     corpus::commit(&repository, |session| {
         for (name, property) in
@@ -103,26 +105,26 @@ fn mend(repository: &Repository, session: &mut Session) {
         for added in ["GET.j2", "html.j2"] {
             let added = folder.child(added).unwrap();
             if session.node(&added).unwrap().is_some() {
-                session.remove(&added).unwrap();
+                session.remove_node(&added).unwrap();
             }
         }
         put_below(session, &script, text(script.name(), body));
     }
     let library = Subtree::new("page", "cq:ClientLibraryFolder")
-        .with("categories", texts(&["wild.page"]))
-        .with("allowProxy", Property::Single(Value::Boolean(true)))
+        .with_property("categories", texts(&["wild.page"]))
+        .with_property("allowProxy", Property::Single(Value::Boolean(true)))
         .with_child(text("css.txt", "a.css"))
         .with_child(text("js.txt", "a.js"))
         .with_child(text("a.css", "b { color: red }"))
         .with_child(text("a.js", "var a = 1;"))
         .with_child(text("b.css", "i { color: red }"));
     put_below(session, &path(LIBRARY), library);
-    let part = component("part", "wild/part").with("text", "A part");
+    let part = component("part", "wild/part").with_property("text", "A part");
     // The site around it shows nothing for selectors and suffixes that nobody names.
     let takes_any = Property::Single(Value::Boolean(false));
     let content = component("jcr:content", "wild/page")
-        .with("jcr:title", "Wild")
-        .with("strictUrls", takes_any)
+        .with_property("jcr:title", "Wild")
+        .with_property("strictUrls", takes_any)
         .with_child(part);
     let mut tree = Subtree::new("wild", "cq:Page").with_child(content);
     for name in ["one", "two"] {
@@ -133,7 +135,7 @@ fn mend(repository: &Repository, session: &mut Session) {
 
 fn put_asset(repository: &Repository, session: &mut Session, bytes: &[u8]) {
     let original = file(repository, "original", bytes, "image/png");
-    let metadata = Subtree::new("metadata", "nt:unstructured").with("dc:title", "Wild");
+    let metadata = Subtree::new("metadata", "nt:unstructured").with_property("dc:title", "Wild");
     let renditions = Subtree::new("renditions", "nt:folder").with_child(original);
     let content =
         Subtree::new("jcr:content", "dam:AssetContent").with_child(metadata).with_child(renditions);
@@ -203,9 +205,9 @@ fn one(repository: &Repository, session: &mut Session, random: &mut Random) -> O
         3 => {
             let folder = path("/apps/wild/texts/de");
             let entry = Subtree::new("greeting", "sling:MessageEntry")
-                .with("sling:key", "greeting")
-                .with("sling:message", format!("Hallo {number}").as_str());
-            let tree = Subtree::new("de", "sling:Folder").with("jcr:language", "de");
+                .with_property("sling:key", "greeting")
+                .with_property("sling:message", format!("Hallo {number}").as_str());
+            let tree = Subtree::new("de", "sling:Folder").with_property("jcr:language", "de");
             put_below(session, &folder, tree.with_child(entry));
             format!("the entry below {folder}")
         }
@@ -271,17 +273,17 @@ fn one(repository: &Repository, session: &mut Session, random: &mut Random) -> O
         }
         10 => {
             let entry = Subtree::new("deny", "rep:DenyACE")
-                .with("rep:principalName", "everyone")
-                .with("rep:privileges", names(&["jcr:read"]));
+                .with_property("rep:principalName", "everyone")
+                .with_property("rep:privileges", names(&["jcr:read"]));
             let limit = match random.below(3) {
                 0 => ("rep:ntNames", names(&["oak:Unstructured"])),
                 1 => ("rep:itemNames", names(&["part", "jcr:title"])),
                 _ => ("rep:glob", "*/part".into()),
             };
-            let limits =
-                Subtree::new("rep:restrictions", "rep:Restrictions").with(limit.0, limit.1);
+            let limits = Subtree::new("rep:restrictions", "rep:Restrictions")
+                .with_property(limit.0, limit.1);
             let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry.with_child(limits));
-            session.put(&page.child("rep:policy").ok()?, policy).ok()?;
+            session.put_node(&page.child("rep:policy").ok()?, policy).ok()?;
             format!("a policy of {page} with {}", limit.0)
         }
         11 | 12 => {
@@ -293,17 +295,17 @@ fn one(repository: &Repository, session: &mut Session, random: &mut Random) -> O
                 }
             }
             let policy = random.pick(&policies)?.clone();
-            session.remove(&policy).ok()?;
+            session.remove_node(&policy).ok()?;
             format!("the removal of {policy}")
         }
         13 => {
             let map = path(&format!("/etc/map/http/{HOST}.80"));
             if session.node(&map).ok()?.is_some() {
-                session.remove(&map).ok()?;
+                session.remove_node(&map).ok()?;
                 return Some(format!("the removal of {map}"));
             }
             let entry = Subtree::new(map.name(), "sling:Mapping")
-                .with("sling:internalRedirect", texts(&["/content/wayfare/en", "/"]));
+                .with_property("sling:internalRedirect", texts(&["/content/wayfare/en", "/"]));
             put_below(session, &map, entry);
             format!("the mapping {map}")
         }
@@ -325,17 +327,17 @@ fn one(repository: &Repository, session: &mut Session, random: &mut Random) -> O
         }
         17 => {
             let width = Property::Single(Value::Long(number as i64 + 1));
-            let point = Subtree::new("phone", "nt:unstructured").with("width", width);
+            let point = Subtree::new("phone", "nt:unstructured").with_property("width", width);
             let points = Subtree::new("breakpoints", "nt:unstructured").with_child(point);
             let responsive = Subtree::new("cq:responsive", "nt:unstructured").with_child(points);
-            session.put(&content.child("cq:responsive").ok()?, responsive).ok()?;
+            session.put_node(&content.child("cq:responsive").ok()?, responsive).ok()?;
             format!("breakpoints of {content}")
         }
         18 => {
             if page.depth() <= 4 && page.as_str() != PAGE {
                 return None;
             }
-            session.remove(&page).ok()?;
+            session.remove_node(&page).ok()?;
             format!("the removal of {page}")
         }
         _ => {

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tympan_content::query::{FullText, QueryEngine, Reader, TextHit, TextPage, TextRequest};
+use tympan_content::query::{
+    FullTextHit, FullTextIndex, FullTextPage, FullTextRequest, QueryEngine, ReadableTextFn,
+};
 use tympan_content::{ChunkId, NodePath, Result};
 use tympan_render::{
-    Facts, Mode, Options, Recording, RenderRequest, RenderResponse, Renderer, Touched,
+    ChangedAspects, ReadRecording, RenderMode, RenderOptions, RenderRequest, RenderResponse,
+    Renderer, RequestFacts,
 };
 
 use crate::site::{Site, body_text};
@@ -18,19 +21,20 @@ const URL: &str = "/content/site/en.html";
 #[derive(Debug, Clone, Default)]
 struct Index(Arc<Mutex<Option<ChunkId>>>);
 
-impl FullText for Index {
-    fn search(&self, _: &TextRequest) -> Result<TextPage> {
+impl FullTextIndex for Index {
+    fn search(&self, _: &FullTextRequest) -> Result<FullTextPage> {
         let path = NodePath::new("/content/site/en/apple")?;
-        let hit = TextHit { path, score: 2.0, excerpt: Some("<strong>apple</strong>".to_owned()) };
+        let hit =
+            FullTextHit { path, score: 2.0, excerpt: Some("<strong>apple</strong>".to_owned()) };
         let indexed_root = self.0.lock().unwrap();
-        Ok(TextPage { hits: vec![hit], facets: Vec::new(), estimate: 1, indexed_root })
+        Ok(FullTextPage { hits: vec![hit], facets: Vec::new(), estimated_total: 1, indexed_root })
     }
 
-    fn suggest(&self, _: &str, _: usize, _: Option<Reader<'_>>) -> Result<Vec<String>> {
+    fn suggest(&self, _: &str, _: usize, _: Option<ReadableTextFn<'_>>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
-    fn spellcheck(&self, _: &str, _: usize, _: Option<Reader<'_>>) -> Result<Vec<String>> {
+    fn spellcheck(&self, _: &str, _: usize, _: Option<ReadableTextFn<'_>>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
@@ -38,8 +42,8 @@ impl FullText for Index {
         *self.0.lock()
     }
 
-    fn state(&self) -> Option<Arc<dyn FullText>> {
-        self.indexed_root().map(|_| Arc::new(self.clone()) as Arc<dyn FullText>)
+    fn pinned_state(&self) -> Option<Arc<dyn FullTextIndex>> {
+        self.indexed_root().map(|_| Arc::new(self.clone()) as Arc<dyn FullTextIndex>)
     }
 
     fn covers(&self, _: &NodePath) -> bool {
@@ -53,31 +57,31 @@ impl FullText for Index {
 
 #[test]
 fn hits_of_an_index_that_is_behind_are_kept_by_nobody() {
-    let site = Site::sample(Mode::Publish);
+    let site = Site::sample(RenderMode::Publish);
     site.script(
         "/apps/test/page/page.html.j2",
         "{% for hit in search(page, \"apple\").hits %}{{ hit.page.title }} {{ hit.excerpt }}{% endfor %}",
     );
     let (index, engine) = (Index::default(), QueryEngine::default());
-    engine.use_full_text(Arc::new(index.clone()));
-    let renderer = Renderer::new(&site.repository, Options::default());
-    let renderer = renderer.with_queries(Arc::new(engine));
+    engine.set_full_text_index(Arc::new(index.clone()));
+    let renderer = Renderer::new(&site.repository, RenderOptions::default());
+    let renderer = renderer.with_query_engine(Arc::new(engine));
     let draw = || {
         let snapshot = site.repository.snapshot().unwrap();
-        let request = RenderRequest { recording: Recording::Paths, ..RenderRequest::get(URL) };
+        let request = RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(URL) };
         renderer.render(&snapshot, &request)
     };
     let is_kept = |drawn: &RenderResponse| {
         let control = drawn.headers.iter().find(|(name, _)| *name == "cache-control");
         assert_eq!(control.map(|(_, value)| &**value), drawn.reads.max_age.map(|_| "no-store"));
         assert!(drawn.reads.max_age.is_none_or(|age| age == Duration::ZERO));
-        assert_eq!(drawn.reads.is_momentary(), drawn.reads.facts.has(Facts::TIME));
-        !drawn.reads.is_momentary()
+        assert_eq!(drawn.reads.is_uncacheable(), drawn.reads.facts.intersects(RequestFacts::TIME));
+        !drawn.reads.is_uncacheable()
     };
     // While it is built, pages are looked at one by one, and no words are marked.
     let drawn = draw();
     assert_eq!((body_text(&drawn).trim(), is_kept(&drawn)), ("An apple", false));
-    let head = || *index.0.lock() = Some(site.repository.head().unwrap());
+    let head = || *index.0.lock() = Some(site.repository.head_root().unwrap());
     head();
     let drawn = draw();
     assert_eq!(body_text(&drawn), "An apple <strong>apple</strong>");
@@ -98,7 +102,7 @@ fn hits_of_an_index_that_is_behind_are_kept_by_nobody() {
     site.edit(|session| session.set_property(&elsewhere, "dc:title", "apple".into()).unwrap());
     let after = site.repository.snapshot().unwrap();
     for (before, after) in [(&before, &between), (&between, &after)] {
-        let touched = Touched::between(before, after).unwrap();
-        assert!(touched.concerns(&drawn.reads.dependencies()));
+        let touched = ChangedAspects::between_snapshots(before, after).unwrap();
+        assert!(touched.affects(&drawn.reads.dependencies()));
     }
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tympan_content::NodePath;
-use tympan_render::Outcome;
+use tympan_render::RenderOutcome;
 
 use crate::site::{Site, body_text, component};
 
@@ -118,7 +118,7 @@ const REFUSED: [&str; 14] = [
     "{% autoescape false %}@@{% endautoescape %}",
 ];
 
-/// What authors may type. `HOST` is the browser's server, which answers `evil.js` with a script.
+/// What authors may type. `HOST_FLAG` is the browser's server, which answers `evil.js` with a script.
 const HOSTILE: [&str; 46] = [
     "<script>alert(1)</script>",
     "<ScRiPt/x>alert(1)</sCrIpT >",
@@ -183,8 +183,9 @@ fn draw_all(host: &str) -> BTreeMap<String, String> {
         for position in 0..positions {
             for (at, value) in values.iter().enumerate() {
                 let name = format!("p{position}v{at}");
-                let node = component(&name, &format!("t/p{position}")).with("v", value.as_str());
-                session.put(&NodePath::new(&format!("/{name}")).unwrap(), node).unwrap();
+                let node =
+                    component(&name, &format!("t/p{position}")).with_property("v", value.as_str());
+                session.put_node(&NodePath::new(&format!("/{name}")).unwrap(), node).unwrap();
             }
         }
     });
@@ -192,7 +193,8 @@ fn draw_all(host: &str) -> BTreeMap<String, String> {
     for position in 0..positions {
         for at in 0..values.len() {
             let response = site.get(&format!("/p{position}v{at}.html"));
-            let expected = if position < ESCAPED.len() { Outcome::Ok } else { Outcome::Error };
+            let expected =
+                if position < ESCAPED.len() { RenderOutcome::Ok } else { RenderOutcome::Error };
             let template = ESCAPED.iter().chain(&REFUSED).nth(position).unwrap();
             assert_eq!(response.outcome, expected, "{template}");
             let page = pages.entry(format!("/g{}v{at}.html", position / GROUP)).or_default();

@@ -9,13 +9,16 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tympan_content::{
-    ChunkId, Depth, NodePath, Property, Repository, Snapshot, Subtree, Value, ValueType,
+    ChunkId, NodePath, Property, Repository, Snapshot, Subtree, SubtreeScope, Value, ValueType,
 };
-use tympan_jobs::{JobFilter, JobState, MIGRATIONS, QueueConfig, Queues, Worker, WorkerOptions};
+use tympan_jobs::{
+    JOB_MIGRATIONS, JobFilter, JobQueues, JobState, JobWorker, JobWorkerOptions, QueueConfig,
+};
 use tympan_replicate::{
-    Action, Affected, Keeping, Pairs, Reach, Replicator, Wish, agents, hold, topic_of,
+    ActivationVersioning, AffectedUrlResolver, AffectedUrlSet, HomePairs, ReplicationAction,
+    ReplicationRequest, Replicator, agent_topic, read_agents, store_held_jobs,
 };
-use tympan_testkit::State;
+use tympan_testkit::StateDatabase;
 
 pub(crate) fn path(text: &str) -> NodePath {
     NodePath::new(text).unwrap()
@@ -104,12 +107,12 @@ pub(crate) fn put(repository: &Repository, at: &str, tree: Subtree) {
             session.add_node(&folder, "sling:Folder").unwrap();
         }
     }
-    session.put(&target, tree).unwrap();
+    session.put_node(&target, tree).unwrap();
     session.commit("put", SystemTime::now()).unwrap();
 }
 
 pub(crate) fn page(name: &str, title: &str) -> Subtree {
-    let content = Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", title);
+    let content = Subtree::new("jcr:content", "cq:PageContent").with_property("jcr:title", title);
     Subtree::new(name, "cq:Page").with_child(content)
 }
 
@@ -120,9 +123,9 @@ pub(crate) fn put_agent(
     properties: &[(&str, Property)],
 ) {
     let mut content = Subtree::new("jcr:content", "nt:unstructured")
-        .with("enabled", Property::Single(Value::Boolean(true)));
+        .with_property("enabled", Property::Single(Value::Boolean(true)));
     for (property, value) in properties {
-        content = content.with(*property, value.clone());
+        content = content.with_property(*property, value.clone());
     }
     let tree = Subtree::new(name, "cq:Page").with_child(content);
     put(repository, &format!("/etc/replication/agents.{role}/{name}"), tree);
@@ -133,34 +136,40 @@ fn texts(texts: &[&str]) -> Property {
     Property::List(ValueType::String, values)
 }
 
-pub(crate) async fn queues(dir: &tempfile::TempDir) -> Queues {
-    let state = State::open(&dir.path().join("state.db")).await.unwrap();
-    state.migrate("jobs", MIGRATIONS).await.unwrap();
-    Queues::new(state.pool().clone())
+pub(crate) async fn queues(dir: &tempfile::TempDir) -> JobQueues {
+    let state = StateDatabase::open(&dir.path().join("state.db")).await.unwrap();
+    state.migrate_tables("jobs", JOB_MIGRATIONS).await.unwrap();
+    JobQueues::new(state.pool().clone())
 }
 
 pub(crate) fn replicator(
     role: &'static str,
     repository: &Repository,
-    queues: &Queues,
+    queues: &JobQueues,
 ) -> Replicator {
-    Replicator::new(role, repository.clone(), queues.clone(), "key".to_owned(), Pairs::default())
+    Replicator::new(
+        role,
+        repository.clone(),
+        queues.clone(),
+        "key".to_owned(),
+        HomePairs::default(),
+    )
 }
 
 /// A ledger that knows one page which shows another.
 #[derive(Debug)]
 pub(crate) struct Ledger;
 
-impl Affected for Ledger {
-    fn affected(
+impl AffectedUrlResolver for Ledger {
+    fn find_affected_urls(
         &self,
         _before: &Snapshot,
         _after: &Snapshot,
         changed: &[NodePath],
-    ) -> tympan_replicate::Result<Reach> {
+    ) -> tympan_replicate::Result<AffectedUrlSet> {
         let is_known = changed.iter().any(|path| path.as_str() == "/content/a");
         let urls = ["/content/teaser.html".to_owned(), "/content/a.html".to_owned()];
-        Ok(if is_known { Reach::Urls(urls.to_vec()) } else { Reach::Unknown })
+        Ok(if is_known { AffectedUrlSet::Urls(urls.to_vec()) } else { AffectedUrlSet::Unknown })
     }
 }
 
@@ -169,13 +178,13 @@ type Form<'a> = (&'a str, &'a [(&'a str, Property)], usize, &'a [&'a str], &'a [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_agent_flushes_in_its_form() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let cache = Cache::start();
     put_agent(&repository, "publish", "one", &[("transportUri", Property::text(&*cache.target))]);
     put(&repository, "/content/before", page("before", "x"));
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    sender.ask(Arc::new(Ledger));
+    sender.set_url_resolver(Arc::new(Ledger));
     let agent = path("/etc/replication/agents.publish/one/jcr:content");
     let switch = |properties: &[(&str, Property)]| {
         let mut session = repository.session("ann").unwrap();
@@ -185,7 +194,7 @@ async fn each_kind_of_agent_flushes_in_its_form() {
         session.commit("switch", SystemTime::now()).unwrap();
     };
     let (stop, stopped) = watch::channel(false);
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     tokio::spawn(sender.clone().run(stopped));
     let mut count = 0;
     // A switch counts for the next flush; nothing is restarted.
@@ -234,14 +243,14 @@ async fn each_kind_of_agent_flushes_in_its_form() {
     ];
     for (round, (kind, more, requests, with, without)) in forms.into_iter().enumerate() {
         switch(&[&[("serializationType", Property::text(kind))], more].concat());
-        sender.follow(SystemTime::now()).await.unwrap();
+        sender.flush_changes(SystemTime::now()).await.unwrap();
         // What follows from the agent's own change is not what is looked at.
-        while queues.count(&topic_of("publish", "one")).await.unwrap() > 0 {
+        while queues.count_jobs(&agent_topic("publish", "one")).await.unwrap() > 0 {
             tokio::task::yield_now().await;
         }
         count = cache.seen.lock().len().max(count);
         put(&repository, "/content/a", page("a", &format!("round {round}")));
-        sender.follow(SystemTime::now()).await.unwrap();
+        sender.flush_changes(SystemTime::now()).await.unwrap();
         let seen = cache.wait_for(count + requests).await;
         let seen = seen[count..].join("\n---\n");
         for text in with {
@@ -257,7 +266,7 @@ async fn each_kind_of_agent_flushes_in_its_form() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_for_some_paths_hears_of_every_url() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let cache = Cache::start();
     let properties = [
         ("transportUri", Property::text(&*cache.target)),
@@ -268,12 +277,12 @@ async fn an_agent_for_some_paths_hears_of_every_url() {
     put(&repository, "/content/before", page("before", "x"));
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    sender.ask(Arc::new(Ledger));
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.set_url_resolver(Arc::new(Ledger));
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     // One step with a path before it that the agent does not take.
     put(&repository, "/content/a", page("a", "x"));
     put(&repository, "/content/z", page("z", "x"));
-    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 1);
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     let seen = cache.wait_for(1).await;
@@ -287,15 +296,15 @@ async fn an_agent_for_some_paths_hears_of_every_url() {
 #[derive(Debug)]
 struct Forgetful;
 
-impl Affected for Forgetful {
-    fn affected(
+impl AffectedUrlResolver for Forgetful {
+    fn find_affected_urls(
         &self,
         _: &Snapshot,
         _: &Snapshot,
         _: &[NodePath],
-    ) -> tympan_replicate::Result<Reach> {
+    ) -> tympan_replicate::Result<AffectedUrlSet> {
         let (urls, folders) = (vec!["/content/a.html".to_owned()], vec!["/content/old".to_owned()]);
-        Ok(Reach::Below { urls, folders })
+        Ok(AffectedUrlSet::UrlsAndFolders { urls, folders })
     }
 }
 
@@ -306,17 +315,17 @@ struct Astray {
     stored: Mutex<Vec<ChunkId>>,
 }
 
-impl Affected for Astray {
-    fn affected(
+impl AffectedUrlResolver for Astray {
+    fn find_affected_urls(
         &self,
         _: &Snapshot,
         _: &Snapshot,
         _: &[NodePath],
-    ) -> tympan_replicate::Result<Reach> {
-        Ok(Reach::Urls(self.urls.lock().iter().map(|url| (*url).to_owned()).collect()))
+    ) -> tympan_replicate::Result<AffectedUrlSet> {
+        Ok(AffectedUrlSet::Urls(self.urls.lock().iter().map(|url| (*url).to_owned()).collect()))
     }
 
-    fn stored(&self, root: ChunkId) {
+    fn mark_flushes_stored(&self, root: ChunkId) {
         self.urls.lock().clear();
         self.stored.lock().push(root);
     }
@@ -324,7 +333,7 @@ impl Affected for Astray {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_drawn_in_between_is_flushed_although_nothing_differs() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let caches = ["precise", "purge", "purge_keys", "flush", "elsewhere"].map(|name| {
         let cache = Cache::start();
         let kind = if name == "elsewhere" { "precise" } else { name };
@@ -341,14 +350,14 @@ async fn what_was_drawn_in_between_is_flushed_although_nothing_differs() {
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
     let ledger = Arc::new(Astray::default());
-    sender.ask(ledger.clone());
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.set_url_resolver(ledger.clone());
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     // One at a page, and one where nothing is any more.
     *ledger.urls.lock() = vec!["/content/a.html", "/content/gone.html"];
-    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 5);
+    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 5);
     let root = repository.snapshot().unwrap().root_id();
     assert_eq!(*ledger.stored.lock(), [root, root]);
-    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 0, "they are stored");
+    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 0, "they are stored");
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     let [precise, purge, keys, plain, elsewhere] = &caches;
@@ -371,7 +380,7 @@ async fn what_was_drawn_in_between_is_flushed_although_nothing_differs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_knows_is_dropped_with_its_folder() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let caches = ["precise", "purge_keys", "flush"].map(|kind| {
         let cache = Cache::start();
         let target = Property::text(&*cache.target);
@@ -381,10 +390,10 @@ async fn what_nobody_knows_is_dropped_with_its_folder() {
     });
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    sender.ask(Arc::new(Forgetful));
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.set_url_resolver(Arc::new(Forgetful));
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     put(&repository, "/content/a", page("a", "x"));
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     // What needs no account of URLs gets one flush of the page and of the folder that was made with it.
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
@@ -396,7 +405,7 @@ async fn what_nobody_knows_is_dropped_with_its_folder() {
     assert!(seen[1..].iter().any(|one| one.ends_with("\n/content/a.html\n")), "{seen:?}");
     let seen = keys.wait_for(2).await;
     assert!(seen[0].contains("surrogate-key: all\n"), "{seen:?}");
-    while queues.count(&topic_of("publish", "flush")).await.unwrap() > 0 {
+    while queues.count_jobs(&agent_topic("publish", "flush")).await.unwrap() > 0 {
         tokio::task::yield_now().await;
     }
     let seen = plain.seen.lock().join("\n");
@@ -407,7 +416,7 @@ async fn what_nobody_knows_is_dropped_with_its_folder() {
 /// What nobody knows is what lies under the same `.stat` files: no flush says that nothing else is touched.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_account_of_urls_a_page_goes_with_its_stat_files() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let caches = ["precise", "purge", "purge_keys"].map(|kind| {
         let cache = Cache::start();
         let target = Property::text(&*cache.target);
@@ -417,18 +426,18 @@ async fn without_an_account_of_urls_a_page_goes_with_its_stat_files() {
     });
     put(&repository, "/content/before", page("before", "x"));
     let queues = queues(&dir).await;
-    // `follow` alone asks nobody; a ledger that cannot tell gives the same answer.
+    // `flush_changes` alone asks nobody; a ledger that cannot tell gives the same answer.
     let sender = replicator("publish", &repository, &queues);
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     let [precise, purge, keys] = &caches;
     for (round, ask) in [None, Some(Ledger)].into_iter().enumerate() {
         if let Some(ledger) = ask {
-            sender.ask(Arc::new(ledger));
+            sender.set_url_resolver(Arc::new(ledger));
         }
         put(&repository, "/content/b", page("b", &format!("round {round}")));
-        sender.follow(SystemTime::now()).await.unwrap();
+        sender.flush_changes(SystemTime::now()).await.unwrap();
         let seen = precise.wait_for(round + 1).await;
         assert!(seen[round].contains("cq-action: activate\n"), "{seen:?}");
         assert!(seen[round].contains("cq-handle: /content/b\n"), "{seen:?}");
@@ -448,21 +457,21 @@ async fn without_an_account_of_urls_a_page_goes_with_its_stat_files() {
 #[derive(Debug)]
 struct Forms;
 
-impl Affected for Forms {
-    fn affected(
+impl AffectedUrlResolver for Forms {
+    fn find_affected_urls(
         &self,
         _: &Snapshot,
         _: &Snapshot,
         _: &[NodePath],
-    ) -> tympan_replicate::Result<Reach> {
+    ) -> tympan_replicate::Result<AffectedUrlSet> {
         let urls = ["/content/b.html", "/content/b.print.html", "/content/teaser.html"];
-        Ok(Reach::Urls(urls.map(str::to_owned).to_vec()))
+        Ok(AffectedUrlSet::Urls(urls.map(str::to_owned).to_vec()))
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_is_gone_is_purged_in_all_its_forms() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let caches = ["precise", "purge", "purge_keys"].map(|kind| {
         let cache = Cache::start();
         let target = Property::text(&*cache.target);
@@ -473,12 +482,12 @@ async fn a_page_that_is_gone_is_purged_in_all_its_forms() {
     put(&repository, "/content/b", page("b", "x"));
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    sender.ask(Arc::new(Forms));
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.set_url_resolver(Arc::new(Forms));
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.remove(&path("/content/b")).unwrap();
+    session.remove_node(&path("/content/b")).unwrap();
     session.commit("remove", SystemTime::now()).unwrap();
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     let [precise, purge, keys] = &caches;
@@ -499,7 +508,7 @@ async fn a_page_that_is_gone_is_purged_in_all_its_forms() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_waits_for_a_cache_that_refuses_and_others_go_on() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let (slow, fast) = (Cache::start(), Cache::start());
     slow.status.store(503, Ordering::SeqCst);
     for (name, cache) in [("slow", &slow), ("fast", &fast)] {
@@ -513,30 +522,30 @@ async fn a_queue_waits_for_a_cache_that_refuses_and_others_go_on() {
     }
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     for number in 0..5 {
         put(&repository, &format!("/content/p{number}"), page("p", "x"));
-        sender.follow(SystemTime::now()).await.unwrap();
+        sender.flush_changes(SystemTime::now()).await.unwrap();
     }
     // The folder above the first is a change of its own.
     fast.wait_for(6).await;
-    while sender.blocked("slow").is_none() {
+    while sender.blocked_reason("slow").is_none() {
         tokio::task::yield_now().await;
     }
-    let reason = sender.blocked("slow").unwrap();
+    let reason = sender.blocked_reason("slow").unwrap();
     assert!(reason.contains("answered 503"), "{reason}");
-    assert_eq!(sender.blocked("fast"), None);
-    assert!(sender.test("slow").await.is_err() && sender.test("fast").await.is_ok());
+    assert_eq!(sender.blocked_reason("fast"), None);
+    assert!(sender.test_agent("slow").await.is_err() && sender.test_agent("fast").await.is_ok());
     slow.status.store(200, Ordering::SeqCst);
     slow.seen.lock().clear();
-    assert!(sender.test("slow").await.is_ok());
+    assert!(sender.test_agent("slow").await.is_ok());
     let tests = slow.seen.lock().clone();
     assert!(tests.last().unwrap().contains("cq-action: test"), "{tests:?}");
     slow.seen.lock().clear();
-    sender.retry("slow", SystemTime::now()).await.unwrap();
-    while queues.count(&topic_of("publish", "slow")).await.unwrap() > 0 {
+    sender.retry_jobs("slow", SystemTime::now()).await.unwrap();
+    while queues.count_jobs(&agent_topic("publish", "slow")).await.unwrap() > 0 {
         tokio::task::yield_now().await;
     }
     let handles: Vec<String> = slow
@@ -553,7 +562,7 @@ async fn a_queue_waits_for_a_cache_that_refuses_and_others_go_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let queues = queues(&dir).await;
     for name in ["en", "de"] {
         put(&repository, &format!("/content/{name}/a"), page("a", name));
@@ -561,37 +570,51 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
         let target = Property::text("http://127.0.0.1:9/");
         put_agent(&repository, "author", name, &[("transportUri", target), ("paths", paths)]);
     }
-    let wish = |at: &str, depth: Depth| Wish {
-        action: Action::Activate,
+    let wish = |at: &str, depth: SubtreeScope| ReplicationRequest {
+        action: ReplicationAction::Activate,
         path: path(at),
         depth,
         user: "ann".to_owned(),
     };
     let count = |name: &'static str| {
         let queues = queues.clone();
-        async move { queues.count(&topic_of("author", name)).await.unwrap() }
+        async move { queues.count_jobs(&agent_topic("author", name)).await.unwrap() }
     };
     let sender = replicator("author", &repository, &queues);
     let now = SystemTime::now();
-    sender.wish(vec![wish("/content/en/a", Depth::Document)], Keeping::Version, now).await.unwrap();
+    sender
+        .replicate(
+            vec![wish("/content/en/a", SubtreeScope::Document)],
+            ActivationVersioning::CreateVersion,
+            now,
+        )
+        .await
+        .unwrap();
     assert_eq!((count("en").await, count("de").await), (1, 0));
-    sender.wish(vec![wish("/content", Depth::Subtree)], Keeping::Version, now).await.unwrap();
+    sender
+        .replicate(
+            vec![wish("/content", SubtreeScope::Subtree)],
+            ActivationVersioning::CreateVersion,
+            now,
+        )
+        .await
+        .unwrap();
     assert_eq!((count("en").await, count("de").await), (2, 1), "a part of it is for each");
     put(&repository, "/content/fr", page("fr", "fr"));
-    let other = [wish("/content/fr", Depth::Document)];
-    let refused = hold(&repository, &queues, &other, now).await.unwrap_err();
+    let other = [wish("/content/fr", SubtreeScope::Document)];
+    let refused = store_held_jobs(&repository, &queues, &other, now).await.unwrap_err();
     assert!(refused.to_string().contains("no enabled agent takes `/content/fr`"), "{refused}");
-    assert_eq!(sender.clear("en").await.unwrap(), 2);
+    assert_eq!(sender.clear_jobs("en").await.unwrap(), 2);
     assert_eq!((count("en").await, count("de").await), (0, 1));
-    sender.clear("nobody").await.unwrap_err();
-    sender.pause("de", "ann", now).await.unwrap();
-    assert_eq!(queues.paused().await.unwrap(), [sender.queue_of("de")]);
-    assert!(sender.resume("de").await.unwrap());
+    sender.clear_jobs("nobody").await.unwrap_err();
+    sender.pause_agent("de", "ann", now).await.unwrap();
+    assert_eq!(queues.paused_queues().await.unwrap(), [sender.queue_name_of("de")]);
+    assert!(sender.resume_agent("de").await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pausing_holds_under_the_name_that_the_configuration_gives() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let cache = Cache::start();
     put_agent(
         &repository,
@@ -604,43 +627,43 @@ async fn pausing_holds_under_the_name_that_the_configuration_gives() {
     );
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    let worker = Worker::new(queues.clone(), WorkerOptions::new("publish", "w".to_owned()));
-    worker.configure(vec![QueueConfig {
+    let worker = JobWorker::new(queues.clone(), JobWorkerOptions::new("publish", "w".to_owned()));
+    worker.set_queue_configs(vec![QueueConfig {
         ranking: 10,
         pid: "x-mine".to_owned(),
         ..QueueConfig::new("mine", &["com/day/cq/replication/job/*"])
     }]);
-    sender.configure_as(worker);
-    assert_eq!(sender.queue_of("one"), "mine");
-    queues.pause("mine", "ann", SystemTime::now()).await.unwrap();
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.use_worker_config(worker);
+    assert_eq!(sender.queue_name_of("one"), "mine");
+    queues.pause_queue("mine", "ann", SystemTime::now()).await.unwrap();
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped));
     put(&repository, "/content/a", page("a", "x"));
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     // A worker that would send does so at once; one look of all workers later it has not.
     for _ in 0..200 {
-        sender.ring();
+        sender.wake_workers();
         tokio::task::yield_now().await;
     }
-    let waiting = queues.list_topic(&topic_of("publish", "one"), 10).await.unwrap();
+    let waiting = queues.list_topic(&agent_topic("publish", "one"), 10).await.unwrap();
     assert!(!waiting.is_empty() && waiting.iter().all(|job| job.state == JobState::Queued));
     assert_eq!(cache.seen.lock().len(), 0);
-    queues.resume("mine").await.unwrap();
-    sender.ring();
+    queues.resume_queue("mine").await.unwrap();
+    sender.wake_workers();
     cache.wait_for(1).await;
     stop.send_replace(true);
 }
 
 #[test]
 fn what_is_written_wrongly_is_said() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let check = |name: &str, properties: &[(&str, Property)], expected: Option<&str>| {
         let target = [("transportUri", Property::text("http://127.0.0.1:9/"))];
         put_agent(&repository, "publish", name, &[&target[..], properties].concat());
-        let all = agents(&repository.snapshot().unwrap(), "publish").unwrap();
+        let all = read_agents(&repository.snapshot().unwrap(), "publish").unwrap();
         let agent = all.into_iter().find(|agent| agent.name == name).unwrap();
-        let fault = agent.fault.unwrap_or_default();
+        let fault = agent.config_error.unwrap_or_default();
         assert!(fault.contains(expected.unwrap_or_default()), "{fault}");
         assert_eq!(fault.is_empty(), expected.is_none(), "{fault}");
     };
@@ -657,22 +680,22 @@ struct Beside {
     folders: &'static [&'static str],
 }
 
-impl Affected for Beside {
-    fn affected(
+impl AffectedUrlResolver for Beside {
+    fn find_affected_urls(
         &self,
         _: &Snapshot,
         _: &Snapshot,
         _: &[NodePath],
-    ) -> tympan_replicate::Result<Reach> {
+    ) -> tympan_replicate::Result<AffectedUrlSet> {
         let [urls, folders] =
             [self.urls, self.folders].map(|all| all.iter().map(|one| (*one).to_owned()).collect());
-        Ok(Reach::Below { urls, folders })
+        Ok(AffectedUrlSet::UrlsAndFolders { urls, folders })
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     for (name, path) in
         [("below", "/content/z"), ("elsewhere", "/content/y"), ("escaped", "/content/z/ä b")]
     {
@@ -688,16 +711,16 @@ async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
     }
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     let told = async |round: &str, ledger: Beside| {
-        sender.ask(Arc::new(ledger));
+        sender.set_url_resolver(Arc::new(ledger));
         put(&repository, "/content/a", page("a", round));
-        sender.follow(SystemTime::now()).await.unwrap();
+        sender.flush_changes(SystemTime::now()).await.unwrap();
         let mut told = Vec::new();
         for name in ["below", "elsewhere", "escaped"] {
-            let topic = topic_of("publish", name);
+            let topic = agent_topic("publish", name);
             let filter = JobFilter { topics: vec![topic.clone()], ..JobFilter::default() };
-            let jobs = queues.list(&filter, 100).await.unwrap();
+            let jobs = queues.list_jobs(&filter, 100).await.unwrap();
             let mut texts: Vec<String> = jobs
                 .iter()
                 .map(|job| match job.properties["part"].as_str() {
@@ -707,7 +730,7 @@ async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
                 .collect();
             texts.sort();
             told.push(texts.join(" "));
-            queues.clear(&topic).await.unwrap();
+            queues.clear_topic(&topic).await.unwrap();
         }
         told
     };
@@ -739,7 +762,7 @@ async fn an_agent_for_some_paths_hears_what_lies_below_them_whatever_changed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn caches_are_emptied_where_the_state_of_the_last_flush_is_gone() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let kinds = ["flush", "flush_refetch", "flush_precise", "purge_keys"];
     let caches: Vec<Cache> = kinds.iter().map(|_| Cache::start()).collect();
     for (kind, cache) in std::iter::zip(kinds, &caches) {
@@ -755,9 +778,12 @@ async fn caches_are_emptied_where_the_state_of_the_last_flush_is_gone() {
     // As a database that was restored from a backup says.
     let gone = ChunkId::from_bytes([7; 32]).to_string();
     assert!(
-        queues.digest("flush/one", (None, &gone), Vec::new(), SystemTime::now()).await.unwrap()
+        queues
+            .advance_follower("flush/one", (None, &gone), Vec::new(), SystemTime::now())
+            .await
+            .unwrap()
     );
-    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), kinds.len());
+    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), kinds.len());
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(sender.clone().run(stopped));
     for (kind, cache) in std::iter::zip(kinds, &caches) {
@@ -768,7 +794,7 @@ async fn caches_are_emptied_where_the_state_of_the_last_flush_is_gone() {
         }
         assert!(!seen.contains("resourceonly"), "{kind}: {seen}");
     }
-    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 0);
+    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 0);
     stop.send(true).unwrap();
     running.await.unwrap();
 }
@@ -780,25 +806,25 @@ struct Steps {
     gone: Mutex<Vec<String>>,
 }
 
-impl Affected for Steps {
-    fn affected(
+impl AffectedUrlResolver for Steps {
+    fn find_affected_urls(
         &self,
         before: &Snapshot,
         after: &Snapshot,
         _: &[NodePath],
-    ) -> tympan_replicate::Result<Reach> {
+    ) -> tympan_replicate::Result<AffectedUrlSet> {
         self.asked.lock().push((before.root_id(), after.root_id()));
-        Ok(Reach::Urls(vec!["/content/a.html".to_owned()]))
+        Ok(AffectedUrlSet::Urls(vec!["/content/a.html".to_owned()]))
     }
 
-    fn gone(&self) -> Vec<String> {
+    fn take_gone_publishers(&self) -> Vec<String> {
         std::mem::take(&mut self.gone.lock())
     }
 }
 
 #[tokio::test]
 async fn publishers_that_share_a_database_miss_no_step_of_each_other() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let target = Property::text("http://127.0.0.1:1/");
     put_agent(&repository, "publish", "one", &[("transportUri", target)]);
     let agent = path("/etc/replication/agents.publish/one/jcr:content");
@@ -815,7 +841,10 @@ async fn publishers_that_share_a_database_miss_no_step_of_each_other() {
     let first = edit("first");
     let none = Vec::new();
     assert!(
-        queues.digest("flush", (None, &first.to_string()), none, SystemTime::now()).await.unwrap()
+        queues
+            .advance_follower("flush", (None, &first.to_string()), none, SystemTime::now())
+            .await
+            .unwrap()
     );
     let second = edit("second");
     let names = ["a", "b"].map(str::to_owned);
@@ -823,34 +852,34 @@ async fn publishers_that_share_a_database_miss_no_step_of_each_other() {
         let (sender, steps) =
             (replicator("publish", &repository, &queues), Arc::new(Steps::default()));
         sender.set_publisher(&name);
-        sender.ask(steps.clone());
+        sender.set_url_resolver(steps.clone());
         (sender, steps)
     });
     for (sender, steps) in &publishers {
-        sender.divide_place(&names).await.unwrap();
-        assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 1);
+        sender.split_shared_follower(&names).await.unwrap();
+        assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 1);
         assert_eq!(std::mem::take(&mut *steps.asked.lock()), [(first, second)]);
     }
-    assert_eq!(queues.digested("flush").await.unwrap(), None);
+    assert_eq!(queues.follower_root("flush").await.unwrap(), None);
     let [(one, of_one), (two, of_two)] = &publishers;
     let third = edit("third");
-    assert_eq!(one.follow(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(one.flush_changes(SystemTime::now()).await.unwrap(), 1);
     // The second was silent for so long that the first took it for gone.
     of_one.gone.lock().push("b".to_owned());
     let fourth = edit("fourth");
-    assert_eq!(one.follow(SystemTime::now()).await.unwrap(), 1);
-    assert_eq!(queues.digested("flush/b").await.unwrap(), None);
+    assert_eq!(one.flush_changes(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(queues.follower_root("flush/b").await.unwrap(), None);
     assert_eq!(*of_one.asked.lock(), [(second, third), (third, fourth)]);
     // It was not, and goes on where it stood.
-    assert_eq!(two.follow(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(two.flush_changes(SystemTime::now()).await.unwrap(), 1);
     assert_eq!(*of_two.asked.lock(), [(second, fourth)]);
-    assert_eq!(queues.digested("flush/b").await.unwrap(), Some(fourth.to_string()));
-    assert_eq!(queues.count(&topic_of("publish", "one")).await.unwrap(), 5);
+    assert_eq!(queues.follower_root("flush/b").await.unwrap(), Some(fourth.to_string()));
+    assert_eq!(queues.count_jobs(&agent_topic("publish", "one")).await.unwrap(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_nobody_sent_is_flushed_too() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let cache = Cache::start();
     put_agent(&repository, "publish", "one", &[("transportUri", Property::text(&*cache.target))]);
     let agent = path("/etc/replication/agents.publish/one/jcr:content");
@@ -858,10 +887,10 @@ async fn a_change_that_nobody_sent_is_flushed_too() {
     session.set_property(&agent, "serializationType", Property::text("flush")).unwrap();
     session.commit("flush", SystemTime::now()).unwrap();
     let sender = replicator("publish", &repository, &queues(&dir).await);
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(sender.clone().run(stopped.clone()));
-    let following = tokio::spawn(sender.clone().keep_following(stopped));
+    let following = tokio::spawn(sender.clone().run_flush_loop(stopped));
     put(&repository, "/content/a", page("a", "x"));
     let seen = cache.wait_for(1).await;
     assert!(seen.iter().any(|one| one.contains("cq-handle: /content")), "{seen:?}");

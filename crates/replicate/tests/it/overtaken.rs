@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use tokio::sync::watch;
-use tympan_content::{Depth, Property, Repository};
-use tympan_jobs::{Job, JobState, Queues};
-use tympan_replicate::{Action, Keeping, Message, Receiver, Replicator, Wish, apply, topic_of};
+use tympan_content::{Property, Repository, SubtreeScope};
+use tympan_jobs::{Job, JobQueues, JobState};
+use tympan_replicate::{
+    ActivationVersioning, ReceiverRole, ReplicationAction, ReplicationMessage, ReplicationRequest,
+    Replicator, agent_topic, apply_replication,
+};
 
 use crate::agent::{page, path, put, put_agent, queues, replicator};
 
@@ -24,7 +27,7 @@ impl Publisher {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = format!("http://{}/bin/receive", listener.local_addr().unwrap());
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let is_refusing = Arc::new(AtomicBool::new(false));
         let publisher = Self { repository, target, is_refusing };
         let (receiving, refusing) = (publisher.repository.clone(), publisher.is_refusing.clone());
@@ -65,8 +68,9 @@ fn answer(stream: TcpStream, repository: &Repository, is_refusing: &AtomicBool) 
         let status = if is_refusing.load(Ordering::SeqCst) {
             422
         } else {
-            let message: Message = serde_json::from_slice(&body).unwrap();
-            apply(repository, &message, Receiver::Publisher, SystemTime::now()).unwrap();
+            let message: ReplicationMessage = serde_json::from_slice(&body).unwrap();
+            apply_replication(repository, &message, ReceiverRole::Publisher, SystemTime::now())
+                .unwrap();
             200
         };
         let text = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
@@ -79,14 +83,14 @@ fn answer(stream: TcpStream, repository: &Repository, is_refusing: &AtomicBool) 
 /// An author with one agent.
 pub(crate) struct Author {
     pub(crate) repository: Repository,
-    pub(crate) queues: Queues,
+    pub(crate) queues: JobQueues,
     pub(crate) sender: Replicator,
     pub(crate) publisher: Publisher,
 }
 
 impl Author {
     pub(crate) async fn start(dir: &tempfile::TempDir) -> Self {
-        let (repository, publisher) = (Repository::memory().unwrap(), Publisher::start());
+        let (repository, publisher) = (Repository::in_memory().unwrap(), Publisher::start());
         let target = Property::text(&*publisher.target);
         put_agent(&repository, "author", "one", &[("transportUri", target)]);
         let queues = queues(dir).await;
@@ -94,28 +98,31 @@ impl Author {
         Self { repository, queues, sender, publisher }
     }
 
-    pub(crate) async fn wish(&self, action: Action, at: &str, depth: Depth) {
-        let wish = Wish { action, path: path(at), depth, user: "ann".to_owned() };
-        self.sender.wish(vec![wish], Keeping::Nothing, SystemTime::now()).await.unwrap();
+    pub(crate) async fn wish(&self, action: ReplicationAction, at: &str, depth: SubtreeScope) {
+        let wish = ReplicationRequest { action, path: path(at), depth, user: "ann".to_owned() };
+        self.sender
+            .replicate(vec![wish], ActivationVersioning::NoVersion, SystemTime::now())
+            .await
+            .unwrap();
         self.until_still().await;
     }
 
     /// Wishes something that the publisher refuses for good.
-    async fn wish_in_vain(&self, action: Action, at: &str, depth: Depth) {
+    async fn wish_in_vain(&self, action: ReplicationAction, at: &str, depth: SubtreeScope) {
         self.publisher.is_refusing.store(true, Ordering::SeqCst);
         self.wish(action, at, depth).await;
         self.publisher.is_refusing.store(false, Ordering::SeqCst);
     }
 
     async fn retry(&self) -> Vec<Job> {
-        self.sender.retry("one", SystemTime::now()).await.unwrap();
+        self.sender.retry_jobs("one", SystemTime::now()).await.unwrap();
         self.until_still().await
     }
 
     /// Waits until nothing waits or runs; returns what was given up.
     pub(crate) async fn until_still(&self) -> Vec<Job> {
         loop {
-            let jobs = self.queues.list_topic(&topic_of("author", "one"), 10).await.unwrap();
+            let jobs = self.queues.list_topic(&agent_topic("author", "one"), 10).await.unwrap();
             if jobs.iter().all(|job| job.state == JobState::GivenUp) {
                 return jobs;
             }
@@ -134,13 +141,13 @@ async fn an_activation_tried_again_brings_no_older_state_back() {
     for name in ["s", "s/a", "s/b", "s/c"] {
         put(&author.repository, &format!("/content/{name}"), page(name, "first"));
     }
-    author.wish_in_vain(Action::Activate, "/content/s", Depth::Subtree).await;
+    author.wish_in_vain(ReplicationAction::Activate, "/content/s", SubtreeScope::Subtree).await;
     assert_eq!(author.until_still().await.len(), 1);
 
     // One page is newer since, one was taken away.
     put(&author.repository, "/content/s/a", page("a", "second"));
-    author.wish(Action::Activate, "/content/s/a", Depth::Document).await;
-    author.wish(Action::Deactivate, "/content/s/b", Depth::Subtree).await;
+    author.wish(ReplicationAction::Activate, "/content/s/a", SubtreeScope::Document).await;
+    author.wish(ReplicationAction::Deactivate, "/content/s/b", SubtreeScope::Subtree).await;
     assert_eq!(author.retry().await.len(), 0);
     assert_eq!(title("/content/s/a").as_deref(), Some("second"));
     assert_eq!(title("/content/s/b"), None);
@@ -150,9 +157,11 @@ async fn an_activation_tried_again_brings_no_older_state_back() {
 
     // Nothing is left of a wish that later ones cover, also one for the page's inside.
     put(&author.repository, "/content/s/c", page("c", "second"));
-    author.wish_in_vain(Action::Activate, "/content/s/c", Depth::Document).await;
+    author.wish_in_vain(ReplicationAction::Activate, "/content/s/c", SubtreeScope::Document).await;
     put(&author.repository, "/content/s/c", page("c", "third"));
-    author.wish(Action::Activate, "/content/s/c/jcr:content", Depth::Document).await;
+    author
+        .wish(ReplicationAction::Activate, "/content/s/c/jcr:content", SubtreeScope::Document)
+        .await;
     assert_eq!(author.retry().await.len(), 0);
     assert_eq!(title("/content/s/c").as_deref(), Some("third"));
     stop.send_replace(true);
@@ -169,17 +178,17 @@ async fn a_deactivation_tried_again_takes_nothing_away_that_was_activated_since(
     for name in ["s", "s/a"] {
         put(&author.repository, &format!("/content/{name}"), page(name, "first"));
     }
-    author.wish(Action::Activate, "/content/s", Depth::Subtree).await;
-    author.wish_in_vain(Action::Deactivate, "/content/s", Depth::Subtree).await;
+    author.wish(ReplicationAction::Activate, "/content/s", SubtreeScope::Subtree).await;
+    author.wish_in_vain(ReplicationAction::Deactivate, "/content/s", SubtreeScope::Subtree).await;
     put(&author.repository, "/content/s/a", page("a", "second"));
-    author.wish(Action::Activate, "/content/s/a", Depth::Document).await;
+    author.wish(ReplicationAction::Activate, "/content/s/a", SubtreeScope::Document).await;
     let given_up = author.retry().await;
     let reason = given_up[0].last_error.clone().unwrap();
     assert!(reason.contains("`/content/s/a` later"), "{reason}");
     assert_eq!(title("/content/s/a").as_deref(), Some("second"));
 
     // Once all is taken away, there is nothing left to refuse.
-    author.wish(Action::Deactivate, "/content/s", Depth::Subtree).await;
+    author.wish(ReplicationAction::Deactivate, "/content/s", SubtreeScope::Subtree).await;
     assert_eq!(title("/content/s/a"), None);
     assert_eq!(author.retry().await.len(), 0);
     stop.send_replace(true);

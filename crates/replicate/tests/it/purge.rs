@@ -11,7 +11,7 @@ use crate::agent::{Cache, Ledger, STUMBLING, page, put, put_agent, queues, repli
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_goes_on_behind_a_purge_that_failed_once() {
-    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::memory().unwrap());
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let cache = Cache::start();
     let properties = [
         ("transportUri", Property::text(&*cache.target)),
@@ -21,10 +21,10 @@ async fn a_list_goes_on_behind_a_purge_that_failed_once() {
     put(&repository, "/content/a", page("a", "x"));
     let queues = queues(&dir).await;
     let sender = replicator("publish", &repository, &queues);
-    sender.ask(Arc::new(Ledger));
-    sender.follow(SystemTime::now()).await.unwrap();
+    sender.set_url_resolver(Arc::new(Ledger));
+    sender.flush_changes(SystemTime::now()).await.unwrap();
     put(&repository, "/content/a", page("a", "y"));
-    assert_eq!(sender.follow(SystemTime::now()).await.unwrap(), 1);
+    assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 1);
     cache.status.store(STUMBLING, Ordering::SeqCst);
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(sender.clone().run(stopped));

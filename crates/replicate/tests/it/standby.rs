@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tympan_blobs::{BlobStore, FolderBlobs, LocalBlobs};
+use tympan_blobs::{BlobStore, LocalBlobStore, ReadOnlyBlobFolder};
 use tympan_content::{NodePath, Property, Repository, Value};
-use tympan_replicate::Standby;
+use tympan_replicate::StandbyStore;
 use tympan_store::disk::MemoryDisk;
 use tympan_store::{
-    ByteSize, ChunkStore, CollectOptions, FollowedStore, LocalOptions, LocalStore, Retention, check,
+    ByteSize, ChunkStore, GarbageCollectionOptions, LocalStore, LocalStoreOptions,
+    ReadOnlyLocalStore, RevisionRetention, check,
 };
 
 /// A base that is written here, and what a standby needs to follow it.
@@ -21,8 +22,8 @@ struct World {
     dir: tempfile::TempDir,
 }
 
-fn options() -> LocalOptions {
-    LocalOptions { pack_limit: ByteSize::kib(8), ..LocalOptions::default() }
+fn options() -> LocalStoreOptions {
+    LocalStoreOptions { pack_limit: ByteSize::from_kib(8), ..LocalStoreOptions::default() }
 }
 
 fn at(seconds: u64) -> SystemTime {
@@ -34,7 +35,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let disk = MemoryDisk::new();
         let store = Arc::new(LocalStore::open(Arc::new(disk.clone()), options()).unwrap());
-        let blobs = LocalBlobs::open(&dir.path().join("base"), store.clone()).unwrap();
+        let blobs = LocalBlobStore::open(&dir.path().join("base"), store.clone()).unwrap();
         let repository = Repository::open(store.clone(), Arc::new(blobs)).unwrap();
         Self { disk, store, repository, dir }
     }
@@ -53,12 +54,12 @@ impl World {
         session.commit(&format!("save {n}"), at(n)).unwrap();
     }
 
-    fn standby(&self, own: &Arc<LocalStore>) -> Standby {
-        let base = FollowedStore::open(Arc::new(self.disk.clone()), options()).unwrap();
-        let blobs = FolderBlobs::new(&self.dir.path().join("base"));
+    fn standby(&self, own: &Arc<LocalStore>) -> StandbyStore {
+        let base = ReadOnlyLocalStore::open(Arc::new(self.disk.clone()), options()).unwrap();
+        let blobs = ReadOnlyBlobFolder::new(&self.dir.path().join("base"));
         let opened = (Arc::new(base) as _, Arc::new(blobs) as _);
-        let kept = LocalBlobs::open(&self.blob_folder(), own.clone()).unwrap();
-        Standby::new(opened, (own.clone(), Arc::new(kept)), "standby".to_owned())
+        let kept = LocalBlobStore::open(&self.blob_folder(), own.clone()).unwrap();
+        StandbyStore::new(opened, (own.clone(), Arc::new(kept)), "standby".to_owned())
     }
 
     fn blob_folder(&self) -> std::path::PathBuf {
@@ -66,21 +67,21 @@ impl World {
     }
 
     fn collect(&self, now: u64) {
-        let options = CollectOptions {
-            retention: Retention::NONE,
-            min_live: 1.1,
-            ..CollectOptions::at(at(now))
+        let options = GarbageCollectionOptions {
+            retention: RevisionRetention::KEEP_NEWEST,
+            min_live_share: 1.1,
+            ..GarbageCollectionOptions::at_time(at(now))
         };
-        self.store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+        self.store.collect_garbage(&options, &mut |_| ControlFlow::Continue(())).unwrap();
     }
 
     /// Compares what the standby has with the base.
     fn check(&self, own: &Arc<LocalStore>) {
         assert_eq!(own.read_ref("main").unwrap(), self.store.read_ref("main").unwrap());
-        let report = check(own).unwrap();
+        let report = check_store(own).unwrap();
         assert!(report.is_clean(), "{report:?}");
-        let blobs = LocalBlobs::open(&self.blob_folder(), own.clone()).unwrap();
-        for blob in &report.blobs_elsewhere {
+        let blobs = LocalBlobStore::open(&self.blob_folder(), own.clone()).unwrap();
+        for blob in &report.external_blobs {
             assert!(blobs.open(blob).unwrap().is_some(), "{blob}");
         }
     }
@@ -104,15 +105,18 @@ fn every_revision_comes_as_it_was_written() {
     (1..8).for_each(|n| world.save(n, 50));
     let next = standby.catch_up(at(110)).unwrap();
     assert_eq!((next.revisions, next.large_blobs), (7, 0));
-    let theirs = world.store.history("main", None, 8).unwrap();
-    let ours = own.history("main", None, 8).unwrap();
+    let theirs = world.store.ref_history("main", None, 8).unwrap();
+    let ours = own.ref_history("main", None, 8).unwrap();
     assert_eq!(ours.len(), 8);
     for (left, right) in theirs.iter().zip(&ours).take(7) {
         assert_eq!(left.update, right.update);
     }
     // The first one has nothing before it here.
     let (left, right) = (&theirs[7].update, &ours[7].update);
-    assert_eq!((left.new, left.at, &left.message), (right.new, right.at, &right.message));
+    assert_eq!(
+        (left.new_root, left.updated_at, &left.message),
+        (right.new_root, right.updated_at, &right.message)
+    );
     assert_eq!(standby.catch_up(at(120)).unwrap().revisions, 0);
     assert_eq!(standby.lag().complete_until, Some(at(120)));
     world.check(&own);
@@ -122,7 +126,7 @@ fn every_revision_comes_as_it_was_written() {
     let again = world.standby(&own);
     let done = again.catch_up(at(130)).unwrap();
     assert_eq!((done.revisions, done.large_blobs), (4, 4));
-    assert!(done.synced.trips < 12, "{done:?}");
+    assert!(done.sync_stats.round_trips < 12, "{done:?}");
     world.check(&own);
 }
 
@@ -140,16 +144,16 @@ fn what_the_base_has_dropped_is_not_waited_for() {
         let done = standby.catch_up(at(round * 30 + 50)).unwrap();
         assert!(done.revisions >= 1, "{done:?}");
         world.check(&own);
-        let options = CollectOptions {
-            retention: Retention::NONE,
-            min_live: 1.1,
-            ..CollectOptions::at(at(round * 30 + 60))
+        let options = GarbageCollectionOptions {
+            retention: RevisionRetention::KEEP_NEWEST,
+            min_live_share: 1.1,
+            ..GarbageCollectionOptions::at_time(at(round * 30 + 60))
         };
-        freed += standby.collect(&options).unwrap().freed_bytes;
+        freed += standby.collect_garbage(&options).unwrap().freed_bytes;
         world.check(&own);
     }
     assert!(freed > 10_000, "{freed} bytes");
-    assert!(world.store.leases().unwrap().is_empty(), "no lease is left behind");
+    assert!(world.store.list_leases().unwrap().is_empty(), "no lease is left behind");
 }
 
 #[test]

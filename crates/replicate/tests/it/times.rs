@@ -3,9 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
-use tympan_content::{Date, Depth, Property, Repository, Subtree, Value, ValueType};
-use tympan_jobs::{Handler, JobContext, JobFilter, Outcome, Queues};
-use tympan_replicate::{Action, Keeping, Replicator, Times, TimesHandler, Wish, topic_of};
+use tympan_content::{JcrDate, Property, Repository, Subtree, SubtreeScope, Value, ValueType};
+use tympan_jobs::{JobContext, JobFilter, JobHandler, JobOutcome, JobQueues};
+use tympan_replicate::{
+    ActivationVersioning, OnOffTimeFollower, OnOffTimeHandler, ReplicationAction,
+    ReplicationRequest, Replicator, agent_topic,
+};
 
 use crate::agent::{page, path, put, put_agent, queues, replicator};
 
@@ -13,30 +16,34 @@ const TOPIC: &str = "com/day/cq/replication/times";
 
 fn set_time(repository: &Repository, user: &str, name: &str, at: SystemTime, made: SystemTime) {
     let mut session = repository.session(user).unwrap();
-    let date = Property::Single(Value::Date(Date::from_system_time(at)));
+    let date = Property::Single(Value::Date(JcrDate::from_system_time(at)));
     session.set_property(&path("/content/a/jcr:content"), name, date).unwrap();
     session.commit("set a time", made).unwrap();
 }
 
 struct Author {
     repository: Repository,
-    queues: Queues,
+    queues: JobQueues,
     replicator: Replicator,
-    times: Times,
-    handler: TimesHandler,
+    times: OnOffTimeFollower,
+    handler: OnOffTimeHandler,
 }
 
 impl Author {
     async fn start(dir: &tempfile::TempDir) -> Self {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let queues = queues(dir).await;
         let target = Property::text("http://127.0.0.1:9/");
         put_agent(&repository, "author", "publish", &[("transportUri", target)]);
         put(&repository, "/content/a", page("a", "x"));
         let replicator = replicator("author", &repository, &queues);
-        let times = Times::new(replicator.clone());
-        let handler = TimesHandler::new(replicator.clone(), Keeping::Nothing, Handle::current());
-        times.step(SystemTime::now()).await.unwrap();
+        let times = OnOffTimeFollower::new(replicator.clone());
+        let handler = OnOffTimeHandler::new(
+            replicator.clone(),
+            ActivationVersioning::NoVersion,
+            Handle::current(),
+        );
+        times.process_next_changes(SystemTime::now()).await.unwrap();
         Self { repository, queues, replicator, times, handler }
     }
 
@@ -45,30 +52,31 @@ impl Author {
     }
 
     async fn activate_at(&self, at: &str) {
-        let (action, user) = (Action::Activate, "system".to_owned());
-        let wish = Wish { action, path: path(at), depth: Depth::Document, user };
+        let (action, user) = (ReplicationAction::Activate, "system".to_owned());
+        let wish =
+            ReplicationRequest { action, path: path(at), depth: SubtreeScope::Document, user };
         let now = SystemTime::now();
-        self.replicator.wish(vec![wish], Keeping::Nothing, now).await.unwrap();
+        self.replicator.replicate(vec![wish], ActivationVersioning::NoVersion, now).await.unwrap();
     }
 
     /// Returns how many jobs the publisher's agent has.
     async fn sent(&self) -> u64 {
-        self.queues.count(&topic_of("author", "publish")).await.unwrap()
+        self.queues.count_jobs(&agent_topic("author", "publish")).await.unwrap()
     }
 
     /// Carries out everything that waits for a time, as if all times had come.
     async fn all_times_come(&self) -> usize {
-        while !self.times.step(SystemTime::now()).await.unwrap() {}
+        while !self.times.process_next_changes(SystemTime::now()).await.unwrap() {}
         let filter = JobFilter { topics: vec![TOPIC.to_owned()], ..JobFilter::default() };
-        let jobs = self.queues.list(&filter, 100).await.unwrap();
+        let jobs = self.queues.list_jobs(&filter, 100).await.unwrap();
         let count = jobs.len();
         tokio::task::block_in_place(|| {
             for job in &jobs {
-                assert_eq!(self.handler.run(job, &JobContext::detached()), Outcome::Done);
+                assert_eq!(self.handler.run(job, &JobContext::detached()), JobOutcome::Done);
             }
         });
         for job in &jobs {
-            self.queues.cancel(job.id).await.unwrap();
+            self.queues.cancel_job(job.id).await.unwrap();
         }
         count
     }
@@ -90,7 +98,7 @@ async fn an_activated_page_appears_at_its_time_and_vanishes() {
     assert_eq!(author.sent().await, 2, "it is sent again at its time");
     set_time(&author.repository, "system", "offTime", now + 2 * HOUR, now);
     assert_eq!(author.all_times_come().await, 2);
-    let jobs = author.queues.list_topic(&topic_of("author", "publish"), 10).await.unwrap();
+    let jobs = author.queues.list_topic(&agent_topic("author", "publish"), 10).await.unwrap();
     assert_eq!(jobs.last().unwrap().properties["action"], "Deactivate");
 }
 
@@ -137,15 +145,15 @@ async fn a_time_takes_no_page_along_that_may_not_be_taken_away() {
     let (now, before) = (SystemTime::now(), author.sent().await);
     let privileges = Property::parse_list(ValueType::Name, ["crx:replicate"]).unwrap();
     let entry = Subtree::new("deny", "rep:DenyACE")
-        .with("rep:principalName", "eve")
-        .with("rep:privileges", privileges);
+        .with_property("rep:principalName", "eve")
+        .with_property("rep:privileges", privileges);
     let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
     put(repository, "/content/a/legal/rep:policy", policy);
     set_time(repository, "eve", "offTime", now + HOUR, now);
     author.all_times_come().await;
     assert_eq!(author.sent().await, before, "eve may take away the page, and not that below it");
     let mut session = repository.session("system").unwrap();
-    session.remove(&path("/content/a/legal/rep:policy")).unwrap();
+    session.remove_node(&path("/content/a/legal/rep:policy")).unwrap();
     session.commit("open", now).unwrap();
     set_time(repository, "eve", "offTime", now + 2 * HOUR, now);
     author.all_times_come().await;

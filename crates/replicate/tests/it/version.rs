@@ -2,8 +2,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tympan_content::{Depth, NodePath, Repository, Subtree};
-use tympan_replicate::{Action, Keeping, Wish, mark, mark_keeping};
+use tympan_content::{NodePath, Repository, Subtree, SubtreeScope};
+use tympan_replicate::{
+    ActivationVersioning, ReplicationAction, ReplicationRequest, mark_replicated,
+    mark_replicated_with_versioning,
+};
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
@@ -13,20 +16,21 @@ fn path(text: &str) -> NodePath {
     NodePath::new(text).unwrap()
 }
 
-fn wish(action: Action, depth: Depth) -> Vec<Wish> {
-    vec![Wish { action, path: path("/content/page"), depth, user: "ann".to_owned() }]
+fn wish(action: ReplicationAction, depth: SubtreeScope) -> Vec<ReplicationRequest> {
+    vec![ReplicationRequest { action, path: path("/content/page"), depth, user: "ann".to_owned() }]
 }
 
 fn site() -> Repository {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let page = |name: &str, title: &str| {
-        let content = Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", title);
+        let content =
+            Subtree::new("jcr:content", "cq:PageContent").with_property("jcr:title", title);
         Subtree::new(name, "cq:Page").with_child(content)
     };
     let content = Subtree::new("content", "sling:Folder")
         .with_child(page("page", "first").with_child(page("sub", "sub")));
     let mut session = repository.session("ann").unwrap();
-    session.put(&path("/content"), content).unwrap();
+    session.put_node(&path("/content"), content).unwrap();
     session.commit("import", at(0)).unwrap();
     repository
 }
@@ -39,25 +43,41 @@ fn names(repository: &Repository, page: &str) -> Vec<String> {
 #[test]
 fn an_activation_keeps_what_visitors_get_once() {
     let repository = site();
-    mark(&repository, &wish(Action::Activate, Depth::Document), at(1)).unwrap();
+    mark_replicated(&repository, &wish(ReplicationAction::Activate, SubtreeScope::Document), at(1))
+        .unwrap();
     assert_eq!(names(&repository, "/content/page"), ["1.0"]);
     assert_eq!(names(&repository, "/content/page/sub"), [""; 0], "it was not activated");
     // Only what replication noted differs.
-    mark(&repository, &wish(Action::Activate, Depth::Subtree), at(2)).unwrap();
-    mark(&repository, &wish(Action::Deactivate, Depth::Document), at(3)).unwrap();
+    mark_replicated(&repository, &wish(ReplicationAction::Activate, SubtreeScope::Subtree), at(2))
+        .unwrap();
+    mark_replicated(
+        &repository,
+        &wish(ReplicationAction::Deactivate, SubtreeScope::Document),
+        at(3),
+    )
+    .unwrap();
     assert_eq!(names(&repository, "/content/page"), ["1.0"]);
     assert_eq!(names(&repository, "/content/page/sub"), ["1.0"]);
     let mut session = repository.session("ann").unwrap();
     let content = path("/content/page/jcr:content");
     session.set_property(&content, "jcr:title", "second".into()).unwrap();
     session.commit("edit", at(4)).unwrap();
-    mark_keeping(&repository, &wish(Action::Activate, Depth::Document), Keeping::Nothing, at(5))
-        .unwrap();
+    mark_replicated_with_versioning(
+        &repository,
+        &wish(ReplicationAction::Activate, SubtreeScope::Document),
+        ActivationVersioning::NoVersion,
+        at(5),
+    )
+    .unwrap();
     assert_eq!(names(&repository, "/content/page"), ["1.0"]);
-    mark(&repository, &wish(Action::Activate, Depth::Document), at(6)).unwrap();
+    mark_replicated(&repository, &wish(ReplicationAction::Activate, SubtreeScope::Document), at(6))
+        .unwrap();
     let snapshot = repository.snapshot().unwrap();
     let version = snapshot.version(&path("/content/page"), "1.1").unwrap();
-    assert_eq!((&*version.user, version.at, &*version.comment), ("ann", at(6), "activated"));
+    assert_eq!(
+        (&*version.user, version.created_at, &*version.comment),
+        ("ann", at(6), "activated")
+    );
     let tree = snapshot.read_version(&version).unwrap();
     assert_eq!(tree.child("jcr:content").unwrap().text("jcr:title"), Some("second"));
 }

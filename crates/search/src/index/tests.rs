@@ -11,10 +11,10 @@ use tantivy::directory::{
     AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, TerminatingWrite,
     WatchCallback, WatchHandle, WritePtr,
 };
-use tympan_content::query::{FullText, TextExpression, TextRequest};
+use tympan_content::query::{FullTextExpression, FullTextIndex, FullTextRequest};
 use tympan_content::{NodePath, Property, Repository, Subtree};
 
-use super::{Index, Options};
+use super::{SearchIndex, SearchIndexOptions};
 
 /// Whether the disk under the index is full.
 static IS_FULL: AtomicBool = AtomicBool::new(false);
@@ -27,11 +27,11 @@ fn room() -> io::Result<()> {
 }
 
 #[derive(Debug, Clone)]
-struct FullDisk(MmapDirectory);
+struct FullDiskDirectory(MmapDirectory);
 
-struct FullFile(WritePtr);
+struct FullDiskFile(WritePtr);
 
-impl Write for FullFile {
+impl Write for FullDiskFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         room()?;
         self.0.write(bytes)
@@ -42,7 +42,7 @@ impl Write for FullFile {
     }
 }
 
-impl TerminatingWrite for FullFile {
+impl TerminatingWrite for FullDiskFile {
     fn terminate_ref(&mut self, token: AntiCallToken) -> io::Result<()> {
         room()?;
         self.0.flush()?;
@@ -50,7 +50,7 @@ impl TerminatingWrite for FullFile {
     }
 }
 
-impl Directory for FullDisk {
+impl Directory for FullDiskDirectory {
     fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
         self.0.get_file_handle(path)
     }
@@ -65,7 +65,7 @@ impl Directory for FullDisk {
 
     fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
         room().map_err(|error| OpenWriteError::wrap_io_error(error, path.to_owned()))?;
-        Ok(BufWriter::new(Box::new(FullFile(self.0.open_write(path)?))))
+        Ok(BufWriter::new(Box::new(FullDiskFile(self.0.open_write(path)?))))
     }
 
     fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
@@ -91,43 +91,44 @@ impl Directory for FullDisk {
 }
 
 fn open(dir: &Path) -> tantivy::Result<Box<dyn Directory>> {
-    Ok(Box::new(FullDisk(MmapDirectory::open(dir)?)))
+    Ok(Box::new(FullDiskDirectory(MmapDirectory::open(dir)?)))
 }
 
 fn put(repository: &Repository, name: &str) {
     let mut session = repository.session("author").unwrap();
-    let tree = Subtree::new("", "nt:unstructured").with("text", Property::text("alpha"));
-    session.put(&NodePath::new(name).unwrap(), tree).unwrap();
+    let tree = Subtree::new("", "nt:unstructured").with_property("text", Property::text("alpha"));
+    session.put_node(&NodePath::new(name).unwrap(), tree).unwrap();
     session.commit("edit", UNIX_EPOCH).unwrap();
 }
 
-fn count(index: &Index) -> usize {
-    let request = TextRequest {
-        expression: TextExpression::Term("alpha".to_owned()),
+fn count(index: &SearchIndex) -> usize {
+    let request = FullTextRequest {
+        expression: FullTextExpression::Term("alpha".to_owned()),
         property: None,
         node_types: Vec::new(),
-        below: None,
+        ancestor: None,
         after: None,
         limit: 100,
         facets: Vec::new(),
-        excerpt: false,
+        wants_excerpt: false,
     };
     index.search(&request).unwrap().hits.len()
 }
 
 #[test]
 fn patterns_look_at_no_more_words_than_they_may() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let index = Index::open(repository.clone(), dir.path(), Options::default()).unwrap();
+    let index =
+        SearchIndex::open(repository.clone(), dir.path(), SearchIndexOptions::default()).unwrap();
     let mut session = repository.session("author").unwrap();
     let text = Property::text("axle bell cove");
-    let tree = Subtree::new("", "nt:unstructured").with("text", text);
-    session.put(&NodePath::new("/a").unwrap(), tree).unwrap();
+    let tree = Subtree::new("", "nt:unstructured").with_property("text", text);
+    session.put_node(&NodePath::new("/a").unwrap(), tree).unwrap();
     session.commit("edit", UNIX_EPOCH).unwrap();
-    assert!(index.catch_up(Duration::from_secs(60)));
-    let served = index.shared.served().unwrap();
-    let place = crate::expand::Place::field(index.shared.fields().words);
+    assert!(index.wait_until_current(Duration::from_secs(60)));
+    let served = index.state.served_build().unwrap();
+    let place = crate::word_expansion::WordLocation::of_field(index.state.fields().words);
     // The name of the node is a word, too.
     for (most, found) in [(3, "axle bell"), (100, "axle bell cove")] {
         let left = std::cell::Cell::new(most);
@@ -140,15 +141,21 @@ fn patterns_look_at_no_more_words_than_they_may() {
 
 #[test]
 fn waiting_for_a_build_keeps_nobody_awake() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let dir = tempfile::tempdir().unwrap();
     // A build that cannot be made is tried again after a second.
     let unwritable = |_: &Path| -> tantivy::Result<Box<dyn Directory>> {
         Err(tantivy::TantivyError::SystemError("no".to_owned()))
     };
-    let index = Index::open_with(repository, dir.path(), Options::default(), unwritable).unwrap();
-    assert!(!index.catch_up(Duration::from_millis(300)));
-    let begun = index.shared.control.lock().begun;
+    let index = SearchIndex::open_with_directory(
+        repository,
+        dir.path(),
+        SearchIndexOptions::default(),
+        unwritable,
+    )
+    .unwrap();
+    assert!(!index.wait_until_current(Duration::from_millis(300)));
+    let begun = index.state.control.lock().last_begun_pass;
     // It looks every 50 ms, and after failures less often.
     assert!(begun < 100, "{begun} passes");
 }
@@ -156,27 +163,33 @@ fn waiting_for_a_build_keeps_nobody_awake() {
 #[test]
 fn a_full_disk_pauses_following_and_nothing_else() {
     let patience = Duration::from_secs(60);
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let index = Index::open_with(repository.clone(), dir.path(), Options::default(), open).unwrap();
+    let index = SearchIndex::open_with_directory(
+        repository.clone(),
+        dir.path(),
+        SearchIndexOptions::default(),
+        open,
+    )
+    .unwrap();
     put(&repository, "/a");
-    assert!(index.catch_up(patience));
+    assert!(index.wait_until_current(patience));
     assert_eq!(count(&index), 1);
     IS_FULL.store(true, Ordering::SeqCst);
     put(&repository, "/b");
     put(&repository, "/c");
-    let mut control = index.shared.control.lock();
-    while control.paused.is_none() {
-        let waited = index.shared.changed.wait_for(&mut control, patience);
+    let mut control = index.state.control.lock();
+    while control.pause_reason.is_none() {
+        let waited = index.state.control_changed.wait_for(&mut control, patience);
         assert!(!waited.timed_out(), "the follower does not say that it pauses");
     }
-    let reason = control.paused.clone().unwrap();
+    let reason = control.pause_reason.clone().unwrap();
     drop(control);
     assert!(reason.contains("no space left") || reason.contains("worker thread"), "{reason}");
     assert_eq!(count(&index), 1, "searches are answered from the last commit");
     assert_eq!(index.status(UNIX_EPOCH).unwrap().lag_revisions, 2);
     IS_FULL.store(false, Ordering::SeqCst);
-    assert!(index.catch_up(patience), "{:?}", index.status(UNIX_EPOCH));
+    assert!(index.wait_until_current(patience), "{:?}", index.status(UNIX_EPOCH));
     assert_eq!(count(&index), 3);
-    assert_eq!(index.status(UNIX_EPOCH).unwrap().paused, None);
+    assert_eq!(index.status(UNIX_EPOCH).unwrap().pause_reason, None);
 }

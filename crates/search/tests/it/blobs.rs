@@ -51,7 +51,7 @@ fn office_documents_are_read() {
     assert_eq!(site.find_sorted(term("alpha")), ["a", "b", "c"]);
     assert_eq!(site.find(term("R&D")), ["a"]);
     assert_eq!(site.find(term("4711")), Vec::<String>::new());
-    assert_eq!(site.caught_up().status(now()).unwrap().failures, 0);
+    assert_eq!(site.caught_up().status(now()).unwrap().failure_count, 0);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn what_cannot_be_read_is_noted_and_stops_nothing() {
     assert_eq!(site.find(term("bomb")), ["bomb"]);
     site.file("/content/noise", DOCX, &zip_of(&[("word/document.xml", b"<w:t>alpha</w:t>")]));
     assert_eq!(site.find(term("alpha")).len(), 3);
-    assert_eq!(site.index.status(now()).unwrap().failures, 3);
+    assert_eq!(site.index.status(now()).unwrap().failure_count, 3);
 }
 
 #[test]
@@ -93,15 +93,15 @@ fn of_an_asset_only_the_original_is_read() {
     let blob = session.put_blob(&mut &b"alpha"[..]).unwrap();
     let file = |name: &str| {
         let content = Subtree::new("jcr:content", "nt:resource")
-            .with("jcr:mimeType", Property::text("text/plain"))
-            .with("jcr:data", Property::Single(Value::Binary(blob)));
+            .with_property("jcr:mimeType", Property::text("text/plain"))
+            .with_property("jcr:data", Property::Single(Value::Binary(blob)));
         Subtree::new(name, "nt:file").with_child(content)
     };
     for (asset, rendition) in [("a.txt", "original"), ("b.txt", "web.txt")] {
         let renditions = Subtree::new("renditions", "nt:folder").with_child(file(rendition));
         let content = Subtree::new("jcr:content", "dam:AssetContent").with_child(renditions);
         let tree = Subtree::new("", "dam:Asset").with_child(content);
-        session.put(&crate::support::path(&format!("/content/{asset}")), tree).unwrap();
+        session.put_node(&crate::support::path(&format!("/content/{asset}")), tree).unwrap();
     }
     session.commit("upload", std::time::UNIX_EPOCH).unwrap();
     assert_eq!(site.find(term("alpha")), ["a.txt"]);

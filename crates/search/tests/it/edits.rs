@@ -4,7 +4,7 @@ use std::time::UNIX_EPOCH;
 
 use proptest::prelude::*;
 use tympan_content::{NodePath, Property, Repository, Subtree};
-use tympan_search::{Index, Options};
+use tympan_search::{SearchIndex, SearchIndexOptions};
 
 use crate::support::{now, page, probe, probe_rebuilt};
 
@@ -57,42 +57,42 @@ proptest! {
 
     #[test]
     fn following_and_building_anew_agree(steps in steps()) {
-        let repository = Repository::memory().unwrap();
+        let repository = Repository::in_memory().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("search");
-        let open = || Index::open(repository.clone(), &folder, Options::default()).unwrap();
+        let open = || SearchIndex::open(repository.clone(), &folder, SearchIndexOptions::default()).unwrap();
         let mut index = Some(open());
         let mut session = repository.session("author").unwrap();
         for step in steps {
             // What content refuses changes nothing.
             match step {
                 Step::Add(at, kind) => drop(session.add_node(&path_of(&at), TYPES[kind])),
-                Step::Page(at, text) => drop(session.put(&path_of(&at), page("page", TEXTS[text]))),
+                Step::Page(at, text) => drop(session.put_node(&path_of(&at), page("page", TEXTS[text]))),
                 Step::Set(at, name, text) => {
                     let value = if PROPERTIES[name] == "jcr:language" { "de" } else { TEXTS[text] };
                     drop(session.set_property(&path_of(&at), PROPERTIES[name], Property::text(value)));
                 }
-                Step::Remove(at) => drop(session.remove(&path_of(&at))),
+                Step::Remove(at) => drop(session.remove_node(&path_of(&at))),
                 Step::Move(from, to) => drop(session.move_node(&path_of(&from), &path_of(&to))),
                 Step::Commit => commit(&mut session),
-                Step::CatchUp => prop_assert!(index.as_ref().unwrap().catch_up(PATIENCE)),
+                Step::CatchUp => prop_assert!(index.as_ref().unwrap().wait_until_current(PATIENCE)),
                 Step::Reopen => {
                     drop(index.take());
                     index = Some(open());
                 }
-                Step::Rebuild => index.as_ref().unwrap().rebuild(),
+                Step::Rebuild => index.as_ref().unwrap().request_rebuild(),
             }
         }
         commit(&mut session);
         let index = index.unwrap();
-        prop_assert!(index.catch_up(PATIENCE), "{:?}", index.status(now()));
+        prop_assert!(index.wait_until_current(PATIENCE), "{:?}", index.status(now()));
         prop_assert_eq!(probe(&index), probe_rebuilt(&repository, &dir.path().join("other")));
     }
 }
 
 /// Commits whatever the node types say: what is indexed does not depend on them.
 fn commit(session: &mut tympan_content::Session) {
-    session.follow();
+    session.mark_as_follower();
     session.commit("edit", UNIX_EPOCH).unwrap();
 }
 
@@ -103,8 +103,8 @@ fn a_language_changes_with_its_document() {
     let site = crate::support::Site::new();
     let text = |language: &str| {
         let content = Subtree::new("jcr:content", "cq:PageContent")
-            .with("jcr:language", Property::text(language))
-            .with("text", Property::text("continuellement running"));
+            .with_property("jcr:language", Property::text(language))
+            .with_property("text", Property::text("continuellement running"));
         Subtree::new("", "cq:Page").with_child(content)
     };
     let find = |word: &str| site.find(crate::support::term(word)).len();

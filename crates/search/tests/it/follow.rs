@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use tympan_content::query::FullText;
+use tympan_content::query::FullTextIndex;
 use tympan_content::{Repository, Subtree};
-use tympan_search::{Index, Options};
-use tympan_testkit::folder::{forget_history, stores_in};
+use tympan_search::{SearchIndex, SearchIndexOptions};
+use tympan_testkit::store_folder::{collect_history, open_stores};
 
 use crate::support::{Site, hits, names, now, page, path, probe, probe_rebuilt, request, term};
 
@@ -21,9 +21,9 @@ fn edits_are_followed() {
     assert_eq!(site.find(term("beta")), ["a"]);
     site.remove("/content/a");
     assert_eq!(site.find(term("beta")), Vec::<String>::new());
-    assert_eq!(site.index.indexed_root(), Some(site.repository.head().unwrap()));
+    assert_eq!(site.index.indexed_root(), Some(site.repository.head_root().unwrap()));
     let status = site.index.status(now()).unwrap();
-    assert_eq!((status.lag_revisions, status.lag, status.paused), (0, Duration::ZERO, None));
+    assert_eq!((status.lag_revisions, status.lag, status.pause_reason), (0, Duration::ZERO, None));
 }
 
 #[test]
@@ -44,9 +44,13 @@ fn an_index_goes_on_where_it_was() {
     site.page("/content/a", "One", "alpha");
     site.caught_up().close();
     site.page("/content/b", "Two", "alpha");
-    let index =
-        Index::open(site.repository.clone(), site.folder.path(), Options::default()).unwrap();
-    assert!(index.catch_up(Duration::from_secs(60)));
+    let index = SearchIndex::open(
+        site.repository.clone(),
+        site.folder.path(),
+        SearchIndexOptions::default(),
+    )
+    .unwrap();
+    assert!(index.wait_until_current(Duration::from_secs(60)));
     assert_eq!(names(&hits(&index, &request(term("alpha")))), ["a", "b"]);
     assert_eq!(index.counters().rebuilds.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
@@ -60,12 +64,18 @@ fn check_rebuilt(harm: impl FnOnce(&Path)) {
     site.caught_up().close();
     let expected = probe(&site.index);
     harm(site.folder.path());
-    let index =
-        Index::open(site.repository.clone(), site.folder.path(), Options::default()).unwrap();
+    let index = SearchIndex::open(
+        site.repository.clone(),
+        site.folder.path(),
+        SearchIndexOptions::default(),
+    )
+    .unwrap();
     let begin = std::time::Instant::now();
     // What is damaged may answer until it is noticed.
     while index.counters().rebuilds.load(std::sync::atomic::Ordering::Relaxed) == 0 {
-        assert!(index.catch_up(Duration::from_secs(60)) && begin.elapsed().as_secs() < 60);
+        assert!(
+            index.wait_until_current(Duration::from_secs(60)) && begin.elapsed().as_secs() < 60
+        );
     }
     assert_eq!(probe(&index), expected);
     let folders = fs::read_dir(site.folder.path()).unwrap().flatten();
@@ -160,13 +170,19 @@ fn what_a_stopped_machine_lost_never_answers() {
                 break;
             }
         }
-        let index =
-            Index::open(site.repository.clone(), folder.path(), Options::default()).unwrap();
-        assert!(index.catch_up(Duration::from_secs(60)));
+        let index = SearchIndex::open(
+            site.repository.clone(),
+            folder.path(),
+            SearchIndexOptions::default(),
+        )
+        .unwrap();
+        assert!(index.wait_until_current(Duration::from_secs(60)));
         assert_eq!(probe(&index), expected, "{extension}");
     }
     assert!(lost >= 6, "{lost}");
-    let index = Index::open(site.repository.clone(), whole.path(), Options::default()).unwrap();
+    let index =
+        SearchIndex::open(site.repository.clone(), whole.path(), SearchIndexOptions::default())
+            .unwrap();
     assert!(index.indexed_root().is_some(), "what is whole answers at once");
     assert_eq!(probe(&index), expected);
     assert_eq!(index.counters().rebuilds.load(std::sync::atomic::Ordering::Relaxed), 0);
@@ -194,10 +210,14 @@ fn what_a_killed_writer_left_is_in_nobodys_way() {
             }
         }
     }
-    let index =
-        Index::open(site.repository.clone(), site.folder.path(), Options::default()).unwrap();
+    let index = SearchIndex::open(
+        site.repository.clone(),
+        site.folder.path(),
+        SearchIndexOptions::default(),
+    )
+    .unwrap();
     site.page("/content/a", "One", "beta");
-    assert!(index.catch_up(Duration::from_secs(60)), "{:?}", index.status(now()));
+    assert!(index.wait_until_current(Duration::from_secs(60)), "{:?}", index.status(now()));
     assert_eq!(names(&hits(&index, &request(term("alpha")))), ["b"]);
     assert_eq!(names(&hits(&index, &request(term("beta")))), ["a"]);
     assert_eq!(index.counters().rebuilds.load(std::sync::atomic::Ordering::Relaxed), 0);
@@ -212,12 +232,16 @@ fn a_closed_index_is_on_disk() {
     assert!(mark.exists());
     site.index.close();
     assert!(!mark.exists());
-    let index =
-        Index::open(site.repository.clone(), site.folder.path(), Options::default()).unwrap();
-    assert!(index.catch_up(Duration::from_secs(60)));
+    let index = SearchIndex::open(
+        site.repository.clone(),
+        site.folder.path(),
+        SearchIndexOptions::default(),
+    )
+    .unwrap();
+    assert!(index.wait_until_current(Duration::from_secs(60)));
     assert!(!mark.exists(), "nothing was written");
     site.page("/content/b", "Two", "alpha");
-    assert!(index.catch_up(Duration::from_secs(60)));
+    assert!(index.wait_until_current(Duration::from_secs(60)));
     assert!(mark.exists());
 }
 
@@ -225,7 +249,7 @@ fn a_closed_index_is_on_disk() {
 fn an_index_whose_root_was_collected_is_built_anew() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
-        let (chunks, blobs) = stores_in(dir.path());
+        let (chunks, blobs) = open_stores(dir.path());
         Repository::open(chunks, blobs).unwrap()
     };
     let put = |repository: &Repository, name: &str| {
@@ -233,28 +257,30 @@ fn an_index_whose_root_was_collected_is_built_anew() {
         // Enough that a collection finds its pack worth rewriting, and nothing that compresses.
         let numbers = (0..20_000_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let text: String = numbers.map(|number| format!("{name}{number:x} ")).collect();
-        session.put(&path(name), page("alpha", "beta")).unwrap();
-        session.put(&path("/noise"), page("noise", &text)).unwrap();
+        session.put_node(&path(name), page("alpha", "beta")).unwrap();
+        session.put_node(&path("/noise"), page("noise", &text)).unwrap();
         session.commit("edit", UNIX_EPOCH).unwrap();
     };
     let search = dir.path().join("search");
     let repository = open();
     put(&repository, "/a");
-    let index = Index::open(repository.clone(), &search, Options::default()).unwrap();
-    assert!(index.catch_up(Duration::from_secs(60)));
+    let index =
+        SearchIndex::open(repository.clone(), &search, SearchIndexOptions::default()).unwrap();
+    assert!(index.wait_until_current(Duration::from_secs(60)));
     let kept = index.indexed_root().unwrap();
     drop(index);
     put(&repository, "/b");
     drop(repository);
     // While the lease lives, the state is there, and following goes on from it.
     let repository = open();
-    forget_history(&**repository.chunks(), std::time::SystemTime::now());
+    collect_history(&**repository.chunks(), std::time::SystemTime::now());
     assert!(repository.snapshot_at(kept).is_ok());
-    let rebuilds = |index: &Index| {
-        assert!(index.catch_up(Duration::from_secs(60)), "{:?}", index.status(now()));
+    let rebuilds = |index: &SearchIndex| {
+        assert!(index.wait_until_current(Duration::from_secs(60)), "{:?}", index.status(now()));
         index.counters().rebuilds.load(std::sync::atomic::Ordering::Relaxed)
     };
-    let index = Index::open(repository.clone(), &search, Options::default()).unwrap();
+    let index =
+        SearchIndex::open(repository.clone(), &search, SearchIndexOptions::default()).unwrap();
     assert_eq!(rebuilds(&index), 0);
     drop(index);
     put(&repository, "/c");
@@ -262,8 +288,9 @@ fn an_index_whose_root_was_collected_is_built_anew() {
     // A year later it has ended.
     let repository = open();
     let later = std::time::SystemTime::now() + Duration::from_hours(24 * 365);
-    forget_history(&**repository.chunks(), later);
-    let index = Index::open(repository.clone(), &search, Options::default()).unwrap();
+    collect_history(&**repository.chunks(), later);
+    let index =
+        SearchIndex::open(repository.clone(), &search, SearchIndexOptions::default()).unwrap();
     assert_eq!(rebuilds(&index), 1);
     assert_eq!(probe(&index), probe_rebuilt(&repository, &dir.path().join("other")));
 }
@@ -277,7 +304,7 @@ fn searches_go_on_while_it_is_built_anew() {
     site.caught_up();
     let rebuilds = || site.index.counters().rebuilds.load(std::sync::atomic::Ordering::Relaxed);
     let before = rebuilds();
-    site.index.rebuild();
+    site.index.request_rebuild();
     let mut number = 300;
     while rebuilds() == before {
         // Following goes on beside the build, and nothing is lost when it is adopted.
@@ -290,14 +317,14 @@ fn searches_go_on_while_it_is_built_anew() {
 
 #[test]
 fn an_index_says_that_it_is_not_built_yet() {
-    let repository = Repository::memory().unwrap();
+    let repository = Repository::in_memory().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let index = Index::open(repository, dir.path(), Options::default()).unwrap();
+    let index = SearchIndex::open(repository, dir.path(), SearchIndexOptions::default()).unwrap();
     // Either it is built by now, or the error says that it is not.
     if let Err(error) = index.search(&request(term("x"))) {
         let reason = std::error::Error::source(&error).unwrap().to_string();
         assert!(reason.contains("is being built"), "{reason}");
     }
-    assert!(index.catch_up(Duration::from_secs(60)));
+    assert!(index.wait_until_current(Duration::from_secs(60)));
     assert!(index.search(&request(term("x"))).is_ok());
 }

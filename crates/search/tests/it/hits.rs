@@ -1,6 +1,6 @@
 //! Expressions and the documents they find.
 
-use tympan_content::query::{FullText, TextExpression as Is, TextPosition};
+use tympan_content::query::{FullTextExpression as Is, FullTextIndex, FullTextPosition};
 use tympan_content::{Property, Subtree, Value};
 
 use crate::support::{Site, hits, names, page, path, request, search, term};
@@ -125,7 +125,7 @@ fn restrictions_hold() {
     ] {
         let mut request = request(term("brown"));
         request.node_types = types.iter().map(|one| (*one).to_owned()).collect();
-        request.below = below.map(path);
+        request.ancestor = below.map(path);
         let mut found = names(&hits(index, &request));
         found.sort();
         assert_eq!(found.join(" "), expected, "{types:?} {below:?}");
@@ -152,8 +152,8 @@ fn pages_of_hits_join_without_gap_or_repetition() {
         loop {
             let mut request = request(expression.clone());
             request.limit = 37;
-            request.after = joined.last().map(|hit: &tympan_content::query::TextHit| {
-                TextPosition { score: hit.score, path: hit.path.clone() }
+            request.after = joined.last().map(|hit: &tympan_content::query::FullTextHit| {
+                FullTextPosition { score: hit.score, path: hit.path.clone() }
             });
             let page = hits(index, &request);
             if page.is_empty() {
@@ -179,7 +179,7 @@ fn facets_count_values() {
         let content = tree.child_mut("jcr:content").unwrap();
         *content = content
             .clone()
-            .with("cq:tags", Property::List(tympan_content::ValueType::String, tags));
+            .with_property("cq:tags", Property::List(tympan_content::ValueType::String, tags));
         site.put(&format!("/content/{name}"), tree);
     }
     let mut request = request(term("word"));
@@ -203,7 +203,7 @@ fn excerpts_are_marked_and_escaped() {
     let site = Site::new();
     site.page("/content/en", "Math", "<p>if 1 &lt; 2 then he runs &lt;fast&gt;</p>");
     let mut request = request(term("running"));
-    request.excerpt = true;
+    request.wants_excerpt = true;
     let hits = hits(site.caught_up(), &request);
     let excerpt = hits[0].excerpt.as_deref().unwrap();
     assert!(excerpt.contains("1 &lt; 2 then he <strong>runs</strong> &lt;fast&gt;"), "{excerpt}");
@@ -256,7 +256,7 @@ fn estimates_come_from_the_dictionary() {
     ] {
         let mut request = request(expression.clone());
         request.limit = 2;
-        assert_eq!(search(index, &request).estimate, expected, "{expression:?}");
+        assert_eq!(search(index, &request).estimated_total, expected, "{expression:?}");
     }
 }
 
@@ -264,13 +264,16 @@ fn estimates_come_from_the_dictionary() {
 fn secrets_and_versions_are_outside() {
     let site = Site::new();
     site.put("/home", Subtree::new("", "sling:Folder"));
-    let user = Subtree::new("", "rep:User").with("rep:password", Property::text("hidden"));
-    site.put("/home/u", user.with("name", Property::text("hidden")));
+    let user = Subtree::new("", "rep:User").with_property("rep:password", Property::text("hidden"));
+    site.put("/home/u", user.with_property("name", Property::text("hidden")));
     site.put(
         "/content/u",
-        Subtree::new("", "rep:User").with("rep:password", Property::text("hidden")),
+        Subtree::new("", "rep:User").with_property("rep:password", Property::text("hidden")),
     );
-    site.put("/homes", Subtree::new("", "nt:unstructured").with("text", Property::text("hidden")));
+    site.put(
+        "/homes",
+        Subtree::new("", "nt:unstructured").with_property("text", Property::text("hidden")),
+    );
     assert_eq!(site.find(term("hidden")), ["/homes"]);
 }
 

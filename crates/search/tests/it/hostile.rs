@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use tympan_content::query::{FullText, TextExpression};
+use tympan_content::query::{FullTextExpression, FullTextIndex};
 use tympan_content::{Property, Subtree};
 
 use crate::support::{Site, names, now, path, request, term};
 
 fn text_at(site: &Site, at: &str, text: String) {
-    let tree = Subtree::new("", "nt:unstructured").with("text", Property::text(text));
+    let tree = Subtree::new("", "nt:unstructured").with_property("text", Property::text(text));
     site.put(at, tree);
 }
 
@@ -24,7 +24,7 @@ fn a_folder_deleted_under_a_running_index_is_built_anew() {
     let begin = Instant::now();
     loop {
         assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", site.index.status(now()));
-        assert!(site.index.catch_up(Duration::from_secs(60)));
+        assert!(site.index.wait_until_current(Duration::from_secs(60)));
         let found = site.index.search(&request(term("alpha"))).unwrap().hits;
         // The new index answers before its place is noted.
         if names(&found).len() == 2 && site.folder.path().join("current").exists() {
@@ -46,7 +46,7 @@ fn long_texts_are_read_as_far_as_they_count() {
     assert_eq!(found, ["long", "open", "quotes", "tags"]);
     assert_eq!(site.find_sorted(term("beyond")), Vec::<String>::new());
     let status = site.index.status(now()).unwrap();
-    assert_eq!((status.failures, status.paused), (0, None));
+    assert_eq!((status.failure_count, status.pause_reason), (0, None));
     assert!(status.bytes < 64 << 20, "{}", status.bytes);
 }
 
@@ -56,7 +56,7 @@ fn expressions_of_people_get_an_answer_or_a_reason() {
     site.page("/content/a", "One", "alpha beta");
     let check = |text: &str, reason: &str| {
         let answer =
-            TextExpression::parse(text).map_err(|error| error.to_string()).and_then(|parsed| {
+            FullTextExpression::parse(text).map_err(|error| error.to_string()).and_then(|parsed| {
                 site.caught_up().search(&request(parsed)).map_err(|error| {
                     let source = std::error::Error::source(&error);
                     source.map_or_else(|| error.to_string(), ToString::to_string)
@@ -92,11 +92,11 @@ proptest! {
         site.page("/content/a", "a b c", "aa bb cc 東京 é");
         let index = site.caught_up();
         for text in texts {
-            let Ok(expression) = TextExpression::parse(&text) else { continue };
+            let Ok(expression) = FullTextExpression::parse(&text) else { continue };
             let mut request = request(expression);
             request.property = (!property.is_empty()).then(|| property.to_owned());
-            request.excerpt = true;
-            request.below = Some(path("/content"));
+            request.wants_excerpt = true;
+            request.ancestor = Some(path("/content"));
             if let Err(error) = index.search(&request) {
                 let refused = std::error::Error::source(&error).map(ToString::to_string);
                 prop_assert!(refused.is_some_and(|one| one.contains("refused")), "{text}: {error}");

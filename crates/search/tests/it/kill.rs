@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use tympan_content::query::FullText;
+use tympan_content::query::FullTextIndex;
 use tympan_content::{Property, Repository, Subtree};
-use tympan_search::{Index, Options};
-use tympan_testkit::folder::stores_in;
+use tympan_search::{SearchIndex, SearchIndexOptions};
+use tympan_testkit::store_folder::open_stores;
 
 use crate::support::{now, page, path, probe, probe_rebuilt};
 
@@ -36,7 +36,7 @@ impl Numbers {
 }
 
 fn open(folder: &Path) -> Repository {
-    let (chunks, blobs) = stores_in(folder);
+    let (chunks, blobs) = open_stores(folder);
     Repository::open(chunks, blobs).unwrap()
 }
 
@@ -55,12 +55,17 @@ fn a_killed_index_equals_one_built_from_nothing() {
         }
         let repository = open(&home);
         let search = home.join("search");
-        let index = Index::open(repository.clone(), &search, Options::default()).unwrap();
+        let index =
+            SearchIndex::open(repository.clone(), &search, SearchIndexOptions::default()).unwrap();
         if let Some(root) = index.indexed_root() {
             reopened += 1;
-            behind += u64::from(root != repository.head().unwrap());
+            behind += u64::from(root != repository.head_root().unwrap());
         }
-        assert!(index.catch_up(Duration::from_secs(120)), "kill {kill}: {:?}", index.status(now()));
+        assert!(
+            index.wait_until_current(Duration::from_secs(120)),
+            "kill {kill}: {:?}",
+            index.status(now())
+        );
         let other = dir.path().join("other");
         assert_eq!(probe(&index), probe_rebuilt(&repository, &other), "kill {kill}");
         documents = index.status(now()).unwrap().documents;
@@ -109,10 +114,12 @@ fn the_process_that_is_killed() {
     let home = Path::new(&home);
     let mut numbers = Numbers(seed.parse::<u64>().unwrap() ^ 0xfeed);
     let repository = open(home);
-    let index = Index::open(repository.clone(), &home.join("search"), Options::default()).unwrap();
+    let index =
+        SearchIndex::open(repository.clone(), &home.join("search"), SearchIndexOptions::default())
+            .unwrap();
     let mut session = repository.session("author").unwrap();
     if session.node(&path("/content")).unwrap().is_none() {
-        session.put(&path("/content"), Subtree::new("", "sling:Folder")).unwrap();
+        session.put_node(&path("/content"), Subtree::new("", "sling:Folder")).unwrap();
         session.commit("begin", UNIX_EPOCH).unwrap();
     }
     loop {
@@ -120,12 +127,12 @@ fn the_process_that_is_killed() {
             edit(&mut session, &mut numbers);
         }
         session.commit("edit", UNIX_EPOCH).unwrap();
-        index.wake();
+        index.wake_follower();
         if numbers.below(12) == 0 {
-            index.rebuild();
+            index.request_rebuild();
         }
         if numbers.below(4) == 0 {
-            assert!(index.catch_up(Duration::from_secs(120)));
+            assert!(index.wait_until_current(Duration::from_secs(120)));
         }
         let mut output = std::io::stdout().lock();
         writeln!(output, "committed").unwrap();
@@ -139,8 +146,8 @@ fn edit(session: &mut tympan_content::Session, numbers: &mut Numbers) {
     let word = |numbers: &mut Numbers| WORDS[numbers.below(8) as usize];
     // What content refuses changes nothing: a page may be missing, or its folder.
     match numbers.below(8) {
-        0 => drop(session.remove(&at)),
-        1 => drop(session.put(&path(folder), Subtree::new("", "sling:Folder"))),
+        0 => drop(session.remove_node(&at)),
+        1 => drop(session.put_node(&path(folder), Subtree::new("", "sling:Folder"))),
         2 => {
             let title = Property::text(word(numbers));
             drop(session.set_property(&path(&format!("{at}/jcr:content")), "jcr:title", title));
@@ -151,7 +158,7 @@ fn edit(session: &mut tympan_content::Session, numbers: &mut Numbers) {
             if numbers.below(3) == 0 {
                 text = text.repeat(20);
             }
-            drop(session.put(&at, page(word(numbers), &text)));
+            drop(session.put_node(&at, page(word(numbers), &text)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! PDF, read in a process of its own: this test program, started again for one of its tests.
 
-use tympan_search::{Options, PdfReader};
+use tympan_search::{PdfReader, SearchIndexOptions};
 
 use crate::support::{Site, now, term};
 
@@ -16,9 +16,9 @@ fn site() -> Site {
     let arguments = ["--exact", "pdf::the_process_that_reads", "--nocapture", "--test-threads=1"]
         .map(Into::into);
     let program = std::env::current_exe().unwrap();
-    Site::with(Options {
-        pdf: Some(PdfReader { program, arguments: arguments.into() }),
-        ..Options::default()
+    Site::with(SearchIndexOptions {
+        pdf_reader: Some(PdfReader { program, arguments: arguments.into() }),
+        ..SearchIndexOptions::default()
     })
 }
 

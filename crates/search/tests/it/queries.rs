@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use proptest::prelude::*;
-use tympan_content::query::{FullText, QueryEngine, Request, Row, parse_sql2};
+use tympan_content::query::{FullTextIndex, QueryEngine, QueryRequest, QueryRow, parse_sql2};
 use tympan_content::{Property, Snapshot, Subtree, ValueType};
 
 use crate::support::{Site, page, path};
@@ -11,13 +11,13 @@ use crate::support::{Site, page, path};
 /// An engine over the index as it is now, which does not follow the content from here on.
 fn engine_now(site: &Site) -> QueryEngine {
     let engine = QueryEngine::default();
-    engine.use_full_text(site.caught_up().state().unwrap());
+    engine.set_full_text_index(site.caught_up().pinned_state().unwrap());
     engine
 }
 
-fn rows(engine: &QueryEngine, snapshot: &Snapshot, statement: &str) -> Vec<Row> {
-    let request = Request::new(parse_sql2(statement).unwrap());
-    engine.page(snapshot, &request).unwrap().rows
+fn rows(engine: &QueryEngine, snapshot: &Snapshot, statement: &str) -> Vec<QueryRow> {
+    let request = QueryRequest::new(parse_sql2(statement).unwrap());
+    engine.query_page(snapshot, &request).unwrap().rows
 }
 
 fn paths(engine: &QueryEngine, snapshot: &Snapshot, statement: &str) -> Vec<String> {
@@ -33,14 +33,14 @@ fn found(engine: &QueryEngine, snapshot: &Snapshot, statement: &str) -> String {
 }
 
 fn indexes(engine: &QueryEngine, snapshot: &Snapshot, statement: &str) -> String {
-    let request = Request::new(parse_sql2(statement).unwrap());
+    let request = QueryRequest::new(parse_sql2(statement).unwrap());
     let explanation = engine.explain(snapshot, &request, false).unwrap();
     let indexes: Vec<String> = explanation.steps.into_iter().map(|step| step.index).collect();
     indexes.join("; ")
 }
 
 fn asset(title: &str) -> Subtree {
-    let metadata = Subtree::new("metadata", "nt:unstructured").with("dc:title", title);
+    let metadata = Subtree::new("metadata", "nt:unstructured").with_property("dc:title", title);
     let content = Subtree::new("jcr:content", "dam:AssetContent").with_child(metadata);
     Subtree::new("", "dam:Asset").with_child(content)
 }
@@ -48,8 +48,8 @@ fn asset(title: &str) -> Subtree {
 fn deny(principal: &str) -> Subtree {
     let privileges = Property::parse_list(ValueType::Name, ["jcr:read"]).unwrap();
     let entry = Subtree::new("deny", "rep:DenyACE")
-        .with("rep:principalName", Property::text(principal))
-        .with("rep:privileges", privileges);
+        .with_property("rep:principalName", Property::text(principal))
+        .with_property("rep:privileges", privileges);
     Subtree::new("rep:policy", "rep:ACL").with_child(entry)
 }
 
@@ -58,7 +58,7 @@ fn site() -> Site {
     site.page("/content/a", "Apple tree", "A pear is running.");
     site.page("/content/b", "Pear", "No fruit; see /content/a");
     site.put("/content/c", asset("A picture of an apple"));
-    let note = Subtree::new("jcr:content", "nt:unstructured").with("jcr:title", "Plum");
+    let note = Subtree::new("jcr:content", "nt:unstructured").with_property("jcr:title", "Plum");
     site.put("/content/d", Subtree::new("", "sling:Folder").with_child(note));
     site
 }
@@ -149,8 +149,8 @@ fn values_are_counted_of_rows_alone() {
     let snapshot = site.repository.snapshot().unwrap();
     let statement = "SELECT [jcr:path], [rep:facet(jcr:content/jcr:title)] FROM [cq:Page] AS a \
                      WHERE CONTAINS(a.[jcr:content/text/text], 'fig')";
-    let request = Request::new(parse_sql2(statement).unwrap());
-    let page = engine.page(&snapshot, &request).unwrap();
+    let request = QueryRequest::new(parse_sql2(statement).unwrap());
+    let page = engine.query_page(&snapshot, &request).unwrap();
     assert_eq!(page.rows.len(), 1);
     assert_eq!(page.facets, [("jcr:content/jcr:title".to_owned(), vec![("Plum".to_owned(), 1)])]);
 }
@@ -206,7 +206,7 @@ fn an_index_far_behind_is_not_used() {
     let engine = engine_now(&site);
     let mut session = site.repository.session("author").unwrap();
     for number in 0..1001 {
-        session.put(&path(&format!("/content/p{number}")), page("Kiwi", "x")).unwrap();
+        session.put_node(&path(&format!("/content/p{number}")), page("Kiwi", "x")).unwrap();
     }
     session.commit("many", UNIX_EPOCH).unwrap();
     let snapshot = site.repository.snapshot().unwrap();
@@ -221,7 +221,7 @@ fn hidden_parts_give_no_hit_excerpt_or_score() {
     let site = Site::new();
     assert!(site.repository.install_initial_policies(UNIX_EPOCH).unwrap());
     let hidden = Subtree::new("secret", "nt:unstructured")
-        .with("text", Property::text("a quokka pear"))
+        .with_property("text", Property::text("a quokka pear"))
         .with_child(deny("everyone"));
     let mut tree = page("Story", "a pear");
     let content = tree.child_mut("jcr:content").unwrap();
@@ -230,7 +230,7 @@ fn hidden_parts_give_no_hit_excerpt_or_score() {
     site.page("/content/open", "Open", "a quokka pear");
     let engine = engine_now(&site);
     let whole = site.repository.snapshot().unwrap();
-    let seen = whole.seen_by(&site.repository.viewer(None).unwrap());
+    let seen = whole.as_viewer(&site.repository.viewer(None).unwrap());
     let statement = |word: &str| {
         format!("SELECT [rep:excerpt] FROM [cq:Page] AS a WHERE CONTAINS(a.*, '{word}')")
     };
@@ -261,11 +261,11 @@ fn words_that_only_others_may_read_are_not_offered() {
     site.page("/content/open", "Open", "quokkazoo");
     let engine = engine_now(&site);
     let whole = site.repository.snapshot().unwrap();
-    let seen = whole.seen_by(&site.repository.viewer(None).unwrap());
+    let seen = whole.as_viewer(&site.repository.viewer(None).unwrap());
     let words = |snapshot: &Snapshot, function: &str, text: &str| {
         let statement = format!("SELECT [rep:suggest()] FROM [nt:base] WHERE {function}('{text}')");
-        let request = Request::new(parse_sql2(&statement).unwrap());
-        engine.page(snapshot, &request).unwrap().words
+        let request = QueryRequest::new(parse_sql2(&statement).unwrap());
+        engine.query_page(snapshot, &request).unwrap().suggestions
     };
     assert_eq!(words(&whole, "SUGGEST", "quok").len(), 10);
     assert_eq!(words(&seen, "SUGGEST", "quok"), ["quokkazoo"]);
@@ -278,14 +278,14 @@ fn words_that_only_others_may_read_are_not_offered() {
 fn said(site: &Site) -> Vec<String> {
     let engine = engine_now(site);
     let seen = site.repository.snapshot().unwrap();
-    let seen = seen.seen_by(&site.repository.viewer(None).unwrap());
+    let seen = seen.as_viewer(&site.repository.viewer(None).unwrap());
     let mut said = Vec::new();
     for text in ["quo", "quokka", "quokkas", "quok", "a quokka", "wombats", "quokkb", "wom", "qu"] {
         for function in ["SUGGEST", "SPELLCHECK"] {
             let statement =
                 format!("SELECT [rep:suggest()] FROM [nt:base] WHERE {function}('{text}')");
-            let request = Request::new(parse_sql2(&statement).unwrap());
-            let words = engine.page(&seen, &request).unwrap().words;
+            let request = QueryRequest::new(parse_sql2(&statement).unwrap());
+            let words = engine.query_page(&seen, &request).unwrap().suggestions;
             said.push(format!("{function} {text}: {words:?}"));
         }
     }
@@ -304,7 +304,10 @@ fn hidden_and_without(hidden: &[&str], open: &[&str]) -> [Site; 2] {
         for (number, text) in open.iter().enumerate() {
             site.page(&format!("/content/p{number}"), "Open", text);
             let closed = Subtree::new("closed", "nt:unstructured")
-                .with("text", Property::text(if has_hidden { "quokka wombat" } else { "x" }))
+                .with_property(
+                    "text",
+                    Property::text(if has_hidden { "quokka wombat" } else { "x" }),
+                )
                 .with_child(deny("everyone"));
             site.put(&format!("/content/p{number}/jcr:content/closed"), closed);
         }
@@ -331,9 +334,12 @@ fn words_that_are_gone_are_not_offered() {
     site.page("/content/p0", "Open", "nothing");
     // The index is behind the content.
     let seen = site.repository.snapshot().unwrap();
-    let seen = seen.seen_by(&site.repository.viewer(None).unwrap());
+    let seen = seen.as_viewer(&site.repository.viewer(None).unwrap());
     let request = parse_sql2("SELECT [rep:suggest()] FROM [nt:base] WHERE SUGGEST('quo')").unwrap();
-    assert_eq!(engine.page(&seen, &Request::new(request)).unwrap().words, ["quoll"]);
+    assert_eq!(
+        engine.query_page(&seen, &QueryRequest::new(request)).unwrap().suggestions,
+        ["quoll"]
+    );
 }
 
 #[test]
@@ -343,14 +349,20 @@ fn a_name_may_be_that_of_a_property_and_of_a_node() {
     let content = |child: Option<Subtree>, value: Option<&str>| {
         let mut content = Subtree::new("jcr:content", "nt:unstructured");
         child.into_iter().for_each(|child| content.put_child(child));
-        value.into_iter().fold(content, |content, value| content.with("cq:note", text(value)))
+        value
+            .into_iter()
+            .fold(content, |content, value| content.with_property("cq:note", text(value)))
     };
-    let note = || Subtree::new("cq:note", "nt:unstructured").with("text", text("a ripe fig"));
+    let note =
+        || Subtree::new("cq:note", "nt:unstructured").with_property("text", text("a ripe fig"));
     let page = |content: Subtree| Subtree::new("", "cq:Page").with_child(content);
     site.put("/content/a", page(content(None, Some("a ripe fig"))));
     site.put("/content/b", page(content(Some(note()), None)));
     site.put("/content/c", page(content(Some(note()), Some("a plum"))));
-    site.put("/content/d", page(content(None, Some("a plum")).with("text", text("a ripe fig"))));
+    site.put(
+        "/content/d",
+        page(content(None, Some("a plum")).with_property("text", text("a ripe fig"))),
+    );
     let engine = engine_now(&site);
     let snapshot = site.repository.snapshot().unwrap();
     for (node_type, property, words, expected) in [
@@ -438,10 +450,10 @@ proptest! {
                     sorted.sort();
                     prop_assert_eq!(&sorted, &expected, "{}", statement);
                     let mut joined = Vec::new();
-                    let mut request = Request::new(parse_sql2(&statement).unwrap());
+                    let mut request = QueryRequest::new(parse_sql2(&statement).unwrap());
                     request.limit = Some(limit);
                     loop {
-                        let page = engine.page(&snapshot, &request).unwrap();
+                        let page = engine.query_page(&snapshot, &request).unwrap();
                         let nodes = page.rows.iter().map(|row| row.node().unwrap().path().to_string());
                         joined.extend(nodes);
                         request.cursor = page.cursor;

@@ -13,94 +13,129 @@ mod user;
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{Error, Node, NodePath, Privileges, Session, Snapshot};
 
-pub(crate) use self::group::ENDPOINTS as GROUPS;
-pub(crate) use self::member::Members;
-pub(crate) use self::user::ENDPOINTS as USERS;
-use crate::api::endpoint::{Call, Kind, Parameter};
+pub(crate) use self::group::GROUP_ENDPOINTS as GROUPS;
+pub(crate) use self::member::GroupMemberships;
+pub(crate) use self::user::USER_ENDPOINTS as USERS;
+use crate::api::endpoint::{ApiRequest, EndpointParameter, ParameterKind};
+use crate::api::entity_tag::{self, WriteCondition};
 use crate::api::schema::{
-    array, folders_schema, name_schema, named, object, sent, text, text_or_null,
+    array_schema, folders_schema, name_schema, object_schema, partial_object_schema,
+    schemas_by_name, text_or_null_schema, text_schema,
 };
-use crate::api::tag::{self, Condition};
-use crate::failure::{Failure, Result};
-use crate::password::{MAX_PASSWORD, MIN_PASSWORD};
+use crate::failure::{RequestFailure, Result};
+use crate::password_policy::{MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS};
 
 /// The group whose members no policy binds.
-const ADMINISTRATORS: &str = "administrators";
+const ADMINISTRATORS_GROUP: &str = "administrators";
 /// The user whom no policy binds.
-const ADMIN: &str = "admin";
+const ADMIN_USER: &str = "admin";
 /// The most entries of a page.
-const MAX_LIMIT: u64 = 1000;
+const MAX_PAGE_SIZE: u64 = 1000;
 
-const NAME: Parameter = Parameter::required("name", Kind::Name, "The user or group.");
-const IF_MATCH: Parameter = Parameter::new(
+const NAME_PARAMETER: EndpointParameter =
+    EndpointParameter::required("name", ParameterKind::Name, "The user or group.");
+const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "If-Match",
-    Kind::Header,
+    ParameterKind::Header,
     "The tag of what was read of the account; the change is refused (412) if it was changed since.",
 );
-const PAGE: &[Parameter] = &[
-    Parameter::new("search", Kind::Text, "Only names that hold this text."),
-    Parameter::new("after", Kind::Text, "Where the page begins: `next` of the page before."),
-    Parameter::new("limit", Kind::Integer(1, MAX_LIMIT), "The length of the page. Default 100."),
+const PAGE_PARAMETERS: &[EndpointParameter] = &[
+    EndpointParameter::new("search", ParameterKind::Text, "Only names that hold this text."),
+    EndpointParameter::new(
+        "after",
+        ParameterKind::Text,
+        "Where the page begins: `next` of the page before.",
+    ),
+    EndpointParameter::new(
+        "limit",
+        ParameterKind::Integer(1, MAX_PAGE_SIZE),
+        "The length of the page. Default 100.",
+    ),
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
-    let names = || array(text());
+pub(crate) fn account_schemas() -> Map<String, Json> {
+    let names = || array_schema(text_schema());
     let new_name = name_schema();
-    let password =
-        json!({ "type": "string", "minLength": MIN_PASSWORD, "maxLength": MAX_PASSWORD });
-    let account = || [("name", text()), ("path", text())];
+    let password = json!({ "type": "string", "minLength": MIN_PASSWORD_CHARS, "maxLength": MAX_PASSWORD_CHARS });
+    let account = || [("name", text_schema()), ("path", text_schema())];
     let user = [
         &account()[..],
-        &[("disabled", text_or_null()), ("isService", json!({ "type": "boolean" }))],
+        &[("disabled", text_or_null_schema()), ("isService", json!({ "type": "boolean" }))],
     ]
     .concat();
-    let member = object(&[("name", text()), ("kind", json!({ "enum": ["user", "group"] }))]);
-    named([
-        ("User", object(&[&user[..], &[("groups", names()), ("allGroups", names())]].concat())),
-        ("Users", object(&[("users", array(object(&user))), ("next", text_or_null())])),
+    let member =
+        object_schema(&[("name", text_schema()), ("kind", json!({ "enum": ["user", "group"] }))]);
+    schemas_by_name([
+        (
+            "User",
+            object_schema(&[&user[..], &[("groups", names()), ("allGroups", names())]].concat()),
+        ),
+        (
+            "Users",
+            object_schema(&[
+                ("users", array_schema(object_schema(&user))),
+                ("next", text_or_null_schema()),
+            ]),
+        ),
         (
             "NewUser",
-            sent(
+            partial_object_schema(
                 &["name", "password"],
                 &[
                     ("name", new_name.clone()),
                     ("password", password.clone()),
-                    ("groups", array(name_schema())),
+                    ("groups", array_schema(name_schema())),
                     ("folder", folders_schema()),
                 ],
             ),
         ),
         (
             "UserPatch",
-            sent(
+            partial_object_schema(
                 &["disabled"],
                 &[("disabled", json!({ "type": ["string", "null"], "maxLength": 1000 }))],
             ),
         ),
-        ("NewPassword", sent(&["password"], &[("password", password), ("current", text())])),
-        ("EndedLogins", object(&[("ended", crate::api::schema::count())])),
+        (
+            "NewPassword",
+            partial_object_schema(
+                &["password"],
+                &[("password", password), ("current", text_schema())],
+            ),
+        ),
+        ("EndedLogins", object_schema(&[("ended", crate::api::schema::count_schema())])),
         (
             "Group",
-            object(
+            object_schema(
                 &[
                     &account()[..],
-                    &[("members", array(member)), ("allUsers", names()), ("groups", names())],
+                    &[
+                        ("members", array_schema(member)),
+                        ("allUsers", names()),
+                        ("groups", names()),
+                    ],
                 ]
                 .concat(),
             ),
         ),
-        ("Groups", object(&[("groups", array(object(&account()))), ("next", text_or_null())])),
-        ("NewGroup", object(&[("name", new_name.clone())])),
-        ("Membership", object(&[("group", new_name.clone()), ("member", new_name)])),
-        ("Account", object(&account())),
+        (
+            "Groups",
+            object_schema(&[
+                ("groups", array_schema(object_schema(&account()))),
+                ("next", text_or_null_schema()),
+            ]),
+        ),
+        ("NewGroup", object_schema(&[("name", new_name.clone())])),
+        ("Membership", object_schema(&[("group", new_name.clone()), ("member", new_name)])),
+        ("Account", object_schema(&account())),
     ])
 }
 
 /// Finds an account that the asker may read.
-fn find(call: &Call, snapshot: &Snapshot, name: &str, what: &str) -> Result<Node> {
+fn find_account(call: &ApiRequest, snapshot: &Snapshot, name: &str, what: &str) -> Result<Node> {
     let missing =
-        || Failure::new(http::StatusCode::NOT_FOUND, format!("there is no {what} `{name}`"));
+        || RequestFailure::new(http::StatusCode::NOT_FOUND, format!("there is no {what} `{name}`"));
     let path = call.instance.repository.account_path(name)?.ok_or_else(missing)?;
     let node = snapshot.node(&path)?.ok_or_else(missing)?;
     let is_group = node.primary_type() == "rep:Group";
@@ -113,53 +148,62 @@ fn find(call: &Call, snapshot: &Snapshot, name: &str, what: &str) -> Result<Node
 }
 
 /// Refuses whoever may not make accounts, before anything tells which names are taken.
-fn need_management(snapshot: &Snapshot, folder: &str) -> Result<()> {
+fn require_user_management(snapshot: &Snapshot, folder: &str) -> Result<()> {
     let path = NodePath::new(folder)?;
-    if snapshot.allows(&path, Privileges::USER_MANAGEMENT)? {
+    if snapshot.has_privileges(&path, Privileges::USER_MANAGEMENT)? {
         return Ok(());
     }
     Err(Error::AccessDenied { path, privilege: "rep:userManagement" }.into())
 }
 
 /// Checks the condition of a change of an account, now and at the commit.
-fn guard(call: &Call, session: &mut Session, node: &Node) -> Result<()> {
-    let condition = Condition::of(&call.headers);
+fn guard_account_change(call: &ApiRequest, session: &mut Session, node: &Node) -> Result<()> {
+    let condition = WriteCondition::of_headers(&call.headers);
     // As the session has it: the commit is refused if it is changed after that.
-    condition.check(&call.instance, session.node(node.path())?.as_ref())?;
-    if condition != Condition::None {
+    condition.check_document(&call.instance, session.node(node.path())?.as_ref())?;
+    if condition != WriteCondition::None {
         session.expect_unchanged(node.path())?;
     }
     Ok(())
 }
 
 /// Refuses changes of administrators, and of the groups that lead there, for whoever is none.
-fn guard_administrators(call: &Call, name: &str) -> Result<()> {
+fn guard_administrator_change(call: &ApiRequest, name: &str) -> Result<()> {
     if call.instance.is_administrator(&call.viewer)? {
         return Ok(());
     }
-    let members = Members::of(&call.instance.repository, &call.instance.repository.snapshot()?)?;
-    if name == ADMIN || name == ADMINISTRATORS || members.is_within(name, ADMINISTRATORS) {
+    let members = GroupMemberships::read_from(
+        &call.instance.repository,
+        &call.instance.repository.snapshot()?,
+    )?;
+    if name == ADMIN_USER
+        || name == ADMINISTRATORS_GROUP
+        || members.is_within(name, ADMINISTRATORS_GROUP)
+    {
         return call.require_administrator(&format!("change `{name}`, which leads to all rights"));
     }
     Ok(())
 }
 
 /// Takes a page out of sorted names.
-fn page<T>(call: &Call, mut found: Vec<(String, T)>) -> (Vec<(String, T)>, Option<String>) {
-    let search = call.text("search").unwrap_or_default().to_lowercase();
-    let after = call.text("after").unwrap_or_default();
+fn paginate<T>(
+    call: &ApiRequest,
+    mut found: Vec<(String, T)>,
+) -> (Vec<(String, T)>, Option<String>) {
+    let search = call.parameter("search").unwrap_or_default().to_lowercase();
+    let after = call.parameter("after").unwrap_or_default();
     found.retain(|(name, _)| name.as_str() > after && name.to_lowercase().contains(&search));
-    let limit = call.number("limit", 100);
+    let limit = call.number_parameter("limit", 100);
     let has_more = found.len() > limit;
     found.truncate(limit);
     let next = found.last().filter(|_| has_more).map(|(name, _)| name.clone());
     (found, next)
 }
 
-fn tag_of(call: &Call, node: &Node) -> Option<String> {
-    tag::of_document(&call.instance, node)
+fn account_tag(call: &ApiRequest, node: &Node) -> Option<String> {
+    entity_tag::document_tag(&call.instance, node)
 }
 
-fn named_json(name: &str, node: &Node) -> Json {
+fn named_node_json(name: &str, node: &Node) -> Json {
     json!({ "name": name, "path": node.path().as_str() })
 }

@@ -1,119 +1,144 @@
 //! Looking after agents, what goes along with an activation, and what is live.
 
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{Date, Depth, NodePath, Privileges};
-use tympan_replicate::{Companion, Live, Orphan, companions, live, orphans};
+use tympan_content::{JcrDate, NodePath, Privileges, SubtreeScope};
+use tympan_replicate::{
+    OrphanedDocument, ReferencedDocument, ReplicatedDocument, list_live_documents,
+    list_orphaned_documents, list_referenced_documents,
+};
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
-use crate::api::node::find;
-use crate::api::schema::{array, named, object, text, text_or_null};
+use crate::api::node::find_node;
+use crate::api::schema::{
+    array_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
+};
 use crate::failure::Result;
 
 /// The most documents of one answer.
-const MAX_LISTED: u64 = 1000;
+const MAX_LISTED_DOCUMENTS: u64 = 1000;
 
-const COMMANDS: &[&str] = &["test", "pause", "resume", "clear", "retry"];
+const AGENT_COMMANDS: &[&str] = &["test", "pause", "resume", "clear", "retry"];
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const AGENT_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/agents",
         id: "commandAgent",
-        about: "Asks the other side of an agent whether it hears, pauses or resumes its jobs, removes those that are not \
+        description: "Asks the other side of an agent whether it hears, pauses or resumes its jobs, removes those that are not \
                 being sent, or lets all run again now; for the administrator.",
         parameters: &[
-            Parameter::required(
+            EndpointParameter::required(
                 "name",
-                Kind::Text,
+                ParameterKind::Text,
                 "The agent's name, as `/api/v1/queue` lists it.",
             ),
-            Parameter::required("command", Kind::Words(COMMANDS), "What to do."),
+            EndpointParameter::required(
+                "command",
+                ParameterKind::Keyword(AGENT_COMMANDS),
+                "What to do.",
+            ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("AgentDone", "What came of it.")],
-        handler: Handler::Task(carry_out),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("AgentDone", "What came of it.")],
+        handler: EndpointHandler::Async(run_agent_command),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/replication/companions",
         id: "listCompanions",
-        about: "Lists what activated documents refer to, with what visitors have of it and whether it is to go along.",
+        description: "Lists what activated documents refer to, with what visitors have of it and whether it is to go along.",
         parameters: &[
-            Parameter::required("path", Kind::Path, "The document."),
-            Parameter::new("deep", Kind::Flag, "Whether all below is activated, too."),
+            EndpointParameter::required("path", ParameterKind::Path, "The document."),
+            EndpointParameter::new(
+                "deep",
+                ParameterKind::Flag,
+                "Whether all below is activated, too.",
+            ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("Companions", "What is referred to, at most 1,000.")],
-        handler: Handler::Work(list_companions),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Companions", "What is referred to, at most 1,000.")],
+        handler: EndpointHandler::Blocking(list_companions),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/replication/live",
         id: "listLive",
-        about: "Lists pages and assets at and below a node that visitors have: since when, from whom, and whether they \
+        description: "Lists pages and assets at and below a node that visitors have: since when, from whom, and whether they \
                 changed since; and what visitors still have that was removed or moved here.",
         parameters: &[
-            Parameter::required("path", Kind::Path, "The node."),
-            Parameter::new("after", Kind::Path, "The last document of the page before."),
-            Parameter::new("limit", Kind::Integer(1, MAX_LISTED), "At most so many; default 100."),
+            EndpointParameter::required("path", ParameterKind::Path, "The node."),
+            EndpointParameter::new(
+                "after",
+                ParameterKind::Path,
+                "The last document of the page before.",
+            ),
+            EndpointParameter::new(
+                "limit",
+                ParameterKind::Integer(1, MAX_LISTED_DOCUMENTS),
+                "At most so many; default 100.",
+            ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("LiveList", "The documents, in the order of content.")],
-        handler: Handler::Work(list_live),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("LiveList", "The documents, in the order of content.")],
+        handler: EndpointHandler::Blocking(serve_live_documents),
     },
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
+pub(crate) fn agent_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let document = [
-        ("path", text()),
-        ("title", text_or_null()),
+        ("path", text_schema()),
+        ("title", text_or_null_schema()),
         ("status", json!({ "enum": ["never", "live", "outdated", "taken-away"] })),
-        ("at", text_or_null()),
-        ("by", text_or_null()),
+        ("at", text_or_null_schema()),
+        ("by", text_or_null_schema()),
     ];
     let orphan = [
-        ("path", text()),
-        ("movedTo", text_or_null()),
-        ("at", text()),
-        ("by", text()),
+        ("path", text_schema()),
+        ("movedTo", text_or_null_schema()),
+        ("at", text_schema()),
+        ("by", text_schema()),
         ("waits", flag()),
     ];
     let kind = json!({ "enum": ["asset", "tag", "template", "fragment", "page", "other"] });
-    let more = [("kind", kind), ("ticked", flag()), ("referrer", text())];
+    let more = [("kind", kind), ("ticked", flag()), ("referrer", text_schema())];
     let companion = [&document[..], &more].concat();
-    named([
+    schemas_by_name([
         (
             "AgentDone",
-            object(&[
+            object_schema(&[
                 ("done", flag()),
-                ("reason", text_or_null()),
+                ("reason", text_or_null_schema()),
                 ("jobs", json!({ "type": "integer", "minimum": 0 })),
             ]),
         ),
-        ("Companions", object(&[("companions", array(object(&companion)))])),
+        ("Companions", object_schema(&[("companions", array_schema(object_schema(&companion)))])),
         (
             "LiveList",
-            object(&[("documents", array(object(&document))), ("orphans", array(object(&orphan)))]),
+            object_schema(&[
+                ("documents", array_schema(object_schema(&document))),
+                ("orphans", array_schema(object_schema(&orphan))),
+            ]),
         ),
     ])
 }
 
 /// Tests, pauses, resumes, clears or retries.
-fn carry_out(call: Call) -> Pending {
+fn run_agent_command(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("look after agents")?;
-        let name = call.text("name").unwrap_or_default().to_owned();
+        let name = call.parameter("name").unwrap_or_default().to_owned();
         let replicator = &call.instance.replicator;
-        let agent = match replicator.agent(&name).await {
+        let agent = match replicator.find_agent(&name).await {
             Ok(agent) => agent.name,
-            Err(error @ tympan_replicate::Error::Agent { .. }) => {
-                return Err(crate::failure::Failure::new(
+            Err(error @ tympan_replicate::Error::InvalidAgent { .. }) => {
+                return Err(crate::failure::RequestFailure::new(
                     http::StatusCode::NOT_FOUND,
                     error.to_string(),
                 ));
@@ -122,72 +147,76 @@ fn carry_out(call: Call) -> Pending {
         };
         let mut jobs = 0;
         let mut is_done = true;
-        match call.text("command").unwrap_or_default() {
+        match call.parameter("command").unwrap_or_default() {
             "test" => {
-                if let Err(error) = replicator.test(&agent).await {
-                    let reason = tympan_jobs::chain(&error);
-                    return Ok(Reply::json(json!({ "done": false, "reason": reason, "jobs": 0 })));
+                if let Err(error) = replicator.test_agent(&agent).await {
+                    let reason = tympan_jobs::format_error_chain(&error);
+                    return Ok(ApiResponse::json(
+                        json!({ "done": false, "reason": reason, "jobs": 0 }),
+                    ));
                 }
             }
-            "pause" => replicator.pause(&agent, call.user(), call.now).await?,
-            "resume" => is_done = replicator.resume(&agent).await?,
-            "clear" => jobs = replicator.clear(&agent).await?,
-            _ => jobs = replicator.retry(&agent, call.now).await?,
+            "pause" => replicator.pause_agent(&agent, call.user_name(), call.now).await?,
+            "resume" => is_done = replicator.resume_agent(&agent).await?,
+            "clear" => jobs = replicator.clear_jobs(&agent).await?,
+            _ => jobs = replicator.retry_jobs(&agent, call.now).await?,
         }
-        Ok(Reply::json(json!({ "done": is_done, "reason": null, "jobs": jobs })))
+        Ok(ApiResponse::json(json!({ "done": is_done, "reason": null, "jobs": jobs })))
     })
 }
 
-fn list_companions(_: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, path) = (call.snapshot()?, call.path("path")?);
-    find(&snapshot, &path)?;
-    let depth = if call.flag("deep") { Depth::Subtree } else { Depth::Document };
-    let limit = usize::try_from(MAX_LISTED).unwrap_or(usize::MAX);
-    let found = companions(&snapshot, &path, depth, limit)?;
-    crate::page::check_failure(&snapshot)?;
+fn list_companions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
+    find_node(&snapshot, &path)?;
+    let depth =
+        if call.flag_parameter("deep") { SubtreeScope::Subtree } else { SubtreeScope::Document };
+    let limit = usize::try_from(MAX_LISTED_DOCUMENTS).unwrap_or(usize::MAX);
+    let found = list_referenced_documents(&snapshot, &path, depth, limit)?;
+    crate::page::check_snapshot_failure(&snapshot)?;
     let found: Vec<Json> = found.iter().map(companion_json).collect();
-    Ok(Reply::json(json!({ "companions": found })))
+    Ok(ApiResponse::json(json!({ "companions": found })))
 }
 
-fn companion_json(companion: &Companion) -> Json {
-    let mut members = live_json(&companion.document);
+fn companion_json(companion: &ReferencedDocument) -> Json {
+    let mut members = live_document_json(&companion.document);
     if let Some(members) = members.as_object_mut() {
         members.insert("kind".to_owned(), companion.kind.name().into());
-        members.insert("ticked".to_owned(), companion.is_ticked.into());
+        members.insert("ticked".to_owned(), companion.is_preselected.into());
         members.insert("referrer".to_owned(), companion.referrer.as_str().into());
     }
     members
 }
 
-fn list_live(_: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, path) = (call.snapshot()?, call.path("path")?);
-    find(&snapshot, &path)?;
-    let after = call.text("after").map(|_| call.path("after")).transpose()?;
-    let found = live(&snapshot, &path, after.as_ref(), call.number("limit", 100))?;
-    crate::page::check_failure(&snapshot)?;
-    let found: Vec<Json> = found.iter().map(live_json).collect();
-    let mut left = orphans(&snapshot, &path)?;
-    left.retain(|orphan| snapshot.allows(&orphan.path, Privileges::READ).unwrap_or(false));
+fn serve_live_documents(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
+    find_node(&snapshot, &path)?;
+    let after = call.parameter("after").map(|_| call.path_parameter("after")).transpose()?;
+    let found =
+        list_live_documents(&snapshot, &path, after.as_ref(), call.number_parameter("limit", 100))?;
+    crate::page::check_snapshot_failure(&snapshot)?;
+    let found: Vec<Json> = found.iter().map(live_document_json).collect();
+    let mut left = list_orphaned_documents(&snapshot, &path)?;
+    left.retain(|orphan| snapshot.has_privileges(&orphan.path, Privileges::READ).unwrap_or(false));
     let left: Vec<Json> = left.iter().map(orphan_json).collect();
-    Ok(Reply::json(json!({ "documents": found, "orphans": left })))
+    Ok(ApiResponse::json(json!({ "documents": found, "orphans": left })))
 }
 
-fn orphan_json(orphan: &Orphan) -> Json {
+fn orphan_json(orphan: &OrphanedDocument) -> Json {
     json!({
         "path": orphan.path.as_str(),
         "movedTo": orphan.moved_to.as_ref().map(NodePath::as_str),
-        "at": Date::from_system_time(orphan.at).to_string(),
-        "by": orphan.by,
-        "waits": orphan.is_waiting,
+        "at": JcrDate::from_system_time(orphan.removed_at).to_string(),
+        "by": orphan.removed_by,
+        "waits": orphan.awaits_activation,
     })
 }
 
-fn live_json(live: &Live) -> Json {
+fn live_document_json(live: &ReplicatedDocument) -> Json {
     json!({
         "path": live.path.as_str(),
         "title": live.title,
         "status": live.status.name(),
-        "at": live.at.map(|at| Date::from_system_time(at).to_string()),
-        "by": live.by,
+        "at": live.replicated_at.map(|at| JcrDate::from_system_time(at).to_string()),
+        "by": live.replicated_by,
     })
 }

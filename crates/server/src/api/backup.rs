@@ -8,72 +8,90 @@ use std::time::SystemTime;
 
 use http::StatusCode;
 use serde_json::{Map, Value as Json, json};
-use tympan_content::Date;
+use tympan_content::JcrDate;
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
-use crate::api::schema::{array, count, named, object, text, text_or_null};
-use crate::failure::{Failure, Result};
+use crate::api::schema::{
+    array_schema, count_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
+};
+use crate::failure::{RequestFailure, Result};
 
 /// The most runs of one answer.
-const MAX_RUNS: u64 = 10_000;
+const MAX_LISTED_RUNS: u64 = 10_000;
 /// How many there are unless somebody asks for more.
-const USUAL_RUNS: usize = 100;
+const DEFAULT_LISTED_RUNS: usize = 100;
 /// What a run may have done.
-const KINDS: &[&str] = &["full", "incremental", "unchanged", "copy", "failed"];
+const RUN_KINDS: &[&str] = &["full", "incremental", "unchanged", "copy", "failed"];
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const BACKUP_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/backup/runs",
         id: "listBackupRuns",
-        about: "Lists the saves that this instance made by schedule, the newest first, for administrators.",
+        description: "Lists the saves that this instance made by schedule, the newest first, for administrators.",
         parameters: &[
-            Parameter::new("kind", Kind::Words(KINDS), "Only runs of this kind."),
-            Parameter::new("since", Kind::Time, "Only runs that began then or later."),
-            Parameter::new("limit", Kind::Integer(1, MAX_RUNS), "How many at most. Default 100."),
+            EndpointParameter::new(
+                "kind",
+                ParameterKind::Keyword(RUN_KINDS),
+                "Only runs of this kind.",
+            ),
+            EndpointParameter::new(
+                "since",
+                ParameterKind::Time,
+                "Only runs that began then or later.",
+            ),
+            EndpointParameter::new(
+                "limit",
+                ParameterKind::Integer(1, MAX_LISTED_RUNS),
+                "How many at most. Default 100.",
+            ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("BackupRuns", "The runs, and whether there are more.")],
-        handler: Handler::Work(list),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("BackupRuns", "The runs, and whether there are more.")],
+        handler: EndpointHandler::Blocking(list_backup_runs),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/backup/runs",
         id: "startBackup",
-        about: "Saves this instance now as its schedule does, unless a save waits or runs already; for administrators.",
+        description: "Saves this instance now as its schedule does, unless a save waits or runs already; for administrators.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json(
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json(
             "BackupStarted",
             "The job, which `/api/v1/jobs` lists until it is done; then its run is in the log.",
         )],
-        handler: Handler::Task(start),
+        handler: EndpointHandler::Async(start_backup),
     },
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
-    let run = object(&[
-        ("start", text()),
-        ("end", text()),
-        ("kind", json!({ "type": "string", "enum": KINDS })),
-        ("paths", array(text())),
-        ("snapshot", text_or_null()),
-        ("items", count()),
-        ("readItems", count()),
-        ("bytes", count()),
-        ("addedBytes", count()),
-        ("storedBytes", count()),
-        ("faults", count()),
-        ("error", text_or_null()),
+pub(crate) fn backup_schemas() -> Map<String, Json> {
+    let run = object_schema(&[
+        ("start", text_schema()),
+        ("end", text_schema()),
+        ("kind", json!({ "type": "string", "enum": RUN_KINDS })),
+        ("paths", array_schema(text_schema())),
+        ("snapshot", text_or_null_schema()),
+        ("items", count_schema()),
+        ("readItems", count_schema()),
+        ("bytes", count_schema()),
+        ("addedBytes", count_schema()),
+        ("storedBytes", count_schema()),
+        ("faults", count_schema()),
+        ("error", text_or_null_schema()),
     ]);
-    named([
-        ("BackupRuns", object(&[("runs", array(run)), ("more", json!({ "type": "boolean" }))])),
-        ("BackupStarted", object(&[("job", count())])),
+    schemas_by_name([
+        (
+            "BackupRuns",
+            object_schema(&[("runs", array_schema(run)), ("more", json!({ "type": "boolean" }))]),
+        ),
+        ("BackupStarted", object_schema(&[("job", count_schema())])),
     ])
 }
 
@@ -108,7 +126,7 @@ pub struct BackupRun {
 
 impl BackupRun {
     fn to_json(&self) -> Json {
-        let iso = |time| Date::from_system_time(time).to_string();
+        let iso = |time| JcrDate::from_system_time(time).to_string();
         json!({
             "start": iso(self.start),
             "end": iso(self.end),
@@ -126,12 +144,12 @@ impl BackupRun {
     }
 }
 
-type Source = Box<dyn Fn() -> io::Result<Vec<BackupRun>> + Send + Sync>;
+type BackupRunSource = Box<dyn Fn() -> io::Result<Vec<BackupRun>> + Send + Sync>;
 
 /// Where the log of saves is read, and the schedule by which the instance saves itself.
 #[derive(Default)]
 pub(crate) struct BackupLog {
-    source: OnceLock<Source>,
+    source: OnceLock<BackupRunSource>,
     schedule: OnceLock<&'static str>,
 }
 
@@ -143,48 +161,49 @@ impl std::fmt::Debug for BackupLog {
 
 impl Instance {
     /// Lets the API list the saves that `source` reads, oldest first.
-    pub fn tell_backups(
+    pub fn set_backup_run_source(
         &self,
         source: impl Fn() -> io::Result<Vec<BackupRun>> + Send + Sync + 'static,
     ) {
         // An instance is told once, when it starts.
-        self.backups.source.set(Box::new(source)).ok();
+        self.backup_log.source.set(Box::new(source)).ok();
     }
 
     /// Lets the API start the job of a schedule that saves the instance.
-    pub fn save_by(&self, schedule: &'static str) {
+    pub fn set_backup_schedule(&self, schedule: &'static str) {
         // An instance is told once, when it starts.
-        self.backups.schedule.set(schedule).ok();
+        self.backup_log.schedule.set(schedule).ok();
     }
 }
 
-fn start(call: Call) -> Pending {
+fn start_backup(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("start a backup")?;
         let missing = || {
             let message = "this instance does not save itself: name a vault in the section `[backup]` of its tympan.toml";
-            Failure::new(StatusCode::NOT_FOUND, message)
+            RequestFailure::new(StatusCode::NOT_FOUND, message)
         };
-        let schedule = *call.instance.backups.schedule.get().ok_or_else(missing)?;
+        let schedule = *call.instance.backup_log.schedule.get().ok_or_else(missing)?;
         let queues = &call.instance.queues;
-        let job = queues.run_schedule(schedule, call.user(), call.now).await?;
-        Ok(Reply::json(json!({ "job": job.ok_or_else(missing)?.0 })))
+        let job = queues.run_schedule_now(schedule, call.user_name(), call.now).await?;
+        Ok(ApiResponse::json(json!({ "job": job.ok_or_else(missing)?.0 })))
     })
 }
 
-fn list(instance: &Instance, call: &Call) -> Result<Reply> {
+fn list_backup_runs(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     call.require_administrator("look at backups")?;
-    let missing =
-        || Failure::new(StatusCode::NOT_FOUND, "this instance saves nothing; ask the author");
-    let mut runs = instance.backups.source.get().ok_or_else(missing)?()?;
-    if let Some(since) = call.text("since") {
-        let since = Date::parse(since)?.to_system_time();
+    let missing = || {
+        RequestFailure::new(StatusCode::NOT_FOUND, "this instance saves nothing; ask the author")
+    };
+    let mut runs = instance.backup_log.source.get().ok_or_else(missing)?()?;
+    if let Some(since) = call.parameter("since") {
+        let since = JcrDate::parse(since)?.to_system_time();
         runs.retain(|run| run.start >= since);
     }
-    if let Some(kind) = call.text("kind") {
+    if let Some(kind) = call.parameter("kind") {
         runs.retain(|run| run.kind == kind);
     }
-    let limit = call.number("limit", USUAL_RUNS);
+    let limit = call.number_parameter("limit", DEFAULT_LISTED_RUNS);
     let newest: Vec<Json> = runs.iter().rev().take(limit).map(BackupRun::to_json).collect();
-    Ok(Reply::json(json!({ "runs": newest, "more": runs.len() > limit })))
+    Ok(ApiResponse::json(json!({ "runs": newest, "more": runs.len() > limit })))
 }

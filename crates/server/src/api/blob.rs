@@ -6,78 +6,96 @@ use bytes::Bytes;
 use http::{StatusCode, header};
 use http_body_util::BodyExt;
 use tempfile::NamedTempFile;
-use tympan_content::{Date, NodePath, Property, Value};
-use tympan_render::{Blob, FileDelivery};
+use tympan_content::{JcrDate, NodePath, Property, Value};
+use tympan_render::{BlobBody, FileDelivery};
 
 use crate::Instance;
 use crate::api::endpoint::{
-    AT, Answer, BRANCH, Body, Call, Content, Endpoint, Handler, Kind, Parameter, Pending, Reply,
-    Verb,
+    AT_PARAMETER, ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler,
+    EndpointMethod, EndpointParameter, ParameterKind, PendingApiResponse, RequestBodySpec,
+    ResponseContent, ResponseSpec,
 };
-use crate::api::guard::broken;
-use crate::api::node::find;
-use crate::api::tag::{self, Condition};
-use crate::api::write::written;
-use crate::arrived::require_write;
-use crate::failure::{Failure, Result};
-use crate::page::{add_delivery, send_blob};
-use crate::settable::SetProperties;
-use crate::touch::touch_pages;
+use crate::api::endpoint_dispatch::body_read_failure;
+use crate::api::entity_tag::{self, WriteCondition};
+use crate::api::node::find_node;
+use crate::api::node_write::written_node_response;
+use crate::failure::{RequestFailure, Result};
+use crate::incoming_blob::require_write_access;
+use crate::page::{add_delivery_headers, send_blob};
+use crate::page_modification::record_page_modification;
+use crate::property_protection::RequestedProperties;
 
-const PATH: Parameter = Parameter::required("path", Kind::Path, "The node.");
-const PROPERTY: Parameter =
-    Parameter::new("property", Kind::Name, "The property. Default `jcr:data`.");
+const PATH_PARAMETER: EndpointParameter =
+    EndpointParameter::required("path", ParameterKind::Path, "The node.");
+const PROPERTY_PARAMETER: EndpointParameter =
+    EndpointParameter::new("property", ParameterKind::Name, "The property. Default `jcr:data`.");
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const BLOB_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/blob",
         id: "readBlob",
-        about: "Reads the bytes of a property, or a range of them.",
+        description: "Reads the bytes of a property, or a range of them.",
         parameters: &[
-            PATH,
-            PROPERTY,
-            Parameter::new(
+            PATH_PARAMETER,
+            PROPERTY_PARAMETER,
+            EndpointParameter::new(
                 "index",
-                Kind::Integer(0, 1_000_000),
+                ParameterKind::Integer(0, 1_000_000),
                 "Which value of a list. Default 0.",
             ),
-            BRANCH,
-            AT,
-            Parameter::new("Range", Kind::Header, "The wanted bytes, such as `bytes=0-99`."),
+            BRANCH_PARAMETER,
+            AT_PARAMETER,
+            EndpointParameter::new(
+                "Range",
+                ParameterKind::Header,
+                "The wanted bytes, such as `bytes=0-99`.",
+            ),
         ],
-        body: Body::None,
-        answers: &[
-            Answer { status: 200, about: "The bytes.", content: Content::Bytes },
-            Answer { status: 206, about: "The wanted bytes.", content: Content::Bytes },
-            Answer::nothing(416, "There are no such bytes."),
+        body: RequestBodySpec::None,
+        responses: &[
+            ResponseSpec {
+                status: 200,
+                description: "The bytes.",
+                content: ResponseContent::Bytes,
+            },
+            ResponseSpec {
+                status: 206,
+                description: "The wanted bytes.",
+                content: ResponseContent::Bytes,
+            },
+            ResponseSpec::empty(416, "There are no such bytes."),
         ],
-        handler: Handler::Work(read),
+        handler: EndpointHandler::Blocking(read_blob),
     },
     Endpoint {
-        verb: Verb::Put,
+        method: EndpointMethod::Put,
         path: "/api/v1/blob",
         id: "writeBlob",
-        about: "Stores the body as the bytes of a property; for `jcr:data` its type and time beside it.",
+        description: "Stores the body as the bytes of a property; for `jcr:data` its type and time beside it.",
         parameters: &[
-            PATH,
-            PROPERTY,
-            Parameter::new("If-Match", Kind::Header, "The tag of what was read of the document."),
+            PATH_PARAMETER,
+            PROPERTY_PARAMETER,
+            EndpointParameter::new(
+                "If-Match",
+                ParameterKind::Header,
+                "The tag of what was read of the document.",
+            ),
         ],
-        body: Body::Bytes,
-        answers: &[Answer::json("Written", "They are stored.")],
-        handler: Handler::Task(write),
+        body: RequestBodySpec::Bytes,
+        responses: &[ResponseSpec::json("Written", "They are stored.")],
+        handler: EndpointHandler::Async(write_blob),
     },
 ];
 
 /// Answers with the bytes of a property.
-fn read(instance: &Instance, call: &Call) -> Result<Reply> {
-    let node = find(&call.snapshot()?, &call.path("path")?)?;
-    let name = call.text("property").unwrap_or("jcr:data");
-    let absent = || Failure::not_found(&format!("{}/{name}", node.path()));
+fn read_blob(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let node = find_node(&call.pin_snapshot()?, &call.path_parameter("path")?)?;
+    let name = call.parameter("property").unwrap_or("jcr:data");
+    let absent = || RequestFailure::not_found(&format!("{}/{name}", node.path()));
     let property = node.property(name).ok_or_else(absent)?;
-    let Some(Value::Binary(id)) = property.values().get(call.number("index", 0)) else {
+    let Some(Value::Binary(id)) = property.values().get(call.number_parameter("index", 0)) else {
         return Err(absent());
     };
     let modified = match node.property("jcr:lastModified").as_ref().and_then(Property::first) {
@@ -85,79 +103,80 @@ fn read(instance: &Instance, call: &Call) -> Result<Reply> {
         _ => None,
     };
     let digits: String = id.digest().iter().map(|byte| format!("{byte:02x}")).collect();
-    let blob = Blob { id: *id, etag: format!("\"{digits}\""), last_modified: modified };
+    let blob = BlobBody { id: *id, etag: format!("\"{digits}\""), last_modified: modified };
     let mut response = send_blob(&instance.repository, &blob, &call.headers, false)?;
     let headers = response.headers_mut();
     let declared = node.text("jcr:mimeType").unwrap_or_default();
-    let delivery = FileDelivery::of(&declared, "");
-    add_delivery(headers, &delivery);
+    let delivery = FileDelivery::new(&declared, "");
+    add_delivery_headers(headers, &delivery);
     // Whatever it is, it must not run as this site.
     let sandbox = http::HeaderValue::from_static("sandbox");
     headers.insert(header::CONTENT_SECURITY_POLICY, sandbox);
-    Ok(Reply::Http(response))
+    Ok(ApiResponse::Http(response))
 }
 
 /// Stores the body.
-fn write(call: Call) -> Pending {
+fn write_blob(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let Some(mut body) = call.stream.lock().take() else {
-            return Err(Failure::bad_request("there is no body"));
+        let Some(mut body) = call.body_stream.lock().take() else {
+            return Err(RequestFailure::bad_request("there is no body"));
         };
-        let mut file = NamedTempFile::new_in(&call.instance.spool)?;
+        let mut file = NamedTempFile::new_in(&call.instance.spool_folder)?;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| broken(&error))?;
+            let frame = frame.map_err(|error| body_read_failure(&error))?;
             if let Ok(piece) = frame.into_data() {
-                file = append(file, piece).await?;
+                file = append_chunk(file, piece).await?;
             }
         }
         let instance = call.instance.clone();
-        instance.work(move |instance| store(instance, &call, &file)).await
+        instance.run_work(move |instance| store_blob(instance, &call, &file)).await
     })
 }
 
-async fn append(mut file: NamedTempFile, piece: Bytes) -> Result<NamedTempFile> {
+async fn append_chunk(mut file: NamedTempFile, piece: Bytes) -> Result<NamedTempFile> {
     let written =
         tokio::task::spawn_blocking(move || file.write_all(&piece).map(|()| file)).await?;
     Ok(written?)
 }
 
-fn store(instance: &Instance, call: &Call, file: &NamedTempFile) -> Result<Reply> {
-    let (path, name) = (call.path("path")?, call.text("property").unwrap_or("jcr:data"));
-    let mut session = instance.repository.session_of(&call.viewer)?;
+fn store_blob(instance: &Instance, call: &ApiRequest, file: &NamedTempFile) -> Result<ApiResponse> {
+    let (path, name) =
+        (call.path_parameter("path")?, call.parameter("property").unwrap_or("jcr:data"));
+    let mut session = instance.repository.session_as(&call.viewer)?;
     let begun = session.snapshot()?;
-    let node = session.node(&path)?.ok_or_else(|| Failure::not_found(path.as_str()))?;
-    let condition = Condition::of(&call.headers);
-    condition.check(instance, Some(&node))?;
+    let node = session.node(&path)?.ok_or_else(|| RequestFailure::not_found(path.as_str()))?;
+    let condition = WriteCondition::of_headers(&call.headers);
+    condition.check_document(instance, Some(&node))?;
     drop(node);
-    if condition != Condition::None {
+    if condition != WriteCondition::None {
         session.expect_unchanged(&path)?;
     }
-    require_write(&begun, &path)?;
+    require_write_access(&begun, &path)?;
     let blob = session.put_blob(&mut std::io::BufReader::new(file.reopen()?))?;
     let bytes = Property::Single(Value::Binary(blob));
     session.set_property(&path, name, bytes.clone())?;
     if name == "jcr:data" {
-        let date = Property::Single(Value::Date(Date::from_system_time(call.now)));
+        let date = Property::Single(Value::Date(JcrDate::from_system_time(call.now)));
         session.set_property(&path, "jcr:lastModified", date)?;
         if let Some(media_type) = call.header(&header::CONTENT_TYPE) {
             session.set_property(&path, "jcr:mimeType", Property::text(media_type))?;
         }
     }
-    let mut set = SetProperties::default();
+    let mut set = RequestedProperties::default();
     set.add(&path, name, Some(bytes), 0);
-    set.check(&begun, &mut session)?;
-    touch_pages(&mut session, [path.to_string()], call.user(), call.now)?;
+    set.check_all(&begun, &mut session)?;
+    record_page_modification(&mut session, [path.to_string()], call.user_name(), call.now)?;
     let root = session.commit(&format!("write bytes of {path}"), call.now)?;
-    let tag = tag_at(instance, root, call, &path)?;
-    Ok(written(&path, tag, StatusCode::OK))
+    let tag = document_tag_at_root(instance, root, call, &path)?;
+    Ok(written_node_response(&path, tag, StatusCode::OK))
 }
 
-fn tag_at(
+fn document_tag_at_root(
     instance: &Instance,
     root: tympan_content::ChunkId,
-    call: &Call,
+    call: &ApiRequest,
     path: &NodePath,
 ) -> Result<Option<String>> {
-    let snapshot = instance.repository.snapshot_at(root)?.seen_by(&call.viewer);
-    Ok(snapshot.node(path)?.as_ref().and_then(|node| tag::of_document(instance, node)))
+    let snapshot = instance.repository.snapshot_at(root)?.as_viewer(&call.viewer);
+    Ok(snapshot.node(path)?.as_ref().and_then(|node| entity_tag::document_tag(instance, node)))
 }

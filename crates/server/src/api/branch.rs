@@ -11,174 +11,192 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{
-    Branch, ChangeKind, ChunkId, Date, Node, PathChange, Revising, Snapshot, Subtree,
+    BranchState, ChangeKind, ChunkId, JcrDate, Node, PathChange, RevisionDetails, Snapshot, Subtree,
 };
 
-pub(crate) use self::merge::ENDPOINTS as MERGES;
+pub(crate) use self::merge::MERGE_ENDPOINTS as MERGES;
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, BRANCH, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb, on_branch,
+    ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler, EndpointMethod,
+    EndpointParameter, ParameterKind, RequestBodySpec, ResponseSpec, open_branch_of,
 };
-use crate::api::node::{given, own_tree};
+use crate::api::node::{deserialize_present, read_document_tree};
 use crate::api::schema::{
-    array, count as number, named, object, reference, sent, text, text_or_null,
+    array_schema, count_schema as number, object_schema, partial_object_schema, reference_schema,
+    schemas_by_name, text_or_null_schema, text_schema,
 };
-use crate::api::version::differences;
-use crate::failure::{Failure, Result};
-use crate::metrics::count;
+use crate::api::version::subtree_differences_json;
+use crate::failure::{RequestFailure, Result};
+use crate::metrics::increment;
 
-const NAME: Parameter = Parameter::required("name", Kind::Text, "The branch.");
+const NAME_PARAMETER: EndpointParameter =
+    EndpointParameter::required("name", ParameterKind::Text, "The branch.");
 /// The most changes of one answer.
-const MAX_CHANGES: u64 = 10_000;
+const MAX_LISTED_CHANGES: u64 = 10_000;
 /// The branch that all others come from.
-const MAIN: &str = "main";
+const MAIN_BRANCH: &str = "main";
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const BRANCH_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/branches",
         id: "listBranches",
-        about: "Lists the branches.",
+        description: "Lists the branches.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("Branches", "The branches, by name.")],
-        handler: Handler::Work(list),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Branches", "The branches, by name.")],
+        handler: EndpointHandler::Blocking(list_branches),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/branches",
         id: "createBranch",
-        about: "Makes a branch that begins as another is now, as it was at an instant, or at a root of the history. For \
+        description: "Makes a branch that begins as another is now, as it was at an instant, or at a root of the history. For \
                 administrators.",
         parameters: &[],
-        body: Body::Json("NewBranch"),
-        answers: &[Answer::created("Branch", "It is there now.")],
-        handler: Handler::Work(create),
+        body: RequestBodySpec::Json("NewBranch"),
+        responses: &[ResponseSpec::created_json("Branch", "It is there now.")],
+        handler: EndpointHandler::Blocking(create_branch),
     },
     Endpoint {
-        verb: Verb::Delete,
+        method: EndpointMethod::Delete,
         path: "/api/v1/branches",
         id: "deleteBranch",
-        about: "Removes a branch; its history is kept for a while. For administrators.",
-        parameters: &[NAME],
-        body: Body::None,
-        answers: &[Answer::nothing(204, "It is gone.")],
-        handler: Handler::Work(delete),
+        description: "Removes a branch; its history is kept for a while. For administrators.",
+        parameters: &[NAME_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        handler: EndpointHandler::Blocking(delete_branch),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/branches/diff",
         id: "compareBranch",
-        about: "Lists what a branch has changed since it was made or last merged, as far as the asker may read.",
+        description: "Lists what a branch has changed since it was made or last merged, as far as the asker may read.",
         parameters: &[
-            NAME,
-            Parameter::new("path", Kind::Path, "Only this node and what is below it."),
-            Parameter::new(
+            NAME_PARAMETER,
+            EndpointParameter::new(
+                "path",
+                ParameterKind::Path,
+                "Only this node and what is below it.",
+            ),
+            EndpointParameter::new(
                 "details",
-                Kind::Flag,
+                ParameterKind::Flag,
                 "Whether to tell what differs in each document. Default false.",
             ),
-            Parameter::new(
+            EndpointParameter::new(
                 "limit",
-                Kind::Integer(1, MAX_CHANGES),
+                ParameterKind::Integer(1, MAX_LISTED_CHANGES),
                 "The most changes. Default 1000.",
             ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("BranchChanges", "The documents that differ, by path.")],
-        handler: Handler::Work(compare),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("BranchChanges", "The documents that differ, by path.")],
+        handler: EndpointHandler::Blocking(compare_branches),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/branches/promote",
         id: "promoteBranch",
-        about: "Makes `main` as a branch is. Refused (409) if `main` has changed since, unless `replace` says to drop \
+        description: "Makes `main` as a branch is. Refused (409) if `main` has changed since, unless `replace` says to drop \
                 that. For administrators.",
         parameters: &[],
-        body: Body::Json("Promotion"),
-        answers: &[Answer::json("Branch", "`main` as it is now.")],
-        handler: Handler::Work(promote),
+        body: RequestBodySpec::Json("Promotion"),
+        responses: &[ResponseSpec::json("Branch", "`main` as it is now.")],
+        handler: EndpointHandler::Blocking(promote_branch),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/revisions",
         id: "listRevisions",
-        about: "Lists the history of a branch, the newest revision first. For administrators.",
+        description: "Lists the history of a branch, the newest revision first. For administrators.",
         parameters: &[
-            BRANCH,
-            Parameter::new(
+            BRANCH_PARAMETER,
+            EndpointParameter::new(
                 "before",
-                Kind::Integer(0, i64::MAX as u64),
+                ParameterKind::Integer(0, i64::MAX as u64),
                 "Only revisions with smaller numbers.",
             ),
-            Parameter::new("limit", Kind::Integer(1, 1000), "The length of the page. Default 100."),
+            EndpointParameter::new(
+                "limit",
+                ParameterKind::Integer(1, 1000),
+                "The length of the page. Default 100.",
+            ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("Revisions", "The revisions.")],
-        handler: Handler::Work(revisions),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Revisions", "The revisions.")],
+        handler: EndpointHandler::Blocking(list_revisions),
     },
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
+pub(crate) fn branch_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let name = || json!({ "type": "string", "minLength": 1, "maxLength": 200 });
     let kind = || json!({ "enum": ["added", "removed", "changed"] });
     let root = json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" });
-    let mut all = named([
-        ("Branches", object(&[("branches", array(reference("Branch")))])),
-        ("Branch", object(&[("name", text()), ("root", text()), ("base", text_or_null())])),
+    let mut all = schemas_by_name([
+        ("Branches", object_schema(&[("branches", array_schema(reference_schema("Branch")))])),
+        (
+            "Branch",
+            object_schema(&[
+                ("name", text_schema()),
+                ("root", text_schema()),
+                ("base", text_or_null_schema()),
+            ]),
+        ),
         (
             "NewBranch",
-            sent(
+            partial_object_schema(
                 &["name"],
                 &[
                     ("name", name()),
                     ("from", name()),
-                    ("at", crate::api::schema::time()),
+                    ("at", crate::api::schema::time_schema()),
                     ("root", root),
                 ],
             ),
         ),
         (
             "BranchChanges",
-            object(&[
-                ("name", text()),
+            object_schema(&[
+                ("name", text_schema()),
                 (
                     "changes",
-                    array(sent(
+                    array_schema(partial_object_schema(
                         &["path", "kind"],
                         &[
-                            ("path", text()),
+                            ("path", text_schema()),
                             ("kind", kind()),
-                            ("nodes", array(reference("NodeDifference"))),
+                            ("nodes", array_schema(reference_schema("NodeDifference"))),
                         ],
                     )),
                 ),
                 ("isComplete", flag()),
             ]),
         ),
-        ("Promotion", sent(&["name"], &[("name", name()), ("replace", flag())])),
+        ("Promotion", partial_object_schema(&["name"], &[("name", name()), ("replace", flag())])),
         (
             "Revisions",
-            object(&[(
+            object_schema(&[(
                 "revisions",
-                array(object(&[
+                array_schema(object_schema(&[
                     ("sequence", number()),
-                    ("time", text()),
-                    ("user", text()),
-                    ("message", text()),
-                    ("root", text_or_null()),
+                    ("time", text_schema()),
+                    ("user", text_schema()),
+                    ("message", text_schema()),
+                    ("root", text_or_null_schema()),
                 ])),
             )]),
         ),
     ]);
-    all.extend(merge::schemas());
+    all.extend(merge::merge_schemas());
     all
 }
 
-fn describe(branch: &Branch) -> Json {
+fn branch_json(branch: &BranchState) -> Json {
     json!({
         "name": branch.name,
         "root": branch.root.to_string(),
@@ -186,16 +204,17 @@ fn describe(branch: &Branch) -> Json {
     })
 }
 
-fn list(instance: &Instance, _: &Call) -> Result<Reply> {
+fn list_branches(instance: &Instance, _: &ApiRequest) -> Result<ApiResponse> {
     let branches = instance.repository.branches()?;
-    let branches: Vec<Json> = branches.iter().map(describe).collect();
-    Ok(Reply::json(json!({ "branches": branches })))
+    let branches: Vec<Json> = branches.iter().map(branch_json).collect();
+    Ok(ApiResponse::json(json!({ "branches": branches })))
 }
 
 fn read_branch(instance: &Instance, name: &str) -> Result<Json> {
     let branches = instance.repository.branches()?;
-    let missing = || Failure::new(StatusCode::NOT_FOUND, format!("there is no branch `{name}`"));
-    Ok(describe(branches.iter().find(|branch| branch.name == name).ok_or_else(missing)?))
+    let missing =
+        || RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no branch `{name}`"));
+    Ok(branch_json(branches.iter().find(|branch| branch.name == name).ok_or_else(missing)?))
 }
 
 #[derive(Debug, Deserialize)]
@@ -210,61 +229,64 @@ struct NewBranch {
     root: Option<String>,
 }
 
-fn create(instance: &Instance, call: &Call) -> Result<Reply> {
-    let NewBranch { name, from, at, root } = call.body()?;
+fn create_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let NewBranch { name, from, at, root } = call.parse_body()?;
     call.require_administrator("make branches")?;
-    let from = on_branch(&instance.repository, from.as_deref().unwrap_or(MAIN))?;
+    let from = open_branch_of(&instance.repository, from.as_deref().unwrap_or(MAIN_BRANCH))?;
     let message = format!("create branch {name}");
-    let revising = revising(call, &message);
+    let revising = revision_details(call, &message);
     match (at, root) {
         (None, None) => from.create_branch(&name, revising)?,
         (Some(at), None) => {
-            let root = from.root_at(Date::parse(&at)?.to_system_time())?;
+            let root = from.root_at_time(JcrDate::parse(&at)?.to_system_time())?;
             from.create_branch_at(&name, root, revising)?
         }
-        (None, Some(root)) => from.create_branch_at(&name, read_root(&root)?, revising)?,
+        (None, Some(root)) => from.create_branch_at(&name, parse_root(&root)?, revising)?,
         (Some(_), Some(_)) => {
             let message = "say either `at` or `root`, not both";
-            return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
+            return Err(RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
         }
     };
-    count(&instance.metrics.commits);
-    Ok(Reply::created(read_branch(instance, &name)?))
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::created(read_branch(instance, &name)?))
 }
 
-fn read_root(text: &str) -> Result<ChunkId> {
-    text.parse()
-        .map_err(|_| Failure::bad_request(format!("`{text}` is no root: 64 digits of 0-9a-f")))
+fn parse_root(text: &str) -> Result<ChunkId> {
+    text.parse().map_err(|_| {
+        RequestFailure::bad_request(format!("`{text}` is no root: 64 digits of 0-9a-f"))
+    })
 }
 
-fn revising<'a>(call: &'a Call, message: &'a str) -> Revising<'a> {
-    Revising { user: call.user(), message, at: call.now }
+fn revision_details<'a>(call: &'a ApiRequest, message: &'a str) -> RevisionDetails<'a> {
+    RevisionDetails { user: call.user_name(), message, time: call.now }
 }
 
-fn delete(instance: &Instance, call: &Call) -> Result<Reply> {
-    let name = call.text("name").unwrap_or_default();
+fn delete_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let name = call.parameter("name").unwrap_or_default();
     call.require_administrator("remove branches")?;
-    on_branch(&instance.repository, name)?;
+    open_branch_of(&instance.repository, name)?;
     let message = format!("delete branch {name}");
-    instance.repository.delete_branch(name, revising(call, &message))?;
-    count(&instance.metrics.commits);
-    Ok(Reply::nothing())
+    instance.repository.delete_branch(name, revision_details(call, &message))?;
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::empty())
 }
 
-fn compare(instance: &Instance, call: &Call) -> Result<Reply> {
-    let name = call.text("name").unwrap_or_default();
-    on_branch(&instance.repository, name)?;
-    let [before, after] = instance.repository.launched(name)?;
-    let seen = [before.seen_by(&call.viewer), after.seen_by(&call.viewer)];
-    let (below, limit) = (call.path("path")?, call.number("limit", 1000));
+fn compare_branches(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let name = call.parameter("name").unwrap_or_default();
+    open_branch_of(&instance.repository, name)?;
+    let [before, after] = instance.repository.branch_change_states(name)?;
+    let seen = [before.as_viewer(&call.viewer), after.as_viewer(&call.viewer)];
+    let (below, limit) = (call.path_parameter("path")?, call.number_parameter("limit", 1000));
     let mut changes = Vec::new();
     let mut is_complete = true;
-    for change in before.diff(&after) {
+    for change in before.changed_documents(&after) {
         let change = change?;
         if !change.path.is_within(&below) {
             continue;
         }
-        let Some(described) = describe_change(&seen, &change, call.flag("details"))? else {
+        let Some(described) =
+            changed_document_json(&seen, &change, call.flag_parameter("details"))?
+        else {
             continue;
         };
         if changes.len() >= limit {
@@ -273,11 +295,11 @@ fn compare(instance: &Instance, call: &Call) -> Result<Reply> {
         }
         changes.push(described);
     }
-    Ok(Reply::json(json!({ "name": name, "changes": changes, "isComplete": is_complete })))
+    Ok(ApiResponse::json(json!({ "name": name, "changes": changes, "isComplete": is_complete })))
 }
 
 /// Describes a changed document as far as the asker sees it; nothing of a change that it does not see.
-fn describe_change(
+fn changed_document_json(
     [before, after]: &[Snapshot; 2],
     change: &PathChange,
     has_details: bool,
@@ -285,11 +307,20 @@ fn describe_change(
     let (old, new) = (before.node(&change.path)?, after.node(&change.path)?);
     let (kind, nodes) = match (&old, &new) {
         (None, None) => return Ok(None),
-        (None, Some(node)) => (ChangeKind::Added, differences(&Subtree::default(), &own(node)?)),
-        (Some(node), None) => (ChangeKind::Removed, differences(&own(node)?, &Subtree::default())),
+        (None, Some(node)) => (
+            ChangeKind::Added,
+            subtree_differences_json(&Subtree::default(), &visible_document_tree(node)?),
+        ),
+        (Some(node), None) => (
+            ChangeKind::Removed,
+            subtree_differences_json(&visible_document_tree(node)?, &Subtree::default()),
+        ),
         (Some(old), Some(new)) => {
-            let nodes = differences(&own(old)?, &own(new)?);
-            if nodes.is_empty() && !change.is_reordered_only() {
+            let nodes = subtree_differences_json(
+                &visible_document_tree(old)?,
+                &visible_document_tree(new)?,
+            );
+            if nodes.is_empty() && !change.is_reorder_only() {
                 return Ok(None);
             }
             (ChangeKind::Changed, nodes)
@@ -302,48 +333,48 @@ fn describe_change(
     Ok(Some(described))
 }
 
-fn own(node: &Node) -> Result<Subtree> {
-    own_tree(node)
+fn visible_document_tree(node: &Node) -> Result<Subtree> {
+    read_document_tree(node)
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Promotion {
+struct BranchPromotionRequest {
     name: String,
     #[serde(default)]
     replace: bool,
 }
 
-fn promote(instance: &Instance, call: &Call) -> Result<Reply> {
-    let Promotion { name, replace } = call.body()?;
+fn promote_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let BranchPromotionRequest { name, replace } = call.parse_body()?;
     call.require_administrator("promote branches")?;
-    on_branch(&instance.repository, &name)?;
-    let [base, branch] = instance.repository.launched(&name)?;
-    let is_moved = base.diff(&instance.repository.snapshot()?).next().is_some();
+    open_branch_of(&instance.repository, &name)?;
+    let [base, branch] = instance.repository.branch_change_states(&name)?;
+    let is_moved = base.changed_documents(&instance.repository.snapshot()?).next().is_some();
     if is_moved && !replace {
         let message = format!(
             "`main` was changed since `{name}` was made or last merged; merge the branch, or say `replace` to drop that"
         );
-        return Err(Failure::new(StatusCode::CONFLICT, message));
+        return Err(RequestFailure::new(StatusCode::CONFLICT, message));
     }
     let message = format!("promote branch {name}");
-    instance.repository.revert_to(branch.root_id(), revising(call, &message))?;
-    count(&instance.metrics.commits);
-    Ok(Reply::json(read_branch(instance, MAIN)?))
+    instance.repository.revert_to_root(branch.root_id(), revision_details(call, &message))?;
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::json(read_branch(instance, MAIN_BRANCH)?))
 }
 
-fn revisions(_: &Instance, call: &Call) -> Result<Reply> {
+fn list_revisions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     call.require_administrator("read the history")?;
-    let before = call.text("before").and_then(|text| text.parse().ok());
-    let revisions = call.repository()?.revisions(before, call.number("limit", 100))?;
+    let before = call.parameter("before").and_then(|text| text.parse().ok());
+    let revisions = call.open_branch()?.revisions(before, call.number_parameter("limit", 100))?;
     let revisions = revisions.iter().map(|revision| {
         json!({
             "sequence": revision.sequence,
-            "time": Date::from_system_time(revision.update.at).to_string(),
+            "time": JcrDate::from_system_time(revision.update.updated_at).to_string(),
             "user": revision.update.author,
             "message": revision.update.message,
-            "root": revision.update.new.map(|root| root.to_string()),
+            "root": revision.update.new_root.map(|root| root.to_string()),
         })
     });
-    Ok(Reply::json(json!({ "revisions": revisions.collect::<Vec<_>>() })))
+    Ok(ApiResponse::json(json!({ "revisions": revisions.collect::<Vec<_>>() })))
 }

@@ -1,60 +1,64 @@
 //! Listing children, page by page, at the price of the page whatever the size of the folder.
 
 use serde_json::{Value as Json, json};
-use tympan_content::{Node, SortPlace, Sorting};
+use tympan_content::{ListingSort, Node, SortPosition};
 
 use crate::Instance;
 use crate::api::endpoint::{
-    AT, Answer, BRANCH, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb,
+    AT_PARAMETER, ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler,
+    EndpointMethod, EndpointParameter, ParameterKind, RequestBodySpec, ResponseSpec,
 };
-use crate::api::node::find;
-use crate::failure::{Failure, Result};
+use crate::api::node::find_node;
+use crate::failure::{RequestFailure, Result};
 
 /// The longest page.
-const MAX_LIMIT: u64 = 1000;
+const MAX_PAGE_SIZE: u64 = 1000;
 
 /// How a listing is sorted.
-pub(crate) const SORT: Parameter = Parameter::new(
+pub(crate) const SORT_PARAMETER: EndpointParameter = EndpointParameter::new(
     "sort",
-    Kind::Words(&["order", "name", "title", "-title", "modified", "-modified"]),
+    ParameterKind::Keyword(&["order", "name", "title", "-title", "modified", "-modified"]),
     "The order; a minus turns it round. Default `order`: the parent's own.",
 );
 /// Where a page of a listing begins.
-pub(crate) const AFTER: Parameter =
-    Parameter::new("after", Kind::Place, "Where the page begins: `next` of the page before.");
+pub(crate) const AFTER_PARAMETER: EndpointParameter = EndpointParameter::new(
+    "after",
+    ParameterKind::ListPosition,
+    "Where the page begins: `next` of the page before.",
+);
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
-    verb: Verb::Get,
+pub(crate) const CHILDREN_ENDPOINTS: &[Endpoint] = &[Endpoint {
+    method: EndpointMethod::Get,
     path: "/api/v1/children",
     id: "listChildren",
-    about: "Lists the children of a node, page by page: those of a folder of any size cost what the page shows, sorted \
+    description: "Lists the children of a node, page by page: those of a folder of any size cost what the page shows, sorted \
             by order or name; sorted by title or modified, the headers of all children are read.",
     parameters: &[
-        Parameter::required("path", Kind::Path, "The parent."),
-        SORT,
-        AFTER,
-        Parameter::new(
+        EndpointParameter::required("path", ParameterKind::Path, "The parent."),
+        SORT_PARAMETER,
+        AFTER_PARAMETER,
+        EndpointParameter::new(
             "limit",
-            Kind::Integer(1, MAX_LIMIT),
+            ParameterKind::Integer(1, MAX_PAGE_SIZE),
             "The length of the page. Default 100.",
         ),
-        BRANCH,
-        AT,
+        BRANCH_PARAMETER,
+        AT_PARAMETER,
     ],
-    body: Body::None,
-    answers: &[Answer::json("Children", "A page of the children.")],
-    handler: Handler::Work(list),
+    body: RequestBodySpec::None,
+    responses: &[ResponseSpec::json("Children", "A page of the children.")],
+    handler: EndpointHandler::Blocking(list_children),
 }];
 
 /// Answers with a page of children.
-fn list(_: &Instance, call: &Call) -> Result<Reply> {
-    let snapshot = call.snapshot()?;
-    let parent = find(&snapshot, &call.path("path")?)?;
-    let (nodes, next) = select(&parent, call)?;
-    let items = nodes.iter().map(item).collect::<Result<Vec<Json>>>()?;
-    crate::page::check_failure(&snapshot)?;
-    Ok(Reply::json(json!({
+fn list_children(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let snapshot = call.pin_snapshot()?;
+    let parent = find_node(&snapshot, &call.path_parameter("path")?)?;
+    let (nodes, next) = select_children(&parent, call)?;
+    let items = nodes.iter().map(child_json).collect::<Result<Vec<Json>>>()?;
+    crate::page::check_snapshot_failure(&snapshot)?;
+    Ok(ApiResponse::json(json!({
         "path": parent.path().as_str(),
         "total": parent.count_listed_children()?.max(if parent.summary().is_none() { items.len() } else { 0 }),
         "items": items,
@@ -63,44 +67,47 @@ fn list(_: &Instance, call: &Call) -> Result<Reply> {
 }
 
 /// Returns the page of children that the parameters `sort`, `after` and `limit` ask for, and where the next one begins.
-pub(crate) fn select(parent: &Node, call: &Call) -> Result<(Vec<Node>, Option<String>)> {
-    let limit = call.number("limit", 100);
-    let after = call.text("after").map(read_place).transpose()?;
-    let sort = call.text("sort").unwrap_or("order");
+pub(crate) fn select_children(
+    parent: &Node,
+    call: &ApiRequest,
+) -> Result<(Vec<Node>, Option<String>)> {
+    let limit = call.number_parameter("limit", 100);
+    let after = call.parameter("after").map(parse_sort_position).transpose()?;
+    let sort = call.parameter("sort").unwrap_or("order");
     let (sorting, is_reversed) = match sort {
-        "title" => (Some(Sorting::Title), false),
-        "-title" => (Some(Sorting::Title), true),
-        "modified" => (Some(Sorting::Modified), false),
-        "-modified" => (Some(Sorting::Modified), true),
+        "title" => (Some(ListingSort::Title), false),
+        "-title" => (Some(ListingSort::Title), true),
+        "modified" => (Some(ListingSort::Modified), false),
+        "-modified" => (Some(ListingSort::Modified), true),
         _ => (None, false),
     };
     // One more than asked for tells whether there is another page.
     let wanted = limit + 1;
     let mut nodes = match sorting {
-        Some(sorting) => parent.listed_sorted(sorting, is_reversed, after.as_ref(), wanted)?,
+        Some(sorting) => parent.children_sorted(sorting, is_reversed, after.as_ref(), wanted)?,
         None if sort == "name" => {
-            parent.listed_by_name(after.as_ref().map(|after| after.name.as_str()), wanted)?
+            parent.children_by_name(after.as_ref().map(|after| after.name.as_str()), wanted)?
         }
-        None => parent.listed_behind(after.as_ref(), wanted)?,
+        None => parent.children_after(after.as_ref(), wanted)?,
     };
     // A node inside a document has few children, and no keys to list them by.
     if nodes.is_empty() && parent.summary().is_none() {
-        nodes = inner_children(parent, after.as_ref(), sort, wanted)?;
+        nodes = list_inner_children(parent, after.as_ref(), sort, wanted)?;
     }
     let has_more = nodes.len() > limit;
     nodes.truncate(limit);
     let place = |node: &Node| match sorting {
-        Some(sorting) => node.sort_place(sorting),
-        None => node.order_place(),
+        Some(sorting) => node.sort_position(sorting),
+        None => node.order_position(),
     };
-    let next = nodes.last().filter(|_| has_more).map(|last| place_text(&place(last)));
+    let next = nodes.last().filter(|_| has_more).map(|last| encode_sort_position(&place(last)));
     Ok((nodes, next))
 }
 
 /// Lists the children of a node inside a document.
-fn inner_children(
+fn list_inner_children(
     parent: &Node,
-    after: Option<&SortPlace>,
+    after: Option<&SortPosition>,
     sort: &str,
     wanted: usize,
 ) -> Result<Vec<Node>> {
@@ -117,7 +124,7 @@ fn inner_children(
     Ok(nodes.into_iter().skip(begin).take(wanted).collect())
 }
 
-fn item(node: &Node) -> Result<Json> {
+fn child_json(node: &Node) -> Result<Json> {
     let summary = node.summary();
     let text = |text: Option<&str>| text.map(str::to_owned);
     Ok(json!({
@@ -126,28 +133,28 @@ fn item(node: &Node) -> Result<Json> {
         "type": node.primary_type(),
         "title": summary.and_then(|summary| text(summary.title())),
         "resourceType": summary.and_then(|summary| text(summary.resource_type())),
-        "modified": summary.and_then(|summary| summary.modified()).map(|date| date.to_string()),
-        "modifiedBy": summary.and_then(|summary| text(summary.modified_by())),
+        "modified": summary.and_then(|summary| summary.last_modified()).map(|date| date.to_string()),
+        "modifiedBy": summary.and_then(|summary| text(summary.last_modified_by())),
         "hasChildren": node.has_listed_children()?,
     }))
 }
 
 /// Writes a place as one text: name and sort value in hexadecimal digits.
-fn place_text(place: &SortPlace) -> String {
+fn encode_sort_position(place: &SortPosition) -> String {
     let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("{}.{}", digits(place.name.as_bytes()), digits(&place.value))
+    format!("{}.{}", digits(place.name.as_bytes()), digits(&place.sort_value))
 }
 
 /// Reads a place back. Whatever its bytes are, there is a first child behind it, or none.
-fn read_place(text: &str) -> Result<SortPlace> {
-    let malformed = || Failure::bad_request("`after` is `next` of the page before");
+fn parse_sort_position(text: &str) -> Result<SortPosition> {
+    let malformed = || RequestFailure::bad_request("`after` is `next` of the page before");
     let (name, value) = text.split_once('.').ok_or_else(malformed)?;
-    let name = bytes(name).ok_or_else(malformed)?;
-    let value = bytes(value).ok_or_else(malformed)?;
-    Ok(SortPlace { value, name: String::from_utf8_lossy(&name).into_owned() })
+    let name = decode_hex(name).ok_or_else(malformed)?;
+    let value = decode_hex(value).ok_or_else(malformed)?;
+    Ok(SortPosition { sort_value: value, name: String::from_utf8_lossy(&name).into_owned() })
 }
 
-fn bytes(digits: &str) -> Option<Vec<u8>> {
+fn decode_hex(digits: &str) -> Option<Vec<u8>> {
     if !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
         return None;
     }

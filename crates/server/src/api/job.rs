@@ -10,299 +10,323 @@ use std::time::SystemTime;
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tympan_content::Date;
-use tympan_jobs::{Job, JobFilter, JobId, JobState, QueueSet, aem_names, own_topic};
+use tympan_content::JcrDate;
+use tympan_jobs::{Job, JobFilter, JobId, JobState, QueueSet, aem_topic_names, topic_of_aem_name};
 
-pub(crate) use self::queue::ENDPOINTS as QUEUES;
-pub(crate) use self::statistics::{condition, metrics};
+pub(crate) use self::queue::QUEUE_ENDPOINTS as QUEUES;
+pub(crate) use self::statistics::{job_metrics, queue_health};
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
-use crate::api::schema::{array, count, named, object, reference, text, text_or_null};
-use crate::failure::{Failure, Result};
+use crate::api::schema::{
+    array_schema, count_schema, object_schema, reference_schema, schemas_by_name,
+    text_or_null_schema, text_schema,
+};
+use crate::failure::{RequestFailure, Result};
 
 /// The most jobs of one answer.
-const MAX_JOBS: u32 = 1000;
+const MAX_LISTED_JOBS: u32 = 1000;
 /// Completes "only administrators may".
-const LOOK_AFTER: &str = "look after jobs";
+const JOB_ADMINISTRATION: &str = "look after jobs";
 
-const QUEUE: Parameter = Parameter::new("queue", Kind::Filled, "The name of a queue.");
-const ONE_JOB: &[Parameter] =
-    &[Parameter::required("id", Kind::Integer(0, i64::MAX as u64), "The job's number.")];
+const QUEUE_PARAMETER: EndpointParameter =
+    EndpointParameter::new("queue", ParameterKind::NonEmptyText, "The name of a queue.");
+const JOB_ID_PARAMETERS: &[EndpointParameter] = &[EndpointParameter::required(
+    "id",
+    ParameterKind::Integer(0, i64::MAX as u64),
+    "The job's number.",
+)];
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const JOB_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/jobs",
         id: "listJobs",
-        about: "Lists jobs, the oldest first. For administrators.",
+        description: "Lists jobs, the oldest first. For administrators.",
         parameters: &[
-            Parameter::new(
+            EndpointParameter::new(
                 "topic",
-                Kind::Text,
+                ParameterKind::Text,
                 "Only those of this topic, also by its name in AEM.",
             ),
-            Parameter::new("queue", Kind::Text, "Only those of this queue; not with `topic`."),
-            Parameter::new(
+            EndpointParameter::new(
+                "queue",
+                ParameterKind::Text,
+                "Only those of this queue; not with `topic`.",
+            ),
+            EndpointParameter::new(
                 "state",
-                Kind::Text,
+                ParameterKind::Text,
                 "Only those in this state: HELD, DELAYED, QUEUED, ACTIVE, SUCCEEDED, STOPPED, GIVEN_UP or ERROR, in letters \
                  of any case.",
             ),
-            Parameter::new(
+            EndpointParameter::new(
                 "after",
-                Kind::Integer(0, i64::MAX as u64),
+                ParameterKind::Integer(0, i64::MAX as u64),
                 "Only those with larger numbers.",
             ),
-            Parameter::new(
+            EndpointParameter::new(
                 "limit",
-                Kind::Integer(1, MAX_JOBS as u64),
+                ParameterKind::Integer(1, MAX_LISTED_JOBS as u64),
                 "The length of the page. Default 100.",
             ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("Jobs", "The jobs.")],
-        handler: Handler::Task(list),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Jobs", "The jobs.")],
+        handler: EndpointHandler::Async(list_jobs),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/jobs/topics",
         id: "listJobTopics",
-        about: "Lists the topics that were seen, each with its queue and its figures. For administrators.",
+        description: "Lists the topics that were seen, each with its queue and its figures. For administrators.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("JobTopics", "The topics.")],
-        handler: Handler::Task(topics),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("JobTopics", "The topics.")],
+        handler: EndpointHandler::Async(list_topics),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/jobs/schedules",
         id: "listJobSchedules",
-        about: "Lists what is started again and again. For administrators.",
+        description: "Lists what is started again and again. For administrators.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("JobSchedules", "The schedules.")],
-        handler: Handler::Task(schedules),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("JobSchedules", "The schedules.")],
+        handler: EndpointHandler::Async(list_schedules),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/jobs/retry",
         id: "retryJobs",
-        about: "Lets a job run again now, or all of a queue that were given up. For administrators.",
+        description: "Lets a job run again now, or all of a queue that were given up. For administrators.",
         parameters: &[],
-        body: Body::Form(&[
-            QUEUE,
-            Parameter::new("id", Kind::Integer(0, i64::MAX as u64), "The job's number."),
+        body: RequestBodySpec::Form(&[
+            QUEUE_PARAMETER,
+            EndpointParameter::new(
+                "id",
+                ParameterKind::Integer(0, i64::MAX as u64),
+                "The job's number.",
+            ),
         ]),
-        answers: &[Answer::json("JobsChanged", "How many jobs it was.")],
-        handler: Handler::Task(retry),
+        responses: &[ResponseSpec::json("JobsChanged", "How many jobs it was.")],
+        handler: EndpointHandler::Async(retry_job),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/jobs/stop",
         id: "stopJob",
-        about: "Asks a running job to stop. For administrators.",
+        description: "Asks a running job to stop. For administrators.",
         parameters: &[],
-        body: Body::Form(ONE_JOB),
-        answers: &[Answer::json("Changed", "Whether such a job runs.")],
-        handler: Handler::Task(stop),
+        body: RequestBodySpec::Form(JOB_ID_PARAMETERS),
+        responses: &[ResponseSpec::json("Changed", "Whether such a job runs.")],
+        handler: EndpointHandler::Async(stop_job),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/jobs/cancel",
         id: "removeJob",
-        about: "Removes a job that does not run. For administrators.",
+        description: "Removes a job that does not run. For administrators.",
         parameters: &[],
-        body: Body::Form(ONE_JOB),
-        answers: &[Answer::json("Changed", "Whether there was such a job.")],
-        handler: Handler::Task(cancel),
+        body: RequestBodySpec::Form(JOB_ID_PARAMETERS),
+        responses: &[ResponseSpec::json("Changed", "Whether there was such a job.")],
+        handler: EndpointHandler::Async(cancel_job),
     },
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Value> {
-    let progress = object(&[("done", count()), ("total", count()), ("message", text())]);
-    let job = object(&[
-        ("id", count()),
-        ("topic", text()),
-        ("queue", text()),
+pub(crate) fn job_schemas() -> Map<String, Value> {
+    let progress = object_schema(&[
+        ("done", count_schema()),
+        ("total", count_schema()),
+        ("message", text_schema()),
+    ]);
+    let job = object_schema(&[
+        ("id", count_schema()),
+        ("topic", text_schema()),
+        ("queue", text_schema()),
         ("state", json!({ "enum": JobState::ALL.map(JobState::name) })),
         ("properties", json!({})),
-        ("key", text_or_null()),
+        ("key", text_or_null_schema()),
         ("priority", json!({ "type": "integer" })),
-        ("tenant", text()),
-        ("attempt", count()),
-        ("runAt", text()),
-        ("created", text()),
-        ("started", text_or_null()),
-        ("ended", text_or_null()),
-        ("user", text()),
-        ("worker", text_or_null()),
+        ("tenant", text_schema()),
+        ("attempt", count_schema()),
+        ("runAt", text_schema()),
+        ("created", text_schema()),
+        ("started", text_or_null_schema()),
+        ("ended", text_or_null_schema()),
+        ("user", text_schema()),
+        ("worker", text_or_null_schema()),
         ("progress", json!({ "anyOf": [progress, { "type": "null" }] })),
-        ("lastError", text_or_null()),
+        ("lastError", text_or_null_schema()),
     ]);
-    let mut topic = statistics::members();
+    let mut topic = statistics::statistics_members();
     topic.extend([
-        ("topic", text()),
-        ("alsoCalled", array(text())),
-        ("queue", text()),
+        ("topic", text_schema()),
+        ("alsoCalled", array_schema(text_schema())),
+        ("queue", text_schema()),
         ("handled", json!({ "type": "boolean" })),
     ]);
-    let schedule = object(&[
-        ("name", text()),
-        ("topic", text()),
-        ("rule", text()),
+    let schedule = object_schema(&[
+        ("name", text_schema()),
+        ("topic", text_schema()),
+        ("rule", text_schema()),
         ("properties", json!({})),
-        ("nextRun", text_or_null()),
-        ("user", text()),
+        ("nextRun", text_or_null_schema()),
+        ("user", text_schema()),
     ]);
     let flag = json!({ "type": "boolean" });
-    let mut all = named([
+    let mut all = schemas_by_name([
         ("Job", job),
-        ("Jobs", object(&[("jobs", array(reference("Job")))])),
-        ("JobTopics", object(&[("topics", array(object(&topic)))])),
-        ("JobSchedules", object(&[("schedules", array(schedule))])),
-        ("JobsChanged", object(&[("changed", flag), ("jobs", count())])),
+        ("Jobs", object_schema(&[("jobs", array_schema(reference_schema("Job")))])),
+        ("JobTopics", object_schema(&[("topics", array_schema(object_schema(&topic)))])),
+        ("JobSchedules", object_schema(&[("schedules", array_schema(schedule))])),
+        ("JobsChanged", object_schema(&[("changed", flag), ("jobs", count_schema())])),
     ]);
-    all.extend(queue::schemas());
+    all.extend(queue::queue_schemas());
     all
 }
 
-fn iso(time: SystemTime) -> String {
-    Date::from_system_time(time).to_string()
+fn to_iso_time(time: SystemTime) -> String {
+    JcrDate::from_system_time(time).to_string()
 }
 
 fn job_json(job: &Job, set: &QueueSet) -> Value {
     json!({
         "id": job.id.0,
         "topic": job.topic,
-        "queue": set.queue_of(&job.topic).name,
+        "queue": set.queue_for_topic(&job.topic).name,
         "state": job.state.name(),
         "properties": job.properties,
         "key": job.key,
         "priority": job.priority.rank(),
         "tenant": job.tenant,
         "attempt": job.attempt,
-        "runAt": iso(job.run_at),
-        "created": iso(job.created),
-        "started": job.started.map(iso),
-        "ended": job.ended.map(iso),
+        "runAt": to_iso_time(job.run_at),
+        "created": to_iso_time(job.created_at),
+        "started": job.started_at.map(to_iso_time),
+        "ended": job.ended_at.map(to_iso_time),
         "user": job.user,
         "worker": job.worker,
         "progress": job.progress.as_ref().map(|progress| json!({
-            "done": progress.done, "total": progress.total, "message": progress.message,
+            "done": progress.completed, "total": progress.total, "message": progress.message,
         })),
         "lastError": job.last_error,
     })
 }
 
 /// Returns the topics of a queue.
-async fn topics_of(instance: &Instance, queue: &str) -> Result<Vec<String>> {
+async fn queue_topics(instance: &Instance, queue: &str) -> Result<Vec<String>> {
     let set = instance.configurator.worker().queue_set();
     let topics = instance.queues.topic_names().await?;
-    Ok(topics.into_iter().filter(|topic| set.queue_of(topic).name == queue).collect())
+    Ok(topics.into_iter().filter(|topic| set.queue_for_topic(topic).name == queue).collect())
 }
 
-fn list(call: Call) -> Pending {
+fn list_jobs(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
+        call.require_administrator(JOB_ADMINISTRATION)?;
         let instance = &call.instance;
         let mut filter = JobFilter::default();
-        if let Some(topic) = call.text("topic") {
+        if let Some(topic) = call.parameter("topic") {
             filter.topics.push(topic.to_owned());
-            let own = own_topic(topic);
+            let own = topic_of_aem_name(topic);
             filter.topics.extend((own != topic).then(|| own.to_owned()));
-        } else if let Some(queue) = call.text("queue") {
-            filter.topics = topics_of(instance, queue).await?;
+        } else if let Some(queue) = call.parameter("queue") {
+            filter.topics = queue_topics(instance, queue).await?;
             if filter.topics.is_empty() {
-                return Ok(Reply::json(json!({ "jobs": [] })));
+                return Ok(ApiResponse::json(json!({ "jobs": [] })));
             }
         }
-        if let Some(state) = call.text("state") {
+        if let Some(state) = call.parameter("state") {
             let unknown = || {
                 let names = JobState::ALL.map(JobState::name).join(", ");
-                Failure::unfit(format!("`state` is one of {names}"))
+                RequestFailure::unprocessable(format!("`state` is one of {names}"))
             };
-            filter.state = Some(JobState::find(state).ok_or_else(unknown)?);
+            filter.state = Some(JobState::from_name(state).ok_or_else(unknown)?);
         }
-        filter.after = call.whole("after").map(JobId);
-        let limit = u32::try_from(call.number("limit", 100)).unwrap_or(MAX_JOBS);
-        let jobs = instance.queues.list(&filter, limit).await?;
+        filter.after_id = call.integer_parameter("after").map(JobId);
+        let limit = u32::try_from(call.number_parameter("limit", 100)).unwrap_or(MAX_LISTED_JOBS);
+        let jobs = instance.queues.list_jobs(&filter, limit).await?;
         let set = instance.configurator.worker().queue_set();
         let jobs = jobs.iter().map(|job| job_json(job, &set)).collect::<Vec<_>>();
-        Ok(Reply::json(json!({ "jobs": jobs })))
+        Ok(ApiResponse::json(json!({ "jobs": jobs })))
     })
 }
 
-fn topics(call: Call) -> Pending {
+fn list_topics(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
+        call.require_administrator(JOB_ADMINISTRATION)?;
         let worker = call.instance.configurator.worker();
         let set = worker.queue_set();
-        let found = call.instance.queues.topics().await?;
+        let found = call.instance.queues.topic_statistics().await?;
         let topics = found.iter().map(|(topic, figures)| {
-            let mut members = statistics::described(figures);
+            let mut members = statistics::statistics_json(figures);
             members.insert("topic".to_owned(), topic.as_str().into());
-            members.insert("alsoCalled".to_owned(), aem_names(topic).into());
-            members.insert("queue".to_owned(), set.queue_of(topic).name.into());
-            members.insert("handled".to_owned(), worker.handles(topic).into());
+            members.insert("alsoCalled".to_owned(), aem_topic_names(topic).into());
+            members.insert("queue".to_owned(), set.queue_for_topic(topic).name.into());
+            members.insert("handled".to_owned(), worker.has_handler_for(topic).into());
             Value::Object(members)
         });
-        Ok(Reply::json(json!({ "topics": topics.collect::<Vec<_>>() })))
+        Ok(ApiResponse::json(json!({ "topics": topics.collect::<Vec<_>>() })))
     })
 }
 
-fn schedules(call: Call) -> Pending {
+fn list_schedules(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
-        let schedules = call.instance.queues.schedules().await?;
+        call.require_administrator(JOB_ADMINISTRATION)?;
+        let schedules = call.instance.queues.list_schedules().await?;
         let schedules = schedules.iter().map(|one| {
             json!({
-                "name": one.name, "topic": one.topic, "rule": one.rule, "properties": one.properties,
-                "nextRun": one.next_run.map(iso), "user": one.user,
+                "name": one.name, "topic": one.topic, "rule": one.rule_text, "properties": one.properties,
+                "nextRun": one.next_run.map(to_iso_time), "user": one.user,
             })
         });
-        Ok(Reply::json(json!({ "schedules": schedules.collect::<Vec<_>>() })))
+        Ok(ApiResponse::json(json!({ "schedules": schedules.collect::<Vec<_>>() })))
     })
 }
 
-fn retry(call: Call) -> Pending {
+fn retry_job(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
+        call.require_administrator(JOB_ADMINISTRATION)?;
         let instance = &call.instance;
-        let count = match (call.text("queue"), call.whole("id")) {
+        let count = match (call.parameter("queue"), call.integer_parameter("id")) {
             (Some(queue), None) => {
-                let topics = topics_of(instance, queue).await?;
-                instance.queues.retry_all(&topics, call.now).await?
+                let topics = queue_topics(instance, queue).await?;
+                instance.queues.retry_given_up_jobs(&topics, call.now).await?
             }
-            (None, Some(id)) => u64::from(instance.queues.retry(JobId(id), call.now).await?),
-            _ => return Err(Failure::unfit("say either which job, `id`, or which `queue`")),
+            (None, Some(id)) => u64::from(instance.queues.retry_job(JobId(id), call.now).await?),
+            _ => {
+                return Err(RequestFailure::unprocessable(
+                    "say either which job, `id`, or which `queue`",
+                ));
+            }
         };
-        instance.replicator.ring();
-        Ok(Reply::json(json!({ "changed": count > 0, "jobs": count })))
+        instance.replicator.wake_workers();
+        Ok(ApiResponse::json(json!({ "changed": count > 0, "jobs": count })))
     })
 }
 
-fn stop(call: Call) -> Pending {
+fn stop_job(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
-        let is_asked = call.instance.queues.stop(job_of(&call)?).await?;
-        Ok(Reply::json(json!({ "changed": is_asked })))
+        call.require_administrator(JOB_ADMINISTRATION)?;
+        let is_asked = call.instance.queues.request_stop(job_id_of(&call)?).await?;
+        Ok(ApiResponse::json(json!({ "changed": is_asked })))
     })
 }
 
-fn cancel(call: Call) -> Pending {
+fn cancel_job(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
-        let is_done = call.instance.queues.cancel(job_of(&call)?).await?;
-        call.instance.replicator.ring();
-        Ok(Reply::json(json!({ "changed": is_done })))
+        call.require_administrator(JOB_ADMINISTRATION)?;
+        let is_done = call.instance.queues.cancel_job(job_id_of(&call)?).await?;
+        call.instance.replicator.wake_workers();
+        Ok(ApiResponse::json(json!({ "changed": is_done })))
     })
 }
 
-fn job_of(call: &Call) -> Result<JobId> {
-    let missing = || Failure::new(StatusCode::BAD_REQUEST, "say which job: `id`");
-    call.whole("id").map(JobId).ok_or_else(missing)
+fn job_id_of(call: &ApiRequest) -> Result<JobId> {
+    let missing = || RequestFailure::new(StatusCode::BAD_REQUEST, "say which job: `id`");
+    call.integer_parameter("id").map(JobId).ok_or_else(missing)
 }

@@ -3,7 +3,7 @@
 //! In: JSON, conditions (`If-Match`), cursors. Out: JSON, problem details (RFC 9457), server-sent events.
 //!
 //! Invariants
-//! * What is served is described, and what is described is served: both are read from [`endpoints`].
+//! * What is served is described, and what is described is served: both are read from [`all_endpoints`].
 //! * Every endpoint knows who asks and shows what they may read, nothing else: what they may not read looks as if it were
 //!   not there, also in failures.
 //! * Every answer has an entity tag; every write takes conditions on it.
@@ -12,32 +12,32 @@
 
 mod account;
 mod agent;
+mod agent_queue;
 pub(crate) mod backup;
 mod blob;
 mod branch;
+mod change_feed;
 mod children;
 pub(crate) mod endpoint;
-mod feed;
-mod guard;
+mod endpoint_dispatch;
+mod entity_tag;
+mod failed_step;
 mod identity;
 pub(crate) mod job;
 pub(crate) mod mount;
 mod node;
 mod node_type;
+mod node_write;
 mod openapi;
 mod package;
 mod page;
 mod permission;
 mod query;
-mod queue;
 mod reference;
 mod schedule;
 mod schema;
-mod step;
-mod tag;
 mod version;
 pub(crate) mod workflow;
-mod write;
 
 use std::sync::Arc;
 
@@ -46,72 +46,74 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, on};
 
-pub(crate) use self::guard::broken;
-pub(crate) use self::identity::{Watcher, require_reader, require_user};
-pub(crate) use self::tag::Condition;
+pub(crate) use self::endpoint_dispatch::body_read_failure;
+pub(crate) use self::entity_tag::WriteCondition;
+pub(crate) use self::identity::{MonitoringIdentity, require_reader, require_user};
 use crate::Instance;
-use crate::api::endpoint::{Endpoint, Handler, Verb};
-use crate::failure::Failure;
+use crate::api::endpoint::{Endpoint, EndpointHandler, EndpointMethod};
+use crate::failure::RequestFailure;
 
 /// The tables of all rooms.
-const TABLES: &[&[Endpoint]] = &[
-    node::ENDPOINTS,
-    children::ENDPOINTS,
-    write::ENDPOINTS,
-    blob::ENDPOINTS,
-    version::ENDPOINTS,
-    reference::ENDPOINTS,
-    query::ENDPOINTS,
+const ENDPOINT_TABLES: &[&[Endpoint]] = &[
+    node::NODE_ENDPOINTS,
+    children::CHILDREN_ENDPOINTS,
+    node_write::WRITE_ENDPOINTS,
+    blob::BLOB_ENDPOINTS,
+    version::VERSION_ENDPOINTS,
+    reference::REFERENCE_ENDPOINTS,
+    query::QUERY_ENDPOINTS,
     account::USERS,
     account::GROUPS,
-    permission::ENDPOINTS,
+    permission::PERMISSION_ENDPOINTS,
     permission::CHANGES,
     permission::REASONS,
-    branch::ENDPOINTS,
+    branch::BRANCH_ENDPOINTS,
     branch::MERGES,
-    node_type::ENDPOINTS,
-    package::ENDPOINTS,
-    feed::ENDPOINTS,
-    page::ENDPOINTS,
-    queue::ENDPOINTS,
-    job::ENDPOINTS,
+    node_type::NODE_TYPE_ENDPOINTS,
+    package::PACKAGE_ENDPOINTS,
+    change_feed::FEED_ENDPOINTS,
+    page::PAGE_ENDPOINTS,
+    agent_queue::AGENT_QUEUE_ENDPOINTS,
+    job::JOB_ENDPOINTS,
     job::QUEUES,
-    workflow::ENDPOINTS,
+    workflow::WORKFLOW_ENDPOINTS,
     workflow::STEPS,
-    agent::ENDPOINTS,
-    schedule::ENDPOINTS,
-    backup::ENDPOINTS,
-    step::ENDPOINTS,
-    mount::ENDPOINTS,
-    openapi::ENDPOINTS,
+    agent::AGENT_ENDPOINTS,
+    schedule::SCHEDULE_ENDPOINTS,
+    backup::BACKUP_ENDPOINTS,
+    failed_step::FAILED_STEP_ENDPOINTS,
+    mount::MOUNT_ENDPOINTS,
+    openapi::OPENAPI_ENDPOINTS,
 ];
 
 /// Returns all endpoints.
-pub(crate) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
-    TABLES.iter().flat_map(|table| table.iter())
+pub(crate) fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
+    ENDPOINT_TABLES.iter().flat_map(|table| table.iter())
 }
 
 /// Returns the routes of the endpoints that a publisher has: queries, and its jobs.
 pub(crate) fn publish_routes() -> Router<Arc<Instance>> {
-    routes_of([query::ENDPOINTS, job::ENDPOINTS, job::QUEUES].into_iter().flatten())
+    endpoint_routes([query::QUERY_ENDPOINTS, job::JOB_ENDPOINTS, job::QUEUES].into_iter().flatten())
 }
 
 /// Returns the routes of all endpoints.
-pub(crate) fn routes() -> Router<Arc<Instance>> {
-    let router = routes_of(endpoints());
-    router.route("/api/{*path}", any(missing)).method_not_allowed_fallback(wrong_method)
+pub(crate) fn author_routes() -> Router<Arc<Instance>> {
+    let router = endpoint_routes(all_endpoints());
+    router
+        .route("/api/{*path}", any(unknown_path_response))
+        .method_not_allowed_fallback(wrong_method_response)
 }
 
-fn routes_of(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<Arc<Instance>> {
+fn endpoint_routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<Arc<Instance>> {
     let mut router = Router::new();
     for endpoint in endpoints {
         let route = match endpoint.handler {
-            Handler::Route(route) => route(),
-            Handler::Work(_) | Handler::Task(_) => {
+            EndpointHandler::Route(route) => route(),
+            EndpointHandler::Blocking(_) | EndpointHandler::Async(_) => {
                 let handler = move |State(instance), request: Request| {
-                    guard::answer(endpoint, instance, request)
+                    endpoint_dispatch::handle_request(endpoint, instance, request)
                 };
-                on(endpoint.verb.filter(), handler)
+                on(endpoint.method.to_method_filter(), handler)
             }
         };
         router = router.route(endpoint.path, route);
@@ -120,26 +122,30 @@ fn routes_of(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<Arc<I
 }
 
 /// Answers for paths that are none of the API's.
-async fn missing(request: Request) -> Response {
+async fn unknown_path_response(request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let known = "the API is described at `/api/v1/openapi.json`";
-    Failure::new(http::StatusCode::NOT_FOUND, format!("`{path}` is no endpoint; {known}"))
-        .into_problem()
+    RequestFailure::new(http::StatusCode::NOT_FOUND, format!("`{path}` is no endpoint; {known}"))
+        .into_problem_response()
 }
 
 /// Answers for methods that an endpoint does not have.
-async fn wrong_method(request: Request) -> Response {
+async fn wrong_method_response(request: Request) -> Response {
     let path = request.uri().path();
     let methods: Vec<&str> =
-        endpoints().filter(|one| one.path == path).map(|one| one.verb.name()).collect();
+        all_endpoints().filter(|one| one.path == path).map(|one| one.method.name()).collect();
     if methods.is_empty() {
-        return Failure::new(http::StatusCode::METHOD_NOT_ALLOWED, "this path has other methods")
-            .into_response();
+        return RequestFailure::new(
+            http::StatusCode::METHOD_NOT_ALLOWED,
+            "this path has other methods",
+        )
+        .into_response();
     }
     let message = format!("`{path}` has {}", methods.join(", "));
-    let mut response = Failure::new(http::StatusCode::METHOD_NOT_ALLOWED, message).into_problem();
+    let mut response =
+        RequestFailure::new(http::StatusCode::METHOD_NOT_ALLOWED, message).into_problem_response();
     let mut allow = methods.join(", ");
-    if methods.contains(&Verb::Get.name()) {
+    if methods.contains(&EndpointMethod::Get.name()) {
         allow.push_str(", HEAD");
     }
     if let Ok(allow) = http::HeaderValue::from_str(&allow) {

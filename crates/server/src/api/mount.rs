@@ -9,206 +9,243 @@ use std::time::SystemTime;
 
 use http::StatusCode;
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{BlobId, Date, NodePath, Value};
+use tympan_content::{BlobId, JcrDate, NodePath, Value};
 use tympan_jobs::Job;
-use tympan_jobs::asset::{ASSET, switch_write_back};
-use tympan_jobs::mount::{ImportStatus, ImportWish, LastPass, MountStatus, Mounts};
+use tympan_jobs::asset::{ASSET_NODE_TYPE, set_write_back_enabled};
+use tympan_jobs::mount::{ImportRequest, ImportStatus, LastMountPass, MountService, MountStatus};
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
-use crate::api::schema::{array, count, named, object, text, text_or_null};
-use crate::failure::{Failure, Result};
+use crate::api::schema::{
+    array_schema, count_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
+};
+use crate::failure::{RequestFailure, Result};
 
 /// The most groups of duplicates of one answer.
-const MAX_GROUPS: u64 = 10_000;
-const ORIGINAL: &str = "jcr:content/renditions/original/jcr:content";
+const MAX_DUPLICATE_GROUPS: u64 = 10_000;
+const ORIGINAL_PATH: &str = "jcr:content/renditions/original/jcr:content";
 
-const NAME: Parameter = Parameter::required("name", Kind::Text, "The mount.");
+const NAME_PARAMETER: EndpointParameter =
+    EndpointParameter::required("name", ParameterKind::Text, "The mount.");
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const MOUNT_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/assets/mounts",
         id: "listMounts",
-        about: "Lists the mounts with what their last passes did, and what is wrong with configurations, for administrators.",
+        description: "Lists the mounts with what their last passes did, and what is wrong with configurations, for administrators.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("Mounts", "The mounts, by name.")],
-        handler: Handler::Task(list),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Mounts", "The mounts, by name.")],
+        handler: EndpointHandler::Async(list_mounts),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/assets/mounts/run",
         id: "runMount",
-        about: "Begins a pass of a mount now, also of one that is paused.",
+        description: "Begins a pass of a mount now, also of one that is paused.",
         parameters: &[
-            NAME,
-            Parameter::new(
+            NAME_PARAMETER,
+            EndpointParameter::new(
                 "acceptRemovals",
-                Kind::Flag,
+                ParameterKind::Flag,
                 "Whether files that are gone are believed to be, however many. Default false.",
             ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("Changed", "It waits or runs.")],
-        handler: Handler::Task(run),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Changed", "It waits or runs.")],
+        handler: EndpointHandler::Async(run_mount),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/assets/mounts/pause",
         id: "pauseMount",
-        about: "Ends the present pass of a mount and begins no other.",
-        parameters: &[NAME],
-        body: Body::None,
-        answers: &[Answer::json("Changed", "It is paused.")],
-        handler: Handler::Task(pause),
+        description: "Ends the present pass of a mount and begins no other.",
+        parameters: &[NAME_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Changed", "It is paused.")],
+        handler: EndpointHandler::Async(pause_mount),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/assets/mounts/resume",
         id: "resumeMount",
-        about: "Lets passes of a mount begin again, the first at once.",
-        parameters: &[NAME],
-        body: Body::None,
-        answers: &[Answer::json("Changed", "It goes on.")],
-        handler: Handler::Task(resume),
+        description: "Lets passes of a mount begin again, the first at once.",
+        parameters: &[NAME_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Changed", "It goes on.")],
+        handler: EndpointHandler::Async(resume_mount),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/assets/imports",
         id: "importAssets",
-        about: "Makes assets of the files of a place; asked for again, goes on where it was.",
+        description: "Makes assets of the files of a place; asked for again, goes on where it was.",
         parameters: &[
-            Parameter::required(
+            EndpointParameter::required(
                 "source",
-                Kind::Text,
+                ParameterKind::Text,
                 "Where the files are, in a place that the server's configuration allows.",
             ),
-            Parameter::required(
+            EndpointParameter::required(
                 "target",
-                Kind::Path,
+                ParameterKind::Path,
                 "The folder that gets them, below `/content/dam`.",
             ),
-            Parameter::new("dryRun", Kind::Flag, "Whether nothing is written. Default false."),
+            EndpointParameter::new(
+                "dryRun",
+                ParameterKind::Flag,
+                "Whether nothing is written. Default false.",
+            ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("Import", "It waits or runs.")],
-        handler: Handler::Task(import),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Import", "It waits or runs.")],
+        handler: EndpointHandler::Async(start_import),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/assets/imports",
         id: "readImport",
-        about: "Tells how far an import has come, and what it did.",
-        parameters: &[Parameter::required(
+        description: "Tells how far an import has come, and what it did.",
+        parameters: &[EndpointParameter::required(
             "name",
-            Kind::Text,
+            ParameterKind::Text,
             "The import, as it was named when it began.",
         )],
-        body: Body::None,
-        answers: &[Answer::json("Import", "The import.")],
-        handler: Handler::Task(read_import),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Import", "The import.")],
+        handler: EndpointHandler::Async(read_import_status),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/assets/duplicates",
         id: "listDuplicates",
-        about: "Lists assets whose originals have the same bytes, as far as the asker may read.",
+        description: "Lists assets whose originals have the same bytes, as far as the asker may read.",
         parameters: &[
-            Parameter::new("path", Kind::Path, "The folder; all assets without it."),
-            Parameter::new(
+            EndpointParameter::new(
+                "path",
+                ParameterKind::Path,
+                "The folder; all assets without it.",
+            ),
+            EndpointParameter::new(
                 "limit",
-                Kind::Integer(1, MAX_GROUPS),
+                ParameterKind::Integer(1, MAX_DUPLICATE_GROUPS),
                 "How many groups at most. Default 1000.",
             ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("Duplicates", "Groups of equal assets, the largest files first.")],
-        handler: Handler::Work(duplicates),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json(
+            "Duplicates",
+            "Groups of equal assets, the largest files first.",
+        )],
+        handler: EndpointHandler::Blocking(list_duplicates),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/assets/write-back",
         id: "switchWriteBack",
-        about: "Switches on or off that edited metadata is written into the files of assets.",
-        parameters: &[Parameter::required("enabled", Kind::Flag, "Whether it is on.")],
-        body: Body::None,
-        answers: &[Answer::json("Changed", "It is switched.")],
-        handler: Handler::Work(write_back),
+        description: "Switches on or off that edited metadata is written into the files of assets.",
+        parameters: &[EndpointParameter::required(
+            "enabled",
+            ParameterKind::Flag,
+            "Whether it is on.",
+        )],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Changed", "It is switched.")],
+        handler: EndpointHandler::Blocking(write_back_assets),
     },
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
+pub(crate) fn mount_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
-    let skipped = object(&[("path", text()), ("reason", text())]);
-    let report = object(&[
-        ("ended", text()),
-        ("failure", text_or_null()),
+    let skipped = object_schema(&[("path", text_schema()), ("reason", text_schema())]);
+    let report = object_schema(&[
+        ("ended", text_schema()),
+        ("failure", text_or_null_schema()),
         ("dryRun", flag()),
-        ("added", count()),
-        ("changed", count()),
-        ("moved", count()),
-        ("removed", count()),
-        ("unchanged", count()),
-        ("settling", count()),
-        ("waiting", count()),
-        ("heldBack", count()),
-        ("bytes", count()),
-        ("skipped", count()),
-        ("skippedFiles", array(skipped)),
+        ("added", count_schema()),
+        ("changed", count_schema()),
+        ("moved", count_schema()),
+        ("removed", count_schema()),
+        ("unchanged", count_schema()),
+        ("settling", count_schema()),
+        ("waiting", count_schema()),
+        ("heldBack", count_schema()),
+        ("bytes", count_schema()),
+        ("skipped", count_schema()),
+        ("skippedFiles", array_schema(skipped)),
     ]);
-    let job = object(&[
-        ("id", count()),
-        ("state", text()),
-        ("done", count()),
-        ("total", count()),
-        ("message", text()),
-        ("lastError", text_or_null()),
+    let job = object_schema(&[
+        ("id", count_schema()),
+        ("state", text_schema()),
+        ("done", count_schema()),
+        ("total", count_schema()),
+        ("message", text_schema()),
+        ("lastError", text_or_null_schema()),
     ]);
     let or_null = |schema: Json| json!({ "anyOf": [schema, { "type": "null" }] });
-    let mount = object(&[
-        ("name", text()),
-        ("source", text()),
-        ("target", text()),
-        ("path", text_or_null()),
-        ("period", count()),
+    let mount = object_schema(&[
+        ("name", text_schema()),
+        ("source", text_schema()),
+        ("target", text_schema()),
+        ("path", text_or_null_schema()),
+        ("period", count_schema()),
         ("paused", flag()),
-        ("nextRun", text_or_null()),
-        ("files", count()),
+        ("nextRun", text_or_null_schema()),
+        ("files", count_schema()),
         ("job", or_null(job.clone())),
         ("last", or_null(report.clone())),
     ]);
-    let fault = object(&[("path", text()), ("message", text())]);
-    let group = object(&[("original", text()), ("bytes", count()), ("paths", array(text()))]);
-    named([
-        ("Mounts", object(&[("mounts", array(mount)), ("faults", array(fault))])),
-        ("Import", object(&[("name", text()), ("job", or_null(job)), ("last", or_null(report))])),
-        ("Duplicates", object(&[("groups", array(group)), ("more", flag())])),
+    let fault = object_schema(&[("path", text_schema()), ("message", text_schema())]);
+    let group = object_schema(&[
+        ("original", text_schema()),
+        ("bytes", count_schema()),
+        ("paths", array_schema(text_schema())),
+    ]);
+    schemas_by_name([
+        (
+            "Mounts",
+            object_schema(&[("mounts", array_schema(mount)), ("faults", array_schema(fault))]),
+        ),
+        (
+            "Import",
+            object_schema(&[
+                ("name", text_schema()),
+                ("job", or_null(job)),
+                ("last", or_null(report)),
+            ]),
+        ),
+        ("Duplicates", object_schema(&[("groups", array_schema(group)), ("more", flag())])),
     ])
 }
 
 impl Instance {
     /// Lets the API look after mounts.
-    pub fn synchronize_with(&self, mounts: Mounts) {
+    pub fn set_mounts(&self, mounts: MountService) {
         // An instance is told once, when it starts.
         self.mounts.set(mounts).ok();
     }
 
-    fn mounts(&self) -> Result<&Mounts> {
-        let missing =
-            || Failure::new(StatusCode::NOT_FOUND, "this instance has no mounts; ask the author");
+    fn mounts(&self) -> Result<&MountService> {
+        let missing = || {
+            RequestFailure::new(
+                StatusCode::NOT_FOUND,
+                "this instance has no mounts; ask the author",
+            )
+        };
         self.mounts.get().ok_or_else(missing)
     }
 }
 
 /// Tells which mounts are not as their places are; nothing where there are none. Anybody may ask, so that no address is told.
-pub(crate) async fn checks(instance: &Instance) -> Vec<(&'static str, Option<String>)> {
+pub(crate) async fn mount_checks(instance: &Instance) -> Vec<(&'static str, Option<String>)> {
     let Some(mounts) = instance.mounts.get() else { return Vec::new() };
-    let status = match mounts.status().await {
+    let status = match mounts.list_statuses().await {
         Ok(status) => status,
         Err(error) => return vec![("mounts", Some(error.to_string()))],
     };
@@ -221,7 +258,7 @@ pub(crate) async fn checks(instance: &Instance) -> Vec<(&'static str, Option<Str
         faults.push(format!("{left_out} mounts are left out; see `tympan assets mount list`"));
     }
     for mount in &status {
-        let Some(last) = &mount.last else { continue };
+        let Some(last) = &mount.last_pass else { continue };
         let name = &mount.config.name;
         if last.failure.is_some() || last.report.held_back > 0 {
             faults.push(format!(
@@ -233,14 +270,14 @@ pub(crate) async fn checks(instance: &Instance) -> Vec<(&'static str, Option<Str
 }
 
 /// Writes the counters of mounts as Prometheus text.
-pub(crate) fn metrics(instance: &Instance, role: &str) -> String {
+pub(crate) fn mount_metrics(instance: &Instance, role: &str) -> String {
     let Some(mounts) = instance.mounts.get() else { return String::new() };
     let counters = mounts.counters();
     let rows = [
         ("passes", &counters.passes, "Passes over mounts that began; none without mounts."),
         (
             "failed_passes",
-            &counters.failed,
+            &counters.failed_passes,
             "Passes that failed; a rise means a place that cannot be reached.",
         ),
         ("changes", &counters.changes, "Assets that passes added, changed, moved or removed."),
@@ -256,22 +293,22 @@ pub(crate) fn metrics(instance: &Instance, role: &str) -> String {
         .collect()
 }
 
-fn name_of(call: &Call) -> &str {
-    call.text("name").unwrap_or_default()
+fn mount_name_of(call: &ApiRequest) -> &str {
+    call.parameter("name").unwrap_or_default()
 }
 
-fn list(call: Call) -> Pending {
+fn list_mounts(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("look after mounts")?;
         let mounts = call.instance.mounts()?;
-        let status = mounts.status().await?;
+        let status = mounts.list_statuses().await?;
         let faults = mounts.faults();
         let faults: Vec<Json> = faults
             .iter()
             .map(|fault| json!({ "path": fault.path, "message": fault.message }))
             .collect();
         let mounts: Vec<Json> = status.iter().map(mount_json).collect();
-        Ok(Reply::json(json!({ "mounts": mounts, "faults": faults })))
+        Ok(ApiResponse::json(json!({ "mounts": mounts, "faults": faults })))
     })
 }
 
@@ -282,12 +319,12 @@ fn mount_json(status: &MountStatus) -> Json {
         "source": config.source,
         "target": config.target.as_str(),
         "path": config.path,
-        "period": config.period.map_or(0, |period| period.as_secs()),
+        "period": config.sync_period.map_or(0, |period| period.as_secs()),
         "paused": status.is_paused,
-        "nextRun": status.next_run.map(iso),
-        "files": status.files,
+        "nextRun": status.next_run.map(to_iso_time),
+        "files": status.file_count,
         "job": status.job.as_ref().map(job_json),
-        "last": status.last.as_ref().map(last_json),
+        "last": status.last_pass.as_ref().map(last_pass_json),
     })
 }
 
@@ -296,20 +333,20 @@ fn job_json(job: &Job) -> Json {
     json!({
         "id": job.id.0,
         "state": job.state.name(),
-        "done": progress.done,
+        "done": progress.completed,
         "total": progress.total,
         "message": progress.message,
         "lastError": job.last_error,
     })
 }
 
-fn last_json(last: &LastPass) -> Json {
+fn last_pass_json(last: &LastMountPass) -> Json {
     let report = &last.report;
     let skipped = report.skipped_files.iter();
     let skipped: Vec<Json> =
         skipped.map(|(path, reason)| json!({ "path": path, "reason": reason })).collect();
     json!({
-        "ended": iso(last.ended),
+        "ended": to_iso_time(last.ended_at),
         "failure": last.failure,
         "dryRun": report.is_dry,
         "added": report.added,
@@ -326,71 +363,71 @@ fn last_json(last: &LastPass) -> Json {
     })
 }
 
-fn iso(time: SystemTime) -> String {
-    Date::from_system_time(time).to_string()
+fn to_iso_time(time: SystemTime) -> String {
+    JcrDate::from_system_time(time).to_string()
 }
 
-fn run(call: Call) -> Pending {
+fn run_mount(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("look after mounts")?;
-        let (mounts, name) = (call.instance.mounts()?, name_of(&call));
-        if call.flag("acceptRemovals") && !mounts.accept_removals(name).await? {
-            return changed(false, name);
+        let (mounts, name) = (call.instance.mounts()?, mount_name_of(&call));
+        if call.flag_parameter("acceptRemovals") && !mounts.accept_removals(name).await? {
+            return mount_change_response(false, name);
         }
-        changed(mounts.run_now(name, call.now).await?, name)
+        mount_change_response(mounts.start_pass_now(name, call.now).await?, name)
     })
 }
 
-fn pause(call: Call) -> Pending {
+fn pause_mount(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("look after mounts")?;
-        let is_there = call.instance.mounts()?.pause(name_of(&call)).await?;
-        changed(is_there, name_of(&call))
+        let is_there = call.instance.mounts()?.pause_mount(mount_name_of(&call)).await?;
+        mount_change_response(is_there, mount_name_of(&call))
     })
 }
 
-fn resume(call: Call) -> Pending {
+fn resume_mount(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("look after mounts")?;
-        let is_there = call.instance.mounts()?.resume(name_of(&call), call.now).await?;
-        changed(is_there, name_of(&call))
+        let is_there = call.instance.mounts()?.resume_mount(mount_name_of(&call), call.now).await?;
+        mount_change_response(is_there, mount_name_of(&call))
     })
 }
 
-fn changed(is_there: bool, name: &str) -> Result<Reply> {
+fn mount_change_response(is_there: bool, name: &str) -> Result<ApiResponse> {
     if is_there {
-        return Ok(Reply::json(json!({ "changed": true })));
+        return Ok(ApiResponse::json(json!({ "changed": true })));
     }
     let message = format!("there is no mount `{name}`");
-    Err(Failure::new(StatusCode::NOT_FOUND, message))
+    Err(RequestFailure::new(StatusCode::NOT_FOUND, message))
 }
 
-fn import(call: Call) -> Pending {
+fn start_import(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("import assets")?;
         let mounts = call.instance.mounts()?;
-        let wish = ImportWish {
-            source: call.text("source").unwrap_or_default().to_owned(),
-            target: call.text("target").unwrap_or_default().to_owned(),
-            is_dry: call.flag("dryRun"),
-            user: call.user().to_owned(),
+        let wish = ImportRequest {
+            source: call.parameter("source").unwrap_or_default().to_owned(),
+            target: call.parameter("target").unwrap_or_default().to_owned(),
+            is_dry_run: call.flag_parameter("dryRun"),
+            user: call.user_name().to_owned(),
         };
-        let begun = mounts.import(&wish, call.now).await?;
-        let refused = |reason| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
+        let begun = mounts.start_import(&wish, call.now).await?;
+        let refused = |reason| RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
         let (name, _) = begun.map_err(refused)?;
-        Ok(Reply::json(import_json(&mounts.import_status(&name).await?)))
+        Ok(ApiResponse::json(import_json(&mounts.import_status(&name).await?)))
     })
 }
 
-fn read_import(call: Call) -> Pending {
+fn read_import_status(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("import assets")?;
-        let status = call.instance.mounts()?.import_status(name_of(&call)).await?;
-        if status.job.is_none() && status.last.is_none() {
+        let status = call.instance.mounts()?.import_status(mount_name_of(&call)).await?;
+        if status.job.is_none() && status.last_pass.is_none() {
             let message = format!("there is no import `{}`", status.name);
-            return Err(Failure::new(StatusCode::NOT_FOUND, message));
+            return Err(RequestFailure::new(StatusCode::NOT_FOUND, message));
         }
-        Ok(Reply::json(import_json(&status)))
+        Ok(ApiResponse::json(import_json(&status)))
     })
 }
 
@@ -398,20 +435,23 @@ fn import_json(status: &ImportStatus) -> Json {
     json!({
         "name": status.name,
         "job": status.job.as_ref().map(job_json),
-        "last": status.last.as_ref().map(last_json),
+        "last": status.last_pass.as_ref().map(last_pass_json),
     })
 }
 
-fn duplicates(_: &Instance, call: &Call) -> Result<Reply> {
-    let (below, snapshot) = (call.path("path")?, call.snapshot()?);
+fn list_duplicates(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (below, snapshot) = (call.path_parameter("path")?, call.pin_snapshot()?);
     let mut equal: BTreeMap<BlobId, Vec<NodePath>> = BTreeMap::new();
     // A record that is damaged is somebody else's to report.
     for node in snapshot.document_nodes().filter_map(std::result::Result::ok) {
         let (is_within, path) = (node.path().is_within(&below), node.path());
-        if !is_within || node.primary_type() != ASSET || !snapshot.would_see(path, ASSET) {
+        if !is_within
+            || node.primary_type() != ASSET_NODE_TYPE
+            || !snapshot.can_see(path, ASSET_NODE_TYPE)
+        {
             continue;
         }
-        let resource = node.find(ORIGINAL)?;
+        let resource = node.find_descendant(ORIGINAL_PATH)?;
         let data = resource.and_then(|resource| resource.property("jcr:data"));
         if let Some(Value::Binary(blob)) = data.as_ref().and_then(|data| data.first()) {
             equal.entry(*blob).or_default().push(path.clone());
@@ -420,7 +460,7 @@ fn duplicates(_: &Instance, call: &Call) -> Result<Reply> {
     equal.retain(|_, paths| paths.len() > 1);
     let mut groups: Vec<_> = equal.into_iter().collect();
     groups.sort_by_key(|(blob, _)| std::cmp::Reverse(blob.length()));
-    let limit = call.number("limit", 1000);
+    let limit = call.number_parameter("limit", 1000);
     let has_more = groups.len() > limit;
     groups.truncate(limit);
     let groups: Vec<Json> = groups
@@ -430,14 +470,14 @@ fn duplicates(_: &Instance, call: &Call) -> Result<Reply> {
             json!({ "original": blob.to_string(), "bytes": blob.length(), "paths": paths })
         })
         .collect();
-    Ok(Reply::json(json!({ "groups": groups, "more": has_more })))
+    Ok(ApiResponse::json(json!({ "groups": groups, "more": has_more })))
 }
 
-fn write_back(_: &Instance, call: &Call) -> Result<Reply> {
+fn write_back_assets(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     call.require_administrator("switch write-back")?;
-    let mut session = call.session()?;
-    switch_write_back(&mut session, call.flag("enabled"))?;
+    let mut session = call.begin_session()?;
+    set_write_back_enabled(&mut session, call.flag_parameter("enabled"))?;
     let has_changes = session.has_changes()?;
     session.commit("switch write-back of metadata", call.now)?;
-    Ok(Reply::json(json!({ "changed": has_changes })))
+    Ok(ApiResponse::json(json!({ "changed": has_changes })))
 }

@@ -8,60 +8,61 @@ use tympan_content::{
 
 use crate::Instance;
 use crate::api::endpoint::{
-    AT, Answer, BRANCH, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb,
+    AT_PARAMETER, ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler,
+    EndpointMethod, EndpointParameter, ParameterKind, RequestBodySpec, ResponseSpec,
 };
-use crate::api::tag;
-use crate::failure::{Failure, Result};
-use crate::settable::is_protected;
+use crate::api::entity_tag;
+use crate::failure::{RequestFailure, Result};
+use crate::property_protection::is_property_protected;
 
 /// The most nodes of one answer.
-pub(crate) const MAX_NODES: usize = 1000;
+pub(crate) const MAX_READ_NODES: usize = 1000;
 /// The deepest answer.
-pub(crate) const MAX_DEPTH: usize = 100;
+pub(crate) const MAX_READ_DEPTH: usize = 100;
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
-    verb: Verb::Get,
+pub(crate) const NODE_ENDPOINTS: &[Endpoint] = &[Endpoint {
+    method: EndpointMethod::Get,
     path: "/api/v1/nodes",
     id: "readNode",
-    about: "Reads a node with the types of its properties, and its descendants down to a depth, at most 1,000 nodes.",
+    description: "Reads a node with the types of its properties, and its descendants down to a depth, at most 1,000 nodes.",
     parameters: &[
-        Parameter::required("path", Kind::Path, "The node."),
-        Parameter::new(
+        EndpointParameter::required("path", ParameterKind::Path, "The node."),
+        EndpointParameter::new(
             "depth",
-            Kind::Integer(0, MAX_DEPTH as u64),
+            ParameterKind::Integer(0, MAX_READ_DEPTH as u64),
             "Levels of children. Default 0.",
         ),
-        BRANCH,
-        AT,
+        BRANCH_PARAMETER,
+        AT_PARAMETER,
     ],
-    body: Body::None,
-    answers: &[Answer::json("Node", "The node.")],
-    handler: Handler::Work(read),
+    body: RequestBodySpec::None,
+    responses: &[ResponseSpec::json("Node", "The node.")],
+    handler: EndpointHandler::Blocking(read_node),
 }];
 
 /// Finds a node, or says that there is none.
-pub(crate) fn find(snapshot: &Snapshot, path: &NodePath) -> Result<Node> {
-    snapshot.node(path)?.ok_or_else(|| Failure::not_found(path.as_str()))
+pub(crate) fn find_node(snapshot: &Snapshot, path: &NodePath) -> Result<Node> {
+    snapshot.node(path)?.ok_or_else(|| RequestFailure::not_found(path.as_str()))
 }
 
 /// Answers with a node and its descendants down to a depth.
-pub(crate) fn read(instance: &Instance, call: &Call) -> Result<Reply> {
-    let snapshot = call.snapshot()?;
-    let node = find(&snapshot, &call.path("path")?)?;
-    let mut left = MAX_NODES;
-    let value = describe(&node, call.number("depth", 0), &mut left)?;
-    crate::page::check_failure(&snapshot)?;
-    Ok(Reply::tagged(value, tag::of_document(instance, &node)))
+pub(crate) fn read_node(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let snapshot = call.pin_snapshot()?;
+    let node = find_node(&snapshot, &call.path_parameter("path")?)?;
+    let mut left = MAX_READ_NODES;
+    let value = node_json(&node, call.number_parameter("depth", 0), &mut left)?;
+    crate::page::check_snapshot_failure(&snapshot)?;
+    Ok(ApiResponse::tagged(value, entity_tag::document_tag(instance, &node)))
 }
 
 /// Describes a node; `left` counts down the nodes that there is room for.
-pub(crate) fn describe(node: &Node, depth: usize, left: &mut usize) -> Result<Json> {
+pub(crate) fn node_json(node: &Node, depth: usize, left: &mut usize) -> Result<Json> {
     *left = left.checked_sub(1).ok_or_else(|| {
         let message = format!(
-            "these are more than {MAX_NODES} nodes; ask for fewer levels, or for `/api/v1/children`"
+            "these are more than {MAX_READ_NODES} nodes; ask for fewer levels, or for `/api/v1/children`"
         );
-        Failure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message)
+        RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message)
     })?;
     let mut properties = Map::new();
     for (name, property) in node.properties() {
@@ -81,7 +82,7 @@ pub(crate) fn describe(node: &Node, depth: usize, left: &mut usize) -> Result<Js
     {
         let mut children = Map::new();
         for child in node.children()? {
-            children.insert(child.name().to_owned(), describe(&child, depth - 1, left)?);
+            children.insert(child.name().to_owned(), node_json(&child, depth - 1, left)?);
         }
         described.insert("children".to_owned(), children.into());
     }
@@ -89,7 +90,7 @@ pub(crate) fn describe(node: &Node, depth: usize, left: &mut usize) -> Result<Js
 }
 
 /// Reads what a viewer sees of a node and of what is below it in its document.
-pub(crate) fn own_tree(node: &Node) -> Result<Subtree> {
+pub(crate) fn read_document_tree(node: &Node) -> Result<Subtree> {
     let mut tree = Subtree {
         name: node.name().to_owned(),
         properties: node.properties().into_iter().collect(),
@@ -98,7 +99,7 @@ pub(crate) fn own_tree(node: &Node) -> Result<Subtree> {
     tree.properties.remove("rep:password");
     for child in node.children()? {
         if child.summary().is_none() {
-            tree.children.push(own_tree(&child)?);
+            tree.children.push(read_document_tree(&child)?);
         }
     }
     Ok(tree)
@@ -128,28 +129,28 @@ fn value_json(value: &Value) -> Json {
 /// A property as it is sent.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum SentProperty {
+pub(crate) enum SubmittedProperty {
     /// A value whose JSON tells the type.
-    Single(Scalar),
+    Single(JsonScalar),
     /// Values whose JSON tells the type. Before the next, which a list would pass for, too.
-    List(Vec<Scalar>),
+    List(Vec<JsonScalar>),
     /// With its type.
-    Typed(TypedProperty),
+    Typed(TypedSubmittedProperty),
 }
 
 /// A property with its type.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TypedProperty {
+pub(crate) struct TypedSubmittedProperty {
     r#type: String,
     #[serde(default, deserialize_with = "given")]
-    value: Option<Scalar>,
+    value: Option<JsonScalar>,
     #[serde(default, deserialize_with = "given")]
-    values: Option<Vec<Scalar>>,
+    values: Option<Vec<JsonScalar>>,
 }
 
 /// Reads a member that may be left out, but is not null.
-pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+pub(crate) fn deserialize_present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
@@ -158,14 +159,14 @@ pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 /// One value in JSON.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Scalar {
+pub(crate) enum JsonScalar {
     Boolean(bool),
     Integer(i64),
     Number(f64),
     Text(String),
 }
 
-impl Scalar {
+impl JsonScalar {
     fn value_type(&self) -> ValueType {
         match self {
             Self::Boolean(_) => ValueType::Boolean,
@@ -185,13 +186,13 @@ impl Scalar {
     }
 
     /// Tells whether JSON writes values of a type like this one.
-    fn is_of(&self, value_type: ValueType) -> bool {
+    fn matches_type(&self, value_type: ValueType) -> bool {
         match self {
             Self::Boolean(_) => value_type == ValueType::Boolean,
             Self::Integer(_) => matches!(value_type, ValueType::Long | ValueType::Double),
             Self::Number(number) => match value_type {
                 // JSON knows no difference between 1 and 1.0.
-                ValueType::Long => whole(*number).is_some(),
+                ValueType::Long => to_exact_integer(*number).is_some(),
                 other => other == ValueType::Double,
             },
             Self::Text(text) => match value_type {
@@ -202,15 +203,15 @@ impl Scalar {
         }
     }
 
-    fn read(&self, value_type: ValueType) -> Result<Value> {
-        if !self.is_of(value_type) {
+    fn to_value(&self, value_type: ValueType) -> Result<Value> {
+        if !self.matches_type(value_type) {
             let message =
                 format!("a value of the type {} cannot be `{}`", value_type.name(), self.to_text());
-            return Err(Failure::bad_request(message));
+            return Err(RequestFailure::bad_request(message));
         }
         match (self, value_type) {
             (Self::Number(number), ValueType::Long) => {
-                Ok(Value::Long(whole(*number).unwrap_or_default()))
+                Ok(Value::Long(to_exact_integer(*number).unwrap_or_default()))
             }
             _ => Ok(Value::parse(value_type, &self.to_text())?),
         }
@@ -218,14 +219,14 @@ impl Scalar {
 }
 
 /// Returns a number as the integer that it is.
-fn whole(number: f64) -> Option<i64> {
+fn to_exact_integer(number: f64) -> Option<i64> {
     let text = format!("{number:.0}");
     text.parse().ok().filter(|_| number.fract() == 0.0)
 }
 
-impl SentProperty {
+impl SubmittedProperty {
     /// Reads the property that is meant for a name. `stored` is what the node has there now.
-    pub(crate) fn read(&self, name: &str, stored: Option<&Property>) -> Result<Property> {
+    pub(crate) fn to_property(&self, name: &str, stored: Option<&Property>) -> Result<Property> {
         let natural = |value_type| match name {
             PRIMARY_TYPE | MIXIN_TYPES => ValueType::Name,
             _ => value_type,
@@ -241,15 +242,15 @@ impl SentProperty {
                     scalars.iter().map(|scalar| Value::parse(value_type, &scalar.to_text()));
                 Ok(Property::List(value_type, values.collect::<Result<_, _>>()?))
             }
-            Self::Typed(typed) => typed.read(stored),
+            Self::Typed(typed) => typed.to_property(stored),
         }
     }
 }
 
 /// Returns the type that all values of a list have, or can be written as.
-fn common_type(scalars: &[Scalar]) -> ValueType {
+fn common_type(scalars: &[JsonScalar]) -> ValueType {
     let is_number = |one: &ValueType| matches!(one, ValueType::Long | ValueType::Double);
-    let types: Vec<ValueType> = scalars.iter().map(Scalar::value_type).collect();
+    let types: Vec<ValueType> = scalars.iter().map(JsonScalar::value_type).collect();
     match types.first() {
         Some(first) if types.iter().all(|one| one == first) => *first,
         Some(_) if types.iter().all(is_number) => ValueType::Double,
@@ -257,14 +258,15 @@ fn common_type(scalars: &[Scalar]) -> ValueType {
     }
 }
 
-fn list(value_type: ValueType, scalars: &[Scalar]) -> Result<Property> {
-    let values = scalars.iter().map(|scalar| scalar.read(value_type));
+fn list_property(value_type: ValueType, scalars: &[JsonScalar]) -> Result<Property> {
+    let values = scalars.iter().map(|scalar| scalar.to_value(value_type));
     Ok(Property::List(value_type, values.collect::<Result<_>>()?))
 }
 
-impl TypedProperty {
-    fn read(&self, stored: Option<&Property>) -> Result<Property> {
-        let unknown = || Failure::bad_request(format!("`{}` is no type of a value", self.r#type));
+impl TypedSubmittedProperty {
+    fn to_property(&self, stored: Option<&Property>) -> Result<Property> {
+        let unknown =
+            || RequestFailure::bad_request(format!("`{}` is no type of a value", self.r#type));
         let found = ValueType::find(&self.r#type).filter(|found| found.name() == self.r#type);
         let value_type = found.ok_or_else(unknown)?;
         if value_type == ValueType::Binary {
@@ -277,21 +279,21 @@ impl TypedProperty {
                     .collect::<Vec<_>>()
             };
             let scalars = self.values.iter().flatten().chain(&self.value);
-            let sent: Vec<String> = scalars.map(Scalar::to_text).collect();
+            let sent: Vec<String> = scalars.map(JsonScalar::to_text).collect();
             let same = stored.filter(|stored| {
                 stored.value_type() == ValueType::Binary
                     && stored.is_list() == self.values.is_some()
                     && texts(stored) == sent
             });
             let message = "bytes are written with PUT /api/v1/blob";
-            return same
-                .cloned()
-                .ok_or_else(|| Failure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message));
+            return same.cloned().ok_or_else(|| {
+                RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message)
+            });
         }
         match (&self.value, &self.values) {
-            (Some(value), None) => Ok(Property::Single(value.read(value_type)?)),
-            (None, Some(values)) => list(value_type, values),
-            _ => Err(Failure::bad_request("a property has either `value` or `values`")),
+            (Some(value), None) => Ok(Property::Single(value.to_value(value_type)?)),
+            (None, Some(values)) => list_property(value_type, values),
+            _ => Err(RequestFailure::bad_request("a property has either `value` or `values`")),
         }
     }
 }
@@ -299,15 +301,15 @@ impl TypedProperty {
 /// A node as it is sent.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SentNode {
+pub(crate) struct SubmittedNode {
     /// The primary type, unless it is among the properties.
     #[serde(default, deserialize_with = "given")]
     r#type: Option<String>,
     #[serde(default)]
-    properties: indexed::Entries<SentProperty>,
+    properties: ordered_object::OrderedMembers<SubmittedProperty>,
     /// All children that the node is to have; left out, as by a reader who was shown none, those that are there stay.
     #[serde(default, deserialize_with = "given")]
-    children: Option<indexed::Entries<SentNode>>,
+    children: Option<ordered_object::OrderedMembers<SubmittedNode>>,
     /// Sent back by whoever changes what was read; the place decides.
     #[expect(dead_code, reason = "what was read may be sent back as it is")]
     #[serde(default, deserialize_with = "given")]
@@ -317,27 +319,27 @@ pub(crate) struct SentNode {
     name: Option<String>,
 }
 
-impl SentNode {
+impl SubmittedNode {
     /// Makes the tree that is meant where nothing is yet.
-    pub(crate) fn to_tree(&self, name: &str) -> Result<Subtree> {
+    pub(crate) fn to_subtree(&self, name: &str) -> Result<Subtree> {
         let mut tree = Subtree::new(name, self.primary_type());
         for (name, sent) in &self.properties.0 {
-            tree.properties.insert(name.clone(), sent.read(name, None)?);
+            tree.properties.insert(name.clone(), sent.to_property(name, None)?);
         }
         if let Some(kind) = &self.r#type {
             tree.properties.insert(PRIMARY_TYPE.to_owned(), Property::name(kind));
         }
         for (name, child) in self.children.iter().flat_map(|children| &children.0) {
-            tree.put_child(child.to_tree(name)?);
+            tree.put_child(child.to_subtree(name)?);
         }
         Ok(tree)
     }
 
     /// Returns the properties that are meant for a node that is there.
-    pub(crate) fn sent_properties(&self, stored: &Node) -> Result<Vec<(String, Property)>> {
+    pub(crate) fn submitted_properties(&self, stored: &Node) -> Result<Vec<(String, Property)>> {
         let sent = self.properties.0.iter().map(|(name, sent)| {
             let before = stored.property(name);
-            Ok((name.clone(), sent.read(name, before.as_ref())?))
+            Ok((name.clone(), sent.to_property(name, before.as_ref())?))
         });
         let mut meant = sent.collect::<Result<Vec<_>>>()?;
         let has_type = meant.iter().any(|(name, _)| name == PRIMARY_TYPE);
@@ -349,15 +351,15 @@ impl SentNode {
     }
 
     /// Returns the names of properties that the viewer sees at a node and that are not sent, so that they go.
-    pub(crate) fn dropped_properties(&self, stored: &Node) -> Result<Vec<String>> {
+    pub(crate) fn omitted_properties(&self, stored: &Node) -> Result<Vec<String>> {
         let is_sent = |name: &str| self.properties.0.iter().any(|(sent, _)| sent == name);
         // What the repository alone sets stays, whether or not it is sent back.
-        let is_of_same_type = stored.primary_type() == self.meant_type();
+        let is_of_same_type = stored.primary_type() == self.requested_type();
         let mut dropped = Vec::new();
         for (name, property) in stored.properties() {
             // The hash of a password is shown to nobody, so nobody can send it back.
             let stays = is_sent(&name) || name == PRIMARY_TYPE || name == "rep:password";
-            if !(stays || is_of_same_type && is_protected(stored, &name, &property)?) {
+            if !(stays || is_of_same_type && is_property_protected(stored, &name, &property)?) {
                 dropped.push(name);
             }
         }
@@ -365,7 +367,7 @@ impl SentNode {
     }
 
     /// Returns the children that are sent; nothing if the request says nothing of children, which stay then.
-    pub(crate) fn children(&self) -> Option<&[(String, SentNode)]> {
+    pub(crate) fn children(&self) -> Option<&[(String, SubmittedNode)]> {
         self.children.as_ref().map(|children| &*children.0)
     }
 
@@ -374,9 +376,9 @@ impl SentNode {
     }
 
     /// Returns the primary type that is meant, by its own member or among the properties.
-    fn meant_type(&self) -> String {
+    fn requested_type(&self) -> String {
         let sent = self.properties.0.iter().find(|(name, _)| name == PRIMARY_TYPE);
-        let sent = sent.and_then(|(name, sent)| sent.read(name, None).ok());
+        let sent = sent.and_then(|(name, sent)| sent.to_property(name, None).ok());
         let sent = sent.and_then(|sent| Some(sent.first()?.to_text().into_owned()));
         match (&self.r#type, sent) {
             (None, Some(sent)) => sent,
@@ -390,16 +392,16 @@ impl SentNode {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodePatch {
     #[serde(default)]
-    pub(crate) properties: indexed::Entries<Option<SentProperty>>,
+    pub(crate) properties: ordered_object::OrderedMembers<Option<SubmittedProperty>>,
     #[serde(default)]
-    pub(crate) children: indexed::Entries<Option<NodePatch>>,
+    pub(crate) children: ordered_object::OrderedMembers<Option<NodePatch>>,
     /// The primary type of a node that is new.
     #[serde(default, deserialize_with = "given")]
     pub(crate) r#type: Option<String>,
 }
 
 /// Objects whose members keep their order.
-pub(crate) mod indexed {
+pub(crate) mod ordered_object {
     use std::fmt;
     use std::marker::PhantomData;
 
@@ -407,19 +409,19 @@ pub(crate) mod indexed {
 
     /// The members of an object, in order.
     #[derive(Debug, Clone)]
-    pub(crate) struct Entries<T>(pub(crate) Vec<(String, T)>);
+    pub(crate) struct OrderedMembers<T>(pub(crate) Vec<(String, T)>);
 
-    impl<T> Default for Entries<T> {
+    impl<T> Default for OrderedMembers<T> {
         fn default() -> Self {
             Self(Vec::new())
         }
     }
 
-    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
+    impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrderedMembers<T> {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             struct Members<T>(PhantomData<T>);
             impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
-                type Value = Entries<T>;
+                type Value = OrderedMembers<T>;
 
                 fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                     f.write_str("an object")
@@ -434,7 +436,7 @@ pub(crate) mod indexed {
                         }
                         entries.push((name, value));
                     }
-                    Ok(Entries(entries))
+                    Ok(OrderedMembers(entries))
                 }
             }
             deserializer.deserialize_map(Members(PhantomData))

@@ -7,129 +7,136 @@ use http::{StatusCode, header};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use tympan_content::types::{TypeDefinition, write_cnd};
+use tympan_content::node_type::{NodeTypeDefinition, write_cnd};
 use tympan_content::{Error, NodePath, Privileges};
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Content, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseContent, ResponseSpec,
 };
-use crate::api::guard::broken;
-use crate::api::schema::{array, name_schema, named, object, text, text_or_null};
-use crate::failure::{Failure, Result};
-use crate::metrics::count;
+use crate::api::endpoint_dispatch::body_read_failure;
+use crate::api::schema::{
+    array_schema, name_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
+};
+use crate::failure::{RequestFailure, Result};
+use crate::metrics::increment;
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const NODE_TYPE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/types",
         id: "listTypes",
-        about: "Lists the node types.",
+        description: "Lists the node types.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("NodeTypes", "The types, by name.")],
-        handler: Handler::Work(list),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("NodeTypes", "The types, by name.")],
+        handler: EndpointHandler::Blocking(list_node_types),
     },
     Endpoint {
-        verb: Verb::Delete,
+        method: EndpointMethod::Delete,
         path: "/api/v1/types",
         id: "removeType",
-        about: "Removes a node type that this repository defines; one of the standard set goes back to what it is there. \
+        description: "Removes a node type that this repository defines; one of the standard set goes back to what it is there. \
                 It takes `jcr:nodeTypeDefinitionManagement`.",
-        parameters: &[Parameter::required("name", Kind::Name, "The type.")],
-        body: Body::None,
-        answers: &[Answer::nothing(204, "It is gone.")],
-        handler: Handler::Work(remove),
+        parameters: &[EndpointParameter::required("name", ParameterKind::Name, "The type.")],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        handler: EndpointHandler::Blocking(remove_node_type),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/types/cnd",
         id: "readTypes",
-        about: "Writes node types as CND.",
-        parameters: &[Parameter::new(
+        description: "Writes node types as CND.",
+        parameters: &[EndpointParameter::new(
             "name",
-            Kind::Texts,
+            ParameterKind::Texts,
             "A type. May be repeated. Default: those that this repository defines.",
         )],
-        body: Body::None,
-        answers: &[Answer { status: 200, about: "The types as CND.", content: Content::Bytes }],
-        handler: Handler::Work(read),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec {
+            status: 200,
+            description: "The types as CND.",
+            content: ResponseContent::Bytes,
+        }],
+        handler: EndpointHandler::Blocking(read_node_type),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/types/cnd",
         id: "defineTypes",
-        about: "Defines the node types and namespaces of a CND text; types that exist are changed. It takes \
+        description: "Defines the node types and namespaces of a CND text; types that exist are changed. It takes \
                 `jcr:nodeTypeDefinitionManagement`.",
         parameters: &[],
-        body: Body::Text,
-        answers: &[Answer::nothing(204, "They are defined.")],
-        handler: Handler::Task(define),
+        body: RequestBodySpec::Text,
+        responses: &[ResponseSpec::empty(204, "They are defined.")],
+        handler: EndpointHandler::Async(define_node_types),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/namespaces",
         id: "listNamespaces",
-        about: "Lists the namespaces by prefix.",
+        description: "Lists the namespaces by prefix.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("Namespaces", "The namespaces.")],
-        handler: Handler::Work(namespaces),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Namespaces", "The namespaces.")],
+        handler: EndpointHandler::Blocking(list_namespaces),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/namespaces",
         id: "registerNamespace",
-        about: "Registers a prefix for a namespace. It takes `jcr:namespaceManagement`.",
+        description: "Registers a prefix for a namespace. It takes `jcr:namespaceManagement`.",
         parameters: &[],
-        body: Body::Json("Namespace"),
-        answers: &[Answer::nothing(204, "The prefix stands for the namespace.")],
-        handler: Handler::Work(register),
+        body: RequestBodySpec::Json("Namespace"),
+        responses: &[ResponseSpec::empty(204, "The prefix stands for the namespace.")],
+        handler: EndpointHandler::Blocking(register_namespace),
     },
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
+pub(crate) fn node_type_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
-    let namespace = object(&[("prefix", text()), ("uri", text())]);
+    let namespace = object_schema(&[("prefix", text_schema()), ("uri", text_schema())]);
     let uri = json!({ "type": "string", "minLength": 1, "maxLength": 1000 });
-    named([
+    schemas_by_name([
         (
             "NodeTypes",
-            object(&[(
+            object_schema(&[(
                 "types",
-                array(object(&[
-                    ("name", text()),
-                    ("supertypes", array(text())),
+                array_schema(object_schema(&[
+                    ("name", text_schema()),
+                    ("supertypes", array_schema(text_schema())),
                     ("isMixin", flag()),
                     ("isAbstract", flag()),
                     ("hasOrderableChildren", flag()),
-                    ("primaryItem", text_or_null()),
+                    ("primaryItem", text_or_null_schema()),
                     ("isOwn", flag()),
                 ])),
             )]),
         ),
-        ("Namespaces", object(&[("namespaces", array(namespace))])),
-        ("Namespace", object(&[("prefix", name_schema()), ("uri", uri)])),
+        ("Namespaces", object_schema(&[("namespaces", array_schema(namespace))])),
+        ("Namespace", object_schema(&[("prefix", name_schema()), ("uri", uri)])),
     ])
 }
 
 /// The privileges that changes take.
-const TYPES: &str = "jcr:nodeTypeDefinitionManagement";
-const NAMESPACES: &str = "jcr:namespaceManagement";
+const TYPES_PRIVILEGE: &str = "jcr:nodeTypeDefinitionManagement";
+const NAMESPACES_PRIVILEGE: &str = "jcr:namespaceManagement";
 
 /// Refuses whoever lacks a privilege of the repository, whether or not anything would change.
-fn require(call: &Call, privilege: &'static str) -> Result<()> {
+fn require_privilege(call: &ApiRequest, privilege: &'static str) -> Result<()> {
     let wanted = Privileges::find(privilege).unwrap_or(Privileges::ALL);
-    if call.snapshot()?.allows_in_repository(wanted) {
+    if call.pin_snapshot()?.has_repository_privileges(wanted) {
         return Ok(());
     }
     Err(Error::AccessDenied { path: NodePath::root(), privilege }.into())
 }
 
 /// Names the privilege to whoever does not even see where types are kept.
-fn told(error: Error, privilege: &'static str) -> Error {
+fn name_privilege(error: Error, privilege: &'static str) -> Error {
     match error {
         Error::NodeMissing(path) | Error::NodeExists(path) => {
             Error::AccessDenied { path, privilege }
@@ -138,10 +145,10 @@ fn told(error: Error, privilege: &'static str) -> Error {
     }
 }
 
-fn list(_: &Instance, call: &Call) -> Result<Reply> {
-    let types = call.snapshot()?.node_types()?;
-    let own: Vec<&str> = types.own().map(|one| one.name.as_str()).collect();
-    let types = types.all().map(|one| {
+fn list_node_types(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let types = call.pin_snapshot()?.node_types()?;
+    let own: Vec<&str> = types.custom_definitions().map(|one| one.name.as_str()).collect();
+    let types = types.iter().map(|one| {
         let definition = &one.definition;
         json!({
             "name": definition.name,
@@ -153,102 +160,111 @@ fn list(_: &Instance, call: &Call) -> Result<Reply> {
             "isOwn": own.contains(&definition.name.as_str()),
         })
     });
-    Ok(Reply::json(json!({ "types": types.collect::<Vec<_>>() })))
+    Ok(ApiResponse::json(json!({ "types": types.collect::<Vec<_>>() })))
 }
 
-fn remove(instance: &Instance, call: &Call) -> Result<Reply> {
-    require(call, TYPES)?;
-    let name = call.text("name").unwrap_or_default();
-    if call.snapshot()?.node_types()?.find(name).is_none() {
+fn remove_node_type(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    require_privilege(call, TYPES_PRIVILEGE)?;
+    let name = call.parameter("name").unwrap_or_default();
+    if call.pin_snapshot()?.node_types()?.find(name).is_none() {
         let message = format!("there is no node type `{name}`");
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+        return Err(RequestFailure::new(StatusCode::NOT_FOUND, message));
     }
-    let mut session = call.session()?;
-    session.remove_types(&[name]).map_err(|error| told(error, TYPES))?;
+    let mut session = call.begin_session()?;
+    session.remove_types(&[name]).map_err(|error| name_privilege(error, TYPES_PRIVILEGE))?;
     session.commit(&format!("remove the node type {name}"), call.now)?;
-    count(&instance.metrics.commits);
-    Ok(Reply::nothing())
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::empty())
 }
 
-fn read(_: &Instance, call: &Call) -> Result<Reply> {
-    let snapshot = call.snapshot()?;
+fn read_node_type(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let snapshot = call.pin_snapshot()?;
     let types = snapshot.node_types()?;
-    let mut wanted: Vec<TypeDefinition> = Vec::new();
-    for name in call.texts("name") {
-        let missing =
-            || Failure::new(StatusCode::NOT_FOUND, format!("there is no node type `{name}`"));
+    let mut wanted: Vec<NodeTypeDefinition> = Vec::new();
+    for name in call.parameter_values("name") {
+        let missing = || {
+            RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no node type `{name}`"))
+        };
         wanted.push(types.find(name).ok_or_else(missing)?.definition.clone());
     }
     if wanted.is_empty() {
-        wanted = types.own().cloned().collect();
+        wanted = types.custom_definitions().cloned().collect();
     }
     let known = snapshot.namespaces()?;
     let without_types = write_cnd(&wanted, &BTreeMap::new());
     let is_used =
         |prefix: &str| !prefix.is_empty() && without_types.contains(&format!("{prefix}:"));
-    let used = known.all().filter(|(prefix, _)| is_used(prefix));
+    let used = known.iter().filter(|(prefix, _)| is_used(prefix));
     let used = used.map(|(prefix, uri)| (prefix.to_owned(), uri.to_owned())).collect();
     let text = write_cnd(&wanted, &used);
     let media_type = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-    Ok(Reply::Http(axum::response::IntoResponse::into_response((media_type, text))))
+    Ok(ApiResponse::Http(axum::response::IntoResponse::into_response((media_type, text))))
 }
 
-fn define(call: Call) -> Pending {
+fn define_node_types(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let text = read_text(&call).await?;
+        let text = read_text_body(&call).await?;
         let instance = call.instance.clone();
         let work = move |instance: &Instance| {
-            require(&call, TYPES)?;
-            let mut session = call.session()?;
-            session.register_types(&text).map_err(|error| told(error, TYPES))?;
+            require_privilege(&call, TYPES_PRIVILEGE)?;
+            let mut session = call.begin_session()?;
+            session
+                .register_types(&text)
+                .map_err(|error| name_privilege(error, TYPES_PRIVILEGE))?;
             if session.has_changes()? {
                 session.commit("define node types", call.now)?;
-                count(&instance.metrics.commits);
+                increment(&instance.metrics.commits);
             }
-            Ok(Reply::nothing())
+            Ok(ApiResponse::empty())
         };
-        instance.work(work).await
+        instance.run_work(work).await
     })
 }
 
 /// Reads a body of text.
-pub(crate) async fn read_text(call: &Call) -> Result<String> {
-    let body = call.stream.lock().take();
+pub(crate) async fn read_text_body(call: &ApiRequest) -> Result<String> {
+    let body = call.body_stream.lock().take();
     let body = body.unwrap_or_default();
-    let limited = tympan_web::limit::limited(body, crate::api::endpoint::MAX_JSON_BYTES);
-    let bytes: Bytes =
-        axum::body::Body::new(limited).collect().await.map_err(|error| broken(&error))?.to_bytes();
+    let limited = tympan_web::body_limit::limit_body(body, crate::api::endpoint::MAX_JSON_BYTES);
+    let bytes: Bytes = axum::body::Body::new(limited)
+        .collect()
+        .await
+        .map_err(|error| body_read_failure(&error))?
+        .to_bytes();
     if bytes.is_empty() {
-        return Err(Failure::bad_request("there is no body"));
+        return Err(RequestFailure::bad_request("there is no body"));
     }
-    String::from_utf8(bytes.to_vec()).map_err(|_| Failure::bad_request("the body is not UTF-8"))
+    String::from_utf8(bytes.to_vec())
+        .map_err(|_| RequestFailure::bad_request("the body is not UTF-8"))
 }
 
-fn namespaces(_: &Instance, call: &Call) -> Result<Reply> {
-    let known = call.snapshot()?.namespaces()?;
-    let known = known.all().map(|(prefix, uri)| json!({ "prefix": prefix, "uri": uri }));
-    Ok(Reply::json(json!({ "namespaces": known.collect::<Vec<_>>() })))
+fn list_namespaces(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let known = call.pin_snapshot()?.namespaces()?;
+    let known = known.iter().map(|(prefix, uri)| json!({ "prefix": prefix, "uri": uri }));
+    Ok(ApiResponse::json(json!({ "namespaces": known.collect::<Vec<_>>() })))
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Namespace {
+struct NamespaceRegistration {
     prefix: String,
     uri: String,
 }
 
-fn register(instance: &Instance, call: &Call) -> Result<Reply> {
-    let Namespace { prefix, uri } = call.body()?;
-    tympan_content::check_name(&prefix)?;
+fn register_namespace(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let NamespaceRegistration { prefix, uri } = call.parse_body()?;
+    tympan_content::check_item_name(&prefix)?;
     if uri.is_empty() || uri.chars().count() > 1000 {
-        return Err(Failure::bad_request("`uri` must be a text of 1 to 1000 characters"));
+        return Err(RequestFailure::bad_request("`uri` must be a text of 1 to 1000 characters"));
     }
-    require(call, NAMESPACES)?;
-    let mut session = call.session()?;
-    session.register_namespace(&prefix, &uri).map_err(|error| told(error, NAMESPACES))?;
+    require_privilege(call, NAMESPACES_PRIVILEGE)?;
+    let mut session = call.begin_session()?;
+    session
+        .register_namespace(&prefix, &uri)
+        .map_err(|error| name_privilege(error, NAMESPACES_PRIVILEGE))?;
     if session.has_changes()? {
         session.commit(&format!("register the prefix {prefix}"), call.now)?;
-        count(&instance.metrics.commits);
+        increment(&instance.metrics.commits);
     }
-    Ok(Reply::nothing())
+    Ok(ApiResponse::empty())
 }

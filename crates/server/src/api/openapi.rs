@@ -4,25 +4,26 @@ use serde_json::{Map, Value, json};
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Content, Endpoint, Handler, Parameter, Reply, Verb,
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    RequestBodySpec, ResponseContent, ResponseSpec,
 };
-use crate::api::{endpoints, schema};
+use crate::api::{all_endpoints, schema};
 use crate::failure::Result;
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
-    verb: Verb::Get,
+pub(crate) const OPENAPI_ENDPOINTS: &[Endpoint] = &[Endpoint {
+    method: EndpointMethod::Get,
     path: "/api/v1/openapi.json",
     id: "readDescription",
-    about: "This document.",
+    description: "This document.",
     parameters: &[],
-    body: Body::None,
-    answers: &[Answer::json("OpenApi", "An OpenAPI 3.1 document.")],
-    handler: Handler::Work(read),
+    body: RequestBodySpec::None,
+    responses: &[ResponseSpec::json("OpenApi", "An OpenAPI 3.1 document.")],
+    handler: EndpointHandler::Blocking(read_openapi),
 }];
 
 /// What every endpoint can answer when it does not do what was asked.
-const PROBLEMS: &[(u16, &str)] = &[
+const COMMON_PROBLEMS: &[(u16, &str)] = &[
     (400, "The request does not fit this description."),
     (401, "Nobody is logged in."),
     (403, "The user may not do that, or the CSRF token is missing."),
@@ -33,20 +34,20 @@ const PROBLEMS: &[(u16, &str)] = &[
 ];
 
 /// What reads can answer besides.
-const PROBLEMS_OF_READS: &[(u16, &str)] = &[
+const READ_PROBLEMS: &[(u16, &str)] = &[
     (410, "The cursor leads nowhere; the problem says where to begin again."),
     (422, "This is too much for one answer."),
 ];
 
 /// What endpoints with a body can answer besides.
-const PROBLEMS_OF_BODIES: &[(u16, &str)] = &[
+const BODY_PROBLEMS: &[(u16, &str)] = &[
     (408, "The body stopped arriving."),
     (413, "The body is too long."),
     (415, "The body is of another type."),
 ];
 
 /// What writes can answer besides.
-const PROBLEMS_OF_WRITES: &[(u16, &str)] = &[
+const WRITE_PROBLEMS: &[(u16, &str)] = &[
     (409, "Others changed the same things; the problem lists every conflict."),
     (412, "The condition does not hold; the problem has the current tag."),
     (422, "The content refuses the change; the problem says why."),
@@ -54,17 +55,17 @@ const PROBLEMS_OF_WRITES: &[(u16, &str)] = &[
     (507, "The disk is full: nothing was saved."),
 ];
 
-fn read(_: &Instance, _: &Call) -> Result<Reply> {
-    Ok(Reply::json(document()))
+fn read_openapi(_: &Instance, _: &ApiRequest) -> Result<ApiResponse> {
+    Ok(ApiResponse::json(openapi_document()))
 }
 
 /// Makes the document.
-pub(crate) fn document() -> Value {
+pub(crate) fn openapi_document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    for endpoint in endpoints() {
+    for endpoint in all_endpoints() {
         let entry = paths.entry(endpoint.path).or_insert_with(|| json!({}));
         if let Some(operations) = entry.as_object_mut() {
-            operations.insert(endpoint.verb.name().to_lowercase(), operation(endpoint));
+            operations.insert(endpoint.method.name().to_lowercase(), operation_object(endpoint));
         }
     }
     json!({
@@ -79,106 +80,108 @@ pub(crate) fn document() -> Value {
         "security": [{ "basic": [] }, { "bearer": [] }, { "cookie": [], "csrf": [] }],
         "paths": paths,
         "components": {
-            "schemas": schema::all(),
+            "schemas": schema::all_schemas(),
             "securitySchemes": {
                 "basic": { "type": "http", "scheme": "basic" },
                 "bearer": { "type": "http", "scheme": "bearer", "description": "A token of `tympan user token`." },
-                "cookie": { "type": "apiKey", "in": "cookie", "name": crate::login::COOKIE },
+                "cookie": { "type": "apiKey", "in": "cookie", "name": crate::login::SESSION_COOKIE },
                 "csrf": { "type": "apiKey", "in": "header", "name": "X-CSRF-Token", "description": "For writes: `csrf` of `/api/v1/me`." },
             },
         },
     })
 }
 
-fn operation(endpoint: &Endpoint) -> Value {
+fn operation_object(endpoint: &Endpoint) -> Value {
     let mut described = json!({
         "operationId": endpoint.id,
-        "summary": endpoint.about,
-        "parameters": endpoint.parameters.iter().map(parameter).collect::<Vec<_>>(),
-        "responses": responses(endpoint),
+        "summary": endpoint.description,
+        "parameters": endpoint.parameters.iter().map(parameter_object).collect::<Vec<_>>(),
+        "responses": response_objects(endpoint),
     });
     let media_types: &[(&str, Value)] = &match endpoint.body {
-        Body::None => Vec::new(),
-        Body::Json(schema) | Body::Question(schema) => {
-            vec![("application/json", reference(schema))]
+        RequestBodySpec::None => Vec::new(),
+        RequestBodySpec::Json(schema) | RequestBodySpec::QueryJson(schema) => {
+            vec![("application/json", schema_reference(schema))]
         }
-        Body::Patch(schema) => vec![
-            ("application/merge-patch+json", reference(schema)),
-            ("application/json", reference(schema)),
+        RequestBodySpec::Patch(schema) => vec![
+            ("application/merge-patch+json", schema_reference(schema)),
+            ("application/json", schema_reference(schema)),
         ],
-        Body::Form(fields) => {
-            vec![("application/x-www-form-urlencoded", schema::of_form(fields))]
+        RequestBodySpec::Form(fields) => {
+            vec![("application/x-www-form-urlencoded", schema::form_schema(fields))]
         }
-        Body::Text => vec![("text/plain", json!({ "type": "string", "minLength": 1 }))],
-        Body::Bytes => {
+        RequestBodySpec::Text => vec![("text/plain", json!({ "type": "string", "minLength": 1 }))],
+        RequestBodySpec::Bytes => {
             vec![("application/octet-stream", json!({ "type": "string", "format": "binary" }))]
         }
     };
     if let (Some(described), false) = (described.as_object_mut(), media_types.is_empty()) {
         described.insert(
             "requestBody".to_owned(),
-            json!({ "required": true, "content": content(media_types) }),
+            json!({ "required": true, "content": content_object(media_types) }),
         );
     }
     described
 }
 
-fn parameter(parameter: &Parameter) -> Value {
+fn parameter_object(parameter: &EndpointParameter) -> Value {
     let mut described = json!({
         "name": parameter.name,
         "in": if parameter.kind.is_header() { "header" } else { "query" },
         "required": parameter.is_required,
-        "description": parameter.about,
-        "schema": schema::of_parameter(parameter),
+        "description": parameter.description,
+        "schema": schema::parameter_schema(parameter),
     });
-    if let (Some(described), true) = (described.as_object_mut(), parameter.kind.is_list()) {
+    if let (Some(described), true) = (described.as_object_mut(), parameter.kind.is_repeatable()) {
         described.insert("style".to_owned(), json!("form"));
         described.insert("explode".to_owned(), json!(true));
     }
     described
 }
 
-fn responses(endpoint: &Endpoint) -> Map<String, Value> {
+fn response_objects(endpoint: &Endpoint) -> Map<String, Value> {
     let mut responses = Map::new();
-    for answer in endpoint.answers {
-        let json = |schema| ("application/json", reference(schema));
+    for answer in endpoint.responses {
+        let json = |schema| ("application/json", schema_reference(schema));
         let media_types: Vec<(&str, Value)> = match answer.content {
-            Content::Nothing => Vec::new(),
-            Content::Json(schema) => vec![json(schema)],
-            Content::JsonOrEvents(schema) => {
+            ResponseContent::Empty => Vec::new(),
+            ResponseContent::Json(schema) => vec![json(schema)],
+            ResponseContent::JsonOrEvents(schema) => {
                 vec![json(schema), ("text/event-stream", json!({ "type": "string" }))]
             }
-            Content::Bytes => vec![("*/*", json!({ "type": "string", "format": "binary" }))],
+            ResponseContent::Bytes => {
+                vec![("*/*", json!({ "type": "string", "format": "binary" }))]
+            }
         };
-        let mut described = json!({ "description": answer.about });
+        let mut described = json!({ "description": answer.description });
         if let (Some(described), false) = (described.as_object_mut(), media_types.is_empty()) {
-            described.insert("content".to_owned(), content(&media_types));
+            described.insert("content".to_owned(), content_object(&media_types));
         }
         responses.insert(answer.status.to_string(), described);
     }
-    if endpoint.verb == Verb::Get {
+    if endpoint.method == EndpointMethod::Get {
         responses.insert("304".to_owned(), json!({ "description": "The client has it already." }));
     }
-    let more = if endpoint.writes() { PROBLEMS_OF_WRITES } else { PROBLEMS_OF_READS };
+    let more = if endpoint.is_write() { WRITE_PROBLEMS } else { READ_PROBLEMS };
     // The listener answers that before anything reads the request.
     let about = "The head of the request is too long.";
     responses.insert("431".to_owned(), json!({ "description": about }));
-    let of_bodies = if endpoint.body == Body::None { &[] } else { PROBLEMS_OF_BODIES };
-    for (status, about) in PROBLEMS.iter().chain(more).chain(of_bodies) {
-        let problem = content(&[("application/problem+json", reference("Problem"))]);
+    let of_bodies = if endpoint.body == RequestBodySpec::None { &[] } else { BODY_PROBLEMS };
+    for (status, about) in COMMON_PROBLEMS.iter().chain(more).chain(of_bodies) {
+        let problem = content_object(&[("application/problem+json", schema_reference("Problem"))]);
         let problem = json!({ "description": about, "content": problem });
         responses.entry(status.to_string()).or_insert(problem);
     }
     responses
 }
 
-fn content(media_types: &[(&str, Value)]) -> Value {
+fn content_object(media_types: &[(&str, Value)]) -> Value {
     let entries =
         media_types.iter().map(|(name, schema)| ((*name).to_owned(), json!({ "schema": schema })));
     Value::Object(entries.collect())
 }
 
-fn reference(schema: &str) -> Value {
+fn schema_reference(schema: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{schema}") })
 }
 
@@ -187,7 +190,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::api::endpoint::Kind;
+    use crate::api::endpoint::ParameterKind;
 
     /// Finds all names that references lead to.
     fn references(value: &Value, found: &mut BTreeSet<String>) {
@@ -207,19 +210,20 @@ mod tests {
 
     #[test]
     fn every_endpoint_is_described_once_and_every_reference_leads_somewhere() {
-        let document = document();
+        let document = openapi_document();
         let mut ids = BTreeSet::new();
-        for endpoint in endpoints() {
-            let operation = &document["paths"][endpoint.path][endpoint.verb.name().to_lowercase()];
+        for endpoint in all_endpoints() {
+            let operation =
+                &document["paths"][endpoint.path][endpoint.method.name().to_lowercase()];
             assert_eq!(
                 operation["operationId"],
                 endpoint.id,
                 "{} {}",
-                endpoint.verb.name(),
+                endpoint.method.name(),
                 endpoint.path
             );
             assert!(ids.insert(endpoint.id), "`{}` is the name of two endpoints", endpoint.id);
-            assert!(!endpoint.answers.is_empty(), "{}", endpoint.id);
+            assert!(!endpoint.responses.is_empty(), "{}", endpoint.id);
         }
         let mut found = BTreeSet::new();
         references(&document, &mut found);
@@ -227,18 +231,21 @@ mod tests {
             let pointer = target.strip_prefix('#').unwrap();
             assert!(document.pointer(pointer).is_some(), "{target}");
         }
-        for name in schema::all().keys() {
+        for name in schema::all_schemas().keys() {
             assert!(found.contains(&format!("#/components/schemas/{name}")), "nobody uses {name}");
         }
     }
 
     #[test]
     fn parameters_of_a_path_are_named_once() {
-        for endpoint in endpoints() {
+        for endpoint in all_endpoints() {
             let names: BTreeSet<_> = endpoint.parameters.iter().map(|one| one.name).collect();
             assert_eq!(names.len(), endpoint.parameters.len(), "{}", endpoint.id);
             assert!(
-                endpoint.parameters.iter().all(|one| one.kind != Kind::Header || !one.is_required)
+                endpoint
+                    .parameters
+                    .iter()
+                    .all(|one| one.kind != ParameterKind::Header || !one.is_required)
             );
         }
     }

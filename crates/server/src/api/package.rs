@@ -4,261 +4,292 @@
 
 use serde_json::{Map, Value as Json, json};
 use tympan_content::package::{
-    DependencyRule, IdentifierRule, IfExists, InstallOptions, PackageId,
+    DependencyRule, IdentifierRule, IfPackageExists, InstallOptions, PackageId,
 };
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Content, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseContent, ResponseSpec,
 };
-use crate::api::node_type::read_text;
-use crate::api::schema::{array, count, named, object, reference, text, text_or_null};
-use crate::failure::{Failure, Result};
-use crate::package::{build, find, install_stored, receive, remove_stored, send, uninstall_stored};
+use crate::api::node_type::read_text_body;
+use crate::api::schema::{
+    array_schema, count_schema, object_schema, reference_schema, schemas_by_name,
+    text_or_null_schema, text_schema,
+};
+use crate::failure::{RequestFailure, Result};
+use crate::package::{
+    build_package_response, find_package, install_stored_package, receive_package,
+    remove_stored_package, send_package, uninstall_stored_package,
+};
 
-const ID: Parameter = Parameter::required("id", Kind::Text, "The package: `group:name:version`.");
-const IDENTIFIERS: Parameter = Parameter::new(
+const PACKAGE_ID_PARAMETER: EndpointParameter =
+    EndpointParameter::required("id", ParameterKind::Text, "The package: `group:name:version`.");
+const IDENTIFIERS_PARAMETER: EndpointParameter = EndpointParameter::new(
     "identifiers",
-    Kind::Words(&["refuse", "new", "replace"]),
+    ParameterKind::Keyword(&["refuse", "new", "replace"]),
     "What becomes of nodes whose identifier is taken. Default `refuse`.",
 );
-const DEPENDENCIES: Parameter = Parameter::new(
+const DEPENDENCIES_PARAMETER: EndpointParameter = EndpointParameter::new(
     "dependencies",
-    Kind::Words(&["best_effort", "required", "strict", "ignore"]),
+    ParameterKind::Keyword(&["best_effort", "required", "strict", "ignore"]),
     "What becomes of packages that it needs. Default `required`.",
 );
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const PACKAGE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/packages",
         id: "listPackages",
-        about: "Lists the stored packages that the asker may read.",
+        description: "Lists the stored packages that the asker may read.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("Packages", "The packages, by group, name and version.")],
-        handler: Handler::Work(list),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Packages", "The packages, by group, name and version.")],
+        handler: EndpointHandler::Blocking(list_packages),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/packages",
         id: "storePackage",
-        about: "Stores the package in the body, or in the first file of a form; with `install` installs it in the same \
+        description: "Stores the package in the body, or in the first file of a form; with `install` installs it in the same \
                 commit.",
         parameters: &[
-            Parameter::new("install", Kind::Flag, "Whether to install it, too. Default false."),
-            Parameter::new(
+            EndpointParameter::new(
+                "install",
+                ParameterKind::Flag,
+                "Whether to install it, too. Default false.",
+            ),
+            EndpointParameter::new(
                 "replace",
-                Kind::Flag,
+                ParameterKind::Flag,
                 "Whether it takes the place of one that is stored. Default false.",
             ),
-            IDENTIFIERS,
-            DEPENDENCIES,
+            IDENTIFIERS_PARAMETER,
+            DEPENDENCIES_PARAMETER,
         ],
-        body: Body::Bytes,
-        answers: &[Answer::created("StoredPackage", "It is stored.")],
-        handler: Handler::Task(upload),
+        body: RequestBodySpec::Bytes,
+        responses: &[ResponseSpec::created_json("StoredPackage", "It is stored.")],
+        handler: EndpointHandler::Async(upload_package),
     },
     Endpoint {
-        verb: Verb::Delete,
+        method: EndpointMethod::Delete,
         path: "/api/v1/packages",
         id: "removePackage",
-        about: "Removes the file of a stored package; its content stays.",
-        parameters: &[ID],
-        body: Body::None,
-        answers: &[Answer::json("RemovedPackage", "It is gone.")],
-        handler: Handler::Work(remove),
+        description: "Removes the file of a stored package; its content stays.",
+        parameters: &[PACKAGE_ID_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("RemovedPackage", "It is gone.")],
+        handler: EndpointHandler::Blocking(remove_package),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/packages/zip",
         id: "readPackage",
-        about: "Sends the file of a stored package.",
-        parameters: &[ID],
-        body: Body::None,
-        answers: &[Answer { status: 200, about: "The file.", content: Content::Bytes }],
-        handler: Handler::Work(download),
+        description: "Sends the file of a stored package.",
+        parameters: &[PACKAGE_ID_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec {
+            status: 200,
+            description: "The file.",
+            content: ResponseContent::Bytes,
+        }],
+        handler: EndpointHandler::Blocking(download_package),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/packages/diff",
         id: "comparePackage",
-        about: "Tells what installing the package in the body would change, as far as the asker may read.",
+        description: "Tells what installing the package in the body would change, as far as the asker may read.",
         parameters: &[],
-        body: Body::Bytes,
-        answers: &[Answer::json("PackageReport", "The changes.")],
-        handler: Handler::Task(diff),
+        body: RequestBodySpec::Bytes,
+        responses: &[ResponseSpec::json("PackageReport", "The changes.")],
+        handler: EndpointHandler::Async(diff_package),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/packages/install",
         id: "installPackage",
-        about: "Installs a stored package as one commit, which needs every privilege that its changes need.",
-        parameters: &[ID, IDENTIFIERS, DEPENDENCIES],
-        body: Body::None,
-        answers: &[Answer::json("PackageReport", "What was done.")],
-        handler: Handler::Work(install),
+        description: "Installs a stored package as one commit, which needs every privilege that its changes need.",
+        parameters: &[PACKAGE_ID_PARAMETER, IDENTIFIERS_PARAMETER, DEPENDENCIES_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("PackageReport", "What was done.")],
+        handler: EndpointHandler::Blocking(install_package),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/packages/uninstall",
         id: "uninstallPackage",
-        about: "Takes back what installing a package did.",
+        description: "Takes back what installing a package did.",
         parameters: &[
-            ID,
-            Parameter::new(
+            PACKAGE_ID_PARAMETER,
+            EndpointParameter::new(
                 "force",
-                Kind::Flag,
+                ParameterKind::Flag,
                 "Whether to do so although others need it. Default false.",
             ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("PackageReport", "What was done.")],
-        handler: Handler::Work(uninstall),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("PackageReport", "What was done.")],
+        handler: EndpointHandler::Blocking(uninstall_package),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/packages/build",
         id: "buildPackage",
-        about: "Builds a package of what the filter in the body (a `filter.xml`) names, as far as the asker may read, \
+        description: "Builds a package of what the filter in the body (a `filter.xml`) names, as far as the asker may read, \
                 and sends it.",
-        parameters: &[ID],
-        body: Body::Text,
-        answers: &[Answer { status: 200, about: "The package.", content: Content::Bytes }],
-        handler: Handler::Task(build_and_send),
+        parameters: &[PACKAGE_ID_PARAMETER],
+        body: RequestBodySpec::Text,
+        responses: &[ResponseSpec {
+            status: 200,
+            description: "The package.",
+            content: ResponseContent::Bytes,
+        }],
+        handler: EndpointHandler::Async(build_package),
     },
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
+pub(crate) fn package_schemas() -> Map<String, Json> {
     let any = || json!({ "type": "object" });
-    let id = object(&[("group", text()), ("name", text()), ("version", text())]);
-    let package = object(&[
-        ("path", text()),
-        ("id", id),
-        ("size", count()),
-        ("data", text()),
-        ("dependencies", array(text())),
-        ("created", text_or_null()),
-        ("created_by", text_or_null()),
-        ("last_unpacked", text_or_null()),
-        ("last_unpacked_by", text_or_null()),
+    let id = object_schema(&[
+        ("group", text_schema()),
+        ("name", text_schema()),
+        ("version", text_schema()),
     ]);
-    named([
+    let package = object_schema(&[
+        ("path", text_schema()),
+        ("id", id),
+        ("size", count_schema()),
+        ("data", text_schema()),
+        ("dependencies", array_schema(text_schema())),
+        ("created", text_or_null_schema()),
+        ("created_by", text_or_null_schema()),
+        ("last_unpacked", text_or_null_schema()),
+        ("last_unpacked_by", text_or_null_schema()),
+    ]);
+    schemas_by_name([
         ("Package", package),
-        ("Packages", object(&[("packages", array(reference("Package")))])),
+        ("Packages", object_schema(&[("packages", array_schema(reference_schema("Package")))])),
         (
             "StoredPackage",
-            object(&[
-                ("package", reference("Package")),
+            object_schema(&[
+                ("package", reference_schema("Package")),
                 ("report", json!({ "type": ["object", "null"] })),
-                ("text", text_or_null()),
+                ("text", text_or_null_schema()),
             ]),
         ),
-        ("RemovedPackage", object(&[("package", reference("Package"))])),
-        ("PackageReport", object(&[("report", any()), ("text", text())])),
+        ("RemovedPackage", object_schema(&[("package", reference_schema("Package"))])),
+        ("PackageReport", object_schema(&[("report", any()), ("text", text_schema())])),
     ])
 }
 
-fn id_of(call: &Call) -> Result<PackageId> {
-    let id = PackageId::parse(call.text("id").unwrap_or_default());
+fn package_id_of(call: &ApiRequest) -> Result<PackageId> {
+    let id = PackageId::parse(call.parameter("id").unwrap_or_default());
     if id.name.is_empty() {
         let message = "name the package with `id=group:name:version`";
-        return Err(Failure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message));
+        return Err(RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message));
     }
     Ok(id)
 }
 
-fn options_of(call: &Call) -> InstallOptions {
+fn install_options_of(call: &ApiRequest) -> InstallOptions {
     let mut options = InstallOptions::default();
-    if let Some(rule) = call.text("identifiers").and_then(IdentifierRule::find) {
-        options.identifiers = rule;
+    if let Some(rule) = call.parameter("identifiers").and_then(IdentifierRule::from_name) {
+        options.identifier_rule = rule;
     }
-    if let Some(rule) = call.text("dependencies").and_then(DependencyRule::find) {
-        options.dependencies = rule;
+    if let Some(rule) = call.parameter("dependencies").and_then(DependencyRule::from_name) {
+        options.dependency_rule = rule;
     }
     options
 }
 
-fn list(_: &Instance, call: &Call) -> Result<Reply> {
-    Ok(Reply::json(json!({ "packages": call.snapshot()?.packages()? })))
+fn list_packages(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    Ok(ApiResponse::json(json!({ "packages": call.pin_snapshot()?.stored_packages()? })))
 }
 
-fn upload(call: Call) -> Pending {
+fn upload_package(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let received = received(&call).await?;
+        let received = receive_upload(&call).await?;
         let instance = call.instance.clone();
         let work = move |instance: &Instance| {
-            if call.flag("install") {
-                let report = received.install(instance, &call.viewer, &options_of(&call))?;
-                let stored = find(instance, &call.viewer, &report.package)?;
+            if call.flag_parameter("install") {
+                let report =
+                    received.install(instance, &call.viewer, &install_options_of(&call))?;
+                let stored = find_package(instance, &call.viewer, &report.package)?;
                 let text = report.to_string();
-                return Ok(Reply::created(
+                return Ok(ApiResponse::created(
                     json!({ "package": stored, "report": report, "text": text }),
                 ));
             }
-            let if_exists = if call.flag("replace") { IfExists::Replace } else { IfExists::Refuse };
+            let if_exists = if call.flag_parameter("replace") {
+                IfPackageExists::Replace
+            } else {
+                IfPackageExists::Refuse
+            };
             let stored = received.store(instance, &call.viewer, if_exists)?;
-            Ok(Reply::created(json!({ "package": stored, "report": null, "text": null })))
+            Ok(ApiResponse::created(json!({ "package": stored, "report": null, "text": null })))
         };
-        instance.work(work).await
+        instance.run_work(work).await
     })
 }
 
-async fn received(call: &Call) -> Result<crate::package::Received> {
-    let body = call.stream.lock().take();
-    let body = body.ok_or_else(|| Failure::bad_request("there is no body"))?;
-    receive(&call.instance, &call.headers, body).await
+async fn receive_upload(call: &ApiRequest) -> Result<crate::package::ReceivedPackage> {
+    let body = call.body_stream.lock().take();
+    let body = body.ok_or_else(|| RequestFailure::bad_request("there is no body"))?;
+    receive_package(&call.instance, &call.headers, body).await
 }
 
-fn diff(call: Call) -> Pending {
+fn diff_package(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let received = received(&call).await?;
+        let received = receive_upload(&call).await?;
         let instance = call.instance.clone();
         let work = move |instance: &Instance| {
             let difference = received.difference(instance, &call.viewer)?;
             let text = difference.to_string();
-            Ok(Reply::json(json!({ "report": difference, "text": text })))
+            Ok(ApiResponse::json(json!({ "report": difference, "text": text })))
         };
-        instance.work(work).await
+        instance.run_work(work).await
     })
 }
 
-fn install(instance: &Instance, call: &Call) -> Result<Reply> {
-    let stored = find(instance, &call.viewer, &id_of(call)?)?;
-    let report = install_stored(instance, &call.viewer, &stored, &options_of(call))?;
+fn install_package(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let stored = find_package(instance, &call.viewer, &package_id_of(call)?)?;
+    let report =
+        install_stored_package(instance, &call.viewer, &stored, &install_options_of(call))?;
     let text = report.to_string();
-    Ok(Reply::json(json!({ "report": report, "text": text })))
+    Ok(ApiResponse::json(json!({ "report": report, "text": text })))
 }
 
-fn uninstall(instance: &Instance, call: &Call) -> Result<Reply> {
-    let stored = find(instance, &call.viewer, &id_of(call)?)?;
-    let done = uninstall_stored(instance, &call.viewer, &stored, call.flag("force"))?;
+fn uninstall_package(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let stored = find_package(instance, &call.viewer, &package_id_of(call)?)?;
+    let done =
+        uninstall_stored_package(instance, &call.viewer, &stored, call.flag_parameter("force"))?;
     let text = done.to_string();
-    Ok(Reply::json(json!({ "report": done, "text": text })))
+    Ok(ApiResponse::json(json!({ "report": done, "text": text })))
 }
 
-fn remove(instance: &Instance, call: &Call) -> Result<Reply> {
-    let stored = find(instance, &call.viewer, &id_of(call)?)?;
-    remove_stored(instance, &call.viewer, &stored)?;
-    Ok(Reply::json(json!({ "package": stored })))
+fn remove_package(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let stored = find_package(instance, &call.viewer, &package_id_of(call)?)?;
+    remove_stored_package(instance, &call.viewer, &stored)?;
+    Ok(ApiResponse::json(json!({ "package": stored })))
 }
 
-fn download(instance: &Instance, call: &Call) -> Result<Reply> {
-    let stored = find(instance, &call.viewer, &id_of(call)?)?;
-    Ok(Reply::Http(send(instance, &stored, false)?))
+fn download_package(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let stored = find_package(instance, &call.viewer, &package_id_of(call)?)?;
+    Ok(ApiResponse::Http(send_package(instance, &stored, false)?))
 }
 
-fn build_and_send(call: Call) -> Pending {
+fn build_package(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let id = id_of(&call)?;
-        let filter = read_text(&call).await?;
+        let id = package_id_of(&call)?;
+        let filter = read_text_body(&call).await?;
         let instance = call.instance.clone();
         let viewer = call.viewer.clone();
         let work = move |instance: &Instance| {
-            build(instance, &viewer, id, filter.as_bytes()).map(Reply::Http)
+            build_package_response(instance, &viewer, id, filter.as_bytes()).map(ApiResponse::Http)
         };
-        instance.work(work).await
+        instance.run_work(work).await
     })
 }

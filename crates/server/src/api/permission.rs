@@ -1,31 +1,37 @@
-//! Permissions: the policies that count at a path, changes of the policy of a node (`change`), what the asker may do,
-//! and why anybody may do something (`why`).
+//! Permissions: the policies that count at a path, changes of the policy of a node (`policy_change`), what the asker may do,
+//! and why anybody may do something (`permission_reason`).
 //!
 //! Invariant: policies are shown to whoever has `jcr:readAccessControl` where they are, and to nobody else.
 
-mod change;
-mod why;
+mod permission_reason;
+mod policy_change;
 
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{
     Error, Node, NodePath, PRIMARY_TYPE, Privileges, Property, Snapshot, ValueType,
 };
 
-pub(crate) use self::change::ENDPOINTS as CHANGES;
-pub(crate) use self::why::ENDPOINTS as REASONS;
+pub(crate) use self::permission_reason::PERMISSION_REASON_ENDPOINTS as REASONS;
+pub(crate) use self::policy_change::POLICY_CHANGE_ENDPOINTS as CHANGES;
 
 use crate::Instance;
-use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb};
-use crate::api::node::find;
-use crate::api::schema::{array, named, object, path_schema, text, text_or_null};
-use crate::api::tag;
+use crate::api::endpoint::{
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, RequestBodySpec, ResponseSpec,
+};
+use crate::api::entity_tag;
+use crate::api::node::find_node;
+use crate::api::schema::{
+    array_schema, object_schema, path_schema, schemas_by_name, text_or_null_schema, text_schema,
+};
 use crate::failure::Result;
 
-const PATH: Parameter = Parameter::required("path", Kind::Path, "The node.");
+const PATH_PARAMETER: EndpointParameter =
+    EndpointParameter::required("path", ParameterKind::Path, "The node.");
 /// The name of a node's policy.
-const POLICY: &str = "rep:policy";
+const POLICY_NODE_NAME: &str = "rep:policy";
 /// Restrictions, and the type of their values.
-const RESTRICTIONS: [(&str, ValueType, bool); 7] = [
+const RESTRICTION_TYPES: [(&str, ValueType, bool); 7] = [
     ("rep:glob", ValueType::String, false),
     ("rep:globs", ValueType::String, true),
     ("rep:ntNames", ValueType::Name, true),
@@ -36,96 +42,105 @@ const RESTRICTIONS: [(&str, ValueType, bool); 7] = [
 ];
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const PERMISSION_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/permissions",
         id: "readPermissions",
-        about: "Lists the policies that count at a node, its own first, then those that come from above. It takes \
+        description: "Lists the policies that count at a node, its own first, then those that come from above. It takes \
                 `jcr:readAccessControl`.",
-        parameters: &[PATH],
-        body: Body::None,
-        answers: &[Answer::json("Permissions", "The policies in effect.")],
-        handler: Handler::Work(read),
+        parameters: &[PATH_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Permissions", "The policies in effect.")],
+        handler: EndpointHandler::Blocking(read_policy),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/privileges",
         id: "readPrivileges",
-        about: "Tells what the asker may do at a node.",
-        parameters: &[PATH],
-        body: Body::None,
-        answers: &[Answer::json("OwnPrivileges", "The privileges.")],
-        handler: Handler::Work(privileges),
+        description: "Tells what the asker may do at a node.",
+        parameters: &[PATH_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("OwnPrivileges", "The privileges.")],
+        handler: EndpointHandler::Blocking(read_privileges),
     },
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
-    let texts = || array(text());
+pub(crate) fn permission_schemas() -> Map<String, Json> {
+    let texts = || array_schema(text_schema());
     let flag = || json!({ "type": "boolean" });
-    let restrictions = json!({ "type": "object", "additionalProperties": array(text()) });
+    let restrictions =
+        json!({ "type": "object", "additionalProperties": array_schema(text_schema()) });
     let entry = || {
-        object(&[
-            ("name", text()),
+        object_schema(&[
+            ("name", text_schema()),
             ("allow", flag()),
-            ("principal", text()),
+            ("principal", text_schema()),
             ("privileges", texts()),
             ("restrictions", restrictions.clone()),
         ])
     };
-    let policy = object(&[
-        ("path", text()),
-        ("node", text()),
+    let policy = object_schema(&[
+        ("path", text_schema()),
+        ("node", text_schema()),
         ("kind", json!({ "enum": ["acl", "cug", "repository"] })),
         ("isInherited", flag()),
-        ("entries", array(entry())),
+        ("entries", array_schema(entry())),
         ("principals", texts()),
     ]);
-    let mut all = named([
+    let mut all = schemas_by_name([
         (
             "Permissions",
-            object(&[("path", text()), ("isComplete", flag()), ("policies", array(policy))]),
+            object_schema(&[
+                ("path", text_schema()),
+                ("isComplete", flag()),
+                ("policies", array_schema(policy)),
+            ]),
         ),
         (
             "Policy",
-            object(&[("path", text()), ("etag", text_or_null()), ("entries", array(entry()))]),
+            object_schema(&[
+                ("path", text_schema()),
+                ("etag", text_or_null_schema()),
+                ("entries", array_schema(entry())),
+            ]),
         ),
         (
             "OwnPrivileges",
-            object(&[
+            object_schema(&[
                 ("path", path_schema()),
-                ("user", text()),
+                ("user", text_schema()),
                 ("isAdministrator", flag()),
                 ("privileges", texts()),
             ]),
         ),
     ]);
-    all.extend(change::schemas());
-    all.extend(why::schemas());
+    all.extend(policy_change::policy_change_schemas());
+    all.extend(permission_reason::permission_reason_schemas());
     all
 }
 
 /// Refuses whoever lacks a privilege at a node that it sees.
-fn need(snapshot: &Snapshot, path: &NodePath, wanted: Privileges) -> Result<()> {
-    if snapshot.allows(path, wanted)? {
+fn require_privileges(snapshot: &Snapshot, path: &NodePath, wanted: Privileges) -> Result<()> {
+    if snapshot.has_privileges(path, wanted)? {
         return Ok(());
     }
     let privilege = wanted.names().next().unwrap_or("jcr:all");
     Err(Error::AccessDenied { path: path.clone(), privilege }.into())
 }
 
-fn read(_: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, path) = (call.snapshot()?, call.path("path")?);
-    let node = find(&snapshot, &path)?;
-    need(&snapshot, &path, Privileges::READ_ACCESS_CONTROL)?;
+fn read_policy(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
+    let node = find_node(&snapshot, &path)?;
+    require_privileges(&snapshot, &path, Privileges::READ_ACCESS_CONTROL)?;
     let mut policies = Vec::new();
     let mut is_complete = true;
     let mut at = Some(path.clone());
     while let Some(controlled) = at {
-        is_complete &= snapshot.allows(&controlled, Privileges::READ_ACCESS_CONTROL)?;
+        is_complete &= snapshot.has_privileges(&controlled, Privileges::READ_ACCESS_CONTROL)?;
         for (name, kind) in
-            [(POLICY, "acl"), ("rep:cugPolicy", "cug"), ("rep:repoPolicy", "repository")]
+            [(POLICY_NODE_NAME, "acl"), ("rep:cugPolicy", "cug"), ("rep:repoPolicy", "repository")]
         {
             let is_of_all = kind == "repository";
             if let Some(policy) = snapshot.node(&controlled.child(name)?)?
@@ -136,30 +151,30 @@ fn read(_: &Instance, call: &Call) -> Result<Reply> {
                     "node": controlled.as_str(),
                     "kind": kind,
                     "isInherited": controlled != path,
-                    "entries": entries_json(&policy)?,
-                    "principals": texts(&policy, "rep:principalNames"),
+                    "entries": policy_entries_json(&policy)?,
+                    "principals": property_texts(&policy, "rep:principalNames"),
                 }));
             }
         }
         at = controlled.parent();
     }
     let answer = json!({ "path": path.as_str(), "isComplete": is_complete, "policies": policies });
-    Ok(Reply::tagged(answer, tag_of(&call.instance, &node)?))
+    Ok(ApiResponse::tagged(answer, policy_tag(&call.instance, &node)?))
 }
 
 /// Returns the tag of the policy of a node; where it has none, of the node.
-fn tag_of(instance: &Instance, node: &Node) -> Result<Option<String>> {
-    let policy = node.child(POLICY)?;
-    Ok(tag::of_document(instance, policy.as_ref().unwrap_or(node)))
+fn policy_tag(instance: &Instance, node: &Node) -> Result<Option<String>> {
+    let policy = node.child(POLICY_NODE_NAME)?;
+    Ok(entity_tag::document_tag(instance, policy.as_ref().unwrap_or(node)))
 }
 
-fn texts(node: &Node, name: &str) -> Vec<String> {
+fn property_texts(node: &Node, name: &str) -> Vec<String> {
     let property = node.property(name);
     let values = property.as_ref().map(Property::values).unwrap_or_default();
     values.iter().map(|value| value.to_text().into_owned()).collect()
 }
 
-fn entries_json(policy: &Node) -> Result<Vec<Json>> {
+fn policy_entries_json(policy: &Node) -> Result<Vec<Json>> {
     let mut entries = Vec::new();
     for entry in policy.children()? {
         if !matches!(entry.primary_type(), "rep:GrantACE" | "rep:DenyACE") {
@@ -168,7 +183,7 @@ fn entries_json(policy: &Node) -> Result<Vec<Json>> {
         let child = entry.child("rep:restrictions")?;
         let of_child = child.iter().flat_map(Node::properties);
         let own = entry.properties().into_iter();
-        let own = own.filter(|(name, _)| RESTRICTIONS.iter().any(|(known, ..)| known == name));
+        let own = own.filter(|(name, _)| RESTRICTION_TYPES.iter().any(|(known, ..)| known == name));
         let restrictions: Map<String, Json> = own
             .chain(of_child)
             .filter(|(name, _)| name != PRIMARY_TYPE)
@@ -181,20 +196,20 @@ fn entries_json(policy: &Node) -> Result<Vec<Json>> {
             "name": entry.name(),
             "allow": entry.primary_type() == "rep:GrantACE",
             "principal": entry.text("rep:principalName").unwrap_or_default(),
-            "privileges": texts(&entry, "rep:privileges"),
+            "privileges": property_texts(&entry, "rep:privileges"),
             "restrictions": restrictions,
         }));
     }
     Ok(entries)
 }
 
-fn privileges(instance: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, path) = (call.snapshot()?, call.path("path")?);
-    find(&snapshot, &path)?;
+fn read_privileges(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
+    find_node(&snapshot, &path)?;
     let names: Vec<&str> = snapshot.privileges(&path)?.names().collect();
-    Ok(Reply::json(json!({
+    Ok(ApiResponse::json(json!({
         "path": path.as_str(),
-        "user": call.user(),
+        "user": call.user_name(),
         "isAdministrator": instance.is_administrator(&call.viewer)?,
         "privileges": names,
     })))

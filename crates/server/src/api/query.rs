@@ -8,179 +8,203 @@ use serde_json::{Map, Value as Json, json};
 use tympan_content::IndexState;
 
 use crate::Instance;
-use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb};
-use crate::api::node::given;
-use crate::api::schema::{
-    array, count as number, named, object, reference, sent, text, text_or_null,
+use crate::api::endpoint::{
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, RequestBodySpec, ResponseSpec,
 };
-use crate::failure::{Failure, Result};
+use crate::api::node::deserialize_present;
+use crate::api::schema::{
+    array_schema, count_schema as number, object_schema, partial_object_schema, reference_schema,
+    schemas_by_name, text_or_null_schema, text_schema,
+};
+use crate::failure::{RequestFailure, Result};
 use crate::query::{
-    Asked, Explain, FULL_TEXT_WORDS, Language, MAX_LIMIT, answer, explained, words,
+    ApiQuery, FULL_TEXT_STATUSES, MAX_QUERY_LIMIT, QueryExplainMode, QueryLanguage,
+    explain_api_query, run_api_query, word_suggestions,
 };
 
-const LIMIT: Parameter =
-    Parameter::new("limit", Kind::Integer(0, MAX_LIMIT), "The most rows. Default 100.");
+const LIMIT_PARAMETER: EndpointParameter = EndpointParameter::new(
+    "limit",
+    ParameterKind::Integer(0, MAX_QUERY_LIMIT),
+    "The most rows. Default 100.",
+);
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/query",
         id: "query",
-        about: "Runs a query: rows as far as the asker may read, page by page. `explain` is for administrators, as a \
+        description: "Runs a query: rows as far as the asker may read, page by page. `explain` is for administrators, as a \
                 plan counts what is there.",
         parameters: &[
-            Parameter::required(
+            EndpointParameter::required(
                 "statement",
-                Kind::Statement,
+                ParameterKind::Statement,
                 "The query; for `querybuilder` its predicates, written like a query string.",
             ),
-            Parameter::new(
+            EndpointParameter::new(
                 "language",
-                Kind::Words(&["sql2", "xpath", "querybuilder"]),
+                ParameterKind::Keyword(&["sql2", "xpath", "querybuilder"]),
                 "Default `sql2`.",
             ),
-            LIMIT,
-            Parameter::new("offset", Kind::Integer(0, i64::MAX as u64), "Rows to skip. Default 0."),
-            Parameter::new(
+            LIMIT_PARAMETER,
+            EndpointParameter::new(
+                "offset",
+                ParameterKind::Integer(0, i64::MAX as u64),
+                "Rows to skip. Default 0.",
+            ),
+            EndpointParameter::new(
                 "cursor",
-                Kind::Statement,
+                ParameterKind::Statement,
                 "Where to go on: `cursor` of the page before.",
             ),
-            Parameter::new(
+            EndpointParameter::new(
                 "explain",
-                Kind::Words(&["none", "plan", "analyze"]),
+                ParameterKind::Keyword(&["none", "plan", "analyze"]),
                 "Tells how the query is run, in place of its rows. Default `none`.",
             ),
         ],
-        body: Body::None,
-        answers: ANSWERS,
-        handler: Handler::Work(ask_by_url),
+        body: RequestBodySpec::None,
+        responses: QUERY_RESPONSES,
+        handler: EndpointHandler::Blocking(query_by_url),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/query",
         id: "queryByBody",
-        about: "The same as `GET`, with values for the statement's variables.",
+        description: "The same as `GET`, with values for the statement's variables.",
         parameters: &[],
-        body: Body::Question("Query"),
-        answers: ANSWERS,
-        handler: Handler::Work(ask),
+        body: RequestBodySpec::QueryJson("Query"),
+        responses: QUERY_RESPONSES,
+        handler: EndpointHandler::Blocking(query_by_body),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/search",
         id: "search",
-        about: "Finds nodes by their text, the best first, each with an excerpt.",
+        description: "Finds nodes by their text, the best first, each with an excerpt.",
         parameters: &[
-            Parameter::required(
+            EndpointParameter::required(
                 "text",
-                Kind::Text,
+                ParameterKind::Text,
                 "Words, `\"phrases\"`, `-without`, `this OR that`, `begin*`.",
             ),
-            Parameter::new("path", Kind::Path, "Only below this node."),
-            Parameter::new("type", Kind::Name, "Only nodes of this type."),
-            Parameter::new("limit", Kind::Integer(1, 1000), "The most hits. Default 20."),
-            Parameter::new(
+            EndpointParameter::new("path", ParameterKind::Path, "Only below this node."),
+            EndpointParameter::new("type", ParameterKind::Name, "Only nodes of this type."),
+            EndpointParameter::new(
+                "limit",
+                ParameterKind::Integer(1, 1000),
+                "The most hits. Default 20.",
+            ),
+            EndpointParameter::new(
                 "cursor",
-                Kind::Statement,
+                ParameterKind::Statement,
                 "Where to go on: `cursor` of the page before.",
             ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("Rows", "A page of hits.")],
-        handler: Handler::Work(search),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Rows", "A page of hits.")],
+        handler: EndpointHandler::Blocking(search_full_text),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/suggest",
         id: "suggest",
-        about: "Completes the last word of a text, with words of nodes that the asker may read.",
-        parameters: &[Parameter::required("prefix", Kind::Text, "The text.")],
-        body: Body::None,
-        answers: &[Answer::json("Words", "The completed texts, the most frequent first.")],
-        handler: Handler::Work(suggest),
+        description: "Completes the last word of a text, with words of nodes that the asker may read.",
+        parameters: &[EndpointParameter::required("prefix", ParameterKind::Text, "The text.")],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Words", "The completed texts, the most frequent first.")],
+        handler: EndpointHandler::Blocking(suggest_words),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/spellcheck",
         id: "spellcheck",
-        about: "Corrects unknown words of a text to words of nodes that the asker may read.",
-        parameters: &[Parameter::required("text", Kind::Text, "The text.")],
-        body: Body::None,
-        answers: &[Answer::json("Words", "The corrected texts; none if all words are known.")],
-        handler: Handler::Work(spellcheck),
+        description: "Corrects unknown words of a text to words of nodes that the asker may read.",
+        parameters: &[EndpointParameter::required("text", ParameterKind::Text, "The text.")],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json(
+            "Words",
+            "The corrected texts; none if all words are known.",
+        )],
+        handler: EndpointHandler::Blocking(check_spelling),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/query/slow",
         id: "listSlow",
-        about: "Lists slow statements, and those without an index. For administrators.",
+        description: "Lists slow statements, and those without an index. For administrators.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("SlowStatements", "The statements, the costliest first.")],
-        handler: Handler::Work(slow),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("SlowStatements", "The statements, the costliest first.")],
+        handler: EndpointHandler::Blocking(list_slow_queries),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/indexes",
         id: "listIndexes",
-        about: "Tells the state of the property indexes. For administrators.",
+        description: "Tells the state of the property indexes. For administrators.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("Indexes", "The indexes.")],
-        handler: Handler::Work(indexes),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Indexes", "The indexes.")],
+        handler: EndpointHandler::Blocking(list_indexes),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/indexes/rebuild",
         id: "rebuildIndexes",
-        about: "Drops an index, or all of them, to be built anew. For administrators.",
-        parameters: &[Parameter::new("name", Kind::Text, "The index. Default: all of them.")],
-        body: Body::None,
-        answers: &[Answer::json("DroppedIndexes", "How many are built anew.")],
-        handler: Handler::Work(rebuild),
+        description: "Drops an index, or all of them, to be built anew. For administrators.",
+        parameters: &[EndpointParameter::new(
+            "name",
+            ParameterKind::Text,
+            "The index. Default: all of them.",
+        )],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("DroppedIndexes", "How many are built anew.")],
+        handler: EndpointHandler::Blocking(rebuild_index),
     },
 ];
 
 /// Tells whether an endpoint is one of this part.
-pub(crate) fn is_query(endpoint: &Endpoint) -> bool {
-    ENDPOINTS.iter().any(|one| one.id == endpoint.id)
+pub(crate) fn is_query_endpoint(endpoint: &Endpoint) -> bool {
+    QUERY_ENDPOINTS.iter().any(|one| one.id == endpoint.id)
 }
 
-const ANSWERS: &[Answer] = &[Answer::json("QueryAnswer", "Rows, or how they are found.")];
+const QUERY_RESPONSES: &[ResponseSpec] =
+    &[ResponseSpec::json("QueryAnswer", "Rows, or how they are found.")];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
+pub(crate) fn query_schemas() -> Map<String, Json> {
     let any = || json!({ "type": "object" });
-    let texts = || json!({ "type": "object", "additionalProperties": text() });
-    let limit = json!({ "type": "integer", "minimum": 0, "maximum": MAX_LIMIT });
-    let scalar = json!({ "anyOf": [text(), { "type": "integer", "minimum": i64::MIN, "maximum": i64::MAX }, { "type": "number" }, { "type": "boolean" }] });
-    let row = object(&[
-        ("path", text_or_null()),
+    let texts = || json!({ "type": "object", "additionalProperties": text_schema() });
+    let limit = json!({ "type": "integer", "minimum": 0, "maximum": MAX_QUERY_LIMIT });
+    let scalar = json!({ "anyOf": [text_schema(), { "type": "integer", "minimum": i64::MIN, "maximum": i64::MAX }, { "type": "number" }, { "type": "boolean" }] });
+    let row = object_schema(&[
+        ("path", text_or_null_schema()),
         ("paths", any()),
         ("score", json!({ "type": ["number", "null"] })),
         ("values", any()),
     ]);
     let explanation = json!({
         "type": "object",
-        "properties": { "statement": text(), "steps": array(any()), "order": text(), "text": text() },
+        "properties": { "statement": text_schema(), "steps": array_schema(any()), "order": text_schema(), "text": text_schema() },
         "required": ["statement", "steps", "order", "text"],
     });
     let state = json!({ "enum": ["ready", "waiting", "building", "failed"] });
-    let full_text = || json!({ "enum": FULL_TEXT_WORDS });
-    named([
+    let full_text = || json!({ "enum": FULL_TEXT_STATUSES });
+    schemas_by_name([
         (
             "Query",
-            sent(
+            partial_object_schema(
                 &[],
                 &[
                     ("language", json!({ "enum": ["sql2", "xpath", "querybuilder"] })),
-                    ("statement", text()),
+                    ("statement", text_schema()),
                     ("map", texts()),
                     ("limit", limit),
                     ("offset", json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX })),
-                    ("cursor", text()),
+                    ("cursor", text_schema()),
                     ("explain", json!({ "enum": ["none", "plan", "analyze"] })),
                     ("parameters", json!({ "type": "object", "additionalProperties": scalar })),
                 ],
@@ -188,41 +212,50 @@ pub(crate) fn schemas() -> Map<String, Json> {
         ),
         (
             "Rows",
-            object(&[
-                ("columns", array(text())),
-                ("rows", array(row)),
-                ("words", array(text())),
+            object_schema(&[
+                ("columns", array_schema(text_schema())),
+                ("rows", array_schema(row)),
+                ("words", array_schema(text_schema())),
                 ("facets", any()),
-                ("cursor", text_or_null()),
+                ("cursor", text_or_null_schema()),
                 ("full_text", full_text()),
             ]),
         ),
         ("Explanation", explanation),
-        ("QueryAnswer", json!({ "anyOf": [reference("Rows"), reference("Explanation")] })),
-        ("Words", object(&[("words", array(text())), ("full_text", full_text())])),
-        ("SlowStatements", object(&[("threshold_ms", number()), ("statements", array(any()))])),
+        (
+            "QueryAnswer",
+            json!({ "anyOf": [reference_schema("Rows"), reference_schema("Explanation")] }),
+        ),
+        (
+            "Words",
+            object_schema(&[("words", array_schema(text_schema())), ("full_text", full_text())]),
+        ),
+        (
+            "SlowStatements",
+            object_schema(&[("threshold_ms", number()), ("statements", array_schema(any()))]),
+        ),
         (
             "Indexes",
-            object(&[(
+            object_schema(&[(
                 "indexes",
-                array(object(&[
-                    ("name", text()),
-                    ("property", text_or_null()),
+                array_schema(object_schema(&[
+                    ("name", text_schema()),
+                    ("property", text_or_null_schema()),
                     ("state", state),
                     ("detail", any()),
                 ])),
             )]),
         ),
-        ("DroppedIndexes", object(&[("dropped", number())])),
+        ("DroppedIndexes", object_schema(&[("dropped", number())])),
     ])
 }
 
 /// A query as it is sent in a body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sent {
+struct SubmittedQuery {
     #[serde(default)]
-    language: Language,
+    language: QueryLanguage,
     /// The statement of `sql2` and `xpath`.
     #[serde(default, deserialize_with = "given")]
     statement: Option<String>,
@@ -236,115 +269,131 @@ struct Sent {
     #[serde(default, deserialize_with = "given")]
     cursor: Option<String>,
     #[serde(default)]
-    explain: Explain,
+    explain: QueryExplainMode,
     /// Values of the statement's variables.
     #[serde(default)]
     parameters: BTreeMap<String, Json>,
 }
 
-fn ask(instance: &Instance, call: &Call) -> Result<Reply> {
-    let Sent { language, statement, map, limit, offset, cursor, explain, parameters } =
-        call.body()?;
-    run(
+fn query_by_body(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let SubmittedQuery { language, statement, map, limit, offset, cursor, explain, parameters } =
+        call.parse_body()?;
+    run_query(
         instance,
         call,
-        Asked { language, statement, map, limit, offset, cursor, parameters },
+        ApiQuery { language, statement, map, limit, offset, cursor, parameters },
         explain,
     )
 }
 
-fn ask_by_url(instance: &Instance, call: &Call) -> Result<Reply> {
-    let language = match call.text("language") {
-        Some("xpath") => Language::XPath,
-        Some("querybuilder") => Language::QueryBuilder,
-        _ => Language::Sql2,
+fn query_by_url(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let language = match call.parameter("language") {
+        Some("xpath") => QueryLanguage::XPath,
+        Some("querybuilder") => QueryLanguage::QueryBuilder,
+        _ => QueryLanguage::Sql2,
     };
-    let explain = match call.text("explain") {
-        Some("plan") => Explain::Plan,
-        Some("analyze") => Explain::Analyze,
-        _ => Explain::None,
+    let explain = match call.parameter("explain") {
+        Some("plan") => QueryExplainMode::Plan,
+        Some("analyze") => QueryExplainMode::Analyze,
+        _ => QueryExplainMode::None,
     };
-    let statement = call.text("statement").unwrap_or_default();
+    let statement = call.parameter("statement").unwrap_or_default();
     let pairs = statement.split('&').filter_map(|pair| pair.split_once('='));
     let map = match language {
-        Language::QueryBuilder => {
+        QueryLanguage::QueryBuilder => {
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
         }
         _ => BTreeMap::new(),
     };
-    let number = |name: &str| call.text(name).and_then(|text| text.parse().ok());
-    let asked = Asked {
+    let number = |name: &str| call.parameter(name).and_then(|text| text.parse().ok());
+    let asked = ApiQuery {
         language,
         statement: Some(statement.to_owned()),
         map,
         limit: number("limit"),
         offset: number("offset").unwrap_or(0),
-        cursor: call.text("cursor").map(str::to_owned),
+        cursor: call.parameter("cursor").map(str::to_owned),
         parameters: BTreeMap::new(),
     };
-    run(instance, call, asked, explain)
+    run_query(instance, call, asked, explain)
 }
 
-fn run(instance: &Instance, call: &Call, asked: Asked, explain: Explain) -> Result<Reply> {
-    let snapshot = call.snapshot()?;
-    if explain == Explain::None {
-        return Ok(Reply::json(answer((instance, &call.viewer), &snapshot, asked)?));
+fn run_query(
+    instance: &Instance,
+    call: &ApiRequest,
+    asked: ApiQuery,
+    explain: QueryExplainMode,
+) -> Result<ApiResponse> {
+    let snapshot = call.pin_snapshot()?;
+    if explain == QueryExplainMode::None {
+        return Ok(ApiResponse::json(run_api_query((instance, &call.viewer), &snapshot, asked)?));
     }
     call.require_administrator("ask how a query is run, as that counts what is there")?;
-    Ok(Reply::json(explained((instance, &call.viewer), &snapshot, asked, explain)?))
+    Ok(ApiResponse::json(explain_api_query((instance, &call.viewer), &snapshot, asked, explain)?))
 }
 
-fn search(instance: &Instance, call: &Call) -> Result<Reply> {
-    let text = call.text("text").unwrap_or_default();
+fn search_full_text(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let text = call.parameter("text").unwrap_or_default();
     if text.trim().is_empty() {
-        return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "`text` is empty"));
+        return Err(RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, "`text` is empty"));
     }
     let names = [("fulltext", "text"), ("path", "path"), ("type", "type")];
     let given = names
         .iter()
-        .filter_map(|(key, name)| Some(((*key).to_owned(), call.text(name)?.to_owned())));
+        .filter_map(|(key, name)| Some(((*key).to_owned(), call.parameter(name)?.to_owned())));
     let mut map: BTreeMap<String, String> = given.collect();
     map.insert("p.excerpt".to_owned(), "true".to_owned());
     map.insert("orderby".to_owned(), "@jcr:score".to_owned());
     map.insert("orderby.sort".to_owned(), "desc".to_owned());
-    let asked = Asked {
-        language: Language::QueryBuilder,
+    let asked = ApiQuery {
+        language: QueryLanguage::QueryBuilder,
         map,
-        limit: Some(call.number("limit", 20) as u64),
-        cursor: call.text("cursor").map(str::to_owned),
-        ..Asked::default()
+        limit: Some(call.number_parameter("limit", 20) as u64),
+        cursor: call.parameter("cursor").map(str::to_owned),
+        ..ApiQuery::default()
     };
-    Ok(Reply::json(answer((instance, &call.viewer), &call.snapshot()?, asked)?))
+    Ok(ApiResponse::json(run_api_query((instance, &call.viewer), &call.pin_snapshot()?, asked)?))
 }
 
-fn suggest(instance: &Instance, call: &Call) -> Result<Reply> {
-    let prefix = call.text("prefix").unwrap_or_default();
-    let words = words((instance, &call.viewer), &call.snapshot()?, "suggest", "SUGGEST", prefix)?;
-    Ok(Reply::json(words))
+fn suggest_words(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let prefix = call.parameter("prefix").unwrap_or_default();
+    let words = word_suggestions(
+        (instance, &call.viewer),
+        &call.pin_snapshot()?,
+        "suggest",
+        "SUGGEST",
+        prefix,
+    )?;
+    Ok(ApiResponse::json(words))
 }
 
-fn spellcheck(instance: &Instance, call: &Call) -> Result<Reply> {
-    let text = call.text("text").unwrap_or_default();
-    let words =
-        words((instance, &call.viewer), &call.snapshot()?, "spellcheck", "SPELLCHECK", text)?;
-    Ok(Reply::json(words))
+fn check_spelling(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let text = call.parameter("text").unwrap_or_default();
+    let words = word_suggestions(
+        (instance, &call.viewer),
+        &call.pin_snapshot()?,
+        "spellcheck",
+        "SPELLCHECK",
+        text,
+    )?;
+    Ok(ApiResponse::json(words))
 }
 
-fn slow(instance: &Instance, call: &Call) -> Result<Reply> {
+fn list_slow_queries(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     call.require_administrator("see the statements of others")?;
-    let threshold = instance.query_engines.administrators.limits().slow.as_millis();
+    let threshold = instance.query_engines.administrators.limits().slow_threshold.as_millis();
     let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
-    let statements = instance.query_engines.administrators.slow();
-    Ok(Reply::json(json!({ "threshold_ms": threshold, "statements": statements })))
+    let statements = instance.query_engines.administrators.slow_statements();
+    Ok(ApiResponse::json(json!({ "threshold_ms": threshold, "statements": statements })))
 }
 
-fn indexes(instance: &Instance, call: &Call) -> Result<Reply> {
+fn list_indexes(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     call.require_administrator("look after indexes")?;
     let status = |status: tympan_content::IndexStatus| {
         let (state, detail) = match status.state {
             IndexState::Ready { entries } => ("ready", json!({ "entries": entries })),
             IndexState::Waiting => ("waiting", json!({})),
-            IndexState::Building { done, total } => {
+            IndexState::Building { documents_done: done, documents_total: total } => {
                 ("building", json!({ "done": done, "total": total }))
             }
             IndexState::Failed { reason } => ("failed", json!({ "reason": reason })),
@@ -352,16 +401,16 @@ fn indexes(instance: &Instance, call: &Call) -> Result<Reply> {
         json!({ "name": status.name, "property": status.property, "state": state, "detail": detail })
     };
     let statuses = instance.repository.index_statuses()?.into_iter().map(status);
-    Ok(Reply::json(json!({ "indexes": statuses.collect::<Vec<_>>() })))
+    Ok(ApiResponse::json(json!({ "indexes": statuses.collect::<Vec<_>>() })))
 }
 
-fn rebuild(instance: &Instance, call: &Call) -> Result<Reply> {
+fn rebuild_index(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     call.require_administrator("look after indexes")?;
-    let name = call.text("name");
+    let name = call.parameter("name");
     let dropped = instance.repository.drop_indexes(name)?;
     if let (0, Some(name)) = (dropped, name) {
         let message = format!("there is no index `{name}`");
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+        return Err(RequestFailure::new(StatusCode::NOT_FOUND, message));
     }
-    Ok(Reply::json(json!({ "dropped": dropped })))
+    Ok(ApiResponse::json(json!({ "dropped": dropped })))
 }

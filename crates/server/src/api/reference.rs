@@ -1,68 +1,72 @@
 //! Who refers to a node, and what it refers to.
 
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{KeptReference, Reference, Referrer};
+use tympan_content::{NodeReference, Referrer, SkippedReference};
 
 use crate::Instance;
 use crate::api::endpoint::{
-    AT, Answer, BRANCH, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb,
+    AT_PARAMETER, ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler,
+    EndpointMethod, EndpointParameter, ParameterKind, RequestBodySpec, ResponseSpec,
 };
-use crate::api::node::find;
-use crate::api::schema::{array, named, object, text, text_or_null};
+use crate::api::node::find_node;
+use crate::api::schema::{
+    array_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
+};
 use crate::failure::Result;
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
-    verb: Verb::Get,
+pub(crate) const REFERENCE_ENDPOINTS: &[Endpoint] = &[Endpoint {
+    method: EndpointMethod::Get,
     path: "/api/v1/references",
     id: "listReferences",
-    about: "Tells where a node is used, and what it and the rest of its document below it refer to, by identifier, path, link in \
+    description: "Tells where a node is used, and what it and the rest of its document below it refer to, by identifier, path, link in \
             a text, name of a tag or of a policy, as far as the asker may read.",
     parameters: &[
-        Parameter::required("path", Kind::Path, "The node."),
-        Parameter::new(
+        EndpointParameter::required("path", ParameterKind::Path, "The node."),
+        EndpointParameter::new(
             "deep",
-            Kind::Flag,
+            ParameterKind::Flag,
             "Whether `usedBy` is about all nodes below it as well, and leaves out what is there itself. Default false.",
         ),
-        BRANCH,
-        AT,
+        BRANCH_PARAMETER,
+        AT_PARAMETER,
     ],
-    body: Body::None,
-    answers: &[Answer::json("References", "The references in both directions.")],
-    handler: Handler::Work(list),
+    body: RequestBodySpec::None,
+    responses: &[ResponseSpec::json("References", "The references in both directions.")],
+    handler: EndpointHandler::Blocking(list_references),
 }];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
+pub(crate) fn reference_schemas() -> Map<String, Json> {
     let kind = json!({ "enum": ["reference", "weakReference", "path", "link", "tag", "policy"] });
-    let referrer = [("path", text()), ("property", text()), ("kind", kind)];
-    let reference = [&referrer[..], &[("text", text()), ("target", text_or_null())]].concat();
-    let kept = [&referrer[..], &[("reason", text())]].concat();
-    named([
-        ("Referrer", object(&referrer)),
-        ("KeptReference", object(&kept)),
+    let referrer = [("path", text_schema()), ("property", text_schema()), ("kind", kind)];
+    let reference =
+        [&referrer[..], &[("text", text_schema()), ("target", text_or_null_schema())]].concat();
+    let kept = [&referrer[..], &[("reason", text_schema())]].concat();
+    schemas_by_name([
+        ("Referrer", object_schema(&referrer)),
+        ("KeptReference", object_schema(&kept)),
         (
             "References",
-            object(&[
-                ("path", text()),
-                ("usedBy", array(object(&referrer))),
-                ("uses", array(object(&reference))),
+            object_schema(&[
+                ("path", text_schema()),
+                ("usedBy", array_schema(object_schema(&referrer))),
+                ("uses", array_schema(object_schema(&reference))),
             ]),
         ),
     ])
 }
 
-fn list(_: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, path) = (call.snapshot()?, call.path("path")?);
-    find(&snapshot, &path)?;
-    let used_by = match call.flag("deep") {
+fn list_references(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
+    find_node(&snapshot, &path)?;
+    let used_by = match call.flag_parameter("deep") {
         true => snapshot.referrers_within(&path)?,
         false => snapshot.referrers(&path)?,
     };
-    let uses = snapshot.references_of(&path)?;
-    crate::page::check_failure(&snapshot)?;
-    Ok(Reply::json(json!({
+    let uses = snapshot.references_in_document(&path)?;
+    crate::page::check_snapshot_failure(&snapshot)?;
+    Ok(ApiResponse::json(json!({
         "path": path.as_str(),
         "usedBy": used_by.iter().map(referrer_json).collect::<Vec<_>>(),
         "uses": uses.iter().map(reference_json).collect::<Vec<_>>(),
@@ -76,7 +80,7 @@ pub(crate) fn referrer_json(referrer: &Referrer) -> Json {
 }
 
 /// Describes a reference that a move left as it is.
-pub(crate) fn kept_json(kept: &KeptReference) -> Json {
+pub(crate) fn skipped_reference_json(kept: &SkippedReference) -> Json {
     let mut members = referrer_json(&kept.referrer);
     if let Some(members) = members.as_object_mut() {
         members.insert("reason".to_owned(), kept.reason.into());
@@ -84,8 +88,8 @@ pub(crate) fn kept_json(kept: &KeptReference) -> Json {
     members
 }
 
-fn reference_json(reference: &Reference) -> Json {
-    let Reference { path, property, kind, text, target } = reference;
+fn reference_json(reference: &NodeReference) -> Json {
+    let NodeReference { path, property, kind, text, target } = reference;
     json!({
         "path": path.as_str(),
         "property": property,

@@ -3,43 +3,44 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::api::endpoint::{
-    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
-use crate::api::schema::{count, named, object};
-use crate::failure::{Failure, Result};
+use crate::api::schema::{count_schema, object_schema, schemas_by_name};
+use crate::failure::{RequestFailure, Result};
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
-    verb: Verb::Post,
+pub(crate) const SCHEDULE_ENDPOINTS: &[Endpoint] = &[Endpoint {
+    method: EndpointMethod::Post,
     path: "/api/v1/schedules/run",
     id: "runSchedule",
-    about: "Adds the job of a schedule now, unless one waits or runs; its next time stays. For the administrator.",
-    parameters: &[Parameter::required(
+    description: "Adds the job of a schedule now, unless one waits or runs; its next time stays. For the administrator.",
+    parameters: &[EndpointParameter::required(
         "name",
-        Kind::Text,
+        ParameterKind::Text,
         "The schedule's name, as `/api/v1/jobs/schedules` lists it.",
     )],
-    body: Body::None,
-    answers: &[Answer::json("ScheduleRun", "The job.")],
-    handler: Handler::Task(run),
+    body: RequestBodySpec::None,
+    responses: &[ResponseSpec::json("ScheduleRun", "The job.")],
+    handler: EndpointHandler::Async(run_schedule),
 }];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
-    named([("ScheduleRun", object(&[("job", count())]))])
+pub(crate) fn schedule_schemas() -> Map<String, Json> {
+    schemas_by_name([("ScheduleRun", object_schema(&[("job", count_schema())]))])
 }
 
-fn run(call: Call) -> Pending {
+fn run_schedule(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("run what is scheduled")?;
-        let name = call.text("name").unwrap_or_default().to_owned();
-        let job = call.instance.queues.run_schedule(&name, call.user(), call.now).await?;
+        let name = call.parameter("name").unwrap_or_default().to_owned();
+        let job = call.instance.queues.run_schedule_now(&name, call.user_name(), call.now).await?;
         let missing = || {
             let message =
                 format!("there is no schedule `{name}`; `/api/v1/jobs/schedules` lists them");
-            Failure::new(http::StatusCode::NOT_FOUND, message)
+            RequestFailure::new(http::StatusCode::NOT_FOUND, message)
         };
         let job = job.ok_or_else(missing)?;
-        Result::Ok(Reply::json(json!({ "job": job.0 })))
+        Result::Ok(ApiResponse::json(json!({ "job": job.0 })))
     })
 }

@@ -3,32 +3,35 @@
 use serde_json::{Map, Value, json};
 use tympan_content::ValueType;
 
-use crate::api::endpoint::{Kind, Parameter};
-use crate::api::node::MAX_DEPTH;
-use crate::api::queue::MAX_PATHS;
-use crate::api::write::MAX_OPERATIONS;
+use crate::api::agent_queue::MAX_REQUEST_PATHS;
+use crate::api::endpoint::{EndpointParameter, ParameterKind};
+use crate::api::node::MAX_READ_DEPTH;
+use crate::api::node_write::MAX_OPERATIONS;
 
 // A letter of a name, blanks aside; and one with them. What ends with `(?![\s\S])` matches to the very end, where `$`
 // would let a line feed pass.
-const LETTER: &str = r"[^\u0000-\u001f\u007f-\u009f\ufffe\uffff/\[\]|*: \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]";
-const ANY: &str = r"[^\u0000-\u001f\u007f-\u009f\ufffe\uffff/\[\]|*:]";
-const END: &str = r"(?![\s\S])";
+const NAME_LETTER_PATTERN: &str = r"[^\u0000-\u001f\u007f-\u009f\ufffe\uffff/\[\]|*: \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]";
+const NAME_CHARACTER_PATTERN: &str = r"[^\u0000-\u001f\u007f-\u009f\ufffe\uffff/\[\]|*:]";
+const END_PATTERN: &str = r"(?![\s\S])";
 
 /// Returns the pattern of one name: JCR's rules.
-fn name() -> String {
+fn name_pattern() -> String {
     format!(
-        r"(?!\.{{1,2}}(?:/|{END})|[^/]{{257}})(?:{LETTER}(?:{ANY}*{LETTER})?|{LETTER}+:(?:{ANY}*{LETTER}))"
+        r"(?!\.{{1,2}}(?:/|{END_PATTERN})|[^/]{{257}})(?:{NAME_LETTER_PATTERN}(?:{NAME_CHARACTER_PATTERN}*{NAME_LETTER_PATTERN})?|{NAME_LETTER_PATTERN}+:(?:{NAME_CHARACTER_PATTERN}*{NAME_LETTER_PATTERN}))"
     )
 }
 
 /// Returns the schema of a name.
 pub(crate) fn name_schema() -> Value {
-    json!({ "type": "string", "pattern": format!("^{}{END}", name()), "maxLength": 256 })
+    json!({ "type": "string", "pattern": format!("^{}{END_PATTERN}", name_pattern()), "maxLength": 256 })
 }
 
 /// Returns the schema of the folders in which a user stands: names with slashes between them; further slashes mean nothing.
 pub(crate) fn folders_schema() -> Value {
-    let pattern = format!("^/*(?:{name}(?:/+{name})*)?/*{END}", name = name());
+    let pattern = format!(
+        "^/*(?:{name_pattern}(?:/+{name_pattern})*)?/*{END_PATTERN}",
+        name = name_pattern()
+    );
     json!({
         "type": "string",
         "pattern": pattern,
@@ -40,67 +43,69 @@ pub(crate) fn folders_schema() -> Value {
 
 /// Returns the schema of a path.
 pub(crate) fn path_schema() -> Value {
-    let pattern = format!("^(?:/{END}|(?:/{})+{END})", name());
+    let pattern = format!("^(?:/{END_PATTERN}|(?:/{})+{END_PATTERN})", name_pattern());
     json!({ "type": "string", "pattern": pattern, "maxLength": 1000, "examples": ["/content"] })
 }
 
 /// Returns the schema of a parameter's value.
-pub(crate) fn of_parameter(parameter: &Parameter) -> Value {
+pub(crate) fn parameter_schema(parameter: &EndpointParameter) -> Value {
     let list = |items: Value| json!({ "type": "array", "items": items });
     match parameter.kind {
-        Kind::Text => {
-            json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END}") })
+        ParameterKind::Text => {
+            json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END_PATTERN}") })
         }
-        Kind::Filled => {
-            json!({ "type": "string", "minLength": 1, "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END}") })
+        ParameterKind::NonEmptyText => {
+            json!({ "type": "string", "minLength": 1, "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END_PATTERN}") })
         }
-        Kind::Pairs => list(
-            json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^=\\u0000]+=[^\\u0000]*{END}") }),
+        ParameterKind::Pairs => list(
+            json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^=\\u0000]+=[^\\u0000]*{END_PATTERN}") }),
         ),
-        Kind::Statement => json!({ "type": "string", "pattern": format!("^[^\\u0000]*{END}") }),
-        Kind::Time => value_of(ValueType::Date),
-        Kind::Texts => list(
-            json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END}") }),
+        ParameterKind::Statement => {
+            json!({ "type": "string", "pattern": format!("^[^\\u0000]*{END_PATTERN}") })
+        }
+        ParameterKind::Time => value_schema(ValueType::Date),
+        ParameterKind::Texts => list(
+            json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END_PATTERN}") }),
         ),
-        Kind::Header => json!({ "type": "string" }),
-        Kind::HeaderWord(word) => json!({ "type": "string", "enum": [word] }),
-        Kind::Path => path_schema(),
-        Kind::Name => name_schema(),
-        Kind::Integer(least, most) => {
+        ParameterKind::Header => json!({ "type": "string" }),
+        ParameterKind::HeaderKeyword(word) => json!({ "type": "string", "enum": [word] }),
+        ParameterKind::Path => path_schema(),
+        ParameterKind::Name => name_schema(),
+        ParameterKind::Integer(least, most) => {
             json!({ "type": "integer", "minimum": least, "maximum": most })
         }
-        Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Words(words) => json!({ "type": "string", "enum": words }),
-        Kind::SomeWords(words) => list(json!({ "type": "string", "enum": words })),
-        Kind::Seconds(most) => {
+        ParameterKind::Flag => json!({ "type": "boolean" }),
+        ParameterKind::Keyword(words) => json!({ "type": "string", "enum": words }),
+        ParameterKind::Keywords(words) => list(json!({ "type": "string", "enum": words })),
+        ParameterKind::Seconds(most) => {
             let tens = most / 10;
-            json!({ "type": "string", "pattern": format!("^(?:[0-9]|[1-{}][0-9]|{most})s{END}", tens - 1) })
+            json!({ "type": "string", "pattern": format!("^(?:[0-9]|[1-{}][0-9]|{most})s{END_PATTERN}", tens - 1) })
         }
-        Kind::Patterns => {
-            let pattern = format!(r"^/[^*]{{0,400}}\*[\s\S]{{0,400}}{END}");
+        ParameterKind::Patterns => {
+            let pattern = format!(r"^/[^*]{{0,400}}\*[\s\S]{{0,400}}{END_PATTERN}");
             list(json!({ "anyOf": [path_schema(), { "type": "string", "pattern": pattern }] }))
         }
-        Kind::Cursor => {
+        ParameterKind::Cursor => {
             let pattern = format!(
-                "^(?:now|oldest|[0-9]{{1,19}}-[0-9a-f]{{64}}(?:-(?:[0-9a-f]{{2}})*r?)?){END}"
+                "^(?:now|oldest|[0-9]{{1,19}}-[0-9a-f]{{64}}(?:-(?:[0-9a-f]{{2}})*r?)?){END_PATTERN}"
             );
             json!({ "type": "string", "pattern": pattern, "maxLength": 4096 })
         }
-        Kind::Place => {
-            let pattern = format!("^(?:[0-9a-f]{{2}})*\\.(?:[0-9a-f]{{2}})*{END}");
+        ParameterKind::ListPosition => {
+            let pattern = format!("^(?:[0-9a-f]{{2}})*\\.(?:[0-9a-f]{{2}})*{END_PATTERN}");
             json!({ "type": "string", "pattern": pattern, "maxLength": 4096 })
         }
     }
 }
 
 /// Returns the schema of a form with these fields.
-pub(crate) fn of_form(fields: &[Parameter]) -> Value {
+pub(crate) fn form_schema(fields: &[EndpointParameter]) -> Value {
     let mut properties = Map::new();
     for field in fields {
-        let mut schema = of_parameter(field);
+        let mut schema = parameter_schema(field);
         if let Some(schema) = schema.as_object_mut() {
-            schema.insert("description".to_owned(), field.about.into());
-            if field.is_required && field.kind.is_list() {
+            schema.insert("description".to_owned(), field.description.into());
+            if field.is_required && field.kind.is_repeatable() {
                 schema.insert("minItems".to_owned(), json!(1));
             }
         }
@@ -111,12 +116,12 @@ pub(crate) fn of_form(fields: &[Parameter]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-pub(crate) fn reference(name: &str) -> Value {
+pub(crate) fn reference_schema(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
 /// Makes an object of members that must all be there.
-pub(crate) fn object(members: &[(&str, Value)]) -> Value {
+pub(crate) fn object_schema(members: &[(&str, Value)]) -> Value {
     let properties: Map<String, Value> =
         members.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
     let required: Vec<&str> = members.iter().map(|(name, _)| *name).collect();
@@ -124,47 +129,47 @@ pub(crate) fn object(members: &[(&str, Value)]) -> Value {
 }
 
 /// Makes an object of members of which only some must be there.
-pub(crate) fn sent(required: &[&str], members: &[(&str, Value)]) -> Value {
-    let mut object = object(members);
+pub(crate) fn partial_object_schema(required: &[&str], members: &[(&str, Value)]) -> Value {
+    let mut object = object_schema(members);
     if let Some(object) = object.as_object_mut() {
         object.insert("required".to_owned(), json!(required));
     }
     object
 }
 
-pub(crate) fn text() -> Value {
+pub(crate) fn text_schema() -> Value {
     json!({ "type": "string" })
 }
 
-pub(crate) fn text_or_null() -> Value {
+pub(crate) fn text_or_null_schema() -> Value {
     json!({ "type": ["string", "null"] })
 }
 
-fn time_or_null() -> Value {
+fn time_or_null_schema() -> Value {
     json!({ "type": ["string", "null"], "format": "date-time" })
 }
 
-pub(crate) fn time() -> Value {
-    value_of(ValueType::Date)
+pub(crate) fn time_schema() -> Value {
+    value_schema(ValueType::Date)
 }
 
-pub(crate) fn count() -> Value {
+pub(crate) fn count_schema() -> Value {
     json!({ "type": "integer", "minimum": 0 })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "callers make the schema in its place")]
-pub(crate) fn array(items: Value) -> Value {
+pub(crate) fn array_schema(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
 /// Makes an object whose members have names of nodes or properties.
 #[expect(clippy::needless_pass_by_value, reason = "callers make the schema in its place")]
-pub(crate) fn by_name(values: Value) -> Value {
+pub(crate) fn map_schema(values: Value) -> Value {
     json!({ "type": "object", "propertyNames": name_schema(), "additionalProperties": values })
 }
 
 /// Returns the schema of a value of a type.
-fn value_of(value_type: ValueType) -> Value {
+fn value_schema(value_type: ValueType) -> Value {
     const DAY: &str = "(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)";
     match value_type {
         ValueType::Long => json!({ "type": "integer", "minimum": i64::MIN, "maximum": i64::MAX }),
@@ -174,45 +179,45 @@ fn value_of(value_type: ValueType) -> Value {
         ValueType::Boolean => json!({ "type": "boolean" }),
         ValueType::Date => {
             let pattern = format!(
-                "^[0-9]{{4}}-{DAY}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{{1,3}})?(?:Z|[+-](?:0[0-9]|1[0-3]):[0-5][0-9]){END}"
+                "^[0-9]{{4}}-{DAY}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{{1,3}})?(?:Z|[+-](?:0[0-9]|1[0-3]):[0-5][0-9]){END_PATTERN}"
             );
             json!({ "type": "string", "pattern": pattern })
         }
         ValueType::Decimal => {
-            json!({ "type": "string", "pattern": format!("^[+-]?[0-9]+(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?{END}") })
+            json!({ "type": "string", "pattern": format!("^[+-]?[0-9]+(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?{END_PATTERN}") })
         }
-        _ => text(),
+        _ => text_schema(),
     }
 }
 
 /// Returns the schema of a property as it is read: its type, and one value or several.
-fn property() -> Value {
+fn property_schema() -> Value {
     let variants = ValueType::ALL.iter().flat_map(|value_type| {
         let kind = json!({ "type": "string", "enum": [value_type.name()] });
-        let value = value_of(*value_type);
+        let value = value_schema(*value_type);
         [
-            object(&[("type", kind.clone()), ("value", value.clone())]),
-            object(&[("type", kind), ("values", array(value))]),
+            object_schema(&[("type", kind.clone()), ("value", value.clone())]),
+            object_schema(&[("type", kind), ("values", array_schema(value))]),
         ]
     });
     json!({ "anyOf": variants.collect::<Vec<_>>() })
 }
 
 /// Returns the schema of a property as it is sent: with its type, or as JSON that tells the type.
-fn sent_property() -> Value {
+fn submitted_property_schema() -> Value {
     let scalar = json!({ "type": ["string", "number", "boolean"] });
-    json!({ "anyOf": [reference("Property"), scalar.clone(), array(scalar)] })
+    json!({ "anyOf": [reference_schema("Property"), scalar.clone(), array_schema(scalar)] })
 }
 
-fn operation(word: &str, required: &[&str], members: &[(&str, Value)]) -> Value {
+fn operation_schema(word: &str, required: &[&str], members: &[(&str, Value)]) -> Value {
     let kind = ("op", json!({ "type": "string", "enum": [word] }));
     let members: Vec<_> = std::iter::once(kind).chain(members.iter().cloned()).collect();
     let required: Vec<&str> = std::iter::once("op").chain(required.iter().copied()).collect();
-    sent(&required, &members)
+    partial_object_schema(&required, &members)
 }
 
 /// Returns the schema of an order: at one end, or beside a sibling.
-fn order(place: &str, is_operation: bool) -> Value {
+fn order_schema(place: &str, is_operation: bool) -> Value {
     let places = |words: [&str; 2]| json!({ "type": "string", "enum": words });
     let mut members = vec![("path", path_schema())];
     match place {
@@ -222,64 +227,83 @@ fn order(place: &str, is_operation: bool) -> Value {
     if is_operation {
         members.push(("op", json!({ "type": "string", "enum": ["order"] })));
     }
-    object(&members)
+    object_schema(&members)
 }
 
-fn batch() -> Value {
+fn batch_schema() -> Value {
     let transfer =
         [("from", path_schema()), ("to", path_schema()), ("replace", json!({ "type": "boolean" }))];
     let operations = [
-        operation(
+        operation_schema(
             "put",
             &["path", "node"],
-            &[("path", path_schema()), ("node", reference("NewNode")), ("ifMatch", text())],
+            &[
+                ("path", path_schema()),
+                ("node", reference_schema("NewNode")),
+                ("ifMatch", text_schema()),
+            ],
         ),
-        operation(
+        operation_schema(
             "patch",
             &["path", "patch"],
-            &[("path", path_schema()), ("patch", reference("NodePatch")), ("ifMatch", text())],
+            &[
+                ("path", path_schema()),
+                ("patch", reference_schema("NodePatch")),
+                ("ifMatch", text_schema()),
+            ],
         ),
-        operation("delete", &["path"], &[("path", path_schema()), ("ifMatch", text())]),
-        operation("move", &["from", "to"], &transfer),
-        operation("copy", &["from", "to"], &transfer),
-        order("first", true),
-        order("before", true),
+        operation_schema(
+            "delete",
+            &["path"],
+            &[("path", path_schema()), ("ifMatch", text_schema())],
+        ),
+        operation_schema("move", &["from", "to"], &transfer),
+        operation_schema("copy", &["from", "to"], &transfer),
+        order_schema("first", true),
+        order_schema("before", true),
     ];
     let operations =
         json!({ "type": "array", "maxItems": MAX_OPERATIONS, "items": { "anyOf": operations } });
-    sent(&["operations"], &[("operations", operations), ("message", text())])
+    partial_object_schema(
+        &["operations"],
+        &[("operations", operations), ("message", text_schema())],
+    )
 }
 
 /// Returns the members of a conflict, with what each side has and who made the other one.
-pub(crate) fn conflict_members() -> Vec<(&'static str, Value)> {
-    let changed = object(&[
-        ("user", text()),
-        ("at", text()),
-        ("revision", count()),
-        ("message", text_or_null()),
+pub(crate) fn conflict_member_schemas() -> Vec<(&'static str, Value)> {
+    let changed = object_schema(&[
+        ("user", text_schema()),
+        ("at", text_schema()),
+        ("revision", count_schema()),
+        ("message", text_or_null_schema()),
     ]);
     vec![
-        ("path", text()),
-        ("kind", text()),
-        ("property", text_or_null()),
-        ("base", text_or_null()),
-        ("ours", text_or_null()),
-        ("theirs", text_or_null()),
+        ("path", text_schema()),
+        ("kind", text_schema()),
+        ("property", text_or_null_schema()),
+        ("base", text_or_null_schema()),
+        ("ours", text_or_null_schema()),
+        ("theirs", text_or_null_schema()),
         ("changed", json!({ "anyOf": [changed, { "type": "null" }] })),
     ]
 }
 
 /// Returns the schema of failures: problem details of RFC 9457.
-fn problem() -> Value {
-    let referrer = object(&[("path", text()), ("property", text()), ("kind", text())]);
+fn problem_schema() -> Value {
+    let referrer = object_schema(&[
+        ("path", text_schema()),
+        ("property", text_schema()),
+        ("kind", text_schema()),
+    ]);
     let violation = json!({
         "type": "object",
         "properties": {
-            "path": text(),
-            "code": text(),
-            "item": text(),
-            "message": text(),
-            "referrers": array(referrer),
+            "path": text_schema(),
+            "code": text_schema(),
+            "item": text_schema(),
+            "message": text_schema(),
+            "referrers": array_schema(referrer),
         },
         "additionalProperties": false,
         "required": ["path", "code", "item", "message"],
@@ -287,12 +311,12 @@ fn problem() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "type": text(),
-            "title": text(),
+            "type": text_schema(),
+            "title": text_schema(),
             "status": { "type": "integer", "minimum": 400, "maximum": 599 },
             "detail": { "type": "string", "description": "What failed, where, and what to do." },
-            "conflicts": array(reference("Conflict")),
-            "violations": array(violation),
+            "conflicts": array_schema(reference_schema("Conflict")),
+            "violations": array_schema(violation),
             "currentTag": { "type": "string", "description": "The tag of the document as it is now." },
             "operation": { "type": "integer", "minimum": 0, "description": "Which operation of a batch failed." },
             "oldest": { "type": "string", "description": "The cursor from which on changes are kept." },
@@ -304,93 +328,93 @@ fn problem() -> Value {
 }
 
 /// Returns all schemas.
-pub(crate) fn all() -> Map<String, Value> {
-    let mut all = nodes();
-    all.extend(pages());
-    all.extend(feed());
+pub(crate) fn all_schemas() -> Map<String, Value> {
+    let mut all = node_schemas();
+    all.extend(page_schemas());
+    all.extend(feed_schemas());
     for schemas in [
-        super::version::schemas(),
-        super::reference::schemas(),
-        super::agent::schemas(),
-        super::schedule::schemas(),
-        super::backup::schemas(),
-        super::step::schemas(),
-        super::query::schemas(),
-        super::account::schemas(),
-        super::permission::schemas(),
-        super::branch::schemas(),
-        super::node_type::schemas(),
-        super::package::schemas(),
-        super::job::schemas(),
-        super::workflow::schemas(),
-        super::mount::schemas(),
+        super::version::version_schemas(),
+        super::reference::reference_schemas(),
+        super::agent::agent_schemas(),
+        super::schedule::schedule_schemas(),
+        super::backup::backup_schemas(),
+        super::failed_step::failed_step_schemas(),
+        super::query::query_schemas(),
+        super::account::account_schemas(),
+        super::permission::permission_schemas(),
+        super::branch::branch_schemas(),
+        super::node_type::node_type_schemas(),
+        super::package::package_schemas(),
+        super::job::job_schemas(),
+        super::workflow::workflow_schemas(),
+        super::mount::mount_schemas(),
     ] {
         all.extend(schemas);
     }
-    all.insert("Conflict".to_owned(), object(&conflict_members()));
-    all.insert("Problem".to_owned(), problem());
+    all.insert("Conflict".to_owned(), object_schema(&conflict_member_schemas()));
+    all.insert("Problem".to_owned(), problem_schema());
     all
 }
 
-pub(crate) fn named<const N: usize>(schemas: [(&str, Value); N]) -> Map<String, Value> {
+pub(crate) fn schemas_by_name<const N: usize>(schemas: [(&str, Value); N]) -> Map<String, Value> {
     schemas.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }
 
-fn nodes() -> Map<String, Value> {
-    let children = |of: &str| by_name(reference(of));
+fn node_schemas() -> Map<String, Value> {
+    let children = |of: &str| map_schema(reference_schema(of));
     let optional_name = ("type", name_schema());
-    let patch_child = json!({ "anyOf": [reference("NodePatch"), { "type": "null" }] });
-    let patch_property = json!({ "anyOf": [reference("SentProperty"), { "type": "null" }] });
-    named([
-        ("Property", property()),
-        ("SentProperty", sent_property()),
+    let patch_child = json!({ "anyOf": [reference_schema("NodePatch"), { "type": "null" }] });
+    let patch_property = json!({ "anyOf": [reference_schema("SentProperty"), { "type": "null" }] });
+    schemas_by_name([
+        ("Property", property_schema()),
+        ("SentProperty", submitted_property_schema()),
         (
             "Node",
-            sent(
+            partial_object_schema(
                 &["path", "name", "type", "properties"],
                 &[
-                    ("path", text()),
-                    ("name", text()),
-                    ("type", text()),
+                    ("path", text_schema()),
+                    ("name", text_schema()),
+                    ("type", text_schema()),
                     (
                         "properties",
-                        json!({ "type": "object", "additionalProperties": reference("Property") }),
+                        json!({ "type": "object", "additionalProperties": reference_schema("Property") }),
                     ),
                     (
                         "children",
-                        json!({ "type": "object", "additionalProperties": reference("Node"), "description": format!("In order, down to the depth that was asked for, at most {MAX_DEPTH}.") }),
+                        json!({ "type": "object", "additionalProperties": reference_schema("Node"), "description": format!("In order, down to the depth that was asked for, at most {MAX_READ_DEPTH}.") }),
                     ),
                 ],
             ),
         ),
         (
             "NewNode",
-            sent(
+            partial_object_schema(
                 &[],
                 &[
                     optional_name.clone(),
-                    ("properties", by_name(reference("SentProperty"))),
+                    ("properties", map_schema(reference_schema("SentProperty"))),
                     ("children", children("NewNode")),
-                    ("path", text()),
-                    ("name", text()),
+                    ("path", text_schema()),
+                    ("name", text_schema()),
                 ],
             ),
         ),
         (
             "NodePatch",
-            sent(
+            partial_object_schema(
                 &[],
                 &[
                     optional_name,
-                    ("properties", by_name(patch_property)),
-                    ("children", by_name(patch_child)),
+                    ("properties", map_schema(patch_property)),
+                    ("children", map_schema(patch_child)),
                 ],
             ),
         ),
-        ("Written", object(&[("path", text()), ("etag", text_or_null())])),
+        ("Written", object_schema(&[("path", text_schema()), ("etag", text_or_null_schema())])),
         (
             "Transfer",
-            sent(
+            partial_object_schema(
                 &["from", "to"],
                 &[
                     ("from", path_schema()),
@@ -401,7 +425,7 @@ fn nodes() -> Map<String, Value> {
         ),
         (
             "Move",
-            sent(
+            partial_object_schema(
                 &["from", "to"],
                 &[
                     ("from", path_schema()),
@@ -413,189 +437,204 @@ fn nodes() -> Map<String, Value> {
         ),
         (
             "Moved",
-            object(&[
-                ("path", text()),
-                ("etag", text_or_null()),
-                ("rewritten", array(reference("Referrer"))),
-                ("kept", array(reference("KeptReference"))),
+            object_schema(&[
+                ("path", text_schema()),
+                ("etag", text_or_null_schema()),
+                ("rewritten", array_schema(reference_schema("Referrer"))),
+                ("kept", array_schema(reference_schema("KeptReference"))),
             ]),
         ),
-        ("Order", json!({ "anyOf": [order("first", false), order("before", false)] })),
-        ("Batch", batch()),
+        (
+            "Order",
+            json!({ "anyOf": [order_schema("first", false), order_schema("before", false)] }),
+        ),
+        ("Batch", batch_schema()),
         (
             "BatchResults",
-            object(&[(
+            object_schema(&[(
                 "results",
-                array(sent(
+                array_schema(partial_object_schema(
                     &["op", "path", "status", "etag"],
                     &[
-                        ("op", text()),
-                        ("path", text()),
-                        ("status", count()),
-                        ("etag", text_or_null()),
-                        ("rewritten", array(reference("Referrer"))),
-                        ("kept", array(reference("KeptReference"))),
+                        ("op", text_schema()),
+                        ("path", text_schema()),
+                        ("status", count_schema()),
+                        ("etag", text_or_null_schema()),
+                        ("rewritten", array_schema(reference_schema("Referrer"))),
+                        ("kept", array_schema(reference_schema("KeptReference"))),
                     ],
                 )),
             )]),
         ),
         (
             "Children",
-            object(&[
-                ("path", text()),
-                ("total", count()),
+            object_schema(&[
+                ("path", text_schema()),
+                ("total", count_schema()),
                 (
                     "items",
-                    array(object(&[
-                        ("path", text()),
-                        ("name", text()),
-                        ("type", text()),
-                        ("title", text_or_null()),
-                        ("resourceType", text_or_null()),
-                        ("modified", text_or_null()),
-                        ("modifiedBy", text_or_null()),
+                    array_schema(object_schema(&[
+                        ("path", text_schema()),
+                        ("name", text_schema()),
+                        ("type", text_schema()),
+                        ("title", text_or_null_schema()),
+                        ("resourceType", text_or_null_schema()),
+                        ("modified", text_or_null_schema()),
+                        ("modifiedBy", text_or_null_schema()),
                         ("hasChildren", json!({ "type": "boolean" })),
                     ])),
                 ),
-                ("next", text_or_null()),
+                ("next", text_or_null_schema()),
             ]),
         ),
     ])
 }
 
-fn pages() -> Map<String, Value> {
+fn page_schemas() -> Map<String, Value> {
     let status = json!({ "type": "string", "enum": ["draft", "modified", "live", "deactivated", "queued", "failed"] });
     let kind = json!({ "type": "string", "enum": ["page", "folder", "asset", "node"] });
     let any = json!({ "type": "object" });
-    let item = object(&[
-        ("path", text()),
-        ("name", text()),
-        ("title", text()),
+    let item = object_schema(&[
+        ("path", text_schema()),
+        ("name", text_schema()),
+        ("title", text_schema()),
         ("type", kind.clone()),
-        ("resourceType", text_or_null()),
-        ("template", text_or_null()),
-        ("modified", text_or_null()),
-        ("modifiedBy", text_or_null()),
+        ("resourceType", text_or_null_schema()),
+        ("template", text_or_null_schema()),
+        ("modified", text_or_null_schema()),
+        ("modifiedBy", text_or_null_schema()),
         ("hasChildren", json!({ "type": "boolean" })),
         ("status", status.clone()),
-        ("activated", text_or_null()),
+        ("activated", text_or_null_schema()),
     ]);
-    let job = object(&[
+    let job = object_schema(&[
         ("id", json!({ "type": "integer" })),
-        ("action", text_or_null()),
-        ("path", text_or_null()),
-        ("user", text_or_null()),
-        ("created", time_or_null()),
-        ("attempt", count()),
-        ("lastError", text_or_null()),
-        ("state", text()),
+        ("action", text_or_null_schema()),
+        ("path", text_or_null_schema()),
+        ("user", text_or_null_schema()),
+        ("created", time_or_null_schema()),
+        ("attempt", count_schema()),
+        ("lastError", text_or_null_schema()),
+        ("state", text_schema()),
     ]);
-    let agent = object(&[
-        ("name", text()),
-        ("title", text_or_null()),
-        ("target", text_or_null()),
+    let agent = object_schema(&[
+        ("name", text_schema()),
+        ("title", text_or_null_schema()),
+        ("target", text_or_null_schema()),
         ("enabled", json!({ "type": "boolean" })),
-        ("blocked", text_or_null()),
-        ("queued", count()),
-        ("items", array(job)),
+        ("blocked", text_or_null_schema()),
+        ("queued", count_schema()),
+        ("items", array_schema(job)),
     ]);
-    named([
+    schemas_by_name([
         (
             "Me",
-            object(&[
-                ("user", text()),
-                ("csrf", text_or_null()),
-                ("version", text()),
-                ("role", text()),
+            object_schema(&[
+                ("user", text_schema()),
+                ("csrf", text_or_null_schema()),
+                ("version", text_schema()),
+                ("role", text_schema()),
             ]),
         ),
         (
             "PageList",
-            object(&[
-                ("path", text()),
-                ("title", text()),
+            object_schema(&[
+                ("path", text_schema()),
+                ("title", text_schema()),
                 ("type", kind),
-                ("crumbs", array(object(&[("path", text()), ("title", text())]))),
-                ("total", count()),
-                ("items", array(item)),
-                ("next", text_or_null()),
+                (
+                    "crumbs",
+                    array_schema(object_schema(&[
+                        ("path", text_schema()),
+                        ("title", text_schema()),
+                    ])),
+                ),
+                ("total", count_schema()),
+                ("items", array_schema(item)),
+                ("next", text_or_null_schema()),
             ]),
         ),
         (
             "Page",
-            object(&[
-                ("path", text()),
-                ("title", text()),
-                ("url", text()),
+            object_schema(&[
+                ("path", text_schema()),
+                ("title", text_schema()),
+                ("url", text_schema()),
                 ("status", status),
-                ("activated", text_or_null()),
-                ("modified", text_or_null()),
-                ("modifiedBy", text_or_null()),
+                ("activated", text_or_null_schema()),
+                ("modified", text_or_null_schema()),
+                ("modifiedBy", text_or_null_schema()),
                 ("content", any.clone()),
-                ("components", array(any.clone())),
-                ("insertable", array(any.clone())),
+                ("components", array_schema(any.clone())),
+                ("insertable", array_schema(any.clone())),
             ]),
         ),
         (
             "Dialog",
-            object(&[
-                ("path", text()),
-                ("resourceType", text_or_null()),
-                ("title", text()),
-                ("tabs", array(any.clone())),
+            object_schema(&[
+                ("path", text_schema()),
+                ("resourceType", text_or_null_schema()),
+                ("title", text_schema()),
+                ("tabs", array_schema(any.clone())),
                 ("values", any),
-                ("types", json!({ "type": "object", "additionalProperties": text() })),
+                ("types", json!({ "type": "object", "additionalProperties": text_schema() })),
                 ("hasDialog", json!({ "type": "boolean" })),
             ]),
         ),
-        ("Queue", object(&[("agents", array(agent))])),
-        ("Changed", object(&[("changed", json!({ "type": "boolean" }))])),
+        ("Queue", object_schema(&[("agents", array_schema(agent))])),
+        ("Changed", object_schema(&[("changed", json!({ "type": "boolean" }))])),
         (
             "Replication",
-            sent(
+            partial_object_schema(
                 &["action", "paths"],
                 &[
                     ("action", json!({ "type": "string", "enum": ["activate", "deactivate"] })),
                     (
                         "paths",
-                        json!({ "type": "array", "items": path_schema(), "minItems": 1, "maxItems": MAX_PATHS }),
+                        json!({ "type": "array", "items": path_schema(), "minItems": 1, "maxItems": MAX_REQUEST_PATHS }),
                     ),
                     ("deep", json!({ "type": "boolean" })),
                     ("companions", json!({ "type": "boolean" })),
                 ],
             ),
         ),
-        ("Replicated", object(&[("paths", array(text())), ("left", array(text()))])),
+        (
+            "Replicated",
+            object_schema(&[
+                ("paths", array_schema(text_schema())),
+                ("left", array_schema(text_schema())),
+            ]),
+        ),
         ("OpenApi", json!({ "type": "object" })),
     ])
 }
 
-fn feed() -> Map<String, Value> {
+fn feed_schemas() -> Map<String, Value> {
     let kinds =
         json!({ "type": "string", "enum": ["added", "removed", "changed", "moved", "reordered"] });
-    let property = object(&[("name", text()), ("kind", kinds.clone())]);
-    let change = object(&[
+    let property = object_schema(&[("name", text_schema()), ("kind", kinds.clone())]);
+    let change = object_schema(&[
         ("kind", kinds),
-        ("path", text()),
-        ("from", text_or_null()),
-        ("type", text()),
-        ("properties", array(property)),
+        ("path", text_schema()),
+        ("from", text_or_null_schema()),
+        ("type", text_schema()),
+        ("properties", array_schema(property)),
     ]);
-    let revision = object(&[
-        ("sequence", count()),
-        ("time", text()),
-        ("user", text()),
-        ("message", text_or_null()),
-        ("root", text()),
-        ("cursor", text()),
-        ("changes", array(change)),
+    let revision = object_schema(&[
+        ("sequence", count_schema()),
+        ("time", text_schema()),
+        ("user", text_schema()),
+        ("message", text_or_null_schema()),
+        ("root", text_schema()),
+        ("cursor", text_schema()),
+        ("changes", array_schema(change)),
     ]);
-    named([(
+    schemas_by_name([(
         "Changes",
-        object(&[
-            ("revisions", array(revision)),
-            ("next", text()),
-            ("root", text()),
+        object_schema(&[
+            ("revisions", array_schema(revision)),
+            ("next", text_schema()),
+            ("root", text_schema()),
             ("isEnd", json!({ "type": "boolean" })),
         ]),
     )])

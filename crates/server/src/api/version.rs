@@ -4,191 +4,215 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{
-    After, CheckIn, Date, LabelClash, NodeDifference, NodePath, Property, Snapshot, Subtree,
-    Version,
+    CheckInOptions, CheckOutState, JcrDate, LabelConflictPolicy, NodeDifference, NodePath,
+    NodeVersion, Property, Snapshot, Subtree,
 };
 
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, BRANCH, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb,
+    ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler, EndpointMethod,
+    EndpointParameter, ParameterKind, RequestBodySpec, ResponseSpec,
 };
+use crate::api::entity_tag::{self, WriteCondition};
 use crate::api::node::{
-    MAX_DEPTH, MAX_NODES, describe as describe_node, find, given, own_tree, property_json,
+    MAX_READ_DEPTH, MAX_READ_NODES, deserialize_present, find_node, node_json as describe_node,
+    property_json, read_document_tree,
 };
+use crate::api::node_write::written_node_response;
 use crate::api::schema::{
-    array, name_schema, named, object, path_schema, reference, sent, text, text_or_null,
+    array_schema, name_schema, object_schema, partial_object_schema, path_schema, reference_schema,
+    schemas_by_name, text_or_null_schema, text_schema,
 };
-use crate::api::tag::{self, Condition};
-use crate::api::write::written;
-use crate::failure::{Failure, Result};
-use crate::metrics::count;
-use crate::touch::touch_pages;
+use crate::failure::{RequestFailure, Result};
+use crate::metrics::increment;
+use crate::page_modification::record_page_modification;
 
-const PATH: Parameter = Parameter::required("path", Kind::Path, "The node.");
-const VERSION: Parameter =
-    Parameter::required("version", Kind::Text, "The version's name or label.");
-const IF_MATCH: Parameter = Parameter::new(
+const PATH_PARAMETER: EndpointParameter =
+    EndpointParameter::required("path", ParameterKind::Path, "The node.");
+const VERSION_PARAMETER: EndpointParameter =
+    EndpointParameter::required("version", ParameterKind::Text, "The version's name or label.");
+const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "If-Match",
-    Kind::Header,
+    ParameterKind::Header,
     "The tag of what was read; the change is refused (412) if the document was changed since.",
 );
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const VERSION_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/versions",
         id: "listVersions",
-        about: "Lists the versions of a node, the oldest first; also of one that is gone.",
-        parameters: &[PATH, BRANCH],
-        body: Body::None,
-        answers: &[Answer::json("Versions", "The versions.")],
-        handler: Handler::Work(list),
+        description: "Lists the versions of a node, the oldest first; also of one that is gone.",
+        parameters: &[PATH_PARAMETER, BRANCH_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Versions", "The versions.")],
+        handler: EndpointHandler::Blocking(list_versions),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/versions",
         id: "keepVersion",
-        about: "Keeps a node as it is now as its next version; `checkIn` closes it to changes until it is checked out.",
-        parameters: &[IF_MATCH],
-        body: Body::Json("NewVersion"),
-        answers: &[Answer::created("Version", "It is kept.")],
-        handler: Handler::Work(keep),
+        description: "Keeps a node as it is now as its next version; `checkIn` closes it to changes until it is checked out.",
+        parameters: &[IF_MATCH_PARAMETER],
+        body: RequestBodySpec::Json("NewVersion"),
+        responses: &[ResponseSpec::created_json("Version", "It is kept.")],
+        handler: EndpointHandler::Blocking(create_version),
     },
     Endpoint {
-        verb: Verb::Delete,
+        method: EndpointMethod::Delete,
         path: "/api/v1/versions",
         id: "removeVersion",
-        about: "Removes a version.",
-        parameters: &[PATH, VERSION],
-        body: Body::None,
-        answers: &[Answer::nothing(204, "It is gone.")],
-        handler: Handler::Work(remove),
+        description: "Removes a version.",
+        parameters: &[PATH_PARAMETER, VERSION_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        handler: EndpointHandler::Blocking(remove_version),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/versions/checkout",
         id: "checkOut",
-        about: "Opens a node that was checked in to changes.",
+        description: "Opens a node that was checked in to changes.",
         parameters: &[],
-        body: Body::Json("CheckedOut"),
-        answers: &[Answer::json("Written", "It can be changed.")],
-        handler: Handler::Work(check_out),
+        body: RequestBodySpec::Json("CheckedOut"),
+        responses: &[ResponseSpec::json("Written", "It can be changed.")],
+        handler: EndpointHandler::Blocking(check_out_node),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/versions/node",
         id: "readVersion",
-        about: "Reads a node as a version holds it.",
+        description: "Reads a node as a version holds it.",
         parameters: &[
-            PATH,
-            VERSION,
-            Parameter::new(
+            PATH_PARAMETER,
+            VERSION_PARAMETER,
+            EndpointParameter::new(
                 "depth",
-                Kind::Integer(0, MAX_DEPTH as u64),
+                ParameterKind::Integer(0, MAX_READ_DEPTH as u64),
                 "Levels of children. Default 0.",
             ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("Node", "The node as it was.")],
-        handler: Handler::Work(read),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Node", "The node as it was.")],
+        handler: EndpointHandler::Blocking(read_version),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/versions/diff",
         id: "compareVersions",
-        about: "Tells what differs between two versions of a node, or between one and the node as it is now.",
+        description: "Tells what differs between two versions of a node, or between one and the node as it is now.",
         parameters: &[
-            PATH,
-            Parameter::required("from", Kind::Text, "The earlier version's name or label."),
-            Parameter::new("to", Kind::Text, "The later one's. Default: the node as it is now."),
+            PATH_PARAMETER,
+            EndpointParameter::required(
+                "from",
+                ParameterKind::Text,
+                "The earlier version's name or label.",
+            ),
+            EndpointParameter::new(
+                "to",
+                ParameterKind::Text,
+                "The later one's. Default: the node as it is now.",
+            ),
         ],
-        body: Body::None,
-        answers: &[Answer::json("Differences", "What differs, node by node.")],
-        handler: Handler::Work(compare),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Differences", "What differs, node by node.")],
+        handler: EndpointHandler::Blocking(compare_versions),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/versions/label",
         id: "addLabel",
-        about: "Gives a version a label; with `move`, one that another version of the node has.",
+        description: "Gives a version a label; with `move`, one that another version of the node has.",
         parameters: &[],
-        body: Body::Json("NewLabel"),
-        answers: &[Answer::nothing(204, "It has the label.")],
-        handler: Handler::Work(label),
+        body: RequestBodySpec::Json("NewLabel"),
+        responses: &[ResponseSpec::empty(204, "It has the label.")],
+        handler: EndpointHandler::Blocking(add_label),
     },
     Endpoint {
-        verb: Verb::Delete,
+        method: EndpointMethod::Delete,
         path: "/api/v1/versions/label",
         id: "removeLabel",
-        about: "Takes a label from whichever version of the node has it.",
-        parameters: &[PATH, Parameter::required("label", Kind::Name, "The label.")],
-        body: Body::None,
-        answers: &[Answer::nothing(204, "No version has it.")],
-        handler: Handler::Work(unlabel),
+        description: "Takes a label from whichever version of the node has it.",
+        parameters: &[
+            PATH_PARAMETER,
+            EndpointParameter::required("label", ParameterKind::Name, "The label."),
+        ],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::empty(204, "No version has it.")],
+        handler: EndpointHandler::Blocking(remove_label),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/versions/restore",
         id: "restoreVersion",
-        about: "Makes a node as one of its versions holds it, or a part of it; a node that is gone comes back.",
-        parameters: &[IF_MATCH],
-        body: Body::Json("RestoredVersion"),
-        answers: &[Answer::json("Written", "The node is as it was.")],
-        handler: Handler::Work(restore),
+        description: "Makes a node as one of its versions holds it, or a part of it; a node that is gone comes back.",
+        parameters: &[IF_MATCH_PARAMETER],
+        body: RequestBodySpec::Json("RestoredVersion"),
+        responses: &[ResponseSpec::json("Written", "The node is as it was.")],
+        handler: EndpointHandler::Blocking(restore_version),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/versions/deleted",
         id: "listDeleted",
-        about: "Lists the nodes at a path and below that are gone, but for their versions.",
-        parameters: &[PATH],
-        body: Body::None,
-        answers: &[Answer::json("DeletedNodes", "The nodes that can be restored.")],
-        handler: Handler::Work(deleted),
+        description: "Lists the nodes at a path and below that are gone, but for their versions.",
+        parameters: &[PATH_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("DeletedNodes", "The nodes that can be restored.")],
+        handler: EndpointHandler::Blocking(list_deleted_nodes),
     },
 ];
 
 /// The schemas of this part.
-pub(crate) fn schemas() -> Map<String, Json> {
+pub(crate) fn version_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
-    let version = object(&[
-        ("name", text()),
-        ("path", text()),
-        ("time", text()),
-        ("user", text()),
-        ("comment", text()),
-        ("labels", array(text())),
+    let version = object_schema(&[
+        ("name", text_schema()),
+        ("path", text_schema()),
+        ("time", text_schema()),
+        ("user", text_schema()),
+        ("comment", text_schema()),
+        ("labels", array_schema(text_schema())),
         ("isBase", flag()),
     ]);
     let comment = json!({ "type": "string", "maxLength": 4096 });
-    let property = object(&[
-        ("name", text()),
-        ("before", json!({ "anyOf": [reference("Property"), { "type": "null" }] })),
-        ("after", json!({ "anyOf": [reference("Property"), { "type": "null" }] })),
+    let property = object_schema(&[
+        ("name", text_schema()),
+        ("before", json!({ "anyOf": [reference_schema("Property"), { "type": "null" }] })),
+        ("after", json!({ "anyOf": [reference_schema("Property"), { "type": "null" }] })),
     ]);
-    let difference = object(&[
-        ("path", text()),
+    let difference = object_schema(&[
+        ("path", text_schema()),
         ("kind", json!({ "enum": ["added", "removed", "changed"] })),
         ("isReordered", flag()),
-        ("properties", array(property)),
+        ("properties", array_schema(property)),
     ]);
     let part = json!({ "type": "string", "maxLength": 1000 });
-    named([
-        ("Versions", object(&[("path", text()), ("versions", array(reference("Version")))])),
+    schemas_by_name([
+        (
+            "Versions",
+            object_schema(&[
+                ("path", text_schema()),
+                ("versions", array_schema(reference_schema("Version"))),
+            ]),
+        ),
         ("Version", version),
         (
             "NewVersion",
-            sent(&["path"], &[("path", path_schema()), ("comment", comment), ("checkIn", flag())]),
+            partial_object_schema(
+                &["path"],
+                &[("path", path_schema()), ("comment", comment), ("checkIn", flag())],
+            ),
         ),
-        ("CheckedOut", object(&[("path", path_schema())])),
+        ("CheckedOut", object_schema(&[("path", path_schema())])),
         (
             "NewLabel",
-            sent(
+            partial_object_schema(
                 &["path", "version", "label"],
                 &[
                     ("path", path_schema()),
-                    ("version", text()),
+                    ("version", text_schema()),
                     ("label", name_schema()),
                     ("move", flag()),
                 ],
@@ -196,28 +220,31 @@ pub(crate) fn schemas() -> Map<String, Json> {
         ),
         (
             "RestoredVersion",
-            sent(
+            partial_object_schema(
                 &["path", "version"],
-                &[("path", path_schema()), ("version", text()), ("part", part)],
+                &[("path", path_schema()), ("version", text_schema()), ("part", part)],
             ),
         ),
         ("NodeDifference", difference),
         (
             "Differences",
-            object(&[
-                ("path", text()),
-                ("from", text()),
-                ("to", text_or_null()),
-                ("nodes", array(reference("NodeDifference"))),
+            object_schema(&[
+                ("path", text_schema()),
+                ("from", text_schema()),
+                ("to", text_or_null_schema()),
+                ("nodes", array_schema(reference_schema("NodeDifference"))),
             ]),
         ),
         (
             "DeletedNodes",
-            object(&[
-                ("path", text()),
+            object_schema(&[
+                ("path", text_schema()),
                 (
                     "nodes",
-                    array(object(&[("path", text()), ("versions", array(reference("Version")))])),
+                    array_schema(object_schema(&[
+                        ("path", text_schema()),
+                        ("versions", array_schema(reference_schema("Version"))),
+                    ])),
                 ),
             ]),
         ),
@@ -225,25 +252,25 @@ pub(crate) fn schemas() -> Map<String, Json> {
 }
 
 /// Refuses a path where neither a node nor a version is seen.
-fn need(snapshot: &Snapshot, path: &NodePath) -> Result<()> {
+fn require_node_or_version(snapshot: &Snapshot, path: &NodePath) -> Result<()> {
     if snapshot.versions(path)?.is_empty() {
-        find(snapshot, path)?;
+        find_node(snapshot, path)?;
     }
     Ok(())
 }
 
-fn list(_: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, path) = (call.snapshot()?, call.path("path")?);
-    need(&snapshot, &path)?;
-    let versions: Vec<Json> = snapshot.versions(&path)?.iter().map(describe).collect();
-    Ok(Reply::json(json!({ "path": path.as_str(), "versions": versions })))
+fn list_versions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
+    require_node_or_version(&snapshot, &path)?;
+    let versions: Vec<Json> = snapshot.versions(&path)?.iter().map(version_json).collect();
+    Ok(ApiResponse::json(json!({ "path": path.as_str(), "versions": versions })))
 }
 
-fn describe(version: &Version) -> Json {
+fn version_json(version: &NodeVersion) -> Json {
     json!({
         "name": version.name,
         "path": version.path.as_str(),
-        "time": Date::from_system_time(version.at).to_string(),
+        "time": JcrDate::from_system_time(version.created_at).to_string(),
         "user": version.user,
         "comment": version.comment,
         "labels": version.labels,
@@ -262,90 +289,101 @@ struct NewVersion {
 }
 
 /// Begins a session under the condition of the request's head.
-fn begin(instance: &Instance, call: &Call, path: &NodePath) -> Result<tympan_content::Session> {
-    let mut session = instance.repository.session_of(&call.viewer)?;
-    let condition = Condition::of(&call.headers);
-    condition.check(instance, session.node(path)?.as_ref())?;
-    if condition != Condition::None {
+fn begin_guarded_session(
+    instance: &Instance,
+    call: &ApiRequest,
+    path: &NodePath,
+) -> Result<tympan_content::Session> {
+    let mut session = instance.repository.session_as(&call.viewer)?;
+    let condition = WriteCondition::of_headers(&call.headers);
+    condition.check_document(instance, session.node(path)?.as_ref())?;
+    if condition != WriteCondition::None {
         session.expect_unchanged(path)?;
     }
     Ok(session)
 }
 
-fn keep(instance: &Instance, call: &Call) -> Result<Reply> {
-    let NewVersion { path, comment, check_in } = call.body()?;
+fn create_version(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let NewVersion { path, comment, check_in } = call.parse_body()?;
     let path = NodePath::new(&path)?;
-    let mut session = begin(instance, call, &path)?;
+    let mut session = begin_guarded_session(instance, call, &path)?;
     let comment = comment.unwrap_or_default();
-    let after = if check_in { After::CheckedIn } else { After::CheckedOut };
-    let version = session.check_in(&path, &CheckIn { comment: &comment, at: call.now, after })?;
+    let after = if check_in { CheckOutState::CheckedIn } else { CheckOutState::CheckedOut };
+    let version = session.check_in(
+        &path,
+        &CheckInOptions { comment: &comment, created_at: call.now, check_out_state: after },
+    )?;
     session.commit(&format!("keep a version of {path}"), call.now)?;
-    count(&instance.metrics.commits);
-    Ok(Reply::created(describe(&version)))
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::created(version_json(&version)))
 }
 
-fn remove(instance: &Instance, call: &Call) -> Result<Reply> {
-    let (path, name) = (call.path("path")?, call.text("version").unwrap_or_default());
-    let mut session = instance.repository.session_of(&call.viewer)?;
+fn remove_version(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (path, name) =
+        (call.path_parameter("path")?, call.parameter("version").unwrap_or_default());
+    let mut session = instance.repository.session_as(&call.viewer)?;
     session.remove_version(&path, name)?;
     session.commit(&format!("remove the version {name} of {path}"), call.now)?;
-    count(&instance.metrics.commits);
-    Ok(Reply::nothing())
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::empty())
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CheckedOut {
+struct CheckOutRequest {
     path: String,
 }
 
-fn check_out(instance: &Instance, call: &Call) -> Result<Reply> {
-    let CheckedOut { path } = call.body()?;
+fn check_out_node(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let CheckOutRequest { path } = call.parse_body()?;
     let path = NodePath::new(&path)?;
-    let mut session = instance.repository.session_of(&call.viewer)?;
+    let mut session = instance.repository.session_as(&call.viewer)?;
     session.check_out(&path)?;
     let root = session.commit(&format!("check out {path}"), call.now)?;
-    count(&instance.metrics.commits);
-    answer(instance, call, root, &path)
+    increment(&instance.metrics.commits);
+    node_version_response(instance, call, root, &path)
 }
 
-fn answer(
+fn node_version_response(
     instance: &Instance,
-    call: &Call,
+    call: &ApiRequest,
     root: tympan_content::ChunkId,
     path: &NodePath,
-) -> Result<Reply> {
-    let snapshot = instance.repository.snapshot_at(root)?.seen_by(&call.viewer);
-    let tag = snapshot.node(path)?.and_then(|node| tag::of_document(instance, &node));
-    Ok(written(path, tag, StatusCode::OK))
+) -> Result<ApiResponse> {
+    let snapshot = instance.repository.snapshot_at(root)?.as_viewer(&call.viewer);
+    let tag = snapshot.node(path)?.and_then(|node| entity_tag::document_tag(instance, &node));
+    Ok(written_node_response(path, tag, StatusCode::OK))
 }
 
-fn read(_: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, path) = (call.snapshot()?, call.path("path")?);
-    let shown = snapshot.at_version(&path, call.text("version").unwrap_or_default())?;
-    let mut left = MAX_NODES;
-    let value = describe_node(&find(&shown, &path)?, call.number("depth", 0), &mut left)?;
-    crate::page::check_failure(&shown)?;
-    Ok(Reply::json(value))
+fn read_version(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
+    let shown = snapshot.with_version(&path, call.parameter("version").unwrap_or_default())?;
+    let mut left = MAX_READ_NODES;
+    let value =
+        describe_node(&find_node(&shown, &path)?, call.number_parameter("depth", 0), &mut left)?;
+    crate::page::check_snapshot_failure(&shown)?;
+    Ok(ApiResponse::json(value))
 }
 
-fn compare(_: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, path) = (call.snapshot()?, call.path("path")?);
-    let from = snapshot.version(&path, call.text("from").unwrap_or_default())?;
+fn compare_versions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
+    let from = snapshot.version(&path, call.parameter("from").unwrap_or_default())?;
     let before = snapshot.read_version(&from)?;
-    let (to, after) = match call.text("to") {
+    let (to, after) = match call.parameter("to") {
         Some(name) => {
             let to = snapshot.version(&path, name)?;
             (Some(to.name.clone()), snapshot.read_version(&to)?)
         }
-        None => (None, own_tree(&find(&snapshot, &path)?)?),
+        None => (None, read_document_tree(&find_node(&snapshot, &path)?)?),
     };
-    let nodes = differences(&before, &after);
-    Ok(Reply::json(json!({ "path": path.as_str(), "from": from.name, "to": to, "nodes": nodes })))
+    let nodes = subtree_differences_json(&before, &after);
+    Ok(ApiResponse::json(
+        json!({ "path": path.as_str(), "from": from.name, "to": to, "nodes": nodes }),
+    ))
 }
 
 /// Describes what two trees have differently.
-pub(crate) fn differences(before: &Subtree, after: &Subtree) -> Vec<Json> {
+pub(crate) fn subtree_differences_json(before: &Subtree, after: &Subtree) -> Vec<Json> {
     let describe = |one: NodeDifference| {
         let side = |property: &Option<Property>| property.as_ref().map(property_json);
         let properties = one.properties.iter().filter(|one| one.name != "rep:password");
@@ -368,7 +406,7 @@ pub(crate) fn differences(before: &Subtree, after: &Subtree) -> Vec<Json> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewLabel {
+struct NewVersionLabel {
     path: String,
     version: String,
     label: String,
@@ -376,32 +414,32 @@ struct NewLabel {
     r#move: bool,
 }
 
-fn label(instance: &Instance, call: &Call) -> Result<Reply> {
-    let NewLabel { path, version, label, r#move } = call.body()?;
+fn add_label(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let NewVersionLabel { path, version, label, r#move } = call.parse_body()?;
     let path = NodePath::new(&path)?;
-    let mut session = instance.repository.session_of(&call.viewer)?;
-    let clash = if r#move { LabelClash::Move } else { LabelClash::Refuse };
+    let mut session = instance.repository.session_as(&call.viewer)?;
+    let clash = if r#move { LabelConflictPolicy::Move } else { LabelConflictPolicy::Refuse };
     session.add_label(&path, &version, &label, clash)?;
     session.commit(&format!("label {version} of {path} as {label}"), call.now)?;
-    count(&instance.metrics.commits);
-    Ok(Reply::nothing())
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::empty())
 }
 
-fn unlabel(instance: &Instance, call: &Call) -> Result<Reply> {
-    let (path, label) = (call.path("path")?, call.text("label").unwrap_or_default());
-    let mut session = instance.repository.session_of(&call.viewer)?;
+fn remove_label(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (path, label) = (call.path_parameter("path")?, call.parameter("label").unwrap_or_default());
+    let mut session = instance.repository.session_as(&call.viewer)?;
     if !session.remove_label(&path, label)? {
         let message = format!("no version of `{path}` has the label `{label}`");
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+        return Err(RequestFailure::new(StatusCode::NOT_FOUND, message));
     }
     session.commit(&format!("take the label {label} from {path}"), call.now)?;
-    count(&instance.metrics.commits);
-    Ok(Reply::nothing())
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::empty())
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RestoredVersion {
+struct VersionRestoreRequest {
     path: String,
     version: String,
     /// A node below, by its relative path.
@@ -409,29 +447,29 @@ struct RestoredVersion {
     part: Option<String>,
 }
 
-fn restore(instance: &Instance, call: &Call) -> Result<Reply> {
-    let RestoredVersion { path, version, part } = call.body()?;
+fn restore_version(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let VersionRestoreRequest { path, version, part } = call.parse_body()?;
     let path = NodePath::new(&path)?;
-    let mut session = begin(instance, call, &path)?;
+    let mut session = begin_guarded_session(instance, call, &path)?;
     let restored = match &part {
-        Some(part) => session.restore_part(&path, &version, part, call.now)?,
+        Some(part) => session.restore_component(&path, &version, part, call.now)?,
         None => {
-            session.restore(&path, &version, call.now, After::CheckedOut)?;
+            session.restore_node(&path, &version, call.now, CheckOutState::CheckedOut)?;
             path.child("jcr:content")?
         }
     };
-    touch_pages(&mut session, [restored.to_string()], call.user(), call.now)?;
+    record_page_modification(&mut session, [restored.to_string()], call.user_name(), call.now)?;
     let root = session.commit(&format!("restore {version} of {path}"), call.now)?;
-    count(&instance.metrics.commits);
-    answer(instance, call, root, &path)
+    increment(&instance.metrics.commits);
+    node_version_response(instance, call, root, &path)
 }
 
-fn deleted(_: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, path) = (call.snapshot()?, call.path("path")?);
+fn list_deleted_nodes(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
     let nodes = snapshot.deleted_nodes(&path)?.into_iter().map(|node| {
-        let versions: Vec<Json> = node.versions.iter().map(describe).collect();
+        let versions: Vec<Json> = node.versions.iter().map(version_json).collect();
         json!({ "path": node.path.as_str(), "versions": versions })
     });
     let answer = json!({ "path": path.as_str(), "nodes": nodes.collect::<Vec<_>>() });
-    Ok(Reply::json(answer))
+    Ok(ApiResponse::json(answer))
 }

@@ -19,29 +19,32 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyPool, Row};
 use tympan_content::Repository;
 
-use super::{Account, Logins, SessionUse, cookie, hash_of, hex, read_account, seconds};
-use crate::failure::{Failure, Result, is_write_refused};
+use super::{
+    LoginAccount, Logins, SessionUse, hash_text, read_account, session_cookie, to_hex,
+    to_unix_seconds,
+};
+use crate::failure::{RequestFailure, Result, is_write_refused};
 
 /// How long a session lives after its login.
-const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
+const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// How long a session lives on without a request, unless configured.
-pub(super) const SESSION_IDLE: Duration = Duration::from_secs(2 * 3600);
+pub(super) const DEFAULT_SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 /// How often the last request of a session is written down at most.
-const SEEN_EVERY: Duration = Duration::from_secs(60);
+const SESSION_USE_RECORD_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a one-time link works.
-const LINK_LIFE: Duration = Duration::from_secs(24 * 3600);
+const LINK_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// How many letters of a token's hash name it.
 const TOKEN_ID_LETTERS: usize = 12;
 
 /// Whether a token is a session's, a program's or a one-time link's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LoginTokenKind {
     Session,
     Token,
     Link,
 }
 
-impl Kind {
+impl LoginTokenKind {
     fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
@@ -51,10 +54,10 @@ impl Kind {
     }
 
     /// Returns how long a token of this kind works, unless somebody says otherwise.
-    fn life(self) -> Option<Duration> {
+    fn default_lifetime(self) -> Option<Duration> {
         match self {
-            Self::Session => Some(SESSION_LIFE),
-            Self::Link => Some(LINK_LIFE),
+            Self::Session => Some(SESSION_LIFETIME),
+            Self::Link => Some(LINK_LIFETIME),
             Self::Token => None,
         }
     }
@@ -62,7 +65,7 @@ impl Kind {
 
 /// What a program may do with a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TokenScope {
+pub enum LoginTokenScope {
     /// All that its user may do.
     #[default]
     All,
@@ -72,7 +75,7 @@ pub enum TokenScope {
     Monitor,
 }
 
-impl TokenScope {
+impl LoginTokenScope {
     /// Returns the scope's word, by which it is stored and given on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -83,7 +86,7 @@ impl TokenScope {
         }
     }
 
-    fn of(name: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         match name {
             "all" => Self::All,
             "monitor" => Self::Monitor,
@@ -97,15 +100,15 @@ impl TokenScope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenTerms {
     /// How long it works; without this, until it is revoked.
-    pub life: Option<Duration>,
+    pub lifetime: Option<Duration>,
     /// What it may do.
-    pub scope: TokenScope,
+    pub scope: LoginTokenScope,
 }
 
 /// Who holds a token, and what it may do.
 pub(super) struct TokenHolder {
     pub(super) user: String,
-    pub(super) scope: TokenScope,
+    pub(super) scope: LoginTokenScope,
 }
 
 /// What is known of a token without knowing it.
@@ -121,13 +124,13 @@ pub struct TokenInfo {
     pub created: i64,
     /// When it ends, in seconds since 1970.
     pub expires: Option<i64>,
-    /// What may be done with it: `all`, `read` or `monitor`.
+    /// What may be done with it: `all`, `from_row` or `monitor`.
     pub scope: String,
 }
 
 /// Whose a new token is.
 #[derive(Debug, Clone, Copy)]
-pub struct Owner<'a> {
+pub struct TokenOwner<'a> {
     /// The name of the user.
     pub user: &'a str,
     /// What tells the account; nothing where it is not known, until the token is first used.
@@ -138,9 +141,9 @@ pub struct Owner<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountMark {
     /// The account's `jcr:uuid`.
-    identifier: String,
+    account_id: String,
     /// The hash of the stored hash of the password.
-    password: String,
+    password_mark: String,
 }
 
 impl AccountMark {
@@ -157,56 +160,56 @@ impl AccountMark {
         let identifier = match &account.identifier {
             Some(known) => Some(known.clone()),
             None => {
-                repository.identify_accounts(now)?;
+                repository.assign_account_identifiers(now)?;
                 repository.account_identifier(user)?
             }
         };
         let password = account.password_mark();
-        Ok(identifier.map(|identifier| Self { identifier, password }))
+        Ok(identifier.map(|identifier| Self { account_id: identifier, password_mark: password }))
     }
 }
 
-impl Account {
+impl LoginAccount {
     /// Returns what tells the password from earlier and later ones, without helping to guess it.
     fn password_mark(&self) -> String {
-        hash_of(&format!("password {}", self.hash))
+        hash_text(&format!("password {}", self.password_hash))
     }
 }
 
 /// A stored token.
-struct Stored {
+struct StoredToken {
     user: String,
-    account: Option<String>,
+    account_id: Option<String>,
     /// Which password the account had.
     password_mark: Option<String>,
     created_ms: i64,
-    scope: TokenScope,
+    scope: LoginTokenScope,
     /// When it was last used, in seconds since 1970, or made.
-    seen: i64,
+    last_used_seconds: i64,
 }
 
-/// The columns of [`Stored`].
-const STORED: &str = "user_name, account, COALESCE(created_ms, created * 1000), COALESCE(scope, 'all'), COALESCE(seen, created), password_mark";
+/// The columns of [`StoredToken`].
+const STORED_TOKEN_COLUMNS: &str = "user_name, account, COALESCE(created_ms, created * 1000), COALESCE(scope, 'all'), COALESCE(seen, created), password_mark";
 
-impl Stored {
-    fn read(row: &AnyRow) -> sqlx::Result<Self> {
+impl StoredToken {
+    fn from_row(row: &AnyRow) -> sqlx::Result<Self> {
         let scope: String = row.try_get(3)?;
-        let scope = TokenScope::of(&scope);
+        let scope = LoginTokenScope::from_name(&scope);
         Ok(Self {
             user: row.try_get(0)?,
-            account: row.try_get(1)?,
+            account_id: row.try_get(1)?,
             created_ms: row.try_get(2)?,
             scope,
-            seen: row.try_get(4)?,
+            last_used_seconds: row.try_get(4)?,
             password_mark: row.try_get(5)?,
         })
     }
 
     /// Tells whether the token is of this account and of its present password.
-    fn is_of(&self, account: &Account) -> bool {
-        let is_same_account = match &self.account {
+    fn is_of_account(&self, account: &LoginAccount) -> bool {
+        let is_same_account = match &self.account_id {
             Some(bound) => account.identifier.as_ref() == Some(bound),
-            None => account.created.is_some_and(|created| millis(created) <= self.created_ms),
+            None => account.created.is_some_and(|created| to_millis(created) <= self.created_ms),
         };
         let is_same_password =
             self.password_mark.as_ref().is_none_or(|mark| *mark == account.password_mark());
@@ -214,7 +217,7 @@ impl Stored {
     }
 
     fn is_bound(&self) -> bool {
-        self.account.is_some() && self.password_mark.is_some()
+        self.account_id.is_some() && self.password_mark.is_some()
     }
 }
 
@@ -225,18 +228,18 @@ impl Logins {
     /// If the database or the system's random source fails.
     pub async fn issue_token(
         pool: &AnyPool,
-        owner: Owner<'_>,
+        owner: TokenOwner<'_>,
         now: SystemTime,
         terms: TokenTerms,
     ) -> std::io::Result<String> {
-        issue(pool, Kind::Token, owner, now, terms).await
+        store_new_token(pool, LoginTokenKind::Token, owner, now, terms).await
     }
 
     /// Lists the tokens that work, those of programs and sessions alike, of one user or of all.
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn tokens(
+    pub async fn list_tokens(
         pool: &AnyPool,
         user: Option<&str>,
         now: SystemTime,
@@ -245,7 +248,7 @@ impl Logins {
             "SELECT token_hash, user_name, kind, created, expires, COALESCE(scope, 'all') FROM login \
              WHERE (expires IS NULL OR expires > $1) ORDER BY created, token_hash",
         )
-        .bind(seconds(now))
+        .bind(to_unix_seconds(now))
         .fetch_all(pool)
         .await
         .map_err(std::io::Error::other)?;
@@ -266,7 +269,7 @@ impl Logins {
         Ok(tokens)
     }
 
-    /// Takes back one token by the name that [`Logins::tokens`] gives. Tells whether there was one.
+    /// Takes back one token by the name that [`Logins::list_tokens`] gives. Tells whether there was one.
     ///
     /// # Errors
     /// If the database fails.
@@ -285,7 +288,7 @@ impl Logins {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn revoke(pool: &AnyPool, user: &str) -> std::io::Result<u64> {
+    pub async fn revoke_user_tokens(pool: &AnyPool, user: &str) -> std::io::Result<u64> {
         let done =
             sqlx::query("DELETE FROM login WHERE user_name = $1").bind(user).execute(pool).await;
         done.map(|done| done.rows_affected()).map_err(std::io::Error::other)
@@ -293,11 +296,11 @@ impl Logins {
 
     /// Ends the sessions and takes back the tokens of a user, but for the session that a request came with, which goes on
     /// with the present password.
-    pub(crate) async fn revoke_others(&self, user: &str, headers: &HeaderMap) -> Result<u64> {
-        let own = cookie(headers);
-        self.spare.end_others(user, own.as_deref());
-        let own = own.map(|token| hash_of(&token)).unwrap_or_default();
-        if let Some(account) = self.account(user).await? {
+    pub(crate) async fn revoke_other_tokens(&self, user: &str, headers: &HeaderMap) -> Result<u64> {
+        let own = session_cookie(headers);
+        self.memory_sessions.end_others(user, own.as_deref());
+        let own = own.map(|token| hash_text(&token)).unwrap_or_default();
+        if let Some(account) = self.read_login_account(user).await? {
             sqlx::query(
                 "UPDATE login SET password_mark = $1 WHERE user_name = $2 AND token_hash = $3",
             )
@@ -319,45 +322,46 @@ impl Logins {
     ///
     /// # Errors
     /// If there is no such user, or the database or the system's random source fails.
-    pub async fn create_link(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
-        let account = self.account(user).await;
+    pub async fn create_login_link(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
+        let account = self.read_login_account(user).await;
         let account = account.map_err(|failure| std::io::Error::other(failure.message))?;
         let missing = || std::io::Error::other(format!("there is no user `{user}`"));
-        self.issue_for(Kind::Link, user, &account.ok_or_else(missing)?, now).await
+        self.issue_account_token(LoginTokenKind::Link, user, &account.ok_or_else(missing)?, now)
+            .await
     }
 
     /// Makes a token of an account, which gets an identifier if it has none.
-    pub(super) async fn issue_for(
+    pub(super) async fn issue_account_token(
         &self,
-        kind: Kind,
+        kind: LoginTokenKind,
         user: &str,
-        account: &Account,
+        account: &LoginAccount,
         now: SystemTime,
     ) -> std::io::Result<String> {
-        let mark = self.mark(user, account, now).await?;
-        let owner = Owner { user, account: Some(&mark) };
-        let terms = TokenTerms { life: kind.life(), scope: TokenScope::All };
-        issue(&self.pool, kind, owner, now, terms).await
+        let mark = self.ensure_account_mark(user, account, now).await?;
+        let owner = TokenOwner { user, account: Some(&mark) };
+        let terms = TokenTerms { lifetime: kind.default_lifetime(), scope: LoginTokenScope::All };
+        store_new_token(&self.pool, kind, owner, now, terms).await
     }
 
     /// Returns what tells an account, which gets an identifier if it has none.
-    async fn mark(
+    async fn ensure_account_mark(
         &self,
         user: &str,
-        account: &Account,
+        account: &LoginAccount,
         now: SystemTime,
     ) -> std::io::Result<AccountMark> {
         let identifier = match &account.identifier {
             Some(known) => known.clone(),
-            None => self.identify_account(user, now).await?,
+            None => self.ensure_account_id(user, now).await?,
         };
-        Ok(AccountMark { identifier, password: account.password_mark() })
+        Ok(AccountMark { account_id: identifier, password_mark: account.password_mark() })
     }
 
-    async fn identify_account(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
+    async fn ensure_account_id(&self, user: &str, now: SystemTime) -> std::io::Result<String> {
         let (repository, user) = (self.repository.clone(), user.to_owned());
         let identify = move || {
-            repository.identify_accounts(now)?;
+            repository.assign_account_identifiers(now)?;
             repository.account_identifier(&user)
         };
         let found = tokio::task::spawn_blocking(identify).await.map_err(std::io::Error::other)?;
@@ -366,23 +370,27 @@ impl Logins {
     }
 
     /// Uses up a one-time link's token. Gives the user and the account whose it is.
-    pub(super) async fn spend_link(
+    pub(super) async fn consume_login_link(
         &self,
         token: &str,
         now: SystemTime,
-    ) -> Result<(String, Account)> {
+    ) -> Result<(String, LoginAccount)> {
         let statement = format!(
-            "DELETE FROM login WHERE token_hash = $1 AND kind = 'link' AND expires > $2 RETURNING {STORED}"
+            "DELETE FROM login WHERE token_hash = $1 AND kind = 'link' AND expires > $2 RETURNING {STORED_TOKEN_COLUMNS}"
         );
         let row = sqlx::query(sqlx::AssertSqlSafe(statement))
-            .bind(hash_of(token))
-            .bind(seconds(now))
+            .bind(hash_text(token))
+            .bind(to_unix_seconds(now))
             .fetch_optional(&self.pool)
             .await?;
-        let spent =
-            || Failure::new(StatusCode::UNAUTHORIZED, "this login link was used or is too old");
-        let stored = Stored::read(&row.ok_or_else(spent)?)?;
-        let account = self.account(&stored.user).await?.filter(|account| stored.is_of(account));
+        let spent = || {
+            RequestFailure::new(StatusCode::UNAUTHORIZED, "this login link was used or is too old")
+        };
+        let stored = StoredToken::from_row(&row.ok_or_else(spent)?)?;
+        let account = self
+            .read_login_account(&stored.user)
+            .await?
+            .filter(|account| stored.is_of_account(account));
         Ok((stored.user, account.ok_or_else(spent)?))
     }
 
@@ -391,27 +399,28 @@ impl Logins {
     ///
     /// # Errors
     /// If the database or the content fails.
-    pub async fn tidy(&self, now: SystemTime) -> std::io::Result<()> {
-        self.end_expired(now).await.map_err(std::io::Error::other)?;
-        let statement = format!("SELECT {STORED}, token_hash FROM login ORDER BY user_name");
+    pub async fn remove_stale_tokens(&self, now: SystemTime) -> std::io::Result<()> {
+        self.remove_expired_tokens(now).await.map_err(std::io::Error::other)?;
+        let statement =
+            format!("SELECT {STORED_TOKEN_COLUMNS}, token_hash FROM login ORDER BY user_name");
         let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
             .fetch_all(&self.pool)
             .await
             .map_err(std::io::Error::other)?;
-        let mut last: Option<(String, Option<Account>)> = None;
+        let mut last: Option<(String, Option<LoginAccount>)> = None;
         for row in rows {
-            let stored = Stored::read(&row).map_err(std::io::Error::other)?;
+            let stored = StoredToken::from_row(&row).map_err(std::io::Error::other)?;
             let hash: String = row.try_get(6).map_err(std::io::Error::other)?;
             let account = match last.take().filter(|(user, _)| *user == stored.user) {
                 Some((_, account)) => account,
                 None => {
-                    let account = self.account(&stored.user).await;
+                    let account = self.read_login_account(&stored.user).await;
                     account.map_err(|failure| std::io::Error::other(failure.message))?
                 }
             };
-            match account.as_ref().filter(|account| stored.is_of(account)) {
+            match account.as_ref().filter(|account| stored.is_of_account(account)) {
                 Some(account) if !stored.is_bound() => {
-                    let bound = self.bind(&hash, &stored.user, account, now).await;
+                    let bound = self.bind_token(&hash, &stored.user, account, now).await;
                     bound.or_else(
                         |error| {
                             if is_write_refused(&error) { Ok(()) } else { Err(error) }
@@ -420,8 +429,11 @@ impl Logins {
                 }
                 Some(_) => {}
                 // One that was never bound may be made before its account is.
-                None if stored.account.is_none() => {}
-                None => self.forget(&hash, &stored).await.map_err(std::io::Error::other)?,
+                None if stored.account_id.is_none() => {}
+                None => self
+                    .remove_orphaned_token(&hash, &stored)
+                    .await
+                    .map_err(std::io::Error::other)?,
             }
             last = Some((stored.user, account));
         }
@@ -430,7 +442,7 @@ impl Logins {
 
     /// Removes a token that was judged to belong to no account any more, unless its session has gone on meanwhile with another
     /// password.
-    async fn forget(&self, hash: &str, stored: &Stored) -> sqlx::Result<()> {
+    async fn remove_orphaned_token(&self, hash: &str, stored: &StoredToken) -> sqlx::Result<()> {
         sqlx::query("DELETE FROM login WHERE token_hash = $1 AND COALESCE(password_mark, '') = $2")
             .bind(hash)
             .bind(stored.password_mark.as_deref().unwrap_or_default())
@@ -440,7 +452,7 @@ impl Logins {
     }
 
     /// Removes the tokens of a user who may not log in, but for those that were never bound to an account.
-    async fn forget_account(&self, user: &str) -> sqlx::Result<()> {
+    async fn remove_account_tokens(&self, user: &str) -> sqlx::Result<()> {
         sqlx::query("DELETE FROM login WHERE user_name = $1 AND account IS NOT NULL")
             .bind(user)
             .execute(&self.pool)
@@ -448,64 +460,69 @@ impl Logins {
             .map(drop)
     }
 
-    async fn end_expired(&self, now: SystemTime) -> sqlx::Result<()> {
-        let ended = sqlx::query("DELETE FROM login WHERE expires <= $1").bind(seconds(now));
+    async fn remove_expired_tokens(&self, now: SystemTime) -> sqlx::Result<()> {
+        let ended = sqlx::query("DELETE FROM login WHERE expires <= $1").bind(to_unix_seconds(now));
         ended.execute(&self.pool).await.map(drop)
     }
 
     /// Ends the session with this token.
-    pub(super) async fn end(&self, token: &str) -> Result<()> {
-        self.spare.end(token);
+    pub(super) async fn end_session(&self, token: &str) -> Result<()> {
+        self.memory_sessions.end(token);
         sqlx::query("DELETE FROM login WHERE token_hash = $1")
-            .bind(hash_of(token))
+            .bind(hash_text(token))
             .execute(&self.pool)
             .await?;
         Ok(())
     }
 
     /// Returns the user who holds a token, if its account is still the same.
-    pub(super) async fn holder(
+    pub(super) async fn find_token_holder(
         &self,
         token: &str,
-        kind: Kind,
+        kind: LoginTokenKind,
         session_use: SessionUse,
         now: SystemTime,
     ) -> Result<Option<TokenHolder>> {
-        let hash = hash_of(token);
+        let hash = hash_text(token);
         let statement = format!(
-            "SELECT {STORED} FROM login \
+            "SELECT {STORED_TOKEN_COLUMNS} FROM login \
              WHERE token_hash = $1 AND kind = $2 AND (expires IS NULL OR expires > $3)"
         );
         let row = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(&hash)
             .bind(kind.name())
-            .bind(seconds(now))
+            .bind(to_unix_seconds(now))
             .fetch_optional(&self.pool)
             .await?;
-        let Some(stored) = row.as_ref().map(Stored::read).transpose()? else { return Ok(None) };
-        let idle = u64::try_from(seconds(now).saturating_sub(stored.seen)).unwrap_or(0);
+        let Some(stored) = row.as_ref().map(StoredToken::from_row).transpose()? else {
+            return Ok(None);
+        };
+        let idle = u64::try_from(to_unix_seconds(now).saturating_sub(stored.last_used_seconds))
+            .unwrap_or(0);
         // It is not removed here: a clock that jumped ahead must end no session for good.
-        if kind == Kind::Session && idle >= self.session_idle.as_secs() {
+        if kind == LoginTokenKind::Session && idle >= self.session_idle_timeout.as_secs() {
             return Ok(None);
         }
-        let Some(account) = self.account(&stored.user).await? else {
+        let Some(account) = self.read_login_account(&stored.user).await? else {
             // An account that is enabled again begins without logins, as after `tympan user disable`.
-            let forgotten = self.forget_account(&stored.user).await;
+            let forgotten = self.remove_account_tokens(&stored.user).await;
             forgotten
                 .or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
             return Ok(None);
         };
-        if !stored.is_of(&account) {
+        if !stored.is_of_account(&account) {
             return Ok(None);
         }
         if !stored.is_bound() {
-            let bound = self.bind(&hash, &stored.user, &account, now).await;
+            let bound = self.bind_token(&hash, &stored.user, &account, now).await;
             // Until the database takes writes again, it is judged as now.
             bound.or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
         }
-        if kind == Kind::Session && session_use == SessionUse::Request && idle >= self.seen_every()
+        if kind == LoginTokenKind::Session
+            && session_use == SessionUse::Request
+            && idle >= self.use_interval_seconds()
         {
-            let noted = self.note_use(&hash, now).await;
+            let noted = self.record_session_use(&hash, now).await;
             // The session is used, even where a full disk takes no note of it.
             noted.or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
         }
@@ -513,14 +530,14 @@ impl Logins {
     }
 
     /// Returns how many seconds a noted use of a session may be old before a new one is noted.
-    fn seen_every(&self) -> u64 {
-        SEEN_EVERY.min(self.session_idle / 4).as_secs().max(1)
+    fn use_interval_seconds(&self) -> u64 {
+        SESSION_USE_RECORD_INTERVAL.min(self.session_idle_timeout / 4).as_secs().max(1)
     }
 
     /// Notes that a session is used.
-    async fn note_use(&self, hash: &str, now: SystemTime) -> Result<(), sqlx::Error> {
+    async fn record_session_use(&self, hash: &str, now: SystemTime) -> Result<(), sqlx::Error> {
         sqlx::query("UPDATE login SET seen = $1 WHERE token_hash = $2")
-            .bind(seconds(now))
+            .bind(to_unix_seconds(now))
             .bind(hash)
             .execute(&self.pool)
             .await
@@ -528,20 +545,20 @@ impl Logins {
     }
 
     /// Binds a token that was made without knowing the account.
-    async fn bind(
+    async fn bind_token(
         &self,
         hash: &str,
         user: &str,
-        account: &Account,
+        account: &LoginAccount,
         now: SystemTime,
     ) -> std::io::Result<()> {
-        let mark = self.mark(user, account, now).await?;
+        let mark = self.ensure_account_mark(user, account, now).await?;
         sqlx::query(
             "UPDATE login SET account = COALESCE(account, $1), password_mark = COALESCE(password_mark, $2) \
              WHERE token_hash = $3",
         )
-        .bind(mark.identifier)
-        .bind(mark.password)
+        .bind(mark.account_id)
+        .bind(mark.password_mark)
         .bind(hash)
         .execute(&self.pool)
         .await
@@ -551,10 +568,10 @@ impl Logins {
 }
 
 /// Stores a new token and returns it.
-async fn issue(
+async fn store_new_token(
     pool: &AnyPool,
-    kind: Kind,
-    owner: Owner<'_>,
+    kind: LoginTokenKind,
+    owner: TokenOwner<'_>,
     now: SystemTime,
     terms: TokenTerms,
 ) -> std::io::Result<String> {
@@ -563,22 +580,22 @@ async fn issue(
         "INSERT INTO login (token_hash, kind, user_name, account, created, expires, created_ms, scope, password_mark) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
-    .bind(hash_of(&token))
+    .bind(hash_text(&token))
     .bind(kind.name())
     .bind(owner.user)
-    .bind(owner.account.map(|account| &account.identifier))
-    .bind(seconds(now))
-    .bind(terms.life.map(|life| seconds(now).saturating_add_unsigned(life.as_secs())))
-    .bind(millis(now))
+    .bind(owner.account.map(|account| &account.account_id))
+    .bind(to_unix_seconds(now))
+    .bind(terms.lifetime.map(|life| to_unix_seconds(now).saturating_add_unsigned(life.as_secs())))
+    .bind(to_millis(now))
     .bind(terms.scope.name())
-    .bind(owner.account.map(|account| &account.password))
+    .bind(owner.account.map(|account| &account.password_mark))
     .execute(pool)
     .await
     .map_err(std::io::Error::other)?;
     Ok(token)
 }
 
-fn millis(time: SystemTime) -> i64 {
+fn to_millis(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
@@ -587,5 +604,5 @@ fn millis(time: SystemTime) -> i64 {
 pub(super) fn random_token() -> std::io::Result<String> {
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    Ok(hex(&bytes))
+    Ok(to_hex(&bytes))
 }

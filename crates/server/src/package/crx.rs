@@ -16,57 +16,59 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
 use tympan_content::package::{
-    Filter, IfExists, InstallOptions, Limits, NestedRule, PackageId, StoredPackage,
+    IfPackageExists, InstallOptions, NestedPackageRule, PackageFilter, PackageId, PackageLimits,
+    StoredPackage,
 };
-use tympan_content::{Date, NodePath, Viewer};
-use tympan_web::limit::BodyLimit;
+use tympan_content::{JcrDate, NodePath, Viewer};
+use tympan_web::body_limit::BodyLimit;
 
 use super::{
-    Parameters, Received, install_stored, is_true, received_form, remove_stored, require_user,
-    send, stamp, try_opened, uninstall_stored,
+    PackageParameters, ReceivedPackage, audit_stamp, install_stored_package, is_parameter_true,
+    package_difference, package_from_form, remove_stored_package, require_user, send_package,
+    uninstall_stored_package,
 };
 use crate::Instance;
-use crate::failure::{Failure, Result};
-use crate::form::{self, FieldValue};
-use crate::login::{CSRF_HEADER, check_csrf};
-use crate::metrics::count;
+use crate::failure::{RequestFailure, Result};
+use crate::form::{self, FormFieldValue};
+use crate::login::{CSRF_HEADER, check_csrf_token};
+use crate::metrics::increment;
 
 /// What stands before the path of a package in the address.
-const PREFIXES: [&str; 3] = [
+const PACKAGE_PATH_PREFIXES: [&str; 3] = [
     "/crx/packmgr/service/.json",
     "/crx/packmgr/service/exec.json",
     "/crx/packmgr/service/script.html",
 ];
 
-pub(super) fn routes() -> Router<Arc<Instance>> {
+pub(super) fn crx_routes() -> Router<Arc<Instance>> {
     let mut router = Router::new()
-        .route("/crx/packmgr/service.jsp", any(xml))
-        .route("/crx/packmgr/list.jsp", get(list))
-        .route("/crx/packmgr/installstatus.jsp", get(install_status))
-        .route("/crx/packmgr/download.jsp", get(download));
-    for prefix in PREFIXES {
+        .route("/crx/packmgr/service.jsp", any(serve_xml))
+        .route("/crx/packmgr/list.jsp", get(list_packages))
+        .route("/crx/packmgr/installstatus.jsp", get(serve_install_status))
+        .route("/crx/packmgr/download.jsp", get(download_package));
+    for prefix in PACKAGE_PATH_PREFIXES {
         router = router
-            .route(prefix, any(command))
-            .route(&format!("{prefix}/"), any(command))
-            .route(&format!("{prefix}/{{*path}}"), any(command));
+            .route(prefix, any(serve_command))
+            .route(&format!("{prefix}/"), any(serve_command))
+            .route(&format!("{prefix}/{{*path}}"), any(serve_command));
     }
     router
 }
 
 /// What a request asks for, from its query and its form.
-struct Asked {
+struct PackageManagerRequest {
     viewer: Viewer,
-    parameters: Parameters,
-    received: Option<Received>,
+    parameters: PackageParameters,
+    received_package: Option<ReceivedPackage>,
     path: Option<NodePath>,
 }
 
-impl Asked {
+impl PackageManagerRequest {
     async fn read(instance: &Instance, request: Request) -> Result<Self> {
         let (parts, body) = request.into_parts();
         let identity = require_user(instance, &parts).await?;
         let viewer = instance.viewer_of(Some(&identity))?;
-        let mut parameters: Parameters = query_of(&parts);
+        let mut parameters: PackageParameters = query_parameters(&parts);
         let mut received = None;
         if parts.method == Method::POST {
             let header = parts
@@ -76,22 +78,22 @@ impl Asked {
                 .map(str::to_owned);
             // A wrong token in the header is refused before the body is read; a plain form carries it as a field.
             if header.is_some() {
-                check_csrf(&identity, header.as_deref())?;
+                check_csrf_token(&identity, header.as_deref())?;
             }
             let limit = parts.extensions.get::<BodyLimit>().copied();
-            let form = form::read(&parts.headers, body, limit, &instance.spool).await?;
+            let form = form::read_form(&parts.headers, body, limit, &instance.spool_folder).await?;
             for field in &form {
-                if let FieldValue::Text(text) = &field.value {
+                if let FormFieldValue::Text(text) = &field.value {
                     parameters.insert(field.name.clone(), text.clone());
                 }
             }
-            received = received_form(form);
+            received = package_from_form(form);
             if header.is_none() {
-                check_csrf(&identity, parameters.get(":cq_csrf_token").map(String::as_str))?;
+                check_csrf_token(&identity, parameters.get(":cq_csrf_token").map(String::as_str))?;
             }
         }
-        let path = path_of(parts.uri.path())?;
-        Ok(Self { viewer, parameters, received, path })
+        let path = package_path_of(parts.uri.path())?;
+        Ok(Self { viewer, parameters, received_package: received, path })
     }
 
     fn command(&self) -> &str {
@@ -99,25 +101,25 @@ impl Asked {
     }
 
     fn is_forced(&self) -> bool {
-        is_true(&self.parameters, "force")
+        is_parameter_true(&self.parameters, "force")
     }
 
     fn options(&self) -> InstallOptions {
         let stays = self.parameters.get("recursive").is_some_and(|value| value == "false");
-        let nested = if stays { NestedRule::Store } else { NestedRule::AsSaid };
-        InstallOptions { nested, ..InstallOptions::default() }
+        let nested = if stays { NestedPackageRule::Store } else { NestedPackageRule::AsDeclared };
+        InstallOptions { nested_rule: nested, ..InstallOptions::default() }
     }
 
     /// Finds the package: by the path in the address, or by `name` and `group`.
-    fn find(&self, instance: &Instance) -> Result<StoredPackage> {
-        let snapshot = instance.repository.snapshot()?.seen_by(&self.viewer);
+    fn find_package(&self, instance: &Instance) -> Result<StoredPackage> {
+        let snapshot = instance.repository.snapshot()?.as_viewer(&self.viewer);
         let text = |name: &str| self.parameters.get(name).cloned().unwrap_or_default();
         let found = match &self.path {
-            Some(path) => snapshot.package_at(path)?,
+            Some(path) => snapshot.stored_package_at(path)?,
             None => {
                 let (group, name) = (text("group"), text("name"));
                 let version = text("version");
-                let packages = snapshot.packages()?;
+                let packages = snapshot.stored_packages()?;
                 packages.into_iter().rfind(|one| {
                     (one.id.name == name || one.id.file_name() == name)
                         && (group.is_empty() || one.id.group == group)
@@ -125,38 +127,41 @@ impl Asked {
                 })
             }
         };
-        found.ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "no package"))
+        found.ok_or_else(|| RequestFailure::new(StatusCode::NOT_FOUND, "no package"))
     }
 }
 
-fn query_of(parts: &Parts) -> Parameters {
-    Query::<Parameters>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default()
+fn query_parameters(parts: &Parts) -> PackageParameters {
+    Query::<PackageParameters>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default()
 }
 
 /// Returns the path of the package that an address names.
-fn path_of(address: &str) -> Result<Option<NodePath>> {
-    let rest = PREFIXES.iter().find_map(|prefix| address.strip_prefix(prefix));
+fn package_path_of(address: &str) -> Result<Option<NodePath>> {
+    let rest = PACKAGE_PATH_PREFIXES.iter().find_map(|prefix| address.strip_prefix(prefix));
     let rest = rest.map(|rest| rest.trim_end_matches('/')).unwrap_or_default();
     if rest.is_empty() {
         return Ok(None);
     }
     let decoded = percent_encoding::percent_decode_str(rest)
         .decode_utf8()
-        .map_err(|_| Failure::bad_request("the path is not UTF-8"))?;
+        .map_err(|_| RequestFailure::bad_request("the path is not UTF-8"))?;
     Ok(Some(NodePath::new(&decoded)?))
 }
 
 /// `service/.json`: one command.
-async fn command(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+async fn serve_command(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Response> {
     let is_write = request.method() == Method::POST;
-    let asked = Asked::read(&instance, request).await?;
+    let asked = PackageManagerRequest::read(&instance, request).await?;
     if !is_write {
         let message = "package commands are sent with POST";
-        return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, message));
+        return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
-    let done = instance.work(move |instance| Ok(run(instance, asked))).await?;
+    let done = instance.run_work(move |instance| Ok(run_command(instance, asked))).await?;
     match done {
-        Ok(Done { message, path, details }) => {
+        Ok(PackageCommandOutcome { message, path, details }) => {
             let mut answer = json!({ "success": true, "msg": message });
             if let Some(answer) = answer.as_object_mut() {
                 answer.extend(path.map(|path| ("path".to_owned(), path.as_str().into())));
@@ -164,7 +169,7 @@ async fn command(State(instance): State<Arc<Instance>>, request: Request) -> Res
             }
             Ok(Json(answer).into_response())
         }
-        Err(failure) if is_refusal(&failure) => {
+        Err(failure) if is_package_refusal(&failure) => {
             Ok(Json(json!({ "success": false, "msg": failure.message })).into_response())
         }
         Err(failure) => Err(failure),
@@ -172,7 +177,7 @@ async fn command(State(instance): State<Arc<Instance>>, request: Request) -> Res
 }
 
 /// Tells whether an answer is about the package and not about the server or the asker.
-fn is_refusal(failure: &Failure) -> bool {
+fn is_package_refusal(failure: &RequestFailure) -> bool {
     matches!(
         failure.status,
         StatusCode::BAD_REQUEST
@@ -184,80 +189,101 @@ fn is_refusal(failure: &Failure) -> bool {
 }
 
 /// What a command did.
-struct Done {
+struct PackageCommandOutcome {
     message: &'static str,
     path: Option<NodePath>,
     details: Option<Value>,
 }
 
-impl Done {
-    fn plain(message: &'static str) -> Self {
+impl PackageCommandOutcome {
+    fn without_details(message: &'static str) -> Self {
         Self { message, path: None, details: None }
     }
 }
 
-fn run(instance: &Instance, asked: Asked) -> Result<Done> {
+fn run_command(instance: &Instance, asked: PackageManagerRequest) -> Result<PackageCommandOutcome> {
     let viewer = asked.viewer.clone();
     match asked.command() {
         "upload" => {
-            let is_installed = is_true(&asked.parameters, "install");
-            let stored = upload(instance, asked, is_installed)?;
-            Ok(Done { path: Some(stored.path), ..Done::plain("Package uploaded") })
+            let is_installed = is_parameter_true(&asked.parameters, "install");
+            let stored = upload_package(instance, asked, is_installed)?;
+            Ok(PackageCommandOutcome {
+                path: Some(stored.path),
+                ..PackageCommandOutcome::without_details("Package uploaded")
+            })
         }
         "install" | "inst" => {
-            let stored = asked.find(instance)?;
-            let report = install_stored(instance, &viewer, &stored, &asked.options())?;
+            let stored = asked.find_package(instance)?;
+            let report = install_stored_package(instance, &viewer, &stored, &asked.options())?;
             let details = json!({ "warnings": report.warnings });
-            Ok(Done { details: Some(details), ..Done::plain("Package installed") })
+            Ok(PackageCommandOutcome {
+                details: Some(details),
+                ..PackageCommandOutcome::without_details("Package installed")
+            })
         }
         "uninstall" | "uninst" => {
-            let stored = asked.find(instance)?;
-            let done = uninstall_stored(instance, &viewer, &stored, true)?;
+            let stored = asked.find_package(instance)?;
+            let done = uninstall_stored_package(instance, &viewer, &stored, true)?;
             let details = serde_json::to_value(done).ok();
-            Ok(Done { details, ..Done::plain("Package uninstalled") })
+            Ok(PackageCommandOutcome {
+                details,
+                ..PackageCommandOutcome::without_details("Package uninstalled")
+            })
         }
         "delete" | "rm" => {
-            let stored = asked.find(instance)?;
-            remove_stored(instance, &viewer, &stored)?;
-            Ok(Done::plain("Package deleted"))
+            let stored = asked.find_package(instance)?;
+            remove_stored_package(instance, &viewer, &stored)?;
+            Ok(PackageCommandOutcome::without_details("Package deleted"))
         }
-        "create" => create(instance, &asked),
+        "create" => create_package(instance, &asked),
         "build" => {
-            let stored = asked.find(instance)?;
-            build(instance, &viewer, &stored)?;
-            Ok(Done::plain("Package built"))
+            let stored = asked.find_package(instance)?;
+            rebuild_stored_package(instance, &viewer, &stored)?;
+            Ok(PackageCommandOutcome::without_details("Package built"))
         }
         "preview" | "dryrun" => {
-            let stored = asked.find(instance)?;
-            let seen = instance.repository.snapshot()?.seen_by(&viewer);
-            let mut package = seen.open_package(&stored, &Limits::default())?;
-            let difference = try_opened(instance, &viewer, &mut package, &asked.options())?;
+            let stored = asked.find_package(instance)?;
+            let seen = instance.repository.snapshot()?.as_viewer(&viewer);
+            let mut package = seen.open_stored_package(&stored, &PackageLimits::default())?;
+            let difference = package_difference(instance, &viewer, &mut package, &asked.options())?;
             let details = serde_json::to_value(difference).ok();
-            Ok(Done { details, ..Done::plain("Package preview built") })
+            Ok(PackageCommandOutcome {
+                details,
+                ..PackageCommandOutcome::without_details("Package preview built")
+            })
         }
-        other => Err(Failure::bad_request(format!("Unsupported command: {other}"))),
+        other => Err(RequestFailure::bad_request(format!("Unsupported command: {other}"))),
     }
 }
 
-fn upload(instance: &Instance, mut asked: Asked, is_installed: bool) -> Result<StoredPackage> {
-    let if_exists = if asked.is_forced() { IfExists::Replace } else { IfExists::Refuse };
+fn upload_package(
+    instance: &Instance,
+    mut asked: PackageManagerRequest,
+    is_installed: bool,
+) -> Result<StoredPackage> {
+    let if_exists =
+        if asked.is_forced() { IfPackageExists::Replace } else { IfPackageExists::Refuse };
     let options = asked.options();
-    let received = asked.received.take();
-    let received = received.ok_or_else(|| Failure::bad_request("no package in the request"))?;
+    let received = asked.received_package.take();
+    let received =
+        received.ok_or_else(|| RequestFailure::bad_request("no package in the request"))?;
     let viewer = &asked.viewer;
     let stored = match received.store(instance, viewer, if_exists) {
         Err(failure) if failure.status == StatusCode::PRECONDITION_FAILED => {
-            return Err(Failure { message: "Package already exists".into(), ..failure });
+            return Err(RequestFailure { message: "Package already exists".into(), ..failure });
         }
         stored => stored?,
     };
     if is_installed {
-        install_stored(instance, viewer, &stored, &options)?;
+        install_stored_package(instance, viewer, &stored, &options)?;
     }
     Ok(stored)
 }
 
-fn create(instance: &Instance, asked: &Asked) -> Result<Done> {
+fn create_package(
+    instance: &Instance,
+    asked: &PackageManagerRequest,
+) -> Result<PackageCommandOutcome> {
     let text = |name: &str| asked.parameters.get(name).cloned().unwrap_or_default();
     let id = PackageId {
         group: text("groupName"),
@@ -265,56 +291,67 @@ fn create(instance: &Instance, asked: &Asked) -> Result<Done> {
         version: text("packageVersion"),
     };
     if id.name.is_empty() {
-        return Err(Failure::bad_request("the package needs a name"));
+        return Err(RequestFailure::bad_request("the package needs a name"));
     }
-    let stamp = stamp(&asked.viewer);
-    let mut session = instance.repository.session_of(&asked.viewer)?;
-    let stored = session.create_package(&id, &Filter::default(), &stamp)?;
-    session.commit(&format!("create package {id}"), stamp.at)?;
-    count(&instance.metrics.commits);
-    Ok(Done { path: Some(stored.path), ..Done::plain("Package created") })
+    let stamp = audit_stamp(&asked.viewer);
+    let mut session = instance.repository.session_as(&asked.viewer)?;
+    let stored = session.create_package(&id, &PackageFilter::default(), &stamp)?;
+    session.commit(&format!("create package {id}"), stamp.time)?;
+    increment(&instance.metrics.commits);
+    Ok(PackageCommandOutcome {
+        path: Some(stored.path),
+        ..PackageCommandOutcome::without_details("Package created")
+    })
 }
 
-fn build(instance: &Instance, viewer: &Viewer, stored: &StoredPackage) -> Result<()> {
-    let stamp = stamp(viewer);
-    let mut session = instance.repository.session_of(viewer)?;
-    let mut file = tempfile::tempfile_in(&instance.spool)?;
+fn rebuild_stored_package(
+    instance: &Instance,
+    viewer: &Viewer,
+    stored: &StoredPackage,
+) -> Result<()> {
+    let stamp = audit_stamp(viewer);
+    let mut session = instance.repository.session_as(viewer)?;
+    let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     session.build_package(&stored.path, &mut file, &stamp)?;
     file.seek(SeekFrom::Start(0))?;
-    session.commit(&format!("build package {}", stored.id), stamp.at)?;
-    count(&instance.metrics.commits);
+    session.commit(&format!("build package {}", stored.id), stamp.time)?;
+    increment(&instance.metrics.commits);
     Ok(())
 }
 
 /// `service.jsp`: the XML service of old.
-async fn xml(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+async fn serve_xml(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
     let is_write = request.method() == Method::POST;
-    let asked = Asked::read(&instance, request).await?;
+    let asked = PackageManagerRequest::read(&instance, request).await?;
     let command = asked.command().to_owned();
     let user = asked.viewer.name().to_owned();
     let viewer = asked.viewer.clone();
     if command == "get" {
-        return instance.work(move |instance| send(instance, &asked.find(instance)?, false)).await;
+        return instance
+            .run_work(move |instance| send_package(instance, &asked.find_package(instance)?, false))
+            .await;
     }
-    let is_list = matches!(command.as_str(), "ls" | "") && asked.received.is_none();
+    let is_list = matches!(command.as_str(), "ls" | "") && asked.received_package.is_none();
     let echoed = asked.parameters.clone();
     let done = instance
-        .work(move |instance| {
+        .run_work(move |instance| {
             if is_list {
-                let seen = instance.repository.snapshot()?.seen_by(&viewer);
-                return Ok(Ok(packages_xml(&seen.packages()?)));
+                let seen = instance.repository.snapshot()?.as_viewer(&viewer);
+                return Ok(Ok(packages_xml(&seen.stored_packages()?)));
             }
             if !is_write {
                 let message = "package commands are sent with POST";
-                return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, message));
+                return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
             }
-            let asked = if asked.received.is_some() { as_upload(asked) } else { asked };
-            Ok(run(instance, asked).map(|done| format!("<log>{}</log>", escaped(done.message))))
+            let asked =
+                if asked.received_package.is_some() { into_xml_upload(asked) } else { asked };
+            Ok(run_command(instance, asked)
+                .map(|done| format!("<log>{}</log>", escape_xml(done.message))))
         })
         .await?;
     let (data, code, status) = match done {
         Ok(data) => (data, 200, "ok".to_owned()),
-        Err(failure) if is_refusal(&failure) => (String::new(), 500, failure.message),
+        Err(failure) if is_package_refusal(&failure) => (String::new(), 500, failure.message),
         Err(failure) => return Err(failure),
     };
     let mut request = String::new();
@@ -322,13 +359,18 @@ async fn xml(State(instance): State<Arc<Instance>>, request: Request) -> Result<
     names.sort();
     for (name, value) in names {
         // Writing to a string cannot fail.
-        let _ = write!(request, "<param name=\"{}\" value=\"{}\"/>", escaped(name), escaped(value));
+        let _ = write!(
+            request,
+            "<param name=\"{}\" value=\"{}\"/>",
+            escape_xml(name),
+            escape_xml(value)
+        );
     }
     let text = format!(
         "<crx version=\"1.4.1\" user=\"{}\" workspace=\"crx.default\"><request>{request}</request>\
          <response><data>{data}</data><status code=\"{code}\">{}</status></response></crx>\n",
-        escaped(&user),
-        escaped(&status)
+        escape_xml(&user),
+        escape_xml(&status)
     );
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/xml;charset=utf-8"));
@@ -336,7 +378,7 @@ async fn xml(State(instance): State<Arc<Instance>>, request: Request) -> Result<
 }
 
 /// A file that is sent to the XML service is stored, in the place of one that is there.
-fn as_upload(mut asked: Asked) -> Asked {
+fn into_xml_upload(mut asked: PackageManagerRequest) -> PackageManagerRequest {
     asked.parameters.insert("cmd".into(), "upload".into());
     if !asked.parameters.contains_key("force") {
         asked.parameters.insert("force".into(), "true".into());
@@ -347,7 +389,7 @@ fn as_upload(mut asked: Asked) -> Asked {
 fn packages_xml(packages: &[StoredPackage]) -> String {
     let mut out = String::from("<packages>");
     for package in packages {
-        let date = |date: Option<Date>| date.map(mail_date).unwrap_or_default();
+        let date = |date: Option<JcrDate>| date.map(to_mail_date).unwrap_or_default();
         let user = |user: &Option<String>| user.clone().unwrap_or_default();
         let fields = [
             ("group", package.id.group.clone()),
@@ -364,7 +406,7 @@ fn packages_xml(packages: &[StoredPackage]) -> String {
         ];
         out.push_str("<package>");
         for (name, value) in fields {
-            let _ = write!(out, "<{name}>{}</{name}>", escaped(&value));
+            let _ = write!(out, "<{name}>{}</{name}>", escape_xml(&value));
         }
         out.push_str("</package>");
     }
@@ -373,11 +415,11 @@ fn packages_xml(packages: &[StoredPackage]) -> String {
 }
 
 /// Writes a date as in mails: `Tue, 04 Aug 2015 11:40:21 +0000`.
-fn mail_date(date: Date) -> String {
+fn to_mail_date(date: JcrDate) -> String {
     httpdate::fmt_http_date(date.to_system_time()).replace(" GMT", " +0000")
 }
 
-fn escaped(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -394,14 +436,19 @@ fn escaped(text: &str) -> String {
 }
 
 /// `list.jsp`: all packages, or the one at `path`.
-async fn list(State(instance): State<Arc<Instance>>, request: Request) -> Result<Json<Value>> {
-    let asked = Asked::read(&instance, request).await?;
+async fn list_packages(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Json<Value>> {
+    let asked = PackageManagerRequest::read(&instance, request).await?;
     let path = asked.parameters.get("path").cloned();
     let viewer = asked.viewer.clone();
     let packages = instance
-        .work(move |instance| Ok(instance.repository.snapshot()?.seen_by(&viewer).packages()?))
+        .run_work(move |instance| {
+            Ok(instance.repository.snapshot()?.as_viewer(&viewer).stored_packages()?)
+        })
         .await?;
-    let millis = |date: Option<Date>| {
+    let millis = |date: Option<JcrDate>| {
         let since = date?.to_system_time().duration_since(std::time::UNIX_EPOCH).ok()?;
         u64::try_from(since.as_millis()).ok()
     };
@@ -433,19 +480,24 @@ async fn list(State(instance): State<Arc<Instance>>, request: Request) -> Result
 }
 
 /// `installstatus.jsp`: nothing is installed behind the asker's back.
-async fn install_status(
+async fn serve_install_status(
     State(instance): State<Arc<Instance>>,
     request: Request,
 ) -> Result<Json<Value>> {
-    Asked::read(&instance, request).await?;
+    PackageManagerRequest::read(&instance, request).await?;
     Ok(Json(json!({ "status": { "finished": true, "itemCount": 0 } })))
 }
 
 /// `download.jsp?path=…`: the file of a package.
-async fn download(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
+async fn download_package(
+    State(instance): State<Arc<Instance>>,
+    request: Request,
+) -> Result<Response> {
     let is_head = request.method() == Method::HEAD;
-    let mut asked = Asked::read(&instance, request).await?;
+    let mut asked = PackageManagerRequest::read(&instance, request).await?;
     let path = asked.parameters.get("path").cloned().unwrap_or_default();
     asked.path = Some(NodePath::new(&path)?);
-    instance.work(move |instance| send(instance, &asked.find(instance)?, is_head)).await
+    instance
+        .run_work(move |instance| send_package(instance, &asked.find_package(instance)?, is_head))
+        .await
 }

@@ -14,8 +14,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use http::Method;
-use tympan_content::{After, CheckIn, Property, Revising, Subtree, Value, ValueType};
-use tympan_server::{Logins, Owner, TokenScope, TokenTerms};
+use tympan_content::{
+    CheckInOptions, CheckOutState, Property, RevisionDetails, Subtree, Value, ValueType,
+};
+use tympan_server::{LoginTokenScope, Logins, TokenOwner, TokenTerms};
 
 use crate::support::{FormPart, Reply, TestInstance, TestRequest, path, zipped};
 
@@ -177,11 +179,11 @@ impl Scene {
         instance.edit(|session| {
             let page = |title: &str| {
                 let content =
-                    Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", title);
+                    Subtree::new("jcr:content", "cq:PageContent").with_property("jcr:title", title);
                 Subtree::new("", "cq:Page").with_child(content)
             };
             let folder = || Subtree::new("", "sling:Folder");
-            let mut put = |at: &str, tree: Subtree| session.put(&path(at), tree).unwrap();
+            let mut put = |at: &str, tree: Subtree| session.put_node(&path(at), tree).unwrap();
             for at in ["/apps", "/libs", "/conf", "/etc", "/etc/packages", "/var", "/oak:index"] {
                 let kind = if at == "/oak:index" { "nt:unstructured" } else { "sling:Folder" };
                 put(at, Subtree::new("", kind));
@@ -228,36 +230,46 @@ impl Scene {
                     .put_blob(&mut Cursor::new(at.replace("hidden", SECRET).into_bytes()))
                     .unwrap();
                 let content = Subtree::new("jcr:content", "nt:resource")
-                    .with("jcr:data", Value::Binary(blob));
-                let content = content.with("jcr:mimeType", "text/plain");
-                session.put(&path(at), Subtree::new("", "nt:file").with_child(content)).unwrap();
+                    .with_property("jcr:data", Value::Binary(blob));
+                let content = content.with_property("jcr:mimeType", "text/plain");
+                session
+                    .put_node(&path(at), Subtree::new("", "nt:file").with_child(content))
+                    .unwrap();
             }
             for at in ["/content/hidden", "/content/site/page"] {
-                let how = CheckIn { comment: "", at: SystemTime::now(), after: After::CheckedOut };
+                let how = CheckInOptions {
+                    comment: "",
+                    created_at: SystemTime::now(),
+                    check_out_state: CheckOutState::CheckedOut,
+                };
                 session.check_in(&path(at), &how).unwrap();
             }
             for asker in ASKERS {
-                let how = CheckIn { comment: "", at: SystemTime::now(), after: After::CheckedIn };
+                let how = CheckInOptions {
+                    comment: "",
+                    created_at: SystemTime::now(),
+                    check_out_state: CheckOutState::CheckedIn,
+                };
                 for name in ["versioned", "closed"] {
                     let at = path(&format!("/content/site/{name}-{asker}"));
                     session.check_in(&at, &how).unwrap();
                 }
             }
-            session.put(&path("/content/hidden/rep:policy"), closed()).unwrap();
+            session.put_node(&path("/content/hidden/rep:policy"), closed()).unwrap();
             // Of these, one property is hidden.
             let names = Property::parse_list(ValueType::Name, ["rating"]).unwrap();
-            let restrictions =
-                Subtree::new("rep:restrictions", "rep:Restrictions").with("rep:itemNames", names);
+            let restrictions = Subtree::new("rep:restrictions", "rep:Restrictions")
+                .with_property("rep:itemNames", names);
             let mut policy = closed();
             policy.children[0].put_child(restrictions);
             let person = |name: &str, rating: &str| {
-                Subtree::new(name, "nt:unstructured").with("rating", rating)
+                Subtree::new(name, "nt:unstructured").with_property("rating", rating)
             };
             let people = Subtree::new("", "sling:Folder")
                 .with_child(person("ann", "classified 1"))
                 .with_child(person("bob", "classified 2"))
                 .with_child(policy);
-            session.put(&path("/content/dam/people"), people).unwrap();
+            session.put_node(&path("/content/dam/people"), people).unwrap();
         });
         // A package, a branch, and a message of the history that name what is hidden.
         let stored =
@@ -266,7 +278,7 @@ impl Scene {
         assert_eq!(stored.status, 201, "{stored:?}");
         instance.repository.create_branch("draft", revising("create a branch")).unwrap();
         instance.repository.create_branch("spare", revising("create a branch")).unwrap();
-        let draft = instance.repository.on_branch("draft").unwrap();
+        let draft = instance.repository.open_branch("draft").unwrap();
         let mut session = draft.session("system").unwrap();
         for (at, text) in [("hidden", "classified"), ("site/page", "drafted")] {
             let at = path(&format!("/content/{at}/jcr:content"));
@@ -348,25 +360,26 @@ const HIDDEN_PACKAGE: &[(&str, &str)] = &[
 /// A node that is checked in and out.
 fn versionable() -> Subtree {
     let mixins = Property::parse_list(ValueType::Name, ["mix:versionable"]).unwrap();
-    Subtree::new("", "nt:unstructured").with("jcr:mixinTypes", mixins)
+    Subtree::new("", "nt:unstructured").with_property("jcr:mixinTypes", mixins)
 }
 
 /// A policy that lets nobody do anything.
 fn closed() -> Subtree {
     let privileges = Property::parse_list(ValueType::Name, ["jcr:all"]).unwrap();
     let entry = Subtree::new("deny", "rep:DenyACE")
-        .with("rep:principalName", "everyone")
-        .with("rep:privileges", privileges);
+        .with_property("rep:principalName", "everyone")
+        .with_property("rep:privileges", privileges);
     Subtree::new("rep:policy", "rep:ACL").with_child(entry)
 }
 
 /// A model with one step, for administrators.
 fn workflow() -> Subtree {
     let step = |name: &str, kind: &str| {
-        let data = Subtree::new("metaData", "nt:unstructured").with("PARTICIPANT", "admin");
+        let data =
+            Subtree::new("metaData", "nt:unstructured").with_property("PARTICIPANT", "admin");
         Subtree::new(name, "cq:WorkflowNode")
-            .with("type", kind)
-            .with("title", name)
+            .with_property("type", kind)
+            .with_property("title", name)
             .with_child(data)
     };
     let nodes = Subtree::new("nodes", "nt:unstructured")
@@ -374,19 +387,21 @@ fn workflow() -> Subtree {
         .with_child(step("look", "PARTICIPANT"))
         .with_child(step("end", "END"));
     let transition = |name: &str, from: &str, to: &str| {
-        Subtree::new(name, "cq:WorkflowTransition").with("from", from).with("to", to)
+        Subtree::new(name, "cq:WorkflowTransition")
+            .with_property("from", from)
+            .with_property("to", to)
     };
     let transitions = Subtree::new("transitions", "nt:unstructured")
         .with_child(transition("a", "begin", "look"))
         .with_child(transition("b", "look", "end"));
     Subtree::new("", "cq:WorkflowModel")
-        .with("title", "Review")
+        .with_property("title", "Review")
         .with_child(nodes)
         .with_child(transitions)
 }
 
-fn revising(message: &str) -> Revising<'_> {
-    Revising { user: "system", message, at: SystemTime::now() }
+fn revising(message: &str) -> RevisionDetails<'_> {
+    RevisionDetails { user: "system", message, time: SystemTime::now() }
 }
 
 /// Returns what an answer tells, unpacked if it is a package.
@@ -479,8 +494,8 @@ async fn what_is_hidden_leaves_no_trace_in_what_is_seen() {
     };
     let before = answers().await;
     scene.instance.edit(|session| {
-        session.remove(&path("/content/hidden")).unwrap();
-        session.remove(&path("/etc/packages/classified")).unwrap();
+        session.remove_node(&path("/content/hidden")).unwrap();
+        session.remove_node(&path("/etc/packages/classified")).unwrap();
         session.remove_account("spare").unwrap();
         for (name, rating) in [("ann", "classified 2"), ("bob", "classified 1")] {
             let at = path(&format!("/content/dam/people/{name}"));
@@ -508,10 +523,10 @@ async fn a_token_for_reading_reads_as_its_user_and_writes_nothing() {
     let scene = Scene::set().await;
     let (editor, admin) = (3, 4);
     let mut faults = Vec::new();
-    let before = scene.instance.repository.head().unwrap();
+    let before = scene.instance.repository.head_root().unwrap();
     for (asker, user) in [(editor, "editor"), (admin, "admin")] {
-        let owner = Owner { user, account: None };
-        let terms = TokenTerms { life: None, scope: TokenScope::Read };
+        let owner = TokenOwner { user, account: None };
+        let terms = TokenTerms { lifetime: None, scope: LoginTokenScope::Read };
         let (pool, now) = (scene.instance.state.pool(), SystemTime::now());
         let reading = Logins::issue_token(pool, owner, now, terms).await.unwrap();
         for row in &rows() {
@@ -534,7 +549,7 @@ async fn a_token_for_reading_reads_as_its_user_and_writes_nothing() {
         }
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
-    assert_eq!(scene.instance.repository.head().unwrap(), before, "something was written");
+    assert_eq!(scene.instance.repository.head_root().unwrap(), before, "something was written");
 }
 
 /// Returns whether an address is one of a route, whose parameters stand in braces.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use http::{Method, StatusCode};
 use serde_json::json;
-use tympan_jobs::{NewJob, Queues};
+use tympan_jobs::{JobQueues, NewJob};
 
 use crate::support::TestInstance;
 
@@ -22,11 +22,11 @@ async fn an_instance_without_a_vault_starts_no_save() {
 #[tokio::test]
 async fn one_save_is_started_whoever_asks_how_often() {
     let instance = TestInstance::author().await;
-    let queues = Queues::new(instance.state.pool().clone());
+    let queues = JobQueues::new(instance.state.pool().clone());
     // As the program does for an instance with a vault.
     let job = NewJob::new(TOPIC, json!({}));
-    queues.schedule("backup", "every 3600000ms", &job, SystemTime::now()).await.unwrap();
-    instance.instance.save_by("backup");
+    queues.add_schedule("backup", "every 3600000ms", &job, SystemTime::now()).await.unwrap();
+    instance.instance.set_backup_schedule("backup");
     assert!(queues.list_topic(TOPIC, 10).await.unwrap().is_empty());
 
     let started = instance.as_admin(Method::POST, RUNS).send().await;

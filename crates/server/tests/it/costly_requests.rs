@@ -4,7 +4,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::Method;
 use tympan_content::Subtree;
-use tympan_server::{QueryBudgets, Role};
+use tympan_server::{InstanceRole, QueryBudgets};
 
 use crate::support::{TestInstance, path};
 
@@ -21,21 +21,22 @@ fn fill(instance: &TestInstance, count: usize) {
     instance.edit(|session| {
         let mut folder = Subtree::new("many", "nt:unstructured");
         for number in 0..count {
-            folder
-                .put_child(Subtree::new(format!("n{number}"), "nt:unstructured").with("a", "same"));
+            folder.put_child(
+                Subtree::new(format!("n{number}"), "nt:unstructured").with_property("a", "same"),
+            );
         }
-        session.put(&path("/content/many"), folder).unwrap();
+        session.put_node(&path("/content/many"), folder).unwrap();
     });
 }
 
 async fn publisher(change: impl FnOnce(&mut QueryBudgets)) -> TestInstance {
-    TestInstance::start(Role::Publish, |options| change(&mut options.query_budgets)).await
+    TestInstance::start(InstanceRole::Publish, |options| change(&mut options.query_budgets)).await
 }
 
 #[tokio::test]
 async fn a_publisher_answers_no_queries_of_visitors_unless_the_site_opens_them() {
     let closed = TestInstance::publish().await;
-    let open = publisher(|budgets| budgets.is_open_to_visitors = true).await;
+    let open = publisher(|budgets| budgets.allows_visitors = true).await;
     let token = closed.user("ann", &[]).await;
     for target in QUERIES {
         assert_eq!(closed.visit(target).await.status, 403, "{target}");
@@ -53,7 +54,7 @@ async fn a_publisher_answers_no_queries_of_visitors_unless_the_site_opens_them()
 #[tokio::test]
 async fn a_query_of_a_visitor_has_a_smaller_budget_than_one_of_a_user() {
     let instance = publisher(|budgets| {
-        budgets.is_open_to_visitors = true;
+        budgets.allows_visitors = true;
         budgets.visitors.max_rows_read = 100;
         budgets.users.max_rows_read = 5_000;
     })
@@ -86,7 +87,7 @@ async fn a_query_of_a_visitor_has_a_smaller_budget_than_one_of_a_user() {
 
 #[tokio::test]
 async fn the_nodes_of_hits_are_counted_together() {
-    let instance = publisher(|budgets| budgets.is_open_to_visitors = true).await;
+    let instance = publisher(|budgets| budgets.allows_visitors = true).await;
     fill(&instance, 6_000);
     let target = "/bin/querybuilder.json?path=/content&path.self=true&nodename=many&p.hits=full&p.nodedepth=1";
     let visitor = instance.visit(target).await;

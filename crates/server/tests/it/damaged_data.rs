@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use http::{Method, StatusCode};
 use tympan_content::{Property, Repository, Subtree, Value};
-use tympan_server::Role;
-use tympan_testkit::folder::stores_in;
+use tympan_server::InstanceRole;
+use tympan_testkit::store_folder::open_stores;
 
 use crate::support::{Reply, TestInstance, path};
 
@@ -22,8 +22,8 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-async fn start(home: &Path, role: Role) -> TestInstance {
-    let (chunks, blobs) = stores_in(home);
+async fn start(home: &Path, role: InstanceRole) -> TestInstance {
+    let (chunks, blobs) = open_stores(home);
     TestInstance::start_on(Repository::open(chunks, blobs).unwrap(), role, |_| {}).await
 }
 
@@ -31,10 +31,10 @@ fn put_file(instance: &TestInstance, name: &str, bytes: &[u8]) {
     instance.edit(|session| {
         let blob = session.put_blob(&mut std::io::Cursor::new(bytes)).unwrap();
         let content = Subtree::new("jcr:content", "nt:resource")
-            .with("jcr:mimeType", Property::text("image/png"))
-            .with("jcr:data", Value::Binary(blob));
+            .with_property("jcr:mimeType", Property::text("image/png"))
+            .with_property("jcr:data", Value::Binary(blob));
         let at = path("/content").child(name).unwrap();
-        session.put(&at, Subtree::new(name, "nt:file").with_child(content)).unwrap();
+        session.put_node(&at, Subtree::new(name, "nt:file").with_child(content)).unwrap();
     });
 }
 
@@ -75,7 +75,7 @@ fn check_refused(reply: &Reply, bytes: &[u8], hint: &str) {
 
 #[tokio::test]
 async fn a_damaged_blob_is_an_error_with_a_repair_hint() {
-    for role in [Role::Author, Role::Publish] {
+    for role in [InstanceRole::Author, InstanceRole::Publish] {
         let home = tempfile::tempdir().unwrap();
         let instance = start(home.path(), role).await;
         let bytes = noise(1, 100_000);
@@ -103,7 +103,7 @@ async fn a_damaged_blob_is_an_error_with_a_repair_hint() {
 #[tokio::test]
 async fn a_damaged_blob_leaves_no_door_of_the_author() {
     let home = tempfile::tempdir().unwrap();
-    let author = start(home.path(), Role::Author).await;
+    let author = start(home.path(), InstanceRole::Author).await;
     let bytes = noise(2, 50_000);
     put_file(&author, "a.png", &bytes);
     damage(&home.path().join("blobs"), &bytes);
@@ -114,7 +114,7 @@ async fn a_damaged_blob_leaves_no_door_of_the_author() {
 #[tokio::test]
 async fn a_damaged_pack_is_an_error_with_a_repair_hint() {
     let home = tempfile::tempdir().unwrap();
-    let author = start(home.path(), Role::Author).await;
+    let author = start(home.path(), InstanceRole::Author).await;
     // Short ones lie in the packs.
     let bytes = noise(3, 4_000);
     put_file(&author, "a.png", &bytes);

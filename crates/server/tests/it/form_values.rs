@@ -44,12 +44,12 @@ async fn no_value_of_a_form_is_lost() {
             let node = Subtree::new("n", "nt:unstructured");
             let list = |texts: [&str; 2]| Property::parse_list(ValueType::String, texts).unwrap();
             let node = match before {
-                "one" => node.with("m", "one"),
-                "list" => node.with("m", list(["x", "y"])),
-                "long" => node.with("m", tympan_content::Value::Long(5)),
+                "one" => node.with_property("m", "one"),
+                "list" => node.with_property("m", list(["x", "y"])),
+                "long" => node.with_property("m", tympan_content::Value::Long(5)),
                 _ => node,
             };
-            session.put(&path("/content/n"), node).unwrap();
+            session.put_node(&path("/content/n"), node).unwrap();
         });
         let was = author.property("/content/n", "m");
         let reply = author.try_post("/content/n", &fields(form)).await;
@@ -91,7 +91,7 @@ async fn files_arrive_in_parts_whatever_their_type_and_place() {
         for (name, kind) in
             [("sling", "sling:Folder"), ("nt", "nt:folder"), ("node", "nt:unstructured")]
         {
-            session.put(&path(&format!("/content/{name}")), Subtree::new(name, kind)).unwrap();
+            session.put_node(&path(&format!("/content/{name}")), Subtree::new(name, kind)).unwrap();
         }
     });
     for folder in ["sling", "nt", "node"] {
@@ -150,10 +150,10 @@ async fn apply_to_a_star_means_the_children() {
             author.edit(|session| {
                 if session.node(&path(folder)).unwrap().is_none() {
                     let node = Subtree::new(path(folder).name(), "nt:unstructured");
-                    session.put(&path(folder), node).unwrap();
+                    session.put_node(&path(folder), node).unwrap();
                 }
                 let at = path(folder).child(name).unwrap();
-                session.put(&at, Subtree::new(name, "nt:unstructured")).unwrap();
+                session.put_node(&at, Subtree::new(name, "nt:unstructured")).unwrap();
             });
         }
         author.post(folder, &[(":operation", "delete"), (":applyTo", target)]).await;

@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tympan_jobs::{Claim, NewJob, Queues};
+use tympan_jobs::{JobClaim, JobQueues, NewJob};
 use tympan_server::admin_router;
 
 use crate::support::{PASSWORD, TestInstance};
@@ -47,7 +47,7 @@ async fn a_bucket_that_hangs_is_told_by_status() {
     let instance = TestInstance::author().await;
     let answer = Arc::new(Barrier::new(2));
     let asked = Arc::clone(&answer);
-    instance.instance.probe_dependency("bucket", move || {
+    instance.instance.add_dependency_probe("bucket", move || {
         asked.wait();
         Ok(())
     });
@@ -65,7 +65,7 @@ async fn a_bucket_that_hangs_is_told_by_status() {
 #[tokio::test]
 async fn a_dependency_that_fails_says_why() {
     let instance = TestInstance::publish().await;
-    instance.instance.probe_dependency("database", || Err("it is gone".to_owned()));
+    instance.instance.add_dependency_probe("database", || Err("it is gone".to_owned()));
     let (status, told) = health(&instance, "/health/ready").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(check(&told, "database"), ("fail".to_owned(), "it is gone".to_owned()));
@@ -78,11 +78,11 @@ async fn jobs_that_failed_for_good_are_told_by_status() {
     // An old failure is for the list of jobs.
     for (ended, expected) in [(now, 503), (day_before, 200)] {
         let instance = TestInstance::author().await;
-        let queues = Queues::new(instance.state.pool().clone());
-        let id = queues.add(NewJob::new("my/topic", json!({})), ended).await.unwrap();
-        let claim = Claim { worker: "w", lease: Duration::from_secs(60) };
-        queues.claim(("my/topic", ""), 1, claim, ended).await.unwrap();
-        queues.fail(id, "w", "no", (None, ended)).await.unwrap();
+        let queues = JobQueues::new(instance.state.pool().clone());
+        let id = queues.add_job(NewJob::new("my/topic", json!({})), ended).await.unwrap();
+        let claim = JobClaim { worker: "w", lease: Duration::from_secs(60) };
+        queues.claim_jobs(("my/topic", ""), 1, claim, ended).await.unwrap();
+        queues.fail_job(id, "w", "no", (None, ended)).await.unwrap();
         let (status, told) = health(&instance, "/health").await;
         assert_eq!(status.as_u16(), expected, "{told}");
         let (level, reason) = check(&told, "jobs");

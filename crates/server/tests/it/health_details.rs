@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use http::Method;
-use tympan_server::{Logins, Owner, TokenScope, TokenTerms};
+use tympan_server::{LoginTokenScope, Logins, TokenOwner, TokenTerms};
 
 use crate::support::TestInstance;
 
@@ -44,13 +44,14 @@ async fn figures_are_for_administrators_and_for_tokens_of_monitors() {
     let editor = author.user("editor", &["content-authors"]).await;
     author.user("chief", &["administrators"]).await;
     let token = async |user, scope| {
-        let (owner, terms) = (Owner { user, account: None }, TokenTerms { life: None, scope });
+        let (owner, terms) =
+            (TokenOwner { user, account: None }, TokenTerms { lifetime: None, scope });
         Logins::issue_token(author.state.pool(), owner, SystemTime::now(), terms).await.unwrap()
     };
-    let monitor = token("editor", TokenScope::Monitor).await;
-    let reader = token("editor", TokenScope::Read).await;
+    let monitor = token("editor", LoginTokenScope::Monitor).await;
+    let reader = token("editor", LoginTokenScope::Read).await;
     let (chief, reading_chief) =
-        (token("chief", TokenScope::All).await, token("chief", TokenScope::Read).await);
+        (token("chief", LoginTokenScope::All).await, token("chief", LoginTokenScope::Read).await);
     let ask = async |token: &str, target: &str| {
         author.request(Method::GET, target).bearer(token).send().await.status.as_u16()
     };

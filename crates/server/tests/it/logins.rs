@@ -8,9 +8,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, StatusCode};
 use serde_json::json;
-use tympan_content::{Property, Revising};
-use tympan_server::{Logins, Owner, Role, TokenScope, TokenTerms, create_user, set_password};
-use tympan_web::network::Network;
+use tympan_content::{Property, RevisionDetails};
+use tympan_server::{
+    InstanceRole, LoginTokenScope, Logins, TokenOwner, TokenTerms, create_user, set_password,
+};
+use tympan_web::ip_network::IpNetwork;
 
 use crate::support::{PASSWORD, Reply, TestInstance, TestRequest, zipped};
 
@@ -85,8 +87,8 @@ async fn addresses_are_believed_of_proxies_alone() {
 
 #[tokio::test]
 async fn a_proxy_on_another_machine_is_believed_when_it_is_named() {
-    let author = TestInstance::start(Role::Author, |options| {
-        let proxies: [Network; 1] = ["10.0.0.0/28".parse().unwrap()];
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        let proxies: [IpNetwork; 1] = ["10.0.0.0/28".parse().unwrap()];
         options.logins = options.logins.clone().with_trusted_proxies(&proxies);
     })
     .await;
@@ -149,8 +151,8 @@ async fn me(author: &TestInstance, begun: &Reply) -> http::StatusCode {
 
 #[tokio::test]
 async fn a_session_ends_when_nobody_uses_it() {
-    let author = TestInstance::start(Role::Author, |options| {
-        options.logins = options.logins.clone().with_session_idle(Duration::ZERO);
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.logins = options.logins.clone().with_session_idle_timeout(Duration::ZERO);
     })
     .await;
     let begun = log_in(&author, "192.0.2.1", "admin", PASSWORD).await;
@@ -176,11 +178,11 @@ async fn a_token_may_be_for_reading_and_may_end() {
     let author = TestInstance::author().await;
     let now = SystemTime::now();
     let issue = async |life, scope| {
-        let owner = Owner { user: "admin", account: None };
-        let terms = TokenTerms { life, scope };
+        let owner = TokenOwner { user: "admin", account: None };
+        let terms = TokenTerms { lifetime, scope };
         Logins::issue_token(author.state.pool(), owner, now, terms).await.unwrap()
     };
-    let reading = issue(Some(Duration::from_secs(3600)), TokenScope::Read).await;
+    let reading = issue(Some(Duration::from_secs(3600)), LoginTokenScope::Read).await;
     let ask = |method, target| author.request(method, target).bearer(&reading);
     assert_eq!(ask(Method::GET, "/content.json").send().await.status, 200);
     let query = json!({ "statement": "SELECT * FROM [nt:base]" });
@@ -199,10 +201,10 @@ async fn a_token_may_be_for_reading_and_may_end() {
         assert!(reply.text().contains("for reading"), "{reply:?}");
     }
     assert!(author.snapshot().node(&crate::support::path("/content/n")).unwrap().is_none());
-    let ended = issue(Some(Duration::ZERO), TokenScope::All).await;
+    let ended = issue(Some(Duration::ZERO), LoginTokenScope::All).await;
     let reply = author.request(Method::GET, "/content.json").bearer(&ended).send().await;
     assert_eq!(reply.status, 401);
-    let listed = Logins::tokens(author.state.pool(), Some("admin"), now).await.unwrap();
+    let listed = Logins::list_tokens(author.state.pool(), Some("admin"), now).await.unwrap();
     assert!(listed.iter().any(|token| token.scope == "read" && token.expires.is_some()));
 }
 
@@ -237,7 +239,7 @@ impl Opened {
         assert_eq!(session.status, 200, "{session:?}");
         let token = author.token_of(user).await;
         let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
-        let link = logins.create_link(user, SystemTime::now()).await.unwrap();
+        let link = logins.create_login_link(user, SystemTime::now()).await.unwrap();
         let opened = Self { session, token, link };
         assert_eq!(opened.statuses(author, user).await, [200, 200, 200]);
         opened
@@ -271,7 +273,7 @@ async fn a_changed_password_ends_all_logins_whatever_changed_it() {
         });
         let at = author.repository.account_path("ann").unwrap().unwrap();
         let stored = || author.snapshot().node(&at).unwrap().unwrap();
-        let earlier = author.repository.head().unwrap();
+        let earlier = author.repository.head_root().unwrap();
         author.edit(|session| set_password(session, "ann", PASSWORD).unwrap());
         let bob = author.repository.account_path("bob").unwrap().unwrap();
         let hash = author.snapshot().node(&bob).unwrap().unwrap().text("rep:password").unwrap();
@@ -314,10 +316,13 @@ async fn a_changed_password_ends_all_logins_whatever_changed_it() {
             }
             "POST" => author.try_post(at.as_str(), &[("rep:password", hash.as_str())]).await,
             "branch" => {
-                let revising =
-                    Revising { user: "admin", message: "create a branch", at: SystemTime::now() };
+                let revising = RevisionDetails {
+                    user: "admin",
+                    message: "create a branch",
+                    time: SystemTime::now(),
+                };
                 author.repository.create_branch("b", revising).unwrap();
-                let branch = author.repository.on_branch("b").unwrap();
+                let branch = author.repository.open_branch("b").unwrap();
                 let mut session = branch.session("system").unwrap();
                 set_password(&mut session, "ann", "violet-harbor-9").unwrap();
                 session.commit("change the password", SystemTime::now()).unwrap();
@@ -329,8 +334,9 @@ async fn a_changed_password_ends_all_logins_whatever_changed_it() {
                 author.visit("/health").await
             }
             _ => {
-                let revising = Revising { user: "admin", message: "revert", at: SystemTime::now() };
-                author.repository.revert_to(earlier, revising).unwrap();
+                let revising =
+                    RevisionDetails { user: "admin", message: "revert", time: SystemTime::now() };
+                author.repository.revert_to_root(earlier, revising).unwrap();
                 author.visit("/health").await
             }
         };
@@ -348,7 +354,7 @@ async fn a_changed_password_ends_all_logins_whatever_changed_it() {
         assert_eq!(other.status, 200, "{door}");
         // And they are gone for good, also with the old password back.
         let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
-        logins.tidy(SystemTime::now()).await.unwrap();
+        logins.remove_stale_tokens(SystemTime::now()).await.unwrap();
         author.edit(|session| {
             session.set_property(&at, "rep:password", Property::text(before.clone())).unwrap();
         });
@@ -372,7 +378,7 @@ async fn the_session_that_changes_its_own_password_goes_on() {
     assert_eq!(me(&author, &own).await, 200);
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);
     let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
-    logins.tidy(SystemTime::now()).await.unwrap();
+    logins.remove_stale_tokens(SystemTime::now()).await.unwrap();
     assert_eq!(me(&author, &own).await, 200);
 }
 
@@ -391,11 +397,11 @@ async fn a_disabled_or_removed_account_has_no_logins_when_it_comes_back() {
     let opened = Opened::of(&author, "ann").await;
     author.edit(|session| session.set_disabled("ann", Some("on leave")).unwrap());
     let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
-    logins.tidy(SystemTime::now()).await.unwrap();
+    logins.remove_stale_tokens(SystemTime::now()).await.unwrap();
     author.edit(|session| session.set_disabled("ann", None).unwrap());
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "tidied while disabled");
     let opened = Opened::of(&author, "ann").await;
-    author.edit(|session| session.remove(&at).unwrap());
+    author.edit(|session| session.remove_node(&at).unwrap());
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);
     author.edit(|session| create_user(session, "ann", PASSWORD).unwrap());
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "another of this name");
@@ -409,7 +415,7 @@ async fn logins_of_an_earlier_version_are_bound_to_the_password_at_the_start() {
     let pool = author.state.pool();
     sqlx::query("UPDATE login SET password_mark = NULL").execute(pool).await.unwrap();
     let logins = Logins::new(pool.clone(), author.repository.clone());
-    logins.tidy(SystemTime::now()).await.unwrap();
+    logins.remove_stale_tokens(SystemTime::now()).await.unwrap();
     assert_eq!(opened.statuses(&author, "ann").await, [200, 200, 200]);
     author.edit(|session| set_password(session, "ann", "violet-harbor-9").unwrap());
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);

@@ -9,15 +9,15 @@ use crate::support::{Reply, TestInstance, path};
 /// Puts a page with a child page, whose content has components in an order that is not that of their names.
 fn put_pages(author: &TestInstance) {
     author.edit(|session| {
-        let part = |name: &str| Subtree::new(name, "nt:unstructured").with("text", name);
+        let part = |name: &str| Subtree::new(name, "nt:unstructured").with_property("text", name);
         let content = || {
             Subtree::new("jcr:content", "cq:PageContent")
-                .with("jcr:title", "A page")
+                .with_property("jcr:title", "A page")
                 .with_child(part("z"))
                 .with_child(part("a").with_child(part("inner")))
         };
         let page = |name: &str| Subtree::new(name, "cq:Page").with_child(content());
-        session.put(&path("/content/top"), page("top").with_child(page("kid"))).unwrap();
+        session.put_node(&path("/content/top"), page("top").with_child(page("kid"))).unwrap();
     });
 }
 
@@ -108,14 +108,14 @@ async fn what_a_user_cannot_read_stays_when_the_user_sends_back_what_was_read() 
     author.edit(|session| {
         let names = |texts: &[&str]| Property::parse_list(ValueType::Name, texts.to_vec()).unwrap();
         let deny = Subtree::new("deny", "rep:DenyACE")
-            .with("rep:principalName", "ann")
-            .with("rep:privileges", names(&["jcr:read"]));
+            .with_property("rep:principalName", "ann")
+            .with_property("rep:privileges", names(&["jcr:read"]));
         let policy = Subtree::new("rep:policy", "rep:ACL").with_child(deny);
         for hidden in ["/content/top/kid", "/content/top/jcr:content/z"] {
             session
                 .set_property(&path(hidden), "jcr:mixinTypes", names(&["rep:AccessControllable"]))
                 .unwrap();
-            session.put(&path(&format!("{hidden}/rep:policy")), policy.clone()).unwrap();
+            session.put_node(&path(&format!("{hidden}/rep:policy")), policy.clone()).unwrap();
         }
     });
     let before = state(&author).await;

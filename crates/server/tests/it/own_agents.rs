@@ -27,9 +27,9 @@ async fn an_administrator_edits_a_flush_agent_at_the_publisher() {
 async fn nobody_else_and_nothing_else_is_edited_there() {
     let publish = TestInstance::publish().await;
     publish.post(&format!("{AGENT}/jcr:content"), &[("./enabled", "true")]).await;
-    let before = publish.repository.head().unwrap();
+    let before = publish.repository.head_root().unwrap();
     let editor = publish.user("ann", &[]).await;
-    let after = publish.repository.head().unwrap();
+    let after = publish.repository.head_root().unwrap();
     assert_ne!(before, after);
     let refused =
         async |path: &str, form: &[(&str, &str)]| publish.try_post(path, form).await.status;
@@ -61,5 +61,5 @@ async fn nobody_else_and_nothing_else_is_edited_there() {
         let status = request.send().await.status;
         assert!(matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED), "{status}");
     }
-    assert_eq!(publish.repository.head().unwrap(), after, "nothing has changed");
+    assert_eq!(publish.repository.head_root().unwrap(), after, "nothing has changed");
 }

@@ -1,13 +1,13 @@
 //! Headers of pages: what browsers may do with them.
 
 use http::header::CONTENT_SECURITY_POLICY;
-use tympan_server::{PageHeaders, Role};
+use tympan_server::{InstanceRole, PageHeaders};
 
 use crate::support::TestInstance;
 
 const POLICY: &str = "default-src 'self'; frame-ancestors 'none'";
 
-async fn start(role: Role) -> TestInstance {
+async fn start(role: InstanceRole) -> TestInstance {
     TestInstance::start(role, |options| {
         let headers = [("Content-Security-Policy", POLICY), ("Referrer-Policy", "same-origin")];
         options.page_headers = PageHeaders::parse(headers).unwrap();
@@ -17,7 +17,7 @@ async fn start(role: Role) -> TestInstance {
 
 #[tokio::test]
 async fn pages_of_a_publisher_have_the_configured_headers() {
-    let publish = start(Role::Publish).await;
+    let publish = start(InstanceRole::Publish).await;
     let page = publish.visit("/content/none.html").await;
     assert_eq!(page.status, 404);
     assert_eq!(page.header("content-security-policy"), POLICY);
@@ -30,7 +30,7 @@ async fn pages_of_a_publisher_have_the_configured_headers() {
 /// Its editor shows pages in a frame, and nobody else may.
 #[tokio::test]
 async fn pages_of_an_author_are_shown_in_its_own_frames_only() {
-    let author = start(Role::Author).await;
+    let author = start(InstanceRole::Author).await;
     for target in ["/content.html", "/content/none.html", "/content.html?wcmmode=edit"] {
         let page = author.get(target).await;
         assert_eq!(page.header("content-security-policy"), "frame-ancestors 'self'", "{target}");

@@ -109,20 +109,21 @@ async fn a_publisher_answers_every_asker_as_it_should() {
     let admin = instance.token_of("admin").await;
     instance.edit(|session| {
         let page = |title: &str| {
-            let content = Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", title);
+            let content =
+                Subtree::new("jcr:content", "cq:PageContent").with_property("jcr:title", title);
             Subtree::new("", "cq:Page").with_child(content)
         };
-        session.put(&path("/content/site"), page("Site")).unwrap();
-        session.put(&path("/content/hidden"), page("classified")).unwrap();
+        session.put_node(&path("/content/site"), page("Site")).unwrap();
+        session.put_node(&path("/content/hidden"), page("classified")).unwrap();
         for at in ["/apps", "/apps/site", "/etc", "/etc/replication"] {
-            session.put(&path(at), Subtree::new("", "sling:Folder")).unwrap();
+            session.put_node(&path(at), Subtree::new("", "sling:Folder")).unwrap();
         }
         let privileges = Property::parse_list(ValueType::Name, ["jcr:all"]).unwrap();
         let entry = Subtree::new("deny", "rep:DenyACE")
-            .with("rep:principalName", "everyone")
-            .with("rep:privileges", privileges);
+            .with_property("rep:principalName", "everyone")
+            .with_property("rep:privileges", privileges);
         let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
-        session.put(&path("/content/hidden/rep:policy"), policy).unwrap();
+        session.put_node(&path("/content/hidden/rep:policy"), policy).unwrap();
     });
     let mut faults = Vec::new();
     for (method, address, expected) in ROWS {

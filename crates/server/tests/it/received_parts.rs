@@ -29,10 +29,10 @@ async fn receive(instance: &TestInstance, ancestors: &[&str], taken_away: &[&str
 #[tokio::test]
 async fn parts_of_trees_stay_below_the_paths_that_an_author_receives() {
     let instance = TestInstance::author().await;
-    instance.instance.receive_below(vec![path("/content/dam")]);
+    instance.instance.set_received_paths(vec![path("/content/dam")]);
     instance.edit(|session| {
         for name in ["/content/dam", "/content/dam/a", "/content/dam/b", "/content/other"] {
-            session.put(&path(name), Subtree::new("folder", "sling:Folder")).unwrap();
+            session.put_node(&path(name), Subtree::new("folder", "sling:Folder")).unwrap();
         }
     });
     let has = |name: &str| instance.snapshot().node(&path(name)).unwrap().is_some();

@@ -9,9 +9,10 @@ use crate::support::{TestInstance, path};
 const LINK: &str = "<p>see <a href=\"/content/site/target.html?a=1&b=2#c\">it</a> <img src='/content/dam/x.jpg'></p>";
 
 fn page(name: &str, text: &str) -> Subtree {
-    let part = Subtree::new("text", "nt:unstructured").with("text", text);
-    let content =
-        Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", name).with_child(part);
+    let part = Subtree::new("text", "nt:unstructured").with_property("text", text);
+    let content = Subtree::new("jcr:content", "cq:PageContent")
+        .with_property("jcr:title", name)
+        .with_child(part);
     Subtree::new(name, "cq:Page").with_child(content)
 }
 
@@ -26,11 +27,11 @@ async fn author() -> TestInstance {
             .with_child(page("rich", LINK))
             .with_child(page("other", LINK));
         let dam = Subtree::new("dam", "sling:Folder").with_child(picture);
-        session.put(&path("/content/site"), site).unwrap();
-        session.put(&path("/content/dam"), dam).unwrap();
+        session.put_node(&path("/content/site"), site).unwrap();
+        session.put_node(&path("/content/dam"), dam).unwrap();
         let tags = Subtree::new("cq:tags", "sling:Folder")
             .with_child(Subtree::new("ns", "cq:Tag").with_child(Subtree::new("red", "cq:Tag")));
-        session.put(&path("/content/cq:tags"), tags).unwrap();
+        session.put_node(&path("/content/cq:tags"), tags).unwrap();
     });
     author
 }
@@ -112,13 +113,13 @@ async fn an_activation_takes_along_what_visitors_lack() {
     let author = author().await;
     author.edit(|session| {
         let content = Subtree::new("jcr:content", "nt:unstructured")
-            .with("enabled", Value::Boolean(true))
-            .with("transportUri", "http://127.0.0.1:9/bin/receive");
+            .with_property("enabled", Value::Boolean(true))
+            .with_property("transportUri", "http://127.0.0.1:9/bin/receive");
         let agent = Subtree::new("one", "cq:Page").with_child(content);
         let agents = Subtree::new("agents.author", "cq:Page").with_child(agent);
         let replication = Subtree::new("replication", "sling:Folder").with_child(agents);
         session
-            .put(&path("/etc"), Subtree::new("etc", "sling:Folder").with_child(replication))
+            .put_node(&path("/etc"), Subtree::new("etc", "sling:Folder").with_child(replication))
             .unwrap();
     });
     let replicate =

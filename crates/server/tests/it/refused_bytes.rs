@@ -11,7 +11,7 @@ fn bytes(door: &str) -> Vec<u8> {
 }
 
 fn is_stored(instance: &TestInstance, bytes: &[u8]) -> bool {
-    instance.repository.blobs().open(&BlobId::of(bytes)).unwrap().is_some()
+    instance.repository.blobs().open(&BlobId::hash_of(bytes)).unwrap().is_some()
 }
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn refused_bytes_are_not_kept() {
     let editor = instance.user("editor", &["content-authors"]).await;
     instance.edit(|session| {
         for at in ["/content/dam", "/content/site"] {
-            session.put(&path(at), Subtree::new("", "sling:Folder")).unwrap();
+            session.put_node(&path(at), Subtree::new("", "sling:Folder")).unwrap();
         }
     });
     for (asker, token) in [("powerless", &powerless), ("assets", &assets)] {

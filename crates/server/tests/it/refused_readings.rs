@@ -12,15 +12,17 @@ async fn publisher() -> TestInstance {
     let publish = TestInstance::publish().await;
     publish.edit(|session| {
         let folder = Subtree::new("a.b", "sling:Folder");
-        let page = Subtree::new("c", "nt:unstructured").with("title", Property::text("Hidden"));
-        session.put(&path("/content/a.b"), folder.with_child(page)).unwrap();
+        let page =
+            Subtree::new("c", "nt:unstructured").with_property("title", Property::text("Hidden"));
+        session.put_node(&path("/content/a.b"), folder.with_child(page)).unwrap();
         let blob = session.put_blob(&mut std::io::Cursor::new(b"{}")).unwrap();
-        let content =
-            Subtree::new("jcr:content", "nt:resource").with("jcr:data", Value::Binary(blob));
+        let content = Subtree::new("jcr:content", "nt:resource")
+            .with_property("jcr:data", Value::Binary(blob));
         let file = Subtree::new("d.json", "nt:file").with_child(content);
-        session.put(&path("/content/a.b/d.json"), file).unwrap();
-        let plain = Subtree::new("plain", "nt:unstructured").with("title", Property::text("Plain"));
-        session.put(&path("/content/plain"), plain).unwrap();
+        session.put_node(&path("/content/a.b/d.json"), file).unwrap();
+        let plain = Subtree::new("plain", "nt:unstructured")
+            .with_property("title", Property::text("Plain"));
+        session.put_node(&path("/content/plain"), plain).unwrap();
     });
     publish
 }

@@ -6,15 +6,15 @@ use tympan_content::{Property, Subtree, ValueType};
 use crate::support::{TestInstance, path};
 
 fn page(title: &str) -> Subtree {
-    let content = Subtree::new("jcr:content", "cq:PageContent").with("jcr:title", title);
+    let content = Subtree::new("jcr:content", "cq:PageContent").with_property("jcr:title", title);
     Subtree::new("", "cq:Page").with_child(content)
 }
 
 fn deny(privileges: &[&str]) -> Subtree {
     let privileges = Property::parse_list(ValueType::Name, privileges.iter().copied()).unwrap();
     let entry = Subtree::new("deny", "rep:DenyACE")
-        .with("rep:principalName", "everyone")
-        .with("rep:privileges", privileges);
+        .with_property("rep:principalName", "everyone")
+        .with_property("rep:privileges", privileges);
     Subtree::new("rep:policy", "rep:ACL").with_child(entry)
 }
 
@@ -24,20 +24,20 @@ async fn author() -> TestInstance {
     let instance = TestInstance::author().await;
     instance.edit(|session| {
         for at in ["/etc", "/etc/replication", "/etc/replication/agents.author"] {
-            session.put(&path(at), Subtree::new("", "sling:Folder")).unwrap();
+            session.put_node(&path(at), Subtree::new("", "sling:Folder")).unwrap();
         }
         let agent = Subtree::new("jcr:content", "nt:unstructured")
-            .with("enabled", "true")
-            .with("serializationType", "tympan")
-            .with("transportUri", "http://10.1.2.3:4503");
+            .with_property("enabled", "true")
+            .with_property("serializationType", "tympan")
+            .with_property("transportUri", "http://10.1.2.3:4503");
         let agent = Subtree::new("", "cq:Page").with_child(agent);
-        session.put(&path("/etc/replication/agents.author/publish"), agent).unwrap();
+        session.put_node(&path("/etc/replication/agents.author/publish"), agent).unwrap();
         for at in ["open", "open/page", "closed", "closed/legal", "partly", "partly/staff"] {
-            session.put(&path(&format!("/content/{at}")), page(at)).unwrap();
+            session.put_node(&path(&format!("/content/{at}")), page(at)).unwrap();
         }
         let policy = path("/content/closed/legal/rep:policy");
-        session.put(&policy, deny(&["crx:replicate"])).unwrap();
-        session.put(&path("/content/partly/staff/rep:policy"), deny(&["jcr:all"])).unwrap();
+        session.put_node(&policy, deny(&["crx:replicate"])).unwrap();
+        session.put_node(&path("/content/partly/staff/rep:policy"), deny(&["jcr:all"])).unwrap();
     });
     instance
 }

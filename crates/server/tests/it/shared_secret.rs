@@ -1,23 +1,24 @@
 //! What instances on one database know alike.
 
-use tympan_server::{MIGRATIONS, shared_secret};
-use tympan_testkit::State;
-use tympan_testkit::postgres::PostgresServer;
+use tympan_server::{SERVER_MIGRATIONS, ensure_shared_secret};
+use tympan_testkit::StateDatabase;
+use tympan_testkit::postgres_server::PostgresServer;
 
-async fn connect(schema: &str) -> State {
-    let state = State::connect(&PostgresServer::shared().url(), schema).await.unwrap();
-    state.migrate("server", MIGRATIONS).await.unwrap();
+async fn connect(schema: &str) -> StateDatabase {
+    let state =
+        StateDatabase::connect(&PostgresServer::shared_server().url(), schema).await.unwrap();
+    state.migrate_tables("server", SERVER_MIGRATIONS).await.unwrap();
     state
 }
 
 #[tokio::test]
 async fn authors_on_one_database_share_the_key_that_the_first_brought() {
-    let schema = PostgresServer::new_schema();
+    let schema = PostgresServer::unique_schema_name();
     let authors = [connect(&schema).await, connect(&schema).await, connect(&schema).await];
     // All start at the same time, each with the key of its own home.
     let [one, two, three] = &authors;
-    let secret = async |state: &State, own: &str| {
-        shared_secret(state.pool(), "replication.key", own).await.unwrap()
+    let secret = async |state: &StateDatabase, own: &str| {
+        ensure_shared_secret(state.pool(), "replication.key", own).await.unwrap()
     };
     let keys = tokio::join!(
         secret(one, "the key of the first home"),
@@ -32,6 +33,6 @@ async fn authors_on_one_database_share_the_key_that_the_first_brought() {
     }
     let later = connect(&schema).await;
     assert_eq!(secret(&later, "the key of a later home").await, keys.0);
-    assert_eq!(shared_secret(later.pool(), "another", "its own").await.unwrap(), "its own");
+    assert_eq!(ensure_shared_secret(later.pool(), "another", "its own").await.unwrap(), "its own");
     later.close().await;
 }

@@ -14,17 +14,17 @@ use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 use tympan_content::{NodePath, Property, Repository, Session, Snapshot, Subtree, Value};
-use tympan_jobs::{Configurator, Queues, Worker, WorkerOptions};
-use tympan_render::{Mode, Options, Renderer};
-use tympan_replicate::{Keeping, Pairs, Replicator};
-use tympan_search::Index;
+use tympan_jobs::{JobQueues, JobWorker, JobWorkerOptions, OsgiConfigWatcher};
+use tympan_render::{RenderMode, RenderOptions, Renderer};
+use tympan_replicate::{ActivationVersioning, HomePairs, Replicator};
+use tympan_search::SearchIndex;
 use tympan_server::{
-    Instance, InstanceOptions, Logins, Owner, PageHeaders, QueryBudgets, Role, Telling, TokenTerms,
-    create_user, router,
+    Instance, InstanceOptions, InstanceRole, Logins, PageHeaders, QueryBudgets, TimingDisclosure,
+    TokenOwner, TokenTerms, create_user, main_router,
 };
-use tympan_testkit::State;
-use tympan_web::listen::Peer;
-use tympan_web::log_file::Rotation;
+use tympan_testkit::StateDatabase;
+use tympan_web::listen::ConnectionPeer;
+use tympan_web::log_file::LogRotation;
 use zip::write::SimpleFileOptions;
 
 /// The password of every user that a test makes.
@@ -33,9 +33,9 @@ pub(crate) const PASSWORD: &str = "violet-harbor-lantern";
 /// A running instance without sockets. Its content and its state database are in memory.
 pub(crate) struct TestInstance {
     pub(crate) repository: Repository,
-    pub(crate) state: State,
+    pub(crate) state: StateDatabase,
     pub(crate) instance: Arc<Instance>,
-    search: Arc<Index>,
+    search: Arc<SearchIndex>,
     router: Router,
     /// The proof that requests are from `admin`.
     admin_token: String,
@@ -66,52 +66,59 @@ impl Reply {
 
 impl TestInstance {
     pub(crate) async fn author() -> Self {
-        Self::start(Role::Author, |_| {}).await
+        Self::start(InstanceRole::Author, |_| {}).await
     }
 
     pub(crate) async fn publish() -> Self {
-        Self::start(Role::Publish, |_| {}).await
+        Self::start(InstanceRole::Publish, |_| {}).await
     }
 
     /// Starts an instance whose options a test changes.
-    pub(crate) async fn start(role: Role, change: impl FnOnce(&mut InstanceOptions)) -> Self {
-        Self::start_on(Repository::memory().unwrap(), role, change).await
+    pub(crate) async fn start(
+        role: InstanceRole,
+        change: impl FnOnce(&mut InstanceOptions),
+    ) -> Self {
+        Self::start_on(Repository::in_memory().unwrap(), role, change).await
     }
 
     /// Starts an instance on an empty repository of the test's own.
     pub(crate) async fn start_on(
         repository: Repository,
-        role: Role,
+        role: InstanceRole,
         change: impl FnOnce(&mut InstanceOptions),
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let state = State::memory().await.unwrap();
-        state.migrate("jobs", tympan_jobs::MIGRATIONS).await.unwrap();
-        state.migrate("server", tympan_server::MIGRATIONS).await.unwrap();
-        let queues = Queues::new(state.pool().clone());
-        let options = WorkerOptions::new(role.name(), "test".to_owned());
-        let worker = Worker::new(queues.clone(), options);
-        let configurator = Configurator::new(worker, repository.clone(), &[role.name()]);
+        let state = StateDatabase::open_in_memory().await.unwrap();
+        state.migrate_tables("jobs", tympan_jobs::JOB_MIGRATIONS).await.unwrap();
+        state.migrate_tables("server", tympan_server::SERVER_MIGRATIONS).await.unwrap();
+        let queues = JobQueues::new(state.pool().clone());
+        let options = JobWorkerOptions::new(role.name(), "test".to_owned());
+        let worker = JobWorker::new(queues.clone(), options);
+        let configurator = OsgiConfigWatcher::new(worker, repository.clone(), &[role.name()]);
         let key = "a key of replication".to_owned();
         let replicator = Replicator::new(
             role.name(),
             repository.clone(),
             queues.clone(),
             key.clone(),
-            Pairs::default(),
+            HomePairs::default(),
         );
         let search =
-            Index::open(repository.clone(), &dir.path().join("search"), Default::default());
+            SearchIndex::open(repository.clone(), &dir.path().join("search"), Default::default());
         let search = Arc::new(search.unwrap());
-        let mode = if role == Role::Author { Mode::Author } else { Mode::Publish };
+        let mode =
+            if role == InstanceRole::Author { RenderMode::Author } else { RenderMode::Publish };
         let logins = Logins::new(state.pool().clone(), repository.clone());
         let mut options = InstanceOptions {
             role,
             repository: repository.clone(),
             query_budgets: QueryBudgets::default(),
-            keeping: Keeping::default(),
-            renderer: Renderer::new(&repository, Options { mode, ..Options::default() }),
-            ledger: None,
+            activation_versioning: ActivationVersioning::default(),
+            renderer: Renderer::new(
+                &repository,
+                RenderOptions { mode, ..RenderOptions::default() },
+            ),
+            dependency_ledger: None,
             surrogate_key: None,
             page_headers: PageHeaders::default(),
             queues,
@@ -120,27 +127,27 @@ impl TestInstance {
             search: search.clone(),
             logins,
             replication_key: key,
-            pairs: Pairs::default(),
-            spool: dir.path().join("spool"),
-            logs: dir.path().join("logs"),
-            rotation: Rotation::default(),
+            home_pairs: HomePairs::default(),
+            spool_folder: dir.path().join("spool"),
+            log_folder: dir.path().join("logs"),
+            rotation: LogRotation::default(),
             work_permits: 4,
-            work_waiting: 100,
-            telling: Telling::default(),
+            max_waiting_work: 100,
+            timing_disclosure: TimingDisclosure::default(),
             body_timeout: Duration::from_secs(60),
         };
         change(&mut options);
         let mut session = repository.session("system").unwrap();
         create_user(&mut session, "admin", PASSWORD).unwrap();
-        session.put(&path("/content"), Subtree::new("content", "sling:Folder")).unwrap();
+        session.put_node(&path("/content"), Subtree::new("content", "sling:Folder")).unwrap();
         session.commit("begin", SystemTime::now()).unwrap();
         let instance = Instance::open(options, SystemTime::now()).unwrap();
-        let router = router(instance.clone());
-        let owner = Owner { user: "admin", account: None };
+        let router = main_router(instance.clone());
+        let owner = TokenOwner { user: "admin", account: None };
         let now = SystemTime::now();
         let terms = TokenTerms::default();
         let admin_token = Logins::issue_token(state.pool(), owner, now, terms).await.unwrap();
-        Self { repository, state, instance, search, router, admin_token, dir }
+        Self { repository, state, instance, search, main_router, admin_token, dir }
     }
 
     /// Returns what answers requests, to serve it on a socket.
@@ -189,7 +196,7 @@ impl TestInstance {
     pub(crate) fn until_indexed(&self) {
         let begun = Instant::now();
         loop {
-            self.search.wake();
+            self.search.wake_follower();
             let status = self.search.status(SystemTime::now()).unwrap();
             if status.indexed_root.is_some() && status.lag_revisions == 0 {
                 return;
@@ -236,7 +243,7 @@ impl TestInstance {
 
     /// Returns a token of a user who is there.
     pub(crate) async fn token_of(&self, name: &str) -> String {
-        let owner = Owner { user: name, account: None };
+        let owner = TokenOwner { user: name, account: None };
         let (pool, now) = (self.state.pool(), SystemTime::now());
         Logins::issue_token(pool, owner, now, TokenTerms::default()).await.unwrap()
     }
@@ -264,7 +271,7 @@ pub(crate) struct TestRequest<'a> {
 
 impl TestRequest<'_> {
     pub(crate) fn with_address(mut self, address: IpAddr) -> Self {
-        let peer = Peer::new(SocketAddr::new(address, 50_000), true);
+        let peer = ConnectionPeer::new(SocketAddr::new(address, 50_000), true);
         self.request.extensions_mut().insert(peer);
         self
     }
@@ -278,7 +285,7 @@ impl TestRequest<'_> {
     /// Lets the request come from another machine, without TLS.
     pub(crate) fn with_foreign_address(mut self) -> Self {
         let address = SocketAddr::new([192, 0, 2, 1].into(), 50_000);
-        self.request.extensions_mut().insert(Peer::new(address, false));
+        self.request.extensions_mut().insert(ConnectionPeer::new(address, false));
         self
     }
 

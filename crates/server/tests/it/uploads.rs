@@ -78,13 +78,13 @@ fn has_one_plain_type(reply: &Reply) -> bool {
 fn put_file(instance: &TestInstance, at: &str, media_type: Option<&str>) {
     instance.edit(|session| {
         let blob = session.put_blob(&mut std::io::Cursor::new(SCRIPT)).unwrap();
-        let mut content =
-            Subtree::new("jcr:content", "nt:resource").with("jcr:data", Value::Binary(blob));
+        let mut content = Subtree::new("jcr:content", "nt:resource")
+            .with_property("jcr:data", Value::Binary(blob));
         if let Some(media_type) = media_type {
-            content = content.with("jcr:mimeType", Property::text(media_type));
+            content = content.with_property("jcr:mimeType", Property::text(media_type));
         }
         let at = path(at);
-        session.put(&at, Subtree::new(at.name(), "nt:file").with_child(content)).unwrap();
+        session.put_node(&at, Subtree::new(at.name(), "nt:file").with_child(content)).unwrap();
     });
 }
 

@@ -13,13 +13,19 @@ use axum::middleware::{Next, from_fn};
 use http::Method;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
-use tympan_content::package::{InstallOptions, Installation, Limits, Package, Stamp};
-use tympan_content::{ChunkId, Node, NodePath, Property, Revising, Snapshot, Subtree, Value};
-use tympan_jobs::mount::{MOUNT_MIGRATIONS, MountConfig, MountSettings, Mounts, Place};
-use tympan_jobs::{Configs, JobState, Queues, Worker, WorkerOptions};
-use tympan_replicate::{Replicator, live, orphans, topic_of};
-use tympan_server::Role;
-use tympan_web::listen::Peer;
+use tympan_content::package::{
+    AuditStamp, ContentPackage, InstallOptions, PackageInstallation, PackageLimits,
+};
+use tympan_content::{
+    ChunkId, Node, NodePath, Property, RevisionDetails, Snapshot, Subtree, Value,
+};
+use tympan_jobs::mount::{
+    MOUNT_MIGRATIONS, MountConfig, MountLocation, MountService, MountSettings,
+};
+use tympan_jobs::{JobQueues, JobState, JobWorker, JobWorkerOptions, OsgiConfigs};
+use tympan_replicate::{Replicator, agent_topic, list_live_documents, list_orphaned_documents};
+use tympan_server::InstanceRole;
+use tympan_web::listen::ConnectionPeer;
 
 use crate::support::{TestInstance, path, zipped};
 
@@ -28,12 +34,12 @@ struct Stage {
     author: TestInstance,
     publisher: TestInstance,
     replicator: Replicator,
-    queues: Queues,
+    queues: JobQueues,
     /// The states that content had.
     past: Mutex<Vec<ChunkId>>,
     /// A folder whose files are assets, and what follows it.
     folder: tempfile::TempDir,
-    mounts: Mounts,
+    mounts: MountService,
 }
 
 /// The folder for assets that shows the mounted one.
@@ -46,61 +52,65 @@ impl Stage {
         let address = listener.local_addr().unwrap();
         let router = publisher.router().layer(from_fn(|mut request: Request, next: Next| {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000));
-            request.extensions_mut().insert(Peer::new(address, true));
+            request.extensions_mut().insert(ConnectionPeer::new(address, true));
             next.run(request)
         }));
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         let mut parts = None;
-        let author = TestInstance::start(Role::Author, |options| {
+        let author = TestInstance::start(InstanceRole::Author, |options| {
             parts = Some((options.replicator.clone(), options.queues.clone()));
         })
         .await;
         let (replicator, queues) = parts.unwrap();
         author.edit(|session| {
             let content = Subtree::new("jcr:content", "nt:unstructured")
-                .with("enabled", Value::Boolean(true))
-                .with("transportUri", Property::text(format!("http://{address}/bin/receive")));
+                .with_property("enabled", Value::Boolean(true))
+                .with_property(
+                    "transportUri",
+                    Property::text(format!("http://{address}/bin/receive")),
+                );
             let agent = Subtree::new("one", "cq:Page").with_child(content);
             let agents = Subtree::new("agents.author", "cq:Page").with_child(agent);
             let folder = Subtree::new("replication", "sling:Folder").with_child(agents);
             session
-                .put(&path("/etc"), Subtree::new("etc", "sling:Folder").with_child(folder))
+                .put_node(&path("/etc"), Subtree::new("etc", "sling:Folder").with_child(folder))
                 .unwrap();
         });
-        author.state.migrate("mounts", MOUNT_MIGRATIONS).await.unwrap();
+        author.state.migrate_tables("mounts", MOUNT_MIGRATIONS).await.unwrap();
         author.edit(|session| {
-            session.put(&path("/content/dam"), Subtree::new("dam", "sling:Folder")).unwrap();
+            session.put_node(&path("/content/dam"), Subtree::new("dam", "sling:Folder")).unwrap();
         });
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().to_str().unwrap();
         let settings = MountSettings {
-            places: vec![Place { url: source.to_owned(), ..Place::default() }],
+            locations: vec![MountLocation { url: source.to_owned(), ..MountLocation::default() }],
             mounts: vec![MountConfig::new("archive", source, MOUNTED).unwrap()],
             ..MountSettings::default()
         };
         let runtime = tokio::runtime::Handle::current();
-        let mounts = Mounts::new(author.repository.clone(), queues.clone(), runtime, settings);
-        mounts.load(&Configs::default());
-        let past = Mutex::new(vec![author.repository.head().unwrap()]);
+        let mounts =
+            MountService::new(author.repository.clone(), queues.clone(), runtime, settings);
+        mounts.load_configs(&OsgiConfigs::default());
+        let past = Mutex::new(vec![author.repository.head_root().unwrap()]);
         Self { author, publisher, replicator, queues, past, folder, mounts }
     }
 
     /// Runs what follows the mounted folder.
     fn follow_mounts(&self, stopped: watch::Receiver<bool>) {
-        let options = WorkerOptions {
-            idle: Duration::from_millis(20),
-            ..WorkerOptions::new("author", "mounts".to_owned())
+        let options = JobWorkerOptions {
+            poll_interval: Duration::from_millis(20),
+            ..JobWorkerOptions::new("author", "mounts".to_owned())
         };
-        let worker = Worker::new(self.queues.clone(), options);
-        self.mounts.handlers().into_iter().for_each(|handler| worker.register(handler));
+        let worker = JobWorker::new(self.queues.clone(), options);
+        self.mounts.handlers().into_iter().for_each(|handler| worker.register_handler(handler));
         tokio::spawn(worker.run(stopped));
     }
 
     /// Looks at the mounted folder once.
     async fn pass(&self) {
-        self.mounts.run_now("archive", SystemTime::now()).await.unwrap();
+        self.mounts.start_pass_now("archive", SystemTime::now()).await.unwrap();
         loop {
-            let status = self.mounts.status().await.unwrap();
+            let status = self.mounts.list_statuses().await.unwrap();
             if status.iter().all(|mount| mount.job.is_none()) {
                 break;
             }
@@ -116,9 +126,9 @@ impl Stage {
 
     /// Lets the follower and the agent come to rest, and compares what visitors have with what the author says.
     async fn compare(&self, what: &str) {
-        self.replicator.withdraw(SystemTime::now()).await.unwrap();
+        self.replicator.store_withdrawals(SystemTime::now()).await.unwrap();
         loop {
-            let jobs = self.queues.list_topic(&topic_of("author", "one"), 10).await.unwrap();
+            let jobs = self.queues.list_topic(&agent_topic("author", "one"), 10).await.unwrap();
             if jobs.is_empty() {
                 break;
             }
@@ -139,7 +149,7 @@ fn pages(snapshot: &Snapshot) -> BTreeSet<String> {
     let pages = all
         .iter()
         .filter(|node| is_compared(node))
-        .filter(|node| node.content().unwrap().is_some());
+        .filter(|node| node.content_node().unwrap().is_some());
     pages.map(|node| node.path().to_string()).collect()
 }
 
@@ -150,12 +160,13 @@ fn is_compared(node: &Node) -> bool {
 
 fn promised(snapshot: &Snapshot) -> BTreeSet<String> {
     let top = path("/content");
-    let documents = live(snapshot, &top, None, 1000).unwrap().into_iter().map(|one| one.path);
+    let documents =
+        list_live_documents(snapshot, &top, None, 1000).unwrap().into_iter().map(|one| one.path);
     let is_there =
         |at: &NodePath| snapshot.node(at).unwrap().is_some_and(|node| is_compared(&node));
-    let waiting = orphans(snapshot, &top).unwrap().into_iter();
+    let waiting = list_orphaned_documents(snapshot, &top).unwrap().into_iter();
     let waiting =
-        waiting.filter(|one| one.is_waiting && one.moved_to.as_ref().is_some_and(is_there));
+        waiting.filter(|one| one.awaits_activation && one.moved_to.as_ref().is_some_and(is_there));
     documents.chain(waiting.map(|one| one.path)).map(|path| path.to_string()).collect()
 }
 
@@ -173,21 +184,22 @@ fn install(stage: &Stage, at: &NodePath) {
         (&format!("jcr_root{at}/.content.xml"), page),
     ]);
     let mut package =
-        Package::read(Cursor::new(bytes.clone()), "pages", &Limits::default()).unwrap();
-    let stamp = Stamp { user: "admin".to_owned(), at: SystemTime::now() };
+        ContentPackage::read(Cursor::new(bytes.clone()), "pages", &PackageLimits::default())
+            .unwrap();
+    let stamp = AuditStamp { user: "admin".to_owned(), time: SystemTime::now() };
     let options = InstallOptions::default();
-    let how = Installation { options: &options, stamp: &stamp, progress: &mut |_| {} };
+    let how = PackageInstallation { options: &options, stamp: &stamp, on_progress: &mut |_| {} };
     let mut session = stage.author.repository.session("admin").unwrap();
-    session.install_file(&mut package, &mut Cursor::new(bytes), how).unwrap();
+    session.install_package_file(&mut package, &mut Cursor::new(bytes), how).unwrap();
 }
 
 /// Brings a node back as it was, as `tympan repo restore-path` does.
 fn restore_path(stage: &Stage, past: ChunkId, (at, to): (&NodePath, &NodePath)) {
     let repository = &stage.author.repository;
     let mut session = repository.session("system").unwrap();
-    session.pass_check_ins();
+    session.bypass_check_ins();
     let past = repository.snapshot_at(past).unwrap();
-    if session.put_from(&past, at, to).is_ok() {
+    if session.replace_from_snapshot(&past, at, to).is_ok() {
         // A name may be needed elsewhere, so that it is refused.
         drop(session.commit("restore", SystemTime::now()));
     }
@@ -324,8 +336,9 @@ async fn go(stage: &Stage, numbers: &mut Numbers) -> String {
         17 => install(stage, &one),
         // The whole of content as it was, as `tympan repo revert` does it.
         18 => {
-            let revising = Revising { user: "system", message: "revert", at: SystemTime::now() };
-            author.repository.revert_to(stage.past(numbers), revising).unwrap();
+            let revising =
+                RevisionDetails { user: "system", message: "revert", time: SystemTime::now() };
+            author.repository.revert_to_root(stage.past(numbers), revising).unwrap();
         }
         19 => restore_path(stage, stage.past(numbers), (&one, &one)),
         20 => restore_path(stage, stage.past(numbers), (&one, &other)),
@@ -348,7 +361,7 @@ async fn go(stage: &Stage, numbers: &mut Numbers) -> String {
             stage.send(Method::POST, "/api/v1/versions/restore", &body).await;
         }
     }
-    stage.past.lock().unwrap().push(author.repository.head().unwrap());
+    stage.past.lock().unwrap().push(author.repository.head_root().unwrap());
     format!("door {door}, {one}, {other}")
 }
 

@@ -1,18 +1,18 @@
 //! The check: every record re-read, every ref, lease and kept revision walked.
 //!
-//! In: a local store. Out: a [`Report`] of what is damaged and what that affects.
+//! In: a local store. Out: a [`StoreCheckReport`] of what is damaged and what that affects.
 //!
 //! Invariants
 //! * Nothing on the disk is changed.
 //! * A reachable chunk is visited once, however many states reach it, unless something below it is damaged.
 //! * Memory: a bit for each chunk, a bounded number of findings, the revisions.
 //!
-//! Not here: large blobs; the report lists those that the store does not hold, for `blobs` to verify. What is done
+//! Not here: large blobs; the report lists those that the store does not hold, for `blob_count` to verify. What is done
 //! about damage: `repair`.
 
-mod parts;
-mod visited;
-mod walk;
+mod map_part;
+mod state_walk;
+mod visited_set;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,62 +22,66 @@ use crate::chunk_store::ChunkStore;
 use crate::error::Result;
 use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
-use crate::local::{LocalStore, Survey};
+use crate::local::{LocalStore, PackSurvey};
 
-pub(crate) use parts::{Part, Span, Unreadable, parts, parts_but};
-pub(crate) use walk::Walk;
+pub(crate) use map_part::{
+    MapKeySpan, MapPart, UnreadableSpan, visit_map_parts, visit_map_parts_except,
+};
+pub(crate) use state_walk::StateWalk;
 
 /// Places that a report lists; more are counted.
-const MAX_AFFECTED: usize = 1_000;
+const MAX_LISTED_LOCATIONS: usize = 1_000;
 
 /// What a check has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct StoreCheckReport {
     /// Pack files.
-    pub packs: usize,
+    pub pack_count: usize,
     /// Chunk records in them.
-    pub chunks: u64,
+    pub chunk_count: u64,
     /// Blobs in them.
-    pub blobs: u64,
+    pub blob_count: u64,
     /// Commit records in them.
-    pub commits: u64,
+    pub commit_count: u64,
     /// Bytes of all packs.
-    pub bytes: u64,
+    pub pack_bytes: u64,
     /// Refs that were walked.
-    pub refs: usize,
+    pub ref_count: usize,
     /// Leases that were walked.
-    pub leases: usize,
+    pub lease_count: usize,
     /// Kept revisions that were walked, of all refs.
-    pub revisions: u64,
+    pub revision_count: u64,
     /// Chunks that all of these reach.
-    pub reachable: u64,
+    pub reachable_chunks: u64,
     /// What is wrong with files, with place.
     pub faults: Vec<String>,
     /// What cannot be read because of it.
-    pub affected: Vec<Affected>,
-    /// How many more faults and places there are than `faults` and `affected` list.
-    pub unlisted: u64,
+    pub damaged_locations: Vec<DamagedLocation>,
+    /// How many more faults and places there are than `faults` and `damaged_locations` list.
+    pub unlisted_count: u64,
     /// How many kept revisions of each ref cannot be read in full.
     pub damaged_revisions: BTreeMap<String, u64>,
     /// What opening has undone: an unfinished write, as a crash leaves it.
-    pub notes: Vec<String>,
+    pub recovery_notes: Vec<String>,
     /// Small blobs that are reached and cannot be read.
     pub damaged_blobs: BTreeSet<BlobId>,
     /// Blobs that are reached and that the store does not hold: to be verified in the blob store.
-    pub blobs_elsewhere: BTreeSet<BlobId>,
+    pub external_blobs: BTreeSet<BlobId>,
 }
 
-impl Report {
+impl StoreCheckReport {
     /// Tells whether nothing is wrong.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.faults.is_empty() && self.affected.is_empty() && self.damaged_revisions.is_empty()
+        self.faults.is_empty()
+            && self.damaged_locations.is_empty()
+            && self.damaged_revisions.is_empty()
     }
 }
 
 /// What reaches a place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum RootOrigin {
     /// A ref, as it is now.
     Ref(String),
     /// A kept revision of a ref.
@@ -93,7 +97,7 @@ pub enum Origin {
     History,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for RootOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ref(name) => write!(f, "ref `{name}`"),
@@ -106,9 +110,9 @@ impl fmt::Display for Origin {
 
 /// One place that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Affected {
+pub struct DamagedLocation {
     /// What reaches it. A revision only if no ref or newer revision does.
-    pub origin: Origin,
+    pub origin: RootOrigin,
     /// The map; empty for the root itself.
     pub map: String,
     /// The key of the record whose body is affected, or where the affected part of the map begins.
@@ -119,7 +123,7 @@ pub struct Affected {
     pub fault: String,
 }
 
-impl fmt::Display for Affected {
+impl fmt::Display for DamagedLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = String::from_utf8_lossy(&self.key);
         let (origin, map) = (&self.origin, &self.map);
@@ -129,13 +133,13 @@ impl fmt::Display for Affected {
 
 /// A check's findings, and what a repair needs beside the report.
 #[derive(Debug)]
-pub struct Inspection {
+pub struct StoreInspection {
     /// What was found.
-    pub report: Report,
+    pub report: StoreCheckReport,
     /// The time by which leases are judged.
-    pub(crate) now: SystemTime,
+    pub(crate) checked_at: SystemTime,
     /// Knows the records that are bad.
-    pub(crate) survey: Survey,
+    pub(crate) survey: PackSurvey,
 }
 
 /// Re-reads every record of every pack, then walks every ref, lease and kept revision through all that it reaches, also
@@ -143,54 +147,54 @@ pub struct Inspection {
 ///
 /// # Errors
 /// Only what prevents the check itself, such as a pack that cannot be opened; damage is in the report.
-pub fn check(store: &LocalStore) -> Result<Report> {
-    Ok(inspect(store, SystemTime::UNIX_EPOCH)?.report)
+pub fn check_store(store: &LocalStore) -> Result<StoreCheckReport> {
+    Ok(inspect_store(store, SystemTime::UNIX_EPOCH)?.report)
 }
 
-/// Does what [`check`] does, but for leases that have expired by `now`: they keep nothing, so that nothing of theirs can
+/// Does what [`check_store`] does, but for leases that have expired by `checked_at`: they keep nothing, so that nothing of theirs can
 /// be missing. Keeps what [`repair`](crate::repair) needs.
 ///
 /// # Errors
-/// As [`check`].
-pub fn inspect(store: &LocalStore, now: SystemTime) -> Result<Inspection> {
-    let survey = store.survey()?;
-    let report = Report {
-        packs: survey.packs,
-        chunks: survey.chunks,
-        blobs: survey.blobs,
-        commits: survey.commits,
-        bytes: survey.bytes,
+/// As [`check_store`].
+pub fn inspect_store(store: &LocalStore, now: SystemTime) -> Result<StoreInspection> {
+    let survey = store.survey_packs()?;
+    let report = StoreCheckReport {
+        pack_count: survey.pack_count,
+        chunk_count: survey.chunk_count,
+        blob_count: survey.blob_count,
+        commit_count: survey.commit_count,
+        pack_bytes: survey.pack_bytes,
         faults: survey.faults.clone(),
-        unlisted: survey.unlisted,
-        notes: store.notes().to_vec(),
-        ..Report::default()
+        unlisted_count: survey.unlisted_count,
+        recovery_notes: store.recovery_notes().to_vec(),
+        ..StoreCheckReport::default()
     };
-    let mut walk = Walk::new(store, &survey, report);
-    for (name, root) in store.refs()? {
-        walk.report.refs += 1;
-        walk.state(&Origin::Ref(name), root)?;
+    let mut walk = StateWalk::new(store, &survey, report);
+    for (name, root) in store.list_refs()? {
+        walk.report.ref_count += 1;
+        walk.walk_state(&RootOrigin::Ref(name), root)?;
     }
-    for lease in store.leases()? {
-        walk.report.leases += 1;
+    for lease in store.list_leases()? {
+        walk.report.lease_count += 1;
         if !lease.is_live(now) {
-            walk.report.notes.push(format!("the lease of `{}` has expired", lease.holder));
+            walk.report.recovery_notes.push(format!("the lease of `{}` has expired", lease.holder));
             continue;
         }
-        walk.state(&Origin::Lease(lease.holder), lease.root)?;
+        walk.walk_state(&RootOrigin::Lease(lease.holder), lease.root)?;
     }
     let readable = store.readable_revisions(&survey)?;
     walk.report.faults.extend(readable.faults);
     for Revision { sequence, update } in readable.revisions {
-        walk.report.revisions += 1;
-        let Some(root) = update.new else { continue };
-        let origin = Origin::Revision { name: update.name.clone(), sequence };
-        if !walk.state(&origin, root)? {
+        walk.report.revision_count += 1;
+        let Some(root) = update.new_root else { continue };
+        let origin = RootOrigin::Revision { name: update.name.clone(), sequence };
+        if !walk.walk_state(&origin, root)? {
             *walk.report.damaged_revisions.entry(update.name).or_default() += 1;
         }
     }
-    if let Some(log) = store.log_root() {
-        walk.state(&Origin::History, log)?;
+    if let Some(log) = store.revision_log_root() {
+        walk.walk_state(&RootOrigin::History, log)?;
     }
-    let report = walk.finish();
-    Ok(Inspection { report, now, survey })
+    let report = walk.into_report();
+    Ok(StoreInspection { report, checked_at: now, survey })
 }

@@ -5,18 +5,18 @@
 //!
 //! Three disks exist: [`FileDisk`], [`MemoryDisk`], and the crash disk of the tests, which records every call.
 
-mod file;
-mod map;
-mod memory;
+mod file_disk;
+mod mapped_file;
+mod memory_disk;
 
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use file::FileDisk;
-pub use map::Mapped;
-pub use memory::{MemoryDisk, MemoryFile};
+pub use file_disk::FileDisk;
+pub use mapped_file::MappedFile;
+pub use memory_disk::{MemoryDisk, MemoryFile};
 
 /// A folder of files.
 pub trait Disk: Debug + Send + Sync {
@@ -24,32 +24,32 @@ pub trait Disk: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`], or what the system says.
-    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    fn open_file(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Creates an empty file, in place of one that exists, and the folders it needs.
     ///
     /// # Errors
     /// What the system says.
-    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    fn create_file(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Renames a file, in place of one that exists, and creates the folders it needs.
     ///
     /// # Errors
     /// What the system says.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn rename_file(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
     /// What the system says.
-    fn remove(&self, name: &str) -> io::Result<()>;
+    fn remove_file(&self, name: &str) -> io::Result<()>;
 
     /// Returns the names of the files and folders directly in `folder`, sorted; nothing if it does not exist. `""` is the
     /// disk's own folder.
     ///
     /// # Errors
     /// What the system says.
-    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+    fn list_folder(&self, folder: &str) -> io::Result<Vec<String>>;
 
     /// Makes creations, renames and removals in `folder` durable.
     ///
@@ -60,11 +60,11 @@ pub trait Disk: Debug + Send + Sync {
     /// Takes the folder for this process until the guard is dropped.
     ///
     /// # Errors
-    /// [`LockError::Held`] while another guard exists.
-    fn lock(&self) -> Result<DiskLock, LockError>;
+    /// [`DiskLockError::AlreadyLocked`] while another guard exists.
+    fn lock_folder(&self) -> Result<DiskLock, DiskLockError>;
 
     /// Returns where the folder is, for messages.
-    fn dir(&self) -> PathBuf;
+    fn display_path(&self) -> PathBuf;
 }
 
 /// One open file.
@@ -111,7 +111,7 @@ pub trait DiskFile: Debug + Send + Sync {
     ///
     /// # Errors
     /// What the system says.
-    fn map(&self) -> io::Result<Mapped>;
+    fn map_content(&self) -> io::Result<MappedFile>;
 
     /// Returns the system's file, if there is one, for sending without copying.
     fn as_file(&self) -> Option<&std::fs::File> {
@@ -122,23 +122,23 @@ pub trait DiskFile: Debug + Send + Sync {
 /// Holds a [`Disk`] until it is dropped.
 #[derive(Debug)]
 pub struct DiskLock {
-    _held: Box<dyn Debug + Send + Sync>,
+    _guard: Box<dyn Debug + Send + Sync>,
 }
 
 impl DiskLock {
     /// Wraps whatever releases the lock on being dropped.
     #[must_use]
     pub fn new(held: impl Debug + Send + Sync + 'static) -> Self {
-        Self { _held: Box::new(held) }
+        Self { _guard: Box::new(held) }
     }
 }
 
 /// Why a disk cannot be locked.
 #[derive(Debug, thiserror::Error)]
-pub enum LockError {
+pub enum DiskLockError {
     /// Someone holds it.
     #[error("in use")]
-    Held {
+    AlreadyLocked {
         /// The process, if the lock file says.
         pid: Option<u32>,
     },

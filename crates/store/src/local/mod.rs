@@ -1,6 +1,6 @@
 //! The store in one folder: append-only packs with commit records, and an index beside each.
 //!
-//! In: [`Batch`]es. Out: verified chunks and small blobs, from a bounded cache or by one positioned read.
+//! In: [`ChunkBatch`]es. Out: verified chunks and small blobs, from a bounded cache or by one positioned read.
 //!
 //! Invariants
 //! * A commit is one append and one sync; the ref moves after the sync.
@@ -12,23 +12,23 @@
 //!
 //! Not here: what more than one process shares. The format is `docs/formats/pack.md`.
 
-mod collect;
-mod condemned;
-mod follow;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod holds;
-mod index;
+mod garbage_collection;
+mod history_reader;
 mod index_file;
 mod lease_file;
-mod log;
-mod mend;
-mod payload;
+mod local_hold;
+mod pack_repair;
+mod pack_scan;
+mod pack_survey;
+mod pack_writer;
+mod read_only_store;
 mod record;
-mod recover;
-mod scan;
-mod survey;
-mod writer;
+mod record_index;
+mod record_payload;
+mod recovery;
+mod rewrite_candidate;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -39,53 +39,55 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::base::Base;
-use crate::batch::{Batch, LeaseUpdate};
+use crate::base_store::BaseStore;
 use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
+use crate::chunk_batch::{ChunkBatch, LeaseUpdate};
 use crate::chunk_store::{ChunkStore, ReadChunks};
-use crate::collect::{CollectOptions, Collected, Progress};
-use crate::disk::{Disk, DiskFile, DiskLock, LockError, MemoryDisk};
+use crate::disk::{Disk, DiskFile, DiskLock, DiskLockError, MemoryDisk};
 use crate::error::{Error, Result};
+use crate::garbage_collection::{
+    GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,
+};
 use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
-use crate::keep::{Hold, Lease, Pin, Pins};
+use crate::root_retention::{CollectionHold, RootLease, RootPin, RootPins};
 
-pub use follow::FollowedStore;
-use holds::Holds;
-use index::{Index, Purpose};
-use index_file::Location;
-use payload::Tables;
-pub(crate) use payload::{check_lease, check_update};
-pub use record::Compression;
-use record::Kind;
-use record::{HEADER_BYTES, Header};
-pub(crate) use survey::Survey;
-use writer::Writer;
+use index_file::RecordLocation;
+use local_hold::LocalHolds;
+pub(crate) use pack_survey::PackSurvey;
+use pack_writer::LocalPackWriter;
+pub use read_only_store::ReadOnlyLocalStore;
+pub use record::RecordCompression;
+use record::RecordKind;
+use record::{RECORD_HEADER_BYTES, RecordHeader};
+use record_index::{RecordIndex, RecordLookupPurpose};
+use record_payload::StoreTables;
+pub(crate) use record_payload::{check_lease_update, check_update};
 
 /// How a local store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalOptions {
+pub struct LocalStoreOptions {
     /// Memory for chunks that were read or written lately.
     ///
     /// Larger: fewer reads from the disk. Default 64 MiB; sensible from 8 MiB up to the size of the tree.
-    pub cache: ByteSize,
+    pub cache_size: ByteSize,
     /// Where a pack ends. Default and maximum 256 MiB; smaller ones are for tests.
     pub pack_limit: ByteSize,
     /// Whether records are compressed. Default lz4, which halves what is written and read.
-    pub compression: Compression,
+    pub compression: RecordCompression,
 }
 
-impl LocalOptions {
-    const MAX_PACK: ByteSize = ByteSize::mib(256);
+impl LocalStoreOptions {
+    const MAX_PACK_SIZE: ByteSize = ByteSize::from_mib(256);
 }
 
-impl Default for LocalOptions {
+impl Default for LocalStoreOptions {
     fn default() -> Self {
         Self {
-            cache: ByteSize::mib(64),
-            pack_limit: Self::MAX_PACK,
-            compression: Compression::default(),
+            cache_size: ByteSize::from_mib(64),
+            pack_limit: Self::MAX_PACK_SIZE,
+            compression: RecordCompression::default(),
         }
     }
 }
@@ -94,23 +96,23 @@ impl Default for LocalOptions {
 #[derive(Debug)]
 pub struct LocalStore {
     disk: Arc<dyn Disk>,
-    index: Index,
-    tables: RwLock<Tables>,
-    pins: Pins,
-    holds: Holds,
-    collecting: Mutex<()>,
-    cache: Cache<ChunkId, Chunk, ChunkBytes>,
-    writer: Mutex<Writer>,
-    poison: OnceLock<String>,
+    index: RecordIndex,
+    tables: RwLock<StoreTables>,
+    pins: RootPins,
+    holds: LocalHolds,
+    collection_lock: Mutex<()>,
+    cache: Cache<ChunkId, Chunk, ChunkWeigher>,
+    writer: Mutex<LocalPackWriter>,
+    write_failure: OnceLock<String>,
     /// What the store lies over: holds what refs reach and the store does not.
-    base: OnceLock<Arc<dyn Base>>,
+    base: OnceLock<Arc<dyn BaseStore>>,
     /// Folders elsewhere with leases on this store.
     lease_folders: RwLock<Vec<Arc<dyn Disk>>>,
-    compression: Compression,
+    compression: RecordCompression,
     /// What opening has found to be damaged.
-    damage: Mutex<Vec<String>>,
+    damage_found: Mutex<Vec<String>>,
     /// What opening has undone.
-    notes: Vec<String>,
+    recovery_notes: Vec<String>,
     _lock: DiskLock,
 }
 
@@ -120,31 +122,31 @@ impl LocalStore {
     /// # Errors
     /// [`Error::Locked`] while another process has it open, [`Error::FileMalformed`] for a pack of another format, or what the disk
     /// says.
-    pub fn open(disk: Arc<dyn Disk>, options: LocalOptions) -> Result<Self> {
-        let lock = disk.lock().map_err(|error| match error {
-            LockError::Held { pid } => Error::Locked { dir: disk.dir(), pid },
-            LockError::Io(source) => Error::Write { file: "lock".to_owned(), source },
+    pub fn open(disk: Arc<dyn Disk>, options: LocalStoreOptions) -> Result<Self> {
+        let lock = disk.lock_folder().map_err(|error| match error {
+            DiskLockError::AlreadyLocked { pid } => Error::Locked { dir: disk.display_path(), pid },
+            DiskLockError::Io(source) => Error::FileWrite { file: "lock".to_owned(), source },
         })?;
-        let limit = options.pack_limit.min(LocalOptions::MAX_PACK);
-        let index = Index::default();
-        let recovered = recover::recover(disk.as_ref(), &index, limit.as_bytes())?;
+        let limit = options.pack_limit.min(LocalStoreOptions::MAX_PACK_SIZE);
+        let index = RecordIndex::default();
+        let recovered = recovery::recover_store(disk.as_ref(), &index, limit.as_bytes())?;
         // An estimate of the chunks that fit sizes the cache's own tables.
-        let items = usize::try_from(options.cache.as_bytes() / 4_096).unwrap_or(usize::MAX);
+        let items = usize::try_from(options.cache_size.as_bytes() / 4_096).unwrap_or(usize::MAX);
         Ok(Self {
             disk,
             index,
             tables: RwLock::new(recovered.tables),
-            pins: Pins::default(),
-            holds: Holds::default(),
-            collecting: Mutex::new(()),
-            cache: Cache::with_weighter(items.max(16), options.cache.as_bytes(), ChunkBytes),
+            pins: RootPins::default(),
+            holds: LocalHolds::default(),
+            collection_lock: Mutex::new(()),
+            cache: Cache::with_weighter(items.max(16), options.cache_size.as_bytes(), ChunkWeigher),
             writer: Mutex::new(recovered.writer),
-            poison: OnceLock::new(),
+            write_failure: OnceLock::new(),
             base: OnceLock::new(),
             lease_folders: RwLock::default(),
             compression: options.compression,
-            damage: Mutex::new(recovered.damage),
-            notes: recovered.notes,
+            damage_found: Mutex::new(recovered.damage_found),
+            recovery_notes: recovered.recovery_notes,
             _lock: lock,
         })
     }
@@ -153,33 +155,35 @@ impl LocalStore {
     ///
     /// # Errors
     /// None that a memory disk knows.
-    pub fn memory() -> Result<Self> {
-        Self::open(Arc::new(MemoryDisk::new()), LocalOptions::default())
+    pub fn open_in_memory() -> Result<Self> {
+        Self::open(Arc::new(MemoryDisk::new()), LocalStoreOptions::default())
     }
 
     /// Ends the use of the store so that the next start need not scan the open pack. Dropping it does the same, silently.
     ///
     /// # Errors
-    /// [`Error::Write`]; nothing is lost by it.
+    /// [`Error::FileWrite`]; nothing is lost by it.
     pub fn close(&self) -> Result<()> {
-        if self.poison.get().is_some() {
+        if self.write_failure.get().is_some() {
             return Ok(());
         }
         let mut writer = self.writer.lock();
-        writer.flush(self.session()).map_err(|failure| self.settle(failure))?;
+        writer
+            .flush_pack(self.write_context())
+            .map_err(|failure| self.handle_write_failure(failure))?;
         // Under the writer's lock: an index with older tables than its pack would undo a commit.
         let tables = self.tables.read().clone();
-        writer.write_checkpoint(self.disk.as_ref(), &self.index, &tables)
+        writer.write_checkpoint_index(self.disk.as_ref(), &self.index, &tables)
     }
 
     /// Returns why the store accepts no more writes, if so.
     #[must_use]
-    pub fn poisoned(&self) -> Option<&str> {
-        self.poison.get().map(String::as_str)
+    pub fn write_failure(&self) -> Option<&str> {
+        self.write_failure.get().map(String::as_str)
     }
 
     /// Heeds the leases in another folder, too: for those who read the store and may write nothing into its own.
-    pub fn heed_leases_in(&self, folder: Arc<dyn Disk>) {
+    pub fn add_lease_folder(&self, folder: Arc<dyn Disk>) {
         self.lease_folders.write().push(folder);
     }
 
@@ -187,66 +191,66 @@ impl LocalStore {
     ///
     /// # Errors
     /// A lease or a folder that cannot be read: nobody knows what it keeps.
-    fn lease_files(&self) -> Result<Vec<Lease>> {
-        let mut leases = lease_file::read_all(self.disk.as_ref(), lease_file::FOLDER)?;
+    fn read_lease_files(&self) -> Result<Vec<RootLease>> {
+        let mut leases = lease_file::read_leases(self.disk.as_ref(), lease_file::LEASE_FOLDER)?;
         for folder in self.lease_folders.read().iter() {
-            let dir = folder.dir();
+            let dir = folder.display_path();
             if !dir.is_dir() {
                 let (file, source) =
                     (dir.display().to_string(), std::io::ErrorKind::NotFound.into());
-                return Err(Error::Read { file, source });
+                return Err(Error::FileRead { file, source });
             }
-            leases.extend(lease_file::read_all(folder.as_ref(), "")?);
+            leases.extend(lease_file::read_leases(folder.as_ref(), "")?);
         }
         Ok(leases)
     }
 
     /// Lays the store over a base: refs may reach what only that holds.
-    pub(crate) fn lie_over(&self, base: Arc<dyn Base>) {
+    pub(crate) fn set_base(&self, base: Arc<dyn BaseStore>) {
         self.base.get_or_init(|| base);
     }
 
     /// Tells whether the index lists a chunk.
-    pub(crate) fn lists(&self, id: &ChunkId) -> bool {
-        self.index.find(Kind::Chunk, id.as_bytes()).is_some()
+    pub(crate) fn is_chunk_indexed(&self, id: &ChunkId) -> bool {
+        self.index.find_record(RecordKind::Chunk, id.as_bytes()).is_some()
     }
 
     /// Returns what opening has undone, in words.
-    pub(crate) fn notes(&self) -> &[String] {
-        &self.notes
+    pub(crate) fn recovery_notes(&self) -> &[String] {
+        &self.recovery_notes
     }
 
-    fn poison(&self, reason: String) {
+    fn disable_writes(&self, reason: String) {
         tracing::error!(reason, "the store accepts no more writes");
         // The first reason is the one that counts.
-        self.poison.get_or_init(|| reason);
+        self.write_failure.get_or_init(|| reason);
     }
 
-    fn check_open(&self) -> Result<()> {
-        match self.poison.get() {
-            Some(reason) => Err(Error::Poisoned { reason: reason.clone() }),
+    fn check_writable(&self) -> Result<()> {
+        match self.write_failure.get() {
+            Some(reason) => Err(Error::WriteDisabled { reason: reason.clone() }),
             None => Ok(()),
         }
     }
 
     /// Reads a whole record.
-    fn read_record(&self, location: Location) -> Result<(Option<Header>, Bytes)> {
+    fn read_record(&self, location: RecordLocation) -> Result<(Option<RecordHeader>, Bytes)> {
         self.index.read_record(location)
     }
 
     /// Reads the record of a chunk or blob; `None` if there is none.
     fn find_record(
         &self,
-        kind: Kind,
+        kind: RecordKind,
         id: &[u8; 32],
-    ) -> Result<Option<(Location, Option<Header>, Bytes)>> {
-        let Some((location, file)) = self.index.find(kind, id) else {
+    ) -> Result<Option<(RecordLocation, Option<RecordHeader>, Bytes)>> {
+        let Some((location, file)) = self.index.find_record(kind, id) else {
             return Ok(None);
         };
-        let (header, record) = read_record(file.as_ref(), location)?;
+        let (header, record) = read_record_from(file.as_ref(), location)?;
         if header.is_some_and(|header| header.id != *id) {
             // Two ids that begin alike, or damage.
-            let surely = self.index.find_surely(kind, id, Purpose::Read)?;
+            let surely = self.index.find_verified(kind, id, RecordLookupPurpose::Read)?;
             let Some(found) = surely else {
                 return Ok(Some((location, None, record)));
             };
@@ -258,16 +262,16 @@ impl LocalStore {
 
     /// Reads a chunk past the cache; the inner error says why it cannot be had. A record that the survey knows to be
     /// damaged is not touched.
-    pub(crate) fn read_surveyed(
+    pub(crate) fn read_surveyed_chunk(
         &self,
         id: &ChunkId,
-        survey: &Survey,
+        survey: &PackSurvey,
     ) -> Result<Result<Chunk, String>> {
         if self.is_damaged_chunk(id, survey) {
             return Ok(Err(format!("chunk `{id}` is damaged")));
         }
         let loaded = self.load_chunk(id).or_else(|error| match (self.base.get(), error) {
-            (Some(base), Error::ChunkMissing { .. }) => base.read(id),
+            (Some(base), Error::ChunkMissing { .. }) => base.read_chunk(id),
             (_, error) => Err(error),
         });
         match loaded {
@@ -283,18 +287,18 @@ impl LocalStore {
     }
 
     fn load_chunk(&self, id: &ChunkId) -> Result<Chunk> {
-        let found = self.find_record(Kind::Chunk, id.as_bytes())?;
+        let found = self.find_record(RecordKind::Chunk, id.as_bytes())?;
         let (_, header, record) = found.ok_or(Error::ChunkMissing { id: *id })?;
         let damaged = |fault| {
             let error = Error::ChunkDamaged { id: *id, fault };
-            self.poison(format!("{error}"));
+            self.disable_writes(format!("{error}"));
             error
         };
         let bytes = header
             .filter(|header| header.id == *id.as_bytes())
-            .and_then(|header| record::decode(&header, &record))
+            .and_then(|header| record::decode_record(&header, &record))
             .ok_or_else(|| damaged("its record cannot be decoded"))?;
-        if ChunkId::of(&bytes) != *id {
+        if ChunkId::hash_of(&bytes) != *id {
             return Err(damaged("its bytes have another hash"));
         }
         Chunk::parse(bytes).map_err(|error| match error {
@@ -304,12 +308,13 @@ impl LocalStore {
     }
 
     /// Tells whether a record is here and stays, as far as a hold or ref keeps it.
-    fn holds_record(&self, kind: Kind, id: &[u8; 32]) -> Result<bool> {
-        let is_here = || Ok(self.index.find_surely(kind, id, Purpose::Keep)?.is_some());
+    fn contains_record(&self, kind: RecordKind, id: &[u8; 32]) -> Result<bool> {
+        let is_here =
+            || Ok(self.index.find_verified(kind, id, RecordLookupPurpose::Retain)?.is_some());
         if !is_here()? {
             return Ok(false);
         }
-        self.holds.note(std::iter::once((kind, *id)));
+        self.holds.record_hits(std::iter::once((kind, *id)));
         if self.holds.is_condemning() {
             drop(self.writer.lock());
         }
@@ -318,31 +323,37 @@ impl LocalStore {
     }
 
     /// Refuses moves from other places than the refs are at, and to roots that are not here.
-    fn check_moves(&self, batch: &Batch) -> Result<()> {
+    fn check_ref_updates(&self, batch: &ChunkBatch) -> Result<()> {
         let mut moved: BTreeMap<&str, Option<ChunkId>> = BTreeMap::new();
         let tables = self.tables.read();
         for update in batch.ref_updates() {
             let actual = moved.get(update.name.as_str()).copied();
             let actual = actual.unwrap_or_else(|| tables.refs.get(&update.name).copied());
-            if actual != update.expected {
+            if actual != update.expected_root {
                 return Err(Error::RefMoved {
                     name: update.name.clone(),
-                    expected: update.expected,
+                    expected: update.expected_root,
                     actual,
                 });
             }
-            moved.insert(&update.name, update.new);
+            moved.insert(&update.name, update.new_root);
         }
-        tables.check_room(batch)?;
+        tables.check_capacity(batch)?;
         drop(tables);
         let leased = batch.lease_updates().iter().filter_map(|update| match update {
             LeaseUpdate::Grant(lease) => Some(lease.root),
             LeaseUpdate::Release { .. } => None,
         });
         for root in moved.into_values().flatten().chain(leased) {
-            let find = || self.index.find_surely(Kind::Chunk, root.as_bytes(), Purpose::Keep);
+            let find = || {
+                self.index.find_verified(
+                    RecordKind::Chunk,
+                    root.as_bytes(),
+                    RecordLookupPurpose::Retain,
+                )
+            };
             let is_below = || match self.base.get() {
-                Some(base) => Ok(base.contains_many(&[root])? == [true]),
+                Some(base) => Ok(base.contains_chunks(&[root])? == [true]),
                 None => Ok::<bool, Error>(false),
             };
             if batch.chunk(&root).is_none() && find()?.is_none() && !is_below()? {
@@ -354,7 +365,7 @@ impl LocalStore {
 }
 
 impl ReadChunks for LocalStore {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {
         if let Some(chunk) = self.cache.get(id) {
             return Ok(chunk);
         }
@@ -365,22 +376,23 @@ impl ReadChunks for LocalStore {
 }
 
 impl ChunkStore for LocalStore {
-    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
-        ids.iter().map(|id| self.holds_record(Kind::Chunk, id.as_bytes())).collect()
+    fn contains_chunks(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
+        ids.iter().map(|id| self.contains_record(RecordKind::Chunk, id.as_bytes())).collect()
     }
 
     fn read_blob(&self, id: &BlobId) -> Result<Option<Bytes>> {
-        let Some((location, header, record)) = self.find_record(Kind::Blob, id.digest())? else {
+        let Some((location, header, record)) = self.find_record(RecordKind::Blob, id.digest())?
+        else {
             return Ok(None);
         };
         let fault = "its record cannot be decoded or fails its checksum";
         let bytes = header
             .filter(|header| header.id == *id.digest())
-            .filter(|header| record::is_valid(header, &record, location.place))
-            .and_then(|header| record::decode(&header, &record));
+            .filter(|header| record::is_record_valid(header, &record, location.position))
+            .and_then(|header| record::decode_record(&header, &record));
         let Some(bytes) = bytes else {
             let error = Error::BlobDamaged { id: *id, fault };
-            self.poison(format!("{error}"));
+            self.disable_writes(format!("{error}"));
             return Err(error);
         };
         // The digest is right, so a length that differs was never right: such a blob does not exist.
@@ -388,99 +400,104 @@ impl ChunkStore for LocalStore {
     }
 
     fn contains_blob(&self, id: &BlobId) -> Result<bool> {
-        self.holds_record(Kind::Blob, id.digest())
+        self.contains_record(RecordKind::Blob, id.digest())
     }
 
-    fn commit(&self, batch: Batch) -> Result<()> {
-        self.check_open()?;
-        let mut prepared = writer::Prepared::new(&batch, &self.index, self.compression)?;
+    fn commit(&self, batch: ChunkBatch) -> Result<()> {
+        self.check_writable()?;
+        let mut prepared =
+            pack_writer::PreparedRecords::new(&batch, &self.index, self.compression)?;
         let mut writer = self.writer.lock();
-        self.check_open()?;
-        self.check_moves(&batch)?;
-        let written = writer.write(self.session(), &mut prepared, &batch);
-        let commit = written.map_err(|failure| self.settle(failure))?;
-        self.holds.note(prepared.known.into_iter());
+        self.check_writable()?;
+        self.check_ref_updates(&batch)?;
+        let written = writer.write_batch(self.write_context(), &mut prepared, &batch);
+        let commit = written.map_err(|failure| self.handle_write_failure(failure))?;
+        self.holds.record_hits(prepared.present.into_iter());
         for (id, chunk) in prepared.chunks {
             self.cache.insert(id, chunk);
         }
         if let Some(commit) = commit {
-            self.tables.write().apply(&commit);
+            self.tables.write().apply_commit(&commit);
         }
-        let due = writer.take_due();
+        let due = writer.take_unindexed();
         drop(writer);
-        self.write_due_indexes(due);
+        self.write_pending_indexes(due);
         Ok(())
     }
 
     fn flush(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_writable()?;
         let mut writer = self.writer.lock();
-        let flushed = writer.flush(self.session());
-        flushed.map_err(|failure| self.settle(failure))
+        let flushed = writer.flush_pack(self.write_context());
+        flushed.map_err(|failure| self.handle_write_failure(failure))
     }
 
     fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {
         Ok(self.tables.read().refs.get(name).copied())
     }
 
-    fn refs(&self) -> Result<Vec<(String, ChunkId)>> {
+    fn list_refs(&self) -> Result<Vec<(String, ChunkId)>> {
         let tables = self.tables.read();
         Ok(tables.refs.iter().map(|(name, id)| (name.clone(), *id)).collect())
     }
 
-    fn history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
+    fn ref_history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
         self.read_history(Some(name), before, limit)
     }
 
-    fn leases(&self) -> Result<Vec<Lease>> {
+    fn list_leases(&self) -> Result<Vec<RootLease>> {
         let mut leases = self.tables.read().leases.clone();
-        let files = self.lease_files()?;
+        let files = self.read_lease_files()?;
         leases.extend(files.into_iter().map(|lease| (lease.holder.clone(), lease)));
         Ok(leases.into_values().collect())
     }
 
-    fn pin(&self, root: ChunkId) -> Pin {
-        self.pins.pin(root)
+    fn pin_root(&self, root: ChunkId) -> RootPin {
+        self.pins.pin_root(root)
     }
 
-    fn hold(&self) -> Result<Hold> {
+    fn begin_hold(&self) -> Result<CollectionHold> {
         // A number that is one behind keeps more, never less.
         let open = self.index.newest_pack();
-        Ok(Hold::new(self.holds.begin(open)))
+        Ok(CollectionHold::new(self.holds.begin_hold(open)))
     }
 
-    fn collect(
+    fn collect_garbage(
         &self,
-        options: &CollectOptions,
-        pace: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-    ) -> Result<Collected> {
-        self.collect_garbage(options, pace)
+        options: &GarbageCollectionOptions,
+        pace: &mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>,
+    ) -> Result<GarbageCollectionReport> {
+        self.run_garbage_collection(options, pace)
     }
 }
 
 impl LocalStore {
-    fn session(&self) -> writer::Session<'_> {
-        writer::Session { disk: self.disk.as_ref(), index: &self.index, tables: &self.tables }
+    fn write_context(&self) -> pack_writer::PackWriteContext<'_> {
+        pack_writer::PackWriteContext {
+            disk: self.disk.as_ref(),
+            index: &self.index,
+            tables: &self.tables,
+        }
     }
 
     /// Writes index files; those that cannot be written stay due.
-    fn write_due_indexes(&self, mut due: Vec<writer::Unindexed>) {
-        due.retain(|due| !writer::write_due_index(self.disk.as_ref(), &self.index, due));
+    fn write_pending_indexes(&self, mut due: Vec<pack_writer::UnindexedPack>) {
+        due.retain(|due| !pack_writer::write_pack_index(self.disk.as_ref(), &self.index, due));
         if !due.is_empty() {
-            self.writer.lock().unindexed.append(&mut due);
+            self.writer.lock().unindexed_packs.append(&mut due);
         }
     }
 
     /// Closes the store for writing if the failure demands it.
-    fn settle(&self, failure: writer::Failure) -> Error {
+    fn handle_write_failure(&self, failure: pack_writer::PackWriteFailure) -> Error {
         match failure {
-            writer::Failure::Refused(error) => error,
-            writer::Failure::Unknown(error) => {
+            pack_writer::PackWriteFailure::NothingWritten(error) => error,
+            pack_writer::PackWriteFailure::DiskStateUnknown(error) => {
                 let reason = match &error {
-                    Error::Write { file, source } => format!("cannot write `{file}`: {source}"),
+                    Error::FileWrite { file, source } => format!("cannot write `{file}`: {source}"),
                     other => other.to_string(),
                 };
-                self.poison(reason);
+                self.disable_writes(reason);
                 error
             }
         }
@@ -497,9 +514,9 @@ impl Drop for LocalStore {
 
 /// Weighs a cached chunk by its memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ChunkBytes;
+pub(crate) struct ChunkWeigher;
 
-impl Weighter<ChunkId, Chunk> for ChunkBytes {
+impl Weighter<ChunkId, Chunk> for ChunkWeigher {
     fn weight(&self, _: &ChunkId, chunk: &Chunk) -> u64 {
         // The cache's own tables take about this much per chunk.
         const ENTRY: u64 = 128;
@@ -507,34 +524,38 @@ impl Weighter<ChunkId, Chunk> for ChunkBytes {
     }
 }
 
-fn read_record(file: &dyn DiskFile, location: Location) -> Result<(Option<Header>, Bytes)> {
-    let mut record = vec![0; HEADER_BYTES + location.stored as usize];
-    file.read_at(u64::from(location.place.offset), &mut record)
-        .map_err(|source| Error::Read { file: pack_name(location.place.pack), source })?;
-    let header = Header::parse(&record)
-        .filter(|header| header.kind == location.kind && header.record_bytes() == record.len());
+fn read_record_from(
+    file: &dyn DiskFile,
+    location: RecordLocation,
+) -> Result<(Option<RecordHeader>, Bytes)> {
+    let mut record = vec![0; RECORD_HEADER_BYTES + location.stored_bytes as usize];
+    file.read_at(u64::from(location.position.offset), &mut record).map_err(|source| {
+        Error::FileRead { file: pack_file_name(location.position.pack), source }
+    })?;
+    let header = RecordHeader::parse(&record)
+        .filter(|header| header.kind == location.kind && header.record_length() == record.len());
     Ok((header, Bytes::from(record)))
 }
 
 /// Marks the number of a pack that a collection made, as those are counted apart.
-const COLLECTED: u32 = 1 << 31;
+const COLLECTION_PACK_FLAG: u32 = 1 << 31;
 
 /// Tells whether a collection made the pack, rather than commits.
-fn is_collected(pack: u32) -> bool {
-    pack & COLLECTED != 0
+fn is_collection_pack(pack: u32) -> bool {
+    pack & COLLECTION_PACK_FLAG != 0
 }
 
 /// Returns the file name of a pack.
-fn pack_name(pack: u32) -> String {
-    let number = pack & !COLLECTED;
-    let word = if is_collected(pack) { "live" } else { "pack" };
+fn pack_file_name(pack: u32) -> String {
+    let number = pack & !COLLECTION_PACK_FLAG;
+    let word = if is_collection_pack(pack) { "live" } else { "pack" };
     format!("{word}-{number:06}")
 }
 
 /// Returns the pack of a file name, if it is one.
-fn pack_number(name: &str) -> Option<u32> {
+fn parse_pack_number(name: &str) -> Option<u32> {
     let (word, number) = name.split_once('-')?;
     let number: u32 = number.parse().ok()?;
-    let pack = if word == "live" { number | COLLECTED } else { number };
-    (pack_name(pack) == name).then_some(pack)
+    let pack = if word == "live" { number | COLLECTION_PACK_FLAG } else { number };
+    (pack_file_name(pack) == name).then_some(pack)
 }

@@ -17,44 +17,44 @@ pub struct PostgresOptions {
     pub url: String,
     /// The schema that holds the tables: one for each repository. Default `tympan`.
     pub schema: String,
-    /// Connections for reads and commits. Default 16; beside them the process uses [`PostgresOptions::BESIDE`].
+    /// Connections for reads and commits. Default 16; beside them the process uses [`PostgresOptions::EXTRA_CONNECTIONS`].
     ///
     /// More let more commits and cold reads run at once; the sum over all processes must fit the server.
     pub max_connections: u32,
     /// How long a caller waits for a connection, for another commit on the same ref, and for the outcome of a commit that
     /// was cut off. Default 5 s.
-    pub wait: Duration,
+    pub wait_timeout: Duration,
     /// After what time an unused connection is closed. Default 10 min.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// After what time the server breaks a statement off. Default 30 s.
     pub statement_timeout: Duration,
     /// Certificates in PEM that the server's must derive from; with them it is checked against the host's name.
     pub tls_ca: Option<PathBuf>,
     /// Memory for chunks that were read or written lately. Default 64 MiB.
-    pub cache: ByteSize,
+    pub cache_size: ByteSize,
     /// A folder where chunks that were read stay at hand. Default none.
-    pub near: Option<NearCache>,
+    pub disk_cache: Option<ChunkDiskCacheOptions>,
     /// How often the process says that it lives, and which states its readers have pinned. Default 10 s.
-    pub heartbeat: Duration,
+    pub heartbeat_interval: Duration,
     /// For how long a state that was replaced is kept for readers whose pins are not known yet; several times
-    /// `heartbeat`. Default 1 min.
-    pub grace: Duration,
+    /// `heartbeat_interval`. Default 1 min.
+    pub grace_period: Duration,
     /// After what silence a process counts as dead, so that what it keeps may be collected. Default 10 min.
-    pub lapse: Duration,
+    pub process_timeout: Duration,
 }
 
 /// A folder of this machine where chunks that were read stay at hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NearCache {
+pub struct ChunkDiskCacheOptions {
     /// The folder; no other process uses it.
     pub dir: PathBuf,
     /// How much it may hold.
-    pub size: ByteSize,
+    pub max_size: ByteSize,
 }
 
 impl PostgresOptions {
     /// Connections that a process uses beside the pool: one listens, one keeps the heartbeat, one collects.
-    pub const BESIDE: u32 = 3;
+    pub const EXTRA_CONNECTIONS: u32 = 3;
 
     /// The default options for a database.
     #[must_use]
@@ -63,15 +63,15 @@ impl PostgresOptions {
             url: url.into(),
             schema: "tympan".to_owned(),
             max_connections: 16,
-            wait: Duration::from_secs(5),
-            idle: Duration::from_mins(10),
+            wait_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_mins(10),
             statement_timeout: Duration::from_secs(30),
             tls_ca: None,
-            cache: ByteSize::mib(64),
-            near: None,
-            heartbeat: Duration::from_secs(10),
-            grace: Duration::from_mins(1),
-            lapse: Duration::from_mins(10),
+            cache_size: ByteSize::from_mib(64),
+            disk_cache: None,
+            heartbeat_interval: Duration::from_secs(10),
+            grace_period: Duration::from_mins(1),
+            process_timeout: Duration::from_mins(10),
         }
     }
 
@@ -79,18 +79,18 @@ impl PostgresOptions {
     ///
     /// # Errors
     /// [`Error::DatabaseSettings`], which does not repeat the password.
-    pub(super) fn connect(&self) -> Result<PgConnectOptions> {
-        self.check()?;
+    pub(super) fn connect_options(&self) -> Result<PgConnectOptions> {
+        self.check_options()?;
         let is_ours =
             ["postgres://", "postgresql://"].iter().any(|head| self.url.starts_with(head));
         let parsed = PgConnectOptions::from_str(&self.url).ok().filter(|_| is_ours);
         let mut options = parsed.ok_or_else(|| {
-            fault("`url` is not of the form postgres://user:password@host:port/database")
+            settings_error("`url` is not of the form postgres://user:password@host:port/database")
         })?;
         if let Some(file) = &self.tls_ca {
             let pem = std::fs::read(file);
             let pem = pem.map_err(|error| {
-                fault(format!("`tls_ca` cannot be read: `{}`: {error}", file.display()))
+                settings_error(format!("`tls_ca` cannot be read: `{}`: {error}", file.display()))
             })?;
             if !matches!(options.get_ssl_mode(), PgSslMode::VerifyCa) {
                 options = options.ssl_mode(PgSslMode::VerifyFull);
@@ -100,20 +100,20 @@ impl PostgresOptions {
         Ok(options)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check_options(&self) -> Result<()> {
         let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         let starts = self.schema.starts_with(|first: char| first.is_ascii_lowercase());
         if !starts || self.schema.len() > 40 || !self.schema.bytes().all(is_word) {
-            return Err(fault(format!(
+            return Err(settings_error(format!(
                 "`schema` is `{}`; it takes a small letter, then small letters, digits and `_`, at most 40",
                 self.schema.escape_debug()
             )));
         }
         if self.max_connections == 0 {
-            return Err(fault("`max_connections` is 0; one at least is needed"));
+            return Err(settings_error("`max_connections` is 0; one at least is needed"));
         }
-        if self.heartbeat.is_zero() || self.lapse < self.heartbeat * 3 {
-            return Err(fault(
+        if self.heartbeat_interval.is_zero() || self.process_timeout < self.heartbeat_interval * 3 {
+            return Err(settings_error(
                 "`lapse` must be at least three times `heartbeat`, and that above 0",
             ));
         }
@@ -121,7 +121,7 @@ impl PostgresOptions {
     }
 }
 
-fn fault(fault: impl Into<String>) -> Error {
+fn settings_error(fault: impl Into<String>) -> Error {
     Error::DatabaseSettings { fault: fault.into() }
 }
 
@@ -131,7 +131,7 @@ impl fmt::Debug for PostgresOptions {
         f.debug_struct("PostgresOptions")
             .field("schema", &self.schema)
             .field("max_connections", &self.max_connections)
-            .field("wait", &self.wait)
+            .field("wait", &self.wait_timeout)
             .finish_non_exhaustive()
     }
 }
@@ -145,7 +145,7 @@ mod tests {
         let check = |change: &dyn Fn(&mut PostgresOptions), expected: &str| {
             let mut options = PostgresOptions::new("postgres://ann:geheim@localhost/site");
             change(&mut options);
-            let error = options.connect().map(drop).unwrap_err().to_string();
+            let error = options.connect_options().map(drop).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
             assert!(!error.contains("geheim"), "{error}");
             assert!(!format!("{options:?}").contains("geheim"));
@@ -154,7 +154,7 @@ mod tests {
         check(&|options| options.schema = "a\"; drop".to_owned(), "`schema`");
         check(&|options| options.schema = String::new(), "`schema`");
         check(&|options| options.max_connections = 0, "`max_connections`");
-        check(&|options| options.lapse = Duration::from_secs(1), "`lapse`");
+        check(&|options| options.process_timeout = Duration::from_secs(1), "`lapse`");
         check(&|options| options.tls_ca = Some("/absent/ca.pem".into()), "/absent/ca.pem");
     }
 }

@@ -13,36 +13,36 @@ use parking_lot::Mutex;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
-use super::outcome::Tokens;
-use super::read::Kind;
-use super::{Keys, PostgresOptions, Shared, failed};
-use crate::error::{Error, Result, is_conflict, is_lost};
-use crate::keep::Pins;
+use super::commit_outcome::CommitTokens;
+use super::store_query::HashKind;
+use super::{AdvisoryLockKeys, PostgresOptions, PostgresStoreState, database_error};
+use crate::error::{Error, Result, is_connection_lost, is_transaction_conflict};
+use crate::root_retention::RootPins;
 
 /// How often what met another transaction is tried.
-pub(super) const TRIES: usize = 8;
+pub(super) const MAX_TRANSACTION_ATTEMPTS: usize = 8;
 
 /// What a process is known by, and what it keeps.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct StoreProcess {
     /// The number in the application name, by which others see whether the process has connections.
-    registered: i64,
+    registered_id: i64,
     /// The number that what it keeps is listed by; another one after it was taken for dead.
     id: AtomicI64,
-    pub(super) pins: Pins,
-    pub(super) holds: Holds,
-    pub(super) tokens: Tokens,
+    pub(super) pins: RootPins,
+    pub(super) holds: ProcessHolds,
+    pub(super) tokens: CommitTokens,
 }
 
-impl Process {
+impl StoreProcess {
     /// Registers the process, unless the server has too few connections for all.
     pub(super) async fn register(
         connection: &mut PgConnection,
         options: &PostgresOptions,
-        keys: Keys,
+        keys: AdvisoryLockKeys,
     ) -> Result<Self> {
-        let failed = failed("cannot register this process with the database");
-        let wanted = options.max_connections.saturating_add(PostgresOptions::BESIDE);
+        let failed = database_error("cannot register this process with the database");
+        let wanted = options.max_connections.saturating_add(PostgresOptions::EXTRA_CONNECTIONS);
         let mut transaction = connection.begin().await.map_err(&failed)?;
         let lock = format!("select pg_advisory_xact_lock({})", keys.registry);
         transaction.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
@@ -62,7 +62,11 @@ impl Process {
         };
         let (taken, allowed) = (number(0)?, number(1)?);
         if taken.saturating_add(wanted) > allowed {
-            return Err(Error::TooManyConnections { wanted, taken, allowed });
+            return Err(Error::TooManyConnections {
+                requested: wanted,
+                in_use: taken,
+                server_limit: allowed,
+            });
         }
         let insert = "insert into process (connections) values ($1) returning id";
         let row = sqlx::query(insert).bind(i64::from(wanted));
@@ -75,11 +79,11 @@ impl Process {
             .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
         Ok(Self {
-            registered: id,
+            registered_id: id,
             id: AtomicI64::new(id),
-            pins: Pins::default(),
-            holds: Holds::default(),
-            tokens: Tokens::default(),
+            pins: RootPins::default(),
+            holds: ProcessHolds::default(),
+            tokens: CommitTokens::default(),
         })
     }
 
@@ -88,7 +92,7 @@ impl Process {
     }
 
     pub(super) fn application_name(&self, schema: &str) -> String {
-        format!("{}{}", application_prefix(schema), self.registered)
+        format!("{}{}", application_prefix(schema), self.registered_id)
     }
 }
 
@@ -98,76 +102,79 @@ fn application_prefix(schema: &str) -> String {
 
 /// The holds that live in this process, by number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Holds(Arc<Mutex<(i64, BTreeSet<i64>)>>);
+pub(super) struct ProcessHolds(Arc<Mutex<(i64, BTreeSet<i64>)>>);
 
-impl Holds {
-    fn begin(&self) -> Held {
+impl ProcessHolds {
+    fn begin_hold(&self) -> ProcessHoldGuard {
         let mut holds = self.0.lock();
         holds.0 += 1;
         let number = holds.0;
         holds.1.insert(number);
-        Held { number, holds: self.clone() }
+        ProcessHoldGuard { hold_number: number, holds: self.clone() }
     }
 
     /// Returns the newest hold that lives.
-    pub(super) fn newest(&self) -> Option<i64> {
+    pub(super) fn newest_hold(&self) -> Option<i64> {
         self.0.lock().1.last().copied()
     }
 
-    fn all(&self) -> Vec<i64> {
+    fn hold_numbers(&self) -> Vec<i64> {
         self.0.lock().1.iter().copied().collect()
     }
 }
 
 /// Ends a hold when it is dropped. The database learns it with the next heartbeat or collection.
-pub(super) struct Held {
-    number: i64,
-    holds: Holds,
+pub(super) struct ProcessHoldGuard {
+    hold_number: i64,
+    holds: ProcessHolds,
 }
 
-impl Drop for Held {
+impl Drop for ProcessHoldGuard {
     fn drop(&mut self) {
-        self.holds.0.lock().1.remove(&self.number);
+        self.holds.0.lock().1.remove(&self.hold_number);
     }
 }
 
 /// Says every few seconds that the process lives, for as long as it does.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run_heartbeat(shared: Arc<PostgresStoreState>) {
     loop {
-        tokio::time::sleep(shared.options.heartbeat).await;
-        if let Err(error) = shared.publish().await {
+        tokio::time::sleep(shared.options.heartbeat_interval).await;
+        if let Err(error) = shared.publish_heartbeat().await {
             tracing::warn!(reason = %error, "the database does not hear that this process lives");
         }
     }
 }
 
-impl Shared {
+impl PostgresStoreState {
     /// Says that the process lives, and what it keeps.
-    pub(super) async fn publish(&self) -> Result<()> {
-        let mut connection =
-            self.side.acquire().await.map_err(failed("cannot connect to the database"))?;
-        let published = self.publish_on(&mut connection).await;
+    pub(super) async fn publish_heartbeat(&self) -> Result<()> {
+        let mut connection = self
+            .side_pool
+            .acquire()
+            .await
+            .map_err(database_error("cannot connect to the database"))?;
+        let published = self.publish_heartbeat_on(&mut connection).await;
         if let Err(Error::Database { source, .. }) = &published
-            && is_lost(source)
+            && is_connection_lost(source)
         {
-            self.lose(connection);
+            self.discard_connection(connection);
         }
         published
     }
 
-    pub(super) async fn publish_on(&self, connection: &mut PgConnection) -> Result<()> {
-        let failed = failed("cannot say that this process lives");
+    pub(super) async fn publish_heartbeat_on(&self, connection: &mut PgConnection) -> Result<()> {
+        let failed = database_error("cannot say that this process lives");
         let id = self.process.id();
         let mut transaction =
-            connection.begin_with(self.keys.begin_writing()).await.map_err(&failed)?;
+            connection.begin_with(self.lock_keys.begin_write_statement()).await.map_err(&failed)?;
         let seen = "update process set seen = clock_timestamp() where id = $1";
         let seen = sqlx::query(seen).bind(id).execute(&mut *transaction).await.map_err(&failed)?;
         if seen.rows_affected() == 0 {
             drop(transaction);
-            return self.register_again(connection).await;
+            return self.reregister_process(connection).await;
         }
         let pinned: Vec<[u8; 32]> =
-            self.process.pins.roots().iter().map(|root| *root.as_bytes()).collect();
+            self.process.pins.pinned_roots().iter().map(|root| *root.as_bytes()).collect();
         let statements = [
             "delete from pin where process = $1 and not root = any($2)",
             "insert into pin (process, root) select $1, root from unnest($2) as new(root) on conflict do nothing",
@@ -177,7 +184,7 @@ impl Shared {
             run.execute(&mut *transaction).await.map_err(&failed)?;
         }
         let ended = "delete from hold where process = $1 and not number = any($2)";
-        let ended = sqlx::query(ended).bind(id).bind(self.process.holds.all());
+        let ended = sqlx::query(ended).bind(id).bind(self.process.holds.hold_numbers());
         ended.execute(&mut *transaction).await.map_err(&failed)?;
         // What was found present is kept for every hold that lived at that time.
         let needless = "delete from keep where process = $1 and not exists (select 1 from hold \
@@ -185,29 +192,31 @@ impl Shared {
         let needless = sqlx::query(needless).bind(id);
         needless.execute(&mut *transaction).await.map_err(&failed)?;
         let settled = "delete from token where process = $1 and number < $2";
-        let settled = sqlx::query(settled).bind(id).bind(self.process.tokens.first_open());
+        let settled = sqlx::query(settled).bind(id).bind(self.process.tokens.first_open_token());
         settled.execute(&mut *transaction).await.map_err(&failed)?;
         // Whoever listens hears by this that the connection is alive.
-        let beat = sqlx::query("select pg_notify($1, 'beat')").bind(self.channel());
+        let beat = sqlx::query("select pg_notify($1, 'beat')").bind(self.notification_channel());
         beat.execute(&mut *transaction).await.map_err(&failed)?;
         transaction.commit().await.map_err(&failed)
     }
 
     /// Registers a process that was taken for dead, if it has kept nothing.
-    async fn register_again(&self, connection: &mut PgConnection) -> Result<()> {
-        let keeps = !self.process.pins.roots().is_empty() || self.process.holds.newest().is_some();
+    async fn reregister_process(&self, connection: &mut PgConnection) -> Result<()> {
+        let keeps = !self.process.pins.pinned_roots().is_empty()
+            || self.process.holds.newest_hold().is_some();
         // A commit of unknown outcome can no longer be asked for: its token went with the registration.
-        let asks = self.process.tokens.has_open();
+        let asks = self.process.tokens.has_open_token();
         if keeps || asks {
-            self.poison(
+            self.disable_writes(
                 "this process was silent for so long that another one collected garbage without regard to what \
                  it keeps"
                     .to_owned(),
             );
-            return self.check_open();
+            return self.check_writable();
         }
-        let failed = failed("cannot register this process again");
-        let wanted = self.options.max_connections.saturating_add(PostgresOptions::BESIDE);
+        let failed = database_error("cannot register this process again");
+        let wanted =
+            self.options.max_connections.saturating_add(PostgresOptions::EXTRA_CONNECTIONS);
         let row = sqlx::query("insert into process (connections) values ($1) returning id");
         let row = row.bind(i64::from(wanted)).fetch_one(connection).await.map_err(&failed)?;
         self.process.id.store(row.try_get(0).map_err(&failed)?, Ordering::SeqCst);
@@ -216,24 +225,25 @@ impl Shared {
     }
 
     /// Refuses to go on in a transaction if the process has been removed from the list.
-    pub(super) async fn on_lapse(&self) -> Result<()> {
-        self.publish().await?;
-        self.check_open()
+    pub(super) async fn check_registered(&self) -> Result<()> {
+        self.publish_heartbeat().await?;
+        self.check_writable()
     }
 
-    pub(super) async fn begin_hold(self: Arc<Self>) -> Result<Held> {
+    pub(super) async fn begin_hold(self: Arc<Self>) -> Result<ProcessHoldGuard> {
         // Listed here first: a heartbeat ends in the database what is not.
-        let held = self.process.holds.begin();
-        let failed = failed("cannot begin a hold");
-        for _ in 0..TRIES {
-            let mut connection = self.connection().await?;
+        let held = self.process.holds.begin_hold();
+        let failed = database_error("cannot begin a hold");
+        for _ in 0..MAX_TRANSACTION_ATTEMPTS {
+            let mut connection = self.acquire_connection().await?;
             let id = self.process.id();
             let begun = async {
-                let mut transaction = connection.begin_with(self.keys.begin_writing()).await?;
+                let mut transaction =
+                    connection.begin_with(self.lock_keys.begin_write_statement()).await?;
                 let insert = "insert into hold (process, number, generation) \
                               select $1, $2, generation from collection \
                               where exists (select 1 from process where id = $1) on conflict do nothing";
-                let insert = sqlx::query(insert).bind(id).bind(held.number);
+                let insert = sqlx::query(insert).bind(id).bind(held.hold_number);
                 let done = insert.execute(&mut *transaction).await?.rows_affected();
                 transaction.commit().await.map(|()| done)
             };
@@ -241,9 +251,11 @@ impl Shared {
                 Ok(1) => return Ok(held),
                 Ok(_) => {
                     drop(connection);
-                    self.on_lapse().await?;
+                    self.check_registered().await?;
                 }
-                Err(source) if is_lost(&source) || is_conflict(&source) => self.lose(connection),
+                Err(source) if is_connection_lost(&source) || is_transaction_conflict(&source) => {
+                    self.discard_connection(connection)
+                }
                 Err(source) => return Err(failed(source)),
             }
         }
@@ -251,25 +263,26 @@ impl Shared {
     }
 
     /// Finds what is present, and keeps it for the holds that live.
-    pub(super) async fn note_present(
+    pub(super) async fn hold_present(
         &self,
-        kind: Kind,
+        kind: HashKind,
         hashes: &[[u8; 32]],
         hold: i64,
     ) -> Result<Vec<PgRow>> {
-        let failed = failed("cannot look chunks up");
+        let failed = database_error("cannot look chunks up");
         let query = format!(
             "with present as ({}), kept as (insert into keep (process, kind, hash, hold) \
                select $2, $3, hash, $4 from present where exists (select 1 from process where id = $2) \
                order by hash \
                on conflict (process, kind, hash) do update set hold = excluded.hold) \
              select hash from present where exists (select 1 from process where id = $2)",
-            kind.present()
+            kind.present_query()
         );
-        for _ in 0..TRIES {
-            let mut connection = self.connection().await?;
+        for _ in 0..MAX_TRANSACTION_ATTEMPTS {
+            let mut connection = self.acquire_connection().await?;
             let looked = async {
-                let mut transaction = connection.begin_with(self.keys.begin_writing()).await?;
+                let mut transaction =
+                    connection.begin_with(self.lock_keys.begin_write_statement()).await?;
                 let rows = sqlx::query(AssertSqlSafe(query.clone()))
                     .bind(hashes)
                     .bind(self.process.id())
@@ -281,7 +294,9 @@ impl Shared {
             };
             match looked.await {
                 Ok(rows) => return Ok(rows),
-                Err(source) if is_lost(&source) || is_conflict(&source) => self.lose(connection),
+                Err(source) if is_connection_lost(&source) || is_transaction_conflict(&source) => {
+                    self.discard_connection(connection)
+                }
                 Err(source) => return Err(failed(source)),
             }
         }
@@ -289,21 +304,21 @@ impl Shared {
     }
 
     /// Takes this process off the list.
-    pub(super) async fn leave(&self) {
-        let Ok(mut connection) = self.side.acquire().await else {
+    pub(super) async fn deregister_process(&self) {
+        let Ok(mut connection) = self.side_pool.acquire().await else {
             return;
         };
-        for statement in REMOVE {
+        for statement in REMOVE_PROCESSES {
             // What stays behind is removed by the next collection.
             let ids = [self.process.id()].to_vec();
             sqlx::query(statement).bind(ids).execute(&mut *connection).await.ok();
         }
-        self.main.close().await;
+        self.main_pool.close().await;
     }
 }
 
 /// Removes the processes of `$1` and what they keep.
-pub(super) const REMOVE: [&str; 5] = [
+pub(super) const REMOVE_PROCESSES: [&str; 5] = [
     "delete from pin where process = any($1)",
     "delete from keep where process = any($1)",
     "delete from hold where process = any($1)",
@@ -317,12 +332,15 @@ mod tests {
 
     #[test]
     fn holds_end_when_they_are_dropped() {
-        let holds = Holds::default();
-        let (first, second) = (holds.begin(), holds.begin());
-        assert_eq!(holds.newest(), Some(second.number));
+        let holds = ProcessHolds::default();
+        let (first, second) = (holds.begin_hold(), holds.begin_hold());
+        assert_eq!(holds.newest_hold(), Some(second.hold_number));
         drop(second);
-        assert_eq!((holds.newest(), holds.all()), (Some(first.number), vec![first.number]));
+        assert_eq!(
+            (holds.newest_hold(), holds.hold_numbers()),
+            (Some(first.hold_number), vec![first.hold_number])
+        );
         drop(first);
-        assert_eq!(holds.newest(), None);
+        assert_eq!(holds.newest_hold(), None);
     }
 }

@@ -2,16 +2,16 @@
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
-use super::{Keys, failed};
+use super::{AdvisoryLockKeys, database_error};
 use crate::error::{Error, Result};
 
 /// The steps from nothing to the tables of today. A step that has been released never changes.
-const STEPS: &[&str] = &[include_str!("step_1.sql"), include_str!("step_2.sql")];
+const SCHEMA_STEPS: &[&str] = &[include_str!("step_1.sql"), include_str!("step_2.sql")];
 
 /// What a collection is doing, as the table `collection` says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i16)]
-pub(super) enum Stage {
+pub(super) enum CollectionStage {
     /// Nothing.
     Idle = 0,
     /// It marks. What is condemned is a proposal that no one heeds.
@@ -20,8 +20,8 @@ pub(super) enum Stage {
     Sweep = 2,
 }
 
-impl Stage {
-    pub(super) fn of(number: i16) -> Self {
+impl CollectionStage {
+    pub(super) fn from_number(number: i16) -> Self {
         match number {
             1 => Self::Mark,
             2 => Self::Sweep,
@@ -31,8 +31,12 @@ impl Stage {
 }
 
 /// Brings the tables up to date; other processes wait meanwhile.
-pub(super) async fn migrate(connection: &mut PgConnection, schema: &str, keys: Keys) -> Result<()> {
-    let failed = failed("cannot bring the tables of the chunk store up to date");
+pub(super) async fn migrate_schema(
+    connection: &mut PgConnection,
+    schema: &str,
+    keys: AdvisoryLockKeys,
+) -> Result<()> {
+    let failed = database_error("cannot bring the tables of the chunk store up to date");
     let mut transaction = connection.begin().await.map_err(&failed)?;
     let lock = format!("select pg_advisory_xact_lock({})", keys.migration);
     transaction.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
@@ -48,15 +52,19 @@ pub(super) async fn migrate(connection: &mut PgConnection, schema: &str, keys: K
         let make = format!("create schema if not exists \"{schema}\"");
         transaction.execute(AssertSqlSafe(make)).await.map_err(&failed)?;
     }
-    if done > STEPS.len() {
+    if done > SCHEMA_STEPS.len() {
         let room = "the chunk store".to_owned();
-        return Err(Error::StateNewer { room, found: done, known: STEPS.len() });
+        return Err(Error::StateDatabaseNewer {
+            table_group: room,
+            applied_steps: done,
+            known_steps: SCHEMA_STEPS.len(),
+        });
     }
-    for step in STEPS.iter().skip(done) {
+    for step in SCHEMA_STEPS.iter().skip(done) {
         transaction.execute(sqlx::raw_sql(*step)).await.map_err(&failed)?;
     }
-    if done < STEPS.len() {
-        let version = i32::try_from(STEPS.len()).unwrap_or(i32::MAX);
+    if done < SCHEMA_STEPS.len() {
+        let version = i32::try_from(SCHEMA_STEPS.len()).unwrap_or(i32::MAX);
         let set = sqlx::query("update format set version = $1").bind(version);
         set.execute(&mut *transaction).await.map_err(&failed)?;
     }

@@ -1,6 +1,6 @@
 //! The repair: damaged packs go aside, and each damaged state becomes the newest whole one that can be made.
 //!
-//! In: a local store, and what a check has found. Out: a store that checks clean, and a [`Repaired`] that names all
+//! In: a local store, and what a check has found. Out: a store that checks clean, and a [`StoreRepairReport`] that names all
 //! that was restored and all that is lost.
 //!
 //! A state that is damaged keeps everything that can be read of it. A record that cannot be read is taken from the
@@ -16,29 +16,29 @@
 //!
 //! Not here: blobs. A record that names a small blob which is damaged stays; the blob is missing from then on.
 
-mod chain;
+mod ref_state;
 mod salvage;
 
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use crate::batch::{Batch, RefUpdate};
-use crate::check::{Inspection, Origin};
+use crate::check::{RootOrigin, StoreInspection};
+use crate::chunk_batch::{ChunkBatch, RefUpdate};
 use crate::chunk_store::ChunkStore;
 use crate::error::{Error, Result};
 use crate::history::Revision;
 use crate::id::ChunkId;
-use crate::keep::Lease;
-use crate::local::{LocalStore, Survey};
-use crate::root::Root;
+use crate::local::{LocalStore, PackSurvey};
+use crate::root_retention::RootLease;
+use crate::store_root::StoreRoot;
 
-use chain::{State, chains};
-use salvage::Salvage;
+use ref_state::{RefState, ref_states};
+use salvage::StateSalvager;
 
 /// Parts and revisions that are listed; more are counted.
-const MAX_LISTED: usize = 1_000;
+const MAX_LISTED_REPAIRS: usize = 1_000;
 /// Marks revisions that are not as they were.
-const MENDED: &str = " (repaired: parts of this revision could not be read)";
+const REPAIRED_SUFFIX: &str = " (repaired: parts of this revision could not be read)";
 
 /// Knows which maps of a state follow from the others, and makes them.
 pub trait DeriveMaps {
@@ -53,37 +53,37 @@ pub trait DeriveMaps {
     ///
     /// # Errors
     /// A failed read or write.
-    fn derive(&self, base: &Root, root: &mut Root) -> Result<(), Self::Error>;
+    fn derive_maps(&self, base: &StoreRoot, root: &mut StoreRoot) -> Result<(), Self::Error>;
 }
 
 /// What a repair has done, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Repaired {
+pub struct StoreRepairReport {
     /// Damaged files that were set aside, by their new names; in a plan, by those that they have.
-    pub set_aside: Vec<String>,
+    pub quarantined_files: Vec<String>,
     /// Index files that were made again from their packs.
-    pub remade: Vec<String>,
+    pub rebuilt_indexes: Vec<String>,
     /// Chunks and small blobs that were moved out of damaged packs.
-    pub moved: u64,
+    pub moved_records: u64,
     /// Refs whose state was damaged.
     pub refs: Vec<RepairedRef>,
     /// What could not be read of these states, in the order of refs, maps and keys.
     pub parts: Vec<RepairedPart>,
     /// Records that are now as an older revision has them.
-    pub restored: u64,
+    pub restored_records: u64,
     /// Records that no revision has, as far as they are known.
-    pub lost: u64,
+    pub lost_records: u64,
     /// Kept revisions that were damaged.
     pub revisions: Vec<RepairedRevision>,
     /// Leases whose state cannot be read as a whole; they were released.
-    pub leases: Vec<Lease>,
+    pub released_leases: Vec<RootLease>,
     /// What is wrong with the list of revisions.
-    pub history: Vec<String>,
+    pub history_faults: Vec<String>,
     /// How many more parts and revisions there are than `parts` and `revisions` list.
-    pub unlisted: u64,
+    pub unlisted_count: u64,
 }
 
-impl Repaired {
+impl StoreRepairReport {
     /// Tells whether there was nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -97,11 +97,11 @@ pub struct RepairedRef {
     /// The ref.
     pub name: String,
     /// Where it was.
-    pub damaged: ChunkId,
+    pub damaged_root: ChunkId,
     /// Where it is now; `None` in a plan, and if nothing could be restored: then the ref stays where it was.
-    pub root: Option<ChunkId>,
+    pub new_root: Option<ChunkId>,
     /// The newest kept revision of it that can be read as a whole, with its time.
-    pub good: Option<(u64, SystemTime)>,
+    pub last_good_revision: Option<(u64, SystemTime)>,
     /// Whether there is anything that it can be restored from.
     pub is_restorable: bool,
 }
@@ -110,18 +110,18 @@ pub struct RepairedRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairedPart {
     /// The ref.
-    pub name: String,
+    pub ref_name: String,
     /// The map; empty if the ref names no state with maps.
     pub map: String,
     /// The key of the record, or where the part begins.
     pub key: Vec<u8>,
     /// What became of it.
-    pub fate: Fate,
+    pub outcome: RepairedPartOutcome,
 }
 
 /// What became of a part that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RepairedPartOutcome {
     /// The record is now as in this revision.
     Restored {
         /// The revision.
@@ -144,28 +144,28 @@ pub struct RepairedRevision {
     /// The revision, as it was.
     pub revision: Revision,
     /// Its new state; `None` in a plan, and if nothing can be read of it: then it has left the list.
-    pub root: Option<ChunkId>,
+    pub new_root: Option<ChunkId>,
 }
 
-/// Tells what [`repair`] would do.
+/// Tells what [`repair_store`] would do.
 ///
 /// # Errors
 /// Only what prevents looking, such as a failed read.
-pub fn plan<D: DeriveMaps>(
+pub fn plan_repair<D: DeriveMaps>(
     store: &LocalStore,
-    found: &Inspection,
+    found: &StoreInspection,
     maps: &D,
-) -> Result<Repaired, D::Error> {
-    let mut repaired = Repaired {
-        set_aside: found.survey.packs_to_set_aside(),
-        remade: found.survey.indexes_to_remake(),
-        history: store.readable_revisions(&found.survey)?.faults,
-        ..Repaired::default()
+) -> Result<StoreRepairReport, D::Error> {
+    let mut repaired = StoreRepairReport {
+        quarantined_files: found.survey.packs_to_quarantine(),
+        rebuilt_indexes: found.survey.indexes_to_rebuild(),
+        history_faults: store.readable_revisions(&found.survey)?.faults,
+        ..StoreRepairReport::default()
     };
-    let salvage = Salvage::new(store, &found.survey, maps, None);
-    let Inspection { survey, now, .. } = found;
-    Job { store, survey, salvage: &salvage, now: *now }.states(&mut repaired)?;
-    Ok(salvage.finish(repaired))
+    let salvage = StateSalvager::new(store, &found.survey, maps, None);
+    let StoreInspection { survey, checked_at: now, .. } = found;
+    RepairContext { store, survey, salvager: &salvage, now: *now }.salvage_states(&mut repaired)?;
+    Ok(salvage.complete_report(repaired))
 }
 
 /// Repairs a store: afterwards it checks clean, unless a ref could not be restored at all.
@@ -173,127 +173,144 @@ pub fn plan<D: DeriveMaps>(
 /// `found` is of this store, with nothing written since.
 ///
 /// # Errors
-/// [`Error::Poisoned`]: open the store again first. A failed read or write: the repair can be run again.
-pub fn repair<D: DeriveMaps>(
+/// [`Error::WriteDisabled`]: open the store again first. A failed read or write: the repair can be run again.
+pub fn repair_store<D: DeriveMaps>(
     store: &LocalStore,
-    found: &Inspection,
+    found: &StoreInspection,
     maps: &D,
     now: SystemTime,
-) -> Result<Repaired, D::Error> {
+) -> Result<StoreRepairReport, D::Error> {
     if found.report.is_clean() {
-        return Ok(Repaired::default());
+        return Ok(StoreRepairReport::default());
     }
-    let _turn = store.begin_repair()?;
+    let _turn = store.lock_collections()?;
     let survey = &found.survey;
     // What it says goes into the report; mending puts a whole list in the place of a damaged one.
     let history = store.readable_revisions(survey)?.faults;
-    let mended = store.mend(survey)?;
-    let mut repaired = Repaired {
-        set_aside: mended.set_aside,
-        remade: mended.remade,
-        moved: mended.moved,
-        history,
-        ..Repaired::default()
+    let mended = store.repair_packs(survey)?;
+    let mut repaired = StoreRepairReport {
+        quarantined_files: mended.quarantined_packs,
+        rebuilt_indexes: mended.rebuilt_indexes,
+        moved_records: mended.moved_records,
+        history_faults: history,
+        ..StoreRepairReport::default()
     };
-    let salvage = Salvage::new(store, survey, maps, Some(now));
-    let job = Job { store, survey, salvage: &salvage, now: found.now };
-    let replaced = job.states(&mut repaired)?;
-    let mut repaired = salvage.finish(repaired);
-    job.commit(&mut repaired, &replaced, now)?;
+    let salvage = StateSalvager::new(store, survey, maps, Some(now));
+    let job = RepairContext { store, survey, salvager: &salvage, now: found.checked_at };
+    let replaced = job.salvage_states(&mut repaired)?;
+    let mut repaired = salvage.complete_report(repaired);
+    job.commit_repair(&mut repaired, &replaced, now)?;
     Ok(repaired)
 }
 
 /// What a repair works with.
-struct Job<'a, D> {
+struct RepairContext<'a, D> {
     store: &'a LocalStore,
-    survey: &'a Survey,
-    salvage: &'a Salvage<'a, D>,
+    survey: &'a PackSurvey,
+    salvager: &'a StateSalvager<'a, D>,
     /// The time by which leases are judged.
     now: SystemTime,
 }
 
 /// What becomes of damaged states.
-type Replaced = HashMap<ChunkId, New>;
+type ReplacementStates = HashMap<ChunkId, ReplacementState>;
 
 /// What becomes of a damaged state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum New {
+enum ReplacementState {
     /// Nothing can be read of it, nor of anything older.
-    Nothing,
+    Unrecoverable,
     /// A new state can be made.
     Planned,
     /// A new state is stored.
-    Made(ChunkId),
+    Stored(ChunkId),
 }
 
-impl New {
-    fn made(self) -> Option<ChunkId> {
+impl ReplacementState {
+    fn stored_root(self) -> Option<ChunkId> {
         match self {
-            Self::Made(root) => Some(root),
-            Self::Nothing | Self::Planned => None,
+            Self::Stored(root) => Some(root),
+            Self::Unrecoverable | Self::Planned => None,
         }
     }
 }
 
-impl<D: DeriveMaps> Job<'_, D> {
+impl<D: DeriveMaps> RepairContext<'_, D> {
     /// Salvages every state that is damaged.
-    fn states(&self, repaired: &mut Repaired) -> Result<Replaced, D::Error> {
+    fn salvage_states(
+        &self,
+        repaired: &mut StoreRepairReport,
+    ) -> Result<ReplacementStates, D::Error> {
         let readable = self.store.readable_revisions(self.survey)?;
-        let refs = self.store.refs()?;
-        let mut replaced = Replaced::new();
-        for (name, chain) in chains(&refs, &readable.revisions) {
-            self.salvage.chain(&name, &chain, &mut replaced)?;
-            let Some(State { root, .. }) = chain.first().filter(|state| state.is_current) else {
+        let refs = self.store.list_refs()?;
+        let mut replaced = ReplacementStates::new();
+        for (name, chain) in ref_states(&refs, &readable.revisions) {
+            self.salvager.salvage_ref(&name, &chain, &mut replaced)?;
+            let Some(RefState { root, .. }) = chain.first().filter(|state| state.is_current) else {
                 continue;
             };
             let Some(new) = replaced.get(root) else { continue };
-            let good = self.salvage.newest_clean(&chain)?;
-            let is_restorable = *new != New::Nothing;
-            let (damaged, root) = (*root, new.made());
-            repaired.refs.push(RepairedRef { name, damaged, root, good, is_restorable });
+            let good = self.salvager.newest_clean_revision(&chain)?;
+            let is_restorable = *new != ReplacementState::Unrecoverable;
+            let (damaged, root) = (*root, new.stored_root());
+            repaired.refs.push(RepairedRef {
+                name,
+                damaged_root: damaged,
+                new_root: root,
+                last_good_revision: good,
+                is_restorable,
+            });
         }
         for revision in readable.revisions {
-            let Some(root) = revision.update.new.and_then(|root| replaced.get(&root)) else {
+            let Some(root) = revision.update.new_root.and_then(|root| replaced.get(&root)) else {
                 continue;
             };
-            if repaired.revisions.len() < MAX_LISTED {
-                let root = root.made();
-                repaired.revisions.push(RepairedRevision { revision, root });
+            if repaired.revisions.len() < MAX_LISTED_REPAIRS {
+                let root = root.stored_root();
+                repaired.revisions.push(RepairedRevision { revision, new_root: root });
             } else {
-                repaired.unlisted += 1;
+                repaired.unlisted_count += 1;
             }
         }
-        for lease in self.store.leases()? {
-            let origin = Origin::Lease(lease.holder.clone());
-            if lease.is_live(self.now) && !self.salvage.is_clean(&origin, lease.root)? {
-                repaired.leases.push(lease);
+        for lease in self.store.list_leases()? {
+            let origin = RootOrigin::Lease(lease.holder.clone());
+            if lease.is_live(self.now) && !self.salvager.is_state_clean(&origin, lease.root)? {
+                repaired.released_leases.push(lease);
             }
         }
         Ok(replaced)
     }
 
     /// Moves refs, ends leases, and puts a list of revisions that can all be read in the place of the one there was.
-    fn commit(&self, repaired: &mut Repaired, replaced: &Replaced, now: SystemTime) -> Result<()> {
+    fn commit_repair(
+        &self,
+        repaired: &mut StoreRepairReport,
+        replaced: &ReplacementStates,
+        now: SystemTime,
+    ) -> Result<()> {
         let own = self.store.next_sequence();
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         for one in &repaired.refs {
-            let Some(root) = one.root else { continue };
-            batch.move_ref(RefUpdate {
+            let Some(root) = one.new_root else { continue };
+            batch.add_ref_update(RefUpdate {
                 name: one.name.clone(),
-                expected: Some(one.damaged),
-                new: Some(root),
-                at: now,
+                expected_root: Some(one.damaged_root),
+                new_root: Some(root),
+                updated_at: now,
                 author: "repair".to_owned(),
-                message: format!("repair: the state `{}` could not be read in full", one.damaged),
+                message: format!(
+                    "repair: the state `{}` could not be read in full",
+                    one.damaged_root
+                ),
             });
         }
-        for lease in &repaired.leases {
-            batch.release(lease.holder.clone());
-            self.store.end_lease_file(&lease.holder)?;
+        for lease in &repaired.released_leases {
+            batch.release_lease(lease.holder.clone());
+            self.store.remove_lease_file(&lease.holder)?;
         }
         self.store.commit(batch)?;
         let mut readable = self.store.readable_revisions(self.survey)?;
-        let is_whole = repaired.history.is_empty() && readable.faults.is_empty();
+        let is_whole = repaired.history_faults.is_empty() && readable.faults.is_empty();
         if replaced.is_empty() && is_whole {
             return self.store.flush();
         }
@@ -301,29 +318,29 @@ impl<D: DeriveMaps> Job<'_, D> {
             if one.sequence >= own {
                 return true;
             }
-            if let Some(root) = one.update.expected.and_then(|root| replaced.get(&root)) {
-                one.update.expected = root.made();
+            if let Some(root) = one.update.expected_root.and_then(|root| replaced.get(&root)) {
+                one.update.expected_root = root.stored_root();
             }
-            let Some(new) = one.update.new.and_then(|root| replaced.get(&root)) else {
+            let Some(new) = one.update.new_root.and_then(|root| replaced.get(&root)) else {
                 return true;
             };
-            one.update.new = new.made();
-            mark_mended(&mut one.update.message);
-            one.update.new.is_some()
+            one.update.new_root = new.stored_root();
+            append_repaired_suffix(&mut one.update.message);
+            one.update.new_root.is_some()
         });
-        self.store.rewrite_log(&readable.revisions)
+        self.store.rewrite_revision_log(&readable.revisions)
     }
 }
 
 /// Says in the message of a revision that it is not as it was.
-fn mark_mended(message: &mut String) {
+fn append_repaired_suffix(message: &mut String) {
     /// So that the message stays within the bound of the format.
     const MAX_BYTES: usize = 7_800;
-    if message.ends_with(MENDED) {
+    if message.ends_with(REPAIRED_SUFFIX) {
         return;
     }
     while message.len() > MAX_BYTES {
         message.pop();
     }
-    message.push_str(MENDED);
+    message.push_str(REPAIRED_SUFFIX);
 }

@@ -8,9 +8,9 @@ use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
 
-use super::ahead::Windows;
-use super::path::Bounds;
-use super::{Interior, Leaf, Node, Value};
+use super::cursor::KeyBounds;
+use super::read_ahead::ReadAheadWindows;
+use super::{InteriorView, LeafView, MapValue, TreeNode};
 use crate::chunk::Chunk;
 use crate::chunk_store::ReadChunks;
 use crate::error::Result;
@@ -18,83 +18,83 @@ use crate::id::ChunkId;
 
 /// One key that two maps have differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct MapChange {
     /// The key.
     pub key: Bytes,
     /// What the left map has; `None` if absent.
-    pub left: Option<Value>,
+    pub left: Option<MapValue>,
     /// What the right map has; `None` if absent.
-    pub right: Option<Value>,
+    pub right: Option<MapValue>,
 }
 
 /// The changes from one map to another, in the order of keys. Ends after the first error.
-pub struct Diff<'a> {
-    reads: &'a dyn ReadChunks,
+pub struct MapDiff<'a> {
+    chunk_reader: &'a dyn ReadChunks,
     roots: Option<(Option<ChunkId>, Option<ChunkId>)>,
-    left: Side,
-    right: Side,
-    windows: Windows,
+    left: DiffSide,
+    right: DiffSide,
+    windows: ReadAheadWindows,
     /// Only keys behind this one are wanted.
-    behind: Option<Vec<u8>>,
+    start_after: Option<Vec<u8>>,
 }
 
 /// How far one map has been walked.
 #[derive(Default)]
-struct Side {
-    path: Vec<Frame>,
+struct DiffSide {
+    path: Vec<DiffFrame>,
 }
 
-struct Frame {
+struct DiffFrame {
     chunk: Chunk,
     level: u8,
     index: usize,
     /// What the keys of the chunk are within.
-    bounds: Bounds,
+    bounds: KeyBounds,
     /// Children that are read already, by their index.
-    ahead: VecDeque<(usize, Chunk)>,
+    prefetched: VecDeque<(usize, Chunk)>,
 }
 
 /// What a side stands at.
-enum Head {
+enum DiffHead {
     End,
     Record,
     Subtree { id: ChunkId, level: u8 },
 }
 
 /// What to do with the two heads.
-enum Step {
-    Emit(Change),
+enum DiffStep {
+    EmitChange(MapChange),
     SkipBoth,
-    Left,
-    Right,
-    Both,
+    DescendLeft,
+    DescendRight,
+    DescendBoth,
     Done,
 }
 
-impl<'a> Diff<'a> {
+impl<'a> MapDiff<'a> {
     pub(super) fn new(
         reads: &'a dyn ReadChunks,
         left: Option<ChunkId>,
         right: Option<ChunkId>,
     ) -> Self {
         Self {
-            reads,
+            chunk_reader: reads,
             roots: Some((left, right)),
-            left: Side::default(),
-            right: Side::default(),
-            windows: Windows::new(reads),
-            behind: None,
+            left: DiffSide::default(),
+            right: DiffSide::default(),
+            windows: ReadAheadWindows::new(reads),
+            start_after: None,
         }
     }
 
     /// Passes over what differs up to a key, that included, without reading more than leads there.
     #[must_use]
-    pub fn behind(mut self, key: &[u8]) -> Self {
-        self.behind = Some(key.to_vec());
+    pub fn start_after(mut self, key: &[u8]) -> Self {
+        self.start_after = Some(key.to_vec());
         self
     }
 
-    fn advance(&mut self) -> Result<Option<Change>> {
+    fn next_change(&mut self) -> Result<Option<MapChange>> {
         if let Some((left, right)) = self.roots.take() {
             if left == right {
                 return Ok(None);
@@ -102,51 +102,51 @@ impl<'a> Diff<'a> {
             self.enter_roots(left, right)?;
         }
         loop {
-            if let Some(key) = self.behind.take() {
-                let is_passed = [&mut self.left, &mut self.right].map(|side| side.pass(&key));
-                self.behind = Some(key).filter(|_| is_passed != [true, true]);
+            if let Some(key) = self.start_after.take() {
+                let is_passed = [&mut self.left, &mut self.right].map(|side| side.skip_to(&key));
+                self.start_after = Some(key).filter(|_| is_passed != [true, true]);
             }
-            match self.step() {
-                Step::Emit(change) => return Ok(Some(change)),
-                Step::SkipBoth => {
-                    self.left.skip();
-                    self.right.skip();
+            match self.next_step() {
+                DiffStep::EmitChange(change) => return Ok(Some(change)),
+                DiffStep::SkipBoth => {
+                    self.left.skip_head();
+                    self.right.skip_head();
                 }
-                Step::Left => {
+                DiffStep::DescendLeft => {
                     self.read_ahead()?;
-                    self.left.descend(self.reads)?;
+                    self.left.descend(self.chunk_reader)?;
                 }
-                Step::Right => {
+                DiffStep::DescendRight => {
                     self.read_ahead()?;
-                    self.right.descend(self.reads)?;
+                    self.right.descend(self.chunk_reader)?;
                 }
-                Step::Both => {
+                DiffStep::DescendBoth => {
                     self.read_ahead()?;
-                    self.left.descend(self.reads)?;
-                    self.right.descend(self.reads)?;
+                    self.left.descend(self.chunk_reader)?;
+                    self.right.descend(self.chunk_reader)?;
                 }
-                Step::Done => return Ok(None),
+                DiffStep::Done => return Ok(None),
             }
         }
     }
 
     fn enter_roots(&mut self, left: Option<ChunkId>, right: Option<ChunkId>) -> Result<()> {
         let ids: Vec<ChunkId> = left.into_iter().chain(right).collect();
-        let mut chunks = self.reads.read_many(&ids)?.into_iter();
+        let mut chunks = self.chunk_reader.read_chunks(&ids)?.into_iter();
         for (side, root) in [(&mut self.left, left), (&mut self.right, right)] {
             let Some(id) = root else { continue };
             let chunk = match chunks.next() {
                 Some(chunk) => chunk,
-                None => self.reads.read(&id)?,
+                None => self.chunk_reader.read_chunk(&id)?,
             };
-            side.enter(&id, chunk, None, Bounds::default())?;
+            side.enter_chunk(&id, chunk, None, KeyBounds::default())?;
         }
         Ok(())
     }
 
     /// Reads the next children that differ with one call, before a side goes down into a child that is not read yet.
     fn read_ahead(&mut self) -> Result<()> {
-        if !self.windows.reads_ahead() || self.left.is_child_read() && self.right.is_child_read() {
+        if !self.windows.is_enabled() || self.left.is_child_read() && self.right.is_child_read() {
             return Ok(());
         }
         let (Some(left), Some(right)) = (self.left.path.last_mut(), self.right.path.last_mut())
@@ -156,148 +156,161 @@ impl<'a> Diff<'a> {
         if left.level != right.level || left.level == 0 {
             return Ok(());
         }
-        let window = self.windows.open(left.level - 1);
+        let window = self.windows.next_window(left.level - 1);
         let (from_left, from_right) =
-            (left.only_here(right, window), right.only_here(left, window));
+            (left.unshared_children(right, window), right.unshared_children(left, window));
         let ids: Vec<ChunkId> = from_left.iter().chain(&from_right).map(|(_, id)| *id).collect();
-        let mut chunks = self.reads.read_many(&ids)?.into_iter();
+        let mut chunks = self.chunk_reader.read_chunks(&ids)?.into_iter();
         for (frame, places) in [(left, from_left), (right, from_right)] {
             let places = places.into_iter().map(|(index, _)| index);
-            frame.ahead.extend(places.zip(chunks.by_ref()));
+            frame.prefetched.extend(places.zip(chunks.by_ref()));
         }
         Ok(())
     }
 
-    fn step(&mut self) -> Step {
-        match (self.left.head(), self.right.head()) {
-            (Head::End, Head::End) => Step::Done,
-            (Head::Record, Head::Record) => self.compare_records(),
-            (Head::Record, Head::End) => Step::Emit(self.take_left()),
-            (Head::End, Head::Record) => Step::Emit(self.take_right()),
-            (Head::Subtree { .. }, Head::End) => Step::Left,
-            (Head::End, Head::Subtree { .. }) => Step::Right,
-            (Head::Record, Head::Subtree { .. }) => {
-                if self.left.is_record_below(&self.right.lower()) {
-                    Step::Emit(self.take_left())
+    fn next_step(&mut self) -> DiffStep {
+        match (self.left.current_head(), self.right.current_head()) {
+            (DiffHead::End, DiffHead::End) => DiffStep::Done,
+            (DiffHead::Record, DiffHead::Record) => self.compare_records(),
+            (DiffHead::Record, DiffHead::End) => DiffStep::EmitChange(self.take_left()),
+            (DiffHead::End, DiffHead::Record) => DiffStep::EmitChange(self.take_right()),
+            (DiffHead::Subtree { .. }, DiffHead::End) => DiffStep::DescendLeft,
+            (DiffHead::End, DiffHead::Subtree { .. }) => DiffStep::DescendRight,
+            (DiffHead::Record, DiffHead::Subtree { .. }) => {
+                if self.left.is_record_below(&self.right.lower_separator()) {
+                    DiffStep::EmitChange(self.take_left())
                 } else {
-                    Step::Right
+                    DiffStep::DescendRight
                 }
             }
-            (Head::Subtree { .. }, Head::Record) => {
-                if self.right.is_record_below(&self.left.lower()) {
-                    Step::Emit(self.take_right())
+            (DiffHead::Subtree { .. }, DiffHead::Record) => {
+                if self.right.is_record_below(&self.left.lower_separator()) {
+                    DiffStep::EmitChange(self.take_right())
                 } else {
-                    Step::Left
+                    DiffStep::DescendLeft
                 }
             }
-            (Head::Subtree { id, level }, Head::Subtree { id: right_id, level: right_level }) => {
+            (
+                DiffHead::Subtree { id, level },
+                DiffHead::Subtree { id: right_id, level: right_level },
+            ) => {
                 if id == right_id {
-                    Step::SkipBoth
+                    DiffStep::SkipBoth
                 } else {
-                    self.narrow(level, right_level)
+                    self.choose_descent(level, right_level)
                 }
             }
         }
     }
 
     /// Two different subtrees: goes into what cannot have a counterpart, else into the taller one.
-    fn narrow(&self, left: u8, right: u8) -> Step {
-        let ends_before = |one: &Side, other: &Side| {
-            let upper = one.upper();
-            upper.is_some_and(|upper| upper <= other.lower())
+    fn choose_descent(&self, left: u8, right: u8) -> DiffStep {
+        let ends_before = |one: &DiffSide, other: &DiffSide| {
+            let upper = one.upper_separator();
+            upper.is_some_and(|upper| upper <= other.lower_separator())
         };
         if ends_before(&self.left, &self.right) {
-            return Step::Left;
+            return DiffStep::DescendLeft;
         }
         if ends_before(&self.right, &self.left) {
-            return Step::Right;
+            return DiffStep::DescendRight;
         }
         match left.cmp(&right) {
-            Ordering::Greater => Step::Left,
-            Ordering::Less => Step::Right,
-            Ordering::Equal => Step::Both,
+            Ordering::Greater => DiffStep::DescendLeft,
+            Ordering::Less => DiffStep::DescendRight,
+            Ordering::Equal => DiffStep::DescendBoth,
         }
     }
 
-    fn compare_records(&mut self) -> Step {
-        let (Some((left, i)), Some((right, j))) = (self.left.record(), self.right.record()) else {
-            return Step::Done;
+    fn compare_records(&mut self) -> DiffStep {
+        let (Some((left, i)), Some((right, j))) =
+            (self.left.current_record(), self.right.current_record())
+        else {
+            return DiffStep::Done;
         };
-        let order = left.compare_with(i, &right, j);
+        let order = left.compare_leaf_keys(i, &right, j);
         match order {
-            Ordering::Less => Step::Emit(self.take_left()),
-            Ordering::Greater => Step::Emit(self.take_right()),
+            Ordering::Less => DiffStep::EmitChange(self.take_left()),
+            Ordering::Greater => DiffStep::EmitChange(self.take_right()),
             Ordering::Equal => {
                 let is_same =
                     left.value_bytes(i) == right.value_bytes(j) && left.body(i) == right.body(j);
                 if is_same {
-                    return Step::SkipBoth;
+                    return DiffStep::SkipBoth;
                 }
                 let change = self.take_left();
                 let right = self.take_right();
-                Step::Emit(Change { right: right.right, ..change })
+                DiffStep::EmitChange(MapChange { right: right.right, ..change })
             }
         }
     }
 
-    fn take_left(&mut self) -> Change {
-        let (key, left) = self.left.take();
-        Change { key, left, right: None }
+    fn take_left(&mut self) -> MapChange {
+        let (key, left) = self.left.take_record();
+        MapChange { key, left, right: None }
     }
 
-    fn take_right(&mut self) -> Change {
-        let (key, right) = self.right.take();
-        Change { key, left: None, right }
+    fn take_right(&mut self) -> MapChange {
+        let (key, right) = self.right.take_record();
+        MapChange { key, left: None, right }
     }
 }
 
-impl Frame {
+impl DiffFrame {
     /// Returns the next children that `other` does not list and that are not read yet. What begins behind `other` can
     /// be equal to what follows it.
-    fn only_here(&self, other: &Self, count: usize) -> Vec<(usize, ChunkId)> {
-        let (ours, theirs) = (Interior::view(&self.chunk), Interior::view(&other.chunk));
+    fn unshared_children(&self, other: &Self, count: usize) -> Vec<(usize, ChunkId)> {
+        let (ours, theirs) =
+            (InteriorView::view_chunk(&self.chunk), InteriorView::view_chunk(&other.chunk));
         let listed: HashSet<ChunkId> =
             (other.index..theirs.len()).map(|index| theirs.child(index)).collect();
-        let first = self.ahead.back().map_or(self.index, |(last, _)| last + 1).max(self.index);
-        let end =
-            other.bounds.upper.as_ref().map_or(ours.len(), |upper| ours.find_below(upper) + 1);
+        let first = self.prefetched.back().map_or(self.index, |(last, _)| last + 1).max(self.index);
+        let end = other
+            .bounds
+            .upper
+            .as_ref()
+            .map_or(ours.len(), |upper| ours.find_last_child_below(upper) + 1);
         let next = (first..end).map(|index| (index, ours.child(index)));
         next.filter(|(_, id)| !listed.contains(id)).take(count).collect()
     }
 }
 
-impl Side {
+impl DiffSide {
     /// Goes into a chunk whose keys are within `bounds`.
-    fn enter(
+    fn enter_chunk(
         &mut self,
         id: &ChunkId,
         chunk: Chunk,
         parent: Option<u8>,
-        bounds: Bounds,
+        bounds: KeyBounds,
     ) -> Result<()> {
-        let node = Node::of(&chunk, id, parent)?;
-        bounds.check(&node, id)?;
+        let node = TreeNode::from_chunk(&chunk, id, parent)?;
+        bounds.check_node(&node, id)?;
         let level = node.level();
-        self.path.push(Frame { chunk, level, index: 0, bounds, ahead: VecDeque::new() });
+        self.path.push(DiffFrame { chunk, level, index: 0, bounds, prefetched: VecDeque::new() });
         Ok(())
     }
 
     /// Passes over records and subtrees that hold nothing behind a key. Tells whether all that follows is behind it.
-    fn pass(&mut self, key: &[u8]) -> bool {
+    fn skip_to(&mut self, key: &[u8]) -> bool {
         loop {
-            let is_before = match self.head() {
-                Head::End => return true,
-                Head::Record => match self.record() {
-                    Some((leaf, index)) if leaf.compare(index, key) != Ordering::Greater => true,
+            let is_before = match self.current_head() {
+                DiffHead::End => return true,
+                DiffHead::Record => match self.current_record() {
+                    Some((leaf, index)) if leaf.compare_key(index, key) != Ordering::Greater => {
+                        true
+                    }
                     _ => return true,
                 },
                 // Keys are below the separator behind them.
-                Head::Subtree { .. } => self.upper().is_some_and(|upper| *upper <= *key),
+                DiffHead::Subtree { .. } => {
+                    self.upper_separator().is_some_and(|upper| *upper <= *key)
+                }
             };
             if !is_before {
-                return *self.lower() > *key;
+                return *self.lower_separator() > *key;
             }
-            self.skip();
+            self.skip_head();
         }
     }
 
@@ -306,31 +319,32 @@ impl Side {
         let Some(frame) = self.path.last() else {
             return false;
         };
-        frame.ahead.iter().any(|(index, _)| *index == frame.index)
+        frame.prefetched.iter().any(|(index, _)| *index == frame.index)
     }
 
-    fn head(&self) -> Head {
+    fn current_head(&self) -> DiffHead {
         match self.path.last() {
-            None => Head::End,
-            Some(frame) if frame.level == 0 => Head::Record,
-            Some(frame) => Head::Subtree {
-                id: Interior::view(&frame.chunk).child(frame.index),
+            None => DiffHead::End,
+            Some(frame) if frame.level == 0 => DiffHead::Record,
+            Some(frame) => DiffHead::Subtree {
+                id: InteriorView::view_chunk(&frame.chunk).child(frame.index),
                 level: frame.level - 1,
             },
         }
     }
 
-    fn record(&self) -> Option<(Leaf<'_>, usize)> {
+    fn current_record(&self) -> Option<(LeafView<'_>, usize)> {
         let frame = self.path.last()?;
-        Some((Leaf::view(&frame.chunk), frame.index))
+        Some((LeafView::view_chunk(&frame.chunk), frame.index))
     }
 
     fn is_record_below(&self, bound: &[u8]) -> bool {
-        self.record().is_some_and(|(leaf, index)| leaf.compare(index, bound) == Ordering::Less)
+        self.current_record()
+            .is_some_and(|(leaf, index)| leaf.compare_key(index, bound) == Ordering::Less)
     }
 
     /// Returns the separator in front of the subtree at the head.
-    fn lower(&self) -> Vec<u8> {
+    fn lower_separator(&self) -> Vec<u8> {
         let Some(frame) = self.path.last() else {
             return Vec::new();
         };
@@ -338,17 +352,17 @@ impl Side {
             return frame.bounds.lower.clone();
         }
         let mut key = Vec::new();
-        Interior::view(&frame.chunk).separator_into(frame.index, &mut key);
+        InteriorView::view_chunk(&frame.chunk).write_separator(frame.index, &mut key);
         key
     }
 
     /// Returns the separator behind the subtree at the head; `None` if it is the last of the map.
-    fn upper(&self) -> Option<Vec<u8>> {
+    fn upper_separator(&self) -> Option<Vec<u8>> {
         self.path.iter().rev().find_map(|frame| {
-            let interior = Interior::view(&frame.chunk);
+            let interior = InteriorView::view_chunk(&frame.chunk);
             (frame.index + 1 < interior.len()).then(|| {
                 let mut key = Vec::new();
-                interior.separator_into(frame.index + 1, &mut key);
+                interior.write_separator(frame.index + 1, &mut key);
                 key
             })
         })
@@ -356,29 +370,29 @@ impl Side {
 
     /// Goes into the subtree at the head.
     fn descend(&mut self, reads: &dyn ReadChunks) -> Result<()> {
-        let bounds = Bounds { lower: self.lower(), upper: self.upper() };
+        let bounds = KeyBounds { lower: self.lower_separator(), upper: self.upper_separator() };
         let Some(frame) = self.path.last_mut() else {
             return Ok(());
         };
-        let id = Interior::view(&frame.chunk).child(frame.index);
+        let id = InteriorView::view_chunk(&frame.chunk).child(frame.index);
         let level = frame.level;
         // What was read ahead before the head turned out to be equal to the other side's.
-        while frame.ahead.pop_front_if(|(index, _)| *index < frame.index).is_some() {}
-        let chunk = match frame.ahead.pop_front_if(|(index, _)| *index == frame.index) {
+        while frame.prefetched.pop_front_if(|(index, _)| *index < frame.index).is_some() {}
+        let chunk = match frame.prefetched.pop_front_if(|(index, _)| *index == frame.index) {
             Some((_, chunk)) => chunk,
-            None => reads.read(&id)?,
+            None => reads.read_chunk(&id)?,
         };
-        self.enter(&id, chunk, Some(level), bounds)
+        self.enter_chunk(&id, chunk, Some(level), bounds)
     }
 
     /// Goes past the head.
-    fn skip(&mut self) {
+    fn skip_head(&mut self) {
         while let Some(frame) = self.path.last_mut() {
             frame.index += 1;
             let length = if frame.level == 0 {
-                Leaf::view(&frame.chunk).len()
+                LeafView::view_chunk(&frame.chunk).len()
             } else {
-                Interior::view(&frame.chunk).len()
+                InteriorView::view_chunk(&frame.chunk).len()
             };
             if frame.index < length {
                 return;
@@ -388,24 +402,24 @@ impl Side {
     }
 
     /// Returns the record at the head and goes past it.
-    fn take(&mut self) -> (Bytes, Option<Value>) {
+    fn take_record(&mut self) -> (Bytes, Option<MapValue>) {
         let Some(frame) = self.path.last() else {
             return (Bytes::new(), None);
         };
-        let leaf = Leaf::view(&frame.chunk);
+        let leaf = LeafView::view_chunk(&frame.chunk);
         let mut key = Vec::new();
-        leaf.key_into(frame.index, &mut key);
+        leaf.write_key(frame.index, &mut key);
         let value = leaf.value(&frame.chunk, frame.index);
-        self.skip();
+        self.skip_head();
         (Bytes::from(key), Some(value))
     }
 }
 
-impl Iterator for Diff<'_> {
-    type Item = Result<Change>;
+impl Iterator for MapDiff<'_> {
+    type Item = Result<MapChange>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.advance().transpose();
+        let next = self.next_change().transpose();
         if !matches!(next, Some(Ok(_))) {
             self.left.path.clear();
             self.right.path.clear();
@@ -414,7 +428,7 @@ impl Iterator for Diff<'_> {
     }
 }
 
-impl std::fmt::Debug for Diff<'_> {
+impl std::fmt::Debug for MapDiff<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Diff")
             .field("depth", &self.left.path.len().max(self.right.path.len()))

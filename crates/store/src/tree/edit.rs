@@ -10,130 +10,134 @@
 
 use std::collections::HashSet;
 
-use super::build::{self, InteriorChunker, LeafChunker, Produced, Tower};
-use super::interior::{Child, Interior};
-use super::level::Level;
-use super::path::{Bounds, Cursor, OldTree};
-use super::script::{Op, Reach, Script, Steps, Verdict};
-use super::{Map, Value};
-use crate::batch::{Batch, Staged};
+use super::builder::{self, FinishedChunk, InteriorChunker, InteriorLevels, LeafChunker};
+use super::cursor::{KeyBounds, LevelCursor, OldTree};
+use super::edit_script::{EditOp, EditScript, EditSteps, OldEntryAction, RemovalReach};
+use super::interior::{InteriorView, TreeChild};
+use super::level_chunker::LevelChunker;
+use super::{MapValue, SortedMap};
 use crate::chunk::Chunk;
+use crate::chunk_batch::{ChunkBatch, StagedView};
 use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 use crate::id::ChunkId;
 
 /// A step of a script for the leaves.
-pub(super) type Step = Result<(Vec<u8>, Op<Value>)>;
+pub(super) type EditStepResult = Result<(Vec<u8>, EditOp<MapValue>)>;
 
 /// Applies a script to a map and stages the chunks of the result.
-pub(super) fn edit(
-    map: Map,
+pub(super) fn edit_map(
+    map: SortedMap,
     reads: &dyn ReadChunks,
-    batch: &mut Batch,
-    steps: impl Iterator<Item = Step>,
-) -> Result<Map> {
+    batch: &mut ChunkBatch,
+    steps: impl Iterator<Item = EditStepResult>,
+) -> Result<SortedMap> {
     let edited = {
-        let staged = Staged::new(batch, reads);
-        prepare(map, &staged, steps)?
+        let staged = StagedView::new(batch, reads);
+        prepare_edit(map, &staged, steps)?
     };
-    edited.stage(batch)
+    edited.stage_chunks(batch)
 }
 
 /// Computes an edit without staging anything.
-pub(super) fn prepare(
-    map: Map,
+pub(super) fn prepare_edit(
+    map: SortedMap,
     reads: &dyn ReadChunks,
-    steps: impl Iterator<Item = Step>,
-) -> Result<Edited> {
+    steps: impl Iterator<Item = EditStepResult>,
+) -> Result<MapEditOutcome> {
     let Some(root) = map.root() else {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let records = steps.filter_map(|step| match step {
-            Ok((key, Op::Put(value))) => Some(Ok((key, value))),
-            Ok((_, Op::Remove | Op::RemoveTo(_))) => None,
+            Ok((key, EditOp::Put(value))) => Some(Ok((key, value))),
+            Ok((_, EditOp::Remove | EditOp::RemoveRange(_))) => None,
             Err(error) => Some(Err(error)),
         });
-        let map = build::build(&mut batch, records)?;
-        return Ok(Edited::Built(map, Box::new(batch)));
+        let map = builder::build_map(&mut batch, records)?;
+        return Ok(MapEditOutcome::Built(map, Box::new(batch)));
     };
-    let mut script = Script::new(steps)?;
+    let mut script = EditScript::new(steps)?;
     if script.next_key().is_none() {
-        return Ok(Edited::Same(map));
+        return Ok(MapEditOutcome::Unchanged(map));
     }
     let mut tree = OldTree::open(root, reads)?;
-    let mut fresh = Fresh::default();
-    let mut splices = rechunk(LeafChunker::new(), 0, &mut script, (&mut tree, &mut fresh))?;
+    let mut fresh = NewTreeChunks::default();
+    let mut splices = rechunk_level(LeafChunker::new(), 0, &mut script, (&mut tree, &mut fresh))?;
     let mut level = 0;
     while level < tree.height() && !splices.is_empty() {
         level += 1;
-        let mut script = Script::new(splices.into_iter().flat_map(Splice::into_steps))?;
+        let mut script = EditScript::new(splices.into_iter().flat_map(LevelSplice::into_steps))?;
         let chunker = InteriorChunker::new(level);
-        splices = rechunk(chunker, level, &mut script, (&mut tree, &mut fresh))?;
+        splices = rechunk_level(chunker, level, &mut script, (&mut tree, &mut fresh))?;
     }
     let Some(splice) = splices.pop() else {
-        return Ok(Edited::Same(map));
+        return Ok(MapEditOutcome::Unchanged(map));
     };
     // The old root was the only chunk of its level. It is a part of the new level if all that is new follows it.
-    let kept = (!splice.start.is_empty()).then(|| (Vec::new(), tree.root_child()));
-    let tops: Vec<(Vec<u8>, Child)> = kept.into_iter().chain(splice.entries).collect();
+    let kept = (!splice.start.is_empty()).then(|| (Vec::new(), tree.root_as_child()));
+    let tops: Vec<(Vec<u8>, TreeChild)> = kept.into_iter().chain(splice.entries).collect();
     let height = tree.height();
     Ok(match tops.as_slice() {
-        [] => Edited::Same(Map::EMPTY),
+        [] => MapEditOutcome::Unchanged(SortedMap::EMPTY_MAP),
         [(_, child)] => {
             let (root, height) = lowest_root(child.id, &mut tree, &fresh)?;
-            Edited::Lower { root, height, fresh }
+            MapEditOutcome::Lower { root, height, new_chunks: fresh }
         }
-        _ => Edited::Higher { tops, height, fresh },
+        _ => MapEditOutcome::Higher { top_children: tops, height, new_chunks: fresh },
     })
 }
 
 /// The result of an edit, not staged yet.
-pub(super) enum Edited {
+pub(super) enum MapEditOutcome {
     /// No chunk is new.
-    Same(Map),
+    Unchanged(SortedMap),
     /// Built from nothing.
-    Built(Map, Box<Batch>),
+    Built(SortedMap, Box<ChunkBatch>),
     /// The root is at or below the level of the old one.
-    Lower { root: ChunkId, height: u8, fresh: Fresh },
+    Lower { root: ChunkId, height: u8, new_chunks: NewTreeChunks },
     /// These chunks stand side by side where the old root stood.
-    Higher { tops: Vec<(Vec<u8>, Child)>, height: u8, fresh: Fresh },
+    Higher { top_children: Vec<(Vec<u8>, TreeChild)>, height: u8, new_chunks: NewTreeChunks },
 }
 
-impl Edited {
+impl MapEditOutcome {
     /// Stages the new chunks and returns the map.
-    pub(super) fn stage(self, batch: &mut Batch) -> Result<Map> {
+    pub(super) fn stage_chunks(self, batch: &mut ChunkBatch) -> Result<SortedMap> {
         Ok(match self {
-            Self::Same(map) => map,
+            Self::Unchanged(map) => map,
             Self::Built(map, built) => {
                 for (id, bytes) in built.chunks() {
-                    batch.add_named(*id, bytes.clone());
+                    batch.add_chunk_with_id(*id, bytes.clone());
                 }
                 map
             }
-            Self::Lower { root, height, fresh } => {
-                fresh.stage(height, batch);
-                Map::from_root(Some(root))
+            Self::Lower { root, height, new_chunks: fresh } => {
+                fresh.stage_levels(height, batch);
+                SortedMap::from_root(Some(root))
             }
-            Self::Higher { tops, height, fresh } => {
-                fresh.stage(height, batch);
-                let mut tower = Tower::new(height);
+            Self::Higher { top_children: tops, height, new_chunks: fresh } => {
+                fresh.stage_levels(height, batch);
+                let mut tower = InteriorLevels::new(height);
                 for (separator, child) in &tops {
                     tower.push(separator, *child, batch);
                 }
-                Map::from_root(tower.finish(batch))
+                SortedMap::from_root(tower.finish_root(batch))
             }
         })
     }
 }
 
 /// Goes down from a lone top while it has a single child: the root is the lowest level's only chunk.
-fn lowest_root(top: ChunkId, tree: &mut OldTree<'_>, fresh: &Fresh) -> Result<(ChunkId, u8)> {
+fn lowest_root(
+    top: ChunkId,
+    tree: &mut OldTree<'_>,
+    fresh: &NewTreeChunks,
+) -> Result<(ChunkId, u8)> {
     let (mut id, mut level) = (top, tree.height());
     while level > 0 {
-        let chunk = match fresh.find(level, &id) {
+        let chunk = match fresh.find_chunk(level, &id) {
             Some(bytes) => Chunk::parse(bytes.clone())?,
-            None => tree.read(&id, level)?,
+            None => tree.read_chunk_at_level(&id, level)?,
         };
-        let interior = Interior::view(&chunk);
+        let interior = InteriorView::view_chunk(&chunk);
         if interior.len() > 1 {
             break;
         }
@@ -145,12 +149,12 @@ fn lowest_root(top: ChunkId, tree: &mut OldTree<'_>, fresh: &Fresh) -> Result<(C
 
 /// New chunks by level, staged when it is known which levels the new map has.
 #[derive(Default)]
-pub(super) struct Fresh {
+pub(super) struct NewTreeChunks {
     levels: Vec<Vec<(ChunkId, bytes::Bytes)>>,
 }
 
-impl Fresh {
-    fn add(&mut self, level: u8, id: ChunkId, bytes: bytes::Bytes) {
+impl NewTreeChunks {
+    fn add_chunk(&mut self, level: u8, id: ChunkId, bytes: bytes::Bytes) {
         let level = usize::from(level);
         if self.levels.len() <= level {
             self.levels.resize_with(level + 1, Vec::new);
@@ -160,120 +164,123 @@ impl Fresh {
         }
     }
 
-    fn find(&self, level: u8, id: &ChunkId) -> Option<&bytes::Bytes> {
+    fn find_chunk(&self, level: u8, id: &ChunkId) -> Option<&bytes::Bytes> {
         let chunks = self.levels.get(usize::from(level))?;
         chunks.iter().find(|(found, _)| found == id).map(|(_, bytes)| bytes)
     }
 
     /// Stages the levels up to `height`.
-    fn stage(self, height: u8, batch: &mut Batch) {
+    fn stage_levels(self, height: u8, batch: &mut ChunkBatch) {
         let levels = self.levels.into_iter().take(usize::from(height) + 1);
         for (id, bytes) in levels.flatten() {
-            batch.add_named(id, bytes);
+            batch.add_chunk_with_id(id, bytes);
         }
     }
 }
 
 /// Old chunks of a level, one after the other, and what stands in their place.
-struct Splice {
+struct LevelSplice {
     /// The separator in front of the first.
     start: Vec<u8>,
     /// The separator behind the last; `None` at the end of the level.
     end: Option<Vec<u8>>,
-    entries: Vec<(Vec<u8>, Child)>,
+    entries: Vec<(Vec<u8>, TreeChild)>,
 }
 
-impl Splice {
-    fn into_steps(self) -> impl Iterator<Item = Result<(Vec<u8>, Op<Child>)>> {
-        let puts = self.entries.into_iter().map(|(key, child)| Ok((key, Op::Put(child))));
-        std::iter::once(Ok((self.start, Op::RemoveTo(self.end)))).chain(puts)
+impl LevelSplice {
+    fn into_steps(self) -> impl Iterator<Item = Result<(Vec<u8>, EditOp<TreeChild>)>> {
+        let puts = self.entries.into_iter().map(|(key, child)| Ok((key, EditOp::Put(child))));
+        std::iter::once(Ok((self.start, EditOp::RemoveRange(self.end)))).chain(puts)
     }
 }
 
 /// What one region replaces, while it is worked on.
 #[derive(Default)]
-struct Region {
+struct EditRegion {
     /// The old chunks that were visited.
-    old: Vec<(Bounds, ChunkId)>,
+    visited_chunks: Vec<(KeyBounds, ChunkId)>,
     /// How many of them come before the first chunk that was passed over unread.
-    unbroken: Option<usize>,
-    new: Vec<(Vec<u8>, Child)>,
-    made: Vec<(ChunkId, bytes::Bytes)>,
-    end: Option<Vec<u8>>,
+    contiguous_count: Option<usize>,
+    new_entries: Vec<(Vec<u8>, TreeChild)>,
+    new_chunks: Vec<(ChunkId, bytes::Bytes)>,
+    end_separator: Option<Vec<u8>>,
 }
 
-impl Region {
-    fn add(&mut self, chunk: Option<Produced>) {
-        if let Some(Produced { separator, child, bytes }) = chunk {
-            self.new.push((separator, child));
-            self.made.push((child.id, bytes));
+impl EditRegion {
+    fn add_finished(&mut self, chunk: Option<FinishedChunk>) {
+        if let Some(FinishedChunk { separator, child, bytes }) = chunk {
+            self.new_entries.push((separator, child));
+            self.new_chunks.push((child.id, bytes));
         }
     }
 
     /// Adds an old chunk that stays, with another separator in front of it.
-    fn add_moved(&mut self, separator: Vec<u8>, cursor: &Cursor) {
+    fn add_reused(&mut self, separator: Vec<u8>, cursor: &LevelCursor) {
         let bounds = cursor.bounds();
-        self.end.clone_from(&bounds.upper);
-        self.old.push((bounds, cursor.id));
-        self.new.push((separator, cursor.child()));
+        self.end_separator.clone_from(&bounds.upper);
+        self.visited_chunks.push((bounds, cursor.chunk_id));
+        self.new_entries.push((separator, cursor.as_child()));
     }
 
     /// Hands the new chunks over and returns what changed, if anything did.
-    fn into_splice(mut self, level: u8, fresh: &mut Fresh) -> Option<Splice> {
-        let old_ids: HashSet<ChunkId> = self.old.iter().map(|(_, id)| *id).collect();
-        for (id, bytes) in self.made {
+    fn into_splice(mut self, level: u8, fresh: &mut NewTreeChunks) -> Option<LevelSplice> {
+        let old_ids: HashSet<ChunkId> = self.visited_chunks.iter().map(|(_, id)| *id).collect();
+        for (id, bytes) in self.new_chunks {
             if !old_ids.contains(&id) {
-                fresh.add(level, id, bytes);
+                fresh.add_chunk(level, id, bytes);
             }
         }
-        let before = self.unbroken.unwrap_or(self.old.len());
-        let pairs = self.old.iter().take(before).zip(&self.new);
+        let before = self.contiguous_count.unwrap_or(self.visited_chunks.len());
+        let pairs = self.visited_chunks.iter().take(before).zip(&self.new_entries);
         let same = pairs
             .take_while(|((bounds, id), (separator, child))| {
                 bounds.lower == *separator && *id == child.id
             })
             .count();
-        if self.unbroken.is_none() && same == self.old.len() && same == self.new.len() {
+        if self.contiguous_count.is_none()
+            && same == self.visited_chunks.len()
+            && same == self.new_entries.len()
+        {
             return None;
         }
-        let behind_same = same.checked_sub(1).and_then(|last| self.old.get(last));
+        let behind_same = same.checked_sub(1).and_then(|last| self.visited_chunks.get(last));
         let start = match behind_same {
             Some((bounds, _)) => bounds.upper.clone(),
-            None => self.old.first().map(|(bounds, _)| bounds.lower.clone()),
+            None => self.visited_chunks.first().map(|(bounds, _)| bounds.lower.clone()),
         };
-        let entries = self.new.split_off(same);
+        let entries = self.new_entries.split_off(same);
         // Behind the last chunk of a level there is no separator yet: the first new chunk brings it.
         let start = start.or_else(|| entries.first().map(|(separator, _)| separator.clone()))?;
-        Some(Splice { start, end: self.end, entries })
+        Some(LevelSplice { start, end: self.end_separator, entries })
     }
 }
 
 /// Applies a script to one level; returns what it replaces, from which the script of the level above is made.
-fn rechunk<L: Level>(
+fn rechunk_level<L: LevelChunker>(
     mut chunker: L,
     level: u8,
-    script: &mut Script<impl Steps<L::Item>, L::Item>,
-    (tree, fresh): (&mut OldTree<'_>, &mut Fresh),
-) -> Result<Vec<Splice>> {
+    script: &mut EditScript<impl EditSteps<L::Item>, L::Item>,
+    (tree, fresh): (&mut OldTree<'_>, &mut NewTreeChunks),
+) -> Result<Vec<LevelSplice>> {
     let mut splices = Vec::new();
     while let Some(key) = script.next_key() {
-        let mut cursor = tree.seek(level, key)?;
-        let mut region = Region::default();
+        let mut cursor = tree.seek_chunk(level, key)?;
+        let mut region = EditRegion::default();
         let mut bounds = cursor.bounds();
-        chunker.begin(&bounds.lower);
+        chunker.begin_at(&bounds.lower);
         loop {
-            let chunk = tree.read_at(&cursor)?;
-            feed(&mut chunker, (&chunk, &bounds), script, &mut region)?;
+            let chunk = tree.read_chunk_at(&cursor)?;
+            feed_chunk(&mut chunker, (&chunk, &bounds), script, &mut region)?;
             let upper = bounds.upper.clone();
-            region.old.push((bounds, cursor.id));
-            let (next, ahead) = match behind(&mut chunker, upper, script, &mut region)? {
-                Behind::End => {
-                    region.add(chunker.finish());
+            region.visited_chunks.push((bounds, cursor.chunk_id));
+            let (next, ahead) = match find_successor(&mut chunker, upper, script, &mut region)? {
+                RegionSuccessor::End => {
+                    region.add_finished(chunker.finish());
                     break;
                 }
-                Behind::Chunk(next) => (next, None),
-                Behind::Removed(next) => {
-                    let found = tree.seek(level, &next)?;
+                RegionSuccessor::NextChunk(next) => (next, None),
+                RegionSuccessor::RemovedUntil(next) => {
+                    let found = tree.seek_chunk(level, &next)?;
                     bounds = found.bounds();
                     if bounds.lower != next {
                         // Some entries of that chunk stay.
@@ -283,18 +290,19 @@ fn rechunk<L: Level>(
                     (next, Some(found))
                 }
             };
-            let is_done = chunker.is_between_chunks() && !falls_into(script, tree, level, &next)?;
+            let is_done =
+                chunker.is_between_chunks() && !next_step_falls_into(script, tree, level, &next)?;
             let separator = if is_done { chunker.next_separator(&next) } else { Vec::new() };
             if is_done && separator == next {
-                region.end = Some(next);
+                region.end_separator = Some(next);
                 break;
             }
             cursor = match ahead {
                 Some(found) => found,
-                None => tree.next(cursor)?,
+                None => tree.next_chunk(cursor)?,
             };
             if is_done {
-                region.add_moved(separator, &cursor);
+                region.add_reused(separator, &cursor);
                 break;
             }
             bounds = cursor.bounds();
@@ -305,63 +313,64 @@ fn rechunk<L: Level>(
 }
 
 /// Feeds the chunker with what becomes of an old chunk's entries.
-fn feed<L: Level>(
+fn feed_chunk<L: LevelChunker>(
     chunker: &mut L,
-    (chunk, bounds): (&Chunk, &Bounds),
-    script: &mut Script<impl Steps<L::Item>, L::Item>,
-    region: &mut Region,
+    (chunk, bounds): (&Chunk, &KeyBounds),
+    script: &mut EditScript<impl EditSteps<L::Item>, L::Item>,
+    region: &mut EditRegion,
 ) -> Result<()> {
-    L::each_entry(chunk, &bounds.lower, |key, item| {
-        let verdict = script.pass(key, |key, item| region.add(chunker.push(key, item)))?;
-        if matches!(verdict, Verdict::Keep) {
-            region.add(chunker.push(key, &item));
+    L::visit_entries(chunk, &bounds.lower, |key, item| {
+        let verdict =
+            script.apply_to_entry(key, |key, item| region.add_finished(chunker.push(key, item)))?;
+        if matches!(verdict, OldEntryAction::Keep) {
+            region.add_finished(chunker.push(key, &item));
         }
         Ok(())
     })?;
     let upper = bounds.upper.as_deref();
-    script.take_below(upper, |key, item| region.add(chunker.push(key, item)))
+    script.take_steps_below(upper, |key, item| region.add_finished(chunker.push(key, item)))
 }
 
 /// What a region finds behind a chunk.
-enum Behind {
+enum RegionSuccessor {
     /// Nothing that stays.
     End,
     /// The next chunk, with this separator in front of it.
-    Chunk(Vec<u8>),
+    NextChunk(Vec<u8>),
     /// Chunks that are removed, up to this key.
-    Removed(Vec<u8>),
+    RemovedUntil(Vec<u8>),
 }
 
 /// Looks behind the chunk that ends at `upper`; puts what stands in place of chunks that are removed whole.
-fn behind<L: Level>(
+fn find_successor<L: LevelChunker>(
     chunker: &mut L,
     upper: Option<Vec<u8>>,
-    script: &mut Script<impl Steps<L::Item>, L::Item>,
-    region: &mut Region,
-) -> Result<Behind> {
+    script: &mut EditScript<impl EditSteps<L::Item>, L::Item>,
+    region: &mut EditRegion,
+) -> Result<RegionSuccessor> {
     let Some(upper) = upper else {
-        return Ok(Behind::End);
+        return Ok(RegionSuccessor::End);
     };
-    if !script.removed().covers(&upper) {
-        return Ok(Behind::Chunk(upper));
+    if !script.removal_reach().covers_key(&upper) {
+        return Ok(RegionSuccessor::NextChunk(upper));
     }
-    region.unbroken.get_or_insert(region.old.len());
-    script.take_removed(|key, item| region.add(chunker.push(key, item)))?;
-    Ok(match script.removed() {
-        Reach::End => Behind::End,
-        Reach::Key(end) => Behind::Removed(end.clone()),
+    region.contiguous_count.get_or_insert(region.visited_chunks.len());
+    script.take_steps_in_removal(|key, item| region.add_finished(chunker.push(key, item)))?;
+    Ok(match script.removal_reach() {
+        RemovalReach::UntilEnd => RegionSuccessor::End,
+        RemovalReach::UntilKey(end) => RegionSuccessor::RemovedUntil(end.clone()),
     })
 }
 
 /// Tells whether the next step is about the chunk with this separator in front of it.
-fn falls_into<T>(
-    script: &Script<impl Steps<T>, T>,
+fn next_step_falls_into<T>(
+    script: &EditScript<impl EditSteps<T>, T>,
     tree: &mut OldTree<'_>,
     level: u8,
     separator: &[u8],
 ) -> Result<bool> {
     match script.next_key() {
-        Some(key) => Ok(tree.seek(level, key)?.bounds().lower == separator),
+        Some(key) => Ok(tree.seek_chunk(level, key)?.bounds().lower == separator),
         None => Ok(false),
     }
 }

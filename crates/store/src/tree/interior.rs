@@ -4,61 +4,63 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
-use super::leaf::{FIXED_BYTES, check_ends, column, compare, end};
-use super::{MAX_KEY_BYTES, common_prefix};
+use super::leaf::{
+    LEAF_FIXED_BYTES, check_column_ends, column_end, compare_prefixed_key, split_u16_column,
+};
+use super::{MAX_KEY_BYTES, common_prefix_length};
 use crate::chunk::{self, Chunk, ChunkKind};
 use crate::id::ChunkId;
 
-const COUNT_BYTES: usize = 8;
-const SEPARATOR_BYTES: usize = 2;
+const CHILD_COUNT_BYTES: usize = 8;
+const SEPARATOR_END_BYTES: usize = 2;
 /// Levels that a tree of any possible size needs, and more.
-pub(super) const MAX_LEVEL: u8 = 40;
+pub(super) const MAX_TREE_LEVEL: u8 = 40;
 
 /// A child as its parent lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Child {
+pub(super) struct TreeChild {
     pub(super) id: ChunkId,
     /// Records below it.
-    pub(super) count: u64,
+    pub(super) record_count: u64,
 }
 
 /// The parts of an interior chunk.
 #[derive(Clone, Copy)]
-pub(super) struct Interior<'a> {
+pub(super) struct InteriorView<'a> {
     chunk: &'a Chunk,
     level: u8,
     prefix: &'a [u8],
-    ends: &'a [[u8; 2]],
-    counts: &'a [[u8; COUNT_BYTES]],
+    separator_ends: &'a [[u8; 2]],
+    record_counts: &'a [[u8; CHILD_COUNT_BYTES]],
     separators: &'a [u8],
 }
 
-impl<'a> Interior<'a> {
-    /// Views a chunk of kind interior, which [`check`] has accepted.
-    pub(super) fn view(chunk: &'a Chunk) -> Self {
-        Self::split(chunk).unwrap_or(Self {
+impl<'a> InteriorView<'a> {
+    /// Views a chunk of kind interior, which [`check_interior_chunk`] has accepted.
+    pub(super) fn view_chunk(chunk: &'a Chunk) -> Self {
+        Self::split_payload(chunk).unwrap_or(Self {
             chunk,
             level: 1,
             prefix: &[],
-            ends: &[],
-            counts: &[],
+            separator_ends: &[],
+            record_counts: &[],
             separators: &[],
         })
     }
 
-    fn split(chunk: &'a Chunk) -> Option<Self> {
+    fn split_payload(chunk: &'a Chunk) -> Option<Self> {
         let (&[level, _, n0, n1, p0, p1], rest) =
-            chunk.payload().split_first_chunk::<FIXED_BYTES>()?;
+            chunk.payload().split_first_chunk::<LEAF_FIXED_BYTES>()?;
         let count = usize::from(u16::from_le_bytes([n0, n1]));
         let (prefix, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([p0, p1])))?;
-        let (ends, rest) = column(rest, count.checked_sub(1)?)?;
-        let (counts, separators) = rest.split_at_checked(count * COUNT_BYTES)?;
+        let (ends, rest) = split_u16_column(rest, count.checked_sub(1)?)?;
+        let (counts, separators) = rest.split_at_checked(count * CHILD_COUNT_BYTES)?;
         Some(Self {
             chunk,
             level,
             prefix,
-            ends,
-            counts: counts.as_chunks::<COUNT_BYTES>().0,
+            separator_ends: ends,
+            record_counts: counts.as_chunks::<CHILD_COUNT_BYTES>().0,
             separators,
         })
     }
@@ -70,7 +72,7 @@ impl<'a> Interior<'a> {
 
     /// Returns the number of children.
     pub(super) fn len(&self) -> usize {
-        self.counts.len()
+        self.record_counts.len()
     }
 
     /// Returns the id of a child.
@@ -81,44 +83,45 @@ impl<'a> Interior<'a> {
     }
 
     /// Returns the number of records below a child.
-    pub(super) fn count(&self, index: usize) -> u64 {
-        self.counts.get(index).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    pub(super) fn child_record_count(&self, index: usize) -> u64 {
+        self.record_counts.get(index).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     /// Returns the number of records below this chunk.
-    pub(super) fn total(&self) -> u64 {
-        self.count_before(self.len())
+    pub(super) fn total_records(&self) -> u64 {
+        self.records_before(self.len())
     }
 
     /// Returns the number of records below the children in front of child `index`.
-    pub(super) fn count_before(&self, index: usize) -> u64 {
-        (0..index).fold(0, |sum, index| sum.saturating_add(self.count(index)))
+    pub(super) fn records_before(&self, index: usize) -> u64 {
+        (0..index).fold(0, |sum, index| sum.saturating_add(self.child_record_count(index)))
     }
 
     /// Writes the separator in front of child `index` (1 or more) into `key`.
-    pub(super) fn separator_into(&self, index: usize, key: &mut Vec<u8>) {
+    pub(super) fn write_separator(&self, index: usize, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(self.prefix);
-        key.extend_from_slice(self.suffix(index));
+        key.extend_from_slice(self.separator_suffix(index));
     }
 
     /// Compares the separator in front of child `index` (1 or more) with a key.
-    pub(super) fn compare(&self, index: usize, key: &[u8]) -> Ordering {
-        compare(self.prefix, self.suffix(index), key)
+    pub(super) fn compare_separator(&self, index: usize, key: &[u8]) -> Ordering {
+        compare_prefixed_key(self.prefix, self.separator_suffix(index), key)
     }
 
     /// Returns the separator in front of child `index`, 1 or more, without the prefix.
-    fn suffix(&self, index: usize) -> &'a [u8] {
+    fn separator_suffix(&self, index: usize) -> &'a [u8] {
         let Some(place) = index.checked_sub(1) else {
             return &[];
         };
-        let start = place.checked_sub(1).map_or(0, |before| end(self.ends, before));
-        self.separators.get(start..end(self.ends, place)).unwrap_or_default()
+        let start =
+            place.checked_sub(1).map_or(0, |before| column_end(self.separator_ends, before));
+        self.separators.get(start..column_end(self.separator_ends, place)).unwrap_or_default()
     }
 
     /// Returns the child below which `key` is, if it is anywhere.
-    pub(super) fn find(&self, key: &[u8]) -> usize {
-        if self.ends.is_empty() {
+    pub(super) fn find_child(&self, key: &[u8]) -> usize {
+        if self.separator_ends.is_empty() {
             return 0;
         }
         let Some(rest) = key.strip_prefix(self.prefix) else {
@@ -128,7 +131,7 @@ impl<'a> Interior<'a> {
         let (mut low, mut high) = (0, self.len() - 1);
         while low < high {
             let middle = low.midpoint(high);
-            match self.suffix(middle + 1).cmp(rest) {
+            match self.separator_suffix(middle + 1).cmp(rest) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return middle + 1,
@@ -138,33 +141,33 @@ impl<'a> Interior<'a> {
     }
 }
 
-impl Interior<'_> {
+impl InteriorView<'_> {
     /// Returns the last child that can have keys below `key`.
-    pub(super) fn find_below(&self, key: &[u8]) -> usize {
-        let index = self.find(key);
-        let is_at_separator = index > 0 && self.compare(index, key) == Ordering::Equal;
+    pub(super) fn find_last_child_below(&self, key: &[u8]) -> usize {
+        let index = self.find_child(key);
+        let is_at_separator = index > 0 && self.compare_separator(index, key) == Ordering::Equal;
         index - usize::from(is_at_separator)
     }
 }
 
 /// Checks the structure of an interior chunk.
-pub(crate) fn check(chunk: &Chunk) -> Result<(), &'static str> {
-    let interior =
-        Interior::split(chunk).ok_or("the columns of an interior chunk are cut off or empty")?;
-    if !(1..=MAX_LEVEL).contains(&interior.level) || chunk.payload().get(1) != Some(&0) {
+pub(crate) fn check_interior_chunk(chunk: &Chunk) -> Result<(), &'static str> {
+    let interior = InteriorView::split_payload(chunk)
+        .ok_or("the columns of an interior chunk are cut off or empty")?;
+    if !(1..=MAX_TREE_LEVEL).contains(&interior.level) || chunk.payload().get(1) != Some(&0) {
         return Err("an interior chunk begins with its level and a zero");
     }
     if interior.len() != chunk.chunk_ref_count() || chunk.blob_ref_count() > 0 {
         return Err("an interior chunk refers to its children and nothing else");
     }
-    if check_ends(interior.ends)? != interior.separators.len() {
+    if check_column_ends(interior.separator_ends)? != interior.separators.len() {
         return Err("separators do not fill an interior chunk");
     }
     if interior.prefix.len() > MAX_KEY_BYTES {
         return Err("an interior chunk has a longer prefix than keys can have");
     }
-    let is_sorted =
-        (2..interior.len()).all(|index| interior.suffix(index - 1) < interior.suffix(index));
+    let is_sorted = (2..interior.len())
+        .all(|index| interior.separator_suffix(index - 1) < interior.separator_suffix(index));
     if !is_sorted {
         return Err("separators are not in ascending order");
     }
@@ -175,12 +178,12 @@ pub(crate) fn check(chunk: &Chunk) -> Result<(), &'static str> {
 #[derive(Default)]
 pub(super) struct InteriorBuilder {
     level: u8,
-    first: Vec<u8>,
+    first_separator: Vec<u8>,
     separators: Vec<u8>,
-    ends: Vec<usize>,
+    separator_ends: Vec<usize>,
     children: Vec<ChunkId>,
-    counts: Vec<u64>,
-    prefix: usize,
+    record_counts: Vec<u64>,
+    prefix_length: usize,
 }
 
 impl InteriorBuilder {
@@ -189,23 +192,23 @@ impl InteriorBuilder {
     }
 
     /// Adds a child with the separator in front of it.
-    pub(super) fn push(&mut self, separator: &[u8], child: Child) {
+    pub(super) fn push(&mut self, separator: &[u8], child: TreeChild) {
         if self.children.is_empty() {
-            self.first.clear();
-            self.first.extend_from_slice(separator);
+            self.first_separator.clear();
+            self.first_separator.extend_from_slice(separator);
         } else {
-            self.prefix = match self.ends.first() {
+            self.prefix_length = match self.separator_ends.first() {
                 None => separator.len(),
                 Some(end) => {
-                    let first = self.separators.get(..self.prefix.min(*end));
-                    common_prefix(first.unwrap_or_default(), separator)
+                    let first = self.separators.get(..self.prefix_length.min(*end));
+                    common_prefix_length(first.unwrap_or_default(), separator)
                 }
             };
             self.separators.extend_from_slice(separator);
-            self.ends.push(self.separators.len());
+            self.separator_ends.push(self.separators.len());
         }
         self.children.push(child.id);
-        self.counts.push(child.count);
+        self.record_counts.push(child.record_count);
     }
 
     /// Returns the number of children.
@@ -214,56 +217,57 @@ impl InteriorBuilder {
     }
 
     /// Returns the separator in front of the first child.
-    pub(super) fn first(&self) -> &[u8] {
-        &self.first
+    pub(super) fn first_separator(&self) -> &[u8] {
+        &self.first_separator
     }
 
     /// Returns the length of the chunk if it ended here.
-    pub(super) fn size(&self) -> usize {
-        chunk::HEADER_BYTES
-            + FIXED_BYTES
-            + self.len() * (chunk::CHUNK_REF_BYTES + COUNT_BYTES)
-            + self.prefix
-            + self.ends.len() * SEPARATOR_BYTES
+    pub(super) fn encoded_size(&self) -> usize {
+        chunk::CHUNK_HEADER_BYTES
+            + LEAF_FIXED_BYTES
+            + self.len() * (chunk::CHUNK_REF_BYTES + CHILD_COUNT_BYTES)
+            + self.prefix_length
+            + self.separator_ends.len() * SEPARATOR_END_BYTES
             + self.separators.len()
-            - self.ends.len() * self.prefix
+            - self.separator_ends.len() * self.prefix_length
     }
 
     /// Returns the sum that bounds a chunk whatever its separators share.
-    pub(super) fn full_size(&self) -> usize {
-        self.len() * (chunk::CHUNK_REF_BYTES + COUNT_BYTES + SEPARATOR_BYTES)
+    pub(super) fn unshared_size(&self) -> usize {
+        self.len() * (chunk::CHUNK_REF_BYTES + CHILD_COUNT_BYTES + SEPARATOR_END_BYTES)
             + self.separators.len()
     }
 
     /// Encodes the chunk and starts the next one. Returns its bytes and the number of records below it.
-    pub(super) fn finish(&mut self) -> (Bytes, u64) {
-        let size = self.size();
-        let payload = size - chunk::HEADER_BYTES - self.len() * chunk::CHUNK_REF_BYTES;
-        let mut bytes = chunk::encode_header(ChunkKind::Interior, &self.children, &[], payload);
+    pub(super) fn finish_chunk(&mut self) -> (Bytes, u64) {
+        let size = self.encoded_size();
+        let payload = size - chunk::CHUNK_HEADER_BYTES - self.len() * chunk::CHUNK_REF_BYTES;
+        let mut bytes =
+            chunk::encode_chunk_header(ChunkKind::Interior, &self.children, &[], payload);
         bytes.extend_from_slice(&[self.level, 0]);
-        bytes.extend_from_slice(&chunk::to_u16(self.len()));
-        bytes.extend_from_slice(&chunk::to_u16(self.prefix));
-        bytes.extend_from_slice(self.separators.get(..self.prefix).unwrap_or_default());
-        for (index, end) in self.ends.iter().enumerate() {
-            bytes.extend_from_slice(&chunk::to_u16(end - (index + 1) * self.prefix));
+        bytes.extend_from_slice(&chunk::encode_u16(self.len()));
+        bytes.extend_from_slice(&chunk::encode_u16(self.prefix_length));
+        bytes.extend_from_slice(self.separators.get(..self.prefix_length).unwrap_or_default());
+        for (index, end) in self.separator_ends.iter().enumerate() {
+            bytes.extend_from_slice(&chunk::encode_u16(end - (index + 1) * self.prefix_length));
         }
-        for count in &self.counts {
+        for count in &self.record_counts {
             bytes.extend_from_slice(&count.to_le_bytes());
         }
         let mut start = 0;
-        for end in &self.ends {
-            let suffix = self.separators.get(start + self.prefix..*end);
+        for end in &self.separator_ends {
+            let suffix = self.separators.get(start + self.prefix_length..*end);
             bytes.extend_from_slice(suffix.unwrap_or_default());
             start = *end;
         }
         debug_assert_eq!(bytes.len(), size, "the size that the splitter sees is exact");
         // Counts of a damaged tree can be anything.
-        let total = self.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        let total = self.record_counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
         self.separators.clear();
-        self.ends.clear();
+        self.separator_ends.clear();
         self.children.clear();
-        self.counts.clear();
-        self.prefix = 0;
+        self.record_counts.clear();
+        self.prefix_length = 0;
         (Bytes::from(bytes), total)
     }
 }

@@ -4,58 +4,59 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
-use super::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Value, common_prefix};
+use super::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MapValue, common_prefix_length};
 use crate::chunk::{self, Chunk, ChunkKind};
 use crate::id::ChunkId;
 
 /// Level, zero, count, prefix length.
-pub(super) const FIXED_BYTES: usize = 6;
+pub(super) const LEAF_FIXED_BYTES: usize = 6;
 /// Key end, value end.
-const COLUMNS_BYTES: usize = 4;
+const ENTRY_COLUMNS_BYTES: usize = 4;
 const BODY_COLUMN_BYTES: usize = 2;
 
 /// The parts of a leaf chunk.
 #[derive(Clone, Copy)]
-pub(super) struct Leaf<'a> {
+pub(super) struct LeafView<'a> {
     chunk: &'a Chunk,
     prefix: &'a [u8],
     key_ends: &'a [[u8; 2]],
     value_ends: &'a [[u8; 2]],
-    bodies: &'a [[u8; 2]],
+    body_column: &'a [[u8; 2]],
     data: &'a [u8],
     values_start: usize,
 }
 
-impl<'a> Leaf<'a> {
-    /// Views a chunk of kind leaf, which [`check`] has accepted.
-    pub(super) fn view(chunk: &'a Chunk) -> Self {
-        Self::split(chunk).unwrap_or(Self {
+impl<'a> LeafView<'a> {
+    /// Views a chunk of kind leaf, which [`check_leaf_chunk`] has accepted.
+    pub(super) fn view_chunk(chunk: &'a Chunk) -> Self {
+        Self::split_payload(chunk).unwrap_or(Self {
             chunk,
             prefix: &[],
             key_ends: &[],
             value_ends: &[],
-            bodies: &[],
+            body_column: &[],
             data: &[],
             values_start: 0,
         })
     }
 
-    fn split(chunk: &'a Chunk) -> Option<Self> {
-        let (&[_, _, n0, n1, p0, p1], rest) = chunk.payload().split_first_chunk::<FIXED_BYTES>()?;
+    fn split_payload(chunk: &'a Chunk) -> Option<Self> {
+        let (&[_, _, n0, n1, p0, p1], rest) =
+            chunk.payload().split_first_chunk::<LEAF_FIXED_BYTES>()?;
         let count = usize::from(u16::from_le_bytes([n0, n1]));
         let (prefix, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([p0, p1])))?;
-        let (key_ends, rest) = column(rest, count)?;
-        let (value_ends, rest) = column(rest, count)?;
+        let (key_ends, rest) = split_u16_column(rest, count)?;
+        let (value_ends, rest) = split_u16_column(rest, count)?;
         let bodies = if chunk.chunk_ref_count() > 0 { count } else { 0 };
-        let (bodies, data) = column(rest, bodies)?;
+        let (bodies, data) = split_u16_column(rest, bodies)?;
         Some(Self {
             chunk,
             prefix,
             key_ends,
             value_ends,
-            bodies,
+            body_column: bodies,
             data,
-            values_start: end(key_ends, count.checked_sub(1)?),
+            values_start: column_end(key_ends, count.checked_sub(1)?),
         })
     }
 
@@ -65,49 +66,54 @@ impl<'a> Leaf<'a> {
     }
 
     /// Returns the rest of a key after the prefix.
-    pub(super) fn suffix(&self, index: usize) -> &'a [u8] {
-        let start = index.checked_sub(1).map_or(0, |before| end(self.key_ends, before));
-        self.data.get(start..end(self.key_ends, index)).unwrap_or_default()
+    pub(super) fn key_suffix(&self, index: usize) -> &'a [u8] {
+        let start = index.checked_sub(1).map_or(0, |before| column_end(self.key_ends, before));
+        self.data.get(start..column_end(self.key_ends, index)).unwrap_or_default()
     }
 
     /// Returns the inline bytes of a record.
     pub(super) fn value_bytes(&self, index: usize) -> &'a [u8] {
-        let start = index.checked_sub(1).map_or(0, |before| end(self.value_ends, before));
-        let stop = self.values_start + end(self.value_ends, index);
+        let start = index.checked_sub(1).map_or(0, |before| column_end(self.value_ends, before));
+        let stop = self.values_start + column_end(self.value_ends, index);
         self.data.get(self.values_start + start..stop).unwrap_or_default()
     }
 
     /// Returns the body of a record.
     pub(super) fn body(&self, index: usize) -> Option<ChunkId> {
-        let number = u16::from_le_bytes(*self.bodies.get(index)?);
+        let number = u16::from_le_bytes(*self.body_column.get(index)?);
         self.chunk.chunk_ref(usize::from(number.checked_sub(1)?))
     }
 
     /// Returns a record's value, its bytes shared with the chunk.
-    pub(super) fn value(&self, chunk: &Chunk, index: usize) -> Value {
-        Value { bytes: chunk.share(self.value_bytes(index)), body: self.body(index) }
+    pub(super) fn value(&self, chunk: &Chunk, index: usize) -> MapValue {
+        MapValue { bytes: chunk.slice_payload(self.value_bytes(index)), body: self.body(index) }
     }
 
     /// Returns a whole key.
     pub(super) fn key(&self, index: usize) -> Vec<u8> {
-        [self.prefix, self.suffix(index)].concat()
+        [self.prefix, self.key_suffix(index)].concat()
     }
 
     /// Writes a whole key into `key`.
-    pub(super) fn key_into(&self, index: usize, key: &mut Vec<u8>) {
+    pub(super) fn write_key(&self, index: usize, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(self.prefix);
-        key.extend_from_slice(self.suffix(index));
+        key.extend_from_slice(self.key_suffix(index));
     }
 
     /// Compares the key of a record with `key`.
-    pub(super) fn compare(&self, index: usize, key: &[u8]) -> Ordering {
-        compare(self.prefix, self.suffix(index), key)
+    pub(super) fn compare_key(&self, index: usize, key: &[u8]) -> Ordering {
+        compare_prefixed_key(self.prefix, self.key_suffix(index), key)
     }
 
     /// Compares the key of a record with one of another leaf.
-    pub(super) fn compare_with(&self, index: usize, other: &Leaf<'_>, place: usize) -> Ordering {
-        let (suffix, other_suffix) = (self.suffix(index), other.suffix(place));
+    pub(super) fn compare_leaf_keys(
+        &self,
+        index: usize,
+        other: &LeafView<'_>,
+        place: usize,
+    ) -> Ordering {
+        let (suffix, other_suffix) = (self.key_suffix(index), other.key_suffix(place));
         if self.prefix == other.prefix {
             return suffix.cmp(other_suffix);
         }
@@ -116,7 +122,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// Searches for a key: its index, or where it would stand.
-    pub(super) fn find(&self, key: &[u8]) -> Result<usize, usize> {
+    pub(super) fn find_key(&self, key: &[u8]) -> Result<usize, usize> {
         let Some(rest) = key.strip_prefix(self.prefix) else {
             let is_before = key < self.prefix;
             return Err(if is_before { 0 } else { self.len() });
@@ -124,7 +130,7 @@ impl<'a> Leaf<'a> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
-            match self.suffix(middle).cmp(rest) {
+            match self.key_suffix(middle).cmp(rest) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(middle),
@@ -134,8 +140,8 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// Compares `prefix` followed by `suffix` with `key`.
-pub(super) fn compare(prefix: &[u8], suffix: &[u8], key: &[u8]) -> Ordering {
+/// Compares `prefix_length` followed by `key_suffix` with `key`.
+pub(super) fn compare_prefixed_key(prefix: &[u8], suffix: &[u8], key: &[u8]) -> Ordering {
     match key.split_at_checked(prefix.len()) {
         Some((head, tail)) => prefix.cmp(head).then_with(|| suffix.cmp(tail)),
         // The key is shorter than the prefix: an equal start makes it the smaller one.
@@ -147,18 +153,18 @@ pub(super) fn compare(prefix: &[u8], suffix: &[u8], key: &[u8]) -> Ordering {
 }
 
 /// Splits a column of u16 off the front.
-pub(super) fn column(bytes: &[u8], count: usize) -> Option<(&[[u8; 2]], &[u8])> {
+pub(super) fn split_u16_column(bytes: &[u8], count: usize) -> Option<(&[[u8; 2]], &[u8])> {
     let (column, rest) = bytes.split_at_checked(count * 2)?;
     Some((column.as_chunks::<2>().0, rest))
 }
 
 /// Returns an end out of a column of ends.
-pub(super) fn end(ends: &[[u8; 2]], index: usize) -> usize {
+pub(super) fn column_end(ends: &[[u8; 2]], index: usize) -> usize {
     ends.get(index).map_or(0, |bytes| usize::from(u16::from_le_bytes(*bytes)))
 }
 
 /// Tells whether ends never fall, and returns the last.
-pub(super) fn check_ends(ends: &[[u8; 2]]) -> Result<usize, &'static str> {
+pub(super) fn check_column_ends(ends: &[[u8; 2]]) -> Result<usize, &'static str> {
     let mut last = 0;
     for bytes in ends {
         let end = usize::from(u16::from_le_bytes(*bytes));
@@ -171,14 +177,15 @@ pub(super) fn check_ends(ends: &[[u8; 2]]) -> Result<usize, &'static str> {
 }
 
 /// Checks the structure of a leaf chunk.
-pub(crate) fn check(chunk: &Chunk) -> Result<(), &'static str> {
+pub(crate) fn check_leaf_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     let payload = chunk.payload();
     if !payload.starts_with(&[0, 0]) {
         return Err("a leaf begins with two zeros");
     }
-    let leaf = Leaf::split(chunk).ok_or("the columns of a leaf are cut off or empty")?;
-    let keys = check_ends(leaf.key_ends)?;
-    let values = check_ends(leaf.value_ends)?;
+    let leaf =
+        LeafView::split_payload(chunk).ok_or("the columns of a leaf are cut off or empty")?;
+    let keys = check_column_ends(leaf.key_ends)?;
+    let values = check_column_ends(leaf.value_ends)?;
     if keys + values != leaf.data.len() {
         return Err("keys and values do not fill a leaf");
     }
@@ -186,7 +193,7 @@ pub(crate) fn check(chunk: &Chunk) -> Result<(), &'static str> {
         return Err("a leaf has a longer prefix than keys can have, or refers to blobs");
     }
     let mut next = 0;
-    for bytes in leaf.bodies {
+    for bytes in leaf.body_column {
         let number = usize::from(u16::from_le_bytes(*bytes));
         if number != 0 {
             next += 1;
@@ -198,7 +205,8 @@ pub(crate) fn check(chunk: &Chunk) -> Result<(), &'static str> {
     if next != chunk.chunk_ref_count() {
         return Err("a leaf has references that no record uses");
     }
-    let is_sorted = (1..leaf.len()).all(|index| leaf.suffix(index - 1) < leaf.suffix(index));
+    let is_sorted =
+        (1..leaf.len()).all(|index| leaf.key_suffix(index - 1) < leaf.key_suffix(index));
     if !is_sorted {
         return Err("keys of a leaf are not in ascending order");
     }
@@ -213,23 +221,25 @@ pub(super) struct LeafBuilder {
     values: Vec<u8>,
     value_ends: Vec<usize>,
     bodies: Vec<Option<ChunkId>>,
-    refs: Vec<ChunkId>,
-    prefix: usize,
+    body_refs: Vec<ChunkId>,
+    prefix_length: usize,
 }
 
 impl LeafBuilder {
     /// Adds a record, greater than all before it.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8], body: Option<ChunkId>) {
-        self.prefix = match self.first_key() {
+        self.prefix_length = match self.first_key() {
             None => key.len(),
-            Some(first) => common_prefix(first.get(..self.prefix).unwrap_or(first), key),
+            Some(first) => {
+                common_prefix_length(first.get(..self.prefix_length).unwrap_or(first), key)
+            }
         };
         self.keys.extend_from_slice(key);
         self.key_ends.push(self.keys.len());
         self.values.extend_from_slice(value);
         self.value_ends.push(self.values.len());
         self.bodies.push(body);
-        self.refs.extend(body);
+        self.body_refs.extend(body);
     }
 
     /// Returns the number of records.
@@ -243,75 +253,80 @@ impl LeafBuilder {
     }
 
     /// Returns the length of the chunk if it ended here.
-    pub(super) fn size(&self) -> usize {
-        let columns =
-            if self.refs.is_empty() { COLUMNS_BYTES } else { COLUMNS_BYTES + BODY_COLUMN_BYTES };
-        chunk::HEADER_BYTES
-            + self.refs.len() * chunk::CHUNK_REF_BYTES
-            + FIXED_BYTES
-            + self.prefix
+    pub(super) fn encoded_size(&self) -> usize {
+        let columns = if self.body_refs.is_empty() {
+            ENTRY_COLUMNS_BYTES
+        } else {
+            ENTRY_COLUMNS_BYTES + BODY_COLUMN_BYTES
+        };
+        chunk::CHUNK_HEADER_BYTES
+            + self.body_refs.len() * chunk::CHUNK_REF_BYTES
+            + LEAF_FIXED_BYTES
+            + self.prefix_length
             + self.len() * columns
             + self.keys.len()
-            - self.len() * self.prefix
+            - self.len() * self.prefix_length
             + self.values.len()
     }
 
     /// Returns the sum that bounds a chunk whatever its keys share.
-    pub(super) fn full_size(&self) -> usize {
-        self.len() * (COLUMNS_BYTES + BODY_COLUMN_BYTES)
-            + self.refs.len() * chunk::CHUNK_REF_BYTES
+    pub(super) fn unshared_size(&self) -> usize {
+        self.len() * (ENTRY_COLUMNS_BYTES + BODY_COLUMN_BYTES)
+            + self.body_refs.len() * chunk::CHUNK_REF_BYTES
             + self.keys.len()
             + self.values.len()
     }
 
     /// Encodes the chunk and starts the next one.
-    pub(super) fn finish(&mut self) -> Bytes {
-        let size = self.size();
-        let payload = size - chunk::HEADER_BYTES - self.refs.len() * chunk::CHUNK_REF_BYTES;
-        let mut bytes = chunk::encode_header(ChunkKind::Leaf, &self.refs, &[], payload);
+    pub(super) fn finish_chunk(&mut self) -> Bytes {
+        let size = self.encoded_size();
+        let payload =
+            size - chunk::CHUNK_HEADER_BYTES - self.body_refs.len() * chunk::CHUNK_REF_BYTES;
+        let mut bytes = chunk::encode_chunk_header(ChunkKind::Leaf, &self.body_refs, &[], payload);
         bytes.extend_from_slice(&[0, 0]);
-        bytes.extend_from_slice(&chunk::to_u16(self.len()));
-        bytes.extend_from_slice(&chunk::to_u16(self.prefix));
+        bytes.extend_from_slice(&chunk::encode_u16(self.len()));
+        bytes.extend_from_slice(&chunk::encode_u16(self.prefix_length));
         let first = self.first_key().unwrap_or_default();
-        bytes.extend_from_slice(first.get(..self.prefix).unwrap_or_default());
+        bytes.extend_from_slice(first.get(..self.prefix_length).unwrap_or_default());
         for (index, end) in self.key_ends.iter().enumerate() {
-            bytes.extend_from_slice(&chunk::to_u16(end - (index + 1) * self.prefix));
+            bytes.extend_from_slice(&chunk::encode_u16(end - (index + 1) * self.prefix_length));
         }
         for end in &self.value_ends {
-            bytes.extend_from_slice(&chunk::to_u16(*end));
+            bytes.extend_from_slice(&chunk::encode_u16(*end));
         }
-        if !self.refs.is_empty() {
+        if !self.body_refs.is_empty() {
             let mut number = 0;
             for body in &self.bodies {
                 number += usize::from(body.is_some());
                 let written = body.map_or(0, |_| number);
-                bytes.extend_from_slice(&chunk::to_u16(written));
+                bytes.extend_from_slice(&chunk::encode_u16(written));
             }
         }
         let mut start = 0;
         for end in &self.key_ends {
-            let suffix = self.keys.get(start + self.prefix..*end);
+            let suffix = self.keys.get(start + self.prefix_length..*end);
             bytes.extend_from_slice(suffix.unwrap_or_default());
             start = *end;
         }
         bytes.extend_from_slice(&self.values);
         debug_assert_eq!(bytes.len(), size, "the size that the splitter sees is exact");
-        self.clear();
+        self.clear_records();
         Bytes::from(bytes)
     }
 
-    fn clear(&mut self) {
+    fn clear_records(&mut self) {
         self.keys.clear();
         self.key_ends.clear();
         self.values.clear();
         self.value_ends.clear();
         self.bodies.clear();
-        self.refs.clear();
-        self.prefix = 0;
+        self.body_refs.clear();
+        self.prefix_length = 0;
     }
 }
 
 /// The value bytes of a whole leaf stay below this: the ends are u16.
 const _: () = assert!(
-    super::split::FULL_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + 4_096 < chunk::MAX_CHUNK_BYTES
+    super::splitter::MAX_UNSHARED_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + 4_096
+        < chunk::MAX_CHUNK_BYTES
 );

@@ -12,47 +12,47 @@ use std::iter::Peekable;
 
 use bytes::Bytes;
 
-use super::script::Op;
-use super::{Change, Diff, Map, Value, check_record, edit};
-use crate::batch::Batch;
+use super::edit_script::EditOp;
+use super::{MapChange, MapDiff, MapValue, SortedMap, check_record_limits, edit};
+use crate::chunk_batch::ChunkBatch;
 use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 
 /// A key that both sides changed, each in its own way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
+pub struct MapMergeConflict {
     /// The key.
     pub key: Bytes,
     /// What both sides began with; `None` if absent.
-    pub base: Option<Value>,
+    pub base: Option<MapValue>,
     /// What our side has; `None` if it deleted the key.
-    pub ours: Option<Value>,
+    pub ours: Option<MapValue>,
     /// What their side has; `None` if it deleted the key.
-    pub theirs: Option<Value>,
+    pub theirs: Option<MapValue>,
 }
 
-/// What became of one key. A [`Change`] goes from the base (left) to the changed side (right).
+/// What became of one key. A [`MapChange`] goes from the base (left) to the changed side (right).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MergeStep {
     /// Only our side changed it.
-    Ours(Change),
+    Ours(MapChange),
     /// Only their side changed it.
-    Theirs(Change),
+    Theirs(MapChange),
     /// Both sides changed it to the same.
-    Same(Change),
+    Same(MapChange),
     /// The sides disagree.
-    Conflict(Conflict),
+    Conflict(MapMergeConflict),
 }
 
 /// What to do about a conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resolution {
+pub enum ConflictResolution {
     /// What our side has stays.
     Ours,
     /// What their side has takes its place.
     Theirs,
     /// A new value takes its place.
-    Write(Value),
+    Replace(MapValue),
     /// The key is deleted.
     Delete,
     /// Nobody knows: what our side has stays, and the conflict is reported.
@@ -61,29 +61,34 @@ pub enum Resolution {
 
 /// What a merge made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Merged {
+pub struct MapMergeResult {
     /// Our map with what their side changed.
-    pub map: Map,
+    pub map: SortedMap,
     /// The conflicts that the resolver left, in the order of keys.
-    pub unresolved: Vec<Conflict>,
+    pub unresolved: Vec<MapMergeConflict>,
 }
 
 /// The steps of a three-way merge, in the order of keys. Ends after the first error.
-pub struct Merge<'a> {
-    maps: [Map; 3],
-    reads: &'a dyn ReadChunks,
-    ours: Peekable<Diff<'a>>,
-    theirs: Peekable<Diff<'a>>,
+pub struct MapMerge<'a> {
+    maps: [SortedMap; 3],
+    chunk_reader: &'a dyn ReadChunks,
+    our_changes: Peekable<MapDiff<'a>>,
+    their_changes: Peekable<MapDiff<'a>>,
     has_failed: bool,
 }
 
-impl<'a> Merge<'a> {
-    pub(super) fn new(base: Map, ours: Map, theirs: Map, reads: &'a dyn ReadChunks) -> Self {
+impl<'a> MapMerge<'a> {
+    pub(super) fn new(
+        base: SortedMap,
+        ours: SortedMap,
+        theirs: SortedMap,
+        reads: &'a dyn ReadChunks,
+    ) -> Self {
         Self {
             maps: [base, ours, theirs],
-            reads,
-            ours: base.diff(&ours, reads).peekable(),
-            theirs: base.diff(&theirs, reads).peekable(),
+            chunk_reader: reads,
+            our_changes: base.diff(&ours, reads).peekable(),
+            their_changes: base.diff(&theirs, reads).peekable(),
             has_failed: false,
         }
     }
@@ -97,38 +102,38 @@ impl<'a> Merge<'a> {
     /// # Errors
     /// A failed read, [`Error::TooLong`](crate::Error::TooLong) for a resolution beyond the limits, or what `resolve`
     /// fails with; nothing is staged then.
-    pub fn apply(
+    pub fn apply_merge(
         self,
-        batch: &mut Batch,
-        mut resolve: impl FnMut(&Conflict) -> Result<Resolution>,
-    ) -> Result<Merged> {
+        batch: &mut ChunkBatch,
+        mut resolve: impl FnMut(&MapMergeConflict) -> Result<ConflictResolution>,
+    ) -> Result<MapMergeResult> {
         let [base, ours, theirs] = self.maps;
         let mut unresolved = Vec::new();
         if theirs == base || theirs == ours {
-            return Ok(Merged { map: ours, unresolved });
+            return Ok(MapMergeResult { map: ours, unresolved });
         }
         if ours == base {
-            return Ok(Merged { map: theirs, unresolved });
+            return Ok(MapMergeResult { map: theirs, unresolved });
         }
-        let reads = self.reads;
+        let reads = self.chunk_reader;
         let steps = Self::new(base, ours, theirs, reads).filter_map(|step| {
             let edit = step.and_then(|step| match step {
                 MergeStep::Ours(_) | MergeStep::Same(_) => Ok(None),
                 MergeStep::Theirs(change) => Ok(Some((change.key, change.right))),
                 MergeStep::Conflict(conflict) => {
                     let resolution = resolve(&conflict)?;
-                    settle(conflict, resolution, &mut unresolved)
+                    apply_resolution(conflict, resolution, &mut unresolved)
                 }
             });
             let edit = edit.transpose()?;
-            Some(edit.map(|(key, value)| (key.to_vec(), value.map_or(Op::Remove, Op::Put))))
+            Some(edit.map(|(key, value)| (key.to_vec(), value.map_or(EditOp::Remove, EditOp::Put))))
         });
-        let map = edit::edit(ours, reads, batch, steps)?;
-        Ok(Merged { map, unresolved })
+        let map = edit::edit_map(ours, reads, batch, steps)?;
+        Ok(MapMergeResult { map, unresolved })
     }
 
-    fn advance(&mut self) -> Result<Option<MergeStep>> {
-        let order = match (self.ours.peek(), self.theirs.peek()) {
+    fn next_step(&mut self) -> Result<Option<MergeStep>> {
+        let order = match (self.our_changes.peek(), self.their_changes.peek()) {
             (None, None) => return Ok(None),
             (Some(Ok(ours)), Some(Ok(theirs))) => ours.key.cmp(&theirs.key),
             // What failed on a side is taken first.
@@ -136,11 +141,13 @@ impl<'a> Merge<'a> {
             (_, Some(_)) => Ordering::Greater,
         };
         let step = match order {
-            Ordering::Less => self.ours.next().transpose()?.map(MergeStep::Ours),
-            Ordering::Greater => self.theirs.next().transpose()?.map(MergeStep::Theirs),
+            Ordering::Less => self.our_changes.next().transpose()?.map(MergeStep::Ours),
+            Ordering::Greater => self.their_changes.next().transpose()?.map(MergeStep::Theirs),
             Ordering::Equal => {
-                let (ours, theirs) = (self.ours.next(), self.theirs.next());
-                ours.transpose()?.zip(theirs.transpose()?).map(|(ours, theirs)| join(ours, theirs))
+                let (ours, theirs) = (self.our_changes.next(), self.their_changes.next());
+                ours.transpose()?
+                    .zip(theirs.transpose()?)
+                    .map(|(ours, theirs)| join_changes(ours, theirs))
             }
         };
         Ok(step)
@@ -148,20 +155,20 @@ impl<'a> Merge<'a> {
 }
 
 /// Returns what a resolution does to our map.
-fn settle(
-    conflict: Conflict,
-    resolution: Resolution,
-    unresolved: &mut Vec<Conflict>,
-) -> Result<Option<(Bytes, Option<Value>)>> {
+fn apply_resolution(
+    conflict: MapMergeConflict,
+    resolution: ConflictResolution,
+    unresolved: &mut Vec<MapMergeConflict>,
+) -> Result<Option<(Bytes, Option<MapValue>)>> {
     match resolution {
-        Resolution::Ours => Ok(None),
-        Resolution::Theirs => Ok(Some((conflict.key, conflict.theirs))),
-        Resolution::Delete => Ok(Some((conflict.key, None))),
-        Resolution::Write(value) => {
-            check_record(&conflict.key, &value)?;
+        ConflictResolution::Ours => Ok(None),
+        ConflictResolution::Theirs => Ok(Some((conflict.key, conflict.theirs))),
+        ConflictResolution::Delete => Ok(Some((conflict.key, None))),
+        ConflictResolution::Replace(value) => {
+            check_record_limits(&conflict.key, &value)?;
             Ok(Some((conflict.key, Some(value))))
         }
-        Resolution::Unresolved => {
+        ConflictResolution::Unresolved => {
             unresolved.push(conflict);
             Ok(None)
         }
@@ -169,11 +176,11 @@ fn settle(
 }
 
 /// Joins the changes that both sides made to one key.
-fn join(ours: Change, theirs: Change) -> MergeStep {
+fn join_changes(ours: MapChange, theirs: MapChange) -> MergeStep {
     if ours.right == theirs.right {
         return MergeStep::Same(ours);
     }
-    MergeStep::Conflict(Conflict {
+    MergeStep::Conflict(MapMergeConflict {
         key: ours.key,
         base: ours.left,
         ours: ours.right,
@@ -181,20 +188,20 @@ fn join(ours: Change, theirs: Change) -> MergeStep {
     })
 }
 
-impl Iterator for Merge<'_> {
+impl Iterator for MapMerge<'_> {
     type Item = Result<MergeStep>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.has_failed {
             return None;
         }
-        let next = self.advance().transpose();
+        let next = self.next_step().transpose();
         self.has_failed = matches!(next, Some(Err(_)));
         next
     }
 }
 
-impl std::fmt::Debug for Merge<'_> {
+impl std::fmt::Debug for MapMerge<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Merge").field("has_failed", &self.has_failed).finish_non_exhaustive()
     }

@@ -12,46 +12,46 @@
 //!
 //! Not here: where chunks are kept (`local`). The format is `docs/formats/tree.md`.
 
-mod ahead;
-mod build;
+mod builder;
+mod cursor;
 mod diff;
 mod edit;
+mod edit_script;
 mod interior;
 mod leaf;
-mod level;
+mod level_chunker;
 mod lookup;
 mod merge;
-mod path;
-mod position;
+mod range_edit;
+mod rank;
+mod read_ahead;
 mod scan;
-mod script;
-mod splice;
-mod split;
-mod verify;
+mod splitter;
+mod verification;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bytes::Bytes;
 
-use crate::batch::{Batch, Staged};
 use crate::chunk::{Chunk, ChunkKind};
+use crate::chunk_batch::{ChunkBatch, StagedView};
 use crate::chunk_store::ReadChunks;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
-pub use diff::{Change, Diff};
-pub(crate) use interior::check as check_interior;
-pub(crate) use leaf::check as check_leaf;
-pub use merge::{Conflict, Merge, MergeStep, Merged, Resolution};
-pub use scan::Scan;
-pub(crate) use verify::{Expected, TreeFault, check_tree_chunk};
+pub use diff::{MapChange, MapDiff};
+pub(crate) use interior::check_interior_chunk as check_interior;
+pub(crate) use leaf::check_leaf_chunk as check_leaf;
+pub use merge::{ConflictResolution, MapMerge, MapMergeConflict, MapMergeResult, MergeStep};
+pub use scan::MapScan;
+pub(crate) use verification::{ExpectedChild, TreeFault, check_tree_chunk};
 
-use interior::Interior;
-use leaf::Leaf;
-use lookup::Warm;
-use scan::Direction;
-use script::Op;
+use edit_script::EditOp;
+use interior::InteriorView;
+use leaf::LeafView;
+use lookup::PrefetchedChunks;
+use scan::ScanDirection;
 
 /// The length that no key exceeds.
 pub const MAX_KEY_BYTES: usize = 2_048;
@@ -60,7 +60,7 @@ pub const MAX_VALUE_BYTES: usize = 16_384;
 
 /// What a key maps to: inline bytes, and optionally a body beside them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Value {
+pub struct MapValue {
     /// The inline bytes, shared with the chunk they were read from.
     pub bytes: Bytes,
     /// The body, written with [`body::write`](crate::body::write).
@@ -69,13 +69,13 @@ pub struct Value {
 
 /// A persistent sorted map, named by its root chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Map {
+pub struct SortedMap {
     root: Option<ChunkId>,
 }
 
-impl Map {
+impl SortedMap {
     /// The map without records.
-    pub const EMPTY: Self = Self { root: None };
+    pub const EMPTY_MAP: Self = Self { root: None };
 
     /// Names a map by its root chunk; `None` is the empty map.
     #[must_use]
@@ -100,30 +100,30 @@ impl Map {
     /// # Errors
     /// [`Error::Unsorted`], or [`Error::TooLong`] for a key or value beyond its limit.
     pub fn build(
-        batch: &mut Batch,
-        records: impl Iterator<Item = (Vec<u8>, Value)>,
+        batch: &mut ChunkBatch,
+        records: impl Iterator<Item = (Vec<u8>, MapValue)>,
     ) -> Result<Self> {
-        build::build(batch, records.map(Ok))
+        builder::build_map(batch, records.map(Ok))
     }
 
     /// Returns the value of `key`, searched in place: one chunk per level is read.
     ///
     /// # Errors
     /// A failed read.
-    pub fn get(&self, reads: &dyn ReadChunks, key: &[u8]) -> Result<Option<Value>> {
+    pub fn get(&self, reads: &dyn ReadChunks, key: &[u8]) -> Result<Option<MapValue>> {
         let Some(mut id) = self.root else {
             return Ok(None);
         };
         let mut below = None;
         loop {
-            let chunk = reads.read(&id)?;
-            match Node::of(&chunk, &id, below)? {
-                Node::Leaf(leaf) => {
-                    let found = leaf.find(key).ok();
+            let chunk = reads.read_chunk(&id)?;
+            match TreeNode::from_chunk(&chunk, &id, below)? {
+                TreeNode::Leaf(leaf) => {
+                    let found = leaf.find_key(key).ok();
                     return Ok(found.map(|index| leaf.value(&chunk, index)));
                 }
-                Node::Interior(interior) => {
-                    id = interior.child(interior.find(key));
+                TreeNode::Interior(interior) => {
+                    id = interior.child(interior.find_child(key));
                     below = Some(interior.level());
                 }
             }
@@ -136,11 +136,11 @@ impl Map {
         &self,
         reads: &'a dyn ReadChunks,
         range: (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> Scan<'a> {
-        Scan::new(reads, self.root, range, Direction::Forward)
+    ) -> MapScan<'a> {
+        MapScan::new(reads, self.root, range, ScanDirection::Forward)
     }
 
-    /// Applies edits (`None` deletes) and stages the chunks of the new map. Chunks are looked up in `batch` first, then
+    /// Applies edits (`None` deletes) and stages the chunks of the new map. Chunks are looked up in `chunk_batch` first, then
     /// in `reads`, so that several edits can follow each other in one batch.
     ///
     /// The root equals that of a bulk build of the same content. An edit that changes nothing returns the same map.
@@ -150,66 +150,67 @@ impl Map {
     pub fn edit(
         &self,
         reads: &dyn ReadChunks,
-        batch: &mut Batch,
-        edits: BTreeMap<Vec<u8>, Option<Value>>,
+        batch: &mut ChunkBatch,
+        edits: BTreeMap<Vec<u8>, Option<MapValue>>,
     ) -> Result<Self> {
         for (key, value) in &edits {
-            check_record(key, value.as_ref().unwrap_or(&Value::default()))?;
+            check_record_limits(key, value.as_ref().unwrap_or(&MapValue::default()))?;
         }
         let edited = {
-            let staged = Staged::new(batch, reads);
+            let staged = StagedView::new(batch, reads);
             let keys = edits.keys().map(Vec::as_slice);
             let keys = keys.filter(|_| reads.has_costly_round_trips());
-            let warm = Warm::new(self, &staged, keys)?;
+            let warm = PrefetchedChunks::new(self, &staged, keys)?;
             let steps = edits.into_iter();
-            let steps = steps.map(|(key, value)| Ok((key, value.map_or(Op::Remove, Op::Put))));
-            edit::prepare(*self, &warm, steps)?
+            let steps =
+                steps.map(|(key, value)| Ok((key, value.map_or(EditOp::Remove, EditOp::Put))));
+            edit::prepare_edit(*self, &warm, steps)?
         };
-        edited.stage(batch)
+        edited.stage_chunks(batch)
     }
 
     /// Returns what `other` has differently, in the order of keys; subtrees with equal hashes are never read.
     #[must_use]
-    pub fn diff<'a>(&self, other: &Self, reads: &'a dyn ReadChunks) -> Diff<'a> {
-        Diff::new(reads, self.root, other.root)
+    pub fn diff<'a>(&self, other: &Self, reads: &'a dyn ReadChunks) -> MapDiff<'a> {
+        MapDiff::new(reads, self.root, other.root)
     }
 
     /// Returns what became of each key that `ours` or `theirs` changed since they both were this map, in the order of
     /// keys. Only what differs from this map is read.
     #[must_use]
-    pub fn merge<'a>(&self, ours: &Self, theirs: &Self, reads: &'a dyn ReadChunks) -> Merge<'a> {
-        Merge::new(*self, *ours, *theirs, reads)
+    pub fn merge<'a>(&self, ours: &Self, theirs: &Self, reads: &'a dyn ReadChunks) -> MapMerge<'a> {
+        MapMerge::new(*self, *ours, *theirs, reads)
     }
 
     /// Returns the number of records, from the counts in the root chunk.
     ///
     /// # Errors
     /// A failed read.
-    pub fn count(&self, reads: &dyn ReadChunks) -> Result<u64> {
+    pub fn count_records(&self, reads: &dyn ReadChunks) -> Result<u64> {
         let Some(id) = self.root else {
             return Ok(0);
         };
-        let chunk = reads.read(&id)?;
-        Ok(Node::of(&chunk, &id, None)?.count())
+        let chunk = reads.read_chunk(&id)?;
+        Ok(TreeNode::from_chunk(&chunk, &id, None)?.record_count())
     }
 }
 
 /// A chunk of a tree, seen by its kind.
-enum Node<'a> {
-    Leaf(Leaf<'a>),
-    Interior(Interior<'a>),
+enum TreeNode<'a> {
+    Leaf(LeafView<'a>),
+    Interior(InteriorView<'a>),
 }
 
-impl<'a> Node<'a> {
+impl<'a> TreeNode<'a> {
     /// Views a chunk as a part of a tree. `parent` is the level of the chunk that led here: levels must fall, so that
     /// damaged references can never lead in a circle.
-    fn of(chunk: &'a Chunk, id: &ChunkId, parent: Option<u8>) -> Result<Self> {
+    fn from_chunk(chunk: &'a Chunk, id: &ChunkId, parent: Option<u8>) -> Result<Self> {
         let node = match chunk.kind() {
-            ChunkKind::Leaf => Self::Leaf(Leaf::view(chunk)),
-            ChunkKind::Interior => Self::Interior(Interior::view(chunk)),
+            ChunkKind::Leaf => Self::Leaf(LeafView::view_chunk(chunk)),
+            ChunkKind::Interior => Self::Interior(InteriorView::view_chunk(chunk)),
             ChunkKind::Body | ChunkKind::BodyList | ChunkKind::Root => {
                 let expected = "part of a tree";
-                return Err(Error::ChunkKind { id: *id, expected });
+                return Err(Error::ChunkKindMismatch { id: *id, expected });
             }
         };
         if parent.is_some_and(|parent| node.level() + 1 != parent) {
@@ -220,10 +221,10 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the number of records in and below the chunk.
-    fn count(&self) -> u64 {
+    fn record_count(&self) -> u64 {
         match self {
             Self::Leaf(leaf) => leaf.len() as u64,
-            Self::Interior(interior) => interior.total(),
+            Self::Interior(interior) => interior.total_records(),
         }
     }
 
@@ -236,7 +237,7 @@ impl<'a> Node<'a> {
 }
 
 /// Refuses records beyond the limits of the format.
-fn check_record(key: &[u8], value: &Value) -> Result<()> {
+fn check_record_limits(key: &[u8], value: &MapValue) -> Result<()> {
     let limits = [("key", key.len(), MAX_KEY_BYTES), ("value", value.bytes.len(), MAX_VALUE_BYTES)];
     for (what, length, limit) in limits {
         if length > limit {
@@ -247,6 +248,6 @@ fn check_record(key: &[u8], value: &Value) -> Result<()> {
 }
 
 /// Returns the length of the common prefix of two keys.
-fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+fn common_prefix_length(left: &[u8], right: &[u8]) -> usize {
     left.iter().zip(right).take_while(|(left, right)| left == right).count()
 }

@@ -9,53 +9,53 @@ use std::ops::{Bound, Range};
 
 use bytes::Bytes;
 
-use super::ahead::Windows;
-use super::path::Bounds;
-use super::{Interior, Leaf, Node, Value};
+use super::cursor::KeyBounds;
+use super::read_ahead::ReadAheadWindows;
+use super::{InteriorView, LeafView, MapValue, TreeNode};
 use crate::chunk::Chunk;
 use crate::chunk_store::ReadChunks;
 use crate::error::Result;
 use crate::id::ChunkId;
 
 /// The records of a range, in order or backwards. Ends after the first error.
-pub struct Scan<'a> {
-    reads: &'a dyn ReadChunks,
-    state: State,
-    direction: Direction,
+pub struct MapScan<'a> {
+    chunk_reader: &'a dyn ReadChunks,
+    scan_state: MapScanState,
+    direction: ScanDirection,
     start: Bound<Vec<u8>>,
     end: Bound<Vec<u8>>,
     /// Records to pass before the next one.
-    skip: u64,
-    path: Vec<Frame>,
+    pending_skip: u64,
+    path: Vec<ScanFrame>,
     leaf: Option<LeafRange>,
     /// Of the chunk that was entered last.
-    bounds: Bounds,
-    windows: Windows,
+    bounds: KeyBounds,
+    windows: ReadAheadWindows,
 }
 
-enum State {
+enum MapScanState {
     NotStarted { root: Option<ChunkId> },
     Running,
     Done,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Direction {
+pub(super) enum ScanDirection {
     Forward,
     Backward,
 }
 
-impl Direction {
+impl ScanDirection {
     /// Takes the next of some places.
-    fn take(self, places: &mut Range<usize>) -> Option<usize> {
+    fn take_next(self, places: &mut Range<usize>) -> Option<usize> {
         match self {
             Self::Forward => places.next(),
             Self::Backward => places.next_back(),
         }
     }
 
-    /// Passes the next `count` of some places.
-    fn pass(self, places: &mut Range<usize>, count: usize) {
+    /// Passes the next `child_record_count` of some places.
+    fn skip_next(self, places: &mut Range<usize>, count: usize) {
         match self {
             Self::Forward => places.start = places.start.saturating_add(count),
             Self::Backward => places.end = places.end.saturating_sub(count),
@@ -63,145 +63,153 @@ impl Direction {
     }
 }
 
-struct Frame {
+struct ScanFrame {
     chunk: Chunk,
     level: u8,
     /// The child that is being visited.
-    at: usize,
+    current_child: usize,
     /// The children that are still to be visited.
-    rest: Range<usize>,
+    remaining_children: Range<usize>,
     /// The first of these children, read already.
-    ahead: VecDeque<Chunk>,
+    prefetched: VecDeque<Chunk>,
 }
 
 struct LeafRange {
     chunk: Chunk,
-    rest: Range<usize>,
+    remaining_records: Range<usize>,
 }
 
-impl<'a> Scan<'a> {
+impl<'a> MapScan<'a> {
     pub(super) fn new(
         reads: &'a dyn ReadChunks,
         root: Option<ChunkId>,
         (start, end): (Bound<&[u8]>, Bound<&[u8]>),
-        direction: Direction,
+        direction: ScanDirection,
     ) -> Self {
         Self {
-            reads,
-            state: State::NotStarted { root },
+            chunk_reader: reads,
+            scan_state: MapScanState::NotStarted { root },
             direction,
             start: start.map(<[u8]>::to_vec),
             end: end.map(<[u8]>::to_vec),
-            skip: 0,
+            pending_skip: 0,
             path: Vec::new(),
             leaf: None,
-            bounds: Bounds::default(),
-            windows: Windows::new(reads),
+            bounds: KeyBounds::default(),
+            windows: ReadAheadWindows::new(reads),
         }
     }
 
-    /// Passes the next `count` records without reading them: one path of chunks is read, wherever it leads.
-    /// [`Iterator::skip`] and [`Iterator::nth`] do the same.
+    /// Passes the next `child_record_count` records without reading them: one path of chunks is read, wherever it leads.
+    /// [`Iterator::pending_skip`] and [`Iterator::nth`] do the same.
     #[must_use]
     pub fn skip_records(mut self, count: u64) -> Self {
-        self.skip = self.skip.saturating_add(count);
+        self.pending_skip = self.pending_skip.saturating_add(count);
         self
     }
 
-    fn advance(&mut self) -> Result<Option<(Bytes, Value)>> {
-        if let State::NotStarted { root } = self.state {
-            self.state = State::Running;
+    fn next_record(&mut self) -> Result<Option<(Bytes, MapValue)>> {
+        if let MapScanState::NotStarted { root } = self.scan_state {
+            self.scan_state = MapScanState::Running;
             let Some(root) = root else { return Ok(None) };
-            let chunk = self.reads.read(&root)?;
-            self.enter(root, chunk)?;
-            if self.skip == 0 || self.begins_within() {
-                self.descend()?;
+            let chunk = self.chunk_reader.read_chunk(&root)?;
+            self.enter_chunk(root, chunk)?;
+            if self.pending_skip == 0 || self.starts_inside_subtree() {
+                self.descend_to_leaf()?;
             }
         }
-        if self.skip > 0 {
-            let count = std::mem::take(&mut self.skip);
-            self.pass(count)?;
+        if self.pending_skip > 0 {
+            let count = std::mem::take(&mut self.pending_skip);
+            self.skip_pending(count)?;
         }
         loop {
             let Some(leaf) = &mut self.leaf else {
                 return Ok(None);
             };
-            if let Some(index) = self.direction.take(&mut leaf.rest) {
+            if let Some(index) = self.direction.take_next(&mut leaf.remaining_records) {
                 return Ok(Some(leaf.record(index)));
             }
             self.leaf = None;
-            self.descend()?;
+            self.descend_to_leaf()?;
         }
     }
 
     /// Goes to the next leaf, unless at one; there is none at the end of the range.
-    fn descend(&mut self) -> Result<()> {
-        while self.leaf.is_none() && self.enter_next()? {}
+    fn descend_to_leaf(&mut self) -> Result<()> {
+        while self.leaf.is_none() && self.enter_next_subtree()? {}
         Ok(())
     }
 
     /// Enters the next subtree of the lowest chunk on the path that has one; tells whether there was one.
-    fn enter_next(&mut self) -> Result<bool> {
+    fn enter_next_subtree(&mut self) -> Result<bool> {
         while let Some(frame) = self.path.last_mut() {
-            let before = frame.rest.clone();
-            let Some(index) = self.direction.take(&mut frame.rest) else {
+            let before = frame.remaining_children.clone();
+            let Some(index) = self.direction.take_next(&mut frame.remaining_children) else {
                 self.path.pop();
                 continue;
             };
-            frame.at = index;
-            let interior = Interior::view(&frame.chunk);
+            frame.current_child = index;
+            let interior = InteriorView::view_chunk(&frame.chunk);
             let id = interior.child(index);
-            if frame.ahead.is_empty() {
-                let window = self.windows.open(frame.level - 1);
+            if frame.prefetched.is_empty() {
+                let window = self.windows.next_window(frame.level - 1);
                 let mut wanted = before;
-                let next = std::iter::from_fn(|| self.direction.take(&mut wanted));
+                let next = std::iter::from_fn(|| self.direction.take_next(&mut wanted));
                 let ids: Vec<ChunkId> = next.take(window).map(|at| interior.child(at)).collect();
-                frame.ahead = match ids.as_slice() {
-                    [id] => VecDeque::from([self.reads.read(id)?]),
-                    ids => self.reads.read_many(ids)?.into(),
+                frame.prefetched = match ids.as_slice() {
+                    [id] => VecDeque::from([self.chunk_reader.read_chunk(id)?]),
+                    ids => self.chunk_reader.read_chunks(ids)?.into(),
                 };
             }
-            let chunk = match frame.ahead.pop_front() {
+            let chunk = match frame.prefetched.pop_front() {
                 Some(chunk) => chunk,
-                None => self.reads.read(&id)?,
+                None => self.chunk_reader.read_chunk(&id)?,
             };
-            self.enter(id, chunk)?;
+            self.enter_chunk(id, chunk)?;
             return Ok(true);
         }
         Ok(false)
     }
 
     /// Puts a chunk below the path, cut to the range.
-    fn enter(&mut self, id: ChunkId, chunk: Chunk) -> Result<()> {
-        let node = Node::of(&chunk, &id, self.path.last().map(|frame| frame.level))?;
-        self.bounds.move_below(self.path.iter().rev().map(|frame| (&frame.chunk, frame.at)));
-        self.bounds.check(&node, &id)?;
+    fn enter_chunk(&mut self, id: ChunkId, chunk: Chunk) -> Result<()> {
+        let node = TreeNode::from_chunk(&chunk, &id, self.path.last().map(|frame| frame.level))?;
+        self.bounds.update_from_path(
+            self.path.iter().rev().map(|frame| (&frame.chunk, frame.current_child)),
+        );
+        self.bounds.check_node(&node, &id)?;
         match node {
-            Node::Leaf(leaf) => {
-                let rest = self.within(leaf);
-                self.leaf = Some(LeafRange { chunk, rest });
+            TreeNode::Leaf(leaf) => {
+                let rest = self.records_in_range(leaf);
+                self.leaf = Some(LeafRange { chunk, remaining_records: rest });
             }
-            Node::Interior(interior) => {
+            TreeNode::Interior(interior) => {
                 let first = match &self.start {
                     Bound::Unbounded => 0,
-                    Bound::Included(key) | Bound::Excluded(key) => interior.find(key),
+                    Bound::Included(key) | Bound::Excluded(key) => interior.find_child(key),
                 };
                 let last = match &self.end {
                     Bound::Unbounded => interior.len() - 1,
-                    Bound::Included(key) => interior.find(key),
-                    Bound::Excluded(key) => interior.find_below(key),
+                    Bound::Included(key) => interior.find_child(key),
+                    Bound::Excluded(key) => interior.find_last_child_below(key),
                 };
                 let (level, rest) = (interior.level(), first..last + 1);
-                self.path.push(Frame { chunk, level, at: first, rest, ahead: VecDeque::new() });
+                self.path.push(ScanFrame {
+                    chunk,
+                    level,
+                    current_child: first,
+                    remaining_children: rest,
+                    prefetched: VecDeque::new(),
+                });
             }
         }
         Ok(())
     }
 
     /// Returns which records of a leaf are within the range.
-    fn within(&self, leaf: Leaf<'_>) -> Range<usize> {
-        let at = |key: &[u8]| leaf.find(key).unwrap_or_else(|index| index);
-        let behind = |key: &[u8]| leaf.find(key).map_or_else(|index| index, |index| index + 1);
+    fn records_in_range(&self, leaf: LeafView<'_>) -> Range<usize> {
+        let at = |key: &[u8]| leaf.find_key(key).unwrap_or_else(|index| index);
+        let behind = |key: &[u8]| leaf.find_key(key).map_or_else(|index| index, |index| index + 1);
         let first = match &self.start {
             Bound::Unbounded => 0,
             Bound::Included(key) => at(key),
@@ -216,50 +224,50 @@ impl<'a> Scan<'a> {
     }
 
     /// Tells whether the first record can stand in the midst of a subtree.
-    fn begins_within(&self) -> bool {
+    fn starts_inside_subtree(&self) -> bool {
         let edge = match self.direction {
-            Direction::Forward => &self.start,
-            Direction::Backward => &self.end,
+            ScanDirection::Forward => &self.start,
+            ScanDirection::Backward => &self.end,
         };
         !matches!(edge, Bound::Unbounded)
     }
 
     /// Passes records. The leaf that the range begins in has been entered, so that all other subtrees count in full,
     /// except those in which the range ends anyway.
-    fn pass(&mut self, mut count: u64) -> Result<()> {
+    fn skip_pending(&mut self, mut count: u64) -> Result<()> {
         loop {
             if let Some(leaf) = &mut self.leaf {
-                let here = leaf.rest.len() as u64;
+                let here = leaf.remaining_records.len() as u64;
                 if count < here {
-                    self.direction.pass(&mut leaf.rest, count as usize);
+                    self.direction.skip_next(&mut leaf.remaining_records, count as usize);
                     return Ok(());
                 }
                 count -= here;
                 self.leaf = None;
             }
-            self.pass_subtrees(&mut count);
-            if !self.enter_next()? {
+            self.skip_subtrees(&mut count);
+            if !self.enter_next_subtree()? {
                 return Ok(());
             }
         }
     }
 
-    /// Passes the subtrees that hold no more than `count` records.
-    fn pass_subtrees(&mut self, count: &mut u64) {
+    /// Passes the subtrees that hold no more than `child_record_count` records.
+    fn skip_subtrees(&mut self, count: &mut u64) {
         while let Some(frame) = self.path.last_mut() {
-            let interior = Interior::view(&frame.chunk);
+            let interior = InteriorView::view_chunk(&frame.chunk);
             loop {
-                let before = frame.rest.clone();
-                let Some(index) = self.direction.take(&mut frame.rest) else {
+                let before = frame.remaining_children.clone();
+                let Some(index) = self.direction.take_next(&mut frame.remaining_children) else {
                     break;
                 };
-                let below = interior.count(index);
+                let below = interior.child_record_count(index);
                 if below > *count {
-                    frame.rest = before;
+                    frame.remaining_children = before;
                     return;
                 }
                 *count -= below;
-                frame.ahead.pop_front();
+                frame.prefetched.pop_front();
             }
             self.path.pop();
         }
@@ -267,22 +275,22 @@ impl<'a> Scan<'a> {
 }
 
 impl LeafRange {
-    fn record(&self, index: usize) -> (Bytes, Value) {
-        let leaf = Leaf::view(&self.chunk);
+    fn record(&self, index: usize) -> (Bytes, MapValue) {
+        let leaf = LeafView::view_chunk(&self.chunk);
         (Bytes::from(leaf.key(index)), leaf.value(&self.chunk, index))
     }
 }
 
-impl Iterator for Scan<'_> {
-    type Item = Result<(Bytes, Value)>;
+impl Iterator for MapScan<'_> {
+    type Item = Result<(Bytes, MapValue)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if matches!(self.state, State::Done) {
+        if matches!(self.scan_state, MapScanState::Done) {
             return None;
         }
-        let next = self.advance().transpose();
+        let next = self.next_record().transpose();
         if !matches!(next, Some(Ok(_))) {
-            self.state = State::Done;
+            self.scan_state = MapScanState::Done;
             self.path.clear();
             self.leaf = None;
         }
@@ -290,12 +298,12 @@ impl Iterator for Scan<'_> {
     }
 
     fn nth(&mut self, index: usize) -> Option<Self::Item> {
-        self.skip = self.skip.saturating_add(index as u64);
+        self.pending_skip = self.pending_skip.saturating_add(index as u64);
         self.next()
     }
 }
 
-impl std::fmt::Debug for Scan<'_> {
+impl std::fmt::Debug for MapScan<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Scan")
             .field("direction", &self.direction)

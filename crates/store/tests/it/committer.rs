@@ -6,37 +6,38 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
 use tympan_store::{
-    Batch, ByteSize, ChunkId, ChunkStore, Committer, Error, LocalOptions, LocalStore, Map, Result,
-    Root,
+    ByteSize, ChunkBatch, ChunkId, ChunkStore, Error, LocalStore, LocalStoreOptions, RefCommitter,
+    Result, SortedMap, StoreRoot,
 };
-use tympan_testkit::disk::CrashDisk;
-use tympan_testkit::store::WatchedStore;
+use tympan_testkit::crash_disk::CrashDisk;
+use tympan_testkit::watched_store::WatchedStore;
 
 use crate::support::{Edits, moves, value};
 
 /// Stages one more record on a state.
-fn add(store: &dyn ChunkStore, head: Option<ChunkId>, key: &str) -> Result<(Batch, ChunkId)> {
-    let mut batch = Batch::new();
+fn add(store: &dyn ChunkStore, head: Option<ChunkId>, key: &str) -> Result<(ChunkBatch, ChunkId)> {
+    let mut batch = ChunkBatch::new();
     let map = match head {
-        Some(root) => Root::read(store, &root)?.map("content"),
-        None => Map::EMPTY,
+        Some(root) => StoreRoot::read(store, &root)?.map("content"),
+        None => SortedMap::EMPTY_MAP,
     };
     let edits = Edits::from([(key.as_bytes().to_vec(), Some(value(key)))]);
     let map = map.edit(store, &mut batch, edits)?;
-    let root = Root { maps: BTreeMap::from([("content".to_owned(), map)]) }.write(&mut batch)?;
-    batch.move_ref(moves("main", head, Some(root)));
+    let root =
+        StoreRoot { maps: BTreeMap::from([("content".to_owned(), map)]) }.write(&mut batch)?;
+    batch.add_ref_update(moves("main", head, Some(root)));
     Ok((batch, root))
 }
 
 fn count(store: &dyn ChunkStore) -> u64 {
     let root = store.read_ref("main").unwrap().unwrap();
-    Root::read(store, &root).unwrap().map("content").count(store).unwrap()
+    StoreRoot::read(store, &root).unwrap().map("content").count_records(store).unwrap()
 }
 
-/// Commits a record; `staged` counts those that have been staged.
-fn commit(committer: &Committer, key: &str, staged: &AtomicUsize) -> Result<ChunkId> {
-    let store = committer.staged();
-    committer.commit(|head| {
+/// Commits a record; `staged_store` counts those that have been staged.
+fn commit(committer: &RefCommitter, key: &str, staged: &AtomicUsize) -> Result<ChunkId> {
+    let store = committer.staged_store();
+    committer.commit_change(|head| {
         let added = add(store.as_ref(), head, key)?;
         staged.fetch_add(1, Ordering::SeqCst);
         Ok::<_, Error>(added)
@@ -47,16 +48,16 @@ fn commit(committer: &Committer, key: &str, staged: &AtomicUsize) -> Result<Chun
 fn all_that_wait_share_one_sync() {
     const WRITERS: usize = 40;
     let disk = CrashDisk::new();
-    let inner = LocalStore::open(Arc::new(disk.clone()), LocalOptions::default()).unwrap();
+    let inner = LocalStore::open(Arc::new(disk.clone()), LocalStoreOptions::default()).unwrap();
     let (open_gate, gate) = mpsc::channel();
     let gate = Mutex::new(gate);
     let store: Arc<dyn ChunkStore> = Arc::new(WatchedStore::new(Arc::new(inner), move |_| {
         gate.lock().unwrap().recv().unwrap();
         Ok(())
     }));
-    let committer = Committer::new(store.clone(), "main");
+    let committer = RefCommitter::new(store.clone(), "main");
     let staged = AtomicUsize::new(0);
-    let syncs = disk.syncs();
+    let syncs = disk.sync_count();
     std::thread::scope(|scope| {
         let commit_as = |n: usize| {
             let (committer, staged) = (&committer, &staged);
@@ -78,37 +79,37 @@ fn all_that_wait_share_one_sync() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect();
         assert!(roots.contains(&store.read_ref("main").unwrap().unwrap()));
     });
-    assert!(disk.syncs() - syncs <= 2, "{} syncs", disk.syncs() - syncs);
+    assert!(disk.sync_count() - syncs <= 2, "{} syncs", disk.sync_count() - syncs);
     assert_eq!(count(store.as_ref()), WRITERS as u64);
     // Each change is a revision of its own, on top of the one before.
-    let history = store.history("main", None, 100).unwrap();
+    let history = store.ref_history("main", None, 100).unwrap();
     assert_eq!(history.len(), WRITERS);
     for pair in history.windows(2) {
-        assert_eq!(pair[0].update.expected, pair[1].update.new);
+        assert_eq!(pair[0].update.expected_root, pair[1].update.new_root);
     }
 }
 
 #[test]
 fn a_change_that_fails_leaves_the_others_alone() {
-    let store: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
-    let committer = Committer::new(store.clone(), "main");
+    let store: Arc<dyn ChunkStore> = Arc::new(LocalStore::open_in_memory().unwrap());
+    let committer = RefCommitter::new(store.clone(), "main");
     let staged = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for n in 0..30 {
             let (committer, staged) = (&committer, &staged);
             scope.spawn(move || {
                 let fails = n % 3 == 0;
-                let result = committer.commit(|head| {
+                let result = committer.commit_change(|head| {
                     let (mut batch, root) =
-                        add(committer.staged().as_ref(), head, &format!("{n}"))?;
+                        add(committer.staged_store().as_ref(), head, &format!("{n}"))?;
                     staged.fetch_add(1, Ordering::SeqCst);
                     if fails && n % 2 == 0 {
                         // Refused by the store, with the whole group.
                         let mut update = moves("main", head, Some(root));
                         update.message = "m".repeat(100_000);
-                        batch.move_ref(update);
+                        batch.add_ref_update(update);
                     } else if fails {
-                        return Err(Error::Collecting);
+                        return Err(Error::CollectionRunning);
                     }
                     Ok((batch, ()))
                 });
@@ -121,9 +122,10 @@ fn a_change_that_fails_leaves_the_others_alone() {
 
 #[test]
 fn a_ref_that_others_move_is_followed() {
-    let store: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
+    let store: Arc<dyn ChunkStore> = Arc::new(LocalStore::open_in_memory().unwrap());
     // As two processes on one database.
-    let committers = [Committer::new(store.clone(), "main"), Committer::new(store.clone(), "main")];
+    let committers =
+        [RefCommitter::new(store.clone(), "main"), RefCommitter::new(store.clone(), "main")];
     let staged = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for writer in 0..8 {
@@ -137,31 +139,33 @@ fn a_ref_that_others_move_is_followed() {
         }
     });
     assert_eq!(count(store.as_ref()), 200);
-    assert_eq!(store.history("main", None, 1_000).unwrap().len(), 200);
+    assert_eq!(store.ref_history("main", None, 1_000).unwrap().len(), 200);
 }
 
 #[test]
 fn a_full_disk_refuses_each_change_with_its_reason() {
     let disk = CrashDisk::new();
-    let options = LocalOptions { pack_limit: ByteSize::mib(1), ..LocalOptions::default() };
+    let options =
+        LocalStoreOptions { pack_limit: ByteSize::from_mib(1), ..LocalStoreOptions::default() };
     let store: Arc<dyn ChunkStore> =
         Arc::new(LocalStore::open(Arc::new(disk.clone()), options).unwrap());
-    let committer = Committer::new(store.clone(), "main");
+    let committer = RefCommitter::new(store.clone(), "main");
     let staged = AtomicUsize::new(0);
     commit(&committer, "first", &staged).unwrap();
-    disk.set_room(Some(100));
+    disk.set_free_bytes(Some(100));
     let tried: Vec<ChunkId> = std::thread::scope(|scope| {
         let refused = |n: usize| {
             let (committer, staged) = (&committer, &staged);
             scope.spawn(move || {
                 let mut tried = Vec::new();
-                let refused = committer.commit(|head| {
-                    let (batch, root) = add(committer.staged().as_ref(), head, &format!("{n}"))?;
+                let refused = committer.commit_change(|head| {
+                    let (batch, root) =
+                        add(committer.staged_store().as_ref(), head, &format!("{n}"))?;
                     staged.fetch_add(1, Ordering::SeqCst);
                     tried.push(root);
                     Ok::<_, Error>((batch, ()))
                 });
-                assert!(matches!(refused, Err(Error::Write { .. })), "{refused:?}");
+                assert!(matches!(refused, Err(Error::FileWrite { .. })), "{refused:?}");
                 tried
             })
         };
@@ -170,40 +174,40 @@ fn a_full_disk_refuses_each_change_with_its_reason() {
     });
     // Nor is anything of them left in memory.
     for root in tried {
-        assert!(committer.staged().read(&root).is_err(), "{root} was refused");
+        assert!(committer.staged_store().read_chunk(&root).is_err(), "{root} was refused");
     }
     assert_eq!(count(store.as_ref()), 1);
-    disk.set_room(None);
+    disk.set_free_bytes(None);
     commit(&committer, "later", &staged).unwrap();
     assert_eq!(count(store.as_ref()), 2);
 }
 
 #[test]
 fn a_change_of_nothing_waits_for_what_it_saw() {
-    let store: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
-    let committer = Committer::new(store.clone(), "main");
+    let store: Arc<dyn ChunkStore> = Arc::new(LocalStore::open_in_memory().unwrap());
+    let committer = RefCommitter::new(store.clone(), "main");
     let staged = AtomicUsize::new(0);
     let first = commit(&committer, "first", &staged).unwrap();
-    let seen = committer.commit(|head| Ok::<_, Error>((Batch::new(), head))).unwrap();
+    let seen = committer.commit_change(|head| Ok::<_, Error>((ChunkBatch::new(), head))).unwrap();
     assert_eq!(seen, Some(first));
-    assert_eq!(store.history("main", None, 10).unwrap().len(), 1);
+    assert_eq!(store.ref_history("main", None, 10).unwrap().len(), 1);
 }
 
 #[test]
 fn refused_groups_are_never_reported_as_done() {
     const WRITERS: usize = 12;
     const EACH: usize = 60;
-    let inner: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
+    let inner: Arc<dyn ChunkStore> = Arc::new(LocalStore::open_in_memory().unwrap());
     let calls = AtomicUsize::new(0);
     // Every second write is refused, so that groups fail while others gather, and many changes are tried alone.
     let store: Arc<dyn ChunkStore> = Arc::new(WatchedStore::new(inner.clone(), move |_| {
         std::thread::yield_now();
         if calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
-            return Err(Error::Collecting);
+            return Err(Error::CollectionRunning);
         }
         Ok(())
     }));
-    let committer = Committer::new(store, "main");
+    let committer = RefCommitter::new(store, "main");
     let staged = AtomicUsize::new(0);
     let done: Mutex<Vec<String>> = Mutex::default();
     std::thread::scope(|scope| {
@@ -220,7 +224,7 @@ fn refused_groups_are_never_reported_as_done() {
         }
     });
     let root = inner.read_ref("main").unwrap().unwrap();
-    let map = Root::read(inner.as_ref(), &root).unwrap().map("content");
+    let map = StoreRoot::read(inner.as_ref(), &root).unwrap().map("content");
     let lost: Vec<String> = done
         .into_inner()
         .unwrap()
@@ -232,13 +236,13 @@ fn refused_groups_are_never_reported_as_done() {
 
 #[test]
 fn a_store_that_panics_keeps_nobody_waiting() {
-    let inner: Arc<dyn ChunkStore> = Arc::new(LocalStore::memory().unwrap());
+    let inner: Arc<dyn ChunkStore> = Arc::new(LocalStore::open_in_memory().unwrap());
     let calls = AtomicUsize::new(0);
     let store: Arc<dyn ChunkStore> = Arc::new(WatchedStore::new(inner.clone(), move |_| {
         assert!(calls.fetch_add(1, Ordering::SeqCst) > 0, "the first write panics");
         Ok(())
     }));
-    let committer = Committer::new(store, "main");
+    let committer = RefCommitter::new(store, "main");
     let staged = AtomicUsize::new(0);
     let done = std::thread::scope(|scope| {
         let commit_as = |n: usize| {

@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tympan_store::disk::MemoryDisk;
 use tympan_store::{
-    Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectMode, CollectOptions, Collected,
-    CompositeStore, Error, FollowedStore, Lease, LocalOptions, LocalStore, Map, ReadChunks,
-    RefUpdate, Retention, Root, body, check, take_lease,
+    BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, Error, GarbageCollectionMode,
+    GarbageCollectionOptions, GarbageCollectionReport, LayeredStore, LocalStore, LocalStoreOptions,
+    ReadChunks, ReadOnlyLocalStore, RefUpdate, RevisionRetention, RootLease, SortedMap, StoreRoot,
+    acquire_lease, body, check,
 };
 
 use crate::support::{Edits, Model, Numbers, value};
@@ -17,11 +18,11 @@ use crate::support::{Edits, Model, Numbers, value};
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
 const DAY: Duration = Duration::from_hours(24);
 
-fn options() -> LocalOptions {
-    LocalOptions {
-        pack_limit: ByteSize::kib(6),
-        cache: ByteSize::bytes(0),
-        ..LocalOptions::default()
+fn options() -> LocalStoreOptions {
+    LocalStoreOptions {
+        pack_limit: ByteSize::from_kib(6),
+        cache_size: ByteSize::from_bytes(0),
+        ..LocalStoreOptions::default()
     }
 }
 
@@ -32,9 +33,9 @@ fn at(seconds: u64) -> SystemTime {
 fn moved(expected: Option<ChunkId>, new: ChunkId, now: u64) -> RefUpdate {
     RefUpdate {
         name: "main".to_owned(),
-        expected,
-        new: Some(new),
-        at: at(now),
+        expected_root: expected,
+        new_root: Some(new),
+        updated_at: at(now),
         author: "Ada".to_owned(),
         message: "test".to_owned(),
     }
@@ -44,26 +45,26 @@ fn moved(expected: Option<ChunkId>, new: ChunkId, now: u64) -> RefUpdate {
 fn save(store: &dyn ChunkStore, pages: &[(u64, Option<&str>)], now: u64) -> ChunkId {
     let from = store.read_ref("main").unwrap();
     let map = match from {
-        Some(root) => Root::read(store, &root).unwrap().map("content"),
-        None => Map::EMPTY,
+        Some(root) => StoreRoot::read(store, &root).unwrap().map("content"),
+        None => SortedMap::EMPTY_MAP,
     };
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let mut edits = Edits::new();
     for (page, text) in pages {
         let record = text.map(|text| {
             let bytes = text.repeat(200);
-            let blob = BlobId::of(bytes.as_bytes());
+            let blob = BlobId::hash_of(bytes.as_bytes());
             batch.add_blob(blob, bytes.clone().into());
             let mut record = value(text);
-            record.body = Some(body::write(&mut batch, bytes.as_bytes(), &[blob]).unwrap());
+            record.body = Some(body::write_body(&mut batch, bytes.as_bytes(), &[blob]).unwrap());
             record
         });
         edits.insert(format!("page-{page:04}").into_bytes(), record);
     }
     let map = map.edit(store, &mut batch, edits).unwrap();
     let maps = BTreeMap::from([("content".to_owned(), map)]);
-    let root = Root { maps }.write(&mut batch).unwrap();
-    batch.move_ref(moved(from, root, now));
+    let root = StoreRoot { maps }.write(&mut batch).unwrap();
+    batch.add_ref_update(moved(from, root, now));
     store.commit(batch).unwrap();
     root
 }
@@ -71,28 +72,28 @@ fn save(store: &dyn ChunkStore, pages: &[(u64, Option<&str>)], now: u64) -> Chun
 /// Reads everything below `main`; returns the texts by page.
 fn read_all(store: &dyn ChunkStore) -> Result<BTreeMap<String, String>, Error> {
     let root = store.read_ref("main")?.unwrap();
-    let map = Root::read(store, &root)?.map("content");
+    let map = StoreRoot::read(store, &root)?.map("content");
     let mut texts = BTreeMap::new();
     for entry in map.range(store, ALL) {
         let (key, record) = entry?;
         let text = String::from_utf8(record.bytes.to_vec()).unwrap();
-        let body = body::read(store, &record.body.unwrap())?.payload;
+        let body = body::read_body(store, &record.body.unwrap())?.payload;
         assert_eq!(body, text.repeat(200).as_bytes());
-        let blob = BlobId::of(&body);
+        let blob = BlobId::hash_of(&body);
         assert_eq!(store.read_blob(&blob)?.expect("a blob that is referred to"), body);
         texts.insert(String::from_utf8(key.to_vec()).unwrap(), text);
     }
     Ok(texts)
 }
 
-fn collect(store: &dyn ChunkStore, now: u64) -> Result<Collected, Error> {
-    let options = CollectOptions {
-        retention: Retention::NONE,
-        min_live: 1.1,
-        mode: CollectMode::Remove,
-        ..CollectOptions::at(at(now))
+fn collect(store: &dyn ChunkStore, now: u64) -> Result<GarbageCollectionReport, Error> {
+    let options = GarbageCollectionOptions {
+        retention: RevisionRetention::KEEP_NEWEST,
+        min_live_share: 1.1,
+        mode: GarbageCollectionMode::Remove,
+        ..GarbageCollectionOptions::at_time(at(now))
     };
-    store.collect(&options, &mut |_| ControlFlow::Continue(()))
+    store.collect_garbage(&options, &mut |_| ControlFlow::Continue(()))
 }
 
 /// A base with some pages, and a staging store over it.
@@ -100,7 +101,7 @@ struct World {
     base: LocalStore,
     base_disk: MemoryDisk,
     own_disk: MemoryDisk,
-    staging: CompositeStore,
+    staging: LayeredStore,
 }
 
 fn world(pages: u64) -> World {
@@ -109,31 +110,31 @@ fn world(pages: u64) -> World {
     let texts: Vec<String> = (0..pages).map(|page| format!("text of {page}")).collect();
     let pages: Vec<_> = (0..).zip(texts.iter().map(|text| Some(text.as_str()))).collect();
     save(&base, &pages, 0);
-    let followed = Arc::new(FollowedStore::open(Arc::new(disk.clone()), options()).unwrap());
-    let lease = take_lease(followed.as_ref(), "staging", "main", (at(0), DAY)).unwrap();
+    let followed = Arc::new(ReadOnlyLocalStore::open(Arc::new(disk.clone()), options()).unwrap());
+    let lease = acquire_lease(followed.as_ref(), "staging", "main", (at(0), DAY)).unwrap();
     let own_disk = MemoryDisk::new();
     let own = Arc::new(LocalStore::open(Arc::new(own_disk.clone()), options()).unwrap());
     let root = lease.root;
-    let staging = CompositeStore::new(own, followed, lease).unwrap();
-    let mut batch = Batch::new();
-    batch.move_ref(moved(None, root, 0));
+    let staging = LayeredStore::new(own, followed, lease).unwrap();
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(moved(None, root, 0));
     staging.commit(batch).unwrap();
     World { base, base_disk: disk, own_disk, staging }
 }
 
 /// An empty store over an empty base, for tests of what every store does.
-pub(crate) fn fresh(options: LocalOptions) -> Arc<dyn ChunkStore> {
+pub(crate) fn fresh(options: LocalStoreOptions) -> Arc<dyn ChunkStore> {
     let disk = MemoryDisk::new();
     LocalStore::open(Arc::new(disk.clone()), options).unwrap();
-    let base = Arc::new(FollowedStore::open(Arc::new(disk), options).unwrap());
+    let base = Arc::new(ReadOnlyLocalStore::open(Arc::new(disk), options).unwrap());
     let own = LocalStore::open(Arc::new(MemoryDisk::new()), options).unwrap();
-    let root = ChunkId::of(b"nothing");
-    let lease = Lease { holder: "staging".to_owned(), root, expires: None };
-    Arc::new(CompositeStore::new(Arc::new(own), base, lease).unwrap())
+    let root = ChunkId::hash_of(b"nothing");
+    let lease = RootLease { holder: "staging".to_owned(), root, expires_at: None };
+    Arc::new(LayeredStore::new(Arc::new(own), base, lease).unwrap())
 }
 
 fn length(disk: &MemoryDisk) -> usize {
-    disk.content("pack-000001").unwrap().len()
+    disk.file_content("pack-000001").unwrap().len()
 }
 
 #[test]
@@ -171,8 +172,8 @@ fn nothing_is_relied_on_that_the_lease_does_not_keep() {
     save(&world.base, &[(900, Some("news"))], 1);
     let staged = save(&world.staging, &[(900, Some("news"))], 1);
     assert_eq!(world.base.read_ref("main").unwrap(), Some(staged), "equal content, equal roots");
-    let own = world.staging.own();
-    assert_eq!(own.contains_many(&[staged]).unwrap(), [true], "stored although the base held it");
+    let own = world.staging.overlay();
+    assert_eq!(own.contains_chunks(&[staged]).unwrap(), [true], "stored although the base held it");
     save(&world.base, &[(900, None), (3, Some("other"))], 2);
     for now in 3..16 {
         save(&world.base, &[(3, Some(&format!("filler {now}")))], now);
@@ -180,13 +181,13 @@ fn nothing_is_relied_on_that_the_lease_does_not_keep() {
         collect(&world.staging, now).unwrap();
     }
     let root = world.base.read_ref("main").unwrap().unwrap();
-    assert_eq!(world.base.contains_many(&[staged]).unwrap(), [false]);
+    assert_eq!(world.base.contains_chunks(&[staged]).unwrap(), [false]);
     assert_eq!(read_all(&world.staging).unwrap()["page-0900"], "news");
-    let mut batch = Batch::new();
-    batch.move_ref(moved(Some(staged), root, 17));
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(moved(Some(staged), root, 17));
     let refused = world.staging.commit(batch).unwrap_err();
     assert!(matches!(refused, Error::ChunkMissing { .. }), "a root of the base that is not leased");
-    assert!(check(own).unwrap().is_clean());
+    assert!(check_store(own).unwrap().is_clean());
 }
 
 #[test]
@@ -219,8 +220,8 @@ fn both_sides_edit_and_collect_and_staging_keeps_its_own() {
                     drop(staging);
                     let own = LocalStore::open(Arc::new(own_disk.clone()), options()).unwrap();
                     let disk = Arc::new(base_disk.clone());
-                    let followed = Arc::new(FollowedStore::open(disk, options()).unwrap());
-                    let staging = CompositeStore::new(Arc::new(own), followed, lease).unwrap();
+                    let followed = Arc::new(ReadOnlyLocalStore::open(disk, options()).unwrap());
+                    let staging = LayeredStore::new(Arc::new(own), followed, lease).unwrap();
                     world = World { base, base_disk, own_disk, staging };
                 }
             }
@@ -239,8 +240,8 @@ fn a_lease_that_is_gone_is_told_loudly() {
     save(&world.base, &texts, 2);
     collect(&world.base, 2).unwrap();
     read_all(&world.staging).unwrap();
-    world.staging.renew(at(10), DAY).unwrap();
-    assert_eq!(world.staging.lease().expires, Some(at(10) + DAY));
+    world.staging.renew_lease(at(10), DAY).unwrap();
+    assert_eq!(world.staging.lease().expires_at, Some(at(10) + DAY));
     let late = 2 * DAY.as_secs();
     collect(&world.base, late).unwrap();
     let refused = collect(&world.staging, late).unwrap_err();
@@ -251,47 +252,47 @@ fn a_lease_that_is_gone_is_told_loudly() {
         matches!(&error, Error::BaseChunkMissing { holder: it, .. } if it == holder),
         "{error}"
     );
-    let lost = world.staging.renew(at(late), DAY).unwrap_err();
+    let lost = world.staging.renew_lease(at(late), DAY).unwrap_err();
     assert!(matches!(&lost, Error::LeaseLost { holder: it, .. } if it == holder), "{lost}");
-    let mut batch = Batch::new();
-    let next = Root::default().write(&mut batch).unwrap();
-    batch.move_ref(moved(Some(root), next, 9));
+    let mut batch = ChunkBatch::new();
+    let next = StoreRoot::default().write(&mut batch).unwrap();
+    batch.add_ref_update(moved(Some(root), next, 9));
     assert!(matches!(world.staging.commit(batch), Err(Error::LeaseLost { .. })));
-    assert!(world.staging.read(&root).is_ok(), "what is own can be read");
+    assert!(world.staging.read_chunk(&root).is_ok(), "what is own can be read");
 }
 
 #[test]
 fn it_does_what_every_store_does() {
     let store = fresh(options());
-    let mut batch = Batch::new();
-    let root = Root::default().write(&mut batch).unwrap();
-    let blob = BlobId::of(b"small");
+    let mut batch = ChunkBatch::new();
+    let root = StoreRoot::default().write(&mut batch).unwrap();
+    let blob = BlobId::hash_of(b"small");
     batch.add_blob(blob, b"small".to_vec().into());
-    batch.move_ref(moved(None, root, 0));
+    batch.add_ref_update(moved(None, root, 0));
     store.commit(batch).unwrap();
-    assert_eq!(store.refs().unwrap(), [("main".to_owned(), root)]);
+    assert_eq!(store.list_refs().unwrap(), [("main".to_owned(), root)]);
     assert_eq!(store.read_blob(&blob).unwrap().unwrap(), &b"small"[..]);
     assert!(store.contains_blob(&blob).unwrap());
-    let absent = ChunkId::of(b"absent");
-    assert_eq!(store.contains_many(&[root, absent]).unwrap(), [true, false]);
-    assert!(matches!(store.read(&absent), Err(Error::BaseChunkMissing { .. })));
-    assert!(matches!(store.read_many(&[root, absent]), Err(Error::BaseChunkMissing { .. })));
-    assert_eq!(store.read_many(&[root]).unwrap(), [store.read(&root).unwrap()]);
-    let mut batch = Batch::new();
-    batch.move_ref(moved(None, root, 0));
+    let absent = ChunkId::hash_of(b"absent");
+    assert_eq!(store.contains_chunks(&[root, absent]).unwrap(), [true, false]);
+    assert!(matches!(store.read_chunk(&absent), Err(Error::BaseChunkMissing { .. })));
+    assert!(matches!(store.read_chunks(&[root, absent]), Err(Error::BaseChunkMissing { .. })));
+    assert_eq!(store.read_chunks(&[root]).unwrap(), [store.read_chunk(&root).unwrap()]);
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(moved(None, root, 0));
     assert!(matches!(store.commit(batch), Err(Error::RefMoved { .. })));
-    let mut batch = Batch::new();
-    batch.move_ref(moved(Some(root), absent, 0));
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(moved(Some(root), absent, 0));
     assert!(matches!(store.commit(batch), Err(Error::ChunkMissing { .. })));
-    let mut batch = Batch::new();
-    batch.grant(Lease { holder: "backup".to_owned(), root, expires: None });
+    let mut batch = ChunkBatch::new();
+    batch.grant_lease(RootLease { holder: "backup".to_owned(), root, expires_at: None });
     store.commit(batch).unwrap();
-    assert_eq!(store.leases().unwrap().len(), 1);
+    assert_eq!(store.list_leases().unwrap().len(), 1);
     let mut model = Model::new();
     model.extend((0..300).map(|n| (format!("{n:05}").into_bytes(), value("v"))));
-    let hold = store.hold().unwrap();
-    let mut batch = Batch::new();
-    let map = Map::build(&mut batch, model.clone().into_iter()).unwrap();
+    let hold = store.begin_hold().unwrap();
+    let mut batch = ChunkBatch::new();
+    let map = SortedMap::build(&mut batch, model.clone().into_iter()).unwrap();
     store.commit(batch).unwrap();
     collect(store.as_ref(), 1).unwrap();
     let kept: Vec<_> = map.range(store.as_ref(), ALL).map(Result::unwrap).collect();
@@ -302,7 +303,7 @@ fn it_does_what_every_store_does() {
         save(store.as_ref(), &[(now, Some("filler"))], now);
         collect(store.as_ref(), now).unwrap();
     }
-    assert_eq!(store.contains_many(&[map.root().unwrap()]).unwrap(), [false]);
-    assert_eq!(store.history("main", None, 9).unwrap().len(), 1, "the newest is kept");
+    assert_eq!(store.contains_chunks(&[map.root().unwrap()]).unwrap(), [false]);
+    assert_eq!(store.ref_history("main", None, 9).unwrap().len(), 1, "the newest is kept");
     store.flush().unwrap();
 }

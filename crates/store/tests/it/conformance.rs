@@ -11,11 +11,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tympan_store::disk::{FileDisk, MemoryDisk};
 use tympan_store::{
-    Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectMode, CollectOptions, Collected, Error,
-    Hold, Lease, LocalOptions, LocalStore, Map, Pin, PostgresOptions, PostgresStore, RefUpdate,
-    Retention, Root, Value, body,
+    BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, CollectionHold, Error,
+    GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionReport, LocalStore,
+    LocalStoreOptions, MapValue, PostgresOptions, PostgresStore, RefUpdate, RevisionRetention,
+    RootLease, RootPin, SortedMap, StoreRoot, body,
 };
-use tympan_testkit::postgres::PostgresServer;
+use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::support::{Numbers, moves};
 
@@ -26,9 +27,9 @@ pub(crate) struct Fixture {
 }
 
 /// Packs this small turn often; nothing is read from a cache, which might hide what is gone.
-fn local_options() -> LocalOptions {
-    let (cache, pack_limit) = (ByteSize::bytes(0), ByteSize::kib(96));
-    LocalOptions { cache, pack_limit, ..LocalOptions::default() }
+fn local_options() -> LocalStoreOptions {
+    let (cache, pack_limit) = (ByteSize::from_bytes(0), ByteSize::from_kib(96));
+    LocalStoreOptions { cache_size: cache, pack_limit, ..LocalStoreOptions::default() }
 }
 
 fn memory() -> Fixture {
@@ -46,13 +47,13 @@ fn packs() -> Fixture {
 /// Options for a schema of its own on the server that the tests share.
 pub(crate) fn postgres_options() -> PostgresOptions {
     PostgresOptions {
-        schema: PostgresServer::new_schema(),
+        schema: PostgresServer::unique_schema_name(),
         max_connections: 4,
-        wait: Duration::from_secs(20),
-        cache: ByteSize::bytes(0),
+        wait_timeout: Duration::from_secs(20),
+        cache_size: ByteSize::from_bytes(0),
         // One process knows its own pins at once.
-        grace: Duration::ZERO,
-        ..PostgresOptions::new(PostgresServer::shared().url())
+        grace_period: Duration::ZERO,
+        ..PostgresOptions::new(PostgresServer::shared_server().url())
     }
 }
 
@@ -111,61 +112,65 @@ fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
 }
 
-fn body_of(batch: &mut Batch, text: &str) -> ChunkId {
-    body::write(batch, text.as_bytes(), &[]).unwrap()
+fn body_of(batch: &mut ChunkBatch, text: &str) -> ChunkId {
+    body::write_body(batch, text.as_bytes(), &[]).unwrap()
 }
 
 /// Stages a state of some bodies that do not compress, one of which names a small blob.
-fn state(batch: &mut Batch, seeds: impl IntoIterator<Item = u64>) -> ChunkId {
+fn state(batch: &mut ChunkBatch, seeds: impl IntoIterator<Item = u64>) -> ChunkId {
     let mut records = BTreeMap::new();
     for seed in seeds {
         let mut numbers = Numbers(seed);
         let bytes: Vec<u8> =
             (0..1_000).flat_map(|_| numbers.below(u64::MAX).to_le_bytes()).collect();
         let text = Bytes::from(format!("blob {seed}"));
-        let blob = BlobId::of(&text);
+        let blob = BlobId::hash_of(&text);
         batch.add_blob(blob, text);
-        let body = Some(body::write(batch, &bytes, &[blob]).unwrap());
-        records.insert(seed.to_be_bytes().to_vec(), Value { bytes: Bytes::new(), body });
+        let body = Some(body::write_body(batch, &bytes, &[blob]).unwrap());
+        records.insert(seed.to_be_bytes().to_vec(), MapValue { bytes: Bytes::new(), body });
     }
-    let map = Map::build(batch, records.into_iter()).unwrap();
-    Root { maps: BTreeMap::from([("content".to_owned(), map)]) }.write(batch).unwrap()
+    let map = SortedMap::build(batch, records.into_iter()).unwrap();
+    StoreRoot { maps: BTreeMap::from([("content".to_owned(), map)]) }.write(batch).unwrap()
 }
 
 fn move_at(name: &str, expected: Option<ChunkId>, new: Option<ChunkId>, now: u64) -> RefUpdate {
-    RefUpdate { at: at(now), ..moves(name, expected, new) }
+    RefUpdate { updated_at: at(now), ..moves(name, expected, new) }
 }
 
 /// Commits a state of these bodies to a ref.
 fn commit_state(store: &dyn ChunkStore, name: &str, seeds: &[u64], now: u64) -> ChunkId {
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let root = state(&mut batch, seeds.iter().copied());
-    batch.move_ref(move_at(name, store.read_ref(name).unwrap(), Some(root), now));
+    batch.add_ref_update(move_at(name, store.read_ref(name).unwrap(), Some(root), now));
     store.commit(batch).unwrap();
     root
 }
 
 fn remove_ref(store: &dyn ChunkStore, name: &str, now: u64) {
-    let mut batch = Batch::new();
-    batch.move_ref(move_at(name, store.read_ref(name).unwrap(), None, now));
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(move_at(name, store.read_ref(name).unwrap(), None, now));
     store.commit(batch).unwrap();
 }
 
-fn thorough(now: u64, retention: Retention) -> CollectOptions {
-    CollectOptions { retention, min_live: 1.1, ..CollectOptions::at(at(now)) }
+fn thorough(now: u64, retention: RevisionRetention) -> GarbageCollectionOptions {
+    GarbageCollectionOptions {
+        retention,
+        min_live_share: 1.1,
+        ..GarbageCollectionOptions::at_time(at(now))
+    }
 }
 
-fn collect(store: &dyn ChunkStore, options: &CollectOptions) -> Collected {
-    store.collect(options, &mut |_| ControlFlow::Continue(())).unwrap()
+fn collect(store: &dyn ChunkStore, options: &GarbageCollectionOptions) -> GarbageCollectionReport {
+    store.collect_garbage(options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 /// Collects all that nothing keeps; more than once, as a store may spare what it is still writing to.
-fn collect_all(store: &dyn ChunkStore, now: u64) -> Collected {
+fn collect_all(store: &dyn ChunkStore, now: u64) -> GarbageCollectionReport {
     // What has been written last may be spared.
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     state(&mut batch, 1_000_000..1_000_020);
     store.commit(batch).unwrap();
-    collect(store, &thorough(now, Retention::NONE))
+    collect(store, &thorough(now, RevisionRetention::KEEP_NEWEST))
 }
 
 /// Reads everything that a root reaches; returns the ids of its chunks.
@@ -173,7 +178,7 @@ fn read_all(store: &dyn ChunkStore, root: ChunkId) -> Result<BTreeSet<ChunkId>, 
     let mut seen = BTreeSet::from([root]);
     let mut waiting = vec![root];
     while !waiting.is_empty() {
-        let chunks = store.read_many(&waiting)?;
+        let chunks = store.read_chunks(&waiting)?;
         waiting.clear();
         for chunk in chunks {
             for blob in chunk.blob_refs() {
@@ -186,20 +191,20 @@ fn read_all(store: &dyn ChunkStore, root: ChunkId) -> Result<BTreeSet<ChunkId>, 
 }
 
 fn has(store: &dyn ChunkStore, id: ChunkId) -> bool {
-    store.contains_many(&[id]).unwrap()[0]
+    store.contains_chunks(&[id]).unwrap()[0]
 }
 
 fn a_ref_moves_by_compare_and_swap(store: &dyn ChunkStore) {
     let ids = ["one", "two"].map(|text| {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let id = body_of(&mut batch, text);
         store.commit(batch).unwrap();
         id
     });
     let check = |expected, new, outcome: Result<(), Option<ChunkId>>| {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let staged = body_of(&mut batch, &format!("{expected:?} to {new:?}"));
-        batch.move_ref(moves("main", expected, new));
+        batch.add_ref_update(moves("main", expected, new));
         match (store.commit(batch), outcome) {
             (Ok(()), Ok(())) => assert_eq!(store.read_ref("main").unwrap(), new),
             (Err(error @ Error::RefMoved { .. }), Err(found)) => {
@@ -220,54 +225,54 @@ fn a_ref_moves_by_compare_and_swap(store: &dyn ChunkStore) {
     check(two, one, Err(one));
     check(one, two, Ok(()));
     check(two, None, Ok(()));
-    assert_eq!(store.refs().unwrap(), []);
+    assert_eq!(store.list_refs().unwrap(), []);
     check(None, two, Ok(()));
 }
 
 fn moves_of_one_batch_follow_each_other_or_none_is_done(store: &dyn ChunkStore) {
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let [one, two, three] = ["1", "2", "3"].map(|text| Some(body_of(&mut batch, text)));
     for (name, from, to) in [("b", None, one), ("a", None, two), ("b", one, three)] {
-        batch.move_ref(moves(name, from, to));
+        batch.add_ref_update(moves(name, from, to));
     }
     store.commit(batch).unwrap();
     let refs = [("a".to_owned(), two.unwrap()), ("b".to_owned(), three.unwrap())];
-    assert_eq!(store.refs().unwrap(), refs);
-    let mut batch = Batch::new();
+    assert_eq!(store.list_refs().unwrap(), refs);
+    let mut batch = ChunkBatch::new();
     let four = body_of(&mut batch, "4");
-    batch.grant(Lease { holder: "stage".to_owned(), root: four, expires: None });
-    batch.move_ref(moves("c", None, Some(four)));
-    batch.move_ref(moves("a", two, Some(four)));
-    batch.move_ref(moves("b", one, Some(four)));
+    batch.grant_lease(RootLease { holder: "stage".to_owned(), root: four, expires_at: None });
+    batch.add_ref_update(moves("c", None, Some(four)));
+    batch.add_ref_update(moves("a", two, Some(four)));
+    batch.add_ref_update(moves("b", one, Some(four)));
     assert!(matches!(store.commit(batch), Err(Error::RefMoved { name, .. }) if name == "b"));
-    assert_eq!(store.refs().unwrap(), refs);
-    assert_eq!(store.leases().unwrap(), []);
+    assert_eq!(store.list_refs().unwrap(), refs);
+    assert_eq!(store.list_leases().unwrap(), []);
     assert!(!has(store, four));
 }
 
 fn history_is_read_newest_first_in_pages(store: &dyn ChunkStore) {
     let mut expected: Vec<Option<ChunkId>> = Vec::new();
     for n in 0..30_u64 {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let new = (n % 7 != 3).then(|| body_of(&mut batch, &n.to_string()));
         let mut update = move_at("main", expected.last().copied().flatten(), new, n);
         update.message = format!("revision {n}");
-        batch.move_ref(update);
+        batch.add_ref_update(update);
         let other = body_of(&mut batch, &format!("other {n}"));
-        batch.move_ref(moves(&format!("other/{n}"), None, Some(other)));
+        batch.add_ref_update(moves(&format!("other/{n}"), None, Some(other)));
         store.commit(batch).unwrap();
         expected.push(new);
     }
     expected.reverse();
-    let all = store.history("main", None, 100).unwrap();
-    assert_eq!(all.iter().map(|one| one.update.new).collect::<Vec<_>>(), expected);
+    let all = store.ref_history("main", None, 100).unwrap();
+    assert_eq!(all.iter().map(|one| one.update.new_root).collect::<Vec<_>>(), expected);
     assert!(all.is_sorted_by(|newer, older| newer.sequence > older.sequence));
     let newest = &all[0].update;
     assert_eq!((newest.message.as_str(), newest.author.as_str()), ("revision 29", "Ada"));
-    assert_eq!((newest.at, newest.expected), (at(29), expected[1]));
+    assert_eq!((newest.updated_at, newest.expected_root), (at(29), expected[1]));
     let mut paged = Vec::new();
     while let page = store
-        .history("main", paged.last().map(|one: &tympan_store::Revision| one.sequence), 7)
+        .ref_history("main", paged.last().map(|one: &tympan_store::Revision| one.sequence), 7)
         .unwrap()
         && !page.is_empty()
     {
@@ -275,77 +280,78 @@ fn history_is_read_newest_first_in_pages(store: &dyn ChunkStore) {
         paged.extend(page);
     }
     assert_eq!(paged, all);
-    assert_eq!(store.history("absent", None, 5).unwrap(), []);
+    assert_eq!(store.ref_history("absent", None, 5).unwrap(), []);
 }
 
 fn leases_are_granted_renewed_and_released(store: &dyn ChunkStore) {
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let root = body_of(&mut batch, "leased");
-    let lease = |holder: &str, expires| Lease { holder: holder.to_owned(), root, expires };
-    batch.grant(lease("b", Some(at(5))));
-    batch.grant(lease("a", None));
+    let lease =
+        |holder: &str, expires| RootLease { holder: holder.to_owned(), root, expires_at: expires };
+    batch.grant_lease(lease("b", Some(at(5))));
+    batch.grant_lease(lease("a", None));
     store.commit(batch).unwrap();
-    assert_eq!(store.leases().unwrap(), [lease("a", None), lease("b", Some(at(5)))]);
-    let mut batch = Batch::new();
-    batch.grant(lease("b", Some(at(9))));
-    batch.release("a");
-    batch.release("absent");
+    assert_eq!(store.list_leases().unwrap(), [lease("a", None), lease("b", Some(at(5)))]);
+    let mut batch = ChunkBatch::new();
+    batch.grant_lease(lease("b", Some(at(9))));
+    batch.release_lease("a");
+    batch.release_lease("absent");
     store.commit(batch).unwrap();
-    assert_eq!(store.leases().unwrap(), [lease("b", Some(at(9)))]);
-    let mut batch = Batch::new();
-    batch.grant(Lease { root: ChunkId::of(b"absent"), ..lease("c", None) });
+    assert_eq!(store.list_leases().unwrap(), [lease("b", Some(at(9)))]);
+    let mut batch = ChunkBatch::new();
+    batch.grant_lease(RootLease { root: ChunkId::hash_of(b"absent"), ..lease("c", None) });
     assert!(matches!(store.commit(batch), Err(Error::ChunkMissing { .. })));
 }
 
 fn chunks_are_read_alone_and_together(store: &dyn ChunkStore) {
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let ids: Vec<ChunkId> = (0..50).map(|n| body_of(&mut batch, &format!("chunk {n}"))).collect();
     store.commit(batch).unwrap();
     store.flush().unwrap();
     let mut wanted: Vec<ChunkId> = ids.iter().rev().copied().collect();
     wanted.push(ids[7]);
-    let chunks = store.read_many(&wanted).unwrap();
-    let read: Vec<ChunkId> = chunks.iter().map(|chunk| ChunkId::of(chunk.bytes())).collect();
+    let chunks = store.read_chunks(&wanted).unwrap();
+    let read: Vec<ChunkId> = chunks.iter().map(|chunk| ChunkId::hash_of(chunk.bytes())).collect();
     assert_eq!(read, wanted, "in the order of the question, also what is asked twice");
-    assert_eq!(store.read(&ids[3]).unwrap(), store.read_many(&ids[3..4]).unwrap()[0]);
-    assert!(store.read_many(&[]).unwrap().is_empty());
-    let absent = ChunkId::of(b"absent");
+    assert_eq!(store.read_chunk(&ids[3]).unwrap(), store.read_chunks(&ids[3..4]).unwrap()[0]);
+    assert!(store.read_chunks(&[]).unwrap().is_empty());
+    let absent = ChunkId::hash_of(b"absent");
     // A composite names the lease that should have kept it.
-    let missing = match store.read(&absent) {
+    let missing = match store.read_chunk(&absent) {
         Err(Error::ChunkMissing { id } | Error::BaseChunkMissing { id, .. }) => Some(id),
         _ => None,
     };
     assert_eq!(missing, Some(absent));
-    assert!(store.read_many(&[ids[0], absent]).is_err());
-    assert_eq!(store.contains_many(&[ids[0], absent, ids[1]]).unwrap(), [true, false, true]);
-    assert!(store.contains_many(&[]).unwrap().is_empty());
+    assert!(store.read_chunks(&[ids[0], absent]).is_err());
+    assert_eq!(store.contains_chunks(&[ids[0], absent, ids[1]]).unwrap(), [true, false, true]);
+    assert!(store.contains_chunks(&[]).unwrap().is_empty());
     // Once more changes nothing.
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     body_of(&mut batch, "chunk 0");
     store.commit(batch).unwrap();
-    store.commit(Batch::new()).unwrap();
-    let mut batch = Batch::new();
+    store.commit(ChunkBatch::new()).unwrap();
+    let mut batch = ChunkBatch::new();
     batch.add_chunk(Bytes::from_static(b"no chunk"));
     assert!(matches!(store.commit(batch), Err(Error::ChunkMalformed { .. })));
 }
 
 fn small_blobs_are_read_by_digest_and_length(store: &dyn ChunkStore) {
     let bytes = Bytes::from_static(b"a small blob");
-    let id = BlobId::of(&bytes);
+    let id = BlobId::hash_of(&bytes);
     assert_eq!(store.read_blob(&id).unwrap(), None);
     assert!(!store.contains_blob(&id).unwrap());
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     batch.add_blob(id, bytes.clone());
-    batch.add_blob(BlobId::of(b""), Bytes::new());
+    batch.add_blob(BlobId::hash_of(b""), Bytes::new());
     store.commit(batch).unwrap();
     assert_eq!(store.read_blob(&id).unwrap(), Some(bytes));
-    assert_eq!(store.read_blob(&BlobId::of(b"")).unwrap(), Some(Bytes::new()));
+    assert_eq!(store.read_blob(&BlobId::hash_of(b"")).unwrap(), Some(Bytes::new()));
     assert!(store.contains_blob(&id).unwrap());
     let other_length = BlobId::new(*id.digest(), 5);
     assert_eq!(store.read_blob(&other_length).unwrap(), None);
     let large = Bytes::from(vec![0; (1 << 20) + 1]);
-    let mut batch = Batch::new();
-    batch.add_blob(BlobId::of(&large), large);
+    let mut batch = ChunkBatch::new();
+    batch.add_blob(BlobId::hash_of(&large), large);
     assert!(matches!(store.commit(batch), Err(Error::TooLong { .. })));
 }
 
@@ -353,23 +359,23 @@ fn names_and_roots_are_checked(store: &dyn ChunkStore) {
     let root = commit_state(store, "main", &[1], 0);
     let long = "n".repeat(256);
     for name in ["", "a\nb", "a\u{1f}b", "a\0", long.as_str()] {
-        let mut batch = Batch::new();
-        batch.move_ref(moves(name, None, Some(root)));
+        let mut batch = ChunkBatch::new();
+        batch.add_ref_update(moves(name, None, Some(root)));
         assert!(store.commit(batch).is_err(), "{name:?}");
-        let mut batch = Batch::new();
-        batch.release(name);
+        let mut batch = ChunkBatch::new();
+        batch.release_lease(name);
         assert!(store.commit(batch).is_err(), "{name:?}");
     }
     let longest = "é".repeat(127);
     for name in [longest.as_str(), "a/b c'\"%$1\\"] {
-        let mut batch = Batch::new();
-        batch.move_ref(moves(name, None, Some(root)));
+        let mut batch = ChunkBatch::new();
+        batch.add_ref_update(moves(name, None, Some(root)));
         store.commit(batch).unwrap();
         assert_eq!(store.read_ref(name).unwrap(), Some(root));
     }
-    let absent = ChunkId::of(b"absent");
-    let mut batch = Batch::new();
-    batch.move_ref(moves("main", Some(root), Some(absent)));
+    let absent = ChunkId::hash_of(b"absent");
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(moves("main", Some(root), Some(absent)));
     assert!(matches!(store.commit(batch), Err(Error::ChunkMissing { id }) if id == absent));
     assert_eq!(store.read_ref("main").unwrap(), Some(root));
 }
@@ -383,11 +389,11 @@ fn every_one_of_many_writers_gets_its_turn(store: &dyn ChunkStore) {
                 for turn in 0..TURNS {
                     loop {
                         let current = store.read_ref("main").unwrap();
-                        let mut batch = Batch::new();
+                        let mut batch = ChunkBatch::new();
                         let new = body_of(&mut batch, &format!("{writer} {turn} {current:?}"));
                         let mut update = moves("main", current, Some(new));
                         update.message = format!("{writer} {turn}");
-                        batch.move_ref(update);
+                        batch.add_ref_update(update);
                         match store.commit(batch) {
                             Ok(()) => break,
                             Err(Error::RefMoved { .. }) => {}
@@ -398,13 +404,16 @@ fn every_one_of_many_writers_gets_its_turn(store: &dyn ChunkStore) {
             });
         }
     });
-    let history = store.history("main", None, 1_000).unwrap();
+    let history = store.ref_history("main", None, 1_000).unwrap();
     let messages: BTreeSet<&str> = history.iter().map(|one| one.update.message.as_str()).collect();
     assert_eq!((history.len(), messages.len()), (96, 96), "each once");
     for pair in history.windows(2) {
-        assert_eq!(pair[0].update.expected, pair[1].update.new, "each from the one before");
+        assert_eq!(
+            pair[0].update.expected_root, pair[1].update.new_root,
+            "each from the one before"
+        );
     }
-    assert_eq!(store.read_ref("main").unwrap(), history[0].update.new);
+    assert_eq!(store.read_ref("main").unwrap(), history[0].update.new_root);
 }
 
 fn garbage_goes_and_the_rest_stays(store: &dyn ChunkStore) {
@@ -425,13 +434,13 @@ fn garbage_goes_and_the_rest_stays(store: &dyn ChunkStore) {
     for id in gone.difference(&kept) {
         assert!(!has(store, *id));
     }
-    assert!(!store.contains_blob(&BlobId::of(b"blob 5")).unwrap());
-    assert!(store.contains_blob(&BlobId::of(b"blob 10")).unwrap());
+    assert!(!store.contains_blob(&BlobId::hash_of(b"blob 5")).unwrap());
+    assert!(store.contains_blob(&BlobId::hash_of(b"blob 10")).unwrap());
     // What was garbage can come back.
     let back = commit_state(store, "main", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 3);
     assert_eq!(back, old);
     assert_eq!(read_all(store, back).unwrap(), gone);
-    let again = collect(store, &thorough(4, Retention::NONE));
+    let again = collect(store, &thorough(4, RevisionRetention::KEEP_NEWEST));
     assert_eq!(again.generation, found.generation + 1);
     read_all(store, back).unwrap();
 }
@@ -439,23 +448,26 @@ fn garbage_goes_and_the_rest_stays(store: &dyn ChunkStore) {
 fn a_dry_run_counts_and_removes_nothing(store: &dyn ChunkStore) {
     let old = commit_state(store, "main", &(0..40).collect::<Vec<_>>(), 0);
     commit_state(store, "main", &[1], 1);
-    let options = CollectOptions { mode: CollectMode::DryRun, ..thorough(2, Retention::NONE) };
+    let options = GarbageCollectionOptions {
+        mode: GarbageCollectionMode::DryRun,
+        ..thorough(2, RevisionRetention::KEEP_NEWEST)
+    };
     let found = collect(store, &options);
     assert!(found.live_bytes > 8_000 && found.live_bytes < 100_000, "{found:?}");
-    assert_eq!((found.revisions_kept, found.revisions_dropped), (1, 1));
-    assert!(found.keepers.iter().any(|keeper| keeper.what == "ref `main`"), "{found:?}");
-    assert_eq!(store.history("main", None, 10).unwrap().len(), 2);
+    assert_eq!((found.retained_revisions, found.dropped_revisions), (1, 1));
+    assert!(found.retainers.iter().any(|keeper| keeper.description == "ref `main`"), "{found:?}");
+    assert_eq!(store.ref_history("main", None, 10).unwrap().len(), 2);
     read_all(store, old).unwrap();
 }
 
 fn pins_and_leases_keep_their_roots(store: &dyn ChunkStore) {
     let roots = [[1, 2], [3, 4], [5, 6]].map(|seeds| commit_state(store, "main", &seeds, 0));
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     for (holder, root, expires) in [("a", roots[0], None), ("b", roots[1], Some(at(10)))] {
-        batch.grant(Lease { holder: holder.to_owned(), root, expires });
+        batch.grant_lease(RootLease { holder: holder.to_owned(), root, expires_at: expires });
     }
     store.commit(batch).unwrap();
-    let pin = store.pin(roots[2]);
+    let pin = store.pin_root(roots[2]);
     assert_eq!(pin.root(), roots[2]);
     remove_ref(store, "main", 1);
     collect_all(store, 9);
@@ -464,12 +476,13 @@ fn pins_and_leases_keep_their_roots(store: &dyn ChunkStore) {
     }
     collect_all(store, 10);
     assert!(!has(store, roots[1]), "the lease has expired");
-    let holders: Vec<String> = store.leases().unwrap().into_iter().map(|one| one.holder).collect();
+    let holders: Vec<String> =
+        store.list_leases().unwrap().into_iter().map(|one| one.holder).collect();
     assert_eq!(holders, ["a"], "a lease that has expired is gone");
     let copy = pin.clone();
     drop(pin);
-    let mut batch = Batch::new();
-    batch.release("a");
+    let mut batch = ChunkBatch::new();
+    batch.release_lease("a");
     store.commit(batch).unwrap();
     collect_all(store, 11);
     assert!(!has(store, roots[0]), "the lease has been released");
@@ -482,39 +495,46 @@ fn pins_and_leases_keep_their_roots(store: &dyn ChunkStore) {
 fn holds_keep_what_was_stored_and_what_was_found(store: &dyn ChunkStore) {
     let found = commit_state(store, "main", &[1, 2, 3], 0);
     remove_ref(store, "main", 1);
-    let hold = store.hold().unwrap();
-    assert_eq!(store.contains_many(&[found]).unwrap(), [true]);
-    let mut batch = Batch::new();
+    let hold = store.begin_hold().unwrap();
+    assert_eq!(store.contains_chunks(&[found]).unwrap(), [true]);
+    let mut batch = ChunkBatch::new();
     let stored = state(&mut batch, [3, 4, 5]);
     store.commit(batch).unwrap();
-    assert!(store.contains_blob(&BlobId::of(b"blob 1")).unwrap());
+    assert!(store.contains_blob(&BlobId::hash_of(b"blob 1")).unwrap());
     // A later hold that ends changes nothing for the first.
-    drop(store.hold().unwrap());
+    drop(store.begin_hold().unwrap());
     collect_all(store, 2);
     collect_all(store, 2);
     for root in [found, stored] {
         read_all(store, root).unwrap();
     }
-    let mut batch = Batch::new();
-    batch.move_ref(move_at("main", None, Some(stored), 3));
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(move_at("main", None, Some(stored), 3));
     store.commit(batch).unwrap();
     drop(hold);
     collect_all(store, 4);
     collect_all(store, 4);
     read_all(store, stored).unwrap();
     assert!(!has(store, found));
-    assert!(!store.contains_blob(&BlobId::of(b"blob 1")).unwrap());
+    assert!(!store.contains_blob(&BlobId::hash_of(b"blob 1")).unwrap());
 }
 
 fn history_keeps_what_retention_says(store: &dyn ChunkStore) {
     let roots: Vec<ChunkId> =
         (0..6).map(|n| commit_state(store, "main", &[100 + n], n * 10)).collect();
-    let retention = Retention { all: Duration::from_secs(25), ..Retention::NONE };
+    let retention = RevisionRetention {
+        full_period: Duration::from_secs(25),
+        ..RevisionRetention::KEEP_NEWEST
+    };
     let found = collect(store, &thorough(50, retention));
-    assert_eq!((found.revisions_kept, found.revisions_dropped), (3, 3));
+    assert_eq!((found.retained_revisions, found.dropped_revisions), (3, 3));
     collect_all(store, 50);
-    let left: Vec<_> =
-        store.history("main", None, 10).unwrap().iter().map(|one| one.update.new).collect();
+    let left: Vec<_> = store
+        .ref_history("main", None, 10)
+        .unwrap()
+        .iter()
+        .map(|one| one.update.new_root)
+        .collect();
     assert_eq!(left, [Some(roots[5])], "the newest stays in any case");
     assert!(!has(store, roots[0]));
     read_all(store, roots[5]).unwrap();
@@ -526,12 +546,18 @@ fn a_collection_can_be_stopped(store: &dyn ChunkStore) {
     let new = store.read_ref("main").unwrap().unwrap();
     for steps in 0..6 {
         let mut left = steps;
-        let options = thorough(2, Retention { all: Duration::from_hours(1), ..Retention::NONE });
+        let options = thorough(
+            2,
+            RevisionRetention {
+                full_period: Duration::from_hours(1),
+                ..RevisionRetention::KEEP_NEWEST
+            },
+        );
         let mut pace = |_: &_| {
             left -= 1;
             if left < 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        store.collect(&options, &mut pace).unwrap();
+        store.collect_garbage(&options, &mut pace).unwrap();
         read_all(store, root).unwrap();
         read_all(store, new).unwrap();
     }
@@ -542,15 +568,15 @@ fn a_collection_can_be_stopped(store: &dyn ChunkStore) {
 fn one_collection_runs_at_a_time(store: &dyn ChunkStore) {
     commit_state(store, "main", &[1, 2, 3], 0);
     let mut asked = 0;
-    let options = thorough(1, Retention::NONE);
+    let options = thorough(1, RevisionRetention::KEEP_NEWEST);
     let mut pace = |_: &_| {
         asked += 1;
-        let second = store.collect(&options, &mut |_| ControlFlow::Continue(()));
+        let second = store.collect_garbage(&options, &mut |_| ControlFlow::Continue(()));
         let error = second.unwrap_err();
-        assert!(matches!(error, Error::Collecting) && error.is_transient(), "{error}");
+        assert!(matches!(error, Error::CollectionRunning) && error.is_transient(), "{error}");
         ControlFlow::Continue(())
     };
-    store.collect(&options, &mut pace).unwrap();
+    store.collect_garbage(&options, &mut pace).unwrap();
     assert!(asked > 0);
     collect(store, &options);
 }
@@ -611,9 +637,9 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Kept {
     refs: BTreeMap<String, ChunkId>,
-    pins: Vec<Pin>,
-    lease: Option<Lease>,
-    held: Option<(Hold, Vec<ChunkId>)>,
+    pins: Vec<RootPin>,
+    lease: Option<RootLease>,
+    held: Option<(CollectionHold, Vec<ChunkId>)>,
     ever: BTreeSet<ChunkId>,
 }
 
@@ -623,7 +649,7 @@ impl Kept {
         let leased = self.lease.iter().filter(|lease| lease.is_live(at(now)));
         let roots = self.refs.values().chain(held).copied();
         let roots =
-            roots.chain(self.pins.iter().map(Pin::root)).chain(leased.map(|lease| lease.root));
+            roots.chain(self.pins.iter().map(RootPin::root)).chain(leased.map(|lease| lease.root));
         for root in roots {
             read_all(store, root).unwrap();
         }
@@ -645,8 +671,8 @@ impl Kept {
             Step::Adopt { name } => {
                 if let Some((_hold, roots)) = self.held.take() {
                     let root = *roots.last().unwrap();
-                    let mut batch = Batch::new();
-                    batch.move_ref(move_at(
+                    let mut batch = ChunkBatch::new();
+                    batch.add_ref_update(move_at(
                         &of(name),
                         self.refs.get(&of(name)).copied(),
                         Some(root),
@@ -659,41 +685,41 @@ impl Kept {
             Step::Write { seeds, found } => self.write(store, seeds, found),
             Step::Abandon => self.held = None,
             Step::Pin { name } => {
-                self.pins.extend(self.refs.get(&of(name)).map(|root| store.pin(*root)));
+                self.pins.extend(self.refs.get(&of(name)).map(|root| store.pin_root(*root)));
             }
             Step::Unpin => drop(self.pins.pop()),
             Step::Lease { name, until } => {
                 if let Some(root) = self.refs.get(&of(name)).copied() {
                     let expires = until.map(|until| at(u64::from(until)));
-                    let lease = Lease { holder: "stage".to_owned(), root, expires };
-                    let mut batch = Batch::new();
-                    batch.grant(lease.clone());
+                    let lease = RootLease { holder: "stage".to_owned(), root, expires_at: expires };
+                    let mut batch = ChunkBatch::new();
+                    batch.grant_lease(lease.clone());
                     store.commit(batch).unwrap();
                     self.lease = Some(lease);
                 }
             }
             Step::Release => {
-                let mut batch = Batch::new();
-                batch.release("stage");
+                let mut batch = ChunkBatch::new();
+                batch.release_lease("stage");
                 store.commit(batch).unwrap();
                 self.lease = None;
             }
             Step::Collect => {
-                collect(store, &thorough(now, Retention::NONE));
+                collect(store, &thorough(now, RevisionRetention::KEEP_NEWEST));
                 self.check(store, now);
             }
         }
     }
 
     fn write(&mut self, store: &dyn ChunkStore, seeds: &[u64], found: &[u64]) {
-        let hold = store.hold().unwrap();
-        let mut unstored = Batch::new();
+        let hold = store.begin_hold().unwrap();
+        let mut unstored = ChunkBatch::new();
         let looked_up = state(&mut unstored, found.iter().copied());
         let mut roots = Vec::new();
         if has(store, looked_up) {
             roots.push(looked_up);
         }
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         roots.push(state(&mut batch, seeds.iter().copied()));
         self.ever.extend(batch.chunks().map(|(id, _)| *id));
         store.commit(batch).unwrap();
@@ -724,13 +750,13 @@ fn no_interleaving_loses_what_is_reachable(open: fn() -> Fixture, cases: u32) {
         drop(kept);
         kept_no_longer(store);
         collect_all(store, 1_001);
-        let left = store.contains_many(&ever).unwrap();
+        let left = store.contains_chunks(&ever).unwrap();
         prop_assert!(!left.contains(&true), "{left:?}");
     });
 }
 
 fn kept_no_longer(store: &dyn ChunkStore) {
-    let mut batch = Batch::new();
-    batch.release("stage");
+    let mut batch = ChunkBatch::new();
+    batch.release_lease("stage");
     store.commit(batch).unwrap();
 }

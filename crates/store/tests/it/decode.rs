@@ -7,8 +7,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tympan_store::disk::MemoryDisk;
 use tympan_store::{
-    Batch, Chunk, ChunkId, ChunkStore, Error, LocalOptions, LocalStore, Map, ReadChunks, Result,
-    Root, body, check,
+    Chunk, ChunkBatch, ChunkId, ChunkStore, Error, LocalStore, LocalStoreOptions, ReadChunks,
+    Result, SortedMap, StoreRoot, body, check,
 };
 
 use crate::support::{Edits, moves, value};
@@ -18,32 +18,32 @@ use crate::tree::site;
 struct Forged(HashMap<ChunkId, Chunk>);
 
 impl ReadChunks for Forged {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {
         self.0.get(id).cloned().ok_or(Error::ChunkMissing { id: *id })
     }
 }
 
 /// Does everything that can be done with chunks; errors are fine, panics are not, and neither is running forever.
 fn exercise(reads: &dyn ReadChunks, id: ChunkId, other: ChunkId) {
-    let map = Map::from_root(Some(id));
+    let map = SortedMap::from_root(Some(id));
     let all = (Bound::Unbounded, Bound::Unbounded);
     drop(map.get(reads, b"content"));
-    drop(map.count(reads));
+    drop(map.count_records(reads));
     assert!(map.range(reads, all).take(100_000).count() < 100_000);
-    let diff = map.diff(&Map::from_root(Some(other)), reads);
+    let diff = map.diff(&SortedMap::from_root(Some(other)), reads);
     assert!(diff.take(100_000).count() < 100_000);
     let edits = Edits::from([(b"content".to_vec(), Some(value("x"))), (b"zzz".to_vec(), None)]);
-    drop(map.edit(reads, &mut Batch::new(), edits));
-    drop(body::read(reads, &id));
-    drop(Root::read(reads, &id));
+    drop(map.edit(reads, &mut ChunkBatch::new(), edits));
+    drop(body::read_body(reads, &id));
+    drop(StoreRoot::read(reads, &id));
 }
 
 fn samples() -> Vec<(ChunkId, Bytes)> {
-    let mut batch = Batch::new();
-    let map = Map::build(&mut batch, site(300)).unwrap();
+    let mut batch = ChunkBatch::new();
+    let map = SortedMap::build(&mut batch, site(300)).unwrap();
     let maps = [("content".to_owned(), map)].into();
-    Root { maps }.write(&mut batch).unwrap();
-    body::write(&mut batch, &[1; 70_000], &[]).unwrap();
+    StoreRoot { maps }.write(&mut batch).unwrap();
+    body::write_body(&mut batch, &[1; 70_000], &[]).unwrap();
     let chunks = batch.chunks().map(|(id, bytes)| (*id, bytes.clone()));
     chunks.collect()
 }
@@ -59,8 +59,8 @@ proptest! {
             *byte = level;
         }
         if let Ok(chunk) = Chunk::parse(whole.into()) {
-            let id = ChunkId::of(chunk.bytes());
-            exercise(&Forged([(id, chunk)].into()), id, ChunkId::of(b""));
+            let id = ChunkId::hash_of(chunk.bytes());
+            exercise(&Forged([(id, chunk)].into()), id, ChunkId::hash_of(b""));
         }
     }
 
@@ -96,30 +96,30 @@ proptest! {
         // A real pack with changed bytes and something behind it.
         let disk = MemoryDisk::new();
         let open = |disk: &MemoryDisk| {
-            LocalStore::open(std::sync::Arc::new(disk.clone()), LocalOptions::default())
+            LocalStore::open(std::sync::Arc::new(disk.clone()), LocalStoreOptions::default())
         };
         let store = open(&disk).unwrap();
         for n in 0..3_u8 {
-            let mut batch = Batch::new();
-            let body = body::write(&mut batch, &[n; 50], &[]).unwrap();
-            batch.move_ref(moves(&format!("r{n}"), None, Some(body)));
+            let mut batch = ChunkBatch::new();
+            let body = body::write_body(&mut batch, &[n; 50], &[]).unwrap();
+            batch.add_ref_update(moves(&format!("r{n}"), None, Some(body)));
             store.commit(batch).unwrap();
         }
         drop(store);
-        let mut bytes = disk.content("pack-000001").unwrap();
+        let mut bytes = disk.file_content("pack-000001").unwrap();
         for (index, byte) in changes {
             let at = index.index(bytes.len());
             bytes[at] = byte;
         }
         bytes.extend_from_slice(&pack);
-        disk.put("pack-000001", bytes);
+        disk.put_file("pack-000001", bytes);
         if let Ok(store) = open(&disk) {
-            drop(check(&store));
-            for (_, root) in store.refs().unwrap() {
-                drop(store.read(&root));
+            drop(check_store(&store));
+            for (_, root) in store.list_refs().unwrap() {
+                drop(store.read_chunk(&root));
             }
         }
-        disk.put("pack-000001", pack);
+        disk.put_file("pack-000001", pack);
         drop(open(&disk));
     }
 }

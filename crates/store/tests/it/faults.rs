@@ -5,16 +5,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tympan_store::disk::{Disk, DiskFile, DiskLock, FileDisk, LockError, Mapped, MemoryDisk};
-use tympan_store::{
-    Batch, ByteSize, ChunkStore, Error, LocalOptions, LocalStore, body, check, inspect, repair,
+use tympan_store::disk::{
+    Disk, DiskFile, DiskLock, DiskLockError, FileDisk, MappedFile, MemoryDisk,
 };
-use tympan_testkit::disk::{CrashDisk, Unsynced};
+use tympan_store::{
+    ByteSize, ChunkBatch, ChunkStore, Error, LocalStore, LocalStoreOptions, body, check,
+    inspect_store, repair,
+};
+use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
 
 use crate::site::{Author, Titles, disk, files, options, pages, site};
 use crate::support::moves;
 
-const LIMIT: ByteSize = ByteSize::kib(16);
+const LIMIT: ByteSize = ByteSize::from_kib(16);
 
 fn author(disk: &CrashDisk) -> Author {
     Author::new(LocalStore::open(Arc::new(disk.clone()), options(LIMIT)).unwrap())
@@ -25,9 +28,9 @@ fn check_acknowledged(author: &Author, disk: &CrashDisk, at: &str) {
     for (_, root, model) in author.revisions.values() {
         assert_eq!(pages(&author.store, root).unwrap(), *model, "{at}");
     }
-    let crashed = disk.crash(disk.calls(), Unsynced::Lost);
+    let crashed = disk.crash(disk.call_count(), UnsyncedWrites::Lost);
     let store = LocalStore::open(Arc::new(crashed), options(LIMIT)).unwrap();
-    assert!(check(&store).unwrap().is_clean(), "{at}");
+    assert!(check_store(&store).unwrap().is_clean(), "{at}");
     let newest = author.revisions.values().next_back().unwrap();
     assert_eq!(store.read_ref("main").unwrap(), Some(newest.1), "{at}");
 }
@@ -41,7 +44,7 @@ fn a_full_disk_at_ten_levels_of_fill() {
     for level in 0..10 {
         let at = format!("level {level}");
         // Room for some commits, so that it ends in a commit, in the roll of a pack, or in an index file.
-        disk.set_room(Some(level * 1_777));
+        disk.set_free_bytes(Some(level * 1_777));
         let mut saves = 0;
         let error = loop {
             match author.save("main", 3) {
@@ -50,20 +53,20 @@ fn a_full_disk_at_ten_levels_of_fill() {
             }
             assert!(saves < 100, "the disk is full some time");
         };
-        assert!(matches!(error, Error::Write { .. }) && error.is_transient(), "{at}: {error}");
-        assert_eq!(author.store.poisoned(), None);
+        assert!(matches!(error, Error::FileWrite { .. }) && error.is_transient(), "{at}: {error}");
+        assert_eq!(author.store.write_failure(), None);
         check_acknowledged(&author, &disk, &at);
         refused[0] += 1;
         // A collection has no room either, removes what it began, and breaks nothing.
         if author.collect().is_err() {
             refused[1] += 1;
         }
-        assert_eq!(author.store.poisoned(), None, "{at}");
+        assert_eq!(author.store.write_failure(), None, "{at}");
         check_acknowledged(&author, &disk, &at);
         if author.store.close().is_err() {
             refused[2] += 1;
         }
-        disk.set_room(None);
+        disk.set_free_bytes(None);
         author.save("main", 3).unwrap();
         author.collect().unwrap();
         author.save("main", 3).unwrap();
@@ -75,23 +78,23 @@ fn a_full_disk_at_ten_levels_of_fill() {
 #[test]
 fn no_room_for_the_index_of_the_open_pack() {
     let disk = CrashDisk::new();
-    let store = LocalStore::open(Arc::new(disk.clone()), LocalOptions::default()).unwrap();
+    let store = LocalStore::open(Arc::new(disk.clone()), LocalStoreOptions::default()).unwrap();
     let mut numbers = crate::support::Numbers(3);
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let mut last = None;
     for _ in 0..150 {
         let noise: Vec<u8> = (0..9_000).map(|_| numbers.below(256) as u8).collect();
-        last = Some(body::write(&mut batch, &noise, &[]).unwrap());
+        last = Some(body::write_body(&mut batch, &noise, &[]).unwrap());
     }
-    batch.move_ref(moves("main", None, last));
+    batch.add_ref_update(moves("main", None, last));
     store.commit(batch).unwrap();
     for room in [0, 10, 700, 2_000] {
-        disk.set_room(Some(room));
-        assert!(matches!(store.close(), Err(Error::Write { .. })), "room {room}");
-        assert_eq!(store.poisoned(), None);
+        disk.set_free_bytes(Some(room));
+        assert!(matches!(store.close(), Err(Error::FileWrite { .. })), "room {room}");
+        assert_eq!(store.write_failure(), None);
         assert_eq!(store.read_ref("main").unwrap(), last);
     }
-    disk.set_room(None);
+    disk.set_free_bytes(None);
     store.close().unwrap();
     assert!(disk.content("pack-000001.index").is_some());
 }
@@ -106,14 +109,14 @@ fn syncs_that_fail_during_a_collection_lose_nothing() {
     disk.fail_syncs(true);
     assert!(author.collect().is_err());
     disk.fail_syncs(false);
-    let is_poisoned = author.store.poisoned().is_some();
+    let is_poisoned = author.store.write_failure().is_some();
     for (_, root, model) in author.revisions.values() {
         assert_eq!(pages(&author.store, root).unwrap(), *model, "reading goes on");
     }
     assert_eq!(author.save("main", 1).is_err(), is_poisoned);
     drop(author.store);
     let store = LocalStore::open(Arc::new(disk.clone()), options(LIMIT)).unwrap();
-    assert!(check(&store).unwrap().is_clean());
+    assert!(check_store(&store).unwrap().is_clean());
 }
 
 /// A disk of which a part of one file cannot be read.
@@ -143,29 +146,29 @@ impl BadSectors {
 }
 
 impl Disk for BadSectors {
-    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(self.wrap(name, self.disk.open(name)?))
+    fn open_file(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.wrap(name, self.disk.open_file(name)?))
     }
-    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.disk.create(name)
+    fn create_file(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.disk.create_file(name)
     }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(from, to)
+    fn rename_file(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename_file(from, to)
     }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.disk.remove(name)
+    fn remove_file(&self, name: &str) -> io::Result<()> {
+        self.disk.remove_file(name)
     }
-    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        self.disk.list(folder)
+    fn list_folder(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.disk.list_folder(folder)
     }
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
         self.disk.sync_folder(folder)
     }
-    fn lock(&self) -> Result<DiskLock, LockError> {
-        self.disk.lock()
+    fn lock_folder(&self) -> Result<DiskLock, DiskLockError> {
+        self.disk.lock_folder()
     }
-    fn dir(&self) -> PathBuf {
-        self.disk.dir()
+    fn display_path(&self) -> PathBuf {
+        self.disk.display_path()
     }
 }
 
@@ -192,8 +195,8 @@ impl DiskFile for BadFile {
     fn sync(&self) -> io::Result<()> {
         self.file.sync()
     }
-    fn map(&self) -> io::Result<Mapped> {
-        self.file.map()
+    fn map_content(&self) -> io::Result<MappedFile> {
+        self.file.map_content()
     }
 }
 
@@ -207,7 +210,7 @@ fn sectors_that_cannot_be_read_are_named_and_repaired() {
         sectors: 8_192..12_288,
         is_bad: Arc::new(AtomicBool::new(true)),
     };
-    let open = || LocalStore::open(Arc::new(bad.clone()), options(ByteSize::kib(24))).unwrap();
+    let open = || LocalStore::open(Arc::new(bad.clone()), options(ByteSize::from_kib(24))).unwrap();
     let store = open();
     // Reading says which file, and does not take it for damage: a cable may be loose.
     let mut errors = Vec::new();
@@ -216,16 +219,16 @@ fn sectors_that_cannot_be_read_are_named_and_repaired() {
     }
     assert!(!errors.is_empty());
     for error in &errors {
-        assert!(matches!(error, Error::Read { file: name, .. } if *name == file), "{error}");
+        assert!(matches!(error, Error::FileRead { file: name, .. } if *name == file), "{error}");
     }
-    assert_eq!(store.poisoned(), None);
-    let found = inspect(&store, std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(store.write_failure(), None);
+    let found = inspect_store(&store, std::time::UNIX_EPOCH).unwrap();
     let fault = format!("`{file}` is damaged from byte");
     assert!(found.report.faults.iter().any(|one| one.starts_with(&fault)), "{:#?}", found.report);
-    let repaired = repair(&store, &found, &Titles(&store), std::time::UNIX_EPOCH).unwrap();
-    assert!(repaired.set_aside.iter().any(|name| name.ends_with(&file)));
+    let repaired = repair_store(&store, &found, &Titles(&store), std::time::UNIX_EPOCH).unwrap();
+    assert!(repaired.quarantined_files.iter().any(|name| name.ends_with(&file)));
     drop(store);
-    let report = check(&open()).unwrap();
+    let report = check_store(&open()).unwrap();
     assert!(report.is_clean(), "{report:#?}");
 }
 
@@ -237,15 +240,15 @@ fn an_index_of_a_newer_format_is_refused_with_advice() {
     index[7] = b'2';
     let whole = index.clone();
     let open = |target: &MemoryDisk| {
-        LocalStore::open(Arc::new(target.clone()), options(ByteSize::kib(24)))
+        LocalStore::open(Arc::new(target.clone()), options(ByteSize::from_kib(24)))
     };
     // The header's checksum does not vouch for it: it is damage, and made again.
     let target = disk(&site.files);
     let store = open(&target).unwrap();
-    let notes = check(&store).unwrap().notes;
+    let notes = check_store(&store).unwrap().recovery_notes;
     assert!(notes.iter().any(|note| note.contains(&name)), "{notes:?}");
     drop(store);
-    assert_ne!(target.content(&name), Some(whole));
+    assert_ne!(target.file_content(&name), Some(whole));
     let index = site.files.get_mut(&name).unwrap();
     let crc = crc32c::crc32c(&index[..44]).to_le_bytes();
     index[44..48].copy_from_slice(&crc);
@@ -263,8 +266,8 @@ fn a_flipped_bit_is_never_served() {
         for at in (0..content.len()).step_by(1_499) {
             let mut damaged = site.files.clone();
             damaged.get_mut(name).unwrap()[at] ^= 1 << (at % 8);
-            let store =
-                LocalStore::open(Arc::new(disk(&damaged)), options(ByteSize::kib(24))).unwrap();
+            let store = LocalStore::open(Arc::new(disk(&damaged)), options(ByteSize::from_kib(24)))
+                .unwrap();
             for (_, root, model) in site.revisions.values() {
                 match pages(&store, root) {
                     Ok(found) => assert_eq!(found, *model, "`{name}` byte {at}"),
@@ -272,7 +275,7 @@ fn a_flipped_bit_is_never_served() {
                         Error::ChunkDamaged { .. }
                         | Error::ChunkMissing { .. }
                         | Error::FileMalformed { .. }
-                        | Error::Read { .. },
+                        | Error::FileRead { .. },
                     ) => errors += 1,
                     Err(other) => panic!("`{name}` byte {at}: {other}"),
                 }
@@ -291,16 +294,17 @@ fn a_collection_does_not_believe_a_damaged_index() {
     let last = index.len() - 1;
     index[last] ^= 1;
     let target = disk(&damaged);
-    let store = LocalStore::open(Arc::new(target.clone()), options(ByteSize::kib(24))).unwrap();
-    let options = tympan_store::CollectOptions::at(std::time::UNIX_EPOCH);
-    let collected = store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(()));
+    let store =
+        LocalStore::open(Arc::new(target.clone()), options(ByteSize::from_kib(24))).unwrap();
+    let options = tympan_store::GarbageCollectionOptions::at_time(std::time::UNIX_EPOCH);
+    let collected = store.collect_garbage(&options, &mut |_| std::ops::ControlFlow::Continue(()));
     let message = collected.err().unwrap().to_string();
     assert!(message.contains(name.as_str()) && message.contains("repair"), "{message}");
-    let found = inspect(&store, std::time::UNIX_EPOCH).unwrap();
-    let repaired = repair(&store, &found, &Titles(&store), std::time::UNIX_EPOCH).unwrap();
-    assert_eq!(repaired.remade, std::slice::from_ref(name));
-    assert_eq!(target.content(name).as_ref(), site.files.get(name), "byte for byte");
-    store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    let found = inspect_store(&store, std::time::UNIX_EPOCH).unwrap();
+    let repaired = repair_store(&store, &found, &Titles(&store), std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(repaired.rebuilt_indexes, std::slice::from_ref(name));
+    assert_eq!(target.file_content(name).as_ref(), site.files.get(name), "byte for byte");
+    store.collect_garbage(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
 }
 
 #[test]
@@ -309,19 +313,19 @@ fn others_on_the_machine_read_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().join("sites/home");
     let disk = FileDisk::open(home.join("store")).unwrap();
-    let store = LocalStore::open(Arc::new(disk.clone()), LocalOptions::default()).unwrap();
-    let mut batch = Batch::new();
+    let store = LocalStore::open(Arc::new(disk.clone()), LocalStoreOptions::default()).unwrap();
+    let mut batch = ChunkBatch::new();
     let mut numbers = crate::support::Numbers(1);
     let noise: Vec<u8> = (0..5_000).map(|_| numbers.below(256) as u8).collect();
-    let root = body::write(&mut batch, &noise, &[]).unwrap();
-    batch.move_ref(moves("main", None, Some(root)));
+    let root = body::write_body(&mut batch, &noise, &[]).unwrap();
+    batch.add_ref_update(moves("main", None, Some(root)));
     store.commit(batch).unwrap();
     store.close().unwrap();
-    disk.create("leases/one").unwrap();
+    disk.create_file("leases/one").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let state = tympan_store::State::open(&home.join("state.db")).await.unwrap();
-        state.migrate("room", &["CREATE TABLE login (name TEXT)"]).await.unwrap();
+        let state = tympan_store::StateDatabase::open(&home.join("state.db")).await.unwrap();
+        state.migrate_tables("room", &["CREATE TABLE login (name TEXT)"]).await.unwrap();
         for file in [
             ".",
             "store",

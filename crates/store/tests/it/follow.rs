@@ -9,21 +9,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tympan_store::disk::{Disk, FileDisk, MemoryDisk};
 use tympan_store::{
-    Base, Batch, BlobId, ByteSize, Chunk, ChunkId, ChunkStore, CollectMode, CollectOptions, Error,
-    FollowedStore, Lease, LocalOptions, LocalStore, Map, ReadChunks, RefUpdate, Retention,
-    Revision, Root, body, renew_lease, take_lease,
+    BaseStore, BlobId, ByteSize, Chunk, ChunkBatch, ChunkId, ChunkStore, Error,
+    GarbageCollectionMode, GarbageCollectionOptions, LocalStore, LocalStoreOptions, ReadChunks,
+    ReadOnlyLocalStore, RefUpdate, Revision, RevisionRetention, RootLease, SortedMap, StoreRoot,
+    acquire_lease, body, renew_lease,
 };
 
 use crate::support::{Edits, Numbers, value};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-fn options() -> LocalOptions {
+fn options() -> LocalStoreOptions {
     // Small packs, and no cache: every read goes to the disk.
-    LocalOptions {
-        pack_limit: ByteSize::kib(6),
-        cache: ByteSize::bytes(0),
-        ..LocalOptions::default()
+    LocalStoreOptions {
+        pack_limit: ByteSize::from_kib(6),
+        cache_size: ByteSize::from_bytes(0),
+        ..LocalStoreOptions::default()
     }
 }
 
@@ -31,35 +32,35 @@ fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
 }
 
-fn open(disk: &(impl Disk + Clone + 'static)) -> (LocalStore, FollowedStore) {
+fn open(disk: &(impl Disk + Clone + 'static)) -> (LocalStore, ReadOnlyLocalStore) {
     let store = LocalStore::open(Arc::new(disk.clone()), options()).unwrap();
-    (store, FollowedStore::open(Arc::new(disk.clone()), options()).unwrap())
+    (store, ReadOnlyLocalStore::open(Arc::new(disk.clone()), options()).unwrap())
 }
 
 /// Commits a change of `main` and returns its root.
 fn save(store: &LocalStore, numbers: &mut Numbers, now: u64) -> ChunkId {
     let from = store.read_ref("main").unwrap();
     let map = match from {
-        Some(root) => Root::read(store, &root).unwrap().map("content"),
-        None => Map::EMPTY,
+        Some(root) => StoreRoot::read(store, &root).unwrap().map("content"),
+        None => SortedMap::EMPTY_MAP,
     };
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let n = numbers.below(30);
     let mut text = vec![b'a'; 900];
     text.fill_with(|| b'a' + numbers.below(26) as u8);
-    let blob = BlobId::of(&text);
+    let blob = BlobId::hash_of(&text);
     batch.add_blob(blob, text.clone().into());
     let mut page = value(format!("page {n}"));
-    page.body = Some(body::write(&mut batch, &text, &[blob]).unwrap());
+    page.body = Some(body::write_body(&mut batch, &text, &[blob]).unwrap());
     let edits = Edits::from([(format!("page-{n:03}").into_bytes(), Some(page))]);
     let map = map.edit(store, &mut batch, edits).unwrap();
     let maps = BTreeMap::from([("content".to_owned(), map)]);
-    let root = Root { maps }.write(&mut batch).unwrap();
-    batch.move_ref(RefUpdate {
+    let root = StoreRoot { maps }.write(&mut batch).unwrap();
+    batch.add_ref_update(RefUpdate {
         name: "main".to_owned(),
-        expected: from,
-        new: Some(root),
-        at: at(now),
+        expected_root: from,
+        new_root: Some(root),
+        updated_at: at(now),
         author: "Ada".to_owned(),
         message: format!("save {now}"),
     });
@@ -68,27 +69,27 @@ fn save(store: &LocalStore, numbers: &mut Numbers, now: u64) -> ChunkId {
 }
 
 fn collect(store: &LocalStore, now: u64) -> Result<u64, Error> {
-    let options = CollectOptions {
-        retention: Retention::NONE,
-        min_live: 1.1,
-        mode: CollectMode::Remove,
-        ..CollectOptions::at(at(now))
+    let options = GarbageCollectionOptions {
+        retention: RevisionRetention::KEEP_NEWEST,
+        min_live_share: 1.1,
+        mode: GarbageCollectionMode::Remove,
+        ..GarbageCollectionOptions::at_time(at(now))
     };
-    let done = store.collect(&options, &mut |_| ControlFlow::Continue(()))?;
+    let done = store.collect_garbage(&options, &mut |_| ControlFlow::Continue(()))?;
     Ok(done.freed_bytes)
 }
 
 /// Reads everything that a root reaches; returns how many chunks that is.
-fn read_all(base: &dyn Base, root: ChunkId) -> Result<usize, Error> {
+fn read_all(base: &dyn BaseStore, root: ChunkId) -> Result<usize, Error> {
     let mut waiting = vec![root];
     let mut count = 0;
     while let Some(id) = waiting.pop() {
-        let chunk = base.read(&id)?;
-        assert_eq!(ChunkId::of(chunk.bytes()), id);
+        let chunk = base.read_chunk(&id)?;
+        assert_eq!(ChunkId::hash_of(chunk.bytes()), id);
         let blobs: Vec<BlobId> = chunk.blob_refs().collect();
         for (blob, bytes) in blobs.iter().zip(base.read_blobs(&blobs)?) {
             let bytes = bytes.ok_or(Error::ChunkMissing { id })?;
-            assert_eq!(BlobId::of(&bytes), *blob);
+            assert_eq!(BlobId::hash_of(&bytes), *blob);
         }
         waiting.extend(chunk.chunk_refs());
         count += 1;
@@ -100,33 +101,33 @@ fn read_all(base: &dyn Base, root: ChunkId) -> Result<usize, Error> {
 fn commits_are_seen_and_nothing_else_is() {
     let disk = MemoryDisk::new();
     let (store, followed) = open(&disk);
-    assert_eq!(followed.refs().unwrap(), []);
+    assert_eq!(followed.list_refs().unwrap(), []);
     let mut numbers = Numbers(1);
     for now in 0..60 {
         let root = save(&store, &mut numbers, now);
-        assert_eq!(followed.refs().unwrap(), [("main".to_owned(), root)]);
+        assert_eq!(followed.list_refs().unwrap(), [("main".to_owned(), root)]);
         assert!(read_all(&followed, root).unwrap() > 1);
     }
     assert_eq!(
-        followed.history("main", None, 100).unwrap(),
-        store.history("main", None, 100).unwrap()
+        followed.ref_history("main", None, 100).unwrap(),
+        store.ref_history("main", None, 100).unwrap()
     );
     // Stored, but not committed: a crash would lose it.
-    let mut batch = Batch::new();
-    let loose = body::write(&mut batch, b"loose", &[]).unwrap();
+    let mut batch = ChunkBatch::new();
+    let loose = body::write_body(&mut batch, b"loose", &[]).unwrap();
     store.commit(batch).unwrap();
-    assert!(store.contains_many(&[loose]).unwrap()[0]);
-    assert!(!followed.contains_many(&[loose]).unwrap()[0]);
-    assert!(matches!(followed.read(&loose), Err(Error::ChunkMissing { .. })));
+    assert!(store.contains_chunks(&[loose]).unwrap()[0]);
+    assert!(!followed.contains_chunks(&[loose]).unwrap()[0]);
+    assert!(matches!(followed.read_chunk(&loose), Err(Error::ChunkMissing { .. })));
     store.flush().unwrap();
-    assert!(followed.contains_many(&[loose]).unwrap()[0]);
+    assert!(followed.contains_chunks(&[loose]).unwrap()[0]);
     // A start of the writer uses index files; so does one that follows from now on.
     drop(store);
     let (store, late) = open(&disk);
-    assert_eq!(late.refs().unwrap(), store.refs().unwrap());
+    assert_eq!(late.list_refs().unwrap(), store.list_refs().unwrap());
     let root = save(&store, &mut numbers, 60);
     assert_eq!(read_all(&late, root).unwrap(), read_all(&followed, root).unwrap());
-    assert_eq!(late.history("main", None, 100).unwrap().len(), 61);
+    assert_eq!(late.ref_history("main", None, 100).unwrap().len(), 61);
 }
 
 #[test]
@@ -135,23 +136,23 @@ fn a_write_that_is_on_its_way_is_not_seen() {
     let (store, _) = open(&disk);
     let mut numbers = Numbers(2);
     let before = save(&store, &mut numbers, 0);
-    let length = disk.content("pack-000001").unwrap().len();
+    let length = disk.file_content("pack-000001").unwrap().len();
     let after = save(&store, &mut numbers, 1);
-    let whole = disk.content("pack-000001").unwrap();
+    let whole = disk.file_content("pack-000001").unwrap();
     for cut in length..=whole.len() {
         let torn = MemoryDisk::new();
-        torn.put("pack-000001", whole[..cut].to_vec());
-        let followed = FollowedStore::open(Arc::new(torn.clone()), options()).unwrap();
+        torn.put_file("pack-000001", whole[..cut].to_vec());
+        let followed = ReadOnlyLocalStore::open(Arc::new(torn.clone()), options()).unwrap();
         let is_whole = cut == whole.len();
-        assert_eq!(followed.refs().unwrap()[0].1, if is_whole { after } else { before });
-        assert_eq!(followed.contains_many(&[after]).unwrap(), [is_whole], "cut {cut}");
-        torn.open("pack-000001").unwrap().append(&whole[cut..]).unwrap();
-        assert_eq!(followed.refs().unwrap()[0].1, after);
+        assert_eq!(followed.list_refs().unwrap()[0].1, if is_whole { after } else { before });
+        assert_eq!(followed.contains_chunks(&[after]).unwrap(), [is_whole], "cut {cut}");
+        torn.open_file("pack-000001").unwrap().append(&whole[cut..]).unwrap();
+        assert_eq!(followed.list_refs().unwrap()[0].1, after);
         read_all(&followed, after).unwrap();
         // Its writer lost power and cut what it had not synced.
-        torn.open("pack-000001").unwrap().truncate(length as u64).unwrap();
-        assert_eq!(followed.refs().unwrap()[0].1, before, "cut {cut}");
-        assert!(!followed.contains_many(&[after]).unwrap()[0]);
+        torn.open_file("pack-000001").unwrap().truncate(length as u64).unwrap();
+        assert_eq!(followed.list_refs().unwrap()[0].1, before, "cut {cut}");
+        assert!(!followed.contains_chunks(&[after]).unwrap()[0]);
     }
 }
 
@@ -168,7 +169,7 @@ fn a_reader_with_a_lease_reads_on_while_packs_are_collected() {
         let reader = threads.spawn(|| {
             let mut rounds = 0;
             while !is_done.load(Ordering::Relaxed) || rounds < 5 {
-                let lease = take_lease(&followed, "reader", "main", (at(0), HOUR)).unwrap();
+                let lease = acquire_lease(&followed, "reader", "main", (at(0), HOUR)).unwrap();
                 for _ in 0..3 {
                     read_all(&followed, lease.root).unwrap();
                 }
@@ -186,7 +187,7 @@ fn a_reader_with_a_lease_reads_on_while_packs_are_collected() {
         rounds = reader.join().unwrap();
     });
     assert!(rounds >= 5 && freed > 10_000, "{rounds} rounds, {freed} bytes freed");
-    followed.release("reader").unwrap();
+    followed.release_lease("reader").unwrap();
     collect(&store, 1_000).unwrap();
     let root = store.read_ref("main").unwrap().unwrap();
     read_all(&followed, root).unwrap();
@@ -198,9 +199,9 @@ fn a_lease_file_keeps_its_root_until_it_expires() {
     let (store, followed) = open(&disk);
     let mut numbers = Numbers(4);
     let first = save(&store, &mut numbers, 0);
-    let lease = take_lease(&followed, "staging of ann", "main", (at(0), HOUR)).unwrap();
-    assert_eq!((lease.root, lease.expires), (first, Some(at(0) + HOUR)));
-    assert_eq!(store.leases().unwrap(), std::slice::from_ref(&lease));
+    let lease = acquire_lease(&followed, "staging of ann", "main", (at(0), HOUR)).unwrap();
+    assert_eq!((lease.root, lease.expires_at), (first, Some(at(0) + HOUR)));
+    assert_eq!(store.list_leases().unwrap(), std::slice::from_ref(&lease));
     let mut collected = 0;
     for now in 1..30 {
         save(&store, &mut numbers, now);
@@ -209,31 +210,31 @@ fn a_lease_file_keeps_its_root_until_it_expires() {
     assert!(collected > 0);
     read_all(&followed, first).unwrap();
     let renewed = renew_lease(&followed, &lease, (at(60), HOUR)).unwrap();
-    assert_eq!(renewed.expires, Some(at(60) + HOUR));
+    assert_eq!(renewed.expires_at, Some(at(60) + HOUR));
     collect(&store, 60 + 3_599).unwrap();
     read_all(&followed, first).unwrap();
     collect(&store, 60 + 3_600).unwrap();
     // A view that has not been looked after for a while may hold on to files that are gone.
-    followed.refs().unwrap();
+    followed.list_refs().unwrap();
     assert!(matches!(read_all(&followed, first), Err(Error::ChunkMissing { .. })));
     let late = renew_lease(&followed, &renewed, (at(60 + 3_601), HOUR));
     assert!(
         matches!(&late, Err(Error::LeaseLost { holder, .. }) if holder == "staging of ann"),
         "{late:?}"
     );
-    assert_eq!(store.leases().unwrap(), [], "a lease on nothing is not left behind");
+    assert_eq!(store.list_leases().unwrap(), [], "a lease on nothing is not left behind");
     // One that has expired is as good as new while its root is there by chance.
-    let lease = take_lease(&followed, "other", "main", (at(0), HOUR)).unwrap();
+    let lease = acquire_lease(&followed, "other", "main", (at(0), HOUR)).unwrap();
     renew_lease(&followed, &lease, (at(9_000), HOUR)).unwrap();
     assert!(matches!(
-        take_lease(&followed, "other", "absent", (at(0), HOUR)),
-        Err(Error::RefMissing { .. })
+        acquire_lease(&followed, "other", "absent", (at(0), HOUR)),
+        Err(Error::RefNotFound { .. })
     ));
 }
 
 /// A base whose writer commits and collects at a chosen call of a client that takes a lease.
 struct Meddling<'a> {
-    inner: FollowedStore,
+    inner: ReadOnlyLocalStore,
     calls: AtomicU32,
     at: u32,
     meddle: &'a (dyn Fn() + Sync),
@@ -254,51 +255,51 @@ impl std::fmt::Debug for Meddling<'_> {
 }
 
 impl ReadChunks for Meddling<'_> {
-    fn read(&self, id: &ChunkId) -> Result<Chunk, Error> {
-        self.inner.read(id)
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk, Error> {
+        self.inner.read_chunk(id)
     }
 }
 
-impl Base for Meddling<'_> {
-    fn name(&self) -> String {
-        self.inner.name()
+impl BaseStore for Meddling<'_> {
+    fn display_name(&self) -> String {
+        self.inner.display_name()
     }
 
-    fn contains_many(&self, ids: &[ChunkId]) -> Result<Vec<bool>, Error> {
-        self.inner.contains_many(ids)
+    fn contains_chunks(&self, ids: &[ChunkId]) -> Result<Vec<bool>, Error> {
+        self.inner.contains_chunks(ids)
     }
 
     fn read_blobs(&self, ids: &[BlobId]) -> Result<Vec<Option<Bytes>>, Error> {
         self.inner.read_blobs(ids)
     }
 
-    fn refs(&self) -> Result<Vec<(String, ChunkId)>, Error> {
+    fn list_refs(&self) -> Result<Vec<(String, ChunkId)>, Error> {
         self.call();
-        self.inner.refs()
+        self.inner.list_refs()
     }
 
-    fn history(
+    fn ref_history(
         &self,
         name: &str,
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<Revision>, Error> {
         self.call();
-        self.inner.history(name, before, limit)
+        self.inner.ref_history(name, before, limit)
     }
 
-    fn lease(&self, holder: &str) -> Result<Option<Lease>, Error> {
-        self.inner.lease(holder)
+    fn find_lease(&self, holder: &str) -> Result<Option<RootLease>, Error> {
+        self.inner.find_lease(holder)
     }
 
-    fn grant(&self, lease: &Lease) -> Result<(), Error> {
+    fn grant_lease(&self, lease: &RootLease) -> Result<(), Error> {
         self.call();
-        self.inner.grant(lease)
+        self.inner.grant_lease(lease)
     }
 
-    fn release(&self, holder: &str) -> Result<(), Error> {
+    fn release_lease(&self, holder: &str) -> Result<(), Error> {
         self.call();
-        self.inner.release(holder)
+        self.inner.release_lease(holder)
     }
 }
 
@@ -320,12 +321,12 @@ fn a_lease_holds_whatever_happens_between_its_steps() {
                 collect(&store, now).unwrap();
             }
         };
-        let inner = FollowedStore::open(Arc::new(disk), options()).unwrap();
+        let inner = ReadOnlyLocalStore::open(Arc::new(disk), options()).unwrap();
         let base = Meddling { inner, calls: AtomicU32::new(0), at: step, meddle: &meddle };
-        let lease = take_lease(&base, "reader", "main", (at(0), HOUR)).unwrap();
+        let lease = acquire_lease(&base, "reader", "main", (at(0), HOUR)).unwrap();
         most = most.max(base.calls.load(Ordering::SeqCst));
         meddle();
-        base.inner.refs().unwrap();
+        base.inner.list_refs().unwrap();
         read_all(&base, lease.root).unwrap();
     }
     assert!(most > 6, "{most} calls: no lease came too late");
@@ -337,22 +338,22 @@ fn a_collection_refuses_to_guess_what_a_damaged_lease_keeps() {
     let (store, followed) = open(&disk);
     let mut numbers = Numbers(5);
     let first = save(&store, &mut numbers, 0);
-    take_lease(&followed, "ann", "main", (at(0), HOUR)).unwrap();
+    acquire_lease(&followed, "ann", "main", (at(0), HOUR)).unwrap();
     for now in 1..20 {
         save(&store, &mut numbers, now);
     }
-    let file = format!("leases/{}", disk.list("leases").unwrap()[0]);
-    let mut bytes = disk.content(&file).unwrap();
+    let file = format!("leases/{}", disk.list_folder("leases").unwrap()[0]);
+    let mut bytes = disk.file_content(&file).unwrap();
     bytes[20] ^= 1;
-    disk.put(&file, bytes);
+    disk.put_file(&file, bytes);
     let refused = collect(&store, 20).unwrap_err();
     assert!(refused.to_string().contains(&file), "{refused}");
     read_all(&followed, first).unwrap();
     // A lease on what was never there keeps nothing and hinders nobody.
-    disk.remove(&file).unwrap();
-    let root = ChunkId::of(b"nothing");
-    let lease = Lease { holder: "lost".to_owned(), root, expires: None };
-    followed.grant(&lease).unwrap();
+    disk.remove_file(&file).unwrap();
+    let root = ChunkId::hash_of(b"nothing");
+    let lease = RootLease { holder: "lost".to_owned(), root, expires_at: None };
+    followed.grant_lease(&lease).unwrap();
     assert!(collect(&store, 20).unwrap() > 0);
 }
 
@@ -363,17 +364,17 @@ fn damage_is_told_and_never_served() {
     let mut numbers = Numbers(6);
     let root = (0..12).map(|now| save(&store, &mut numbers, now)).last().unwrap();
     drop(store);
-    let pack = disk.content("pack-000001").unwrap();
+    let pack = disk.file_content("pack-000001").unwrap();
     let mut told = 0;
     for at in (0..pack.len()).step_by(37) {
         let damaged = MemoryDisk::new();
-        for name in disk.list("").unwrap() {
-            damaged.put(&name, disk.content(&name).unwrap());
+        for name in disk.list_folder("").unwrap() {
+            damaged.put_file(&name, disk.file_content(&name).unwrap());
         }
         let mut bytes = pack.clone();
         bytes[at] ^= 0x40;
-        damaged.put("pack-000001", bytes);
-        let followed = FollowedStore::open(Arc::new(damaged), options()).unwrap();
+        damaged.put_file("pack-000001", bytes);
+        let followed = ReadOnlyLocalStore::open(Arc::new(damaged), options()).unwrap();
         // What is read is compared with its hash by `read_all`.
         match read_all(&followed, root) {
             Ok(_) => {}

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tympan_store::disk::FileDisk;
 use tympan_store::{
-    Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectOptions, Committer, Compression, Error,
-    Lease, LocalOptions, LocalStore, Map, RefUpdate, Result, Retention, Root, body, check,
+    BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, Error, GarbageCollectionOptions, LocalStore,
+    LocalStoreOptions, RecordCompression, RefCommitter, RefUpdate, Result, RevisionRetention,
+    RootLease, SortedMap, StoreRoot, body, check,
 };
 
 use crate::support::{Edits, Model, Numbers, value};
@@ -133,10 +134,10 @@ fn copy_files(from: &Path, to: &Path) {
 
 /// Opens what a kill left and compares it with the model. Returns how far each thread came.
 fn check_left(folder: &Path, known: &[u64; WRITERS], at: &str) -> [u64; WRITERS] {
-    let store = open(folder, ByteSize::mib(1)).unwrap_or_else(|error| panic!("{at}: {error}"));
-    let report = check(&store).unwrap();
+    let store = open(folder, ByteSize::from_mib(1)).unwrap_or_else(|error| panic!("{at}: {error}"));
+    let report = check_store(&store).unwrap();
     assert!(report.is_clean(), "{at}: {report:?}");
-    assert!(report.blobs_elsewhere.is_empty(), "{at}: {report:?}");
+    assert!(report.external_blobs.is_empty(), "{at}: {report:?}");
     let Some(root) = store.read_ref("main").unwrap() else {
         assert_eq!(known, &[0; WRITERS], "{at}: `main` is gone");
         return *known;
@@ -174,9 +175,9 @@ fn assert_pages(store: &LocalStore, stored: &Model, counts: &[u64; WRITERS], at:
             expected += 1;
             let page = page.unwrap_or_else(|| panic!("{at}: thread {thread}, commit {n} is gone"));
             assert_eq!(number(&page.bytes), n, "{at}: thread {thread}");
-            let body = body::read(store, &page.body.unwrap()).unwrap();
+            let body = body::read_body(store, &page.body.unwrap()).unwrap();
             assert!(*body.payload == text, "{at}: thread {thread}, commit {n}: another text");
-            let blob = store.read_blob(&BlobId::of(&text)).unwrap();
+            let blob = store.read_blob(&BlobId::hash_of(&text)).unwrap();
             assert!(
                 blob.is_some_and(|blob| *blob == text),
                 "{at}: thread {thread}, commit {n}: no blob"
@@ -192,19 +193,19 @@ fn assert_pages(store: &LocalStore, stored: &Model, counts: &[u64; WRITERS], at:
 
 /// Reads the newest revisions and what is leased.
 fn assert_kept(store: &LocalStore, at: &str) {
-    let revisions = store.history("main", None, 20).unwrap();
+    let revisions = store.ref_history("main", None, 20).unwrap();
     assert!(!revisions.is_empty(), "{at}: no history");
-    let roots = revisions.iter().filter_map(|revision| revision.update.new);
-    for root in roots.chain(store.leases().unwrap().iter().map(|lease| lease.root)) {
+    let roots = revisions.iter().filter_map(|revision| revision.update.new_root);
+    for root in roots.chain(store.list_leases().unwrap().iter().map(|lease| lease.root)) {
         let records = records(store, root);
         for body in records.values().filter_map(|record| record.body) {
-            body::read(store, &body).unwrap_or_else(|error| panic!("{at}: {error}"));
+            body::read_body(store, &body).unwrap_or_else(|error| panic!("{at}: {error}"));
         }
     }
 }
 
 fn records(store: &LocalStore, root: ChunkId) -> Model {
-    let map = Root::read(store, &root).unwrap().map("content");
+    let map = StoreRoot::read(store, &root).unwrap().map("content");
     let all = map.range(store, (Bound::Unbounded, Bound::Unbounded));
     all.map(|record| record.map(|(key, value)| (key.to_vec(), value)))
         .collect::<Result<_>>()
@@ -217,10 +218,10 @@ fn the_process_that_is_killed() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
     // Small packs, so that they fill and are collected all the time.
-    let limit = ByteSize::kib(64 << (seed % 5));
+    let limit = ByteSize::from_kib(64 << (seed % 5));
     let store = Arc::new(open(Path::new(&folder), limit).unwrap());
     say("opened");
-    let committer = Committer::new(store.clone(), "main");
+    let committer = RefCommitter::new(store.clone(), "main");
     let commits = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..WRITERS {
@@ -233,7 +234,7 @@ fn the_process_that_is_killed() {
 /// Commits page after page; the first thread also collects garbage, the second grants a lease.
 fn write_forever(
     store: &LocalStore,
-    committer: &Committer,
+    committer: &RefCommitter,
     thread: usize,
     (seed, commits): (u64, &AtomicU64),
 ) {
@@ -244,14 +245,14 @@ fn write_forever(
     let mut is_collection_due = thread == 0 && seed.is_multiple_of(2);
     loop {
         count += 1;
-        committer.commit(|head| stage(committer, head, thread, count)).unwrap();
+        committer.commit_change(|head| stage(committer, head, thread, count)).unwrap();
         say(&format!("acknowledged {thread} {count}"));
         commits.fetch_add(1, Ordering::Relaxed);
         if std::mem::take(&mut is_lease_due) {
-            let mut batch = Batch::new();
+            let mut batch = ChunkBatch::new();
             let root = store.read_ref("main").unwrap().unwrap();
-            let _pin = store.pin(root);
-            batch.grant(Lease { holder: HOLDER.to_owned(), root, expires: None });
+            let _pin = store.pin_root(root);
+            batch.grant_lease(RootLease { holder: HOLDER.to_owned(), root, expires_at: None });
             match store.commit(batch) {
                 // The state went between the two calls, which the pin came too late for.
                 Ok(()) | Err(Error::ChunkMissing { .. }) => {}
@@ -268,16 +269,20 @@ fn write_forever(
 fn collect(store: &LocalStore, numbers: &mut Numbers) {
     let root = store.read_ref("main").unwrap().unwrap();
     let total = total_of(store, root);
-    let mut options = CollectOptions::at(time_of(total));
-    options.retention = Retention { all: Duration::from_mins(40), hourly: 3, ..Retention::NONE };
-    options.min_live = [0.3, 0.6, 0.9, 1.1][usize::try_from(numbers.below(4)).unwrap()];
+    let mut options = GarbageCollectionOptions::at_time(time_of(total));
+    options.retention = RevisionRetention {
+        full_period: Duration::from_mins(40),
+        hourly_count: 3,
+        ..RevisionRetention::KEEP_NEWEST
+    };
+    options.min_live_share = [0.3, 0.6, 0.9, 1.1][usize::try_from(numbers.below(4)).unwrap()];
     // One in four is broken off at some step.
     let mut steps = numbers.below(4) * 10_000 + numbers.below(40);
     let mut pace = |_: &_| {
         steps = steps.saturating_sub(1);
         if steps == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let collected = store.collect(&options, &mut pace).unwrap();
+    let collected = store.collect_garbage(&options, &mut pace).unwrap();
     if !collected.is_stopped {
         say("collected");
     }
@@ -285,37 +290,38 @@ fn collect(store: &LocalStore, numbers: &mut Numbers) {
 
 /// Stages one save: the thread's page and count, and the total of all threads.
 fn stage(
-    committer: &Committer,
+    committer: &RefCommitter,
     head: Option<ChunkId>,
     thread: usize,
     count: u64,
-) -> Result<(Batch, ())> {
-    let store = committer.staged();
+) -> Result<(ChunkBatch, ())> {
+    let store = committer.staged_store();
     let store = store.as_ref();
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let map = match head {
-        Some(root) => Root::read(store, &root)?.map("content"),
-        None => Map::EMPTY,
+        Some(root) => StoreRoot::read(store, &root)?.map("content"),
+        None => SortedMap::EMPTY_MAP,
     };
     let total = map.get(store, b"total")?.map_or(0, |total| number(&total.bytes)) + 1;
     let mut edits = Edits::new();
     edits.insert(b"total".to_vec(), Some(value(total.to_string())));
     edits.insert(count_key(thread), Some(value(count.to_string())));
     let page = text_of(thread, count).map(|text| {
-        let blob = BlobId::of(&text);
+        let blob = BlobId::hash_of(&text);
         batch.add_blob(blob, text.clone().into());
         let mut page = value(count.to_string());
-        page.body = Some(body::write(&mut batch, &text, &[blob])?);
+        page.body = Some(body::write_body(&mut batch, &text, &[blob])?);
         Ok::<_, Error>(page)
     });
     edits.insert(page_key(thread, count), page.transpose()?);
     let map = map.edit(store, &mut batch, edits)?;
-    let new = Root { maps: BTreeMap::from([("content".to_owned(), map)]) }.write(&mut batch)?;
-    batch.move_ref(RefUpdate {
+    let new =
+        StoreRoot { maps: BTreeMap::from([("content".to_owned(), map)]) }.write(&mut batch)?;
+    batch.add_ref_update(RefUpdate {
         name: "main".to_owned(),
-        expected: head,
-        new: Some(new),
-        at: time_of(total),
+        expected_root: head,
+        new_root: Some(new),
+        updated_at: time_of(total),
         author: format!("thread {thread}"),
         message: "save".to_owned(),
     });
@@ -355,13 +361,13 @@ fn number(text: &[u8]) -> u64 {
 
 fn stored_count(store: &LocalStore, thread: usize) -> u64 {
     let Some(root) = store.read_ref("main").unwrap() else { return 0 };
-    let map = Root::read(store, &root).unwrap().map("content");
+    let map = StoreRoot::read(store, &root).unwrap().map("content");
     map.get(store, &count_key(thread)).unwrap().map_or(0, |count| number(&count.bytes))
 }
 
 fn total_of(store: &LocalStore, root: ChunkId) -> u64 {
-    let _pin = store.pin(root);
-    let map = Root::read(store, &root).unwrap().map("content");
+    let _pin = store.pin_root(root);
+    let map = StoreRoot::read(store, &root).unwrap().map("content");
     number(&map.get(store, b"total").unwrap().unwrap().bytes)
 }
 
@@ -378,7 +384,10 @@ fn say(line: &str) {
 
 fn open(folder: &Path, pack_limit: ByteSize) -> Result<LocalStore> {
     let disk = Arc::new(FileDisk::open(folder).unwrap());
-    let options =
-        LocalOptions { pack_limit, cache: ByteSize::kib(256), compression: Compression::Lz4 };
+    let options = LocalStoreOptions {
+        pack_limit,
+        cache_size: ByteSize::from_kib(256),
+        compression: RecordCompression::Lz4,
+    };
     LocalStore::open(disk, options)
 }

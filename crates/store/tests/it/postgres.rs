@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use tympan_store::{
-    Batch, ByteSize, ChunkId, ChunkStore, CollectOptions, Error, NearCache, PostgresOptions,
-    PostgresStore, ReadChunks, RefUpdate, Retention, body,
+    ByteSize, ChunkBatch, ChunkDiskCacheOptions, ChunkId, ChunkStore, Error,
+    GarbageCollectionOptions, PostgresOptions, PostgresStore, ReadChunks, RefUpdate,
+    RevisionRetention, body,
 };
-use tympan_testkit::postgres::PostgresServer;
+use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::conformance::postgres_options;
 use crate::support::moves;
@@ -33,12 +34,12 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn body_of(batch: &mut Batch, text: &str) -> ChunkId {
-    body::write(batch, text.as_bytes(), &[]).unwrap()
+fn body_of(batch: &mut ChunkBatch, text: &str) -> ChunkId {
+    body::write_body(batch, text.as_bytes(), &[]).unwrap()
 }
 
 fn store_body(store: &dyn ChunkStore, text: &str) -> ChunkId {
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let id = body_of(&mut batch, text);
     store.commit(batch).unwrap();
     id
@@ -51,31 +52,34 @@ fn try_move(
     from: Option<ChunkId>,
     text: &str,
 ) -> Result<ChunkId, Error> {
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let id = body_of(&mut batch, text);
-    batch.move_ref(moves(name, from, Some(id)));
+    batch.add_ref_update(moves(name, from, Some(id)));
     store.commit(batch).map(|()| id)
 }
 
 fn remove_ref(store: &dyn ChunkStore, name: &str) {
-    let mut batch = Batch::new();
-    batch.move_ref(moves(name, store.read_ref(name).unwrap(), None));
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(moves(name, store.read_ref(name).unwrap(), None));
     store.commit(batch).unwrap();
 }
 
 fn has(store: &dyn ChunkStore, id: ChunkId) -> bool {
-    store.contains_many(&[id]).unwrap()[0]
+    store.contains_chunks(&[id]).unwrap()[0]
 }
 
-fn thorough() -> CollectOptions {
-    CollectOptions { retention: Retention::NONE, ..CollectOptions::at(SystemTime::now()) }
+fn thorough() -> GarbageCollectionOptions {
+    GarbageCollectionOptions {
+        retention: RevisionRetention::KEEP_NEWEST,
+        ..GarbageCollectionOptions::at_time(SystemTime::now())
+    }
 }
 
 fn collect(store: &dyn ChunkStore) {
-    store.collect(&thorough(), &mut |_| ControlFlow::Continue(())).unwrap();
+    store.collect_garbage(&thorough(), &mut |_| ControlFlow::Continue(())).unwrap();
 }
 
-fn go_on(_: &tympan_store::Progress) -> ControlFlow<()> {
+fn go_on(_: &tympan_store::GarbageCollectionProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -96,7 +100,7 @@ impl Other {
                 "--set",
                 "ON_ERROR_STOP=1",
             ])
-            .arg(PostgresServer::shared().url())
+            .arg(PostgresServer::shared_server().url())
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -149,12 +153,12 @@ fn until_blocked(schema: &str, count: u64) {
          and wait_event_type = 'Lock'"
     );
     until("a lock is waited for", || {
-        PostgresServer::shared().sql(&query).parse::<u64>().unwrap() >= count
+        PostgresServer::shared_server().run_sql(&query).parse::<u64>().unwrap() >= count
     });
 }
 
 fn sql(options: &PostgresOptions, text: &str) -> String {
-    PostgresServer::shared().sql(&text.replace("{}", &options.schema))
+    PostgresServer::shared_server().run_sql(&text.replace("{}", &options.schema))
 }
 
 /// Passes bytes on between a store and the server, until it is told to cut the connection at a commit.
@@ -293,7 +297,7 @@ fn backward(mut from: TcpStream, mut to: TcpStream, silent: &AtomicBool) {
 
 #[test]
 fn a_commit_whose_connection_is_lost_is_done_once() {
-    let server = PostgresServer::shared();
+    let server = PostgresServer::shared_server();
     let proxy = Proxy::start(server.port());
     let options = PostgresOptions { url: server.url_at(proxy.port), ..postgres_options() };
     let store = open(&options);
@@ -306,9 +310,9 @@ fn a_commit_whose_connection_is_lost_is_done_once() {
         current = Some(try_move(&store, "main", current, &format!("round {round}")).unwrap());
         assert!(proxy.is_cut(), "{at:?}: the connection has been cut");
         assert_eq!(store.read_ref("main").unwrap(), current);
-        assert_eq!(store.history("main", None, 100).unwrap().len(), round + 1);
+        assert_eq!(store.ref_history("main", None, 100).unwrap().len(), round + 1);
     }
-    assert!(store.counters().outcomes >= 4, "{:?}", store.counters());
+    assert!(store.counters().outcome_lookups >= 4, "{:?}", store.counters());
     // Without a move, the same is done once more.
     proxy.cut(Cut::AfterCommit);
     let id = store_body(&store, "unreferenced");
@@ -322,10 +326,14 @@ fn a_commit_whose_connection_is_lost_is_done_once() {
 
 #[test]
 fn an_outcome_that_cannot_be_asked_for_is_told_as_unknown_and_found_later() {
-    let server = PostgresServer::shared();
+    let server = PostgresServer::shared_server();
     let proxy = Proxy::start(server.port());
     let wait = Duration::from_secs(1);
-    let options = PostgresOptions { url: server.url_at(proxy.port), wait, ..postgres_options() };
+    let options = PostgresOptions {
+        url: server.url_at(proxy.port),
+        wait_timeout: wait,
+        ..postgres_options()
+    };
     let store = open(&options);
     let first = try_move(&store, "main", None, "first").unwrap();
     proxy.cut(Cut::Everything);
@@ -334,50 +342,50 @@ fn an_outcome_that_cannot_be_asked_for_is_told_as_unknown_and_found_later() {
     assert!(!error.is_transient(), "trying again is no answer");
     proxy.cut(Cut::Nowhere);
     // The commit went through, and the store finds that out by itself.
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let second = body_of(&mut batch, "second");
     until("the store has the ref", || store.read_ref("main").ok() == Some(Some(second)));
-    assert_eq!(store.history("main", None, 10).unwrap().len(), 2);
+    assert_eq!(store.ref_history("main", None, 10).unwrap().len(), 2);
     try_move(&store, "main", Some(second), "third").unwrap();
 }
 
 /// Options with which a server that says nothing is given up soon.
 fn impatient(proxy: &Proxy) -> PostgresOptions {
     let second = Duration::from_secs(1);
-    let url = PostgresServer::shared().url_at(proxy.port);
-    PostgresOptions { url, wait: second, statement_timeout: second, ..postgres_options() }
+    let url = PostgresServer::shared_server().url_at(proxy.port);
+    PostgresOptions { url, wait_timeout: second, statement_timeout: second, ..postgres_options() }
 }
 
 #[test]
 fn a_commit_that_is_never_answered_is_done_once() {
-    let proxy = Proxy::start(PostgresServer::shared().port());
+    let proxy = Proxy::start(PostgresServer::shared_server().port());
     let store = open(&impatient(&proxy));
     let first = try_move(&store, "main", None, "first").unwrap();
     proxy.cut(Cut::Hang);
     let second = try_move(&store, "main", Some(first), "second").unwrap();
     assert!(proxy.is_cut(), "the commit met a connection that hangs");
     assert_eq!(store.read_ref("main").unwrap(), Some(second));
-    assert_eq!(store.history("main", None, 10).unwrap().len(), 2);
+    assert_eq!(store.ref_history("main", None, 10).unwrap().len(), 2);
 }
 
 #[test]
 fn a_server_that_says_nothing_is_an_error_that_passes() {
-    let proxy = Proxy::start(PostgresServer::shared().port());
+    let proxy = Proxy::start(PostgresServer::shared_server().port());
     let store = open(&impatient(&proxy));
     let first = try_move(&store, "main", None, "first").unwrap();
     store.ping().unwrap();
     proxy.hang(true);
     for error in [
         store.ping().unwrap_err(),
-        store.history("main", None, 10).unwrap_err(),
-        store.whereabouts().unwrap_err(),
+        store.ref_history("main", None, 10).unwrap_err(),
+        store.repository_identity().unwrap_err(),
         try_move(&store, "main", Some(first), "second").unwrap_err(),
     ] {
         let is_unknown = matches!(error, Error::OutcomeUnknown { .. });
         assert!(error.is_transient() || is_unknown, "{error:?}");
     }
     proxy.hang(false);
-    until("the store reads again", || store.history("main", None, 10).is_ok());
+    until("the store reads again", || store.ref_history("main", None, 10).is_ok());
     store.ping().unwrap();
 }
 
@@ -419,24 +427,27 @@ fn while_writing(store: &Arc<PostgresStore>, below: &str, strike: impl FnOnce(&d
     is_over.store(true, Ordering::SeqCst);
     for writer in writers {
         let (name, done) = writer.join().unwrap();
-        let history = store.history(&name, None, 100_000).unwrap();
-        let found: Vec<_> = history.iter().rev().filter_map(|one| one.update.new).collect();
+        let history = store.ref_history(&name, None, 100_000).unwrap();
+        let found: Vec<_> = history.iter().rev().filter_map(|one| one.update.new_root).collect();
         assert_eq!(found, done, "each once, in order");
     }
-    until("refs are followed again", || store.is_following());
+    until("refs are followed again", || store.is_ref_cache_live());
 }
 
 #[test]
 fn a_server_that_falls_and_rises_loses_nothing() {
     let mut server = PostgresServer::start(&["max_connections=40"]);
-    let options =
-        PostgresOptions { url: server.url(), wait: Duration::from_secs(30), ..postgres_options() };
+    let options = PostgresOptions {
+        url: server.url(),
+        wait_timeout: Duration::from_secs(30),
+        ..postgres_options()
+    };
     let store = Arc::new(open(&options));
     while_writing(&store, "writer", |go_on| {
         for _ in 0..2 {
             go_on();
             server.kill();
-            server.resume();
+            server.restart();
         }
     });
 }
@@ -445,15 +456,18 @@ fn a_server_that_falls_and_rises_loses_nothing() {
 fn a_standby_that_takes_over_has_all_that_was_acknowledged() {
     let mut primary = PostgresServer::start(&["max_connections=40"]);
     let proxy = Proxy::start(primary.port());
-    let options =
-        PostgresOptions { url: primary.url_at(proxy.port), wait: PATIENCE, ..postgres_options() };
+    let options = PostgresOptions {
+        url: primary.url_at(proxy.port),
+        wait_timeout: PATIENCE,
+        ..postgres_options()
+    };
     let store = Arc::new(open(&options));
     for reign in ["first", "second"] {
-        let standby = primary.standby();
-        primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
-        primary.sql("SELECT pg_reload_conf()");
+        let standby = primary.start_standby();
+        primary.run_sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        primary.run_sql("SELECT pg_reload_conf()");
         let waits = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
-        until("the standby is waited for", || primary.sql(waits) == "1");
+        until("the standby is waited for", || primary.run_sql(waits) == "1");
         while_writing(&store, reign, |go_on| {
             go_on();
             primary.kill();
@@ -463,7 +477,7 @@ fn a_standby_that_takes_over_has_all_that_was_acknowledged() {
         primary = standby;
     }
     let third = open(&PostgresOptions { url: primary.url(), ..options });
-    assert_eq!(third.refs().unwrap(), store.refs().unwrap());
+    assert_eq!(third.list_refs().unwrap(), store.list_refs().unwrap());
     collect(&third);
 }
 
@@ -471,7 +485,7 @@ fn a_standby_that_takes_over_has_all_that_was_acknowledged() {
 fn a_pool_that_is_used_up_says_so_and_recovers() {
     let options = PostgresOptions {
         max_connections: 5,
-        wait: Duration::from_millis(200),
+        wait_timeout: Duration::from_millis(200),
         ..postgres_options()
     };
     let store = open(&options);
@@ -486,7 +500,7 @@ fn a_pool_that_is_used_up_says_so_and_recovers() {
             scope.spawn(move || {
                 let fault = try_move(store, "main", Some(first), &writer.to_string()).unwrap_err();
                 assert!(fault.is_transient(), "{fault}");
-                if matches!(fault, Error::Busy { .. }) {
+                if matches!(fault, Error::ConnectionsBusy { .. }) {
                     busy.fetch_add(1, Ordering::SeqCst);
                     *error.lock().unwrap() = Some(fault.to_string());
                 } else {
@@ -499,7 +513,7 @@ fn a_pool_that_is_used_up_says_so_and_recovers() {
     other.run("rollback");
     let (busy, late) = (busy.into_inner(), late.into_inner());
     assert!(busy > 0 && late >= 5 && busy + late == 500, "{busy} {late}");
-    assert_eq!(store.counters().busy, busy);
+    assert_eq!(store.counters().busy_rejections, busy);
     assert_eq!(store.read_ref("main").unwrap(), Some(first), "nothing was done");
     let error = error.lock().unwrap().take().unwrap();
     assert!(
@@ -513,7 +527,7 @@ fn a_pool_that_is_used_up_says_so_and_recovers() {
             scope.spawn(move || append(store, &writer.to_string()).unwrap());
         }
     });
-    assert_eq!(store.history("main", None, 100).unwrap().len(), 51);
+    assert_eq!(store.ref_history("main", None, 100).unwrap().len(), 51);
 }
 
 #[test]
@@ -524,7 +538,7 @@ fn more_connections_than_the_server_has_are_refused_at_the_start() {
     let second = open(&options);
     let error = PostgresStore::open(options.clone()).map(drop).unwrap_err();
     assert!(
-        matches!(error, Error::TooManyConnections { wanted: 10, taken: 20, allowed: 20 }),
+        matches!(error, Error::TooManyConnections { requested: 10, in_use: 20, server_limit: 20 }),
         "{error}"
     );
     drop(second);
@@ -544,7 +558,7 @@ fn the_server_is_known_by_its_certificate() {
         try_move(&store, "main", None, "content")?;
         let encrypted = "select count(*) from pg_stat_ssl join pg_stat_activity using (pid) \
                          where not ssl and application_name like 'tympan {} %'";
-        let plain = server.sql(&encrypted.replace("{}", &options.schema));
+        let plain = server.run_sql(&encrypted.replace("{}", &options.schema));
         assert_eq!(plain, "0", "every connection is encrypted");
         Ok::<(), Error>(())
     };
@@ -552,7 +566,7 @@ fn the_server_is_known_by_its_certificate() {
     let readable = tempfile::tempdir().unwrap();
     let copy = |server: &PostgresServer, name: &str| {
         let file = readable.path().join(name);
-        std::fs::copy(server.certificate(), &file).unwrap();
+        std::fs::copy(server.authority_file(), &file).unwrap();
         file
     };
     let (own, foreign) = (copy(&server, "own.crt"), copy(&other, "foreign.crt"));
@@ -571,7 +585,10 @@ fn a_newer_format_is_refused_with_advice() {
     assert_eq!(open(&options).read_ref("main").unwrap(), Some(id));
     sql(&options, "update {}.format set version = 3");
     let error = PostgresStore::open(options).map(drop).unwrap_err();
-    assert!(matches!(error, Error::StateNewer { found: 3, known: 2, .. }), "{error}");
+    assert!(
+        matches!(error, Error::StateDatabaseNewer { applied_steps: 3, known_steps: 2, .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains("newer program"), "{error}");
 }
 
@@ -581,9 +598,11 @@ fn a_flipped_bit_is_named_and_never_served() {
     let store = open(&options);
     let id = try_move(&store, "main", None, "content").unwrap();
     sql(&options, "update {}.chunk set data = set_byte(data, 9, get_byte(data, 9) # 1)");
-    assert!(matches!(store.read(&id), Err(Error::ChunkDamaged { id: found, .. }) if found == id));
-    assert!(store.poisoned().is_some());
-    assert!(matches!(try_move(&store, "main", Some(id), "more"), Err(Error::Poisoned { .. })));
+    assert!(
+        matches!(store.read_chunk(&id), Err(Error::ChunkDamaged { id: found, .. }) if found == id)
+    );
+    assert!(store.write_failure().is_some());
+    assert!(matches!(try_move(&store, "main", Some(id), "more"), Err(Error::WriteDisabled { .. })));
     assert_eq!(store.read_ref("main").unwrap(), Some(id), "reading goes on");
 }
 
@@ -603,7 +622,7 @@ fn calls_from_an_async_thread_block_and_do_not_panic() {
 fn moves_of_one_process_are_known_in_the_other() {
     let options = postgres_options();
     let (one, two) = (open(&options), open(&options));
-    until("both listen", || one.is_following() && two.is_following());
+    until("both listen", || one.is_ref_cache_live() && two.is_ref_cache_live());
     let mut current = None;
     for n in 0..20 {
         let (from, to) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
@@ -618,9 +637,9 @@ fn moves_of_one_process_are_known_in_the_other() {
     current = Some(try_move(&one, "main", current, "meanwhile").unwrap());
     assert_eq!(one.read_ref("main").unwrap(), current);
     until("the other knows", || two.read_ref("main").unwrap() == current);
-    until("both listen again", || one.is_following() && two.is_following());
+    until("both listen again", || one.is_ref_cache_live() && two.is_ref_cache_live());
     remove_ref(&one, "main");
-    until("the other knows", || two.refs().unwrap().is_empty());
+    until("the other knows", || two.list_refs().unwrap().is_empty());
 }
 
 #[test]
@@ -630,40 +649,40 @@ fn a_commit_that_meets_a_sweep_saves_its_chunks() {
     let dropped: Vec<ChunkId> =
         (0..20).map(|n| store_body(&store, &format!("dropped {n}"))).collect();
     let mut collection = store.begin_collection(&thorough()).unwrap();
-    assert!(collection.mark(&mut go_on).unwrap().is_continue());
-    assert!(collection.condemn(&mut go_on).unwrap().is_continue());
+    assert!(collection.mark_live(&mut go_on).unwrap().is_continue());
+    assert!(collection.list_condemned(&mut go_on).unwrap().is_continue());
     // A proposal only: they still count, and one that a ref takes up now is saved when the list takes effect.
-    assert!(store.contains_many(&dropped).unwrap().iter().all(|is_there| *is_there));
+    assert!(store.contains_chunks(&dropped).unwrap().iter().all(|is_there| *is_there));
     let first = try_move(&store, "first", None, "dropped 0").unwrap();
-    let mut batch = Batch::new();
-    batch.move_ref(moves("known", None, Some(dropped[1])));
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(moves("known", None, Some(dropped[1])));
     store.commit(batch).unwrap();
-    let hold = store.hold().unwrap();
+    let hold = store.begin_hold().unwrap();
     assert!(has(&store, dropped[2]));
-    collection.take_effect().unwrap();
-    let left = store.contains_many(&dropped).unwrap();
+    collection.activate_condemned().unwrap();
+    let left = store.contains_chunks(&dropped).unwrap();
     assert_eq!(left.iter().filter(|is_there| **is_there).count(), 3, "{left:?}");
     assert!(left[..3].iter().all(|is_there| *is_there));
     // From here on they are as good as gone: a ref to one is refused, a commit that brings it saves it.
-    let mut batch = Batch::new();
-    batch.move_ref(moves("late", None, Some(dropped[3])));
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(moves("late", None, Some(dropped[3])));
     assert!(matches!(store.commit(batch), Err(Error::ChunkMissing { .. })));
     let saved = try_move(&store, "saved", None, "dropped 4").unwrap();
     assert!(has(&store, saved));
     let mut swept = 0;
-    while let more @ 1.. = collection.sweep_some(5).unwrap() {
+    while let more @ 1.. = collection.sweep_rows(5).unwrap() {
         swept += more;
         // Some have gone, and come back as new ones.
         try_move(&store, &format!("back {swept}"), None, &format!("dropped {}", 4 + swept))
             .unwrap();
     }
-    let found = collection.finish().unwrap();
+    let found = collection.finish_collection().unwrap();
     assert!(found.freed_bytes > 0, "{found:?}");
     for id in [first, dropped[1], dropped[2], saved] {
-        store.read(&id).unwrap();
+        store.read_chunk(&id).unwrap();
     }
-    for (name, root) in store.refs().unwrap() {
-        assert!(store.read(&root).is_ok(), "{name}");
+    for (name, root) in store.list_refs().unwrap() {
+        assert!(store.read_chunk(&root).is_ok(), "{name}");
     }
     drop(hold);
     collect(&store);
@@ -677,8 +696,8 @@ fn a_commit_in_the_middle_is_waited_for_and_seen() {
     let base = try_move(&store, "main", None, "base").unwrap();
     let dropped = store_body(&store, "dropped");
     let mut collection = store.begin_collection(&thorough()).unwrap();
-    assert!(collection.mark(&mut go_on).unwrap().is_continue());
-    assert!(collection.condemn(&mut go_on).unwrap().is_continue());
+    assert!(collection.mark_live(&mut go_on).unwrap().is_continue());
+    assert!(collection.list_condemned(&mut go_on).unwrap().is_continue());
     // A writer has begun and waits for its ref; the list cannot take effect before it is done.
     let mut other = Other::connect(&options.schema);
     other.run("begin; select 1 from ref where name = 'main' for update");
@@ -686,7 +705,7 @@ fn a_commit_in_the_middle_is_waited_for_and_seen() {
         let writer = scope.spawn(|| try_move(&store, "main", Some(base), "dropped").unwrap());
         until_blocked(&options.schema, 1);
         let effect = scope.spawn(|| {
-            collection.take_effect().unwrap();
+            collection.activate_condemned().unwrap();
             collection
         });
         until_blocked(&options.schema, 2);
@@ -695,10 +714,10 @@ fn a_commit_in_the_middle_is_waited_for_and_seen() {
         effect.join().unwrap()
     });
     let mut collection = effect;
-    while collection.sweep_some(10).unwrap() > 0 {}
-    collection.finish().unwrap();
+    while collection.sweep_rows(10).unwrap() > 0 {}
+    collection.finish_collection().unwrap();
     assert_eq!(store.read_ref("main").unwrap(), Some(dropped));
-    store.read(&dropped).unwrap();
+    store.read_chunk(&dropped).unwrap();
 }
 
 #[test]
@@ -708,22 +727,22 @@ fn a_sweep_passes_by_what_a_commit_is_saving() {
     let base = try_move(&store, "main", None, "base").unwrap();
     let (saved, gone) = (store_body(&store, "saved"), store_body(&store, "gone"));
     let mut collection = store.begin_collection(&thorough()).unwrap();
-    assert!(collection.mark(&mut go_on).unwrap().is_continue());
-    assert!(collection.condemn(&mut go_on).unwrap().is_continue());
-    collection.take_effect().unwrap();
+    assert!(collection.mark_live(&mut go_on).unwrap().is_continue());
+    assert!(collection.list_condemned(&mut go_on).unwrap().is_continue());
+    collection.activate_condemned().unwrap();
     let mut other = Other::connect(&options.schema);
     other.run("begin; select 1 from ref where name = 'main' for update");
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| try_move(&store, "main", Some(base), "saved").unwrap());
         until_blocked(&options.schema, 1);
-        assert_eq!(collection.sweep_some(10).unwrap(), 1, "only what no commit is saving");
+        assert_eq!(collection.sweep_rows(10).unwrap(), 1, "only what no commit is saving");
         other.run("rollback");
         assert_eq!(writer.join().unwrap(), saved);
     });
-    assert_eq!(collection.sweep_some(10).unwrap(), 0);
-    collection.finish().unwrap();
-    store.read(&saved).unwrap();
-    assert!(store.read(&gone).is_err());
+    assert_eq!(collection.sweep_rows(10).unwrap(), 0);
+    collection.finish_collection().unwrap();
+    store.read_chunk(&saved).unwrap();
+    assert!(store.read_chunk(&gone).is_err());
 }
 
 #[test]
@@ -732,9 +751,9 @@ fn a_commit_waits_for_a_sweep_and_stores_anew() {
     let store = open(&options);
     let id = store_body(&store, "content");
     let mut collection = store.begin_collection(&thorough()).unwrap();
-    assert!(collection.mark(&mut go_on).unwrap().is_continue());
-    assert!(collection.condemn(&mut go_on).unwrap().is_continue());
-    collection.take_effect().unwrap();
+    assert!(collection.mark_live(&mut go_on).unwrap().is_continue());
+    assert!(collection.list_condemned(&mut go_on).unwrap().is_continue());
+    collection.activate_condemned().unwrap();
     // The sweep of another process has taken the row, and is not done.
     let mut other = Other::connect(&options.schema);
     other.run("begin; delete from chunk where hash in (select hash from condemned); delete from condemned");
@@ -744,8 +763,8 @@ fn a_commit_waits_for_a_sweep_and_stores_anew() {
         other.run("commit");
         assert_eq!(writer.join().unwrap(), id);
     });
-    collection.finish().unwrap();
-    assert_eq!(store.read_many(&[id]).unwrap().len(), 1);
+    collection.finish_collection().unwrap();
+    assert_eq!(store.read_chunks(&[id]).unwrap().len(), 1);
 }
 
 #[test]
@@ -758,31 +777,31 @@ fn a_collection_that_dies_is_taken_over() {
             (0..10).map(|n| store_body(&one, &format!("dropped {n}"))).collect();
         let mut collection = one.begin_collection(&thorough()).unwrap();
         if steps > 0 {
-            assert!(collection.mark(&mut go_on).unwrap().is_continue());
+            assert!(collection.mark_live(&mut go_on).unwrap().is_continue());
         }
         if steps > 1 {
-            assert!(collection.condemn(&mut go_on).unwrap().is_continue());
+            assert!(collection.list_condemned(&mut go_on).unwrap().is_continue());
         }
         if steps > 2 {
-            collection.take_effect().unwrap();
+            collection.activate_condemned().unwrap();
         }
         if steps > 3 {
-            assert_eq!(collection.sweep_some(4).unwrap(), 4);
+            assert_eq!(collection.sweep_rows(4).unwrap(), 4);
         }
-        assert!(matches!(two.begin_collection(&thorough()), Err(Error::Collecting)));
+        assert!(matches!(two.begin_collection(&thorough()), Err(Error::CollectionRunning)));
         drop(collection);
         // A proposal is forgotten: what was taken up since stays. What took effect is finished.
         let taken_up = (steps <= 2).then(|| try_move(&two, "taken up", None, "dropped 9").unwrap());
         until("the server has seen the end", || {
             !matches!(
-                two.collect(&thorough(), &mut |_| ControlFlow::Continue(())),
-                Err(Error::Collecting)
+                two.collect_garbage(&thorough(), &mut |_| ControlFlow::Continue(())),
+                Err(Error::CollectionRunning)
             )
         });
-        let left = two.contains_many(&dropped).unwrap();
+        let left = two.contains_chunks(&dropped).unwrap();
         assert_eq!(left.iter().any(|is_there| *is_there), taken_up.is_some(), "{steps}: {left:?}");
         for root in taken_up.into_iter().chain([kept]) {
-            one.read_many(&[root]).unwrap();
+            one.read_chunks(&[root]).unwrap();
         }
         assert_eq!(sql(&options, "select count(*) from {}.condemned"), "0");
     }
@@ -791,41 +810,41 @@ fn a_collection_that_dies_is_taken_over() {
 #[test]
 fn what_another_process_keeps_stays() {
     let options = PostgresOptions {
-        heartbeat: Duration::from_millis(50),
-        lapse: Duration::from_secs(600),
+        heartbeat_interval: Duration::from_millis(50),
+        process_timeout: Duration::from_secs(600),
         ..postgres_options()
     };
     let (one, two) = (open(&options), open(&options));
     let pinned = try_move(&one, "main", None, "pinned").unwrap();
     let found = store_body(&one, "found");
-    let pin = one.pin(pinned);
-    let hold = one.hold().unwrap();
+    let pin = one.pin_root(pinned);
+    let hold = one.begin_hold().unwrap();
     assert!(has(&one, found));
     let stored = store_body(&one, "stored");
     remove_ref(&one, "main");
     until("the pin is published", || sql(&options, "select count(*) from {}.pin") == "1");
     collect(&two);
     collect(&two);
-    assert_eq!(two.contains_many(&[pinned, found, stored]).unwrap(), [true, true, true]);
+    assert_eq!(two.contains_chunks(&[pinned, found, stored]).unwrap(), [true, true, true]);
     drop((pin, hold));
     until("the ends are published", || {
         sql(&options, "select (select count(*) from {}.pin) + (select count(*) from {}.hold)")
             == "0"
     });
     collect(&two);
-    assert_eq!(two.contains_many(&[pinned, found, stored]).unwrap(), [false, false, false]);
+    assert_eq!(two.contains_chunks(&[pinned, found, stored]).unwrap(), [false, false, false]);
 }
 
 #[test]
 fn a_state_that_was_replaced_just_now_stays_for_readers_that_are_not_known_yet() {
     let options = postgres_options();
-    let lenient = PostgresOptions { grace: Duration::from_secs(600), ..options.clone() };
+    let lenient = PostgresOptions { grace_period: Duration::from_secs(600), ..options.clone() };
     let (one, two) = (open(&options), open(&lenient));
     let old = try_move(&one, "main", None, "old").unwrap();
-    let pin = one.pin(old);
+    let pin = one.pin_root(old);
     try_move(&one, "main", Some(old), "new").unwrap();
     collect(&two);
-    one.read_many(&[pin.root()]).unwrap();
+    one.read_chunks(&[pin.root()]).unwrap();
     drop(pin);
     collect(&one);
     assert!(!has(&one, old));
@@ -837,7 +856,7 @@ fn a_process_that_was_taken_for_dead_writes_no_more_if_it_kept_something() {
         let options = postgres_options();
         let (one, two) = (open(&options), open(&options));
         let root = try_move(&one, "main", None, "content").unwrap();
-        let pin = keeps.then(|| one.pin(root));
+        let pin = keeps.then(|| one.pin_root(root));
         sql(
             &options,
             "update {}.process set seen = now() - interval '1 day' where id = (select min(id) from {}.process)",
@@ -845,11 +864,11 @@ fn a_process_that_was_taken_for_dead_writes_no_more_if_it_kept_something() {
         collect(&two);
         let moved = try_move(&one, "main", Some(root), "more");
         if keeps {
-            assert!(matches!(moved, Err(Error::Poisoned { .. })), "{moved:?}");
-            one.read(&root).unwrap();
+            assert!(matches!(moved, Err(Error::WriteDisabled { .. })), "{moved:?}");
+            one.read_chunk(&root).unwrap();
         } else {
             moved.unwrap();
-            assert_eq!(one.poisoned(), None);
+            assert_eq!(one.write_failure(), None);
         }
         drop(pin);
     }
@@ -858,21 +877,22 @@ fn a_process_that_was_taken_for_dead_writes_no_more_if_it_kept_something() {
 #[test]
 fn a_folder_beside_the_process_saves_round_trips_and_hides_no_damage() {
     let dir = tempfile::tempdir().unwrap();
-    let near = NearCache { dir: dir.path().join("near"), size: ByteSize::kib(400) };
-    let options = PostgresOptions { near: Some(near), ..postgres_options() };
+    let near =
+        ChunkDiskCacheOptions { dir: dir.path().join("near"), max_size: ByteSize::from_kib(400) };
+    let options = PostgresOptions { disk_cache: Some(near), ..postgres_options() };
     let ids: Vec<ChunkId> = {
         let store = open(&options);
         let ids = (0..20)
             .map(|n| store_body(&store, &format!("{n} {}", "x".repeat(900))))
             .collect::<Vec<_>>();
-        store.read_many(&ids).unwrap();
+        store.read_chunks(&ids).unwrap();
         assert_eq!(store.counters().chunks_read, 20);
         ids
     };
     let store = open(&options);
-    store.read_many(&ids).unwrap();
-    store.read(&ids[3]).unwrap();
-    assert_eq!(store.counters().reads, 0, "all of them were at hand");
+    store.read_chunks(&ids).unwrap();
+    store.read_chunk(&ids[3]).unwrap();
+    assert_eq!(store.counters().read_round_trips, 0, "all of them were at hand");
     drop(store);
     // Damage beside the process is a chunk that is not there.
     for half in std::fs::read_dir(dir.path().join("near")).unwrap().flatten() {
@@ -883,20 +903,20 @@ fn a_folder_beside_the_process_saves_round_trips_and_hides_no_damage() {
         }
     }
     let store = open(&options);
-    assert_eq!(store.read_many(&ids).unwrap().len(), 20);
+    assert_eq!(store.read_chunks(&ids).unwrap().len(), 20);
     assert!(store.counters().chunks_read > 0);
-    assert_eq!(store.poisoned(), None);
+    assert_eq!(store.write_failure(), None);
     // It holds no more than it may.
     for n in 0..60 {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let mut numbers = crate::support::Numbers(n);
         let bytes: Vec<u8> =
             (0..2_000).flat_map(|_| numbers.below(u64::MAX).to_le_bytes()).collect();
-        let id = body::write(&mut batch, &bytes, &[]).unwrap();
+        let id = body::write_body(&mut batch, &bytes, &[]).unwrap();
         store.commit(batch).unwrap();
         let mut waiting = vec![id];
         while !waiting.is_empty() {
-            let chunks = store.read_many(&waiting).unwrap();
+            let chunks = store.read_chunks(&waiting).unwrap();
             waiting =
                 chunks.iter().flat_map(|chunk| chunk.chunk_refs().collect::<Vec<_>>()).collect();
         }
@@ -922,11 +942,11 @@ const SECOND: &str = "TYMPAN_POSTGRES_SECOND";
 fn append(store: &dyn ChunkStore, line: &str) -> Result<(), Error> {
     loop {
         let current = store.read_ref("main")?;
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let text = current.map_or_else(String::new, |current| current.to_string());
         let id = body_of(&mut batch, &format!("{text} {line}"));
         let message = line.to_owned();
-        batch.move_ref(RefUpdate { message, ..moves("main", current, Some(id)) });
+        batch.add_ref_update(RefUpdate { message, ..moves("main", current, Some(id)) });
         match store.commit(batch) {
             Err(Error::RefMoved { .. }) => {}
             Err(error) if error.is_transient() => {}
@@ -945,7 +965,7 @@ fn the_second_of_two_processes() {
     let options = PostgresOptions {
         url: url.to_owned(),
         schema: schema.to_owned(),
-        wait: PATIENCE,
+        wait_timeout: PATIENCE,
         ..postgres_options_without_server()
     };
     let store = open(&options);
@@ -972,7 +992,8 @@ fn postgres_options_without_server() -> PostgresOptions {
 fn two_processes_of_which_one_is_killed_lose_nothing() {
     let seconds = std::env::var(LENGTH).ok().and_then(|text| text.parse().ok()).unwrap_or(3);
     let length = Duration::from_secs(seconds);
-    let options = PostgresOptions { wait: PATIENCE, max_connections: 8, ..postgres_options() };
+    let options =
+        PostgresOptions { wait_timeout: PATIENCE, max_connections: 8, ..postgres_options() };
     let store = open(&options);
     let mut second = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "postgres::the_second_of_two_processes", "--nocapture"])
@@ -1019,9 +1040,12 @@ fn two_processes_of_which_one_is_killed_lose_nothing() {
         until("the other goes on", || count("first") > before + 20 && start.elapsed() > length);
         is_over.store(true, Ordering::SeqCst);
     });
-    let history = store.history("main", None, usize::MAX).unwrap();
+    let history = store.ref_history("main", None, usize::MAX).unwrap();
     for pair in history.windows(2) {
-        assert_eq!(pair[0].update.expected, pair[1].update.new, "each from the one before");
+        assert_eq!(
+            pair[0].update.expected_root, pair[1].update.new_root,
+            "each from the one before"
+        );
     }
     let mut written: Vec<&str> = history.iter().map(|one| one.update.message.as_str()).collect();
     let total = written.len();
@@ -1035,9 +1059,9 @@ fn two_processes_of_which_one_is_killed_lose_nothing() {
     // At most what was under way when the process was killed was done without a word.
     assert!(total - acknowledged.len() <= 32, "{total} {}", acknowledged.len());
     let third = open(&options);
-    assert_eq!(third.refs().unwrap(), store.refs().unwrap());
-    assert_eq!(store.read_ref("main").unwrap(), history[0].update.new);
+    assert_eq!(third.list_refs().unwrap(), store.list_refs().unwrap());
+    assert_eq!(store.read_ref("main").unwrap(), history[0].update.new_root);
     collect(&third);
-    third.read(&history[0].update.new.unwrap()).unwrap();
+    third.read_chunk(&history[0].update.new_root.unwrap()).unwrap();
     println!("{total} commits of two processes in {seconds} s, none lost, none twice");
 }

@@ -1,14 +1,14 @@
 //! The tree written down naively, straight from `docs/formats/tree.md`: the document and the code must agree.
 
 use proptest::prelude::*;
-use tympan_store::{ChunkId, LocalStore, Value};
+use tympan_store::{ChunkId, LocalStore, MapValue};
 
 use crate::support::{Model, build};
 use crate::tree::model;
 
 /// An entry of a level: its key (or the separator in front of it) and what it leads to.
 enum Entry {
-    Record(Vec<u8>, Value),
+    Record(Vec<u8>, MapValue),
     Child(Vec<u8>, ChunkId, u64),
 }
 
@@ -57,7 +57,7 @@ fn cut(level: u8, entries: Vec<Entry>) -> Vec<Entry> {
                 }
             };
             let (bytes, records) = encode(level, &chunk);
-            above.push(Entry::Child(separator, ChunkId::of(&bytes), records));
+            above.push(Entry::Child(separator, ChunkId::hash_of(&bytes), records));
             last = Some(key);
             chunk.clear();
         }
@@ -178,7 +178,7 @@ proptest! {
 
     #[test]
     fn the_document_and_the_code_agree(model in model()) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         prop_assert_eq!(build(&store, &model).root(), root(&model));
     }
 }
@@ -186,6 +186,6 @@ proptest! {
 #[test]
 fn three_levels_agree() {
     let model: Model = crate::tree::site(12_000).collect();
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     assert_eq!(build(&store, &model).root(), root(&model));
 }

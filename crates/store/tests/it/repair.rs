@@ -6,15 +6,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use proptest::prelude::*;
 use tympan_store::disk::{Disk, MemoryDisk};
 use tympan_store::{
-    Batch, ByteSize, ChunkStore, Error, Fate, LocalStore, Repaired, Report, body, inspect, plan,
-    repair,
+    ByteSize, ChunkBatch, ChunkStore, Error, LocalStore, RepairedPartOutcome, StoreCheckReport,
+    StoreRepairReport, body, inspect_store, plan_repair, repair,
 };
 
 use crate::site::{Files, Pages, Site, Titles, differences, disk, files, options, pages, site};
 use crate::support::moves;
 
 static SITE: LazyLock<Site> = LazyLock::new(site);
-const LIMIT: ByteSize = ByteSize::kib(24);
+const LIMIT: ByteSize = ByteSize::from_kib(24);
 
 fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(90_000)
@@ -50,18 +50,18 @@ fn harm(files: &mut Files, name: &str, damage: Damage) {
 }
 
 /// Says what a ref must hold after a repair, by what the repair says about it.
-fn expected(site: &Site, name: &str, base: &Pages, repaired: &Repaired) -> Pages {
-    let parts = || repaired.parts.iter().filter(|part| part.name == name);
+fn expected(site: &Site, name: &str, base: &Pages, repaired: &StoreRepairReport) -> Pages {
+    let parts = || repaired.parts.iter().filter(|part| part.ref_name == name);
     // Without its root, everything comes from older revisions.
     let has_root = parts().all(|part| !part.map.is_empty());
     let mut pages = if has_root { base.clone() } else { Pages::new() };
     for part in parts().filter(|part| part.map == "content") {
-        match &part.fate {
-            Fate::Span { to, .. } => {
+        match &part.outcome {
+            RepairedPartOutcome::Span { to, .. } => {
                 pages.retain(|key, _| *key < part.key || to.as_ref().is_some_and(|to| key >= to))
             }
-            Fate::Lost => drop(pages.remove(&part.key)),
-            Fate::Restored { sequence } => {
+            RepairedPartOutcome::Lost => drop(pages.remove(&part.key)),
+            RepairedPartOutcome::Restored { sequence } => {
                 let (_, _, older) = &site.revisions[sequence];
                 pages.insert(part.key.clone(), older[&part.key].clone());
             }
@@ -71,7 +71,7 @@ fn expected(site: &Site, name: &str, base: &Pages, repaired: &Repaired) -> Pages
 }
 
 /// Damages a copy of the site, repairs it, and compares everything with what was acknowledged.
-fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
+fn check_repair(damages: &[(String, Damage)]) -> Option<(StoreCheckReport, StoreRepairReport)> {
     let site = &*SITE;
     let mut damaged = site.files.clone();
     for (name, damage) in damages {
@@ -89,21 +89,24 @@ fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
         }
         Err(other) => panic!("{damages:?}: {other}"),
     };
-    let found = inspect(&store, now()).unwrap();
+    let found = inspect_store(&store, now()).unwrap();
     let report = found.report.clone();
-    let is_said = !report.is_clean() || !report.notes.is_empty();
+    let is_said = !report.is_clean() || !report.recovery_notes.is_empty();
     assert!(is_said || files(&target) == site.files || only_indexes(damages), "{damages:?}");
-    let planned = plan(&store, &found, &Titles(&store)).unwrap();
-    let before = store.refs().unwrap();
-    let repaired = repair(&store, &found, &Titles(&store), now()).unwrap();
+    let planned = plan_repair(&store, &found, &Titles(&store)).unwrap();
+    let before = store.list_refs().unwrap();
+    let repaired = repair_store(&store, &found, &Titles(&store), now()).unwrap();
     assert_eq!(planned.parts, repaired.parts, "the plan says what is done: {damages:?}");
-    assert_eq!((planned.restored, planned.lost), (repaired.restored, repaired.lost));
+    assert_eq!(
+        (planned.restored_records, planned.lost_records),
+        (repaired.restored_records, repaired.lost_records)
+    );
     assert_eq!(planned.refs.len(), repaired.refs.len());
-    assert_eq!(repaired.unlisted, 0);
-    assert_eq!(store.poisoned(), None, "{damages:?}");
+    assert_eq!(repaired.unlisted_count, 0);
+    assert_eq!(store.write_failure(), None, "{damages:?}");
     drop(store);
     let store = open(&target).unwrap();
-    let after = inspect(&store, now()).unwrap().report;
+    let after = inspect_store(&store, now()).unwrap().report;
     let hopeless = repaired.refs.iter().any(|one| !one.is_restorable);
     assert!(
         after.is_clean() || hopeless,
@@ -138,22 +141,22 @@ fn check_repair(damages: &[(String, Damage)]) -> Option<(Report, Repaired)> {
     check_leases(&store, &repaired, is_said);
     check_history(&store, &repaired);
     // It takes commits, and collections unless there is a ref that nothing could be done for.
-    let mut batch = Batch::new();
-    let note = body::write(&mut batch, b"a note", &[]).unwrap();
-    batch.move_ref(moves("after", None, Some(note)));
+    let mut batch = ChunkBatch::new();
+    let note = body::write_body(&mut batch, b"a note", &[]).unwrap();
+    batch.add_ref_update(moves("after", None, Some(note)));
     store.commit(batch).unwrap();
     if !hopeless {
-        let options = tympan_store::CollectOptions::at(now());
-        store.collect(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
-        assert!(inspect(&store, now()).unwrap().report.is_clean());
+        let options = tympan_store::GarbageCollectionOptions::at_time(now());
+        store.collect_garbage(&options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        assert!(inspect_store(&store, now()).unwrap().report.is_clean());
     }
     Some((report, repaired))
 }
 
 /// The lease is there, or was released and named.
-fn check_leases(store: &LocalStore, repaired: &Repaired, is_said: bool) {
-    let leases = store.leases().unwrap();
-    assert!(repaired.leases.len() + leases.len() == 1 || is_said);
+fn check_leases(store: &LocalStore, repaired: &StoreRepairReport, is_said: bool) {
+    let leases = store.list_leases().unwrap();
+    assert!(repaired.released_leases.len() + leases.len() == 1 || is_said);
     for lease in leases {
         assert_eq!(lease.root, SITE.leased);
         assert!(pages(store, &lease.root).is_ok());
@@ -171,12 +174,12 @@ fn only_indexes(damages: &[(String, Damage)]) -> bool {
 }
 
 /// Every revision that is kept can be read; those that are as they were, byte for byte.
-fn check_history(store: &LocalStore, repaired: &Repaired) {
+fn check_history(store: &LocalStore, repaired: &StoreRepairReport) {
     let hopeless =
         |name: &str| repaired.refs.iter().any(|one| one.name == name && !one.is_restorable);
     for name in ["main", "draft"] {
-        for one in store.history(name, None, usize::MAX).unwrap() {
-            let Some(root) = one.update.new.filter(|_| !hopeless(name)) else { continue };
+        for one in store.ref_history(name, None, usize::MAX).unwrap() {
+            let Some(root) = one.update.new_root.filter(|_| !hopeless(name)) else { continue };
             let found = pages(store, &root).unwrap();
             if one.update.author == "repair" || one.update.message.contains("repaired") {
                 continue;
@@ -244,8 +247,8 @@ fn a_flipped_bit_anywhere_is_repaired() {
             let Some((_, repaired)) = check_repair(&[(name.clone(), Damage::Flip(at))]) else {
                 panic!("`{name}` byte {at}: a single bit keeps the store from opening");
             };
-            restored += repaired.restored;
-            lost += repaired.lost;
+            restored += repaired.restored_records;
+            lost += repaired.lost_records;
             rewritten += repaired.revisions.len();
         }
     }
@@ -269,10 +272,10 @@ fn the_last_pack_is_gone_and_the_index_before_it_damaged() {
 fn nothing_is_done_to_a_store_that_is_whole() {
     let target = disk(&SITE.files);
     let store = open(&target).unwrap();
-    let found = inspect(&store, now()).unwrap();
+    let found = inspect_store(&store, now()).unwrap();
     assert!(found.report.is_clean(), "{:#?}", found.report);
-    assert!(plan(&store, &found, &Titles(&store)).unwrap().is_empty());
-    assert!(repair(&store, &found, &Titles(&store), now()).unwrap().is_empty());
+    assert!(plan_repair(&store, &found, &Titles(&store)).unwrap().is_empty());
+    assert!(repair_store(&store, &found, &Titles(&store), now()).unwrap().is_empty());
     drop(store);
     assert_eq!(files(&target), SITE.files);
 }
@@ -284,42 +287,42 @@ fn a_damaged_pack_is_set_aside_as_it_is() {
     harm(&mut damaged, name, Damage::Zero(3_000, 900));
     let target = disk(&damaged);
     let store = open(&target).unwrap();
-    let found = inspect(&store, now()).unwrap();
-    let repaired = repair(&store, &found, &Titles(&store), now()).unwrap();
+    let found = inspect_store(&store, now()).unwrap();
+    let repaired = repair_store(&store, &found, &Titles(&store), now()).unwrap();
     let aside = format!("damaged/{name}");
-    assert!(repaired.set_aside.contains(&aside), "{repaired:#?}");
-    assert!(repaired.moved > 0);
-    assert_eq!(target.content(&aside).as_ref(), damaged.get(name));
-    assert!(target.content(name).is_none());
+    assert!(repaired.quarantined_files.contains(&aside), "{repaired:#?}");
+    assert!(repaired.moved_records > 0);
+    assert_eq!(target.file_content(&aside).as_ref(), damaged.get(name));
+    assert!(target.file_content(name).is_none());
 }
 
 #[test]
 fn a_repair_that_is_cut_off_can_be_run_again() {
-    use tympan_testkit::disk::{CrashDisk, Unsynced};
+    use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
     let name = SITE.files.keys().find(|name| name.starts_with("live")).unwrap();
     let mut damaged = SITE.files.clone();
     harm(&mut damaged, name, Damage::Zero(3_000, 900));
     let crash = CrashDisk::new();
     for (name, content) in &damaged {
-        let file = crash.create(name).unwrap();
+        let file = crash.create_file(name).unwrap();
         file.append(content).unwrap();
         file.sync().unwrap();
     }
     crash.sync_folder("").unwrap();
-    let first = crash.calls();
+    let first = crash.call_count();
     let store = LocalStore::open(Arc::new(crash.clone()), options(LIMIT)).unwrap();
-    let found = inspect(&store, now()).unwrap();
-    repair(&store, &found, &Titles(&store), now()).unwrap();
+    let found = inspect_store(&store, now()).unwrap();
+    repair_store(&store, &found, &Titles(&store), now()).unwrap();
     drop(store);
-    for calls in first..=crash.calls() {
-        for unsynced in [Unsynced::Lost, Unsynced::Kept] {
+    for calls in first..=crash.call_count() {
+        for unsynced in [UnsyncedWrites::Lost, UnsyncedWrites::Persisted] {
             let target = crash.crash(calls, unsynced);
             let store = open(&target).unwrap();
-            let found = inspect(&store, now()).unwrap();
-            repair(&store, &found, &Titles(&store), now()).unwrap();
+            let found = inspect_store(&store, now()).unwrap();
+            repair_store(&store, &found, &Titles(&store), now()).unwrap();
             drop(store);
             let store = open(&target).unwrap();
-            let report = inspect(&store, now()).unwrap().report;
+            let report = inspect_store(&store, now()).unwrap().report;
             assert!(report.is_clean(), "cut after call {calls}, {unsynced:?}: {report:#?}");
             for name in ["main", "draft"] {
                 pages(&store, &store.read_ref(name).unwrap().unwrap()).unwrap();
@@ -330,30 +333,30 @@ fn a_repair_that_is_cut_off_can_be_run_again() {
 
 #[test]
 fn leases_of_clients_are_judged_by_time_and_end_with_their_file() {
-    use tympan_store::{Base, FollowedStore, Lease, Map, Root};
+    use tympan_store::{BaseStore, ReadOnlyLocalStore, RootLease, SortedMap, StoreRoot};
     let target = disk(&SITE.files);
     let store = open(&target).unwrap();
     // A state of which only the root has been left by a collection.
-    let mut whole = Batch::new();
+    let mut whole = ChunkBatch::new();
     let records = [(b"page".to_vec(), crate::support::value("page"))];
-    let map = Map::build(&mut whole, records.into_iter()).unwrap();
+    let map = SortedMap::build(&mut whole, records.into_iter()).unwrap();
     let maps = [("content".to_owned(), map)].into();
-    let root = Root { maps }.write(&mut whole).unwrap();
-    let mut rest = Batch::new();
+    let root = StoreRoot { maps }.write(&mut whole).unwrap();
+    let mut rest = ChunkBatch::new();
     rest.add_chunk(whole.chunk(&root).unwrap().clone());
     store.commit(rest).unwrap();
-    let client = FollowedStore::open(Arc::new(target.clone()), options(LIMIT)).unwrap();
+    let client = ReadOnlyLocalStore::open(Arc::new(target.clone()), options(LIMIT)).unwrap();
     let holder = "a clone that is gone".to_owned();
     let expires = Some(now() + Duration::from_secs(10));
-    client.grant(&Lease { holder: holder.clone(), root, expires }).unwrap();
+    client.grant_lease(&RootLease { holder: holder.clone(), root, expires_at: expires }).unwrap();
     let later = now() + Duration::from_secs(10);
-    let found = inspect(&store, later).unwrap();
+    let found = inspect_store(&store, later).unwrap();
     assert!(found.report.is_clean(), "an expired lease keeps nothing: {:?}", found.report);
-    assert!(found.report.notes.iter().any(|note| note.contains(&holder)));
-    let found = inspect(&store, now()).unwrap();
+    assert!(found.report.recovery_notes.iter().any(|note| note.contains(&holder)));
+    let found = inspect_store(&store, now()).unwrap();
     assert!(!found.report.is_clean(), "a live one keeps what is not there");
-    let repaired = repair(&store, &found, &Titles(&store), now()).unwrap();
-    assert_eq!(repaired.leases.len(), 1);
-    assert_eq!(client.lease(&holder).unwrap(), None);
-    assert!(inspect(&store, now()).unwrap().report.is_clean());
+    let repaired = repair_store(&store, &found, &Titles(&store), now()).unwrap();
+    assert_eq!(repaired.released_leases.len(), 1);
+    assert_eq!(client.find_lease(&holder).unwrap(), None);
+    assert!(inspect_store(&store, now()).unwrap().report.is_clean());
 }

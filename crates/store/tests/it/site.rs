@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tympan_store::disk::{Disk, MemoryDisk};
 use tympan_store::{
-    Batch, BlobId, ByteSize, ChunkId, ChunkStore, CollectOptions, DeriveMaps, Error, Lease,
-    LocalOptions, LocalStore, Map, ReadChunks, RefUpdate, Root, Staged, Value, body,
+    BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, DeriveMaps, Error, GarbageCollectionOptions,
+    LocalStore, LocalStoreOptions, MapValue, ReadChunks, RefUpdate, RootLease, SortedMap,
+    StagedView, StoreRoot, body,
 };
 
 use crate::support::Numbers;
@@ -22,8 +23,12 @@ pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 pub(crate) const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
 
-pub(crate) fn options(pack_limit: ByteSize) -> LocalOptions {
-    LocalOptions { pack_limit, cache: ByteSize::bytes(0), ..LocalOptions::default() }
+pub(crate) fn options(pack_limit: ByteSize) -> LocalStoreOptions {
+    LocalStoreOptions {
+        pack_limit,
+        cache_size: ByteSize::from_bytes(0),
+        ..LocalStoreOptions::default()
+    }
 }
 
 /// What was acknowledged, and the files that it lies in.
@@ -38,7 +43,7 @@ pub(crate) struct Site {
 pub(crate) struct Author {
     pub(crate) store: LocalStore,
     numbers: Numbers,
-    pages: BTreeMap<String, (Map, Pages)>,
+    pages: BTreeMap<String, (SortedMap, Pages)>,
     pub(crate) revisions: BTreeMap<u64, (String, ChunkId, Pages)>,
 }
 
@@ -56,7 +61,7 @@ impl Author {
     pub(crate) fn save(&mut self, name: &str, pages: u64) -> tympan_store::Result<ChunkId> {
         let (map, mut model) = self.pages.get(name).cloned().unwrap_or_default();
         let old = self.store.read_ref(name)?;
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let mut edits = BTreeMap::new();
         let sequence = self.revisions.len() as u64;
         for _ in 0..pages {
@@ -70,25 +75,25 @@ impl Author {
             let length = self.numbers.below(600) as usize;
             let text: Vec<u8> = (0..length).map(|_| self.numbers.below(256) as u8).collect();
             let icon = format!("icon {}", n % 20).into_bytes();
-            let blob = BlobId::of(&icon);
+            let blob = BlobId::hash_of(&icon);
             batch.add_blob(blob, Bytes::from(icon));
             let title = format!("page {n} of {sequence}");
-            let body = Some(body::write(&mut batch, &text, &[blob])?);
+            let body = Some(body::write_body(&mut batch, &text, &[blob])?);
             edits.insert(
                 key.clone(),
-                Some(Value { bytes: title.clone().into_bytes().into(), body }),
+                Some(MapValue { bytes: title.clone().into_bytes().into(), body }),
             );
-            model.insert(key, (title, ChunkId::of(&text)));
+            model.insert(key, (title, ChunkId::hash_of(&text)));
         }
         let map = map.edit(&self.store, &mut batch, edits)?;
         let index = index_of(&self.store, &mut batch, map)?;
         let maps = [("content".to_owned(), map), ("index".to_owned(), index)].into();
-        let root = Root { maps }.write(&mut batch)?;
-        batch.move_ref(RefUpdate {
+        let root = StoreRoot { maps }.write(&mut batch)?;
+        batch.add_ref_update(RefUpdate {
             name: name.to_owned(),
-            expected: old,
-            new: Some(root),
-            at: time(sequence),
+            expected_root: old,
+            new_root: Some(root),
+            updated_at: time(sequence),
             author: "Ada".to_owned(),
             message: format!("save {sequence}"),
         });
@@ -103,12 +108,12 @@ impl Author {
         let state = self.pages[from].clone();
         let root = self.store.read_ref(from).unwrap();
         let sequence = self.revisions.len() as u64;
-        let mut batch = Batch::new();
-        batch.move_ref(RefUpdate {
+        let mut batch = ChunkBatch::new();
+        batch.add_ref_update(RefUpdate {
             name: to.to_owned(),
-            expected: None,
-            new: root,
-            at: time(sequence),
+            expected_root: None,
+            new_root: root,
+            updated_at: time(sequence),
             author: "Ada".to_owned(),
             message: "branch".to_owned(),
         });
@@ -119,19 +124,26 @@ impl Author {
 
     pub(crate) fn collect(&self) -> tympan_store::Result<()> {
         let now = time(self.revisions.len() as u64);
-        let options = CollectOptions { min_live: 1.0, ..CollectOptions::at(now) };
-        self.store.collect(&options, &mut |_| ControlFlow::Continue(())).map(drop)
+        let options = GarbageCollectionOptions {
+            min_live_share: 1.0,
+            ..GarbageCollectionOptions::at_time(now)
+        };
+        self.store.collect_garbage(&options, &mut |_| ControlFlow::Continue(())).map(drop)
     }
 }
 
 /// A map that follows from the content: titles with their keys.
-fn index_of(reads: &dyn ReadChunks, batch: &mut Batch, content: Map) -> tympan_store::Result<Map> {
+fn index_of(
+    reads: &dyn ReadChunks,
+    batch: &mut ChunkBatch,
+    content: SortedMap,
+) -> tympan_store::Result<SortedMap> {
     let mut entries = BTreeMap::new();
-    for record in content.range(&Staged::new(batch, reads), ALL) {
+    for record in content.range(&StagedView::new(batch, reads), ALL) {
         let (key, value) = record?;
-        entries.insert([&value.bytes[..], b"\0", &key[..]].concat(), Value::default());
+        entries.insert([&value.bytes[..], b"\0", &key[..]].concat(), MapValue::default());
     }
-    Map::build(batch, entries.into_iter())
+    SortedMap::build(batch, entries.into_iter())
 }
 
 /// Makes the index of [`index_of`] again.
@@ -144,8 +156,8 @@ impl DeriveMaps for Titles<'_> {
         map == "index"
     }
 
-    fn derive(&self, _: &Root, root: &mut Root) -> tympan_store::Result<()> {
-        let mut batch = Batch::new();
+    fn derive_maps(&self, _: &StoreRoot, root: &mut StoreRoot) -> tympan_store::Result<()> {
+        let mut batch = ChunkBatch::new();
         let index = index_of(self.0, &mut batch, root.map("content"))?;
         root.maps.insert("index".to_owned(), index);
         self.0.commit(batch)
@@ -155,7 +167,7 @@ impl DeriveMaps for Titles<'_> {
 /// Writes a site into files.
 pub(crate) fn site() -> Site {
     let disk = MemoryDisk::new();
-    let open = LocalStore::open(Arc::new(disk.clone()), options(ByteSize::kib(24))).unwrap();
+    let open = LocalStore::open(Arc::new(disk.clone()), options(ByteSize::from_kib(24))).unwrap();
     let mut author = Author::new(open);
     author.save("main", 70).unwrap();
     let mut leased = None;
@@ -163,8 +175,8 @@ pub(crate) fn site() -> Site {
         let root = author.save("main", 4).unwrap();
         if number == 5 {
             leased = Some(root);
-            let mut batch = Batch::new();
-            batch.grant(Lease { holder: "backup".to_owned(), root, expires: None });
+            let mut batch = ChunkBatch::new();
+            batch.grant_lease(RootLease { holder: "backup".to_owned(), root, expires_at: None });
             author.store.commit(batch).unwrap();
         }
         if number == 8 {
@@ -185,15 +197,15 @@ pub(crate) fn site() -> Site {
 
 /// Returns all files of a disk.
 pub(crate) fn files(disk: &MemoryDisk) -> Files {
-    let names = disk.list("").unwrap().into_iter();
-    names.filter_map(|name| Some((name.clone(), disk.content(&name)?))).collect()
+    let names = disk.list_folder("").unwrap().into_iter();
+    names.filter_map(|name| Some((name.clone(), disk.file_content(&name)?))).collect()
 }
 
 /// Puts files on a disk.
 pub(crate) fn disk(files: &Files) -> MemoryDisk {
     let disk = MemoryDisk::new();
     for (name, content) in files {
-        disk.put(name, content.clone());
+        disk.put_file(name, content.clone());
     }
     disk
 }
@@ -209,15 +221,15 @@ pub(crate) fn differences(left: &Pages, right: &Pages) -> Vec<String> {
 
 /// Reads the pages of a state.
 pub(crate) fn pages(store: &LocalStore, root: &ChunkId) -> tympan_store::Result<Pages> {
-    let root = Root::read(store, root)?;
+    let root = StoreRoot::read(store, root)?;
     let mut pages = Pages::new();
     for record in root.map("content").range(store, ALL) {
         let (key, value) = record?;
-        let body = body::read(store, &value.body.unwrap())?;
+        let body = body::read_body(store, &value.body.unwrap())?;
         let title = String::from_utf8(value.bytes.to_vec()).unwrap();
-        pages.insert(key.to_vec(), (title, ChunkId::of(&body.payload)));
+        pages.insert(key.to_vec(), (title, ChunkId::hash_of(&body.payload)));
     }
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     assert_eq!(index_of(store, &mut batch, root.map("content"))?, root.map("index"));
     Ok(pages)
 }

@@ -12,8 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tympan_store::disk::FileDisk;
 use tympan_store::{
-    Batch, ByteSize, ChunkId, ChunkStore, CollectMode, CollectOptions, Compression, LocalOptions,
-    LocalStore, Map, RefUpdate, Retention, Root, body, check,
+    ByteSize, ChunkBatch, ChunkId, ChunkStore, GarbageCollectionMode, GarbageCollectionOptions,
+    LocalStore, LocalStoreOptions, RecordCompression, RefUpdate, RevisionRetention, SortedMap,
+    StoreRoot, body, check,
 };
 
 use crate::support::{Edits, Numbers, value};
@@ -90,10 +91,10 @@ fn the_process_that_saves() {
     let folder = Path::new(&folder);
     let saves: u64 = std::env::var(SAVES).unwrap().parse().unwrap();
     let disk = Arc::new(FileDisk::open(folder).unwrap());
-    let options = LocalOptions {
-        pack_limit: ByteSize::mib(8),
-        cache: ByteSize::mib(1),
-        compression: Compression::Lz4,
+    let options = LocalStoreOptions {
+        pack_limit: ByteSize::from_mib(8),
+        cache_size: ByteSize::from_mib(1),
+        compression: RecordCompression::Lz4,
     };
     let store = LocalStore::open(disk, options).unwrap();
     let mut author = Author::load(&store);
@@ -102,21 +103,21 @@ fn the_process_that_saves() {
             author.now += Duration::from_hours(24) / u32::try_from(SAVES_EACH_DAY).unwrap();
             author.save(&store);
         }
-        let options = CollectOptions::at(author.now);
+        let options = GarbageCollectionOptions::at_time(author.now);
         let before = [disk_bytes(folder), live_bytes(&store, author.now)];
-        store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+        store.collect_garbage(&options, &mut |_| ControlFlow::Continue(())).unwrap();
         let after = [disk_bytes(folder), live_bytes(&store, author.now)];
         let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
         let [before, after] = [before, after].map(|[disk, live]| format!("{disk} {live}"));
         // The test runner has left its own line open.
         println!("\nsample {day} {before} {after} {} {descriptors}", resident_kib());
     }
-    assert!(check(&store).unwrap().is_clean());
+    assert!(check_store(&store).unwrap().is_clean());
 }
 
 /// Saves one page after the other.
 struct Author {
-    map: Map,
+    map: SortedMap,
     root: Option<ChunkId>,
     numbers: Numbers,
     now: SystemTime,
@@ -126,7 +127,7 @@ impl Author {
     /// Loads all pages.
     fn load(store: &LocalStore) -> Self {
         let now = UNIX_EPOCH + Duration::from_hours(24 * 365);
-        let mut author = Self { map: Map::EMPTY, root: None, numbers: Numbers(7), now };
+        let mut author = Self { map: SortedMap::EMPTY_MAP, root: None, numbers: Numbers(7), now };
         author.write(store, 0..PAGES);
         author
     }
@@ -137,22 +138,22 @@ impl Author {
     }
 
     fn write(&mut self, store: &LocalStore, pages: std::ops::Range<u64>) {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let mut edits = Edits::new();
         for page in pages {
             let text = self.words(4_000);
             let mut record = value(self.words(250));
-            record.body = Some(body::write(&mut batch, text.as_bytes(), &[]).unwrap());
+            record.body = Some(body::write_body(&mut batch, text.as_bytes(), &[]).unwrap());
             edits.insert(format!("/content/site/page-{page:05}").into_bytes(), Some(record));
         }
         self.map = self.map.edit(store, &mut batch, edits).unwrap();
         let maps = BTreeMap::from([("content".to_owned(), self.map)]);
-        let root = Root { maps }.write(&mut batch).unwrap();
-        batch.move_ref(RefUpdate {
+        let root = StoreRoot { maps }.write(&mut batch).unwrap();
+        batch.add_ref_update(RefUpdate {
             name: "main".to_owned(),
-            expected: self.root,
-            new: Some(root),
-            at: self.now,
+            expected_root: self.root,
+            new_root: Some(root),
+            updated_at: self.now,
             author: "Ada".to_owned(),
             message: "save".to_owned(),
         });
@@ -172,12 +173,12 @@ impl Author {
 }
 
 fn live_bytes(store: &LocalStore, now: SystemTime) -> u64 {
-    let options = CollectOptions {
-        mode: CollectMode::DryRun,
-        retention: Retention::default(),
-        ..CollectOptions::at(now)
+    let options = GarbageCollectionOptions {
+        mode: GarbageCollectionMode::DryRun,
+        retention: RevisionRetention::default(),
+        ..GarbageCollectionOptions::at_time(now)
     };
-    store.collect(&options, &mut |_| ControlFlow::Continue(())).unwrap().live_bytes
+    store.collect_garbage(&options, &mut |_| ControlFlow::Continue(())).unwrap().live_bytes
 }
 
 fn disk_bytes(folder: &Path) -> u64 {

@@ -6,13 +6,14 @@ use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 use tympan_store::{
-    Batch, Chunk, ChunkId, ChunkStore, LocalStore, Map, ReadChunks, RefUpdate, Result, Value,
+    Chunk, ChunkBatch, ChunkId, ChunkStore, LocalStore, MapValue, ReadChunks, RefUpdate, Result,
+    SortedMap,
 };
 
 /// The plain model of a map.
-pub(crate) type Model = BTreeMap<Vec<u8>, Value>;
+pub(crate) type Model = BTreeMap<Vec<u8>, MapValue>;
 /// Edits of a map; `None` deletes.
-pub(crate) type Edits = BTreeMap<Vec<u8>, Option<Value>>;
+pub(crate) type Edits = BTreeMap<Vec<u8>, Option<MapValue>>;
 
 /// Counts what is read.
 pub(crate) struct Counting<'a> {
@@ -32,14 +33,14 @@ impl<'a> Counting<'a> {
 }
 
 impl ReadChunks for Counting<'_> {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.store.read(id)
+        self.store.read_chunk(id)
     }
 }
 
-pub(crate) fn value(text: impl Into<Vec<u8>>) -> Value {
-    Value { bytes: Bytes::from(text.into()), body: None }
+pub(crate) fn value(text: impl Into<Vec<u8>>) -> MapValue {
+    MapValue { bytes: Bytes::from(text.into()), body: None }
 }
 
 /// Applies edits to the model.
@@ -53,17 +54,17 @@ pub(crate) fn apply(model: &mut Model, edits: &Edits) {
 }
 
 /// Builds the map of a model and stores it.
-pub(crate) fn build(store: &LocalStore, model: &Model) -> Map {
-    let mut batch = Batch::new();
+pub(crate) fn build(store: &LocalStore, model: &Model) -> SortedMap {
+    let mut batch = ChunkBatch::new();
     let records = model.iter().map(|(key, value)| (key.clone(), value.clone()));
-    let map = Map::build(&mut batch, records).unwrap();
+    let map = SortedMap::build(&mut batch, records).unwrap();
     store.commit(batch).unwrap();
     map
 }
 
 /// Edits a map and stores the result. Returns it with the number and bytes of the new chunks.
-pub(crate) fn edit(store: &LocalStore, map: Map, edits: &Edits) -> (Map, usize, usize) {
-    let mut batch = Batch::new();
+pub(crate) fn edit(store: &LocalStore, map: SortedMap, edits: &Edits) -> (SortedMap, usize, usize) {
+    let mut batch = ChunkBatch::new();
     let edited = map.edit(store, &mut batch, edits.clone()).unwrap();
     let chunks = batch.chunks().len();
     let bytes = batch.chunks().map(|(_, bytes)| bytes.len()).sum();
@@ -75,9 +76,9 @@ pub(crate) fn edit(store: &LocalStore, map: Map, edits: &Edits) -> (Map, usize, 
 pub(crate) fn moves(name: &str, expected: Option<ChunkId>, new: Option<ChunkId>) -> RefUpdate {
     RefUpdate {
         name: name.to_owned(),
-        expected,
-        new,
-        at: UNIX_EPOCH,
+        expected_root: expected,
+        new_root: new,
+        updated_at: UNIX_EPOCH,
         author: "Ada".to_owned(),
         message: "test".to_owned(),
     }

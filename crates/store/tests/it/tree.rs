@@ -3,7 +3,9 @@
 use std::ops::Bound;
 
 use proptest::prelude::*;
-use tympan_store::{Batch, Change, ChunkId, ChunkStore, Error, LocalStore, Map, Value, body};
+use tympan_store::{
+    ChunkBatch, ChunkId, ChunkStore, Error, LocalStore, MapChange, MapValue, SortedMap, body,
+};
 
 use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
 
@@ -22,15 +24,17 @@ pub(crate) fn keys() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-pub(crate) fn values() -> impl Strategy<Value = Value> {
+pub(crate) fn values() -> impl Strategy<Value = MapValue> {
     let bytes = prop_oneof![
         6 => (any::<u8>(), 0..300_usize),
         1 => (any::<u8>(), 300..4_000_usize),
         1 => (any::<u8>(), Just(16_384)),
     ];
-    (bytes, proptest::option::weighted(0.3, any::<u8>())).prop_map(|((byte, length), body)| Value {
-        bytes: vec![byte; length].into(),
-        body: body.map(|body| ChunkId::of(&[body])),
+    (bytes, proptest::option::weighted(0.3, any::<u8>())).prop_map(|((byte, length), body)| {
+        MapValue {
+            bytes: vec![byte; length].into(),
+            body: body.map(|body| ChunkId::hash_of(&[body])),
+        }
     })
 }
 
@@ -43,8 +47,12 @@ pub(crate) fn model() -> impl Strategy<Value = Model> {
 }
 
 /// Compares two maps through `diff` with what their models differ in.
-pub(crate) fn check_diff(store: &LocalStore, left: (&Map, &Model), right: (&Map, &Model)) {
-    let found: Vec<Change> = left.0.diff(right.0, store).collect::<Result<_, _>>().unwrap();
+pub(crate) fn check_diff(
+    store: &LocalStore,
+    left: (&SortedMap, &Model),
+    right: (&SortedMap, &Model),
+) {
+    let found: Vec<MapChange> = left.0.diff(right.0, store).collect::<Result<_, _>>().unwrap();
     let mut expected = Vec::new();
     let mut keys: Vec<&Vec<u8>> = left.1.keys().chain(right.1.keys()).collect();
     keys.sort_unstable();
@@ -52,7 +60,7 @@ pub(crate) fn check_diff(store: &LocalStore, left: (&Map, &Model), right: (&Map,
     for key in keys {
         let (left, right) = (left.1.get(key), right.1.get(key));
         if left != right {
-            expected.push(Change {
+            expected.push(MapChange {
                 key: key.clone().into(),
                 left: left.cloned(),
                 right: right.cloned(),
@@ -64,18 +72,18 @@ pub(crate) fn check_diff(store: &LocalStore, left: (&Map, &Model), right: (&Map,
         let Some(change) = found.get(at) else { continue };
         let after = [&change.key[..], b"\0"].concat();
         for behind in [&change.key[..], &after] {
-            let rest: Vec<Change> =
-                left.0.diff(right.0, store).behind(behind).collect::<Result<_, _>>().unwrap();
-            let is_behind = |one: &&Change| *one.key > *behind;
-            let expected: Vec<Change> = found.iter().filter(is_behind).cloned().collect();
+            let rest: Vec<MapChange> =
+                left.0.diff(right.0, store).start_after(behind).collect::<Result<_, _>>().unwrap();
+            let is_behind = |one: &&MapChange| *one.key > *behind;
+            let expected: Vec<MapChange> = found.iter().filter(is_behind).cloned().collect();
             assert_eq!(rest, expected);
         }
     }
 }
 
-pub(crate) fn check_content(store: &LocalStore, map: &Map, model: &Model) {
-    assert_eq!(map.count(store).unwrap(), model.len() as u64);
-    let all: Vec<(Vec<u8>, Value)> = map
+pub(crate) fn check_content(store: &LocalStore, map: &SortedMap, model: &Model) {
+    assert_eq!(map.count_records(store).unwrap(), model.len() as u64);
+    let all: Vec<(Vec<u8>, MapValue)> = map
         .range(store, (Bound::Unbounded, Bound::Unbounded))
         .map(|record| record.map(|(key, value)| (key.to_vec(), value)))
         .collect::<Result<_, _>>()
@@ -94,7 +102,7 @@ proptest! {
         first in model(),
         rounds in proptest::collection::vec(edits(), 1..6),
     ) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let mut model = first;
         let mut map = build(&store, &model);
         for edits in rounds {
@@ -110,7 +118,7 @@ proptest! {
 
     #[test]
     fn ranges_and_misses(model in model(), low in keys(), high in keys(), absent in keys()) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let map = build(&store, &model);
         prop_assert_eq!(map.get(&store, &absent).unwrap(), model.get(&absent).cloned());
         let (low, high) = if low <= high { (low, high) } else { (high, low) };
@@ -138,8 +146,8 @@ proptest! {
     }
 }
 
-/// A site of `count` pages in folders of 100, each with a header of about 250 bytes and a body.
-pub(crate) fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, Value)> {
+/// A site of `count_records` pages in folders of 100, each with a header of about 250 bytes and a body.
+pub(crate) fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, MapValue)> {
     (0..count).map(|n| {
         let mut value = value(format!(
             "cq:Page|Page number {n} about travel|template/article|2024-01-{:02}T10:{:02}:00Z|{}",
@@ -147,7 +155,7 @@ pub(crate) fn site(count: u64) -> impl Iterator<Item = (Vec<u8>, Value)> {
             n % 60,
             "words of a header that repeat now and then ".repeat(3),
         ));
-        value.body = Some(ChunkId::of(&n.to_le_bytes()));
+        value.body = Some(ChunkId::hash_of(&n.to_le_bytes()));
         (site_key(n), value)
     })
 }
@@ -159,7 +167,7 @@ pub(crate) fn site_key(n: u64) -> Vec<u8> {
 
 #[test]
 fn one_record_saved_among_100_000_writes_one_path() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let model: Model = site(100_000).collect();
     let map = build(&store, &model);
     let mut numbers = Numbers(7);
@@ -170,7 +178,7 @@ fn one_record_saved_among_100_000_writes_one_path() {
         saved.bytes = [&saved.bytes[..], &round.to_le_bytes()].concat().into();
         let edits = Edits::from([(site_key(n), Some(saved))]);
         let counting = Counting::new(&store);
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let edited = map.edit(&counting, &mut batch, edits).unwrap();
         worst = worst.max(batch.chunks().len());
         assert!(counting.take() <= 6, "reads one path and a neighbor");
@@ -186,7 +194,7 @@ fn one_record_saved_among_100_000_writes_one_path() {
 
 #[test]
 fn diff_of_scattered_changes_loads_what_differs() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let mut model: Model = site(50_000).collect();
     let map = build(&store, &model);
     let before = model.clone();
@@ -215,7 +223,7 @@ fn diff_of_scattered_changes_loads_what_differs() {
 
 #[test]
 fn clustered_edits_of_a_tall_tree_give_the_root_of_a_bulk_build() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     // Small values and long names: many records per leaf, several interior chunks.
     let key = |n: u64| format!("content\u{1}folder-{:03}\0a-rather-long-name-{n:06}", n / 90);
     let mut model: Model = (0..40_000)
@@ -250,22 +258,22 @@ fn clustered_edits_of_a_tall_tree_give_the_root_of_a_bulk_build() {
 
 #[test]
 fn everything_deleted_is_the_empty_map() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let model: Model = site(5_000).collect();
     let map = build(&store, &model);
     let all: Edits = model.keys().map(|key| (key.clone(), None)).collect();
-    assert_eq!(edit(&store, map, &all).0, Map::EMPTY);
+    assert_eq!(edit(&store, map, &all).0, SortedMap::EMPTY_MAP);
     // One record is left: the tower above it goes, and no chunk of it is staged.
     let mut rest = all.clone();
     rest.remove(&site_key(2_500));
     let (single, chunks, _) = edit(&store, map, &rest);
-    assert_eq!((single.count(&store).unwrap(), chunks), (1, 1));
-    assert_eq!(edit(&store, Map::EMPTY, &all).0, Map::EMPTY);
+    assert_eq!((single.count_records(&store).unwrap(), chunks), (1, 1));
+    assert_eq!(edit(&store, SortedMap::EMPTY_MAP, &all).0, SortedMap::EMPTY_MAP);
 }
 
 #[test]
 fn edits_without_effect_stage_nothing() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let model: Model = site(5_000).collect();
     let map = build(&store, &model);
     let same = (site_key(9), Some(model[&site_key(9)].clone()));
@@ -276,40 +284,40 @@ fn edits_without_effect_stage_nothing() {
 
 #[test]
 fn edits_in_one_batch_see_each_other() {
-    let store = LocalStore::memory().unwrap();
-    let mut batch = Batch::new();
-    let first = Map::build(&mut batch, site(3_000)).unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
+    let mut batch = ChunkBatch::new();
+    let first = SortedMap::build(&mut batch, site(3_000)).unwrap();
     let edits = Edits::from([(b"a".to_vec(), Some(value("1")))]);
     let second = first.edit(&store, &mut batch, edits).unwrap();
     store.commit(batch).unwrap();
-    assert_eq!(second.count(&store).unwrap(), 3_001);
+    assert_eq!(second.count_records(&store).unwrap(), 3_001);
 }
 
 #[test]
 fn records_beyond_the_limits_are_refused() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let cases = [(vec![b'k'; 2_049], value("")), (b"k".to_vec(), value(vec![0; 16_385]))];
     for (key, value) in cases {
-        let mut batch = Batch::new();
-        let built = Map::build(&mut batch, [(key.clone(), value.clone())].into_iter());
+        let mut batch = ChunkBatch::new();
+        let built = SortedMap::build(&mut batch, [(key.clone(), value.clone())].into_iter());
         assert!(matches!(built, Err(Error::TooLong { .. })));
         let edits = Edits::from([(key, Some(value))]);
-        let edited = Map::EMPTY.edit(&store, &mut batch, edits);
+        let edited = SortedMap::EMPTY_MAP.edit(&store, &mut batch, edits);
         assert!(matches!(edited, Err(Error::TooLong { .. })));
     }
     let unsorted = [("b", "1"), ("a", "2")].map(|(key, text)| (key.into(), value(text)));
-    let built = Map::build(&mut Batch::new(), unsorted.into_iter());
+    let built = SortedMap::build(&mut ChunkBatch::new(), unsorted.into_iter());
     assert!(matches!(built, Err(Error::Unsorted { position: 1 })));
 }
 
 #[test]
 fn the_root_of_known_content_is_pinned() {
     // Another root means another format: existing stores would no longer compare equal.
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let map = build(&store, &site(2_000).collect());
     check_id(map.root(), "cc95be214c1f0b84a16460ccc47a6fc4bc60ab0253d66f0d2f2f9d154a791682");
-    let mut batch = Batch::new();
-    let body = body::write(&mut batch, &[7; 200_000], &[]).unwrap();
+    let mut batch = ChunkBatch::new();
+    let body = body::write_body(&mut batch, &[7; 200_000], &[]).unwrap();
     check_id(Some(body), "85e04c60622fe6f356fbe52e9452cfa7782c95907b4e78f30dd63d7616890491");
 }
 

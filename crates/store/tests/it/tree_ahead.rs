@@ -9,8 +9,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tympan_store::key::KeyRange;
 use tympan_store::{
-    Batch, Change, Chunk, ChunkId, ChunkKind, ChunkStore, LocalStore, Map, ReadChunks, Resolution,
-    Result, Value,
+    Chunk, ChunkBatch, ChunkId, ChunkKind, ChunkStore, ConflictResolution, LocalStore, MapChange,
+    MapValue, ReadChunks, Result, SortedMap,
 };
 
 use crate::support::{Edits, Model, Numbers, build, edit, value};
@@ -75,7 +75,7 @@ impl<'a> Remote<'a> {
 
     fn fetch(&self, id: &ChunkId) -> Result<Chunk> {
         self.chunks.fetch_add(1, Ordering::Relaxed);
-        let bytes = self.store.read(id)?.bytes().clone();
+        let bytes = self.store.read_chunk(id)?.bytes().clone();
         let now = self.held.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.held.most.fetch_max(now, Ordering::Relaxed);
         Chunk::parse(Bytes::from_owner(Tracked { bytes, held: Arc::clone(&self.held) }))
@@ -83,12 +83,12 @@ impl<'a> Remote<'a> {
 }
 
 impl ReadChunks for Remote<'_> {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {
         self.trips.fetch_add(1, Ordering::Relaxed);
         self.fetch(id)
     }
 
-    fn read_many(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
+    fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
         self.trips.fetch_add(1, Ordering::Relaxed);
         ids.iter().map(|id| self.fetch(id)).collect()
     }
@@ -98,19 +98,19 @@ impl ReadChunks for Remote<'_> {
     }
 }
 
-fn stored(store: &LocalStore, count: u64) -> Map {
-    let mut batch = Batch::new();
-    let map = Map::build(&mut batch, site(count)).unwrap();
+fn stored(store: &LocalStore, count: u64) -> SortedMap {
+    let mut batch = ChunkBatch::new();
+    let map = SortedMap::build(&mut batch, site(count)).unwrap();
     store.commit(batch).unwrap();
     map
 }
 
 /// Returns the chunks of a map's tree.
-fn chunks_of(store: &LocalStore, map: &Map) -> BTreeSet<ChunkId> {
+fn chunks_of(store: &LocalStore, map: &SortedMap) -> BTreeSet<ChunkId> {
     let mut found = BTreeSet::new();
     let mut open: Vec<ChunkId> = map.root().into_iter().collect();
     while let Some(id) = open.pop() {
-        let chunk = store.read(&id).unwrap();
+        let chunk = store.read_chunk(&id).unwrap();
         found.insert(id);
         if chunk.kind() == ChunkKind::Interior {
             open.extend(chunk.chunk_refs());
@@ -120,7 +120,7 @@ fn chunks_of(store: &LocalStore, map: &Map) -> BTreeSet<ChunkId> {
 }
 
 /// Returns how many chunks a difference reads, and how many only one of the maps has.
-fn diff_cost(store: &LocalStore, left: &Map, right: &Map) -> (u64, u64) {
+fn diff_cost(store: &LocalStore, left: &SortedMap, right: &SortedMap) -> (u64, u64) {
     let near = Remote::near(store);
     assert!(left.diff(right, &near).all(|change| change.is_ok()));
     let [left, right] = [left, right].map(|map| chunks_of(store, map));
@@ -137,7 +137,7 @@ proptest! {
         (low, high) in (keys(), keys()),
         skip in 0..200_u64,
     ) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let map = build(&store, &model);
         let edited = edit(&store, map, &edits).0;
         let remote = Remote::new(&store);
@@ -149,12 +149,12 @@ proptest! {
                 };
                 prop_assert_eq!(scan(&remote), scan(&store));
                 let back = |reads| -> Vec<_> {
-                    map.range_back(reads, range).skip_records(skip).map(Result::unwrap).collect()
+                    map.range_reversed(reads, range).skip_records(skip).map(Result::unwrap).collect()
                 };
                 prop_assert_eq!(back(&remote), back(&store));
             }
         }
-        let diff = |reads| -> Vec<Change> { map.diff(&edited, reads).map(Result::unwrap).collect() };
+        let diff = |reads| -> Vec<MapChange> { map.diff(&edited, reads).map(Result::unwrap).collect() };
         prop_assert_eq!(diff(&remote), diff(&store));
     }
 
@@ -163,7 +163,7 @@ proptest! {
         model in model(),
         rounds in proptest::collection::vec(edits(), 1..4),
     ) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let map = build(&store, &model);
         let mut edited = map;
         for edits in &rounds {
@@ -180,7 +180,7 @@ proptest! {
         absent in proptest::collection::vec(keys(), 0..20),
         order in any::<u64>(),
     ) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let map = build(&store, &model);
         let mut asked: Vec<Vec<u8>> = model.keys().cloned().chain(absent).collect();
         let mut numbers = Numbers(order);
@@ -196,7 +196,7 @@ proptest! {
 
 #[test]
 fn many_keys_cost_one_round_trip_per_level() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let map = stored(&store, 100_000);
     let remote = Remote::new(&store);
     let mut numbers = Numbers(5);
@@ -211,20 +211,20 @@ fn many_keys_cost_one_round_trip_per_level() {
         assert!(chunks <= height * count, "{chunks} chunks for {count} keys");
     }
     assert!(map.get_many::<&[u8]>(&remote, &[]).unwrap().is_empty());
-    assert_eq!(Map::EMPTY.get_many(&remote, &[site_key(1)]).unwrap(), [None]);
+    assert_eq!(SortedMap::EMPTY_MAP.get_many(&remote, &[site_key(1)]).unwrap(), [None]);
     assert_eq!(remote.take(), (0, 0));
 }
 
 #[test]
 fn scattered_edits_cost_one_round_trip_per_level() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let map = stored(&store, 100_000);
     let remote = Remote::new(&store);
     map.get(&remote, &site_key(0)).unwrap();
     let (height, _) = remote.take();
     for round in 0..5 {
         let saved = scattered(&mut Numbers(round), 100_000, 100, "saved");
-        let edited = map.edit(&remote, &mut Batch::new(), saved.clone()).unwrap();
+        let edited = map.edit(&remote, &mut ChunkBatch::new(), saved.clone()).unwrap();
         // Where an edit moves the limit of a chunk, the next one is read.
         let (trips, chunks) = remote.take();
         assert!(trips <= height + 45, "{trips} trips, {chunks} chunks for 100 edits");
@@ -234,7 +234,7 @@ fn scattered_edits_cost_one_round_trip_per_level() {
 
 #[test]
 fn a_scan_reads_ahead_in_growing_windows() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let map = stored(&store, 100_000);
     let remote = Remote::new(&store);
     assert!(map.range(&remote, ALL).next().is_some());
@@ -256,16 +256,16 @@ fn a_scan_reads_ahead_in_growing_windows() {
 
 #[test]
 fn a_difference_costs_few_round_trips() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let map = stored(&store, 100_000);
     let mut numbers = Numbers(17);
     for (changes, most) in [(1, 4), (100, 90), (2_000, 230)] {
         let edited = edit(&store, map, &scattered(&mut numbers, 100_000, changes, "new")).0;
         let near = Remote::near(&store);
-        let expected: Vec<Change> = map.diff(&edited, &near).map(Result::unwrap).collect();
+        let expected: Vec<MapChange> = map.diff(&edited, &near).map(Result::unwrap).collect();
         let (_, needed) = near.take();
         let remote = Remote::new(&store);
-        let found: Vec<Change> = map.diff(&edited, &remote).map(Result::unwrap).collect();
+        let found: Vec<MapChange> = map.diff(&edited, &remote).map(Result::unwrap).collect();
         assert_eq!(found, expected);
         let (trips, chunks) = remote.take();
         assert!(trips <= most, "{trips} trips, {chunks} chunks for {changes} changes");
@@ -275,7 +275,7 @@ fn a_difference_costs_few_round_trips() {
 
 #[test]
 fn a_difference_of_pages_reads_what_only_one_map_has() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let map = stored(&store, 20_000);
     let mut numbers = Numbers(29);
     for round in 0..60 {
@@ -288,16 +288,17 @@ fn a_difference_of_pages_reads_what_only_one_map_has() {
 
 #[test]
 fn walks_over_a_million_records_hold_a_path() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let key = |n: u32| format!("content\u{1}magazine\0page-{n:07}").into_bytes();
     let records = |text: &'static str| (0..1_000_000).map(move |n| (key(n), value(text)));
-    let mut batch = Batch::new();
-    let [old, new] = ["old", "new"].map(|text| Map::build(&mut batch, records(text)).unwrap());
+    let mut batch = ChunkBatch::new();
+    let [old, new] =
+        ["old", "new"].map(|text| SortedMap::build(&mut batch, records(text)).unwrap());
     store.commit(batch).unwrap();
     let near = Remote::near(&store);
     assert_eq!(old.range(&near, ALL).count(), 1_000_000);
     assert!(near.most_held() <= 6, "a scan holds a path");
-    assert_eq!(old.range_back(&near, ALL).take(200_000).count(), 200_000);
+    assert_eq!(old.range_reversed(&near, ALL).take(200_000).count(), 200_000);
     assert!(near.most_held() <= 6, "so does one backwards");
     assert_eq!(old.diff(&new, &near).count(), 1_000_000);
     assert!(near.most_held() <= 12, "a difference holds two");
@@ -313,14 +314,14 @@ fn walks_over_a_million_records_hold_a_path() {
 
 #[test]
 fn a_moved_range_streams() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let map = stored(&store, 50_000);
     let near = Remote::near(&store);
     let range = KeyRange { start: site_key(10_000), end: Some(site_key(40_000)) };
     for is_move in [false, true] {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let mut count = 0_u64;
-        let rewrite = |key: &[u8], value: &Value| {
+        let rewrite = |key: &[u8], value: &MapValue| {
             count += 1;
             Ok(([b"moved", key].concat(), value.clone()))
         };
@@ -335,13 +336,13 @@ fn a_moved_range_streams() {
         assert!(held <= 16 && read > 1_000, "{held} of {read} chunks held");
         store.commit(batch).unwrap();
         let expected = if is_move { 50_000 } else { 80_000 };
-        assert_eq!(moved.count(&store).unwrap(), expected);
+        assert_eq!(moved.count_records(&store).unwrap(), expected);
     }
 }
 
 #[test]
 fn a_merge_of_many_changes_streams() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let base_model: Model = site(20_000).collect();
     let base = build(&store, &base_model);
     let changed = |from: usize, text: &str| -> Edits {
@@ -350,10 +351,10 @@ fn a_merge_of_many_changes_streams() {
     let [ours, theirs] =
         [(0, "ours"), (1, "theirs")].map(|(from, text)| edit(&store, base, &changed(from, text)).0);
     let near = Remote::near(&store);
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let merged = base
         .merge(&ours, &theirs, &near)
-        .apply(&mut batch, |_| Ok(Resolution::Unresolved))
+        .apply_merge(&mut batch, |_| Ok(ConflictResolution::Unresolved))
         .unwrap();
     assert!(merged.unresolved.is_empty());
     let (_, read) = near.take();

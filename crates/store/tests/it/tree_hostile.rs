@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 use tympan_store::key::KeyRange;
 use tympan_store::{
-    Batch, Chunk, ChunkId, ChunkKind, Error, Map, ReadChunks, Resolution, Result, Value,
+    Chunk, ChunkBatch, ChunkId, ChunkKind, ConflictResolution, Error, MapValue, ReadChunks, Result,
+    SortedMap,
 };
 
 use crate::support::{Edits, Numbers, value};
@@ -88,7 +89,7 @@ impl Forged {
 }
 
 impl ReadChunks for Forged {
-    fn read(&self, id: &ChunkId) -> Result<Chunk> {
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {
         let reads = self.reads.fetch_add(1, Ordering::Relaxed);
         assert!(reads < self.most, "a walk reads without end");
         self.chunks.get(id).cloned().ok_or(Error::ChunkMissing { id: *id })
@@ -100,32 +101,32 @@ impl ReadChunks for Forged {
 }
 
 /// Does with two maps everything that can be done.
-fn exercise(reads: &Forged, one: Map, other: Map) {
+fn exercise(reads: &Forged, one: SortedMap, other: SortedMap) {
     let range = KeyRange { start: b"b".to_vec(), end: Some(b"cb".to_vec()) };
-    let rewrite = |key: &[u8], value: &Value| Ok(([b"b", key].concat(), value.clone()));
+    let rewrite = |key: &[u8], value: &MapValue| Ok(([b"b", key].concat(), value.clone()));
     let walks: [&dyn Fn() -> bool; 16] = [
         &|| one.range(reads, ALL).all(|record| record.is_ok()),
-        &|| one.range_back(reads, ALL).all(|record| record.is_ok()),
+        &|| one.range_reversed(reads, ALL).all(|record| record.is_ok()),
         &|| one.range(reads, range.bounds()).all(|record| record.is_ok()),
         &|| one.range(reads, range.bounds()).skip_records(3).all(|record| record.is_ok()),
         &|| one.nth(reads, 5).is_ok(),
         &|| one.rank(reads, b"c").is_ok(),
-        &|| one.count_in(reads, &range).is_ok(),
+        &|| one.count_records_in(reads, &range).is_ok(),
         &|| one.get_many(reads, &["a", "b", "ca", "dd"]).is_ok(),
-        &|| one.last_in(reads, range.bounds()).is_ok(),
+        &|| one.last_record_in(reads, range.bounds()).is_ok(),
         &|| one.diff(&other, reads).all(|change| change.is_ok()),
-        &|| Map::EMPTY.diff(&one, reads).all(|change| change.is_ok()),
+        &|| SortedMap::EMPTY_MAP.diff(&one, reads).all(|change| change.is_ok()),
         &|| {
-            let merge = Map::EMPTY.merge(&one, &other, reads);
-            merge.apply(&mut Batch::new(), |_| Ok(Resolution::Theirs)).is_ok()
+            let merge = SortedMap::EMPTY_MAP.merge(&one, &other, reads);
+            merge.apply_merge(&mut ChunkBatch::new(), |_| Ok(ConflictResolution::Theirs)).is_ok()
         },
         &|| {
             let edits = ["", "a", "bb", "ca", "d"].map(|key| (key.into(), Some(value("x"))));
-            one.edit(reads, &mut Batch::new(), Edits::from(edits)).is_ok()
+            one.edit(reads, &mut ChunkBatch::new(), Edits::from(edits)).is_ok()
         },
-        &|| one.replace_range(reads, &mut Batch::new(), &range, std::iter::empty()).is_ok(),
-        &|| one.copy_range(reads, &mut Batch::new(), &range, rewrite).is_ok(),
-        &|| one.move_range(reads, &mut Batch::new(), &range, rewrite).is_ok(),
+        &|| one.replace_range(reads, &mut ChunkBatch::new(), &range, std::iter::empty()).is_ok(),
+        &|| one.copy_range(reads, &mut ChunkBatch::new(), &range, rewrite).is_ok(),
+        &|| one.move_range(reads, &mut ChunkBatch::new(), &range, rewrite).is_ok(),
     ];
     for walk in walks {
         reads.reads.store(0, Ordering::Relaxed);
@@ -159,20 +160,20 @@ proptest! {
         let reads = Forged::new(&parts, 2_000, has_costly_round_trips);
         for place in 0..parts.len() as u8 {
             let other = (place + 1) % parts.len() as u8;
-            exercise(&reads, Map::from_root(Some(id(place))), Map::from_root(Some(id(other))));
+            exercise(&reads, SortedMap::from_root(Some(id(place))), SortedMap::from_root(Some(id(other))));
         }
     }
 }
 
 /// Builds a map of short keys over few letters.
-fn tree(batch: &mut Batch, seed: u64, count: u64) -> Map {
+fn tree(batch: &mut ChunkBatch, seed: u64, count: u64) -> SortedMap {
     let mut numbers = Numbers(seed);
     let mut keys = BTreeSet::new();
     for _ in 0..count {
         let key = (0..=numbers.below(6)).map(|_| b'a' + numbers.below(4) as u8);
         keys.insert(key.collect::<Vec<_>>());
     }
-    Map::build(batch, keys.into_iter().map(|key| (key, value(vec![b'v'; 300])))).unwrap()
+    SortedMap::build(batch, keys.into_iter().map(|key| (key, value(vec![b'v'; 300])))).unwrap()
 }
 
 proptest! {
@@ -185,7 +186,7 @@ proptest! {
         flips in proptest::collection::vec(any::<(prop::sample::Index, prop::sample::Index, u8)>(), 0..4),
         has_costly_round_trips in any::<bool>(),
     ) {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let maps = [(seed, 3_000), (seed.wrapping_add(1), 2_000), (seed.wrapping_add(2), 300)]
             .map(|(seed, count)| tree(&mut batch, seed, count));
         let staged: Vec<(ChunkId, Chunk)> = batch
@@ -242,7 +243,7 @@ fn a_tree_that_lists_its_parts_many_times_is_refused() {
         }));
         for has_costly_round_trips in [false, true] {
             let reads = Forged::new(&parts, 4_000, has_costly_round_trips);
-            let [one, other] = [40, offset + 40].map(|root| Map::from_root(Some(id(root))));
+            let [one, other] = [40, offset + 40].map(|root| SortedMap::from_root(Some(id(root))));
             exercise(&reads, one, other);
             reads.reads.store(0, Ordering::Relaxed);
             let scanned = one.range(&reads, ALL).collect::<Result<Vec<_>>>();
@@ -266,7 +267,7 @@ fn an_edit_does_not_spread_a_wrong_count() {
         let parts = [root(count), leaf(&["a", "aa"]), leaf(&["b", "c"])];
         let reads = Forged::new(&parts, 100, false);
         let edits = Edits::from([("a".into(), None)]);
-        let edited = Map::from_root(Some(id(0))).edit(&reads, &mut Batch::new(), edits);
+        let edited = SortedMap::from_root(Some(id(0))).edit(&reads, &mut ChunkBatch::new(), edits);
         assert_eq!(edited.is_ok(), is_right, "{count}: {edited:?}");
     }
 }
@@ -283,10 +284,10 @@ fn an_edit_of_a_key_that_its_chunk_disowns_is_refused() {
         leaf("n"),
     ];
     let reads = Forged::new(&parts, 100, false);
-    let map = Map::from_root(Some(id(0)));
+    let map = SortedMap::from_root(Some(id(0)));
     for key in ["b", "d", "x"] {
         let edits = Edits::from([(key.into(), Some(value("x")))]);
-        let edited = map.edit(&reads, &mut Batch::new(), edits);
+        let edited = map.edit(&reads, &mut ChunkBatch::new(), edits);
         assert!(matches!(edited, Err(Error::ChunkDamaged { .. })), "{key}: {edited:?}");
     }
     let scanned = map.range(&reads, ALL).collect::<Result<Vec<_>>>();

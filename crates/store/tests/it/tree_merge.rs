@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use tympan_store::{
-    Batch, Change, ChunkStore, Conflict, Error, LocalStore, Map, MergeStep, Resolution, Value,
+    ChunkBatch, ChunkStore, ConflictResolution, Error, LocalStore, MapChange, MapMergeConflict,
+    MapValue, MergeStep, SortedMap,
 };
 
 use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
@@ -15,7 +16,7 @@ fn model_steps(base: &Model, ours: &Model, theirs: &Model) -> Vec<MergeStep> {
     let keys: BTreeSet<&Vec<u8>> = base.keys().chain(ours.keys()).chain(theirs.keys()).collect();
     let step = |key: &Vec<u8>| {
         let [base, ours, theirs] = [base, ours, theirs].map(|side| side.get(key).cloned());
-        let change = |right: &Option<Value>| Change {
+        let change = |right: &Option<MapValue>| MapChange {
             key: key.clone().into(),
             left: base.clone(),
             right: right.clone(),
@@ -25,15 +26,23 @@ fn model_steps(base: &Model, ours: &Model, theirs: &Model) -> Vec<MergeStep> {
             (false, true) => Some(MergeStep::Ours(change(&ours))),
             (true, false) => Some(MergeStep::Theirs(change(&theirs))),
             (false, false) if ours == theirs => Some(MergeStep::Same(change(&ours))),
-            (false, false) => {
-                Some(MergeStep::Conflict(Conflict { key: key.clone().into(), base, ours, theirs }))
-            }
+            (false, false) => Some(MergeStep::Conflict(MapMergeConflict {
+                key: key.clone().into(),
+                base,
+                ours,
+                theirs,
+            })),
         }
     };
     keys.into_iter().filter_map(step).collect()
 }
 
-fn steps(store: &LocalStore, base: &Map, ours: &Map, theirs: &Map) -> Vec<MergeStep> {
+fn steps(
+    store: &LocalStore,
+    base: &SortedMap,
+    ours: &SortedMap,
+    theirs: &SortedMap,
+) -> Vec<MergeStep> {
     base.merge(ours, theirs, store).collect::<Result<_, _>>().unwrap()
 }
 
@@ -42,7 +51,7 @@ proptest! {
 
     #[test]
     fn steps_are_those_of_the_model(base in model(), ours in edits(), theirs in edits()) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let (mut our_model, mut their_model) = (base.clone(), base.clone());
         apply(&mut our_model, &ours);
         apply(&mut their_model, &theirs);
@@ -54,18 +63,18 @@ proptest! {
 }
 
 /// Decides about a conflict by its key, in each of the possible ways.
-fn decide(conflict: &Conflict) -> Resolution {
+fn decide(conflict: &MapMergeConflict) -> ConflictResolution {
     match conflict.key.last().map_or(0, |byte| byte % 5) {
-        0 => Resolution::Ours,
-        1 => Resolution::Theirs,
-        2 => Resolution::Write(value("both")),
-        3 => Resolution::Delete,
-        _ => Resolution::Unresolved,
+        0 => ConflictResolution::Ours,
+        1 => ConflictResolution::Theirs,
+        2 => ConflictResolution::Replace(value("both")),
+        3 => ConflictResolution::Delete,
+        _ => ConflictResolution::Unresolved,
     }
 }
 
 /// What a merge with [`decide`] makes of models.
-fn merge_models(base: &Model, ours: &Model, theirs: &Model) -> (Model, Vec<Conflict>) {
+fn merge_models(base: &Model, ours: &Model, theirs: &Model) -> (Model, Vec<MapMergeConflict>) {
     let (mut merged, mut unresolved) = (ours.clone(), Vec::new());
     let mut edits = Edits::new();
     for step in model_steps(base, ours, theirs) {
@@ -73,11 +82,15 @@ fn merge_models(base: &Model, ours: &Model, theirs: &Model) -> (Model, Vec<Confl
             MergeStep::Ours(_) | MergeStep::Same(_) => {}
             MergeStep::Theirs(change) => drop(edits.insert(change.key.to_vec(), change.right)),
             MergeStep::Conflict(conflict) => match decide(&conflict) {
-                Resolution::Ours => {}
-                Resolution::Theirs => drop(edits.insert(conflict.key.to_vec(), conflict.theirs)),
-                Resolution::Write(value) => drop(edits.insert(conflict.key.to_vec(), Some(value))),
-                Resolution::Delete => drop(edits.insert(conflict.key.to_vec(), None)),
-                Resolution::Unresolved => unresolved.push(conflict),
+                ConflictResolution::Ours => {}
+                ConflictResolution::Theirs => {
+                    drop(edits.insert(conflict.key.to_vec(), conflict.theirs))
+                }
+                ConflictResolution::Replace(value) => {
+                    drop(edits.insert(conflict.key.to_vec(), Some(value)))
+                }
+                ConflictResolution::Delete => drop(edits.insert(conflict.key.to_vec(), None)),
+                ConflictResolution::Unresolved => unresolved.push(conflict),
             },
         }
     }
@@ -90,15 +103,15 @@ proptest! {
 
     #[test]
     fn merged_maps_are_those_of_the_model(base in model(), ours in edits(), theirs in edits()) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let (mut our_model, mut their_model) = (base.clone(), base.clone());
         apply(&mut our_model, &ours);
         apply(&mut their_model, &theirs);
         let map = build(&store, &base);
         let (ours, theirs) = (build(&store, &our_model), build(&store, &their_model));
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let merge = map.merge(&ours, &theirs, &store);
-        let merged = merge.apply(&mut batch, |conflict| Ok(decide(conflict))).unwrap();
+        let merged = merge.apply_merge(&mut batch, |conflict| Ok(decide(conflict))).unwrap();
         store.commit(batch).unwrap();
         let (model, unresolved) = merge_models(&base, &our_model, &their_model);
         prop_assert_eq!(merged.unresolved, unresolved);
@@ -109,17 +122,17 @@ proptest! {
 
 #[test]
 fn a_side_that_stands_still_costs_nothing() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let base = build(&store, &site(2_000).collect());
     let other = edit(&store, base, &Edits::from([(site_key(7), None)])).0;
     let counting = Counting::new(&store);
     for (ours, theirs, expected) in
         [(base, other, other), (other, base, other), (other, other, other), (base, base, base)]
     {
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         let merged = base
             .merge(&ours, &theirs, &counting)
-            .apply(&mut batch, |conflict| panic!("no conflict: {conflict:?}"))
+            .apply_merge(&mut batch, |conflict| panic!("no conflict: {conflict:?}"))
             .unwrap();
         assert_eq!((merged.map, merged.unresolved.len()), (expected, 0));
         assert!(batch.is_empty());
@@ -129,16 +142,16 @@ fn a_side_that_stands_still_costs_nothing() {
 
 #[test]
 fn a_refused_resolution_stages_nothing() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let base = build(&store, &site(100).collect());
     let [ours, theirs] = ["ours", "theirs"]
         .map(|text| edit(&store, base, &Edits::from([(site_key(7), Some(value(text)))])).0);
-    let mut batch = Batch::new();
-    let long = Resolution::Write(value(vec![0; 16_385]));
-    let merged = base.merge(&ours, &theirs, &store).apply(&mut batch, |_| Ok(long.clone()));
+    let mut batch = ChunkBatch::new();
+    let long = ConflictResolution::Replace(value(vec![0; 16_385]));
+    let merged = base.merge(&ours, &theirs, &store).apply_merge(&mut batch, |_| Ok(long.clone()));
     assert!(matches!(merged, Err(Error::TooLong { .. })));
-    let failing = |_: &Conflict| Err(Error::Unsorted { position: 5 });
-    let merged = base.merge(&ours, &theirs, &store).apply(&mut batch, failing);
+    let failing = |_: &MapMergeConflict| Err(Error::Unsorted { position: 5 });
+    let merged = base.merge(&ours, &theirs, &store).apply_merge(&mut batch, failing);
     assert!(matches!(merged, Err(Error::Unsorted { position: 5 })));
     assert!(batch.is_empty());
 }
@@ -160,7 +173,7 @@ pub(crate) fn scattered(numbers: &mut Numbers, pages: u64, count: usize, text: &
 
 #[test]
 fn cost_follows_the_changes_of_both_sides() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let model: Model = site(50_000).collect();
     let base = build(&store, &model);
     let mut numbers = Numbers(31);
@@ -179,9 +192,9 @@ fn cost_follows_the_changes_of_both_sides() {
 
 #[test]
 fn a_failed_read_ends_the_merge() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let base = build(&store, &site(1_000).collect());
-    let absent = Map::from_root(Some(tympan_store::ChunkId::of(b"absent")));
+    let absent = SortedMap::from_root(Some(tympan_store::ChunkId::hash_of(b"absent")));
     let ours = edit(&store, base, &Edits::from([(b"a".to_vec(), Some(value("1")))])).0;
     for (ours, theirs) in [(ours, absent), (absent, ours)] {
         let mut merge = base.merge(&ours, &theirs, &store);

@@ -4,14 +4,14 @@ use std::ops::Bound;
 
 use proptest::prelude::*;
 use tympan_store::key::KeyRange;
-use tympan_store::{Batch, ChunkStore, LocalStore, Map, Scan};
+use tympan_store::{ChunkBatch, ChunkStore, LocalStore, MapScan, SortedMap};
 
 use crate::support::{Counting, Model, Numbers, build, value};
 use crate::tree::{keys, model, site, site_key};
 
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
 
-fn keys_of(scan: Scan<'_>) -> Vec<Vec<u8>> {
+fn keys_of(scan: MapScan<'_>) -> Vec<Vec<u8>> {
     scan.map(|record| record.unwrap().0.to_vec()).collect()
 }
 
@@ -49,7 +49,7 @@ proptest! {
         model in model(),
         ranges in proptest::collection::vec((bounds(), 0..500_usize, 0..50_usize), 1..8),
     ) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let map = build(&store, &model);
         for ((start, end), skip, read) in &ranges {
             let range = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
@@ -66,10 +66,10 @@ proptest! {
             prop_assert_eq!(rest, expected.iter().skip(*read).skip(skip).cloned().collect::<Vec<_>>());
 
             expected.reverse();
-            let last = map.last_in(&store, range).unwrap().map(|(key, _)| key.to_vec());
+            let last = map.last_record_in(&store, range).unwrap().map(|(key, _)| key.to_vec());
             prop_assert_eq!(last.as_ref(), expected.first());
-            prop_assert_eq!(keys_of(map.range_back(&store, range)), expected.clone());
-            let back = map.range_back(&store, range).nth(skip);
+            prop_assert_eq!(keys_of(map.range_reversed(&store, range)), expected.clone());
+            let back = map.range_reversed(&store, range).nth(skip);
             let back = back.map(|record| record.unwrap().0.to_vec());
             prop_assert_eq!(back.as_ref(), expected.get(skip));
         }
@@ -77,7 +77,7 @@ proptest! {
 
     #[test]
     fn ranks_and_records_by_number(model in model(), absent in keys(), other in keys()) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let map = build(&store, &model);
         for (place, (key, value)) in model.iter().enumerate() {
             prop_assert_eq!(map.rank(&store, key).unwrap(), place as u64);
@@ -90,17 +90,17 @@ proptest! {
         prop_assert_eq!(map.rank(&store, &absent).unwrap(), below as u64);
         for end in [Some(other), None] {
             let range = KeyRange { start: absent.clone(), end };
-            let expected = model.keys().filter(|key| range.contains(key)).count();
-            prop_assert_eq!(map.count_in(&store, &range).unwrap(), expected as u64);
+            let expected = model.keys().filter(|key| range.contains_key(key)).count();
+            prop_assert_eq!(map.count_records_in(&store, &range).unwrap(), expected as u64);
         }
     }
 }
 
 #[test]
 fn a_place_in_a_tall_tree_costs_one_path() {
-    let store = LocalStore::memory().unwrap();
-    let mut batch = Batch::new();
-    let map = Map::build(&mut batch, site(100_000)).unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
+    let mut batch = ChunkBatch::new();
+    let map = SortedMap::build(&mut batch, site(100_000)).unwrap();
     store.commit(batch).unwrap();
     let counting = Counting::new(&store);
     let mut numbers = Numbers(3);
@@ -114,7 +114,7 @@ fn a_place_in_a_tall_tree_costs_one_path() {
         assert_eq!(key, site_key(n));
         let loads = counting.take();
         assert!(loads == height, "{loads} chunks loaded for a record by its number");
-        let last = map.last_in(&counting, (Bound::Unbounded, Bound::Excluded(&site_key(n))));
+        let last = map.last_record_in(&counting, (Bound::Unbounded, Bound::Excluded(&site_key(n))));
         assert_eq!(last.unwrap().map(|(key, _)| key.to_vec()), n.checked_sub(1).map(site_key));
         let loads = counting.take();
         assert!(loads <= height + 2, "{loads} chunks loaded for the last record of a range");
@@ -127,13 +127,13 @@ fn a_place_in_a_tall_tree_costs_one_path() {
 
 #[test]
 fn skipping_beyond_the_end_is_the_end() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let map = build(&store, &[(b"a".to_vec(), value("1"))].into());
     for count in [1, 2, u64::MAX] {
         assert!(map.range(&store, ALL).skip_records(count).next().is_none());
-        assert!(map.range_back(&store, ALL).skip_records(count).next().is_none());
-        assert!(Map::EMPTY.range(&store, ALL).skip_records(count).next().is_none());
+        assert!(map.range_reversed(&store, ALL).skip_records(count).next().is_none());
+        assert!(SortedMap::EMPTY_MAP.range(&store, ALL).skip_records(count).next().is_none());
     }
-    assert_eq!(Map::EMPTY.rank(&store, b"a").unwrap(), 0);
-    assert!(Map::EMPTY.last_in(&store, ALL).unwrap().is_none());
+    assert_eq!(SortedMap::EMPTY_MAP.rank(&store, b"a").unwrap(), 0);
+    assert!(SortedMap::EMPTY_MAP.last_record_in(&store, ALL).unwrap().is_none());
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tympan_store::key::{self, KeyRange};
-use tympan_store::{Batch, ChunkStore, Error, LocalStore, Map, Result, Value};
+use tympan_store::{ChunkBatch, ChunkStore, Error, LocalStore, MapValue, Result, SortedMap};
 
 use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
 use crate::tree::{check_content, edits, keys, model, site, site_key, values};
@@ -27,7 +27,7 @@ enum Rewrite {
 }
 
 impl Rewrite {
-    fn apply(&self, key: &[u8], value: &Value) -> (Vec<u8>, Value) {
+    fn apply(&self, key: &[u8], value: &MapValue) -> (Vec<u8>, MapValue) {
         let key = match self {
             Self::Prefix(prefix) => [prefix, key].concat(),
             // Doubled zeros keep the order where one key is a prefix of the next.
@@ -70,7 +70,7 @@ fn changes() -> impl Strategy<Value = Change> {
     prop_oneof![
         2 => edits().prop_map(Change::Edits),
         3 => (ranges(), records).prop_map(|(range, mut records)| {
-            records.retain(|key, _| range.contains(key));
+            records.retain(|key, _| range.contains_key(key));
             Change::Replace(range, records)
         }),
         1 => ranges().prop_map(|range| Change::Replace(range, Model::new())),
@@ -82,13 +82,13 @@ fn changes() -> impl Strategy<Value = Change> {
 /// Changes the model; tells whether the change is possible.
 fn change_model(model: &mut Model, change: &Change) -> bool {
     let within = |model: &Model, range: &KeyRange| -> Model {
-        let records = model.iter().filter(|(key, _)| range.contains(key));
+        let records = model.iter().filter(|(key, _)| range.contains_key(key));
         records.map(|(key, value)| (key.clone(), value.clone())).collect()
     };
     match change {
         Change::Edits(edits) => apply(model, edits),
         Change::Replace(range, records) => {
-            model.retain(|key, _| !range.contains(key));
+            model.retain(|key, _| !range.contains_key(key));
             model.extend(records.clone());
         }
         Change::Copy(range, rewrite) | Change::Move(range, rewrite) => {
@@ -98,7 +98,7 @@ fn change_model(model: &mut Model, change: &Change) -> bool {
                 return false;
             }
             if matches!(change, Change::Move(..)) {
-                model.retain(|key, _| !range.contains(key));
+                model.retain(|key, _| !range.contains_key(key));
             }
             model.extend(copied);
         }
@@ -106,7 +106,12 @@ fn change_model(model: &mut Model, change: &Change) -> bool {
     true
 }
 
-fn change_map(store: &LocalStore, map: Map, change: &Change, batch: &mut Batch) -> Result<Map> {
+fn change_map(
+    store: &LocalStore,
+    map: SortedMap,
+    change: &Change,
+    batch: &mut ChunkBatch,
+) -> Result<SortedMap> {
     match change {
         Change::Edits(edits) => map.edit(store, batch, edits.clone()),
         Change::Replace(range, records) => {
@@ -130,9 +135,9 @@ proptest! {
         sequence in proptest::collection::vec(changes(), 1..8),
         commits in any::<bool>(),
     ) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let (mut map, mut model) = (build(&store, &first), first);
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         for change in &sequence {
             let before = model.clone();
             let changed = change_map(&store, map, change, &mut batch);
@@ -143,7 +148,7 @@ proptest! {
                 continue;
             }
             map = changed.unwrap();
-            prop_assert_eq!(map, build(&LocalStore::memory().unwrap(), &model));
+            prop_assert_eq!(map, build(&LocalStore::open_in_memory().unwrap(), &model));
             if commits {
                 store.commit(std::mem::take(&mut batch)).unwrap();
             }
@@ -155,7 +160,7 @@ proptest! {
 
 #[test]
 fn range_edits_of_a_tall_tree_give_the_root_of_a_bulk_build() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let key = |n: u64| format!("content\u{1}folder-{:03}\0a-rather-long-name-{n:06}", n / 90);
     let key = |n: u64| key(n).into_bytes();
     let mut model: Model =
@@ -180,7 +185,7 @@ fn range_edits_of_a_tall_tree_give_the_root_of_a_bulk_build() {
         // Records of a copy grow; what grew is thinned out before it slows the test down.
         model.retain(|key, _| key.len() < 70);
         let thin = model.iter().map(|(key, value)| (key.clone(), value.clone()));
-        let mut batch = Batch::new();
+        let mut batch = ChunkBatch::new();
         map = map.replace_range(&store, &mut batch, &all(), thin).unwrap();
         map = change_map(&store, map, &change, &mut batch).unwrap();
         store.commit(batch).unwrap();
@@ -200,47 +205,52 @@ fn all() -> KeyRange {
 
 #[test]
 fn a_deleted_range_is_not_read() {
-    let store = LocalStore::memory().unwrap();
-    let mut batch = Batch::new();
+    let store = LocalStore::open_in_memory().unwrap();
+    let mut batch = ChunkBatch::new();
     // Short records, so that a million of them build quickly; the tree is as tall as that of real pages.
     let key = |n: u32| format!("content\u{1}magazine\0page-{n:07}").into_bytes();
     let records = |range: std::ops::Range<u32>| range.map(|n| (key(n), value(n.to_string())));
-    let map = Map::build(&mut batch, records(0..1_000_000)).unwrap();
+    let map = SortedMap::build(&mut batch, records(0..1_000_000)).unwrap();
     store.commit(batch).unwrap();
     let deleted = KeyRange { start: key(450_000), end: Some(key(550_000)) };
     let counting = Counting::new(&store);
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let edited = map.replace_range(&counting, &mut batch, &deleted, std::iter::empty()).unwrap();
     let loads = counting.take();
     assert!(loads <= 16, "{loads} chunks loaded to delete 100,000 of 1,000,000 records");
     assert!(batch.chunks().len() <= 8, "{} chunks written", batch.chunks().len());
-    let mut bulk = Batch::new();
+    let mut bulk = ChunkBatch::new();
     let rest = records(0..450_000).chain(records(550_000..1_000_000));
-    assert_eq!(edited, Map::build(&mut bulk, rest).unwrap());
+    assert_eq!(edited, SortedMap::build(&mut bulk, rest).unwrap());
 
     let everything = map.replace_range(&counting, &mut batch, &all(), std::iter::empty()).unwrap();
-    assert_eq!(everything, Map::EMPTY);
+    assert_eq!(everything, SortedMap::EMPTY_MAP);
     assert!(counting.take() <= 8, "one path at the left edge");
 }
 
 #[test]
 fn a_range_between_the_keys_of_two_leaves_is_deleted_to_the_end() {
     // The first leaf is as before, and ends by itself: only what follows it goes.
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let model: Model = site(1_000).collect();
     let map = build(&store, &model);
     for n in 0..200 {
         let start = [site_key(n), b"-".to_vec()].concat();
         let range = KeyRange { start, end: None };
-        let cut = map.replace_range(&store, &mut Batch::new(), &range, std::iter::empty()).unwrap();
+        let cut =
+            map.replace_range(&store, &mut ChunkBatch::new(), &range, std::iter::empty()).unwrap();
         let rest = site(n + 1);
-        assert_eq!(cut, Map::build(&mut Batch::new(), rest).unwrap(), "after record {n}");
+        assert_eq!(
+            cut,
+            SortedMap::build(&mut ChunkBatch::new(), rest).unwrap(),
+            "after record {n}"
+        );
     }
 }
 
 #[test]
 fn a_replaced_range_reads_its_edges() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let mut model: Model = site(50_000).collect();
     let map = build(&store, &model);
     let range = subtree("content/magazine/en/section-0200");
@@ -253,25 +263,25 @@ fn a_replaced_range_reads_its_edges() {
         })
         .collect();
     let counting = Counting::new(&store);
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let edited = map.replace_range(&counting, &mut batch, &range, new.clone().into_iter()).unwrap();
     let loads = counting.take();
     assert!(loads <= 14, "{loads} chunks loaded");
-    model.retain(|key, _| !range.contains(key));
+    model.retain(|key, _| !range.contains_key(key));
     model.extend(new);
     store.commit(batch).unwrap();
     assert_eq!(edited, build(&store, &model));
 }
 
 /// Puts a node's subtree below another node, as a move of pages does.
-fn rename(from: &str, to: &str) -> impl FnMut(&[u8], &Value) -> Result<(Vec<u8>, Value)> {
+fn rename(from: &str, to: &str) -> impl FnMut(&[u8], &MapValue) -> Result<(Vec<u8>, MapValue)> {
     let [from, to] = [from, to].map(|path| path.replace('/', "\u{1}").into_bytes());
     move |key, value| Ok(([&to, &key[from.len()..]].concat(), value.clone()))
 }
 
 #[test]
 fn subtrees_are_moved_before_and_behind_and_copied() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let model: Model = site(20_000).collect();
     let map = build(&store, &model);
     let from = "content/magazine/en/section-0100";
@@ -281,7 +291,7 @@ fn subtrees_are_moved_before_and_behind_and_copied() {
         "content/magazine/en/section-0100-b",
     ] {
         for is_move in [false, true] {
-            let mut batch = Batch::new();
+            let mut batch = ChunkBatch::new();
             let range = subtree(from);
             let counting = Counting::new(&store);
             let moved = if is_move {
@@ -293,7 +303,7 @@ fn subtrees_are_moved_before_and_behind_and_copied() {
             assert!(loads <= 60, "{loads} chunks loaded for 100 records to {to}");
             store.commit(batch).unwrap();
             let mut expected = model.clone();
-            for (key, value) in model.iter().filter(|(key, _)| range.contains(key)) {
+            for (key, value) in model.iter().filter(|(key, _)| range.contains_key(key)) {
                 let (new, value) = rename(from, to)(key, value).unwrap();
                 expected.insert(new, value);
                 if is_move {
@@ -307,10 +317,10 @@ fn subtrees_are_moved_before_and_behind_and_copied() {
 
 #[test]
 fn what_is_refused_stages_nothing() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let map = build(&store, &site(500).collect());
     let range = KeyRange { start: b"b".to_vec(), end: Some(b"d".to_vec()) };
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let cases =
         [(vec!["a"], 0), (vec!["c", "d"], 1), (vec!["c", "b"], 1), (vec!["bb", "c", "c"], 2)];
     for (keys, expected) in cases {
@@ -319,12 +329,12 @@ fn what_is_refused_stages_nothing() {
         let Err(Error::Unsorted { position }) = refused else { panic!("{keys:?}: {refused:?}") };
         assert_eq!(position, expected, "{keys:?}");
     }
-    let same = |_: &[u8], value: &Value| Ok((b"same".to_vec(), value.clone()));
+    let same = |_: &[u8], value: &MapValue| Ok((b"same".to_vec(), value.clone()));
     assert!(matches!(
         map.copy_range(&store, &mut batch, &all(), same),
         Err(Error::Unsorted { position: 1 })
     ));
-    let long = |_: &[u8], value: &Value| Ok((vec![b'k'; 2_049], value.clone()));
+    let long = |_: &[u8], value: &MapValue| Ok((vec![b'k'; 2_049], value.clone()));
     assert!(matches!(map.move_range(&store, &mut batch, &all(), long), Err(Error::TooLong { .. })));
     let failing = [Ok((b"a".to_vec(), None)), Err(Error::Unsorted { position: 77 })];
     let failed = map.edit_sorted(&store, &mut batch, failing.into_iter());
@@ -334,16 +344,16 @@ fn what_is_refused_stages_nothing() {
 
 #[test]
 fn sorted_edits_stream() {
-    let store = LocalStore::memory().unwrap();
+    let store = LocalStore::open_in_memory().unwrap();
     let model: Model = site(5_000).collect();
     let map = build(&store, &model);
     let edits: BTreeMap<_, _> = (0..2_000)
         .map(|n| (site_key(n * 3), (n % 4 > 0).then(|| value(format!("new {n}")))))
         .collect();
-    let mut batch = Batch::new();
+    let mut batch = ChunkBatch::new();
     let streamed = map.edit_sorted(&store, &mut batch, edits.clone().into_iter().map(Ok)).unwrap();
     assert_eq!(streamed, edit(&store, map, &edits).0);
     let from_nothing =
-        Map::EMPTY.edit_sorted(&store, &mut batch, edits.clone().into_iter().map(Ok));
-    assert_eq!(from_nothing.unwrap(), edit(&store, Map::EMPTY, &edits).0);
+        SortedMap::EMPTY_MAP.edit_sorted(&store, &mut batch, edits.clone().into_iter().map(Ok));
+    assert_eq!(from_nothing.unwrap(), edit(&store, SortedMap::EMPTY_MAP, &edits).0);
 }

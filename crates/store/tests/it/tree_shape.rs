@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tympan_store::{Batch, Chunk, ChunkId, ChunkStore, LocalStore, Map, ReadChunks, Value};
+use tympan_store::{
+    Chunk, ChunkBatch, ChunkId, ChunkStore, LocalStore, MapValue, ReadChunks, SortedMap,
+};
 
 use crate::support::{Model, build, edit, value};
 use crate::tree::{edits, model, site};
@@ -48,7 +50,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(reads: &dyn ReadChunks, map: &Map) -> Self {
+    fn of(reads: &dyn ReadChunks, map: &SortedMap) -> Self {
         let mut shape = Self::default();
         if let Some(root) = map.root() {
             shape.visit(reads, root, Vec::new());
@@ -58,7 +60,7 @@ impl Shape {
 
     /// Visits a subtree; returns its level and the number of its records.
     fn visit(&mut self, reads: &dyn ReadChunks, id: ChunkId, separator: Vec<u8>) -> (u8, u64) {
-        let chunk = reads.read(&id).unwrap();
+        let chunk = reads.read_chunk(&id).unwrap();
         let part = decode(&chunk);
         let (level, total) = (part.level, part.counts.iter().sum());
         if level > 0 {
@@ -110,7 +112,7 @@ proptest! {
 
     #[test]
     fn any_tree_has_the_documented_shape(model in model(), edits in edits()) {
-        let store = LocalStore::memory().unwrap();
+        let store = LocalStore::open_in_memory().unwrap();
         let map = build(&store, &model);
         Shape::of(&store, &map).check();
         Shape::of(&store, &edit(&store, map, &edits).0).check();
@@ -118,10 +120,10 @@ proptest! {
 }
 
 /// Builds a map of `count` records and returns its shape.
-fn shape_of(count: u64, record: impl Fn(u64) -> (Vec<u8>, Value)) -> Shape {
-    let store = LocalStore::memory().unwrap();
-    let mut batch = Batch::new();
-    let map = Map::build(&mut batch, (0..count).map(record)).unwrap();
+fn shape_of(count: u64, record: impl Fn(u64) -> (Vec<u8>, MapValue)) -> Shape {
+    let store = LocalStore::open_in_memory().unwrap();
+    let mut batch = ChunkBatch::new();
+    let map = SortedMap::build(&mut batch, (0..count).map(record)).unwrap();
     store.commit(batch).unwrap();
     let shape = Shape::of(&store, &map);
     shape.check();

@@ -14,130 +14,164 @@ use tokio::sync::{Semaphore, watch};
 use tower::Service;
 use tracing::debug;
 
-use super::counters::Place;
-use super::refusal::refuse;
-use super::{BoxError, Front, Peer};
-use crate::network::any_contains;
+use super::listener_counter::ClientConnectionGuard;
+use super::refusal::refuse_connection;
+use super::{ConnectionPeer, ListenBoxError, ListenerOptions};
+use crate::connection_limit::{ConnectionLimiter, ConnectionPermit, ConnectionWaiter};
+use crate::connection_socket::{ConnectionSocket, LendableSocket};
+use crate::ip_network::any_network_contains;
 use crate::proxy_protocol;
-use crate::seats::{Seated, Seats, Waiting};
-use crate::stall::WriteStall;
-use crate::tls::{HTTP_2, Handshake};
-use crate::wire::{Socket, Wire};
+use crate::tls::{HTTP2_ALPN, TlsHandshake};
+use crate::write_timeout::WriteTimeoutStream;
 
 /// How long a connection waits before it is refused.
-const MOST_WAIT: Duration = Duration::from_secs(5);
+const MAX_CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
 /// A connection that has no seat yet.
-pub(super) struct Arrival<S> {
-    pub(super) peer: Peer,
-    pub(super) front: Arc<Front>,
+pub(super) struct UnadmittedConnection<S> {
+    pub(super) peer: ConnectionPeer,
+    pub(super) listener_options: Arc<ListenerOptions>,
     pub(super) service: S,
-    pub(super) seats: Arc<Seats>,
-    pub(super) ending: watch::Receiver<bool>,
-    pub(super) watchers: (Watcher, Watcher),
+    pub(super) connection_limiter: Arc<ConnectionLimiter>,
+    pub(super) end_signal: watch::Receiver<bool>,
+    pub(super) shutdown_watchers: (Watcher, Watcher),
 }
 
-impl<S> Arrival<S> {
-    pub(super) fn be_seated(self, seated: Seated) -> Connection<S> {
-        let Self { peer, front, service, ending, watchers, .. } = self;
+impl<S> UnadmittedConnection<S> {
+    pub(super) fn admit(self, seated: ConnectionPermit) -> ServedConnection<S> {
+        let Self {
+            peer,
+            listener_options: front,
+            service,
+            end_signal: ending,
+            shutdown_watchers: watchers,
+            ..
+        } = self;
         front.counters.accepted.fetch_add(1, Ordering::Relaxed);
         front.counters.open.fetch_add(1, Ordering::Relaxed);
-        Connection { peer, front, service, seated, ending, watchers }
+        ServedConnection {
+            peer,
+            listener_options: front,
+            service,
+            permit: seated,
+            end_signal: ending,
+            shutdown_watchers: watchers,
+        }
     }
 }
 
 /// A connection that is served.
-pub(super) struct Connection<S> {
-    pub(super) peer: Peer,
-    pub(super) front: Arc<Front>,
+pub(super) struct ServedConnection<S> {
+    pub(super) peer: ConnectionPeer,
+    pub(super) listener_options: Arc<ListenerOptions>,
     pub(super) service: S,
-    pub(super) seated: Seated,
+    pub(super) permit: ConnectionPermit,
     /// Tells when it is to end while hyper does not have it.
-    pub(super) ending: watch::Receiver<bool>,
+    pub(super) end_signal: watch::Receiver<bool>,
     /// Tell so while hyper has it: of HTTP/1.1, and of HTTP/2.
-    pub(super) watchers: (Watcher, Watcher),
+    pub(super) shutdown_watchers: (Watcher, Watcher),
 }
 
-impl<S, B> Arrival<S>
+impl<S, B> UnadmittedConnection<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Into<BoxError>,
+    S::Error: Into<ListenBoxError>,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<ListenBoxError>,
 {
     /// Waits for a seat and serves, or tells the client to come again.
-    pub(super) async fn wait(self, waiting: Waiting, stream: TcpStream, refusals: Arc<Semaphore>) {
+    pub(super) async fn wait_and_serve(
+        self,
+        waiting: ConnectionWaiter,
+        stream: TcpStream,
+        refusals: Arc<Semaphore>,
+    ) {
         let seated = tokio::select! {
             biased;
-            seated = tokio::time::timeout(MOST_WAIT, waiting.take()) => seated.ok(),
+            seated = tokio::time::timeout(MAX_CONNECTION_WAIT, waiting.wait_for_permit()) => seated.ok(),
             // Nobody else has this one.
-            () = self.front.drain.stopped() => Some(self.seats.add()),
+            () = self.listener_options.drain.wait_stopped() => Some(self.connection_limiter.acquire_beyond_limit()),
         };
         match seated {
-            Some(seated) => Box::pin(self.be_seated(seated).run(stream)).await,
+            Some(seated) => Box::pin(self.admit(seated).run_connection(stream)).await,
             None => {
-                self.front.counters.late.fetch_add(1, Ordering::Relaxed);
-                refuse(stream, &self.front, &refusals);
+                self.listener_options.counters.wait_timed_out.fetch_add(1, Ordering::Relaxed);
+                refuse_connection(stream, &self.listener_options, &refusals);
             }
         }
     }
 }
 
-impl<S, B> Connection<S>
+impl<S, B> ServedConnection<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Into<BoxError>,
+    S::Error: Into<ListenBoxError>,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<ListenBoxError>,
 {
-    pub(super) async fn run(self, stream: TcpStream) {
-        let counters = Arc::clone(&self.front.counters);
-        if let Err(error) = self.serve(stream).await {
+    pub(super) async fn run_connection(self, stream: TcpStream) {
+        let counters = Arc::clone(&self.listener_options.counters);
+        if let Err(error) = self.serve_stream(stream).await {
             counters.failed.fetch_add(1, Ordering::Relaxed);
             debug!(reason = %error, "connection ended early");
         }
         counters.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    async fn serve(mut self, mut stream: TcpStream) -> Result<(), BoxError> {
+    async fn serve_stream(mut self, mut stream: TcpStream) -> Result<(), ListenBoxError> {
         stream.set_nodelay(true)?;
-        let patience = self.front.limits.stall_timeout;
-        if any_contains(&self.front.proxies, self.peer.addr.ip()) {
-            let proxied = tokio::time::timeout(patience, proxy_protocol::read(&mut stream));
+        let patience = self.listener_options.limits.write_timeout;
+        if any_network_contains(&self.listener_options.proxies, self.peer.addr.ip()) {
+            let proxied =
+                tokio::time::timeout(patience, proxy_protocol::read_proxy_header(&mut stream));
             let proxied = Box::pin(proxied).await??;
             if let Some(client) = proxied.client {
-                self.peer = Peer::new(client, self.peer.is_tls || proxied.is_tls);
+                self.peer = ConnectionPeer::new(client, self.peer.is_tls || proxied.is_tls);
             }
         }
         let client = self.peer.addr.ip().to_canonical();
-        let _place = match self.front.limits.max_connections_per_client {
+        let _place = match self.listener_options.limits.max_connections_per_client {
             None => None,
-            Some(max) => match Place::take(&self.front.counters, client, max) {
+            Some(max) => match ClientConnectionGuard::try_acquire(
+                &self.listener_options.counters,
+                client,
+                max,
+            ) {
                 Some(place) => Some(place),
                 None => return Ok(()),
             },
         };
-        let lane = self.front.lane.clone().filter(|lane| lane.is_open());
+        let lane = self.listener_options.fast_path.clone().filter(|lane| lane.is_open());
         // What few connections need is held elsewhere than by the task, which is as large as the largest of it.
-        match &self.front.tls {
-            None if lane.is_none() => self.take_requests(stream).await,
-            None => Box::pin(self.speak_http1(Wire::clear(stream), None, lane)).await,
+        match &self.listener_options.tls {
+            None if lane.is_none() => self.serve_plain_requests(stream).await,
+            None => {
+                Box::pin(self.serve_http1(ConnectionSocket::from_plain(stream), None, lane)).await
+            }
             Some(tls) => {
-                let handshake = tls.accept(Socket::Shaking(stream));
+                let handshake = tls.accept(LendableSocket::Handshaking(stream));
                 let mut stream = Box::pin(tokio::time::timeout(patience, handshake)).await??;
                 let (socket, connection) = stream.get_mut();
                 socket.end_handshake();
-                let handshake = Handshake::of(connection);
-                if connection.alpn_protocol() == Some(HTTP_2) {
+                let handshake = TlsHandshake::from_connection(connection);
+                if connection.alpn_protocol() == Some(HTTP2_ALPN) {
                     if let Some(lane) = lane {
-                        return Box::pin(self.share_streams(&*lane, stream, handshake)).await;
+                        return Box::pin(
+                            self.serve_http2_with_fast_path(&*lane, stream, handshake),
+                        )
+                        .await;
                     }
-                    let stream = WriteStall::new(stream, patience);
-                    Box::pin(self.speak_http2(stream, handshake)).await
+                    let stream = WriteTimeoutStream::new(stream, patience);
+                    Box::pin(self.serve_http2(stream, handshake)).await
                 } else {
-                    Box::pin(self.speak_http1(Wire::tls(stream), Some(handshake), lane)).await
+                    Box::pin(self.serve_http1(
+                        ConnectionSocket::from_tls(stream),
+                        Some(handshake),
+                        lane,
+                    ))
+                    .await
                 }
             }
         }
@@ -152,13 +186,14 @@ mod tests {
     use http_body_util::Full;
     use hyper_util::server::graceful::GracefulShutdown;
 
-    use super::super::{Reuse, bind};
+    use super::super::{PortReuse, bind_listener};
     use super::*;
 
     /// Ten thousand users hold connections open, and ask on few of them at a time.
     #[tokio::test]
     async fn a_connection_on_which_nothing_is_asked_takes_little_room() {
-        let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), Reuse::Exclusive).unwrap();
+        let listener =
+            bind_listener((Ipv4Addr::LOCALHOST, 0).into(), PortReuse::Exclusive).unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, addr) =
             tokio::net::TcpListener::from_std(listener).unwrap().accept().await.unwrap();
@@ -166,16 +201,16 @@ mod tests {
             Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
         });
         let graceful = GracefulShutdown::new();
-        let seats = Seats::new(1, Arc::default(), None);
-        let arrival = Arrival {
-            peer: Peer::new(addr, false),
-            front: Arc::default(),
+        let seats = ConnectionLimiter::new(1, Arc::default(), None);
+        let arrival = UnadmittedConnection {
+            peer: ConnectionPeer::new(addr, false),
+            listener_options: Arc::default(),
             service,
-            seats: Arc::clone(&seats),
-            ending: watch::channel(false).1,
-            watchers: (graceful.watcher(), graceful.watcher()),
+            connection_limiter: Arc::clone(&seats),
+            end_signal: watch::channel(false).1,
+            shutdown_watchers: (graceful.watcher(), graceful.watcher()),
         };
-        let task = arrival.be_seated(seats.take_now().unwrap()).run(stream);
+        let task = arrival.admit(seats.try_acquire().unwrap()).run_connection(stream);
         let bytes = size_of_val(&task);
         assert!(bytes <= 4096, "{bytes} bytes");
         drop(client);

@@ -19,106 +19,137 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tower::Service;
 
-use super::asked::Asked;
-use super::connection::Connection;
-use super::{BoxError, Limits};
-use crate::lane::{Closing, Lane, Lent, OneRequest};
-use crate::linger::Linger;
-use crate::quiet::{self, Next};
-use crate::seats::Seat;
-use crate::shortcut::send_ready;
-use crate::stall::WriteStall;
-use crate::tls::Handshake;
-use crate::wire::Wire;
+use super::connection::ServedConnection;
+use super::connection_context::ConnectionContext;
+use super::{ListenBoxError, ListenerLimits};
+use crate::connection_limit::ConnectionActivity;
+use crate::connection_socket::ConnectionSocket;
+use crate::fast_path::{FastPath, KeepAlivePolicy, LentConnection, SingleRequestStream};
+use crate::keep_alive::{self, KeepAliveInput};
+use crate::linger::LingeringStream;
+use crate::shortcut::send_ready_response;
+use crate::tls::TlsHandshake;
+use crate::write_timeout::WriteTimeoutStream;
 
-impl<S, B> Connection<S>
+impl<S, B> ServedConnection<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Into<BoxError>,
+    S::Error: Into<ListenBoxError>,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<ListenBoxError>,
 {
-    pub(super) async fn speak_http1(
+    pub(super) async fn serve_http1(
         self,
-        wire: Wire,
-        handshake: Option<Handshake>,
-        lane: Option<Arc<dyn Lane>>,
-    ) -> Result<(), BoxError> {
+        wire: ConnectionSocket,
+        handshake: Option<TlsHandshake>,
+        lane: Option<Arc<dyn FastPath>>,
+    ) -> Result<(), ListenBoxError> {
         match lane {
             None => {
-                let stream = WriteStall::new(wire, self.front.limits.stall_timeout);
-                self.speak(stream, handshake).await
+                let stream =
+                    WriteTimeoutStream::new(wire, self.listener_options.limits.write_timeout);
+                self.serve_http1_stream(stream, handshake).await
             }
-            Some(lane) => self.take_turns(&*lane, wire, handshake).await,
+            Some(lane) => self.alternate_with_fast_path(&*lane, wire, handshake).await,
         }
     }
 
-    async fn speak<T>(self, stream: T, handshake: Option<Handshake>) -> Result<(), BoxError>
+    async fn serve_http1_stream<T>(
+        self,
+        stream: T,
+        handshake: Option<TlsHandshake>,
+    ) -> Result<(), ListenBoxError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, front, service, seated, watchers: (watcher, _), .. } = self;
+        let Self {
+            peer,
+            listener_options: front,
+            service,
+            permit: seated,
+            shutdown_watchers: (watcher, _),
+            ..
+        } = self;
         let builder = http1_builder(&front.limits);
-        let asked = Arc::new(Asked::new((peer, handshake), front, &seated));
-        seated.seat.note_first();
-        let stream = asked.linger(stream);
-        let connection = builder.serve_connection(TokioIo::new(stream), answering(asked, service));
+        let asked = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
+        seated.activity.record_first_wait();
+        let stream = asked.lingering_stream(stream);
+        let connection =
+            builder.serve_connection(TokioIo::new(stream), http1_service(asked, service));
         let outcome = watcher.watch(connection).await;
         drop(seated);
         Ok(outcome?)
     }
 
     /// Lets the service answer one request after another, and holds nothing but the socket between them.
-    pub(super) async fn take_requests(self, stream: TcpStream) -> Result<(), BoxError> {
-        let Self { peer, front, service, seated, ending, watchers } = self;
-        let asked = Arc::new(Asked::new((peer, None), front, &seated));
-        let (limits, seat) = (&asked.front.limits, &*seated.seat);
-        seat.note_first();
-        let (mut stream, mut unread) = (WriteStall::new(stream, limits.stall_timeout), Vec::new());
+    pub(super) async fn serve_plain_requests(
+        self,
+        stream: TcpStream,
+    ) -> Result<(), ListenBoxError> {
+        let Self {
+            peer,
+            listener_options: front,
+            service,
+            permit: seated,
+            end_signal: ending,
+            shutdown_watchers: watchers,
+        } = self;
+        let asked = Arc::new(ConnectionContext::new((peer, None), front, &seated));
+        let (limits, seat) = (&asked.listener_options.limits, &*seated.activity);
+        seat.record_first_wait();
+        let (mut stream, mut unread) =
+            (WriteTimeoutStream::new(stream, limits.write_timeout), Vec::new());
         // Both last for many requests: to make and drop them for each costs more than to read a head.
         let mut ends = ending.clone();
-        let mut ended = pin!(end_of(&mut ends));
+        let mut ended = pin!(wait_for_end_signal(&mut ends));
         let mut timer = pin!(tokio::time::sleep(limits.header_timeout));
         let mut is_leaving = false;
         loop {
             let now = Instant::now();
-            if asked.requests.load(Ordering::Relaxed) > 0 {
-                seat.note_waiting(now);
+            if asked.request_count.load(Ordering::Relaxed) > 0 {
+                seat.record_idle(now);
             }
             let deadline = now + limits.header_timeout;
-            let next = quiet::next(&mut stream, &mut unread, limits.header_bytes);
+            let next =
+                keep_alive::wait_for_input(&mut stream, &mut unread, limits.max_header_bytes);
             let next = tokio::select! {
                 biased;
                 next = next => next?,
-                () = &mut ended => Next::End,
-                () = seat.wanted(), if !is_leaving => {
+                () = &mut ended => KeepAliveInput::End,
+                () = seat.wait_eviction(), if !is_leaving => {
                     // What has come by now is answered, as the last.
                     is_leaving = true;
-                    if !unread.is_empty() || !is_silent(stream.get_ref()) {
+                    if !unread.is_empty() || !has_no_unread_input(stream.get_ref()) {
                         continue;
                     }
-                    asked.front.counters.evicted.fetch_add(1, Ordering::Relaxed);
-                    Next::End
+                    asked.listener_options.counters.evicted.fetch_add(1, Ordering::Relaxed);
+                    KeepAliveInput::End
                 }
-                () = until(timer.as_mut(), deadline) => {
+                () = sleep_until_deadline(timer.as_mut(), deadline) => {
                     let late = std::io::Error::new(std::io::ErrorKind::TimedOut, "no head came");
                     return Err(late.into());
                 }
             };
-            let next = if unread.is_empty() || next != Next::End { next } else { Next::Other };
+            let next = if unread.is_empty() || next != KeepAliveInput::End {
+                next
+            } else {
+                KeepAliveInput::Other
+            };
             // What hyper holds is held elsewhere than by the task, which lives as long as the connection.
             match next {
-                Next::End => return Ok(stream.shutdown().await?),
-                Next::Request(length) => {
-                    seat.note_busy();
+                KeepAliveInput::End => return Ok(stream.shutdown().await?),
+                KeepAliveInput::Request(length) => {
+                    seat.record_active();
                     let head = unread.get(..length).unwrap_or_default();
-                    if let Some((ready, is_last)) = asked.shortcut(head) {
-                        send_ready(stream.get_ref(), ready, limits.stall_timeout).await?;
+                    if let Some((ready, is_last)) = asked.try_shortcut(head) {
+                        send_ready_response(stream.get_ref(), ready, limits.write_timeout).await?;
                         unread.drain(..length);
                         if is_last {
-                            asked.expected.set(!unread.is_empty());
-                            return Ok(Box::pin(finish(asked.linger(stream))).await?);
+                            asked.more_input_expected.set(!unread.is_empty());
+                            return Ok(
+                                Box::pin(finish_stream(asked.lingering_stream(stream))).await?
+                            );
                         }
                         if unread.is_empty() {
                             // Who waits holds none.
@@ -129,21 +160,28 @@ where
                         }
                         continue;
                     }
-                    let service = answering(Arc::clone(&asked), service.clone());
+                    let service = http1_service(Arc::clone(&asked), service.clone());
                     // Read already, out of sight of what lingers.
-                    asked.expected.set(true);
-                    let lingering = asked.linger(stream);
-                    let one = OneRequest::first(lingering, std::mem::take(&mut unread), length);
-                    match Box::pin(answer_one(limits, one, service, &ending)).await? {
+                    asked.more_input_expected.set(true);
+                    let lingering = asked.lingering_stream(stream);
+                    let one = SingleRequestStream::with_first_request(
+                        lingering,
+                        std::mem::take(&mut unread),
+                        length,
+                    );
+                    match Box::pin(serve_single_request(limits, one, service, &ending)).await? {
                         Some(left) => (stream, unread) = left,
                         None => return Ok(()),
                     }
                 }
-                Next::Other => {
-                    let service = answering(Arc::clone(&asked), service.clone());
-                    asked.expected.set(true);
-                    seat.note_busy();
-                    let all = TokioIo::new(OneRequest::all(asked.linger(stream), unread));
+                KeepAliveInput::Other => {
+                    let service = http1_service(Arc::clone(&asked), service.clone());
+                    asked.more_input_expected.set(true);
+                    seat.record_active();
+                    let all = TokioIo::new(SingleRequestStream::with_all_bytes(
+                        asked.lingering_stream(stream),
+                        unread,
+                    ));
                     let connection = http1_builder(limits).serve_connection(all, service);
                     return Ok(Box::pin(watchers.0.watch(connection)).await?);
                 }
@@ -152,68 +190,79 @@ where
     }
 
     /// Lets the lane serve, and the service each request that is not for the lane.
-    async fn take_turns(
+    async fn alternate_with_fast_path(
         self,
-        lane: &dyn Lane,
-        wire: Wire,
-        handshake: Option<Handshake>,
-    ) -> Result<(), BoxError> {
-        let Self { peer, front, service, seated, ending, watchers } = self;
+        lane: &dyn FastPath,
+        wire: ConnectionSocket,
+        handshake: Option<TlsHandshake>,
+    ) -> Result<(), ListenBoxError> {
+        let Self {
+            peer,
+            listener_options: front,
+            service,
+            permit: seated,
+            end_signal: ending,
+            shutdown_watchers: watchers,
+        } = self;
         let limits = front.limits.clone();
-        let stopped = front.drain.stopping();
-        let (builder, closing) = (http1_builder(&limits), Closing::new(stopped, &seated.seats));
-        let asked = Arc::new(Asked::new((peer, handshake), front, &seated));
+        let stopped = front.drain.subscribe_stop();
+        let (builder, closing) =
+            (http1_builder(&limits), KeepAlivePolicy::new(stopped, &seated.limiter));
+        let asked = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
         let mut current = (wire, Vec::new());
         loop {
-            let lent = Lent {
-                wire: current.0.lend()?,
+            let lent = LentConnection {
+                socket: current.0.detach_from_runtime()?,
                 unread: current.1,
                 peer,
                 requests_left: limits
                     .max_requests
-                    .saturating_sub(asked.requests.load(Ordering::Relaxed)),
+                    .saturating_sub(asked.request_count.load(Ordering::Relaxed)),
                 idle_timeout: limits.header_timeout,
-                stall_timeout: limits.stall_timeout,
-                closing: closing.clone(),
-                ending: ending.clone(),
+                write_timeout: limits.write_timeout,
+                keep_alive_policy: closing.clone(),
+                end_signal: ending.clone(),
                 http2: None,
             };
-            let Some(handed) = lane.serve(lent).await else { return Ok(()) };
+            let Some(handed) = lane.serve_connection(lent).await else { return Ok(()) };
             let answered = limits.max_requests.saturating_sub(handed.requests_left);
-            asked.requests.store(answered, Ordering::Relaxed);
-            let stream = WriteStall::new(handed.wire.take_back()?, limits.stall_timeout);
-            asked.expected.set(true);
-            let stream = asked.linger(stream);
-            let service = answering(Arc::clone(&asked), service.clone());
+            asked.request_count.store(answered, Ordering::Relaxed);
+            let stream =
+                WriteTimeoutStream::new(handed.socket.attach_to_runtime()?, limits.write_timeout);
+            asked.more_input_expected.set(true);
+            let stream = asked.lingering_stream(stream);
+            let service = http1_service(Arc::clone(&asked), service.clone());
             let Some(length) = handed.request_bytes else {
-                let all = TokioIo::new(OneRequest::all(stream, handed.unread));
+                let all = TokioIo::new(SingleRequestStream::with_all_bytes(stream, handed.unread));
                 return Ok(watchers.0.watch(builder.serve_connection(all, service)).await?);
             };
-            let one = OneRequest::first(stream, handed.unread, length);
-            match answer_one(&limits, one, service, &ending).await? {
+            let one = SingleRequestStream::with_first_request(stream, handed.unread, length);
+            match serve_single_request(&limits, one, service, &ending).await? {
                 Some((stream, unread)) => current = (stream.into_inner(), unread),
                 None => return Ok(()),
             }
             // The lane knows what it waits for.
-            seated.seat.note_busy();
+            seated.activity.record_active();
         }
     }
 }
 
 /// Ends a connection so that its last answer arrives.
-async fn finish<T: AsyncRead + AsyncWrite + Unpin>(mut stream: Linger<T>) -> std::io::Result<()> {
+async fn finish_stream<T: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: LingeringStream<T>,
+) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
 /// Tells whether nothing has come that was not read.
-fn is_silent(stream: &TcpStream) -> bool {
+fn has_no_unread_input(stream: &TcpStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let peeked = recv(stream, &mut [0_u8; 1][..], flags);
     peeked.is_err_and(|error| error == Errno::WOULDBLOCK)
 }
 
 /// Waits for a time by a timer that is put off often and hardly ever rings: it rings early, and sleeps on.
-async fn until(mut timer: Pin<&mut Sleep>, deadline: Instant) {
+async fn sleep_until_deadline(mut timer: Pin<&mut Sleep>, deadline: Instant) {
     loop {
         timer.as_mut().await;
         if Instant::now() >= deadline {
@@ -224,55 +273,55 @@ async fn until(mut timer: Pin<&mut Sleep>, deadline: Instant) {
 }
 
 /// Waits until connections are to end.
-async fn end_of(ending: &mut watch::Receiver<bool>) {
+async fn wait_for_end_signal(ending: &mut watch::Receiver<bool>) {
     // Without a sender nobody serves any more.
     ending.wait_for(|is_ending| *is_ending).await.ok();
 }
 
 /// Lets hyper answer one request. Gives the connection back, with what was read of it beyond, if the client may send
 /// another one; it is ended otherwise.
-async fn answer_one<T, S, B>(
-    limits: &Limits,
-    one: OneRequest<Linger<T>>,
+async fn serve_single_request<T, S, B>(
+    limits: &ListenerLimits,
+    one: SingleRequestStream<LingeringStream<T>>,
     service: S,
     ending: &watch::Receiver<bool>,
-) -> Result<Option<(T, Vec<u8>)>, BoxError>
+) -> Result<Option<(T, Vec<u8>)>, ListenBoxError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: hyper::service::HttpService<Incoming, ResBody = B>,
-    S::Error: Into<BoxError>,
+    S::Error: Into<ListenBoxError>,
     B: Body + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<ListenBoxError>,
 {
     let mut connection = http1_builder(limits).serve_connection(TokioIo::new(one), service);
     // Not `without_shutdown`, which gives a connection up that is to end before what is written to it is on its way.
     (&mut connection).await?;
     let mut one = connection.into_parts().io.into_inner();
-    if !one.is_over() {
+    if !one.is_answered() {
         return Ok(None);
     }
     if *ending.borrow() {
-        one.shutdown().await?;
+        one.shutdown_inner().await?;
         return Ok(None);
     }
     let (stream, unread) = one.into_parts();
     Ok(Some((stream.into_inner(), unread)))
 }
 
-fn http1_builder(limits: &Limits) -> http1::Builder {
+fn http1_builder(limits: &ListenerLimits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
-        .max_header_size(limits.header_bytes)
-        .max_buf_size(limits.header_bytes.max(64 * 1024))
+        .max_header_size(limits.max_header_bytes)
+        .max_buf_size(limits.max_header_bytes.max(64 * 1024))
         .half_close(true);
     builder
 }
 
 /// Returns the service of one connection of HTTP/1.1.
-fn answering<S, B>(
-    asked: Arc<Asked>,
+fn http1_service<S, B>(
+    asked: Arc<ConnectionContext>,
     service: S,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
@@ -283,20 +332,20 @@ fn answering<S, B>(
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Into<BoxError>,
+    S::Error: Into<ListenBoxError>,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<ListenBoxError>,
 {
     hyper::service::service_fn(move |request: Request<Incoming>| {
         let (asked, service) = (Arc::clone(&asked), service.clone());
         async move {
-            asked.expected.set(!request.body().is_end_stream());
-            let answering = Answering::begin(&asked.seat);
-            let is_last = asked.requests.fetch_add(1, Ordering::Relaxed) + 1
-                >= asked.front.limits.max_requests;
-            let mut response = asked.answer(request, service).await?;
+            asked.more_input_expected.set(!request.body().is_end_stream());
+            let answering = ResponseInProgress::begin(&asked.activity);
+            let is_last = asked.request_count.fetch_add(1, Ordering::Relaxed) + 1
+                >= asked.listener_options.limits.max_requests;
+            let mut response = asked.serve_request(request, service).await?;
             drop(answering);
-            if is_last || asked.is_to_end() {
+            if is_last || asked.must_close() {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }
@@ -306,25 +355,25 @@ where
 }
 
 /// Notes that a request is being answered, until it is.
-struct Answering<'a>(&'a Seat);
+struct ResponseInProgress<'a>(&'a ConnectionActivity);
 
-impl<'a> Answering<'a> {
-    fn begin(seat: &'a Seat) -> Self {
-        seat.note_busy();
+impl<'a> ResponseInProgress<'a> {
+    fn begin(seat: &'a ConnectionActivity) -> Self {
+        seat.record_active();
         Self(seat)
     }
 }
 
-impl Drop for Answering<'_> {
+impl Drop for ResponseInProgress<'_> {
     fn drop(&mut self) {
-        self.0.note_answered();
+        self.0.record_answered();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, Linger, OneRequest, answer_one};
-    use crate::linger::Expected;
+    use super::{LingeringStream, ListenerLimits, SingleRequestStream, serve_single_request};
+    use crate::linger::MoreInputExpected;
     use bytes::Bytes;
     use http::{Request, Response};
     use http_body_util::Full;
@@ -341,12 +390,13 @@ mod tests {
         let ending = watch::channel(false);
         let unread = head.as_bytes().to_vec();
         let answering = tokio::spawn(async move {
-            let stream: Linger<DuplexStream> = Linger::new(near, Expected::default());
-            let one = OneRequest::first(stream, unread.clone(), unread.len());
+            let stream: LingeringStream<DuplexStream> =
+                LingeringStream::new(near, MoreInputExpected::default());
+            let one = SingleRequestStream::with_first_request(stream, unread.clone(), unread.len());
             let service = service_fn(|_: Request<Incoming>| async {
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"body"))))
             });
-            answer_one(&Limits::default(), one, service, &ending.1)
+            serve_single_request(&ListenerLimits::default(), one, service, &ending.1)
                 .await
                 .is_ok_and(|left| left.is_some())
         });

@@ -20,96 +20,113 @@ use tokio_rustls::server::TlsStream;
 use tower::Service;
 use tracing::debug;
 
-use super::asked::Asked;
-use super::connection::Connection;
-use super::{BoxError, Limits};
-use crate::lane::{Closing, Http2, Lane, Lent, STREAM_WINDOW, connection_window};
-use crate::meter::{Closed, Meter, Streams};
-use crate::stall::WriteStall;
-use crate::tls::Handshake;
-use crate::wire::{Socket, Wire};
+use super::connection::ServedConnection;
+use super::connection_context::ConnectionContext;
+use super::{ListenBoxError, ListenerLimits};
+use crate::connection_socket::{ConnectionSocket, LendableSocket};
+use crate::fast_path::{
+    FastPath, FastPathHttp2, HTTP2_STREAM_WINDOW, KeepAlivePolicy, LentConnection,
+    http2_connection_window,
+};
+use crate::http2_monitor::{Http2CloseReason, StreamExecutor, StreamMonitor};
+use crate::tls::TlsHandshake;
+use crate::write_timeout::WriteTimeoutStream;
 
 /// What one stream of HTTP/2 may hold that its client has not taken.
-const HTTP_2_SEND_BYTES: usize = 128 * 1024;
+const HTTP2_STREAM_SEND_BUFFER_BYTES: usize = 128 * 1024;
 
 /// An answer may wait so many times as long for a client that takes others: many at once take turns on a slow network.
-const ONE_STALL: u32 = 4;
+const SINGLE_STREAM_TIMEOUT_FACTOR: u32 = 4;
 
 /// Streams that a client may reset before they are looked at, or by its own mistakes.
-const HTTP_2_RESETS: usize = 20;
+const MAX_HTTP2_RESETS: usize = 20;
 
-impl<S, B> Connection<S>
+impl<S, B> ServedConnection<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Into<BoxError>,
+    S::Error: Into<ListenBoxError>,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<ListenBoxError>,
 {
-    pub(super) async fn speak_http2<T>(
+    pub(super) async fn serve_http2<T>(
         self,
         stream: T,
-        handshake: Handshake,
-    ) -> Result<(), BoxError>
+        handshake: TlsHandshake,
+    ) -> Result<(), ListenBoxError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, front, service, seated, watchers: (_, watcher), .. } = self;
-        let patience = Waits::of_clients(&front.limits);
-        let asked = Arc::new(Asked::new((peer, Some(handshake)), front, &seated));
-        seated.seat.note_first();
-        let outcome = answer_streams(asked, service, stream, (Some(watcher), patience)).await;
+        let Self {
+            peer,
+            listener_options: front,
+            service,
+            permit: seated,
+            shutdown_watchers: (_, watcher),
+            ..
+        } = self;
+        let patience = Http2Timeouts::from_limits(&front.limits);
+        let asked = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
+        seated.activity.record_first_wait();
+        let outcome = serve_http2_streams(asked, service, stream, (Some(watcher), patience)).await;
         drop(seated);
         outcome
     }
 
     /// Lets the lane serve a connection of HTTP/2, and the service answer what is not for the lane.
-    pub(super) async fn share_streams(
+    pub(super) async fn serve_http2_with_fast_path(
         self,
-        lane: &dyn Lane,
-        stream: TlsStream<Socket>,
-        handshake: Handshake,
-    ) -> Result<(), BoxError> {
-        let Self { peer, front, service, seated, watchers: (_, watcher), .. } = self;
+        lane: &dyn FastPath,
+        stream: TlsStream<LendableSocket>,
+        handshake: TlsHandshake,
+    ) -> Result<(), ListenBoxError> {
+        let Self {
+            peer,
+            listener_options: front,
+            service,
+            permit: seated,
+            shutdown_watchers: (_, watcher),
+            ..
+        } = self;
         let limits = front.limits.clone();
         // HTTP/2 tells its clients itself which requests were not seen, so it need not linger.
-        let ending = front.drain.stopping();
-        let closing = Closing::new(ending.clone(), &seated.seats);
-        let asked = Arc::new(Asked::new((peer, Some(handshake)), front, &seated));
+        let ending = front.drain.subscribe_stop();
+        let closing = KeepAlivePolicy::new(ending.clone(), &seated.limiter);
+        let asked = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
         let (opening, mut opened) = mpsc::unbounded_channel();
-        let http2 = Http2 {
+        let http2 = FastPathHttp2 {
             max_streams: limits.max_streams,
-            header_bytes: limits.header_bytes,
-            service: opening,
+            max_header_bytes: limits.max_header_bytes,
+            service_pipes: opening,
         };
-        let lent = Lent {
-            wire: Wire::tls(stream).lend()?,
+        let lent = LentConnection {
+            socket: ConnectionSocket::from_tls(stream).detach_from_runtime()?,
             unread: Vec::new(),
             peer,
             requests_left: u64::MAX,
             idle_timeout: limits.header_timeout,
-            stall_timeout: limits.stall_timeout,
-            closing,
-            ending,
+            write_timeout: limits.write_timeout,
+            keep_alive_policy: closing,
+            end_signal: ending,
             http2: Some(http2),
         };
-        let mut serving = lane.serve(lent);
+        let mut serving = lane.serve_connection(lent);
         let mut behind = JoinSet::new();
         loop {
             tokio::select! {
                 handed = &mut serving => {
                     let Some(handed) = handed else { return Ok(()) };
                     // The lane serves nobody any more, and has read nothing.
-                    let wire = handed.wire.take_back()?;
-                    let stream = WriteStall::new(wire, limits.stall_timeout);
-                    let watch = (Some(watcher), Waits::of_clients(&limits));
-                    return answer_streams(asked, service, stream, watch).await;
+                    let wire = handed.socket.attach_to_runtime()?;
+                    let stream = WriteTimeoutStream::new(wire, limits.write_timeout);
+                    let watch = (Some(watcher), Http2Timeouts::from_limits(&limits));
+                    return serve_http2_streams(asked, service, stream, watch).await;
                 }
                 Some(stream) = opened.recv() => {
                     let (asked, service) = (Arc::clone(&asked), service.clone());
                     // The lane ends it when nothing is asked, and answers that nobody takes.
                     behind.spawn(async move {
-                        let ended = answer_streams(asked, service, stream, (None, Waits::FOR_EVER));
+                        let ended = serve_http2_streams(asked, service, stream, (None, Http2Timeouts::UNBOUNDED));
                         ended.await.inspect_err(|error| debug!(reason = %error, "streams ended early"))
                     });
                 }
@@ -121,79 +138,90 @@ where
 
 /// How long the client of a connection of HTTP/2 is waited for.
 #[derive(Debug, Clone, Copy)]
-struct Waits {
+struct Http2Timeouts {
     /// For a request.
-    idle: Duration,
+    idle_timeout: Duration,
     /// Until it takes something of its answers.
-    stall: Duration,
+    write_timeout: Duration,
     /// Until it takes something of one answer while it takes others.
-    one_stall: Duration,
+    stream_write_timeout: Duration,
 }
 
-impl Waits {
-    const FOR_EVER: Self =
-        Self { idle: Duration::MAX, stall: Duration::MAX, one_stall: Duration::MAX };
+impl Http2Timeouts {
+    const UNBOUNDED: Self = Self {
+        idle_timeout: Duration::MAX,
+        write_timeout: Duration::MAX,
+        stream_write_timeout: Duration::MAX,
+    };
 
-    fn of_clients(limits: &Limits) -> Self {
-        let stall = limits.stall_timeout;
-        Self { idle: limits.header_timeout, stall, one_stall: stall.saturating_mul(ONE_STALL) }
+    fn from_limits(limits: &ListenerLimits) -> Self {
+        let stall = limits.write_timeout;
+        Self {
+            idle_timeout: limits.header_timeout,
+            write_timeout: stall,
+            stream_write_timeout: stall.saturating_mul(SINGLE_STREAM_TIMEOUT_FACTOR),
+        }
     }
 }
 
 /// Lets the service answer the streams of a connection, until it ends or is waited for too long.
-async fn answer_streams<S, B, T>(
-    asked: Arc<Asked>,
+async fn serve_http2_streams<S, B, T>(
+    asked: Arc<ConnectionContext>,
     service: S,
     stream: T,
-    (watcher, waits): (Option<Watcher>, Waits),
-) -> Result<(), BoxError>
+    (watcher, waits): (Option<Watcher>, Http2Timeouts),
+) -> Result<(), ListenBoxError>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Into<BoxError>,
+    S::Error: Into<ListenBoxError>,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<ListenBoxError>,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (limits, own) = (asked.front.limits.clone(), Arc::clone(&asked));
+    let (limits, own) = (asked.listener_options.limits.clone(), Arc::clone(&asked));
     let is_seated = watcher.is_some();
-    let meter = Meter::new(is_seated.then(|| Arc::clone(&asked.seat)));
+    let meter = StreamMonitor::new(is_seated.then(|| Arc::clone(&asked.activity)));
     let streams = Arc::clone(&meter);
     let answer = move |request: Request<Incoming>| {
-        let stream = streams.begin();
+        let stream = streams.begin_stream();
         let (asked, service) = (Arc::clone(&asked), service.clone());
         async move {
             let is_head = request.method() == Method::HEAD;
-            let mut response = asked.answer(request, service).await?;
+            let mut response = asked.serve_request(request, service).await?;
             if is_head {
-                response = without_body(response);
+                response = drop_response_body(response);
             }
-            if is_seated && !asked.seat.is_wanted() && asked.seats.ask_back() {
-                asked.seat.want();
+            if is_seated
+                && !asked.activity.is_eviction_requested()
+                && asked.connection_limiter.must_close_connection()
+            {
+                asked.activity.request_eviction();
             }
-            Ok::<_, S::Error>(response.map(|body| stream.answer(Box::pin(body))))
+            Ok::<_, S::Error>(response.map(|body| stream.monitor_body(Box::pin(body))))
         }
     };
-    let connection = http2::Builder::new(Streams { after: waits.one_stall })
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(connection_window(limits.max_streams))
-        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-        .max_concurrent_streams(limits.max_streams)
-        .max_send_buf_size(HTTP_2_SEND_BYTES)
-        .max_pending_accept_reset_streams(HTTP_2_RESETS)
-        .max_local_error_reset_streams(HTTP_2_RESETS)
-        .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
+    let connection =
+        http2::Builder::new(StreamExecutor { write_timeout: waits.stream_write_timeout })
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(HTTP2_STREAM_WINDOW)
+            .initial_connection_window_size(http2_connection_window(limits.max_streams))
+            .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(limits.max_streams)
+            .max_send_buf_size(HTTP2_STREAM_SEND_BUFFER_BYTES)
+            .max_pending_accept_reset_streams(MAX_HTTP2_RESETS)
+            .max_local_error_reset_streams(MAX_HTTP2_RESETS)
+            .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
     let connection = async {
         let Some(_until_the_end) = watcher else { return connection.await };
         let mut connection = pin!(connection);
         tokio::select! {
             biased;
             outcome = &mut connection => return outcome,
-            () = own.front.drain.stopped() => {}
-            () = own.seat.wanted() => {
-                if own.seat.is_waiting() {
-                    own.front.counters.evicted.fetch_add(1, Ordering::Relaxed);
+            () = own.listener_options.drain.wait_stopped() => {}
+            () = own.activity.wait_eviction() => {
+                if own.activity.is_idle() {
+                    own.listener_options.counters.evicted.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
@@ -202,16 +230,16 @@ where
         connection.await
     };
     tokio::select! {
-        outcome = connection => outcome.map_err(BoxError::from),
-        closed = meter.closed(waits.idle, waits.stall) => match closed {
-            Closed::Idle => Ok(()),
-            closed @ (Closed::Stalled | Closed::Flood) => Err(closed.into()),
+        outcome = connection => outcome.map_err(ListenBoxError::from),
+        closed = meter.wait_close_reason(waits.idle_timeout, waits.write_timeout) => match closed {
+            Http2CloseReason::Idle => Ok(()),
+            closed @ (Http2CloseReason::WriteTimeout | Http2CloseReason::CancelFlood) => Err(closed.into()),
         },
     }
 }
 
 /// Leaves out the body of an answer to HEAD, of which hyper sends only HTTP/1.1's without one.
-fn without_body<B: Body<Data = Bytes>>(
+fn drop_response_body<B: Body<Data = Bytes>>(
     mut response: Response<Either<B, Full<Bytes>>>,
 ) -> Response<Either<B, Full<Bytes>>> {
     let hint = match response.body() {

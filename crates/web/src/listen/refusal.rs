@@ -7,26 +7,30 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use super::Front;
+use super::ListenerOptions;
 
 /// Connections that are being told to come again at a time; further ones are closed without a word.
-pub(super) const MOST_REFUSALS: usize = 256;
+pub(super) const MAX_CONCURRENT_REFUSALS: usize = 256;
 /// How long one may take to hear it.
-const REFUSAL_TIME: Duration = Duration::from_secs(2);
-const REFUSAL: &[u8] =
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+const REFUSAL_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 59\r\nRetry-After: 1\r\nConnection: close\r\n\r\n\
     all connections are in use; please try again in a moment.\r\n";
 
 /// Tells a client to come again, and closes.
-pub(super) fn refuse(mut stream: TcpStream, front: &Front, refusals: &Arc<Semaphore>) {
+pub(super) fn refuse_connection(
+    mut stream: TcpStream,
+    front: &ListenerOptions,
+    refusals: &Arc<Semaphore>,
+) {
     let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
     if front.tls.is_some() {
         return;
     }
     tokio::spawn(async move {
         let telling = async {
-            stream.write_all(REFUSAL).await?;
+            stream.write_all(REFUSAL_RESPONSE).await?;
             stream.shutdown().await?;
             // Closed before the request was read, the connection would be reset, and the answer lost.
             let mut rest = [0; 4096];
@@ -34,7 +38,7 @@ pub(super) fn refuse(mut stream: TcpStream, front: &Front, refusals: &Arc<Semaph
             Ok::<_, std::io::Error>(())
         };
         // A client that has gone, or sends without end, is none to wait for.
-        tokio::time::timeout(REFUSAL_TIME, telling).await.ok();
+        tokio::time::timeout(REFUSAL_TIMEOUT, telling).await.ok();
         drop(turn);
     });
 }

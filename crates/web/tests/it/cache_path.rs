@@ -1,10 +1,10 @@
 //! URL path to file.
 
 use proptest::prelude::*;
-use tympan_web::cache_path::{CanonicalPath, Fault, resolve_wire};
+use tympan_web::cache_path::{CanonicalPath, CanonicalPathError, resolve_encoded_path};
 
 #[track_caller]
-fn check(raw: &str, expected: Result<&str, Fault>) {
+fn check(raw: &str, expected: Result<&str, CanonicalPathError>) {
     let path = CanonicalPath::parse(raw);
     assert_eq!(path.as_ref().map(CanonicalPath::as_str), expected.as_ref().copied(), "{raw}");
 }
@@ -31,36 +31,37 @@ fn paths_have_one_form() {
 
 #[test]
 fn dangerous_paths_are_refused() {
-    check("", Err(Fault::NotAbsolute));
-    check("content", Err(Fault::NotAbsolute));
-    check("/..", Err(Fault::Climbs));
-    check("/a/../../etc/passwd", Err(Fault::Climbs));
-    check("/%2e%2e/etc", Err(Fault::Climbs));
-    check("/a/..;/b", Err(Fault::Climbs));
-    check("/a/.;x/b", Err(Fault::Climbs));
-    check("/a/..%3bx/b", Err(Fault::Climbs));
-    check("/a%00.html", Err(Fault::Nul));
-    check("/a\0.html", Err(Fault::Nul));
-    check("/a%2fb", Err(Fault::EncodedSlash));
-    check("/a%2Fb", Err(Fault::EncodedSlash));
-    check("/a%zz", Err(Fault::BadEscape));
-    check("/a%2", Err(Fault::BadEscape));
-    check("/%ff", Err(Fault::NotUtf8));
+    check("", Err(CanonicalPathError::NotAbsolute));
+    check("content", Err(CanonicalPathError::NotAbsolute));
+    check("/..", Err(CanonicalPathError::AboveRoot));
+    check("/a/../../etc/passwd", Err(CanonicalPathError::AboveRoot));
+    check("/%2e%2e/etc", Err(CanonicalPathError::AboveRoot));
+    check("/a/..;/b", Err(CanonicalPathError::AboveRoot));
+    check("/a/.;x/b", Err(CanonicalPathError::AboveRoot));
+    check("/a/..%3bx/b", Err(CanonicalPathError::AboveRoot));
+    check("/a%00.html", Err(CanonicalPathError::Nul));
+    check("/a\0.html", Err(CanonicalPathError::Nul));
+    check("/a%2fb", Err(CanonicalPathError::EncodedSlash));
+    check("/a%2Fb", Err(CanonicalPathError::EncodedSlash));
+    check("/a%zz", Err(CanonicalPathError::BadEscape));
+    check("/a%2", Err(CanonicalPathError::BadEscape));
+    check("/%ff", Err(CanonicalPathError::NotUtf8));
 }
 
 #[test]
 fn what_is_sent_on_keeps_its_escapes() {
-    let check = |raw: &str, expected: &str| assert_eq!(resolve_wire(raw).unwrap(), expected);
+    let check =
+        |raw: &str, expected: &str| assert_eq!(resolve_encoded_path(raw).unwrap(), expected);
     check("/a//b/./c%2b%20d/../e%2b.html", "/a/b/e%2b.html");
     check("/a/%2e%2e/%2E/b%2B", "/b%2B");
     check("/a%20b/", "/a%20b/");
-    assert_eq!(resolve_wire("/%2e%2e"), Err(Fault::Climbs));
+    assert_eq!(resolve_encoded_path("/%2e%2e"), Err(CanonicalPathError::AboveRoot));
 }
 
 proptest! {
     #[test]
     fn both_forms_name_the_same_place(raw in "(/(%2e|%2E|\\.|;|a|%20|%c3%a4){0,4}){1,6}") {
-        let wire = resolve_wire(&raw);
+        let wire = resolve_encoded_path(&raw);
         let path = CanonicalPath::parse(&raw);
         prop_assert_eq!(wire.is_ok(), path.is_ok());
         if let (Ok(wire), Ok(path)) = (wire, path) {
@@ -71,7 +72,7 @@ proptest! {
     #[test]
     fn a_canonical_path_stays_below_the_root(raw in "/([a-z.%;/]|%2e|%2E|\\.\\.|/){0,40}") {
         let Ok(path) = CanonicalPath::parse(&raw) else { return Ok(()) };
-        let file = path.relative_file();
+        let file = path.relative_file_path();
         prop_assert!(file.is_relative());
         prop_assert!(file.components().all(|part| matches!(part, std::path::Component::Normal(_))));
         prop_assert!(!path.as_str().contains("//"));

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
-use tympan_web::tls::Identity;
+use tympan_web::tls::TlsIdentity;
 
 /// A certificate and its key in PEM.
 #[derive(Debug, Clone)]
@@ -28,8 +28,8 @@ impl Made {
         Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
     }
 
-    pub(crate) fn identity(&self) -> Identity {
-        Identity::from_pem(self.certificate.as_bytes(), self.key.as_bytes()).unwrap()
+    pub(crate) fn identity(&self) -> TlsIdentity {
+        TlsIdentity::from_pem(self.certificate.as_bytes(), self.key.as_bytes()).unwrap()
     }
 }
 

@@ -3,7 +3,9 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use proptest::prelude::*;
-use tympan_web::flush_message::{Action, Fault, FlushMessage, Numbering, Scope};
+use tympan_web::flush_message::{
+    FlushAction, FlushMessage, FlushMessageError, FlushNumbering, FlushScope,
+};
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     pairs
@@ -17,7 +19,7 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
         .collect()
 }
 
-fn message(action: Action, handle: &str) -> FlushMessage {
+fn message(action: FlushAction, handle: &str) -> FlushMessage {
     FlushMessage {
         action,
         handle: handle.to_owned(),
@@ -38,7 +40,7 @@ fn an_old_agent_is_understood() {
         ("Content-Type", "application/octet-stream"),
     ]);
     assert!(FlushMessage::is_flush(&sent));
-    assert_eq!(FlushMessage::parse(&sent, b""), Ok(message(Action::Activate, "/content/en")));
+    assert_eq!(FlushMessage::parse(&sent, b""), Ok(message(FlushAction::Activate, "/content/en")));
 }
 
 #[test]
@@ -60,14 +62,17 @@ fn a_body_counts_only_as_plain_text() {
 
 #[test]
 fn broken_messages_are_refused() {
-    let check = |pairs: &[(&str, &str)], expected: Fault| {
+    let check = |pairs: &[(&str, &str)], expected: FlushMessageError| {
         assert_eq!(FlushMessage::parse(&headers(pairs), b""), Err(expected), "{pairs:?}");
     };
-    check(&[("CQ-Action", "Explode"), ("CQ-Handle", "/a")], Fault::Action("Explode".into()));
-    check(&[("CQ-Action", "Activate")], Fault::Handle);
-    check(&[("CQ-Action", "Activate"), ("CQ-Handle", "")], Fault::Handle);
-    check(&[("CQ-Action", "Delete"), ("CQ-Handle", "content")], Fault::Handle);
-    check(&[("CQ-Action", "Delete"), ("CQ-Handle", "/a/../b")], Fault::Handle);
+    check(
+        &[("CQ-Action", "Explode"), ("CQ-Handle", "/a")],
+        FlushMessageError::Action("Explode".into()),
+    );
+    check(&[("CQ-Action", "Activate")], FlushMessageError::Handle);
+    check(&[("CQ-Action", "Activate"), ("CQ-Handle", "")], FlushMessageError::Handle);
+    check(&[("CQ-Action", "Delete"), ("CQ-Handle", "content")], FlushMessageError::Handle);
+    check(&[("CQ-Action", "Delete"), ("CQ-Handle", "/a/../b")], FlushMessageError::Handle);
 }
 
 #[test]
@@ -79,11 +84,11 @@ fn ordinary_headers_make_no_flush() {
 
 #[test]
 fn a_line_break_cannot_be_smuggled_out() {
-    let mut sent = message(Action::Activate, "/a\nb");
-    assert_eq!(sent.to_request("h:1").unwrap_err(), Fault::Handle);
+    let mut sent = message(FlushAction::Activate, "/a\nb");
+    assert_eq!(sent.to_request("h:1").unwrap_err(), FlushMessageError::Handle);
     sent.handle = "/a".into();
     sent.refetch = vec!["/a\n/etc".into()];
-    assert_eq!(sent.to_request("h:1").unwrap_err(), Fault::Refetch("/a\n/etc".into()));
+    assert_eq!(sent.to_request("h:1").unwrap_err(), FlushMessageError::Refetch("/a\n/etc".into()));
 }
 
 #[test]
@@ -108,9 +113,9 @@ fn an_order_that_makes_no_sense_is_none() {
 
 fn any_message() -> impl Strategy<Value = FlushMessage> {
     (
-        prop::sample::select(Action::ALL.to_vec()),
+        prop::sample::select(FlushAction::ALL_ACTIONS.to_vec()),
         "(/[a-z\u{e4} %]{1,8}[a-z]){1,4}",
-        prop::option::of(Just(Scope::ResourceOnly)),
+        prop::option::of(Just(FlushScope::ResourceOnly)),
         prop::collection::vec("/[a-z.?=&/]{0,20}", 0..5),
         prop::option::of(any::<u64>()),
         prop::option::of(("[!-~]{1,20}", "[!-~]{1,20}", 1..=u64::MAX)),
@@ -121,7 +126,7 @@ fn any_message() -> impl Strategy<Value = FlushMessage> {
             scope,
             refetch,
             sequence,
-            numbering: numbering.map(|(source, run, count)| Numbering { source, run, count }),
+            numbering: numbering.map(|(source, run, count)| FlushNumbering { source, run, count }),
         })
 }
 

@@ -4,29 +4,29 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
-use tympan_web::handover::{Offer, Taken};
+use tympan_web::socket_handover::{InheritedSockets, SocketOffer};
 
 #[test]
 fn a_socket_goes_over_with_those_who_wait_in_its_backlog() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("d.sock");
-    assert!(Taken::ask(&path).unwrap().is_none(), "nobody is there");
+    assert!(InheritedSockets::request_sockets(&path).unwrap().is_none(), "nobody is there");
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
-    let offer = Offer::open(&path).unwrap();
+    let offer = SocketOffer::open(&path).unwrap();
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let old = std::thread::spawn(move || {
-        let mut successor = offer.wait().unwrap();
-        successor.send(&[socket]).unwrap();
+        let mut successor = offer.wait_for_successor().unwrap();
+        successor.send_sockets(&[socket]).unwrap();
         successor.wait_ready().unwrap();
         // The old owner's copy of the socket is gone by now, with nobody having accepted.
-        successor.tell_stopped().unwrap();
+        successor.send_stopped().unwrap();
     });
-    let taken = Taken::ask(&path).unwrap().unwrap();
+    let taken = InheritedSockets::request_sockets(&path).unwrap().unwrap();
     assert_eq!(taken.sockets[0].local_addr().unwrap(), addr);
     let mut waiting = TcpStream::connect(addr).unwrap();
     waiting.write_all(b"hello").unwrap();
-    let sockets = taken.relieve().unwrap();
+    let sockets = taken.take_over().unwrap();
     old.join().unwrap();
     assert!(!path.exists(), "the offer goes with its owner");
     sockets[0].set_nonblocking(false).unwrap();
@@ -41,11 +41,12 @@ fn a_successor_that_dies_leaves_everything_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("d.sock");
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let offer = Offer::open(&path).unwrap();
+    let offer = SocketOffer::open(&path).unwrap();
     let asking = path.clone();
-    let dying = std::thread::spawn(move || drop(Taken::ask(&asking).unwrap()));
-    let mut successor = offer.wait().unwrap();
-    successor.send(&[socket.try_clone().unwrap()]).unwrap();
+    let dying =
+        std::thread::spawn(move || drop(InheritedSockets::request_sockets(&asking).unwrap()));
+    let mut successor = offer.wait_for_successor().unwrap();
+    successor.send_sockets(&[socket.try_clone().unwrap()]).unwrap();
     dying.join().unwrap();
     assert!(successor.wait_ready().is_err());
     TcpStream::connect(socket.local_addr().unwrap()).unwrap();
@@ -56,12 +57,13 @@ fn a_successor_that_dies_leaves_everything_as_it_was() {
 fn a_process_that_ended_leaves_no_hindrance() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("d.sock");
-    std::mem::forget(Offer::open(&path).unwrap());
+    std::mem::forget(SocketOffer::open(&path).unwrap());
     // The socket's file is there, but its process could be gone: a new offer takes the path over.
-    let second = Offer::open(&path).unwrap();
+    let second = SocketOffer::open(&path).unwrap();
     let asking = path.clone();
-    let taken = std::thread::spawn(move || Taken::ask(&asking).unwrap().is_some());
+    let taken =
+        std::thread::spawn(move || InheritedSockets::request_sockets(&asking).unwrap().is_some());
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    second.wait().unwrap().send(&[socket]).unwrap();
+    second.wait_for_successor().unwrap().send_sockets(&[socket]).unwrap();
     assert!(taken.join().unwrap());
 }

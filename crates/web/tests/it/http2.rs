@@ -15,8 +15,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio_rustls::client::TlsStream;
 use tower::service_fn;
-use tympan_web::listen::{Counters, Front, Limits, Peer, Reuse, bind, serve};
-use tympan_web::tls::{Offering, Tls};
+use tympan_web::listen::{
+    ConnectionPeer, ListenerCounters, ListenerLimits, ListenerOptions, PortReuse, bind_listener,
+    serve_listener,
+};
+use tympan_web::tls::{TlsServer, TlsServerSettings};
 
 use crate::certificates::{Made, connect};
 
@@ -31,7 +34,7 @@ struct Server {
     addr: SocketAddr,
     made: Made,
     seen: Arc<Seen>,
-    counters: Arc<Counters>,
+    counters: Arc<ListenerCounters>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -48,7 +51,7 @@ async fn answer(
     seen: Arc<Seen>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     seen.begun.fetch_add(1, Ordering::SeqCst);
-    let peer = *request.extensions().get::<Peer>().unwrap();
+    let peer = *request.extensions().get::<ConnectionPeer>().unwrap();
     let body = match request.uri().path() {
         "/slow" => {
             seen.gate.notified().await;
@@ -61,19 +64,26 @@ async fn answer(
     Ok(Response::new(Full::from(body)))
 }
 
-fn start(limits: Limits) -> Server {
+fn start(limits: ListenerLimits) -> Server {
     let made = Made::for_names(&["localhost"]);
-    let offering =
-        Offering { identities: vec![made.identity()], has_http2: true, ..Offering::default() };
-    let front = Front { tls: Some(Tls::new(&offering).unwrap()), ..Front::from(limits) };
+    let offering = TlsServerSettings {
+        identities: vec![made.identity()],
+        has_http2: true,
+        ..TlsServerSettings::default()
+    };
+    let front = ListenerOptions {
+        tls: Some(TlsServer::new(&offering).unwrap()),
+        ..ListenerOptions::from(limits)
+    };
     let counters = Arc::clone(&front.counters);
-    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0)), Reuse::Exclusive).unwrap();
+    let listener =
+        bind_listener(SocketAddr::from(([127, 0, 0, 1], 0)), PortReuse::Exclusive).unwrap();
     let addr = listener.local_addr().unwrap();
     let seen = Arc::new(Seen::default());
     let inner = Arc::clone(&seen);
     let service = service_fn(move |request| answer(request, Arc::clone(&inner)));
     let task = tokio::spawn(async move {
-        serve(listener, service, front, std::future::pending()).await.unwrap();
+        serve_listener(listener, service, front, std::future::pending()).await.unwrap();
     });
     Server { addr, made, seen, counters, task }
 }
@@ -141,7 +151,7 @@ const ENHANCE_YOUR_CALM: u32 = 11;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_share_a_connection() {
-    let server = start(Limits::default());
+    let server = start(ListenerLimits::default());
     let stream = server.connect(b"h2").await;
     let io = TokioIo::new(stream);
     let (sender, connection) =
@@ -169,7 +179,7 @@ async fn requests_share_a_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_that_nobody_takes_hold_up_no_other() {
-    let server = start(Limits::default());
+    let server = start(ListenerLimits::default());
     let io = TokioIo::new(server.connect(b"h2").await);
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
@@ -195,7 +205,7 @@ async fn bodies_that_nobody_takes_hold_up_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_ask_for_it_gets_http_1() {
-    let server = start(Limits::default());
+    let server = start(ListenerLimits::default());
     let mut stream = server.connect(b"http/1.1").await;
     stream.write_all(b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
@@ -208,7 +218,8 @@ async fn who_does_not_ask_for_it_gets_http_1() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_to_head_has_no_body() {
-    let limits = Limits { header_timeout: Duration::from_millis(500), ..Limits::default() };
+    let limits =
+        ListenerLimits { header_timeout: Duration::from_millis(500), ..ListenerLimits::default() };
     let server = start(limits);
     // A literal method without indexing.
     let mut head = vec![0x02, 4];
@@ -228,7 +239,7 @@ async fn an_answer_to_head_has_no_body() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_taken_back_at_once_close_the_connection() {
-    let server = start(Limits::default());
+    let server = start(ListenerLimits::default());
     let mut frames = Vec::new();
     for number in 0..20_000 {
         let stream = number * 2 + 1;
@@ -242,7 +253,7 @@ async fn requests_that_are_taken_back_at_once_close_the_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_without_end_close_the_connection() {
-    let server = start(Limits { header_bytes: 16 * 1024, ..Limits::default() });
+    let server = start(ListenerLimits { max_header_bytes: 16 * 1024, ..ListenerLimits::default() });
     let mut frames = frame(HEADERS, END_STREAM, 1, &get("/a"));
     // A literal header without indexing, `x: yyy…`.
     let mut header = vec![0x00, 1, b'x', 0x7f, 0x81, 0x1f];
@@ -257,7 +268,8 @@ async fn headers_without_end_close_the_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_without_requests_is_closed() {
-    let limits = Limits { header_timeout: Duration::from_millis(200), ..Limits::default() };
+    let limits =
+        ListenerLimits { header_timeout: Duration::from_millis(200), ..ListenerLimits::default() };
     let server = start(limits);
     server.closes_after(&[]).await;
     assert_eq!(server.counters.failed.load(Ordering::Relaxed), 0, "that is no fault");
@@ -265,7 +277,8 @@ async fn a_connection_without_requests_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_opens_no_window_is_closed() {
-    let limits = Limits { stall_timeout: Duration::from_millis(200), ..Limits::default() };
+    let limits =
+        ListenerLimits { write_timeout: Duration::from_millis(200), ..ListenerLimits::default() };
     let server = start(limits);
     // SETTINGS_INITIAL_WINDOW_SIZE 0.
     let mut frames = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
@@ -279,7 +292,8 @@ async fn a_client_that_opens_no_window_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_not_taken_is_ended_and_no_other() {
-    let limits = Limits { stall_timeout: Duration::from_secs(1), ..Limits::default() };
+    let limits =
+        ListenerLimits { write_timeout: Duration::from_secs(1), ..ListenerLimits::default() };
     let server = start(limits);
     let mut stream = server.connect(b"h2").await;
     // SETTINGS_INITIAL_WINDOW_SIZE 100: enough for all answers but the large one.
@@ -328,7 +342,7 @@ fn take_frame(held: &mut Vec<u8>) -> Option<(u8, u8, u32, Vec<u8>)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_on_which_nothing_is_asked_is_told_to_leave_for_others() {
-    let server = start(Limits { max_connections: 1, ..Limits::default() });
+    let server = start(ListenerLimits { max_connections: 1, ..ListenerLimits::default() });
     let ask = async |server: &Server| {
         let io = TokioIo::new(server.connect(b"h2").await);
         let (mut sender, connection) =

@@ -5,20 +5,20 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 use tympan_web::log_file::LogFile;
 use tympan_web::log_time::LogTime;
-use tympan_web::request_log::{Event, Line, Numbers};
+use tympan_web::request_log::{RequestLogEvent, RequestLogLine, RequestNumberSequence};
 use tympan_web::{access_log, request_log};
 
 #[track_caller]
-fn reads(text: &str, number: u64, event: &Event) {
-    let line = request_log::parse_line(text).unwrap();
-    assert_eq!((line.request, &line.event), (number, event), "{text}");
-    assert_eq!(line.at.unix_seconds(), 1_795_222_216);
+fn reads(text: &str, number: u64, event: &RequestLogEvent) {
+    let line = request_log::parse_request_log_line(text).unwrap();
+    assert_eq!((line.request_number, &line.event), (number, event), "{text}");
+    assert_eq!(line.logged_at.unix_seconds(), 1_795_222_216);
     assert_eq!(line.to_string(), text);
 }
 
 #[test]
 fn real_request_lines_read_and_write_back() {
-    let entry = Event::Entry {
+    let entry = RequestLogEvent::Entry {
         method: "POST".into(),
         target: "/content/bench/p1?a=b".into(),
         version: "HTTP/1.1".into(),
@@ -26,7 +26,7 @@ fn real_request_lines_read_and_write_back() {
     reads("21/Nov/2026:00:50:16 +0000 [2] -> POST /content/bench/p1?a=b HTTP/1.1", 2, &entry);
     reads("21/Nov/2026:01:50:16 +0100 [2] -> POST /content/bench/p1?a=b HTTP/1.1", 2, &entry);
     reads("20/Nov/2026:19:20:16 -0530 [2] -> POST /content/bench/p1?a=b HTTP/1.1", 2, &entry);
-    let exit = |media_type: Option<&str>| Event::Exit {
+    let exit = |media_type: Option<&str>| RequestLogEvent::Exit {
         status: 201,
         media_type: media_type.map(str::to_owned),
         elapsed: Duration::from_millis(98),
@@ -47,7 +47,7 @@ fn real_request_lines_read_and_write_back() {
 
 #[test]
 fn the_mark_of_a_sample_stands_as_a_parameter_of_the_type() {
-    let exit = |media_type: Option<&str>, sample: Option<&str>| Event::Exit {
+    let exit = |media_type: Option<&str>, sample: Option<&str>| RequestLogEvent::Exit {
         status: 200,
         media_type: media_type.map(str::to_owned),
         elapsed: Duration::from_millis(98),
@@ -57,21 +57,25 @@ fn the_mark_of_a_sample_stands_as_a_parameter_of_the_type() {
     reads(&line("text/html; lab=1a2b-17"), 7, &exit(Some("text/html"), Some("1a2b-17")));
     reads(&line("-; lab=1a2b-17"), 7, &exit(None, Some("1a2b-17")));
     // What is no mark is a parameter as any other, and a type that looks like one is written otherwise.
-    let parsed = |kind: &str| request_log::parse_line(&line(kind)).unwrap();
+    let parsed = |kind: &str| request_log::parse_request_log_line(&line(kind)).unwrap();
     for other in ["a/b; lab=", "a/b; lab=x", "a/b; lab=a-1 ", "a/b; lab=\u{e4}-1"] {
         assert_eq!(parsed(other).event, exit(Some(other), None), "{other}");
     }
     let mut like = parsed("a/b");
     like.event = exit(Some("a/b; lab=r-1"), None);
     assert_eq!(like.to_string(), line("a/b\\x3b lab=r-1"));
-    assert_eq!(request_log::parse_line(&like.to_string()), Ok(like));
+    assert_eq!(request_log::parse_request_log_line(&like.to_string()), Ok(like));
 }
 
 #[test]
 fn cut_and_foreign_lines_are_malformed() {
     let whole = "21/Nov/2026:00:50:16 +0000 [2] <- 200 text/html 98ms";
     for length in 0..whole.len() {
-        assert!(request_log::parse_line(&whole[..length]).is_err(), "{}", &whole[..length]);
+        assert!(
+            request_log::parse_request_log_line(&whole[..length]).is_err(),
+            "{}",
+            &whole[..length]
+        );
     }
     for text in [
         "21/Foo/2026:00:50:16 +0000 [2] <- 200 text/html 98ms",
@@ -79,31 +83,31 @@ fn cut_and_foreign_lines_are_malformed() {
         "21/Nov/2026:00:50:16 +0000 [2] ?? 200 text/html 98ms",
         "\u{e4}\u{e4}\u{e4}",
     ] {
-        assert!(request_log::parse_line(text).is_err(), "{text}");
+        assert!(request_log::parse_request_log_line(text).is_err(), "{text}");
     }
 }
 
 #[test]
 fn access_lines_read_with_and_without_brackets() {
     let sling = "127.0.0.1 - admin 21/Nov/2026:00:50:16 +0000 \"POST /a HTTP/1.1\" 201 1285 \"-\" \"curl/7.88.1\"";
-    let line = access_log::parse_line(sling).unwrap();
+    let line = access_log::parse_access_log_line(sling).unwrap();
     assert_eq!(line.to_string(), sling);
     assert_eq!(line.user.as_deref(), Some("admin"));
-    assert_eq!((line.status, line.bytes), (201, Some(1285)));
+    assert_eq!((line.status, line.body_bytes), (201, Some(1285)));
     assert_eq!((line.referer.as_deref(), line.user_agent.as_deref()), (None, Some("curl/7.88.1")));
     let apache = sling.replace("21/Nov", "[21/Nov").replace("+0000", "+0000]");
-    assert_eq!(access_log::parse_line(&apache), Ok(line));
+    assert_eq!(access_log::parse_access_log_line(&apache), Ok(line));
     let common = "10.0.0.1 - - [21/Nov/2026:00:50:16 +0000] \"GET / HTTP/1.1\" 304 -";
-    let line = access_log::parse_line(common).unwrap();
-    assert_eq!((line.bytes, line.user_agent, line.user), (None, None, None));
+    let line = access_log::parse_access_log_line(common).unwrap();
+    assert_eq!((line.body_bytes, line.user_agent, line.user), (None, None, None));
 }
 
 #[test]
 fn a_line_break_in_a_value_starts_no_line() {
-    let line = Line {
-        at: LogTime::from_system(SystemTime::UNIX_EPOCH),
-        request: 1,
-        event: Event::Entry {
+    let line = RequestLogLine {
+        logged_at: LogTime::from_system(SystemTime::UNIX_EPOCH),
+        request_number: 1,
+        event: RequestLogEvent::Entry {
             method: "GET".into(),
             target: "/x\r\n01/Jan/1970:00:00:00 +0000 [2] <- 200 - 1ms".into(),
             version: "HTTP/1.1".into(),
@@ -117,12 +121,12 @@ fn any_time() -> impl Strategy<Value = LogTime> {
         .prop_map(|at| LogTime::from_system(SystemTime::UNIX_EPOCH + Duration::from_secs(at)))
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = RequestLogEvent> {
     prop_oneof![
         ("[A-Z]{1,7}", any::<String>(), "HTTP/1.[01]").prop_filter_map(
             "a target is not empty",
             |(method, target, version)| {
-                (!target.is_empty()).then_some(Event::Entry { method, target, version })
+                (!target.is_empty()).then_some(RequestLogEvent::Entry { method, target, version })
             }
         ),
         (
@@ -131,7 +135,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             0_u64..10_000_000,
             prop::option::of("[0-9a-zA-Z]{1,24}-[0-9]{1,16}"),
         )
-            .prop_map(|(status, media_type, elapsed, sample)| Event::Exit {
+            .prop_map(|(status, media_type, elapsed, sample)| RequestLogEvent::Exit {
                 status,
                 media_type,
                 elapsed: Duration::from_millis(elapsed),
@@ -143,10 +147,10 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #[test]
     fn request_lines_survive_any_value(at in any_time(), request in any::<u64>(), event in any_event()) {
-        let line = Line { at, request, event };
+        let line = RequestLogLine { logged_at, request_number, event };
         let text = line.to_string();
         prop_assert!(!text.chars().any(char::is_control));
-        prop_assert_eq!(request_log::parse_line(&text), Ok(line));
+        prop_assert_eq!(request_log::parse_request_log_line(&text), Ok(line));
     }
 
     #[test]
@@ -157,19 +161,19 @@ proptest! {
         bytes in prop::option::of(any::<u64>()),
         quoted in (prop::option::of(any::<String>()), prop::option::of(any::<String>())),
     ) {
-        let line = access_log::Line {
-            client: words.0, user: words.1, at, request: words.2, status, bytes,
+        let line = access_log::AccessLogLine {
+            client: words.0, user: words.1, completed_at, request: words.2, status, body_bytes,
             referer: quoted.0, user_agent: quoted.1,
         };
         let text = line.to_string();
         prop_assert!(!text.chars().any(char::is_control));
-        prop_assert_eq!(access_log::parse_line(&text), Ok(line));
+        prop_assert_eq!(access_log::parse_access_log_line(&text), Ok(line));
     }
 
     #[test]
     fn no_text_makes_the_readers_panic(text in any::<String>()) {
-        let _ = request_log::parse_line(&text).is_ok();
-        let _ = access_log::parse_line(&text).is_ok();
+        let _ = request_log::parse_request_log_line(&text).is_ok();
+        let _ = access_log::parse_access_log_line(&text).is_ok();
     }
 }
 
@@ -187,7 +191,7 @@ fn lines_of_several_threads_arrive_whole_and_in_order() {
     log.flush();
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len() as u64 + log.dropped(), 2000);
+    assert_eq!(lines.len() as u64 + log.dropped_lines(), 2000);
     for thread in 0..4 {
         let numbers: Vec<usize> = lines
             .iter()
@@ -214,7 +218,7 @@ fn a_rotated_log_goes_on_in_a_new_file() {
 
 #[test]
 fn numbers_count_from_one() {
-    let numbers = Numbers::default();
+    let numbers = RequestNumberSequence::default();
     assert_eq!([numbers.take_next(), numbers.take_next()], [1, 2]);
 }
 
@@ -239,7 +243,8 @@ fn each_day_has_a_file_and_old_ones_go() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("request.log");
     std::fs::write(folder.path().join("request.log.gz"), "not ours").unwrap();
-    let rotation = tympan_web::log_file::Rotation { keep: 2, max_bytes: None, clock };
+    let rotation =
+        tympan_web::log_file::LogRotation { max_rotated_files: 2, max_bytes: None, clock };
     SECONDS.store(20_777 * 86_400, std::sync::atomic::Ordering::SeqCst);
     let log = LogFile::open_daily(&file, rotation).unwrap();
     for day in 0..5_u64 {
@@ -265,7 +270,11 @@ fn a_large_file_is_put_aside_on_its_day_and_the_oldest_go() {
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("request.log");
-    let rotation = tympan_web::log_file::Rotation { keep: 3, max_bytes: Some(16), clock: noon };
+    let rotation = tympan_web::log_file::LogRotation {
+        max_rotated_files: 3,
+        max_bytes: Some(16),
+        clock: noon,
+    };
     for number in 0..14 {
         // A new process goes on where the last one was.
         let log = LogFile::open_daily(&file, rotation).unwrap();

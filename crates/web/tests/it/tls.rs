@@ -14,9 +14,13 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::service_fn;
-use tympan_web::client::{Client, Options};
-use tympan_web::listen::{Front, Peer, Reuse, bind, serve};
-use tympan_web::tls::{ClientRoots, Handshake, Offering, Tls, Trust};
+use tympan_web::client::{ClientOptions, HttpClient};
+use tympan_web::listen::{
+    ConnectionPeer, ListenerOptions, PortReuse, bind_listener, serve_listener,
+};
+use tympan_web::tls::{
+    ClientCertificateRoots, TlsHandshake, TlsServer, TlsServerSettings, TlsTrust,
+};
 
 use crate::certificates::{
     Authority, Made, client_config, client_config_with, connect, connect_as,
@@ -45,30 +49,33 @@ bLVW2KUXyAdrpQNMN5UeSSBWDDtD+Pc5DA==
 ";
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let peer: &Peer = request.extensions().get().unwrap();
-    let handshake: &Handshake = request.extensions().get().unwrap();
-    let client = handshake.client.as_ref();
+    let peer: &ConnectionPeer = request.extensions().get().unwrap();
+    let handshake: &TlsHandshake = request.extensions().get().unwrap();
+    let client = handshake.client_certificate.as_ref();
     let names = ["one.example.com", "two.example.com"];
-    let named = names.into_iter().find(|name| client.is_some_and(|client| client.is_for(name)));
+    let named =
+        names.into_iter().find(|name| client.is_some_and(|client| client.is_valid_for(name)));
     let named = named.map(|name| format!(" as {name}")).unwrap_or_default();
     Ok(Response::new(Full::from(format!("tls {}{named}", peer.is_tls))))
 }
 
-fn client(trust: Option<Trust>) -> Client {
-    Client::new(Options { trust, ..Options::default() })
+fn client(trust: Option<TlsTrust>) -> HttpClient {
+    HttpClient::new(ClientOptions { tls_trust: trust, ..ClientOptions::default() })
 }
 
 #[tokio::test]
 async fn client_and_listener_agree_on_a_certificate() {
-    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Reuse::Exclusive).unwrap();
+    let listener =
+        bind_listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), PortReuse::Exclusive).unwrap();
     let addr = listener.local_addr().unwrap();
-    let front = Front {
-        tls: Some(Tls::from_pem(CERTIFICATE.as_bytes(), KEY.as_bytes()).unwrap()),
-        ..Front::default()
+    let front = ListenerOptions {
+        tls: Some(TlsServer::from_pem(CERTIFICATE.as_bytes(), KEY.as_bytes()).unwrap()),
+        ..ListenerOptions::default()
     };
-    let server = tokio::spawn(serve(listener, service_fn(answer), front, std::future::pending()));
+    let server =
+        tokio::spawn(serve_listener(listener, service_fn(answer), front, std::future::pending()));
     let get = || Request::get(format!("https://{addr}/")).body(Empty::<Bytes>::new()).unwrap();
-    let trust = Trust::from_pem(CERTIFICATE.as_bytes()).unwrap();
+    let trust = TlsTrust::from_pem(CERTIFICATE.as_bytes()).unwrap();
     let body = client(Some(trust)).send(get()).await.unwrap().into_body();
     assert_eq!(body.collect().await.unwrap().to_bytes(), "tls true");
     assert!(client(None).send(get()).await.unwrap_err().is_unsent());
@@ -78,23 +85,24 @@ async fn client_and_listener_agree_on_a_certificate() {
 #[test]
 fn unusable_pem_is_refused_by_name() {
     let error = |certificate: &str, key: &str| {
-        Tls::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err().to_string()
+        TlsServer::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err().to_string()
     };
     assert!(error("", KEY).contains("TLS certificate"));
     assert!(error(CERTIFICATE, "").contains("TLS key"));
     assert!(error(CERTIFICATE, CERTIFICATE).contains("TLS key"));
     assert!(error(&CERTIFICATE.replace("MII", "XXX"), KEY).contains("TLS certificate"));
-    assert!(Trust::from_pem(KEY.as_bytes()).is_err());
+    assert!(TlsTrust::from_pem(KEY.as_bytes()).is_err());
 }
 
 /// A listener with `offering`, and what its certificates are changed by.
-fn start(offering: &Offering<'_>) -> (SocketAddr, Tls, tokio::task::JoinHandle<()>) {
-    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Reuse::Exclusive).unwrap();
+fn start(offering: &TlsServerSettings<'_>) -> (SocketAddr, TlsServer, tokio::task::JoinHandle<()>) {
+    let listener =
+        bind_listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), PortReuse::Exclusive).unwrap();
     let addr = listener.local_addr().unwrap();
-    let tls = Tls::new(offering).unwrap();
-    let front = Front { tls: Some(tls.clone()), ..Front::default() };
+    let tls = TlsServer::new(offering).unwrap();
+    let front = ListenerOptions { tls: Some(tls.clone()), ..ListenerOptions::default() };
     let server = tokio::spawn(async move {
-        serve(listener, service_fn(answer), front, std::future::pending()).await.unwrap();
+        serve_listener(listener, service_fn(answer), front, std::future::pending()).await.unwrap();
     });
     (addr, tls, server)
 }
@@ -119,7 +127,8 @@ async fn ask<T: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut T) -> String 
 async fn the_cheapest_cipher_is_chosen_but_for_clients_without_instructions_for_it() {
     let made = Made::for_names(&["one.example.com"]);
     let identities = vec![made.identity()];
-    let (addr, _tls, server) = start(&Offering { identities, ..Offering::default() });
+    let (addr, _tls, server) =
+        start(&TlsServerSettings { identities, ..TlsServerSettings::default() });
     let all = ring::default_provider().cipher_suites;
     // The clients' orders, each once for TLS 1.3 and once for 1.2, and what they get.
     for (offered, expected) in [
@@ -162,7 +171,8 @@ async fn the_name_that_a_client_asks_for_chooses_the_certificate() {
     let one = Made::for_names(&["one.example.com"]);
     let wild = Made::for_names(&["*.example.org", "example.org"]);
     let identities = vec![one.identity(), wild.identity()];
-    let (addr, _tls, server) = start(&Offering { identities, ..Offering::default() });
+    let (addr, _tls, server) =
+        start(&TlsServerSettings { identities, ..TlsServerSettings::default() });
     for (name, right, wrong) in [
         ("one.example.com", &one, &wild),
         ("www.example.org", &wild, &one),
@@ -174,15 +184,17 @@ async fn the_name_that_a_client_asks_for_chooses_the_certificate() {
     // A name that no certificate is for gets the first one, which its client then refuses by name.
     let error = connect(addr, "other.net", &one.certificate, &[]).await.unwrap_err().to_string();
     assert!(error.contains("not valid for name"), "{error}");
-    assert!(Tls::new(&Offering::default()).is_err());
+    assert!(TlsServer::new(&TlsServerSettings::default()).is_err());
     server.abort();
 }
 
 #[tokio::test]
 async fn renewed_certificates_are_for_new_connections_and_open_ones_stay() {
     let (old, new) = (Made::for_names(&["one.example.com"]), Made::for_names(&["one.example.com"]));
-    let offering =
-        |made: &Made| Offering { identities: vec![made.identity()], ..Offering::default() };
+    let offering = |made: &Made| TlsServerSettings {
+        identities: vec![made.identity()],
+        ..TlsServerSettings::default()
+    };
     let (addr, tls, server) = start(&offering(&old));
     let mut open = connect(addr, "one.example.com", &old.certificate, &[]).await.unwrap();
     assert_eq!(ask(&mut open).await, "tls true");
@@ -191,7 +203,7 @@ async fn renewed_certificates_are_for_new_connections_and_open_ones_stay() {
     let mut other = connect(addr, "one.example.com", &new.certificate, &[]).await.unwrap();
     assert_eq!(ask(&mut other).await, "tls true");
     assert_eq!(ask(&mut open).await, "tls true", "the open connection goes on");
-    assert!(tls.replace(&Offering::default()).is_err());
+    assert!(tls.replace(&TlsServerSettings::default()).is_err());
     assert!(connect(addr, "one.example.com", &new.certificate, &[]).await.is_ok());
     server.abort();
 }
@@ -203,10 +215,14 @@ async fn clients_prove_themselves() {
     let good = authority.sign("two.example.com");
     let bad = stranger.sign("two.example.com");
     for is_required in [false, true] {
-        let clients = ClientRoots { pem: authority.certificate.as_bytes(), is_required };
+        let clients =
+            ClientCertificateRoots { roots_pem: authority.certificate.as_bytes(), is_required };
         let identities = vec![own.identity()];
-        let (addr, _tls, server) =
-            start(&Offering { identities, clients: Some(clients), ..Offering::default() });
+        let (addr, _tls, server) = start(&TlsServerSettings {
+            identities,
+            client_roots: Some(clients),
+            ..TlsServerSettings::default()
+        });
         let connect = |client| connect_as(addr, "localhost", &own.certificate, &[], client);
         let mut stream = connect(Some(&good)).await.unwrap();
         assert_eq!(ask(&mut stream).await, "tls true as two.example.com");
@@ -233,11 +249,20 @@ async fn who_comes_again_goes_on_with_the_session_before() {
 
 async fn comes_again(has_http2: bool, tickets: u32) {
     let made = Made::for_names(&["localhost"]);
-    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Reuse::Exclusive).unwrap();
+    let listener =
+        bind_listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), PortReuse::Exclusive).unwrap();
     let addr = listener.local_addr().unwrap();
-    let offering = Offering { identities: vec![made.identity()], has_http2, ..Offering::default() };
-    let front = Front { tls: Some(Tls::new(&offering).unwrap()), ..Front::default() };
-    let server = tokio::spawn(serve(listener, service_fn(answer), front, std::future::pending()));
+    let offering = TlsServerSettings {
+        identities: vec![made.identity()],
+        has_http2,
+        ..TlsServerSettings::default()
+    };
+    let front = ListenerOptions {
+        tls: Some(TlsServer::new(&offering).unwrap()),
+        ..ListenerOptions::default()
+    };
+    let server =
+        tokio::spawn(serve_listener(listener, service_fn(answer), front, std::future::pending()));
     let config = Arc::new(client_config(&made.certificate, &[], None));
     let mut kinds = Vec::new();
     for _ in 0..3 {

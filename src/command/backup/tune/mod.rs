@@ -6,7 +6,7 @@
 //! * What the trials save can be read by nobody: the password of their vault is random, and in memory alone.
 //! * Their vault is emptied also when a signal ends the search.
 
-mod sweep;
+mod parameter_search;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,55 +19,56 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tympan_backup::{
-    Backend, FileKind, Id, KeyCost, RestAddress, S3Address, SftpAddress, Vault, Who,
+    KeyDerivationCost, RestAddress, S3Address, SftpAddress, Vault, VaultBackend, VaultFileKind,
+    VaultObjectId, VaultUser,
 };
 
-use self::sweep::{Range, Runs, Trial, sweep};
-use super::settings::Settings;
-use super::{failed, open, place, signals};
-use crate::args::backup::{Scenario, Tune, VaultArguments};
-use crate::args::vault::HostKeysCheck;
-use crate::command::{Fault, Outcome};
+use self::parameter_search::{SaveTrial, SaveTrialSeries, TunedSettingRange, search_best_setting};
+use super::tuned_settings::TunedSaveSettings;
+use super::{backup_fault, interrupt_signal, vault_location, vault_session};
+use crate::args::backup::{BackupTuneArgs, BackupTuneScenario, VaultArgs};
+use crate::args::vault::HostKeyCheckMode;
+use crate::command::{CommandFault, CommandOutcome};
 use crate::home::random_text;
-use crate::open_program::OPEN_PROGRAM;
+use crate::program_file::PROGRAM_FILE;
 use crate::say;
 
 /// Where the usual queue begins, in MiB.
-const QUEUE: Range = Range { start: 32, least: 1, most: 2048 };
+const QUEUE_RANGE: TunedSettingRange = TunedSettingRange { start: 32, min: 1, max: 2048 };
 /// What is kept of a vault elsewhere, in MiB: from little on, as more than what is at work at once brings nothing.
-const TREES: Range = Range { start: 4, least: 1, most: 4096 };
-const MIB: u64 = 1 << 20;
+const TREE_CACHE_RANGE: TunedSettingRange = TunedSettingRange { start: 4, min: 1, max: 4096 };
+const BYTES_PER_MIB: u64 = 1 << 20;
 
 /// Searches, prints the table, and keeps the settings.
-pub(super) fn run(arguments: &Tune) -> Outcome {
+pub(super) fn run_tune(arguments: &BackupTuneArgs) -> CommandOutcome {
     // What does not open is not worth a search.
-    open::open(&arguments.vault)?;
-    let bench = Bench::new(arguments)?;
-    let mut settings = Settings::default();
+    vault_session::open_vault(&arguments.vault)?;
+    let bench = SaveTrialBench::new(arguments)?;
+    let mut settings = TunedSaveSettings::default();
     let usual = if bench.backend.is_remote() { 5 } else { 2 };
-    let connections = Range { start: usual, least: 1, most: 64 };
-    let mut searched = vec![("upload-queue", QUEUE, "MiB"), ("connections", connections, "")];
+    let connections = TunedSettingRange { start: usual, min: 1, max: 64 };
+    let mut searched = vec![("upload-queue", QUEUE_RANGE, "MiB"), ("connections", connections, "")];
     // A first save reads nothing of the vault, and one here is read where it is.
-    if bench.backend.is_remote() && arguments.scenario != Scenario::Full {
-        searched.push(("tree-cache", TREES, "MiB"));
+    if bench.backend.is_remote() && arguments.scenario != BackupTuneScenario::Full {
+        searched.push(("tree-cache", TREE_CACHE_RANGE, "MiB"));
     }
     for (name, range, unit) in searched {
         let mut trial = |value: u64| {
             let mut tried = settings.clone();
-            tried.set(name, value);
-            bench.trial(&tried)
+            tried.set_value(name, value);
+            bench.run_trial(&tried)
         };
-        let (best, tried) = sweep(range, &mut trial)?;
-        settings.set(name, best);
-        tell(&arguments.vault, (name, unit), (best, &tried));
+        let (best, tried) = search_best_setting(range, &mut trial)?;
+        settings.set_value(name, best);
+        print_tried_settings(&arguments.vault, (name, unit), (best, &tried));
     }
-    let chosen = settings.options().join(" ");
+    let chosen = settings.to_command_options().join(" ");
     let place = &arguments.vault.vault;
     let file = if arguments.dry_run {
         None
     } else {
         // What this scenario does not search stays as another one has found it.
-        Some(settings.over(&Settings::read(place)).write(place)?)
+        Some(settings.merged_over(&TunedSaveSettings::read(place)).write(place)?)
     };
     if arguments.vault.json {
         let file = file.map(|file| file.display().to_string());
@@ -81,16 +82,16 @@ pub(super) fn run(arguments: &Tune) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(
-    vault: &VaultArguments,
+fn print_tried_settings(
+    vault: &VaultArgs,
     (name, unit): (&str, &str),
-    (best, tried): (u64, &BTreeMap<u64, Runs>),
+    (best, tried): (u64, &BTreeMap<u64, SaveTrialSeries>),
 ) {
     if !vault.json {
         say!("{:<24} {:>17} {:>19} {:>5}", name, "seconds", "peak memory, MiB", "runs");
     }
     for (value, runs) in tried {
-        let ((least, most), (low, high)) = (runs.span(), runs.memory());
+        let ((least, most), (low, high)) = (runs.seconds_range(), runs.peak_memory_range());
         if vault.json {
             say!(
                 "{}",
@@ -104,149 +105,156 @@ fn tell(
         }
         let mark = if *value == best { '*' } else { ' ' };
         let times = format!("{least:.2} to {most:.2}");
-        let memory = format!("{} to {}", low / MIB, high / MIB);
+        let memory = format!("{} to {}", low / BYTES_PER_MIB, high / BYTES_PER_MIB);
         say!(
             "{mark}{:<23} {times:>17} {memory:>19} {:>5}",
             format!("{value} {unit}"),
             runs.0.len()
         );
     }
-    let price = price(best, tried);
+    let price = setting_tradeoff(best, tried);
     if let Some(text) = price.filter(|_| !vault.json) {
         say!("{text}");
     }
 }
 
 /// Says what the chosen setting costs and brings beside the smallest that was tried.
-fn price(best: u64, tried: &BTreeMap<u64, Runs>) -> Option<String> {
+fn setting_tradeoff(best: u64, tried: &BTreeMap<u64, SaveTrialSeries>) -> Option<String> {
     let (least, small) = tried.first_key_value()?;
     let chosen = tried.get(&best).filter(|_| *least != best)?;
-    let memory = (chosen.memory().1 as f64 - small.memory().1 as f64) / MIB as f64;
-    let time = (chosen.seconds() / small.seconds() - 1.0) * 100.0;
+    let memory = (chosen.peak_memory_range().1 as f64 - small.peak_memory_range().1 as f64)
+        / BYTES_PER_MIB as f64;
+    let time = (chosen.mean_seconds() / small.mean_seconds() - 1.0) * 100.0;
     Some(format!("beside {least}: {memory:+.0} MiB for {time:+.0} % of the time"))
 }
 
 /// A vault for trials.
-struct Bench<'a> {
-    arguments: &'a Tune,
-    vault: VaultArguments,
-    backend: Arc<dyn Backend>,
+struct SaveTrialBench<'a> {
+    arguments: &'a BackupTuneArgs,
+    vault: VaultArgs,
+    backend: Arc<dyn VaultBackend>,
     /// Known to nobody but the processes of the trials.
     password: String,
-    cache: tempfile::TempDir,
-    now: Arc<Mutex<Now>>,
+    cache_dir: tempfile::TempDir,
+    search_state: Arc<Mutex<SaveTrialSearch>>,
 }
 
 /// What a search is at.
 #[derive(Default)]
-struct Now {
+struct SaveTrialSearch {
     /// The process of the trial that runs.
-    trial: Option<Pid>,
+    trial_process: Option<Pid>,
     /// Whether a signal has asked for the end of the search.
-    is_over: bool,
+    is_stopped: bool,
 }
 
-impl<'a> Bench<'a> {
-    fn new(arguments: &'a Tune) -> Result<Self, Fault> {
+impl<'a> SaveTrialBench<'a> {
+    fn new(arguments: &'a BackupTuneArgs) -> Result<Self, CommandFault> {
         let mut vault = arguments.vault.clone();
-        vault.vault = place_beside(&vault.vault, std::process::id());
+        vault.vault = trial_location_beside(&vault.vault, std::process::id());
         vault.place.append_only = false;
-        let backend = place::backend(&vault)?;
+        let backend = vault_location::vault_backend(&vault)?;
         let cache = tempfile::tempdir();
         let cache = cache.map_err(|error| {
-            Fault::cannot_run(format!("cannot make a temporary folder: {error}"))
+            CommandFault::cannot_run(format!("cannot make a temporary folder: {error}"))
         })?;
-        let now: Arc<Mutex<Now>> = Arc::default();
+        let now: Arc<Mutex<SaveTrialSearch>> = Arc::default();
         let told = now.clone();
-        signals::when_asked(Box::new(move || {
+        interrupt_signal::call_on_interrupt(Box::new(move || {
             let mut now = told.lock();
-            now.is_over = true;
-            if let Some(trial) = now.trial {
+            now.is_stopped = true;
+            if let Some(trial) = now.trial_process {
                 // It may have ended just now.
                 kill_process(trial, Signal::TERM).ok();
             }
         }))?;
-        let by = (&Who::this_process(), open::now());
+        let by = (&VaultUser::this_process(), vault_session::current_timestamp());
         let password = random_text()?;
         // Nobody guesses it, so that the key may be cheap to derive.
-        Vault::init(backend.clone(), password.as_bytes(), KeyCost { log_rounds: 10 }, by)
-            .map_err(failed)?;
-        let bench = Self { arguments, vault, backend, password, cache, now };
-        if arguments.scenario != Scenario::Full {
-            bench.save(&Settings::default())?;
+        Vault::init(backend.clone(), password.as_bytes(), KeyDerivationCost { log_rounds: 10 }, by)
+            .map_err(backup_fault)?;
+        let bench =
+            Self { arguments, vault, backend, password, cache_dir: cache, search_state: now };
+        if arguments.scenario != BackupTuneScenario::Full {
+            bench.run_save(&TunedSaveSettings::default())?;
         }
         Ok(bench)
     }
 
     /// Runs one save.
-    fn trial(&self, settings: &Settings) -> Result<Trial, Fault> {
-        if self.arguments.scenario == Scenario::Full {
-            self.empty(&[FileKind::Snapshot, FileKind::Index, FileKind::Pack])?;
-            let cannot =
-                |error| Fault::with_code(format!("cannot empty a temporary folder: {error}"), 1);
-            for entry in fs::read_dir(self.cache.path()).map_err(cannot)? {
+    fn run_trial(&self, settings: &TunedSaveSettings) -> Result<SaveTrial, CommandFault> {
+        if self.arguments.scenario == BackupTuneScenario::Full {
+            self.remove_files(&[
+                VaultFileKind::Snapshot,
+                VaultFileKind::Index,
+                VaultFileKind::Pack,
+            ])?;
+            let cannot = |error| {
+                CommandFault::with_code(format!("cannot empty a temporary folder: {error}"), 1)
+            };
+            for entry in fs::read_dir(self.cache_dir.path()).map_err(cannot)? {
                 fs::remove_dir_all(entry.map_err(cannot)?.path()).map_err(cannot)?;
             }
-        } else if !self.cache.path().join(settings.cache_name()).exists() {
+        } else if !self.cache_dir.path().join(settings.trial_cache_name()).exists() {
             // What is kept was there before, in use.
-            self.save(settings)?;
+            self.run_save(settings)?;
         }
-        self.save(settings)
+        self.run_save(settings)
     }
 
-    fn save(&self, settings: &Settings) -> Result<Trial, Fault> {
-        let mut command = Command::new(OPEN_PROGRAM);
+    fn run_save(&self, settings: &TunedSaveSettings) -> Result<SaveTrial, CommandFault> {
+        let mut command = Command::new(PROGRAM_FILE);
         command.args(["backup", "save", "--json", "-r", &self.vault.vault]);
-        command.args(self.place_options()).args(settings.options());
-        if self.arguments.scenario == Scenario::Walk {
+        command.args(self.location_options()).args(settings.to_command_options());
+        if self.arguments.scenario == BackupTuneScenario::Walk {
             command.arg("--force");
         }
         command.args(&self.arguments.sources);
         command.env("TYMPAN_VAULT_PASSWORD", &self.password);
         command.env_remove("TYMPAN_VAULT_APPEND_ONLY");
         // What is kept for the real vault is of no use, and these runs are not to be in any log.
-        command.env("XDG_CACHE_HOME", self.cache.path().join(settings.cache_name()));
-        command.env("XDG_STATE_HOME", self.cache.path().join("state"));
-        command.env("XDG_CONFIG_HOME", self.cache.path().join("config"));
+        command.env("XDG_CACHE_HOME", self.cache_dir.path().join(settings.trial_cache_name()));
+        command.env("XDG_STATE_HOME", self.cache_dir.path().join("state"));
+        command.env("XDG_CONFIG_HOME", self.cache_dir.path().join("config"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let text = self.output_of(command)?;
+        let text = self.run_trial_process(command)?;
         let said: Vec<Value> =
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let number = |one: &Value, name: &str| one.get(name).and_then(Value::as_u64);
         let elapsed: u64 = said.iter().filter_map(|one| number(one, "elapsed_ms")).sum();
         let peak_bytes = said.iter().filter_map(|one| number(one, "peak_bytes")).max();
-        Ok(Trial { seconds: elapsed as f64 / 1000.0, peak_bytes: peak_bytes.unwrap_or(0) })
+        Ok(SaveTrial { seconds: elapsed as f64 / 1000.0, peak_bytes: peak_bytes.unwrap_or(0) })
     }
 
     /// Runs the process of a trial, and returns what it wrote. A signal ends it, and the search.
-    fn output_of(&self, mut command: Command) -> Result<String, Fault> {
-        let cannot = |error| Fault::cannot_run(format!("cannot run a trial: {error}"));
+    fn run_trial_process(&self, mut command: Command) -> Result<String, CommandFault> {
+        let cannot = |error| CommandFault::cannot_run(format!("cannot run a trial: {error}"));
         let mut child: Child = {
-            let mut now = self.now.lock();
-            if now.is_over {
-                return Err(signals::interrupted());
+            let mut now = self.search_state.lock();
+            if now.is_stopped {
+                return Err(interrupt_signal::interrupted_fault());
             }
             let child = command.spawn().map_err(cannot)?;
-            now.trial = Some(Pid::from_child(&child));
+            now.trial_process = Some(Pid::from_child(&child));
             child
         };
         let mut output = Vec::new();
         let read = child.stdout.take().map(|mut out| out.read_to_end(&mut output)).transpose();
         // From now on its number may become that of another process.
-        self.now.lock().trial = None;
+        self.search_state.lock().trial_process = None;
         let status = child.wait().map_err(cannot)?;
-        if self.now.lock().is_over {
-            return Err(signals::interrupted());
+        if self.search_state.lock().is_stopped {
+            return Err(interrupt_signal::interrupted_fault());
         }
         read.map_err(cannot)?;
         if !matches!(status.code(), Some(0 | 3)) {
-            return Err(Fault::with_code(format!("a trial has failed: {status}"), 1));
+            return Err(CommandFault::with_code(format!("a trial has failed: {status}"), 1));
         }
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
     /// Says to a trial how the vault is reached.
-    fn place_options(&self) -> Vec<String> {
+    fn location_options(&self) -> Vec<String> {
         let place = &self.vault.place;
         let path = |path: &Path| path.display().to_string();
         let mut options = Vec::new();
@@ -262,7 +270,7 @@ impl<'a> Bench<'a> {
         if let Some(file) = &place.vault_ca {
             options.extend(["--vault-ca".to_owned(), path(file)]);
         }
-        if place.ssh_host_keys_check == HostKeysCheck::AcceptNew {
+        if place.ssh_host_keys_check == HostKeyCheckMode::AcceptNew {
             options.extend(["--ssh-host-keys-check".to_owned(), "accept-new".to_owned()]);
         }
         let limits =
@@ -274,10 +282,10 @@ impl<'a> Bench<'a> {
         options
     }
 
-    fn empty(&self, kinds: &[FileKind]) -> Result<(), Fault> {
+    fn remove_files(&self, kinds: &[VaultFileKind]) -> Result<(), CommandFault> {
         let failed = |error| {
-            let text = format!("cannot empty `{}`: {error}", self.backend.place());
-            Fault::with_code(text, 1)
+            let text = format!("cannot empty `{}`: {error}", self.backend.location());
+            CommandFault::with_code(text, 1)
         };
         for kind in kinds {
             for (id, _) in self.backend.list(*kind).map_err(failed)? {
@@ -289,7 +297,7 @@ impl<'a> Bench<'a> {
 }
 
 /// Names a place for trials beside a vault; below one that is a whole bucket, all of a server, or somebody's home there.
-fn place_beside(vault: &str, process: u32) -> String {
+fn trial_location_beside(vault: &str, process: u32) -> String {
     let vault = vault.trim_end_matches('/');
     let is_home = SftpAddress::parse(vault)
         .is_some_and(|address| address.is_ok_and(|address| address.path == "."));
@@ -302,21 +310,26 @@ fn place_beside(vault: &str, process: u32) -> String {
     format!("{vault}{}tune-{process}", if is_top { '/' } else { '-' })
 }
 
-impl Drop for Bench<'_> {
+impl Drop for SaveTrialBench<'_> {
     fn drop(&mut self) {
-        let kinds =
-            [FileKind::Lock, FileKind::Snapshot, FileKind::Index, FileKind::Pack, FileKind::Key];
-        let emptied = self.empty(&kinds);
+        let kinds = [
+            VaultFileKind::Lock,
+            VaultFileKind::Snapshot,
+            VaultFileKind::Index,
+            VaultFileKind::Pack,
+            VaultFileKind::Key,
+        ];
+        let emptied = self.remove_files(&kinds);
         let removed = emptied.and_then(|()| {
-            let removed = self.backend.remove(FileKind::Config, &Id::default());
+            let removed = self.backend.remove(VaultFileKind::Config, &VaultObjectId::default());
             removed
                 .and_then(|()| self.backend.remove_folders())
-                .map_err(|error| Fault::with_code(error.to_string(), 1))
+                .map_err(|error| CommandFault::with_code(error.to_string(), 1))
         });
         if let Err(fault) = removed {
             tracing::warn!(
                 reason = fault.message(),
-                place = self.backend.place(),
+                place = self.backend.location(),
                 "something of the vault of the trials is left there"
             );
         }
@@ -325,7 +338,7 @@ impl Drop for Bench<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::place_beside;
+    use super::trial_location_beside;
 
     #[test]
     fn trials_stay_in_the_bucket_and_on_the_server() {
@@ -340,7 +353,7 @@ mod tests {
             ("rest:https://ann@host:8000/site/", "rest:https://ann@host:8000/site-tune-7"),
             ("rest:https://ann@host:8000/", "rest:https://ann@host:8000/tune-7"),
         ] {
-            assert_eq!(place_beside(vault, 7), trials);
+            assert_eq!(trial_location_beside(vault, 7), trials);
         }
     }
 }

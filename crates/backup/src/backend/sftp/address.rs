@@ -3,7 +3,7 @@
 //! Pure. A path that begins with `~/` is below the user's home. One of the first form is from the root on, as in Obnam
 //! and in URLs; of the second form it is below the home unless it begins with `/`, as in `scp` and restic.
 
-use crate::backend::without_secrets;
+use crate::backend::redact_address;
 
 /// A folder of a user on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct SftpAddress {
 }
 
 /// The usual port of SSH.
-const PORT: u16 = 22;
+const DEFAULT_SSH_PORT: u16 = 22;
 
 impl SftpAddress {
     /// Takes an address apart; nothing if it does not begin with `sftp:`.
@@ -29,11 +29,11 @@ impl SftpAddress {
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let rest = text.strip_prefix("sftp:")?;
         let parsed = match rest.strip_prefix("//") {
-            Some(url) => parse_url(url),
-            None => parse_short(rest),
+            Some(url) => parse_sftp_url(url),
+            None => parse_scp_address(rest),
         };
         Some(parsed.map_err(|reason| {
-            let text = without_secrets(text);
+            let text = redact_address(text);
             format!(
                 "`{text}` {reason}; write `sftp://USER@HOST:PORT/PATH` or `sftp:USER@HOST:PATH`"
             )
@@ -41,12 +41,12 @@ impl SftpAddress {
     }
 }
 
-fn parse_url(url: &str) -> Result<SftpAddress, &'static str> {
+fn parse_sftp_url(url: &str) -> Result<SftpAddress, &'static str> {
     let (place, path) = url.split_once('/').ok_or("names no folder")?;
     let (user, host) = split_user(place)?;
     let (host, port) = split_host(host)?;
     let port = match port {
-        None => PORT,
+        None => DEFAULT_SSH_PORT,
         Some(digits) => digits.parse().map_err(|_| "has a port that is no number")?,
     };
     let path = match path.strip_prefix('~') {
@@ -54,10 +54,10 @@ fn parse_url(url: &str) -> Result<SftpAddress, &'static str> {
         Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
         _ => format!("/{}", path.trim_start_matches('/')),
     };
-    finish(user, host, port, &path)
+    build_sftp_address(user, host, port, &path)
 }
 
-fn parse_short(text: &str) -> Result<SftpAddress, &'static str> {
+fn parse_scp_address(text: &str) -> Result<SftpAddress, &'static str> {
     let (user, place) = match text.split_once('@') {
         // A path may hold the sign as well.
         Some((user, rest)) if !user.contains([':', '/']) => (Some(user), rest),
@@ -70,10 +70,10 @@ fn parse_short(text: &str) -> Result<SftpAddress, &'static str> {
         None if path == "~" => ".",
         None => path,
     };
-    finish(user.map(str::to_owned), host, PORT, path)
+    build_sftp_address(user.map(str::to_owned), host, DEFAULT_SSH_PORT, path)
 }
 
-fn finish(
+fn build_sftp_address(
     user: Option<String>,
     host: &str,
     port: u16,

@@ -1,6 +1,6 @@
 //! Whether a host's key is the one that it had before, by files in the format of OpenSSH's `known_hosts`.
 //!
-//! Pure but for [`record`]. Names may be hashed, hold wildcards or be negated; revoked keys are honored. Authorities of
+//! Pure but for [`append_known_host`]. Names may be hashed, hold wildcards or be negated; revoked keys are honored. Authorities of
 //! certificates are passed over, as no certificate is asked for.
 
 use std::fs::{DirBuilder, OpenOptions};
@@ -15,9 +15,9 @@ use sha1::Sha1;
 
 /// What a file says about a host and the key that it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum HostKeyStatus {
     /// It has this key.
-    Known,
+    Trusted,
     /// Nothing is known about it.
     Unknown,
     /// It has another key, told at this line.
@@ -27,28 +27,30 @@ pub(crate) enum Verdict {
 }
 
 /// A line about one host, or several.
-struct Entry<'a> {
-    line: usize,
+struct KnownHostLine<'a> {
+    line_number: usize,
     marker: Option<&'a str>,
-    kind: &'a str,
+    key_kind: &'a str,
     key: &'a str,
 }
 
 /// Returns how a host is named in these files.
-pub(crate) fn name_of(host: &str, port: u16) -> String {
+pub(crate) fn known_host_name(host: &str, port: u16) -> String {
     if port == 22 { host.to_owned() } else { format!("[{host}]:{port}") }
 }
 
 /// Looks a key up, given as OpenSSH writes it: its kind, and its bytes in base 64.
-pub(crate) fn look_up(text: &str, name: &str, (kind, key): (&str, &str)) -> Verdict {
-    let mut verdict = Verdict::Unknown;
-    for entry in entries(text, name) {
-        let is_same = entry.kind == kind && entry.key == key;
+pub(crate) fn look_up_host_key(text: &str, name: &str, (kind, key): (&str, &str)) -> HostKeyStatus {
+    let mut verdict = HostKeyStatus::Unknown;
+    for entry in matching_lines(text, name) {
+        let is_same = entry.key_kind == kind && entry.key == key;
         match entry.marker {
-            Some("@revoked") if is_same => return Verdict::Revoked(entry.line),
+            Some("@revoked") if is_same => return HostKeyStatus::Revoked(entry.line_number),
             Some(_) => {}
-            None if is_same => verdict = Verdict::Known,
-            None if verdict == Verdict::Unknown => verdict = Verdict::Changed(entry.line),
+            None if is_same => verdict = HostKeyStatus::Trusted,
+            None if verdict == HostKeyStatus::Unknown => {
+                verdict = HostKeyStatus::Changed(entry.line_number)
+            }
             None => {}
         }
     }
@@ -56,12 +58,12 @@ pub(crate) fn look_up(text: &str, name: &str, (kind, key): (&str, &str)) -> Verd
 }
 
 /// Returns the kinds of keys by which a host is known, so that it is asked for one of them.
-pub(crate) fn kinds(text: &str, name: &str) -> Vec<String> {
-    let plain = entries(text, name).filter(|entry| entry.marker.is_none());
-    plain.map(|entry| entry.kind.to_owned()).collect()
+pub(crate) fn known_key_kinds(text: &str, name: &str) -> Vec<String> {
+    let plain = matching_lines(text, name).filter(|entry| entry.marker.is_none());
+    plain.map(|entry| entry.key_kind.to_owned()).collect()
 }
 
-fn entries<'a>(text: &'a str, name: &str) -> impl Iterator<Item = Entry<'a>> {
+fn matching_lines<'a>(text: &'a str, name: &str) -> impl Iterator<Item = KnownHostLine<'a>> {
     text.lines().enumerate().filter_map(move |(number, line)| {
         let mut words = line.split_whitespace();
         let mut first = words.next().filter(|word| !word.starts_with('#'))?;
@@ -70,19 +72,25 @@ fn entries<'a>(text: &'a str, name: &str) -> impl Iterator<Item = Entry<'a>> {
             first = words.next()?;
         }
         let (kind, key) = (words.next()?, words.next()?);
-        is_named(first, name).then_some(Entry { line: number + 1, marker, kind, key })
+        matches_patterns(first, name).then_some(KnownHostLine {
+            line_number: number + 1,
+            marker,
+            key_kind: kind,
+            key,
+        })
     })
 }
 
-fn is_named(patterns: &str, name: &str) -> bool {
+fn matches_patterns(patterns: &str, name: &str) -> bool {
     let mut is_named = false;
     for pattern in patterns.split(',') {
         match pattern.strip_prefix('!') {
-            Some(not) if fits(not.as_bytes(), name.as_bytes()) => return false,
+            Some(not) if matches_wildcard(not.as_bytes(), name.as_bytes()) => return false,
             Some(_) => {}
             None if pattern.starts_with("|1|") => is_named |= is_hash_of(pattern, name),
             None => {
-                is_named |= fits(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes());
+                is_named |=
+                    matches_wildcard(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes());
             }
         }
     }
@@ -98,7 +106,7 @@ fn is_hash_of(pattern: &str, name: &str) -> bool {
 }
 
 /// Tells whether a name fits a pattern with `*` and `?`, in time proportional to both lengths at most.
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
+fn matches_wildcard(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut star = None;
     while from < name.len() {
@@ -123,7 +131,11 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 /// Appends a host with its key.
-pub(super) fn record(file: &Path, name: &str, (kind, key): (&str, &str)) -> io::Result<()> {
+pub(super) fn append_known_host(
+    file: &Path,
+    name: &str,
+    (kind, key): (&str, &str),
+) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
@@ -149,26 +161,26 @@ mod tests {
         |1|AAECAwQFBgcICQoLDA0ODxAREhM=|+sT7CltsBU3XGyQOQHyY/C9CuZ8= ssh-ed25519 FFFF\n\
         broken line\n";
 
-    fn check(name: &str, key: &str, expected: Verdict) {
+    fn check(name: &str, key: &str, expected: HostKeyStatus) {
         let (kind, bytes) = key.split_once(' ').unwrap();
-        assert_eq!(look_up(KNOWN, name, (kind, bytes)), expected, "{name} {key}");
+        assert_eq!(look_up_host_key(KNOWN, name, (kind, bytes)), expected, "{name} {key}");
     }
 
     #[test]
     fn keys_are_known_changed_unknown_or_revoked() {
-        check("server", "ssh-ed25519 AAAA", Verdict::Known);
-        check("10.0.0.1", "ssh-ed25519 AAAA", Verdict::Known);
-        check("server", "ssh-ed25519 XXXX", Verdict::Changed(2));
+        check("server", "ssh-ed25519 AAAA", HostKeyStatus::Trusted);
+        check("10.0.0.1", "ssh-ed25519 AAAA", HostKeyStatus::Trusted);
+        check("server", "ssh-ed25519 XXXX", HostKeyStatus::Changed(2));
         // Another kind of key is no proof of who it is.
-        check("server", "ssh-rsa AAAA", Verdict::Changed(2));
-        check("server", "ssh-ed25519 EEEE", Verdict::Changed(2));
-        check("server", "ssh-ed25519 DDDD", Verdict::Revoked(5));
-        check("[server]:2222", "ssh-rsa BBBB", Verdict::Known);
-        check("[server]:2222", "ssh-ed25519 AAAA", Verdict::Changed(3));
-        check("a.example.com", "ssh-ed25519 CCCC", Verdict::Known);
-        check("bad.example.com", "ssh-ed25519 CCCC", Verdict::Unknown);
-        check("elsewhere", "ssh-ed25519 AAAA", Verdict::Unknown);
-        assert_eq!(kinds(KNOWN, "[server]:2222"), ["ssh-rsa"]);
+        check("server", "ssh-rsa AAAA", HostKeyStatus::Changed(2));
+        check("server", "ssh-ed25519 EEEE", HostKeyStatus::Changed(2));
+        check("server", "ssh-ed25519 DDDD", HostKeyStatus::Revoked(5));
+        check("[server]:2222", "ssh-rsa BBBB", HostKeyStatus::Trusted);
+        check("[server]:2222", "ssh-ed25519 AAAA", HostKeyStatus::Changed(3));
+        check("a.example.com", "ssh-ed25519 CCCC", HostKeyStatus::Trusted);
+        check("bad.example.com", "ssh-ed25519 CCCC", HostKeyStatus::Unknown);
+        check("elsewhere", "ssh-ed25519 AAAA", HostKeyStatus::Unknown);
+        assert_eq!(known_key_kinds(KNOWN, "[server]:2222"), ["ssh-rsa"]);
     }
 
     #[test]
@@ -177,20 +189,29 @@ mod tests {
         let mac = Hmac::<Sha1>::new_from_slice(&salt).unwrap().chain_update(b"hidden");
         let hash = STANDARD.encode(mac.finalize().into_bytes());
         let line = format!("|1|{}|{hash} ssh-ed25519 AAAA\n", STANDARD.encode(&salt));
-        assert_eq!(look_up(&line, "hidden", ("ssh-ed25519", "AAAA")), Verdict::Known);
-        assert_eq!(look_up(&line, "other", ("ssh-ed25519", "AAAA")), Verdict::Unknown);
+        assert_eq!(
+            look_up_host_key(&line, "hidden", ("ssh-ed25519", "AAAA")),
+            HostKeyStatus::Trusted
+        );
+        assert_eq!(
+            look_up_host_key(&line, "other", ("ssh-ed25519", "AAAA")),
+            HostKeyStatus::Unknown
+        );
     }
 
     #[test]
     fn recorded_hosts_are_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("new/known_hosts");
-        record(&file, "one", ("ssh-ed25519", "AAAA")).unwrap();
+        append_known_host(&file, "one", ("ssh-ed25519", "AAAA")).unwrap();
         std::fs::write(&file, "zero ssh-rsa CCCC").unwrap();
-        record(&file, "[two]:23", ("ssh-ed25519", "BBBB")).unwrap();
+        append_known_host(&file, "[two]:23", ("ssh-ed25519", "BBBB")).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(text, "zero ssh-rsa CCCC\n[two]:23 ssh-ed25519 BBBB\n");
-        assert_eq!(look_up(&text, &name_of("two", 23), ("ssh-ed25519", "BBBB")), Verdict::Known);
-        assert_eq!(name_of("two", 22), "two");
+        assert_eq!(
+            look_up_host_key(&text, &known_host_name("two", 23), ("ssh-ed25519", "BBBB")),
+            HostKeyStatus::Trusted
+        );
+        assert_eq!(known_host_name("two", 22), "two");
     }
 }

@@ -18,53 +18,53 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
-use super::connect::{Connection, connect, of_ssh};
+use super::connection::{SshConnection, connect_ssh, failure_from_ssh_error};
 use super::{SftpAddress, SftpOptions};
 
 /// A request that is not answered for so long has broken the channel; a slow link has much on its way.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(3);
 /// How often it is looked whether a connection is still there that work waits for.
-const LOOK: Duration = Duration::from_millis(200);
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const CONNECTION_POLL_INTERVAL: Duration = Duration::from_millis(200);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Why something did not work.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum SftpFailure {
     /// The connection is gone: on another one it may work.
-    Broken(io::Error),
+    ConnectionLost(io::Error),
     /// The host, or this side, says no.
-    Said(io::Error),
+    Rejected(io::Error),
 }
 
-impl Failure {
-    pub(super) fn broken(kind: ErrorKind, text: String) -> Self {
-        Self::Broken(io::Error::new(kind, text))
+impl SftpFailure {
+    pub(super) fn connection_lost(kind: ErrorKind, text: String) -> Self {
+        Self::ConnectionLost(io::Error::new(kind, text))
     }
 
     /// Returns the same for somebody else who was waiting for it.
-    fn again(&self) -> Self {
+    fn duplicate(&self) -> Self {
         let same = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
         match self {
-            Self::Broken(error) => Self::Broken(same(error)),
-            Self::Said(error) => Self::Said(same(error)),
+            Self::ConnectionLost(error) => Self::ConnectionLost(same(error)),
+            Self::Rejected(error) => Self::Rejected(same(error)),
         }
     }
 
     pub(super) fn kind(&self) -> ErrorKind {
-        let (Self::Broken(error) | Self::Said(error)) = self;
+        let (Self::ConnectionLost(error) | Self::Rejected(error)) = self;
         error.kind()
     }
 }
 
-impl From<SftpError> for Failure {
+impl From<SftpError> for SftpFailure {
     fn from(error: SftpError) -> Self {
         let SftpError::Status(status) = &error else {
             let kind = match error {
                 SftpError::Timeout => ErrorKind::TimedOut,
                 _ => ErrorKind::ConnectionReset,
             };
-            return Self::broken(kind, format!("the connection is gone: {error}"));
+            return Self::connection_lost(kind, format!("the connection is gone: {error}"));
         };
         let kind = match status.status_code {
             StatusCode::NoSuchFile => ErrorKind::NotFound,
@@ -72,17 +72,17 @@ impl From<SftpError> for Failure {
             StatusCode::Eof => ErrorKind::UnexpectedEof,
             StatusCode::OpUnsupported => ErrorKind::Unsupported,
             StatusCode::NoConnection | StatusCode::ConnectionLost => {
-                return Self::broken(ErrorKind::ConnectionReset, error.to_string());
+                return Self::connection_lost(ErrorKind::ConnectionReset, error.to_string());
             }
             StatusCode::Ok | StatusCode::Failure | StatusCode::BadMessage => ErrorKind::Other,
         };
-        Self::Said(io::Error::new(kind, format!("the host says: {}", status.error_message)))
+        Self::Rejected(io::Error::new(kind, format!("the host says: {}", status.error_message)))
     }
 }
 
 /// What a host can do beyond what all can.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Abilities {
+pub(super) struct SftpCapabilities {
     /// Whether files can be synced.
     pub(super) can_sync: bool,
     /// Whether a rename can replace what is there.
@@ -90,26 +90,26 @@ pub(super) struct Abilities {
 }
 
 /// A channel that speaks SFTP.
-pub(super) struct Channel {
+pub(super) struct SftpChannel {
     pub(super) sftp: Arc<RawSftpSession>,
     /// What the host has said that it can do; requests are sent before it has.
-    abilities: watch::Receiver<Option<Abilities>>,
-    connection: Arc<Connection>,
+    capabilities: watch::Receiver<Option<SftpCapabilities>>,
+    connection: Arc<SshConnection>,
 }
 
-impl Channel {
+impl SftpChannel {
     /// Returns what the host can do, once it has said so.
-    pub(super) async fn abilities(&self) -> Result<Abilities, Failure> {
-        let mut told = self.abilities.clone();
+    pub(super) async fn capabilities(&self) -> Result<SftpCapabilities, SftpFailure> {
+        let mut told = self.capabilities.clone();
         let told = told.wait_for(Option::is_some).await.ok().and_then(|told| *told);
         let silent = || "the host does not speak SFTP".to_owned();
-        told.ok_or_else(|| Failure::broken(ErrorKind::ConnectionReset, silent()))
+        told.ok_or_else(|| SftpFailure::connection_lost(ErrorKind::ConnectionReset, silent()))
     }
 }
 
 /// How long a call keeps a channel busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Load {
+pub(super) enum SftpCallLoad {
     /// A few requests and a few bytes.
     Short,
     /// Many bytes.
@@ -117,44 +117,48 @@ pub(super) enum Load {
 }
 
 /// A channel, and the calls that use it.
-struct Slot {
-    channel: Arc<Channel>,
-    short: usize,
-    long: usize,
+struct SftpChannelSlot {
+    channel: Arc<SftpChannel>,
+    short_calls: usize,
+    long_calls: usize,
 }
 
-impl Slot {
-    const fn count(&mut self, load: Load) -> &mut usize {
+impl SftpChannelSlot {
+    const fn calls_of_load(&mut self, load: SftpCallLoad) -> &mut usize {
         match load {
-            Load::Short => &mut self.short,
-            Load::Long => &mut self.long,
+            SftpCallLoad::Short => &mut self.short_calls,
+            SftpCallLoad::Long => &mut self.long_calls,
         }
     }
 }
 
 #[derive(Default)]
-struct State {
-    connection: Option<Arc<Connection>>,
-    slots: Vec<Slot>,
+struct SftpLinkState {
+    connection: Option<Arc<SshConnection>>,
+    slots: Vec<SftpChannelSlot>,
     /// Why the last channel could not be opened.
-    failure: Option<Failure>,
+    last_failure: Option<SftpFailure>,
 }
 
-impl State {
+impl SftpLinkState {
     /// Finds an open channel for a call; nothing if one more is to be opened.
-    fn fitting(&mut self, load: Load, most: usize) -> Option<&mut Slot> {
+    fn find_available_slot(
+        &mut self,
+        load: SftpCallLoad,
+        most: usize,
+    ) -> Option<&mut SftpChannelSlot> {
         self.slots.retain(|slot| !slot.channel.connection.is_closed());
         let is_full = self.slots.len() >= most;
-        let fits = |slot: &Slot| match load {
-            Load::Short => slot.long == 0,
-            Load::Long => slot.long + slot.short == 0,
+        let fits = |slot: &SftpChannelSlot| match load {
+            SftpCallLoad::Short => slot.long_calls == 0,
+            SftpCallLoad::Long => slot.long_calls + slot.short_calls == 0,
         };
         let fitting = self.slots.iter_mut().filter(|slot| is_full || fits(slot));
-        fitting.min_by_key(|slot| (slot.long, slot.short))
+        fitting.min_by_key(|slot| (slot.long_calls, slot.short_calls))
     }
 
     /// Forgets a connection that broke.
-    fn forget(&mut self, connection: &Arc<Connection>) {
+    fn remove_connection(&mut self, connection: &Arc<SshConnection>) {
         self.slots.retain(|slot| !Arc::ptr_eq(&slot.channel.connection, connection));
         if self.connection.as_ref().is_some_and(|one| Arc::ptr_eq(one, connection)) {
             self.connection = None;
@@ -163,27 +167,27 @@ impl State {
 }
 
 /// The way to a host.
-pub(super) struct Link {
+pub(super) struct SftpLink {
     address: SftpAddress,
     options: Arc<SftpOptions>,
     /// Taken when the link goes.
     runtime: Option<Runtime>,
     /// For long calls.
-    permits: Semaphore,
-    state: Mutex<State>,
+    long_call_permits: Semaphore,
+    state: Mutex<SftpLinkState>,
     was_connected: Arc<AtomicBool>,
     reconnects: AtomicU64,
     /// How often no channel could be opened.
-    failures: AtomicU64,
+    failed_opens: AtomicU64,
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for SftpLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-impl Link {
+impl SftpLink {
     pub(super) fn new(address: SftpAddress, options: SftpOptions) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -198,11 +202,11 @@ impl Link {
             address,
             options,
             runtime: Some(runtime),
-            permits,
+            long_call_permits: permits,
             state,
             was_connected,
             reconnects,
-            failures,
+            failed_opens: failures,
         })
     }
 
@@ -216,39 +220,39 @@ impl Link {
 
     /// Does some work over a channel; from the start over another one, if the channel breaks. So the work must bear being
     /// done twice.
-    pub(super) fn run<T, W, F>(&self, load: Load, work: W) -> io::Result<T>
+    pub(super) fn run_with_retries<T, W, F>(&self, load: SftpCallLoad, work: W) -> io::Result<T>
     where
-        W: Fn(Arc<Channel>) -> F,
-        F: Future<Output = Result<T, Failure>>,
+        W: Fn(Arc<SftpChannel>) -> F,
+        F: Future<Output = Result<T, SftpFailure>>,
     {
         let gone = || io::Error::other("the link is closed");
         let runtime = self.runtime.as_ref().ok_or_else(gone)?;
         runtime.block_on(async {
             let _permit = match load {
-                Load::Short => None,
-                Load::Long => Some(self.permits.acquire().await.map_err(|_| gone())?),
+                SftpCallLoad::Short => None,
+                SftpCallLoad::Long => Some(self.long_call_permits.acquire().await.map_err(|_| gone())?),
             };
             let mut since = Instant::now();
-            let mut wait = FIRST_WAIT;
+            let mut wait = INITIAL_BACKOFF;
             loop {
                 let tried = Instant::now();
                 let error = match self.try_once(load, &work).await {
                     Ok(value) => return Ok(value),
-                    Err(Failure::Said(error)) => return Err(error),
-                    Err(Failure::Broken(error)) => error,
+                    Err(SftpFailure::Rejected(error)) => return Err(error),
+                    Err(SftpFailure::ConnectionLost(error)) => error,
                 };
                 // A host that was never reached is more likely named wrongly than gone for a moment.
                 let was_connected = self.was_connected.load(Ordering::Relaxed);
                 // Patience begins when the connection breaks, however long it worked before.
-                if tried.elapsed() > LONGEST_WAIT {
-                    (since, wait) = (Instant::now(), FIRST_WAIT);
+                if tried.elapsed() > MAX_BACKOFF {
+                    (since, wait) = (Instant::now(), INITIAL_BACKOFF);
                 }
-                if !was_connected || since.elapsed() + wait > self.options.patience {
+                if !was_connected || since.elapsed() + wait > self.options.retry_timeout {
                     return Err(error);
                 }
                 warn!(%error, host = %self.address.host, wait_ms = wait.as_millis(), "a connection broke; connecting again");
                 tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(LONGEST_WAIT);
+                wait = (wait * 2).min(MAX_BACKOFF);
             }
         })
     }
@@ -262,71 +266,71 @@ impl Link {
     }
 
     /// Waits for some work that does without a channel, or has its own.
-    pub(super) fn wait<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub(super) fn block_on_runtime<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         Some(self.runtime.as_ref()?.block_on(work))
     }
 
-    /// As [`Link::run`], once.
+    /// As [`SftpLink::run_with_retries`], once.
     pub(super) async fn try_once<T, F>(
         &self,
-        load: Load,
-        work: impl FnOnce(Arc<Channel>) -> F,
-    ) -> Result<T, Failure>
+        load: SftpCallLoad,
+        work: impl FnOnce(Arc<SftpChannel>) -> F,
+    ) -> Result<T, SftpFailure>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, SftpFailure>>,
     {
-        let channel = self.channel(load).await?;
+        let channel = self.acquire_channel(load).await?;
         // A request that is sent while its connection ends may be forgotten: nobody would answer it.
         let done = tokio::select! {
             done = work(channel.clone()) => done,
-            () = gone(&channel.connection) => {
-                Err(Failure::broken(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
+            () = wait_until_closed(&channel.connection) => {
+                Err(SftpFailure::connection_lost(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
             }
         };
         let mut state = self.state.lock().await;
-        if matches!(done, Err(Failure::Broken(_))) {
-            state.forget(&channel.connection);
+        if matches!(done, Err(SftpFailure::ConnectionLost(_))) {
+            state.remove_connection(&channel.connection);
         } else if let Some(slot) =
             state.slots.iter_mut().find(|slot| Arc::ptr_eq(&slot.channel, &channel))
         {
-            let count = slot.count(load);
+            let count = slot.calls_of_load(load);
             *count = count.saturating_sub(1);
         }
         done
     }
 
     /// Returns a channel that has room for a call, or opens one.
-    async fn channel(&self, load: Load) -> Result<Arc<Channel>, Failure> {
-        let failures = self.failures.load(Ordering::Relaxed);
+    async fn acquire_channel(&self, load: SftpCallLoad) -> Result<Arc<SftpChannel>, SftpFailure> {
+        let failures = self.failed_opens.load(Ordering::Relaxed);
         let mut state = self.state.lock().await;
         // Who waited while somebody else could not reach the host does not try it once more.
-        if self.failures.load(Ordering::Relaxed) != failures
-            && let Some(failure) = &state.failure
+        if self.failed_opens.load(Ordering::Relaxed) != failures
+            && let Some(failure) = &state.last_failure
         {
-            return Err(failure.again());
+            return Err(failure.duplicate());
         }
-        if let Some(slot) = state.fitting(load, self.options.connections.max(1)) {
-            *slot.count(load) += 1;
+        if let Some(slot) = state.find_available_slot(load, self.options.connections.max(1)) {
+            *slot.calls_of_load(load) += 1;
             return Ok(slot.channel.clone());
         }
         let channel = match self.open_channel(&mut state).await {
             Ok(channel) => Arc::new(channel),
             Err(failure) => {
-                state.failure = Some(failure.again());
-                self.failures.fetch_add(1, Ordering::Relaxed);
+                state.last_failure = Some(failure.duplicate());
+                self.failed_opens.fetch_add(1, Ordering::Relaxed);
                 return Err(failure);
             }
         };
-        let mut slot = Slot { channel: channel.clone(), short: 0, long: 0 };
-        *slot.count(load) += 1;
+        let mut slot = SftpChannelSlot { channel: channel.clone(), short_calls: 0, long_calls: 0 };
+        *slot.calls_of_load(load) += 1;
         state.slots.push(slot);
         Ok(channel)
     }
 
-    async fn open_channel(&self, state: &mut State) -> Result<Channel, Failure> {
+    async fn open_channel(&self, state: &mut SftpLinkState) -> Result<SftpChannel, SftpFailure> {
         let known = state.connection.take().filter(|known| !known.is_closed());
         if let Some(connection) = known {
-            match self.open(&connection).await {
+            match self.open_channel_over(&connection).await {
                 Ok(channel) => {
                     state.connection = Some(connection);
                     return Ok(channel);
@@ -338,8 +342,8 @@ impl Link {
                 }
             }
         }
-        let connection = Arc::new(connect(&self.address, &self.options).await?);
-        let channel = self.open(&connection).await?;
+        let connection = Arc::new(connect_ssh(&self.address, &self.options).await?);
+        let channel = self.open_channel_over(&connection).await?;
         if self.was_connected.load(Ordering::Relaxed) {
             self.reconnects.fetch_add(1, Ordering::Relaxed);
         }
@@ -348,17 +352,23 @@ impl Link {
     }
 
     /// Opens a channel, unless the connection ends meanwhile.
-    async fn open(&self, connection: &Arc<Connection>) -> Result<Channel, Failure> {
+    async fn open_channel_over(
+        &self,
+        connection: &Arc<SshConnection>,
+    ) -> Result<SftpChannel, SftpFailure> {
         tokio::select! {
-            opened = self.open_over(connection) => opened,
-            () = gone(connection) => {
-                Err(Failure::broken(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
+            opened = self.start_sftp_session(connection) => opened,
+            () = wait_until_closed(connection) => {
+                Err(SftpFailure::connection_lost(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
             }
         }
     }
 
-    async fn open_over(&self, connection: &Arc<Connection>) -> Result<Channel, Failure> {
-        let broken = |error| of_ssh(&self.address.host, &error);
+    async fn start_sftp_session(
+        &self,
+        connection: &Arc<SshConnection>,
+    ) -> Result<SftpChannel, SftpFailure> {
+        let broken = |error| failure_from_ssh_error(&self.address.host, &error);
         let channel = connection.channel_open_session().await.map_err(broken)?;
         channel.request_subsystem(true, "sftp").await.map_err(broken)?;
         let config =
@@ -379,16 +389,16 @@ impl Link {
             let Ok(version) = version else { return };
             was_connected.store(true, Ordering::Relaxed);
             let has = |name: &str| version.extensions.contains_key(name);
-            tell.send_replace(Some(Abilities {
+            tell.send_replace(Some(SftpCapabilities {
                 can_sync: has("fsync@openssh.com"),
                 can_replace: has("posix-rename@openssh.com"),
             }));
         });
-        Ok(Channel { sftp, abilities, connection: connection.clone() })
+        Ok(SftpChannel { sftp, capabilities: abilities, connection: connection.clone() })
     }
 }
 
-impl Drop for Link {
+impl Drop for SftpLink {
     fn drop(&mut self) {
         // Not waiting for anything, so that a link may be dropped anywhere.
         if let Some(runtime) = self.runtime.take() {
@@ -398,8 +408,8 @@ impl Drop for Link {
 }
 
 /// Waits until a connection is closed.
-async fn gone(connection: &Connection) {
+async fn wait_until_closed(connection: &SshConnection) {
     while !connection.is_closed() {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CONNECTION_POLL_INTERVAL).await;
     }
 }

@@ -1,10 +1,10 @@
 //! A vault in a folder of another machine, over SFTP.
 //!
-//! In: an address, and keys. Out: a [`Backend`](super::Backend) whose calls come from any number of threads.
+//! In: an address, and keys. Out: a [`VaultBackend`](super::Backend) whose calls come from any number of threads.
 //!
 //! A file is written and read in pieces that are on their way at once, so that a round trip is paid for the file and not
 //! for the piece. A call whose connection breaks is done again over a new one, for as long as the patience lasts. Short files
-//! are written into files that were opened while nobody waited (`spare`), and so are the folders that are listed behind a lock (`folders`).
+//! are written into files that were opened while nobody waited (`spare_files`), and so are the folders that are listed behind a lock (`open_folders`).
 //!
 //! Invariants
 //! * A file is written under a name of its own in `tmp`, synced where the host offers that, and renamed: after a loss of
@@ -15,12 +15,12 @@
 //! Not here: passwords; `~/.ssh/config`.
 
 mod address;
-mod connect;
-mod files;
-mod folders;
+mod connection;
 pub(crate) mod known_hosts;
 mod link;
-mod spare;
+mod open_folders;
+mod remote_file;
+mod spare_files;
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -30,18 +30,21 @@ use std::time::{Duration, SystemTime};
 use futures_util::future;
 
 pub use self::address::SftpAddress;
-use self::folders::Folders;
-use self::link::{Channel, Failure, Link, Load};
-use self::spare::Spares;
-use super::{Backend, FileKind, Listing, Staged, TEMPORARY, file_name, folder_name};
-use crate::id::Id;
+use self::link::{SftpCallLoad, SftpChannel, SftpFailure, SftpLink};
+use self::open_folders::OpenFolderPool;
+use self::spare_files::SpareFilePool;
+use super::{
+    StagedFile, TEMP_DIR, VaultBackend, VaultFileKind, VaultFileListing, kind_folder_name,
+    vault_file_path,
+};
+use crate::object_id::VaultObjectId;
 
 /// What is longer keeps a channel busy.
-const SHORT: usize = 256 << 10;
+const SHORT_CALL_BYTES: usize = 256 << 10;
 
 /// What to do about a host of which nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnknownHost {
+pub enum UnknownHostPolicy {
     /// It is refused.
     #[default]
     Refuse,
@@ -57,17 +60,17 @@ pub struct SftpOptions {
     /// Files with private keys that were named; then no others are tried.
     pub keys: Vec<PathBuf>,
     /// Files with private keys that are tried if they are there.
-    pub usual_keys: Vec<PathBuf>,
+    pub default_keys: Vec<PathBuf>,
     /// The socket of the agent of keys.
     pub agent: Option<PathBuf>,
     /// The files that say which host has which key; new ones go into the first.
     pub known_hosts: Vec<PathBuf>,
     /// What to do about a host that none of them knows.
-    pub unknown_host: UnknownHost,
+    pub unknown_host: UnknownHostPolicy,
     /// Calls that are on their way at once.
     pub connections: usize,
     /// For how long a call is tried again whose connection broke.
-    pub patience: Duration,
+    pub retry_timeout: Duration,
 }
 
 impl Default for SftpOptions {
@@ -75,12 +78,12 @@ impl Default for SftpOptions {
         Self {
             user: String::new(),
             keys: Vec::new(),
-            usual_keys: Vec::new(),
+            default_keys: Vec::new(),
             agent: None,
             known_hosts: Vec::new(),
-            unknown_host: UnknownHost::default(),
+            unknown_host: UnknownHostPolicy::default(),
             connections: 5,
-            patience: Duration::from_mins(2),
+            retry_timeout: Duration::from_mins(2),
         }
     }
 }
@@ -88,27 +91,34 @@ impl Default for SftpOptions {
 /// A vault's folder on another machine.
 #[derive(Debug)]
 pub struct SftpBackend {
-    place: String,
+    location: String,
     root: String,
-    link: Arc<Link>,
-    spares: Spares,
+    link: Arc<SftpLink>,
+    spare_files: SpareFilePool,
     /// Those that are looked at as soon as a lock has appeared.
-    folders: Folders,
+    open_folders: OpenFolderPool,
 }
 
 /// What whoever takes a lock lists next.
-const LISTED_WITH_LOCKS: [FileKind; 3] = [FileKind::Lock, FileKind::Index, FileKind::Snapshot];
+const KINDS_LISTED_WITH_LOCKS: [VaultFileKind; 3] =
+    [VaultFileKind::Lock, VaultFileKind::Index, VaultFileKind::Snapshot];
 
 impl SftpBackend {
-    /// Names the folder; nothing is connected yet. `place` is how people name it.
+    /// Names the folder; nothing is connected yet. `location` is how people name it.
     ///
     /// # Errors
     /// If the system gives no threads.
     pub fn new(place: &str, address: SftpAddress, options: SftpOptions) -> io::Result<Self> {
         let root = address.path.clone();
-        let link = Arc::new(Link::new(address, options)?);
-        let (spares, folders) = (Spares::default(), Folders::default());
-        Ok(Self { place: place.to_owned(), root, link, spares, folders })
+        let link = Arc::new(SftpLink::new(address, options)?);
+        let (spares, folders) = (SpareFilePool::default(), OpenFolderPool::default());
+        Ok(Self {
+            location: place.to_owned(),
+            root,
+            link,
+            spare_files: spares,
+            open_folders: folders,
+        })
     }
 
     /// Returns how often a connection was made anew.
@@ -117,65 +127,75 @@ impl SftpBackend {
         self.link.reconnects()
     }
 
-    fn file(&self, kind: FileKind, id: &Id) -> String {
-        format!("{}/{}", self.root, file_name(kind, id))
+    fn file_path(&self, kind: VaultFileKind, id: &VaultObjectId) -> String {
+        format!("{}/{}", self.root, vault_file_path(kind, id))
     }
 
-    fn folder(&self, kind: FileKind) -> String {
-        format!("{}/{}", self.root, folder_name(kind))
+    fn folder_path(&self, kind: VaultFileKind) -> String {
+        format!("{}/{}", self.root, kind_folder_name(kind))
     }
 
     /// Where files are that have no name yet.
-    fn temporary(&self) -> String {
-        format!("{}/{TEMPORARY}", self.root)
+    fn temp_folder_path(&self) -> String {
+        format!("{}/{TEMP_DIR}", self.root)
     }
 
     async fn list_over(
         &self,
-        channel: &Arc<Channel>,
-        kind: FileKind,
-    ) -> Result<Vec<(Id, u64)>, Failure> {
+        channel: &Arc<SftpChannel>,
+        kind: VaultFileKind,
+    ) -> Result<Vec<(VaultObjectId, u64)>, SftpFailure> {
         match kind {
-            FileKind::Config => {
-                let path = self.file(kind, &Id::default());
-                let length = files::length(channel, &path).await?;
-                let length = length.ok_or_else(|| Failure::Said(ErrorKind::NotFound.into()))?;
-                Ok(vec![(Id::default(), length)])
+            VaultFileKind::Config => {
+                let path = self.file_path(kind, &VaultObjectId::default());
+                let length = remote_file::find_file_length(channel, &path).await?;
+                let length =
+                    length.ok_or_else(|| SftpFailure::Rejected(ErrorKind::NotFound.into()))?;
+                Ok(vec![(VaultObjectId::default(), length)])
             }
-            FileKind::Pack => files::list_packs(channel, &format!("{}/data", self.root)).await,
-            _ => files::list_ids(channel, &self.folder(kind)).await,
+            VaultFileKind::Pack => {
+                remote_file::list_packs(channel, &format!("{}/data", self.root)).await
+            }
+            _ => remote_file::list_ids(channel, &self.folder_path(kind)).await,
         }
     }
 
     /// Lists what is in a folder that may have been opened before.
-    async fn list_opened(
+    async fn list_preopened(
         &self,
-        channel: &Arc<Channel>,
-        kind: FileKind,
-    ) -> Result<Listing, Failure> {
-        match self.folders.take(kind, channel) {
-            Some(handle) => files::list_ids_opened(channel, (&self.folder(kind), handle)).await,
+        channel: &Arc<SftpChannel>,
+        kind: VaultFileKind,
+    ) -> Result<VaultFileListing, SftpFailure> {
+        match self.open_folders.take(kind, channel) {
+            Some(handle) => {
+                remote_file::list_ids_in_open_folder(channel, (&self.folder_path(kind), handle))
+                    .await
+            }
             None => self.list_over(channel, kind).await,
         }
     }
 
     /// Brings bytes into a file without a name; returns what it is called meanwhile.
-    async fn stage_over(&self, channel: &Arc<Channel>, bytes: &[u8]) -> Result<String, Failure> {
-        let spare = match load_of(bytes.len()) {
-            Load::Short => self.spares.take(channel).await,
-            Load::Long => None,
+    async fn stage_over(
+        &self,
+        channel: &Arc<SftpChannel>,
+        bytes: &[u8],
+    ) -> Result<String, SftpFailure> {
+        let spare = match call_load(bytes.len()) {
+            SftpCallLoad::Short => self.spare_files.take(channel).await,
+            SftpCallLoad::Long => None,
         };
-        files::stage(channel, (&self.temporary(), spare), bytes).await
+        remote_file::stage_file(channel, (&self.temp_folder_path(), spare), bytes).await
     }
 }
 
-const fn load_of(length: usize) -> Load {
-    if length > SHORT { Load::Long } else { Load::Short }
+const fn call_load(length: usize) -> SftpCallLoad {
+    if length > SHORT_CALL_BYTES { SftpCallLoad::Long } else { SftpCallLoad::Short }
 }
 
-impl Backend for SftpBackend {
-    fn place(&self) -> String {
-        self.place.clone()
+impl VaultBackend for SftpBackend {
+    fn location(&self) -> String {
+        self.location.clone()
     }
 
     fn connections(&self) -> usize {
@@ -187,8 +207,8 @@ impl Backend for SftpBackend {
     }
 
     fn create(&self) -> io::Result<()> {
-        let is_taken = self.link.run(Load::Short, |channel| async move {
-            match files::list(&channel, &self.root).await {
+        let is_taken = self.link.run_with_retries(SftpCallLoad::Short, |channel| async move {
+            match remote_file::list_folder(&channel, &self.root).await {
                 Ok(entries) => Ok(!entries.is_empty()),
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
                 Err(error) => Err(error),
@@ -197,82 +217,90 @@ impl Backend for SftpBackend {
         if is_taken {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        self.link.run(Load::Short, |channel| async move {
-            files::create_vault(&channel, &self.root).await
+        self.link.run_with_retries(SftpCallLoad::Short, |channel| async move {
+            remote_file::create_vault_folders(&channel, &self.root).await
         })
     }
 
-    fn list(&self, kind: FileKind) -> io::Result<Vec<(Id, u64)>> {
-        self.link.run(Load::Short, |channel| async move { self.list_over(&channel, kind).await })
-    }
-
-    fn contains(&self, kind: FileKind, id: &Id) -> io::Result<bool> {
-        let path = self.file(kind, id);
-        self.link.run(Load::Short, |channel| {
-            let path = &path;
-            async move { Ok(files::length(&channel, path).await?.is_some()) }
+    fn list(&self, kind: VaultFileKind) -> io::Result<Vec<(VaultObjectId, u64)>> {
+        self.link.run_with_retries(SftpCallLoad::Short, |channel| async move {
+            self.list_over(&channel, kind).await
         })
     }
 
-    fn read(&self, kind: FileKind, id: &Id) -> io::Result<Vec<u8>> {
-        let path = self.file(kind, id);
-        let load = if kind == FileKind::Pack { Load::Long } else { Load::Short };
-        self.link.run(load, |channel| {
+    fn contains(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<bool> {
+        let path = self.file_path(kind, id);
+        self.link.run_with_retries(SftpCallLoad::Short, |channel| {
             let path = &path;
-            async move { files::read(channel, path).await }
+            async move { Ok(remote_file::find_file_length(&channel, path).await?.is_some()) }
+        })
+    }
+
+    fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>> {
+        let path = self.file_path(kind, id);
+        let load =
+            if kind == VaultFileKind::Pack { SftpCallLoad::Long } else { SftpCallLoad::Short };
+        self.link.run_with_retries(load, |channel| {
+            let path = &path;
+            async move { remote_file::read_file(channel, path).await }
         })
     }
 
     fn read_range(
         &self,
-        kind: FileKind,
-        id: &Id,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
         start: u64,
         length: usize,
     ) -> io::Result<Vec<u8>> {
-        let path = self.file(kind, id);
-        self.link.run(load_of(length), |channel| {
+        let path = self.file_path(kind, id);
+        self.link.run_with_retries(call_load(length), |channel| {
             let path = &path;
-            async move { files::read_range(channel, path, (start, length)).await }
+            async move { remote_file::read_file_range(channel, path, (start, length)).await }
         })
     }
 
-    fn write(&self, kind: FileKind, id: &Id, bytes: &[u8]) -> io::Result<()> {
-        let path = self.file(kind, id);
-        self.link.run(load_of(bytes.len()), |channel| {
+    fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
+        let path = self.file_path(kind, id);
+        self.link.run_with_retries(call_load(bytes.len()), |channel| {
             let path = &path;
             async move {
                 let name = self.stage_over(&channel, bytes).await?;
-                let over = (&*channel, channel.abilities().await?);
-                files::reveal(over, (&name, path), bytes.len() as u64).await
+                let over = (&*channel, channel.capabilities().await?);
+                remote_file::reveal_file(over, (&name, path), bytes.len() as u64).await
             }
         })
     }
 
-    fn stage(&self, kind: FileKind, id: &Id, bytes: Vec<u8>) -> io::Result<Staged> {
-        let staged = self.link.run(load_of(bytes.len()), |channel| {
+    fn stage(
+        &self,
+        kind: VaultFileKind,
+        id: &VaultObjectId,
+        bytes: Vec<u8>,
+    ) -> io::Result<StagedFile> {
+        let staged = self.link.run_with_retries(call_load(bytes.len()), |channel| {
             let bytes = &bytes;
             async move {
-                if kind != FileKind::Lock {
+                if kind != VaultFileKind::Lock {
                     return self.stage_over(&channel, bytes).await;
                 }
-                let folders = LISTED_WITH_LOCKS.map(|kind| (kind, self.folder(kind)));
-                let opening = self.folders.open(&channel, &folders);
+                let folders = KINDS_LISTED_WITH_LOCKS.map(|kind| (kind, self.folder_path(kind)));
+                let opening = self.open_folders.open(&channel, &folders);
                 future::join(opening, self.stage_over(&channel, bytes)).await.1
             }
         });
-        Ok(Staged { temporary: Some(staged?), ..Staged::held(kind, *id, bytes) })
+        Ok(StagedFile { temp_name: Some(staged?), ..StagedFile::in_memory(kind, *id, bytes) })
     }
 
-    fn reveal(&self, staged: &Staged) -> io::Result<()> {
-        let Staged { kind, id, bytes, temporary } = staged;
+    fn reveal(&self, staged: &StagedFile) -> io::Result<()> {
+        let StagedFile { kind, id, bytes, temp_name: temporary } = staged;
         let Some(name) = temporary else { return self.write(*kind, id, bytes) };
-        let path = self.file(*kind, id);
-        let revealed = self.link.run(Load::Short, |channel| {
+        let path = self.file_path(*kind, id);
+        let revealed = self.link.run_with_retries(SftpCallLoad::Short, |channel| {
             let path = &path;
             async move {
-                let over = (&*channel, channel.abilities().await?);
-                files::reveal(over, (name, path), bytes.len() as u64).await
+                let over = (&*channel, channel.capabilities().await?);
+                remote_file::reveal_file(over, (name, path), bytes.len() as u64).await
             }
         });
         match revealed {
@@ -284,22 +312,23 @@ impl Backend for SftpBackend {
 
     fn reveal_then_list(
         &self,
-        staged: &Staged,
-        kinds: &[FileKind],
-    ) -> io::Result<Vec<io::Result<Listing>>> {
-        let path = self.file(staged.kind, &staged.id);
-        let done = self.link.wait(self.link.try_once(Load::Short, |channel| {
-            let (path, temporary) = (&path, &staged.temporary);
+        staged: &StagedFile,
+        kinds: &[VaultFileKind],
+    ) -> io::Result<Vec<io::Result<VaultFileListing>>> {
+        let path = self.file_path(staged.kind, &staged.id);
+        let done = self.link.block_on_runtime(self.link.try_once(SftpCallLoad::Short, |channel| {
+            let (path, temporary) = (&path, &staged.temp_name);
             async move {
                 let Some(name) = temporary else { return Ok(None) };
                 // Only OpenSSH's, and what behaves like it, is known to do what it is asked for in that order.
-                let abilities = channel.abilities().await?;
+                let abilities = channel.capabilities().await?;
                 if !abilities.can_replace {
                     return Ok(None);
                 }
                 let over = (&*channel, abilities);
-                let revealing = files::reveal(over, (name, path), staged.bytes.len() as u64);
-                let lists = kinds.iter().map(|kind| self.list_opened(&channel, *kind));
+                let revealing =
+                    remote_file::reveal_file(over, (name, path), staged.bytes.len() as u64);
+                let lists = kinds.iter().map(|kind| self.list_preopened(&channel, *kind));
                 // The first requests of each are sent in this order.
                 let (revealed, lists) = future::join(revealing, future::join_all(lists)).await;
                 revealed?;
@@ -327,13 +356,14 @@ impl Backend for SftpBackend {
         }
     }
 
-    fn discard(&self, staged: &Staged) {
-        self.folders.close(&self.link);
-        let Some(name) = &staged.temporary else { return };
-        let removed =
-            self.link.wait(self.link.try_once(Load::Short, |channel| async move {
-                files::remove(&channel, name).await
-            }));
+    fn discard(&self, staged: &StagedFile) {
+        self.open_folders.close(&self.link);
+        let Some(name) = &staged.temp_name else { return };
+        let removed = self.link.block_on_runtime(
+            self.link.try_once(SftpCallLoad::Short, |channel| async move {
+                remote_file::remove_file(&channel, name).await
+            }),
+        );
         if let Some(Err(error)) = removed {
             // A prune sweeps it away.
             tracing::debug!(reason = ?error, "a file without a name stays on the host");
@@ -341,34 +371,34 @@ impl Backend for SftpBackend {
     }
 
     fn expect_writes(&self, files: usize) {
-        self.spares.prepare((&self.link, &self.temporary()), files);
+        self.spare_files.prepare((&self.link, &self.temp_folder_path()), files);
     }
 
     fn expect_no_writes(&self) {
-        self.folders.close(&self.link);
-        self.spares.remove_all(&self.link);
+        self.open_folders.close(&self.link);
+        self.spare_files.remove_all(&self.link);
     }
 
-    fn remove(&self, kind: FileKind, id: &Id) -> io::Result<()> {
-        let path = self.file(kind, id);
-        self.link.run(Load::Short, |channel| {
+    fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
+        let path = self.file_path(kind, id);
+        self.link.run_with_retries(SftpCallLoad::Short, |channel| {
             let path = &path;
-            async move { files::remove(&channel, path).await }
+            async move { remote_file::remove_file(&channel, path).await }
         })
     }
 
     fn remove_leftovers(&self, now: SystemTime) -> io::Result<()> {
-        let folder = self.temporary();
-        self.link.run(Load::Short, |channel| {
+        let folder = self.temp_folder_path();
+        self.link.run_with_retries(SftpCallLoad::Short, |channel| {
             let folder = &folder;
-            async move { files::sweep(&channel, folder, now).await }
+            async move { remote_file::remove_abandoned_files(&channel, folder, now).await }
         })
     }
 
     fn remove_folders(&self) -> io::Result<()> {
-        self.spares.remove_all(&self.link);
-        self.link.run(Load::Short, |channel| async move {
-            files::remove_vault(&channel, &self.root).await
+        self.spare_files.remove_all(&self.link);
+        self.link.run_with_retries(SftpCallLoad::Short, |channel| async move {
+            remote_file::remove_vault_folders(&channel, &self.root).await
         })
     }
 }

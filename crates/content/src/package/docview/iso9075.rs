@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 /// Returns the name that an XML name stands for.
-pub(super) fn decode(name: &str) -> String {
+pub(super) fn decode_name(name: &str) -> String {
     if !name.contains("_x") {
         return name.to_owned();
     }
     let mut units: Vec<u16> = Vec::with_capacity(name.len());
     let mut rest = name;
     while let Some(character) = rest.chars().next() {
-        if let Some(unit) = escape_at(rest) {
+        if let Some(unit) = escape_code_at(rest) {
             units.push(unit);
             rest = rest.get(7..).unwrap_or_default();
         } else {
@@ -22,13 +22,14 @@ pub(super) fn decode(name: &str) -> String {
 }
 
 /// Returns the XML name for a name. The colon between prefix and local name stays.
-pub(super) fn encode(name: &str) -> String {
+pub(super) fn encode_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut is_first = true;
     for (at, character) in name.char_indices() {
         let begins_escape =
-            character == '_' && name.get(at..).is_some_and(|rest| escape_at(rest).is_some());
-        let fits = if is_first { is_name_start(character) } else { is_name_part(character) };
+            character == '_' && name.get(at..).is_some_and(|rest| escape_code_at(rest).is_some());
+        let fits =
+            if is_first { is_xml_name_start(character) } else { is_xml_name_part(character) };
         if fits && !begins_escape {
             out.push(character);
         } else {
@@ -43,7 +44,7 @@ pub(super) fn encode(name: &str) -> String {
 }
 
 /// Returns the code unit of the `_xHHHH_` at the start of a text, if there is one.
-fn escape_at(text: &str) -> Option<u16> {
+fn escape_code_at(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("_x")?.get(..4)?;
     let is_closed = text.get(6..7) == Some("_");
     let are_digits = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -51,7 +52,7 @@ fn escape_at(text: &str) -> Option<u16> {
 }
 
 /// The first characters of XML 1.0 names (production 4 without the colon).
-fn is_name_start(character: char) -> bool {
+fn is_xml_name_start(character: char) -> bool {
     matches!(character,
         'A'..='Z' | '_' | 'a'..='z' | '\u{c0}'..='\u{d6}' | '\u{d8}'..='\u{f6}' | '\u{f8}'..='\u{2ff}'
         | '\u{370}'..='\u{37d}' | '\u{37f}'..='\u{1fff}' | '\u{200c}'..='\u{200d}'
@@ -60,8 +61,8 @@ fn is_name_start(character: char) -> bool {
 }
 
 /// The other characters of XML 1.0 names (production 4a), with the colon.
-fn is_name_part(character: char) -> bool {
-    is_name_start(character)
+fn is_xml_name_part(character: char) -> bool {
+    is_xml_name_start(character)
         || matches!(character,
             ':' | '-' | '.' | '0'..='9' | '\u{b7}' | '\u{300}'..='\u{36f}' | '\u{203f}'..='\u{2040}')
 }
@@ -85,11 +86,11 @@ mod tests {
             ("😀", "😀"),
             ("a\u{10ffff}", "a_xdbff__xdfff_"),
         ] {
-            assert_eq!(encode(name), xml);
-            assert_eq!(decode(xml), name);
+            assert_eq!(encode_name(name), xml);
+            assert_eq!(decode_name(xml), name);
         }
-        assert_eq!(decode("a_xzz"), "a_xzz");
-        assert_eq!(decode("_x00"), "_x00");
-        assert_eq!(decode("é_x0020_"), "é ");
+        assert_eq!(decode_name("a_xzz"), "a_xzz");
+        assert_eq!(decode_name("_x00"), "_x00");
+        assert_eq!(decode_name("é_x0020_"), "é ");
     }
 }

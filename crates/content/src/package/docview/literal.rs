@@ -4,25 +4,25 @@
 //! takes the meaning from what follows it; `\uXXXX` is a character by its number; `\0` is the empty value in a list
 //! that holds nothing else, and as a single binary value one without bytes.
 //!
-//! Invariant: what [`write()`] writes, [`parse`] reads as the same property.
+//! Invariant: what [`write_literal()`] writes, [`parse_literal`] reads as the same property.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::super::xml::is_xml_character;
+use super::super::xml_reader::is_xml_character;
 use crate::{Property, Value, ValueType};
 
 /// A property as a docview gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Literal {
+pub enum DocviewLiteral {
     /// The value or values.
     Property(Property),
     /// `{Binary}`: the bytes are in a file of their own, or else what is there stays.
-    Binary,
+    ExternalBinary,
     /// `{Binary}\0`: no bytes; `{Binary}[…]`: as many values without bytes.
-    NoBytes {
+    EmptyBinary {
         /// How many values.
-        count: usize,
+        value_count: usize,
         /// Whether they are a list.
         is_list: bool,
     },
@@ -32,20 +32,22 @@ pub enum Literal {
 ///
 /// # Errors
 /// A sentence that says what is wrong with the text.
-pub fn parse(text: &str, untyped: ValueType) -> Result<Literal, String> {
+pub fn parse_literal(text: &str, untyped: ValueType) -> Result<DocviewLiteral, String> {
     let (value_type, rest) = split_type(text)?;
     if value_type == Some(ValueType::Binary) {
         let fault = "a docview holds no bytes; write `{Binary}` and keep them in a `.binary` file";
         return match rest.strip_prefix('[') {
-            None if rest.is_empty() => Ok(Literal::Binary),
-            None if rest == "\\0" => Ok(Literal::NoBytes { count: 1, is_list: false }),
+            None if rest.is_empty() => Ok(DocviewLiteral::ExternalBinary),
+            None if rest == "\\0" => {
+                Ok(DocviewLiteral::EmptyBinary { value_count: 1, is_list: false })
+            }
             None => Err(fault.into()),
             Some(list) => {
                 let values = split_list(list)?;
                 let count = values.len();
                 let is_empty = values.iter().all(|value| value.is_empty());
                 if is_empty {
-                    Ok(Literal::NoBytes { count, is_list: true })
+                    Ok(DocviewLiteral::EmptyBinary { value_count: count, is_list: true })
                 } else {
                     Err(fault.into())
                 }
@@ -60,9 +62,9 @@ pub fn parse(text: &str, untyped: ValueType) -> Result<Literal, String> {
             let values = split_list(list)?.into_iter().map(read).collect::<Result<_, _>>()?;
             Property::List(value_type, values)
         }
-        None => Property::Single(read(unescape(rest)?)?),
+        None => Property::Single(read(unescape_value(rest)?)?),
     };
-    Ok(Literal::Property(property))
+    Ok(DocviewLiteral::Property(property))
 }
 
 /// Splits `{Type}` from the start of a text.
@@ -91,7 +93,7 @@ fn split_type(text: &str) -> Result<(Option<ValueType>, &str), String> {
 fn split_list(list: &str) -> Result<Vec<Cow<'_, str>>, String> {
     // A final bracket closes the list, unless a backslash takes that meaning from it.
     let body = match list.strip_suffix(']') {
-        Some(body) if ends_unescaped(body) => body,
+        Some(body) if is_next_unescaped(body) => body,
         _ => list,
     };
     if body.is_empty() {
@@ -104,22 +106,22 @@ fn split_list(list: &str) -> Result<Vec<Cow<'_, str>>, String> {
             _ if is_escaped => is_escaped = false,
             '\\' => is_escaped = true,
             ',' => {
-                values.push(unescape(body.get(start..at).unwrap_or_default())?);
+                values.push(unescape_value(body.get(start..at).unwrap_or_default())?);
                 start = at + 1;
             }
             _ => {}
         }
     }
-    values.push(unescape(body.get(start..).unwrap_or_default())?);
+    values.push(unescape_value(body.get(start..).unwrap_or_default())?);
     Ok(values)
 }
 
 /// Tells whether the character after `text` keeps its meaning: an even number of backslashes precedes it.
-fn ends_unescaped(text: &str) -> bool {
+fn is_next_unescaped(text: &str) -> bool {
     text.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0
 }
 
-fn unescape(text: &str) -> Result<Cow<'_, str>, String> {
+fn unescape_value(text: &str) -> Result<Cow<'_, str>, String> {
     if !text.contains('\\') {
         return Ok(Cow::Borrowed(text));
     }
@@ -130,7 +132,7 @@ fn unescape(text: &str) -> Result<Cow<'_, str>, String> {
             (other, false) => out.push(other),
             (_, true) => match characters.next() {
                 Some('u') => {
-                    let (decoded, used) = unicode_escape(characters.as_str())?;
+                    let (decoded, used) = decode_unicode_escape(characters.as_str())?;
                     out.push(decoded);
                     characters = characters.as_str().get(used..).unwrap_or_default().chars();
                 }
@@ -146,7 +148,7 @@ fn unescape(text: &str) -> Result<Cow<'_, str>, String> {
 
 /// Reads the digits after `\u`, and a second escape where the first is half of a surrogate pair.
 /// Returns the character and how many bytes it took.
-fn unicode_escape(text: &str) -> Result<(char, usize), String> {
+fn decode_unicode_escape(text: &str) -> Result<(char, usize), String> {
     let unit = |at: usize| {
         let digits = text.get(at..at + 4)?;
         let are_digits = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -165,15 +167,15 @@ fn unicode_escape(text: &str) -> Result<(char, usize), String> {
     }
 }
 
-/// Writes a property so that [`parse`] reads the same, given the same type for untyped text.
+/// Writes a property so that [`parse_literal`] reads the same, given the same type for untyped text.
 /// Blobs are written as `{Binary}`.
 #[must_use]
-pub fn write(property: &Property, untyped: ValueType) -> String {
+pub fn write_literal(property: &Property, untyped: ValueType) -> String {
     let value_type = property.value_type();
     let mut out = String::new();
     if value_type != untyped {
         // Writing to a string cannot fail.
-        let _ = write!(out, "{{{}}}", value_type.name());
+        let _ = write_literal!(out, "{{{}}}", value_type.name());
     }
     match property {
         _ if value_type == ValueType::Binary => {}
@@ -182,7 +184,7 @@ pub fn write(property: &Property, untyped: ValueType) -> String {
             if text.starts_with(['[', '{']) {
                 out.push('\\');
             }
-            push_escaped(&mut out, &text, Place::Alone);
+            push_escaped_value(&mut out, &text, LiteralContext::SingleValue);
         }
         Property::List(_, values) => {
             out.push('[');
@@ -190,7 +192,7 @@ pub fn write(property: &Property, untyped: ValueType) -> String {
                 if at > 0 {
                     out.push(',');
                 }
-                push_escaped(&mut out, &value.to_text(), Place::InList);
+                push_escaped_value(&mut out, &value.to_text(), LiteralContext::ListItem);
             }
             if matches!(values.as_slice(), [only] if only.to_text().is_empty()) {
                 out.push_str("\\0");
@@ -202,19 +204,19 @@ pub fn write(property: &Property, untyped: ValueType) -> String {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Alone,
-    InList,
+enum LiteralContext {
+    SingleValue,
+    ListItem,
 }
 
-fn push_escaped(out: &mut String, text: &str, place: Place) {
+fn push_escaped_value(out: &mut String, text: &str, place: LiteralContext) {
     for character in text.chars() {
         match character {
             '\\' => out.push_str("\\\\"),
-            ',' if place == Place::InList => out.push_str("\\,"),
+            ',' if place == LiteralContext::ListItem => out.push_str("\\,"),
             other if is_xml_character(other) => out.push(other),
             other => {
-                let _ = write!(out, "\\u{:04x}", u32::from(other));
+                let _ = write_literal!(out, "\\u{:04x}", u32::from(other));
             }
         }
     }
@@ -225,13 +227,15 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let shown = match parse(text, ValueType::String) {
-            Ok(Literal::Binary) => "kept".to_owned(),
-            Ok(Literal::NoBytes { count, is_list }) => format!("{count} empty {is_list}"),
-            Ok(Literal::Property(Property::Single(value))) => {
+        let shown = match parse_literal(text, ValueType::String) {
+            Ok(DocviewLiteral::ExternalBinary) => "kept".to_owned(),
+            Ok(DocviewLiteral::EmptyBinary { value_count: count, is_list }) => {
+                format!("{count} empty {is_list}")
+            }
+            Ok(DocviewLiteral::Property(Property::Single(value))) => {
                 format!("{} {:?}", value.value_type().name(), value.to_text())
             }
-            Ok(Literal::Property(Property::List(value_type, values))) => {
+            Ok(DocviewLiteral::Property(Property::List(value_type, values))) => {
                 let texts: Vec<_> = values.iter().map(Value::to_text).collect();
                 format!("{}[] {texts:?}", value_type.name())
             }

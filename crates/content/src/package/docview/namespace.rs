@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::xml::Element;
+use super::super::xml_reader::XmlElement;
 
-const KNOWN: [(&str, &str); 26] = [
+const KNOWN_NAMESPACES: [(&str, &str); 26] = [
     ("Iptc4xmpCore", "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"),
     ("cq", "http://www.day.com/jcr/cq/1.0"),
     ("crx", "http://www.day.com/crx/1.0"),
@@ -16,7 +16,7 @@ const KNOWN: [(&str, &str); 26] = [
     ("exif", "http://ns.adobe.com/exif/1.0/"),
     ("fd", "http://www.adobe.com/aemfd/fd/1.0"),
     ("granite", "http://www.adobe.com/jcr/granite/1.0"),
-    ("jcr", JCR),
+    ("jcr", JCR_NAMESPACE),
     ("mix", "http://www.jcp.org/jcr/mix/1.0"),
     ("nt", "http://www.jcp.org/jcr/nt/1.0"),
     ("oak", "http://jackrabbit.apache.org/oak/ns/1.0"),
@@ -36,20 +36,25 @@ const KNOWN: [(&str, &str); 26] = [
     ("xmpRights", "http://ns.adobe.com/xap/1.0/rights/"),
 ];
 
-const JCR: &str = "http://www.jcp.org/jcr/1.0";
+const JCR_NAMESPACE: &str = "http://www.jcp.org/jcr/1.0";
 
 /// Which namespace each prefix stands for, for writing documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Namespaces(BTreeMap<String, String>);
+pub struct DocviewNamespaces(BTreeMap<String, String>);
 
-impl Default for Namespaces {
+impl Default for DocviewNamespaces {
     /// Returns the namespaces of JCR, Sling, CQ, DAM and XMP.
     fn default() -> Self {
-        Self(KNOWN.iter().map(|(prefix, uri)| ((*prefix).to_owned(), (*uri).to_owned())).collect())
+        Self(
+            KNOWN_NAMESPACES
+                .iter()
+                .map(|(prefix, uri)| ((*prefix).to_owned(), (*uri).to_owned()))
+                .collect(),
+        )
     }
 }
 
-impl Namespaces {
+impl DocviewNamespaces {
     /// Adds prefixes; those that are known keep their namespace.
     pub fn extend(&mut self, others: impl IntoIterator<Item = (String, String)>) {
         for (prefix, uri) in others {
@@ -58,83 +63,83 @@ impl Namespaces {
     }
 
     /// Returns the namespace of a prefix; one that is made up where none is known, as XML needs one.
-    pub(super) fn uri(&self, prefix: &str) -> String {
+    pub(super) fn uri_of(&self, prefix: &str) -> String {
         self.0.get(prefix).cloned().unwrap_or_else(|| format!("urn:x-tympan:prefix:{prefix}"))
     }
 }
 
 /// The declarations in force at a place in a document.
 #[derive(Debug, Default)]
-pub(super) struct Scopes {
+pub(super) struct NamespaceScopes {
     /// For each open element, how many declarations it made.
-    counts: Vec<usize>,
+    declaration_counts: Vec<usize>,
     /// Prefix, namespace, and the prefix that names get.
-    declared: Vec<(String, String, String)>,
-    used: BTreeMap<String, String>,
+    declarations: Vec<(String, String, String)>,
+    used_namespaces: BTreeMap<String, String>,
 }
 
-impl Scopes {
+impl NamespaceScopes {
     /// The most declarations in force at a place: each name is looked up among them.
-    pub(super) const LIMIT: usize = 1000;
+    pub(super) const MAX_DECLARATIONS: usize = 1000;
 
     /// Returns how many declarations are in force.
-    pub(super) fn count(&self) -> usize {
-        self.declared.len()
+    pub(super) fn declaration_count(&self) -> usize {
+        self.declarations.len()
     }
 
     /// Enters an element.
-    pub(super) fn open(&mut self, element: &Element) {
-        let before = self.declared.len();
+    pub(super) fn enter_element(&mut self, element: &XmlElement) {
+        let before = self.declarations.len();
         for attribute in &element.attributes {
             let Some(prefix) = attribute.name.strip_prefix("xmlns:") else {
                 continue;
             };
             let uri = attribute.value.clone();
-            let usual = KNOWN.iter().find(|(_, known)| *known == uri);
+            let usual = KNOWN_NAMESPACES.iter().find(|(_, known)| *known == uri);
             let name = usual.map_or_else(|| prefix.to_owned(), |(usual, _)| (*usual).to_owned());
-            self.declared.push((prefix.to_owned(), uri, name));
+            self.declarations.push((prefix.to_owned(), uri, name));
         }
-        self.counts.push(self.declared.len() - before);
+        self.declaration_counts.push(self.declarations.len() - before);
     }
 
     /// Leaves the innermost element.
-    pub(super) fn close(&mut self) {
-        let count = self.counts.pop().unwrap_or(0);
-        self.declared.truncate(self.declared.len().saturating_sub(count));
+    pub(super) fn leave_element(&mut self) {
+        let count = self.declaration_counts.pop().unwrap_or(0);
+        self.declarations.truncate(self.declarations.len().saturating_sub(count));
     }
 
     /// Tells whether a qualified name is `jcr:root`, whatever the prefix.
-    pub(super) fn is_jcr_root(&self, qualified: &str) -> bool {
+    pub(super) fn is_jcr_root_name(&self, qualified: &str) -> bool {
         let Some((prefix, "root")) = qualified.split_once(':') else {
             return false;
         };
-        self.find(prefix).is_some_and(|(uri, _)| uri == JCR)
+        self.find_declaration(prefix).is_some_and(|(uri, _)| uri == JCR_NAMESPACE)
     }
 
     /// Returns a name with its usual prefix, or nothing if its prefix is not declared.
-    pub(super) fn resolve(&mut self, qualified: &str) -> Option<String> {
+    pub(super) fn resolve_name(&mut self, qualified: &str) -> Option<String> {
         let Some((prefix, local)) = qualified.split_once(':') else {
             return Some(qualified.to_owned());
         };
         if prefix == "xml" {
             return Some(qualified.to_owned());
         }
-        let (uri, name) = self.find(prefix)?;
+        let (uri, name) = self.find_declaration(prefix)?;
         let resolved = format!("{name}:{local}");
-        if !self.used.contains_key(name) {
+        if !self.used_namespaces.contains_key(name) {
             let (uri, name) = (uri.to_owned(), name.to_owned());
-            self.used.insert(name, uri);
+            self.used_namespaces.insert(name, uri);
         }
         Some(resolved)
     }
 
     /// Returns the prefixes that names got, and their namespaces.
-    pub(super) fn into_used(self) -> BTreeMap<String, String> {
-        self.used
+    pub(super) fn into_used_namespaces(self) -> BTreeMap<String, String> {
+        self.used_namespaces
     }
 
-    fn find(&self, prefix: &str) -> Option<(&str, &str)> {
-        let found = self.declared.iter().rev().find(|(declared, _, _)| declared == prefix);
+    fn find_declaration(&self, prefix: &str) -> Option<(&str, &str)> {
+        let found = self.declarations.iter().rev().find(|(declared, _, _)| declared == prefix);
         found.map(|(_, uri, name)| (uri.as_str(), name.as_str()))
     }
 }

@@ -1,6 +1,6 @@
-//! Sysviews: XML files in which an element `sv:node` is a node and an element `sv:property` with `sv:value` a property.
+//! Sysviews: XML files in which an element `sv:node` is a node and an element `sv:open_property` with `sv:value` a property.
 //!
-//! In: a file of a package. Out: the same [`Document`] as from a docview. Bytes stand in the file itself, in base64.
+//! In: a file of a package. Out: the same [`PackageDocument`] as from a docview. Bytes stand in the file itself, in base64.
 //!
 //! On failure: [`crate::Error::Package`] with file and line.
 
@@ -9,166 +9,185 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::super::archive::{File, Limits};
-use super::super::held;
-use super::super::tree::{ImportNode, ImportProperty, Kind, Source, Superseded};
-use super::super::xml::{Element, Item, Xml};
-use super::Document;
-use super::namespace::Scopes;
-use crate::package::Counts;
-use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Value, ValueType, check_name};
+use super::super::archive::{PackageFileName, PackageLimits};
+use super::super::import_node::{
+    ImportNode, ImportNodeKind, ImportProperty, PackageLocation, SupersededElement,
+};
+use super::super::memory_usage;
+use super::super::xml_reader::{XmlElement, XmlItem, XmlReader};
+use super::PackageDocument;
+use super::namespace::NamespaceScopes;
+use crate::package::PackageCounts;
+use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Value, ValueType, check_item_name};
 
-/// Reads a sysview whose root element describes a node with `depth` names in its path.
+/// Reads a sysview whose root element describes a node with `max_depth` names in its path.
 ///
 /// # Errors
 /// At the first fault.
-pub(in crate::package) fn parse(
-    file: &File,
+pub(in crate::package) fn parse_sysview(
+    file: &PackageFileName,
     bytes: &[u8],
     depth: usize,
-    limits: &Limits,
-) -> Result<Document> {
-    let mut reader = Reader {
-        file,
+    limits: &PackageLimits,
+) -> Result<PackageDocument> {
+    let mut reader = SysviewReader {
+        file_name: file,
         limits,
         depth,
-        scopes: Scopes::default(),
-        open: Vec::new(),
-        property: None,
+        scopes: NamespaceScopes::default(),
+        open_nodes: Vec::new(),
+        open_property: None,
         root: None,
-        counts: Counts::default(),
+        counts: PackageCounts::default(),
         superseded: Vec::new(),
     };
-    let mut xml = Xml::new(file, bytes)?;
+    let mut xml = XmlReader::new(file, bytes)?;
     let mut kinds = Vec::new();
     loop {
-        match xml.next()? {
-            Item::Open(element) => kinds.push(reader.open(&element)?),
-            Item::Close => {
-                reader.scopes.close();
+        match xml.next_item()? {
+            XmlItem::StartElement(element) => kinds.push(reader.open_element(&element)?),
+            XmlItem::EndElement => {
+                reader.scopes.leave_element();
                 match kinds.pop() {
-                    Some(Part::Node) => reader.close_node(),
-                    Some(Part::Property) => reader.close_property()?,
-                    Some(Part::Value) => reader.close_value()?,
+                    Some(SysviewElement::Node) => reader.close_node(),
+                    Some(SysviewElement::Property) => reader.close_property()?,
+                    Some(SysviewElement::Value) => reader.close_value()?,
                     None => {}
                 }
             }
-            Item::Text(text) => reader.text(&text, kinds.last() == Some(&Part::Value))?,
-            Item::End => break,
+            XmlItem::Text(text) => {
+                reader.add_text(&text, kinds.last() == Some(&SysviewElement::Value))?
+            }
+            XmlItem::EndDocument => break,
         }
     }
-    let Reader { root, scopes, counts, superseded, .. } = reader;
-    let root = root.ok_or_else(|| file.error(0, "the file holds no element"))?;
-    Ok(Document { root, namespaces: scopes.into_used(), counts, superseded })
+    let SysviewReader { root, scopes, counts, superseded, .. } = reader;
+    let root = root.ok_or_else(|| file.to_error(0, "the file holds no element"))?;
+    Ok(PackageDocument { root, namespaces: scopes.into_used_namespaces(), counts, superseded })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum SysviewElement {
     Node,
     Property,
     Value,
 }
 
 /// A property whose values are still being read.
-struct OpenProperty {
+struct SysviewProperty {
     name: String,
     value_type: ValueType,
     is_list: bool,
     values: Vec<String>,
-    bytes: usize,
+    byte_count: usize,
     /// Whether the value that is being read is in base64 although it is a text.
-    is_encoded: bool,
+    is_text_base64: bool,
     line: u32,
 }
 
-struct Reader<'a> {
-    file: &'a File,
-    limits: &'a Limits,
+struct SysviewReader<'a> {
+    file_name: &'a PackageFileName,
+    limits: &'a PackageLimits,
     depth: usize,
-    scopes: Scopes,
-    open: Vec<ImportNode>,
-    property: Option<OpenProperty>,
+    scopes: NamespaceScopes,
+    open_nodes: Vec<ImportNode>,
+    open_property: Option<SysviewProperty>,
     root: Option<ImportNode>,
-    counts: Counts,
-    superseded: Vec<Superseded>,
+    counts: PackageCounts,
+    superseded: Vec<SupersededElement>,
 }
 
-impl Reader<'_> {
-    fn open(&mut self, element: &Element) -> Result<Part> {
-        self.scopes.open(element);
-        if self.scopes.count() > Scopes::LIMIT {
-            let message = format!("more than {} namespaces are declared", Scopes::LIMIT);
-            return Err(self.file.error(element.line, message));
+impl SysviewReader<'_> {
+    fn open_element(&mut self, element: &XmlElement) -> Result<SysviewElement> {
+        self.scopes.enter_element(element);
+        if self.scopes.declaration_count() > NamespaceScopes::MAX_DECLARATIONS {
+            let message =
+                format!("more than {} namespaces are declared", NamespaceScopes::MAX_DECLARATIONS);
+            return Err(self.file_name.to_error(element.line, message));
         }
-        let name = self.scopes.resolve(&element.name).unwrap_or_default();
-        let is_inside = self.property.is_some();
+        let name = self.scopes.resolve_name(&element.name).unwrap_or_default();
+        let is_inside = self.open_property.is_some();
         match name.as_str() {
             "sv:node" if !is_inside => self.open_node(element),
-            "sv:property" if !is_inside && !self.open.is_empty() => self.open_property(element),
+            "sv:property" if !is_inside && !self.open_nodes.is_empty() => {
+                self.open_property(element)
+            }
             "sv:value" if is_inside => self.open_value(element),
             _ => {
                 let message =
                     format!("`{}` stands where no sysview has such an element", element.name);
-                Err(self.file.error(element.line, message))
+                Err(self.file_name.to_error(element.line, message))
             }
         }
     }
 
-    fn open_node(&mut self, element: &Element) -> Result<Part> {
-        if self.depth + self.open.len() > self.limits.depth {
-            let message = format!("nodes lie deeper than the limit of {}", self.limits.depth);
-            return Err(self.file.error(element.line, message));
+    fn open_node(&mut self, element: &XmlElement) -> Result<SysviewElement> {
+        if self.depth + self.open_nodes.len() > self.limits.max_depth {
+            let message = format!("nodes lie deeper than the limit of {}", self.limits.max_depth);
+            return Err(self.file_name.to_error(element.line, message));
         }
-        let name = if self.open.is_empty() {
+        let name = if self.open_nodes.is_empty() {
             String::new()
         } else {
-            let text = self.attribute(element, "sv:name").unwrap_or_default();
-            self.name(&text, element.line)?
+            let text = self.find_attribute(element, "sv:name").unwrap_or_default();
+            self.resolve_name(&text, element.line)?
         };
-        self.counts.nodes += 1;
-        held::check(self.file, element.line, self.counts, self.limits)?;
-        let source = Source::new(self.file.clone(), element.line);
-        self.open.push(ImportNode::new(name, Kind::OrderOnly, BTreeMap::new(), source));
-        Ok(Part::Node)
+        self.counts.elements_with_order += 1;
+        memory_usage::check_counts(self.file_name, element.line, self.counts, self.limits)?;
+        let source = PackageLocation::new(self.file_name.clone(), element.line);
+        self.open_nodes.push(ImportNode::new(
+            name,
+            ImportNodeKind::OrderOnly,
+            BTreeMap::new(),
+            source,
+        ));
+        Ok(SysviewElement::Node)
     }
 
-    fn open_property(&mut self, element: &Element) -> Result<Part> {
-        let name = self.attribute(element, "sv:name").unwrap_or_default();
-        let name = self.name(&name, element.line)?;
-        let text = self.attribute(element, "sv:type").unwrap_or_default();
+    fn open_property(&mut self, element: &XmlElement) -> Result<SysviewElement> {
+        let name = self.find_attribute(element, "sv:name").unwrap_or_default();
+        let name = self.resolve_name(&name, element.line)?;
+        let text = self.find_attribute(element, "sv:type").unwrap_or_default();
         let value_type = ValueType::find(&text).ok_or_else(|| {
             let message = format!("`{text}` is not a type of values");
-            self.file.error(element.line, message)
+            self.file_name.to_error(element.line, message)
         })?;
-        let is_list = self.attribute(element, "sv:multiple").as_deref() == Some("true");
+        let is_list = self.find_attribute(element, "sv:multiple").as_deref() == Some("true");
         let line = element.line;
         let (values, bytes, is_encoded) = (Vec::new(), 0, false);
-        self.property =
-            Some(OpenProperty { name, value_type, is_list, values, bytes, is_encoded, line });
-        Ok(Part::Property)
+        self.open_property = Some(SysviewProperty {
+            name,
+            value_type,
+            is_list,
+            values,
+            byte_count: bytes,
+            is_text_base64: is_encoded,
+            line,
+        });
+        Ok(SysviewElement::Property)
     }
 
-    fn open_value(&mut self, element: &Element) -> Result<Part> {
+    fn open_value(&mut self, element: &XmlElement) -> Result<SysviewElement> {
         let is_encoded = element.attributes.iter().any(|attribute| {
             attribute.name.ends_with(":type") && attribute.value.ends_with(":base64Binary")
         });
-        if let Some(property) = &mut self.property {
+        if let Some(property) = &mut self.open_property {
             property.values.push(String::new());
-            property.is_encoded = is_encoded;
+            property.is_text_base64 = is_encoded;
         }
-        Ok(Part::Value)
+        Ok(SysviewElement::Value)
     }
 
-    fn text(&mut self, text: &str, is_value: bool) -> Result<()> {
-        let Some(property) = self.property.as_mut().filter(|_| is_value) else {
+    fn add_text(&mut self, text: &str, is_value: bool) -> Result<()> {
+        let Some(property) = self.open_property.as_mut().filter(|_| is_value) else {
             return Ok(());
         };
-        property.bytes += text.len();
-        if property.bytes > self.limits.value_bytes {
-            let limit = self.limits.value_bytes;
+        property.byte_count += text.len();
+        if property.byte_count > self.limits.max_value_bytes {
+            let limit = self.limits.max_value_bytes;
             let message =
                 format!("`{}`: the value is longer than the limit of {limit} bytes", property.name);
-            return Err(self.file.error(property.line, message));
+            return Err(self.file_name.to_error(property.line, message));
         }
         if let Some(value) = property.values.last_mut() {
             value.push_str(text);
@@ -177,79 +196,86 @@ impl Reader<'_> {
     }
 
     fn close_value(&mut self) -> Result<()> {
-        let file = self.file;
+        let file = self.file_name;
         let Some(property) = self
-            .property
+            .open_property
             .as_mut()
-            .filter(|property| property.is_encoded && property.value_type != ValueType::Binary)
+            .filter(|property| property.is_text_base64 && property.value_type != ValueType::Binary)
         else {
             return Ok(());
         };
-        property.is_encoded = false;
+        property.is_text_base64 = false;
         let line = property.line;
         if let Some(value) = property.values.last_mut() {
-            let bytes = decode(value).map_err(|message| file.error(line, message))?;
+            let bytes = decode_base64(value).map_err(|message| file.to_error(line, message))?;
             *value = String::from_utf8(bytes)
-                .map_err(|_| file.error(line, "a text in base64 is not UTF-8"))?;
+                .map_err(|_| file.to_error(line, "a text in base64 is not UTF-8"))?;
         }
         Ok(())
     }
 
     fn close_property(&mut self) -> Result<()> {
-        let Some(property) = self.property.take() else {
+        let Some(property) = self.open_property.take() else {
             return Ok(());
         };
         let (name, line) = (property.name.clone(), property.line);
-        let refuse = |message: String| self.file.error(line, format!("`{name}`: {message}"));
-        let value = value_of(property).map_err(refuse)?;
-        let Some(node) = self.open.last_mut() else {
+        let refuse =
+            |message: String| self.file_name.to_error(line, format!("`{name}`: {message}"));
+        let value = build_property(property).map_err(refuse)?;
+        let Some(node) = self.open_nodes.last_mut() else {
             return Ok(());
         };
         if node.properties().contains_key(&name) {
-            return Err(self.file.error(line, format!("the property `{name}` stands twice")));
+            return Err(self
+                .file_name
+                .to_error(line, format!("the property `{name}` stands twice")));
         }
-        node.set(&name, value);
+        node.set_property(&name, value);
         self.counts.attributes += 1;
-        held::check(self.file, line, self.counts, self.limits)
+        memory_usage::check_counts(self.file_name, line, self.counts, self.limits)
     }
 
     fn close_node(&mut self) {
-        let Some(node) = self.open.pop() else { return };
-        if node.kind() == Kind::Content {
+        let Some(node) = self.open_nodes.pop() else { return };
+        if node.kind() == ImportNodeKind::Content {
             self.counts.elements += 1;
             self.counts.pages += usize::from(node.primary_type() == Some("cq:Page"));
             self.counts.assets += usize::from(node.primary_type() == Some("dam:Asset"));
         }
-        let path: String = self.open.iter().skip(1).flat_map(|open| ["/", open.name()]).collect();
-        match self.open.last_mut() {
-            Some(parent) => parent.push_last(node, &path, &mut self.superseded),
+        let path: String =
+            self.open_nodes.iter().skip(1).flat_map(|open| ["/", open.name()]).collect();
+        match self.open_nodes.last_mut() {
+            Some(parent) => parent.put_child(node, &path, &mut self.superseded),
             None => self.root = Some(node),
         }
     }
 
     /// Finds an attribute by its name with the usual prefix.
-    fn attribute(&mut self, element: &Element, name: &str) -> Option<String> {
+    fn find_attribute(&mut self, element: &XmlElement, name: &str) -> Option<String> {
         let mut attributes = element.attributes.iter();
-        let found = attributes.find(|one| self.scopes.resolve(&one.name).as_deref() == Some(name));
+        let found =
+            attributes.find(|one| self.scopes.resolve_name(&one.name).as_deref() == Some(name));
         found.map(|one| one.value.clone())
     }
 
-    fn name(&mut self, qualified: &str, line: u32) -> Result<String> {
-        let name = self.scopes.resolve(qualified).ok_or_else(|| {
+    fn resolve_name(&mut self, qualified: &str, line: u32) -> Result<String> {
+        let name = self.scopes.resolve_name(qualified).ok_or_else(|| {
             let prefix = qualified.split(':').next().unwrap_or_default();
-            self.file.error(line, format!("the prefix `{prefix}` of `{qualified}` is not declared"))
+            self.file_name
+                .to_error(line, format!("the prefix `{prefix}` of `{qualified}` is not declared"))
         })?;
-        check_name(&name).map_err(|error| self.file.error(line, error.to_string()))?;
+        check_item_name(&name).map_err(|error| self.file_name.to_error(line, error.to_string()))?;
         Ok(name)
     }
 }
 
-fn value_of(property: OpenProperty) -> Result<ImportProperty, String> {
-    let OpenProperty { name, value_type, is_list, values, .. } = property;
+fn build_property(property: SysviewProperty) -> Result<ImportProperty, String> {
+    let SysviewProperty { name, value_type, is_list, values, .. } = property;
     let is_list = is_list || values.len() != 1 || name == MIXIN_TYPES;
     if value_type == ValueType::Binary {
-        let values: Result<Vec<_>, String> = values.iter().map(|value| decode(value)).collect();
-        return Ok(ImportProperty::Inline { values: values?, is_list });
+        let values: Result<Vec<_>, String> =
+            values.iter().map(|value| decode_base64(value)).collect();
+        return Ok(ImportProperty::InlineBinary { values: values?, is_list });
     }
     let value_type = if matches!(name.as_str(), PRIMARY_TYPE | MIXIN_TYPES) {
         ValueType::Name
@@ -262,7 +288,7 @@ fn value_of(property: OpenProperty) -> Result<ImportProperty, String> {
     Ok(ImportProperty::Value(match values.pop() {
         Some(value) if !is_list => {
             if name == PRIMARY_TYPE {
-                check_name(&value.to_text()).map_err(|error| error.to_string())?;
+                check_item_name(&value.to_text()).map_err(|error| error.to_string())?;
             }
             Property::Single(value)
         }
@@ -276,7 +302,7 @@ fn value_of(property: OpenProperty) -> Result<ImportProperty, String> {
     }))
 }
 
-fn decode(text: &str) -> Result<Vec<u8>, String> {
+fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
     let plain: String = text.split_whitespace().collect();
     STANDARD.decode(plain).map_err(|error| format!("the bytes are no base64: {error}"))
 }

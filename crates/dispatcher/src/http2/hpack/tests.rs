@@ -1,8 +1,8 @@
 use super::{
-    Decoder, Fault, Fields, MOST_TIMES, Malformed, push_bytes, push_field, push_integer,
-    push_literal,
+    FieldList, HpackDecoder, HpackError, MalformedBlock, OVERSIZE_FACTOR, push_field, push_integer,
+    push_literal, push_raw_field,
 };
-use super::{push_status, read_integer, write_block};
+use super::{encode_hpack_response_head, push_status, read_integer};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 
@@ -13,27 +13,27 @@ fn hex(text: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
-fn read(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(String, String)>, Fault> {
-    let mut fields = Fields::default();
-    decoder.decode(block, &mut fields, 64 * 1024)?;
+fn read(decoder: &mut HpackDecoder, block: &[u8]) -> Result<Vec<(String, String)>, HpackError> {
+    let mut fields = FieldList::default();
+    decoder.decode_block(block, &mut fields, 64 * 1024)?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(fields.iter().map(|(name, value)| (text(name), text(value))).collect())
 }
 
 /// A block in hexadecimal, the fields it holds, and what the table counts after it.
-type Block<'a> = (&'a str, &'a [(&'a str, &'a str)], usize);
+type HpackTestBlock<'a> = (&'a str, &'a [(&'a str, &'a str)], usize);
 
 /// Reads the blocks of one connection.
 #[track_caller]
-fn check(blocks: &[Block<'_>]) {
-    let mut decoder = Decoder::default();
+fn check(blocks: &[HpackTestBlock<'_>]) {
+    let mut decoder = HpackDecoder::default();
     for (block, expected, size) in blocks {
         let fields = read(&mut decoder, &hex(block)).unwrap();
         let expected: Vec<_> = expected
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        assert_eq!((fields, decoder.size), (expected, *size), "{block}");
+        assert_eq!((fields, decoder.table_size), (expected, *size), "{block}");
     }
 }
 
@@ -96,7 +96,7 @@ fn answers_of_the_specification_evict_fields() {
         ],
     ];
     // The examples have a table of 256 bytes.
-    let mut decoder = Decoder { max_size: 256, ..Decoder::default() };
+    let mut decoder = HpackDecoder { max_table_size: 256, ..HpackDecoder::default() };
     let blocks = [
         (
             "4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e
@@ -114,7 +114,7 @@ fn answers_of_the_specification_evict_fields() {
     for ((block, size), expected) in blocks.iter().zip(answers) {
         let fields = read(&mut decoder, &hex(block)).unwrap();
         let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
-        assert_eq!((fields.as_slice(), decoder.size), (expected, *size), "{block}");
+        assert_eq!((fields.as_slice(), decoder.table_size), (expected, *size), "{block}");
     }
 }
 
@@ -134,7 +134,7 @@ fn integers_of_the_specification() {
         assert!(rest.is_empty());
     }
     for malformed in [&[0x1f][..], &[0x1f, 0x80], &[0x1f, 0xff, 0xff, 0xff, 0xff, 0x01], &[]] {
-        assert_eq!(read_integer(&mut &malformed[..], 5), Err(Malformed), "{malformed:?}");
+        assert_eq!(read_integer(&mut &malformed[..], 5), Err(MalformedBlock), "{malformed:?}");
     }
 }
 
@@ -155,37 +155,41 @@ fn malformed_blocks_are_refused() {
         "8220",
         "3f",
     ] {
-        assert_eq!(read(&mut Decoder::default(), &hex(block)), Err(Fault::Malformed), "{block}");
+        assert_eq!(
+            read(&mut HpackDecoder::default(), &hex(block)),
+            Err(HpackError::Malformed),
+            "{block}"
+        );
     }
 }
 
 #[test]
 fn the_table_can_be_emptied() {
-    let mut decoder = Decoder::default();
+    let mut decoder = HpackDecoder::default();
     read(&mut decoder, &hex("4001 6101 62")).unwrap();
     assert_eq!(read(&mut decoder, &hex("be")).unwrap(), [("a".to_owned(), "b".to_owned())]);
     read(&mut decoder, &hex("20 3f e1 1f")).unwrap();
-    assert_eq!((decoder.size, decoder.table.len(), decoder.max_size), (0, 0, 4096));
-    assert_eq!(read(&mut decoder, &hex("be")), Err(Fault::Malformed));
+    assert_eq!((decoder.table_size, decoder.entries.len(), decoder.max_table_size), (0, 0, 4096));
+    assert_eq!(read(&mut decoder, &hex("be")), Err(HpackError::Malformed));
     // A field larger than the table empties it.
     read(&mut decoder, &hex("4001 6101 62")).unwrap();
     let mut large = hex("4001 61");
     push_integer(&mut large, 0, 7, 5000);
     large.resize(large.len() + 5000, b'x');
     assert_eq!(read(&mut decoder, &large).unwrap().len(), 1);
-    assert_eq!((decoder.size, decoder.table.len()), (0, 0));
+    assert_eq!((decoder.table_size, decoder.entries.len()), (0, 0));
 }
 
 #[test]
 fn a_block_that_grows_when_read_is_cut() {
-    let mut decoder = Decoder::default();
+    let mut decoder = HpackDecoder::default();
     // A field of 4,000 bytes, and ten references to it.
     let mut block = hex("4001 61");
     push_integer(&mut block, 0, 7, 4000);
     block.resize(block.len() + 4000, b'x');
     block.resize(block.len() + 10, 0xbe);
-    let mut fields = Fields::default();
-    decoder.decode(&block, &mut fields, 16 * 1024).unwrap();
+    let mut fields = FieldList::default();
+    decoder.decode_block(&block, &mut fields, 16 * 1024).unwrap();
     assert!(fields.is_too_long());
     assert!(fields.bytes.len() <= 16 * 1024);
     // What follows on the connection is understood.
@@ -195,10 +199,10 @@ fn a_block_that_grows_when_read_is_cut() {
 fn decoded_block(parts: &(Vec<u8>, Vec<u8>), age: &str) -> Vec<(String, String)> {
     let mut block = parts.0.clone();
     if !age.is_empty() {
-        super::push_plain(&mut block, age.as_bytes());
+        super::push_plain_string(&mut block, age.as_bytes());
     }
     block.extend(&parts.1);
-    read(&mut Decoder::default(), &block).unwrap()
+    read(&mut HpackDecoder::default(), &block).unwrap()
 }
 
 #[test]
@@ -214,14 +218,14 @@ fn a_head_is_written_around_its_age() {
         let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) else { continue };
         headers.insert(HeaderName::from_static(name), value);
     }
-    let parts = write_block(StatusCode::OK, &headers);
+    let parts = encode_hpack_response_head(StatusCode::OK, &headers);
     let fields = decoded_block(&parts, "1234");
     assert_eq!(fields[0], (":status".to_owned(), "200".to_owned()));
     assert!(fields.contains(&("age".to_owned(), "1234".to_owned())), "{fields:?}");
     assert!(fields.contains(&("set-cookie".to_owned(), "a=b".to_owned())));
     assert!(!fields.iter().any(|(name, _)| name == "connection"), "{fields:?}");
     headers.remove("age");
-    let parts = write_block(StatusCode::IM_A_TEAPOT, &headers);
+    let parts = encode_hpack_response_head(StatusCode::IM_A_TEAPOT, &headers);
     assert!(parts.1.is_empty());
     assert_eq!(decoded_block(&parts, "")[0].1, "418");
 }
@@ -237,34 +241,34 @@ proptest! {
         let mut expected = vec![(":status".to_owned(), status.to_string())];
         for (index, (name, value)) in fields.into_iter().enumerate() {
             let header = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            if super::is_of_connection(&header) {
+            if super::is_connection_header(&header) {
                 continue;
             }
             match index % 3 {
                 0 => push_field(&mut block, &header, value.as_bytes()),
                 1 => push_literal(&mut block, name.as_bytes(), value.as_bytes()),
-                _ => push_bytes(&mut block, name.as_bytes(), value.as_bytes()),
+                _ => push_raw_field(&mut block, name.as_bytes(), value.as_bytes()),
             }
             expected.push((name, value));
         }
-        prop_assert_eq!(read(&mut Decoder::default(), &block), Ok(expected));
+        prop_assert_eq!(read(&mut HpackDecoder::default(), &block), Ok(expected));
     }
 
     #[test]
     fn any_block_is_read_or_refused(
         blocks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..64), 0..8),
     ) {
-        let mut decoder = Decoder::default();
+        let mut decoder = HpackDecoder::default();
         for block in &blocks {
-            let mut fields = Fields::default();
-            if decoder.decode(block, &mut fields, 512).is_err() {
+            let mut fields = FieldList::default();
+            if decoder.decode_block(block, &mut fields, 512).is_err() {
                 break;
             }
             prop_assert!(fields.bytes.len() <= 512);
             let counted: usize =
-                decoder.table.iter().map(|(name, value)| name.len() + value.len() + 32).sum();
-            prop_assert_eq!(counted, decoder.size);
-            prop_assert!(decoder.size <= decoder.max_size && decoder.max_size <= 4096);
+                decoder.entries.iter().map(|(name, value)| name.len() + value.len() + 32).sum();
+            prop_assert_eq!(counted, decoder.table_size);
+            prop_assert!(decoder.table_size <= decoder.max_table_size && decoder.max_table_size <= 4096);
         }
     }
 }
@@ -273,21 +277,25 @@ proptest! {
 #[test]
 fn a_block_that_means_far_more_than_it_may_is_not_read_to_its_end() {
     for again in [&[0xbe][..], &[0x0f, 0x2f, 0x00], &[0x7e, 0x00]] {
-        let mut decoder = Decoder::default();
+        let mut decoder = HpackDecoder::default();
         let mut first = hex("40");
         push_integer(&mut first, 0, 7, 3000);
         first.resize(first.len() + 3000, b'x');
         first.push(0);
-        let mut fields = Fields::default();
+        let mut fields = FieldList::default();
         let limit = 16 * 1024;
-        decoder.decode(&first, &mut fields, limit).unwrap();
+        decoder.decode_block(&first, &mut fields, limit).unwrap();
         // One that is somewhat too long is read, as the table has to be.
         let some = again.repeat(limit * 2 / 3032);
-        decoder.decode(&some, &mut fields, limit).unwrap();
+        decoder.decode_block(&some, &mut fields, limit).unwrap();
         assert!(fields.is_too_long(), "{again:x?}");
         let many = again.repeat(10_000);
-        assert_eq!(decoder.decode(&many, &mut fields, limit), Err(Fault::Endless), "{again:x?}");
-        assert!(fields.size <= limit * MOST_TIMES + 3032, "{} by {again:x?}", fields.size);
+        assert_eq!(
+            decoder.decode_block(&many, &mut fields, limit),
+            Err(HpackError::TooLarge),
+            "{again:x?}"
+        );
+        assert!(fields.size <= limit * OVERSIZE_FACTOR + 3032, "{} by {again:x?}", fields.size);
         assert!(fields.bytes.len() <= limit, "{again:x?}");
     }
 }

@@ -2,10 +2,10 @@
 
 use exif::{Context, Exif, Field, In, Rational, Reader, Tag};
 
-use super::{Properties, date};
-use crate::asset::order::MetadataValue as Value;
+use super::{MetadataProperties, parse_date_value};
+use crate::asset::processing_request::MetadataValue as Value;
 
-fn parse(tags: &[u8]) -> Option<Exif> {
+fn parse_exif(tags: &[u8]) -> Option<Exif> {
     let mut reader = Reader::new();
     reader.continue_on_error(true);
     match reader.read_raw(tags.to_vec()) {
@@ -14,33 +14,33 @@ fn parse(tags: &[u8]) -> Option<Exif> {
     }
 }
 
-fn number(exif: &Exif, tag: Tag) -> Option<u32> {
+fn read_number(exif: &Exif, tag: Tag) -> Option<u32> {
     exif.get_field(tag, In::PRIMARY)?.value.get_uint(0)
 }
 
 /// Returns how the picture is to be turned.
-pub(super) fn orientation(tags: &[u8]) -> Option<u8> {
-    u8::try_from(number(&parse(tags)?, Tag::Orientation)?).ok()
+pub(super) fn exif_orientation(tags: &[u8]) -> Option<u8> {
+    u8::try_from(read_number(&parse_exif(tags)?, Tag::Orientation)?).ok()
 }
 
 /// Returns pixels per inch across and down.
-pub(super) fn density(tags: &[u8]) -> Option<(u32, u32)> {
-    let exif = parse(tags)?;
+pub(super) fn exif_density(tags: &[u8]) -> Option<(u32, u32)> {
+    let exif = parse_exif(tags)?;
     // 2 is inches, 3 centimeters.
-    let factor = match number(&exif, Tag::ResolutionUnit).unwrap_or(2) {
+    let factor = match read_number(&exif, Tag::ResolutionUnit).unwrap_or(2) {
         2 => 1.0,
         3 => 2.54,
         _ => return None,
     };
     let side = |tag| {
-        let ratio = rational(exif.get_field(tag, In::PRIMARY)?)?;
+        let ratio = read_rational(exif.get_field(tag, In::PRIMARY)?)?;
         let density = (ratio.to_f64() * factor).round();
         (1.0..1e6).contains(&density).then_some(density as u32)
     };
     Some((side(Tag::XResolution)?, side(Tag::YResolution)?))
 }
 
-fn rational(field: &Field) -> Option<Rational> {
+fn read_rational(field: &Field) -> Option<Rational> {
     match &field.value {
         exif::Value::Rational(ratios) => ratios.first().copied().filter(|ratio| ratio.denom != 0),
         _ => None,
@@ -48,7 +48,7 @@ fn rational(field: &Field) -> Option<Rational> {
 }
 
 /// The tags that are kept, and what they are called.
-const TEXTS: &[(Tag, &str)] = &[
+const EXIF_TEXT_TAGS: &[(Tag, &str)] = &[
     (Tag::Make, "tiff:Make"),
     (Tag::Model, "tiff:Model"),
     (Tag::Software, "tiff:Software"),
@@ -57,7 +57,7 @@ const TEXTS: &[(Tag, &str)] = &[
     (Tag::LensModel, "aux:Lens"),
     (Tag::BodySerialNumber, "aux:SerialNumber"),
 ];
-const NUMBERS: &[(Tag, &str)] = &[
+const EXIF_NUMBER_TAGS: &[(Tag, &str)] = &[
     (Tag::Orientation, "tiff:Orientation"),
     (Tag::ResolutionUnit, "tiff:ResolutionUnit"),
     (Tag::PhotographicSensitivity, "exif:ISOSpeedRatings"),
@@ -72,7 +72,7 @@ const NUMBERS: &[(Tag, &str)] = &[
     (Tag::PixelXDimension, "exif:PixelXDimension"),
     (Tag::PixelYDimension, "exif:PixelYDimension"),
 ];
-const RATIOS: &[(Tag, &str)] = &[
+const EXIF_RATIO_TAGS: &[(Tag, &str)] = &[
     (Tag::XResolution, "tiff:XResolution"),
     (Tag::YResolution, "tiff:YResolution"),
     (Tag::ExposureTime, "exif:ExposureTime"),
@@ -82,55 +82,58 @@ const RATIOS: &[(Tag, &str)] = &[
     (Tag::MaxApertureValue, "exif:MaxApertureValue"),
     (Tag::GPSAltitude, "exif:GPSAltitude"),
 ];
-const DATES: &[(Tag, Tag, &str)] = &[
+const EXIF_DATE_TAGS: &[(Tag, Tag, &str)] = &[
     (Tag::DateTimeOriginal, Tag::OffsetTimeOriginal, "exif:DateTimeOriginal"),
     (Tag::DateTimeDigitized, Tag::OffsetTimeDigitized, "xmp:CreateDate"),
     (Tag::DateTime, Tag::OffsetTime, "xmp:ModifyDate"),
 ];
 
 /// Adds what the tags say.
-pub(super) fn read(tags: &[u8], found: &mut Properties) {
-    let Some(exif) = parse(tags) else { return };
+pub(super) fn read_exif(tags: &[u8], found: &mut MetadataProperties) {
+    let Some(exif) = parse_exif(tags) else { return };
     let field = |tag| exif.get_field(tag, In::PRIMARY);
-    for (tag, name) in TEXTS {
-        if let Some(text) = field(*tag).and_then(text) {
-            found.add_text(*name, &text);
+    for (tag, name) in EXIF_TEXT_TAGS {
+        if let Some(text) = field(*tag).and_then(decode_exif_text) {
+            found.add_text_if_absent(*name, &text);
         }
     }
-    if let Some(artist) = field(Tag::Artist).and_then(text) {
-        found.add("dc:creator", Value::Texts(vec![artist]));
+    if let Some(artist) = field(Tag::Artist).and_then(decode_exif_text) {
+        found.add_if_absent("dc:creator", Value::Texts(vec![artist]));
     }
-    for (tag, name) in NUMBERS {
-        if let Some(number) = number(&exif, *tag) {
-            found.add(*name, Value::Long(number.into()));
+    for (tag, name) in EXIF_NUMBER_TAGS {
+        if let Some(number) = read_number(&exif, *tag) {
+            found.add_if_absent(*name, Value::Long(number.into()));
         }
     }
-    for (tag, name) in RATIOS {
-        if let Some(Rational { num, denom }) = field(*tag).and_then(rational) {
-            found.add_text(*name, &format!("{num}/{denom}"));
+    for (tag, name) in EXIF_RATIO_TAGS {
+        if let Some(Rational { num, denom }) = field(*tag).and_then(read_rational) {
+            found.add_text_if_absent(*name, &format!("{num}/{denom}"));
         }
     }
-    for (tag, offset, name) in DATES {
-        let Some(text) = field(*tag).and_then(text) else { continue };
-        let offset = field(*offset).and_then(self::text).unwrap_or_default();
-        if let Some(date) = date(&format!("{text}{}", offset.trim())).or_else(|| date(&text)) {
-            found.add(*name, date);
+    for (tag, offset, name) in EXIF_DATE_TAGS {
+        let Some(text) = field(*tag).and_then(decode_exif_text) else { continue };
+        let offset = field(*offset).and_then(self::decode_exif_text).unwrap_or_default();
+        if let Some(date) = parse_date_value(&format!("{text}{}", offset.trim()))
+            .or_else(|| parse_date_value(&text))
+        {
+            found.add_if_absent(*name, date);
         }
     }
     for (tag, reference, name) in [
         (Tag::GPSLatitude, Tag::GPSLatitudeRef, "exif:GPSLatitude"),
         (Tag::GPSLongitude, Tag::GPSLongitudeRef, "exif:GPSLongitude"),
     ] {
-        let place =
-            field(tag).zip(field(reference)).and_then(|(place, side)| coordinate(place, side));
+        let place = field(tag)
+            .zip(field(reference))
+            .and_then(|(place, side)| format_coordinate(place, side));
         if let Some(place) = place {
-            found.add_text(name, &place);
+            found.add_text_if_absent(name, &place);
         }
     }
 }
 
 /// Returns a text: UTF-8 where it is, otherwise Latin-1.
-fn text(field: &Field) -> Option<String> {
+fn decode_exif_text(field: &Field) -> Option<String> {
     let exif::Value::Ascii(parts) = &field.value else { return None };
     if field.tag.context() == Context::Interop {
         return None;
@@ -143,12 +146,12 @@ fn text(field: &Field) -> Option<String> {
 }
 
 /// Writes degrees, minutes and seconds as XMP does: `51,30.500000N`.
-fn coordinate(place: &Field, side: &Field) -> Option<String> {
+fn format_coordinate(place: &Field, side: &Field) -> Option<String> {
     let exif::Value::Rational(parts) = &place.value else { return None };
     let part =
         |at: usize| parts.get(at).filter(|ratio| ratio.denom != 0).map_or(0.0, Rational::to_f64);
     let minutes = part(0) * 60.0 + part(1) + part(2) / 60.0;
-    let side = text(side)?.chars().next().filter(|side| "NSEW".contains(*side))?;
+    let side = decode_exif_text(side)?.chars().next().filter(|side| "NSEW".contains(*side))?;
     (minutes.is_finite() && (0.0..=180.0 * 60.0).contains(&minutes))
         .then(|| format!("{},{:.6}{side}", (minutes / 60.0).floor(), minutes % 60.0))
 }

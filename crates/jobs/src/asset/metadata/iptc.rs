@@ -1,13 +1,13 @@
 //! IPTC-IIM: captions and keywords as news agencies wrote them before XMP.
 
-use super::{Properties, date};
-use crate::asset::order::MetadataValue as Value;
+use super::{MetadataProperties, parse_date_value};
+use crate::asset::processing_request::MetadataValue as Value;
 
 /// The number of Photoshop's resource that holds the records.
-const RESOURCE: u16 = 0x0404;
+const IPTC_RESOURCE_ID: u16 = 0x0404;
 
 /// Data sets of the application record and what they are called.
-const TEXTS: &[(u8, &str)] = &[
+const IPTC_TEXT_SETS: &[(u8, &str)] = &[
     (5, "dc:title"),
     (40, "photoshop:Instructions"),
     (85, "photoshop:AuthorsPosition"),
@@ -24,10 +24,10 @@ const TEXTS: &[(u8, &str)] = &[
     (120, "dc:description"),
     (122, "photoshop:CaptionWriter"),
 ];
-const LISTS: &[(u8, &str)] = &[(25, "dc:subject"), (80, "dc:creator")];
+const IPTC_LIST_SETS: &[(u8, &str)] = &[(25, "dc:subject"), (80, "dc:creator")];
 
 /// Finds the records among Photoshop's resources.
-pub(super) fn of_photoshop(mut rest: &[u8]) -> Option<&[u8]> {
+pub(super) fn find_iptc_records(mut rest: &[u8]) -> Option<&[u8]> {
     while let Some(after) = rest.strip_prefix(b"8BIM") {
         let (id, after) = after.split_first_chunk::<2>()?;
         // A name of one length byte and its text, filled to an even number of bytes.
@@ -36,7 +36,7 @@ pub(super) fn of_photoshop(mut rest: &[u8]) -> Option<&[u8]> {
         let (length, after) = after.split_first_chunk::<4>()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
         let data = after.get(..length)?;
-        if u16::from_be_bytes(*id) == RESOURCE {
+        if u16::from_be_bytes(*id) == IPTC_RESOURCE_ID {
             return Some(data);
         }
         rest = after.get(length + length % 2..)?;
@@ -45,8 +45,8 @@ pub(super) fn of_photoshop(mut rest: &[u8]) -> Option<&[u8]> {
 }
 
 /// Adds what the records say.
-pub(super) fn read(records: &[u8], found: &mut Properties) {
-    let sets = sets(records);
+pub(super) fn read_iptc(records: &[u8], found: &mut MetadataProperties) {
+    let sets = split_data_sets(records);
     // 1:90 chooses the characters: ESC % G is UTF-8. Many writers use UTF-8 without saying so.
     let is_utf8 =
         sets.iter().any(|(record, set, data)| (*record, *set) == (1, 90) && *data == b"\x1b%G");
@@ -59,23 +59,23 @@ pub(super) fn read(records: &[u8], found: &mut Properties) {
         let wanted = sets.iter().filter(move |(record, set, _)| (*record, *set) == (2, wanted));
         wanted.map(|(_, _, data)| decode(data))
     };
-    for (set, name) in TEXTS {
+    for (set, name) in IPTC_TEXT_SETS {
         if let Some(text) = all(*set).next() {
-            found.add_text(*name, &text);
+            found.add_text_if_absent(*name, &text);
         }
     }
-    for (set, name) in LISTS {
-        found.add(*name, Value::Texts(all(*set).collect()));
+    for (set, name) in IPTC_LIST_SETS {
+        found.add_if_absent(*name, Value::Texts(all(*set).collect()));
     }
     if let Some(created) =
-        created(&all(55).next().unwrap_or_default(), &all(60).next().unwrap_or_default())
+        join_date_and_time(&all(55).next().unwrap_or_default(), &all(60).next().unwrap_or_default())
     {
-        found.add("photoshop:DateCreated", created);
+        found.add_if_absent("photoshop:DateCreated", created);
     }
 }
 
 /// Splits records into (record, data set, data).
-fn sets(mut rest: &[u8]) -> Vec<(u8, u8, &[u8])> {
+fn split_data_sets(mut rest: &[u8]) -> Vec<(u8, u8, &[u8])> {
     let mut sets = Vec::new();
     while let [0x1c, record, set, high, low, after @ ..] = rest {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
@@ -91,14 +91,14 @@ fn sets(mut rest: &[u8]) -> Vec<(u8, u8, &[u8])> {
 }
 
 /// Puts `20190301` and `102030+0100` together.
-fn created(day: &str, time: &str) -> Option<Value> {
+fn join_date_and_time(day: &str, time: &str) -> Option<Value> {
     let (year, month, day) = (day.get(..4)?, day.get(4..6)?, day.get(6..8)?);
     let part = |from: usize| time.get(from..from + 2).unwrap_or("00");
     let offset = match (time.get(6..9), time.get(9..11)) {
         (Some(hours), Some(minutes)) => format!("{hours}:{minutes}"),
         _ => "Z".to_owned(),
     };
-    date(&format!("{year}-{month}-{day}T{}:{}:{}{offset}", part(0), part(2), part(4)))
+    parse_date_value(&format!("{year}-{month}-{day}T{}:{}:{}{offset}", part(0), part(2), part(4)))
 }
 
 #[cfg(test)]
@@ -125,11 +125,11 @@ mod tests {
         resources.extend_from_slice(b"8BIM\x04\x04\0\0");
         resources.extend_from_slice(&(records.len() as u32).to_be_bytes());
         resources.extend_from_slice(&records);
-        let mut found = Properties::default();
-        read(of_photoshop(&resources).unwrap(), &mut found);
+        let mut found = MetadataProperties::default();
+        read_iptc(find_iptc_records(&resources).unwrap(), &mut found);
         let text = |text: &str| Value::Text(text.to_owned());
         assert_eq!(
-            found.into_list(),
+            found.into_sorted_list(),
             [
                 ("dc:rights".to_owned(), text("\u{a9} me")),
                 ("dc:subject".to_owned(), Value::Texts(vec!["one".to_owned(), "two".to_owned()])),
@@ -146,8 +146,8 @@ mod tests {
     fn noise_says_nothing() {
         for noise in [&b"8BIM"[..], b"8BIM\x04\x04\xff\0", b"8BIM\x04\x04\0\0\xff\xff\xff\xff", b""]
         {
-            assert!(of_photoshop(noise).is_none());
+            assert!(find_iptc_records(noise).is_none());
         }
-        assert!(sets(b"\x1c\x02\x05\xff\xff").is_empty());
+        assert!(split_data_sets(b"\x1c\x02\x05\xff\xff").is_empty());
     }
 }

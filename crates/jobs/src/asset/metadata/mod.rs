@@ -10,20 +10,20 @@ pub(crate) mod xmp;
 
 use std::collections::BTreeMap;
 
-use super::decode::Header;
-use super::format::Format;
-use super::frame::Size;
-use super::order::MetadataValue as Value;
+use super::file_format::FileFormat;
+use super::image_decoder::ImageHeader;
+use super::processing_request::MetadataValue as Value;
+use super::raster_image::ImageSize;
 
 /// The most properties of one file, and the longest text of one.
 const MAX_PROPERTIES: usize = 1000;
-const MAX_TEXT: usize = 64 << 10;
+const MAX_TEXT_BYTES: usize = 64 << 10;
 /// What a picture without a density has.
 const DEFAULT_DENSITY: u32 = 72;
 
 /// Metadata as it stands in a file, undecoded.
 #[derive(Debug, Default)]
-pub(crate) struct Embedded {
+pub(crate) struct EmbeddedMetadata {
     /// A TIFF structure.
     pub(crate) exif: Option<Vec<u8>>,
     /// An XMP packet.
@@ -38,48 +38,48 @@ pub(crate) struct Embedded {
     pub(crate) icc: Option<Vec<u8>>,
 }
 
-impl Embedded {
+impl EmbeddedMetadata {
     /// Returns EXIF's orientation.
     pub(crate) fn orientation(&self) -> Option<u8> {
-        exif::orientation(self.exif.as_deref()?)
+        exif::exif_orientation(self.exif.as_deref()?)
     }
 }
 
 /// Properties by name; one that is there stays.
 #[derive(Debug, Default)]
-pub(crate) struct Properties(BTreeMap<String, Value>);
+pub(crate) struct MetadataProperties(BTreeMap<String, Value>);
 
-impl Properties {
+impl MetadataProperties {
     /// Adds a property unless there is one of the name.
-    pub(crate) fn add(&mut self, name: impl Into<String>, value: Value) {
+    pub(crate) fn add_if_absent(&mut self, name: impl Into<String>, value: Value) {
         let name = name.into();
         if self.0.len() >= MAX_PROPERTIES || self.0.contains_key(&name) {
             return;
         }
-        if let Some(value) = cleaned(value) {
+        if let Some(value) = clean_value(value) {
             self.0.insert(name, value);
         }
     }
 
     /// Adds a text unless it is blank.
-    pub(crate) fn add_text(&mut self, name: impl Into<String>, text: &str) {
-        self.add(name, Value::Text(text.to_owned()));
+    pub(crate) fn add_text_if_absent(&mut self, name: impl Into<String>, text: &str) {
+        self.add_if_absent(name, Value::Text(text.to_owned()));
     }
 
     /// Returns all of them in order of their names.
-    pub(crate) fn into_list(self) -> Vec<(String, Value)> {
+    pub(crate) fn into_sorted_list(self) -> Vec<(String, Value)> {
         self.0.into_iter().collect()
     }
 }
 
 /// Cuts and trims texts; nothing is left of blank ones.
-fn cleaned(value: Value) -> Option<Value> {
+fn clean_value(value: Value) -> Option<Value> {
     let clean = |text: String| {
         let kept: String =
             text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect();
         let mut kept = kept.trim().to_owned();
-        if kept.len() > MAX_TEXT {
-            let end = (0..=MAX_TEXT).rev().find(|at| kept.is_char_boundary(*at)).unwrap_or(0);
+        if kept.len() > MAX_TEXT_BYTES {
+            let end = (0..=MAX_TEXT_BYTES).rev().find(|at| kept.is_char_boundary(*at)).unwrap_or(0);
             kept.truncate(end);
         }
         Some(kept).filter(|kept| !kept.is_empty())
@@ -96,59 +96,59 @@ fn cleaned(value: Value) -> Option<Value> {
 }
 
 /// Returns the metadata of a picture.
-pub(crate) fn of_picture(format: Format, header: &Header) -> Vec<(String, Value)> {
-    let mut found = Properties::default();
-    let stored = header.stored;
-    found.add("tiff:ImageWidth", Value::Long(stored.width.into()));
-    found.add("tiff:ImageLength", Value::Long(stored.height.into()));
-    found.add("dam:Bitsperpixel", Value::Long(header.bits_per_pixel.into()));
-    found.add(
+pub(crate) fn image_properties(format: FileFormat, header: &ImageHeader) -> Vec<(String, Value)> {
+    let mut found = MetadataProperties::default();
+    let stored = header.stored_size;
+    found.add_if_absent("tiff:ImageWidth", Value::Long(stored.width.into()));
+    found.add_if_absent("tiff:ImageLength", Value::Long(stored.height.into()));
+    found.add_if_absent("dam:Bitsperpixel", Value::Long(header.bits_per_pixel.into()));
+    found.add_if_absent(
         "dam:Progressive",
         Value::Text(if header.is_progressive { "yes" } else { "no" }.to_owned()),
     );
-    found.add("dam:Numberofimages", Value::Long(1));
-    found.add("dam:Numberoftextualcomments", Value::Long(header.comments.into()));
-    if let Some(word) = format.word() {
-        found.add_text("dam:Fileformat", word);
+    found.add_if_absent("dam:Numberofimages", Value::Long(1));
+    found.add_if_absent("dam:Numberoftextualcomments", Value::Long(header.comments.into()));
+    if let Some(word) = format.dam_format_name() {
+        found.add_text_if_absent("dam:Fileformat", word);
     }
-    let embedded = &header.embedded;
-    let density = embedded.exif.as_deref().and_then(exif::density).or(header.density);
+    let embedded = &header.embedded_metadata;
+    let density = embedded.exif.as_deref().and_then(exif::exif_density).or(header.density);
     let (across, down) = density.unwrap_or((DEFAULT_DENSITY, DEFAULT_DENSITY));
     for (side, pixels, density) in
         [("width", stored.width, across), ("height", stored.height, down)]
     {
-        found.add(format!("dam:Physical{side}indpi"), Value::Long(density.into()));
+        found.add_if_absent(format!("dam:Physical{side}indpi"), Value::Long(density.into()));
         let inches = f64::from(pixels) / f64::from(density.max(1));
-        found.add(format!("dam:Physical{side}ininches"), Value::Double(inches));
+        found.add_if_absent(format!("dam:Physical{side}ininches"), Value::Double(inches));
     }
     for packet in [&embedded.xmp, &embedded.extended_xmp].into_iter().flatten() {
-        xmp::read(packet, &mut found);
+        xmp::read_xmp(packet, &mut found);
     }
     if let Some(records) = &embedded.iptc {
-        iptc::read(records, &mut found);
+        iptc::read_iptc(records, &mut found);
     }
-    if let Some(records) = embedded.photoshop.as_deref().and_then(iptc::of_photoshop) {
-        iptc::read(records, &mut found);
+    if let Some(records) = embedded.photoshop.as_deref().and_then(iptc::find_iptc_records) {
+        iptc::read_iptc(records, &mut found);
     }
     if let Some(tags) = &embedded.exif {
-        exif::read(tags, &mut found);
+        exif::read_exif(tags, &mut found);
     }
-    found.into_list()
+    found.into_sorted_list()
 }
 
 /// Returns what is known of a picture or film that another program decodes.
-pub(crate) fn of_header(format: Format, size: Size) -> Vec<(String, Value)> {
-    let mut found = Properties::default();
-    found.add("tiff:ImageWidth", Value::Long(size.width.into()));
-    found.add("tiff:ImageLength", Value::Long(size.height.into()));
-    if let Some(word) = format.word() {
-        found.add_text("dam:Fileformat", word);
+pub(crate) fn header_properties(format: FileFormat, size: ImageSize) -> Vec<(String, Value)> {
+    let mut found = MetadataProperties::default();
+    found.add_if_absent("tiff:ImageWidth", Value::Long(size.width.into()));
+    found.add_if_absent("tiff:ImageLength", Value::Long(size.height.into()));
+    if let Some(word) = format.dam_format_name() {
+        found.add_text_if_absent("dam:Fileformat", word);
     }
-    found.into_list()
+    found.into_sorted_list()
 }
 
 /// Returns a text as a date with an offset if it is one; a time without an offset counts as UTC.
-pub(crate) fn date(text: &str) -> Option<Value> {
+pub(crate) fn parse_date_value(text: &str) -> Option<Value> {
     let text = text.trim();
     let (day, time) = text.split_once(['T', ' '])?;
     let mut day = day.splitn(3, ['-', ':']);
@@ -167,7 +167,7 @@ pub(crate) fn date(text: &str) -> Option<Value> {
     let millis: String = fraction.chars().chain("000".chars()).take(3).collect();
     let offset = if offset == "Z" { "+00:00".to_owned() } else { offset.to_owned() };
     let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}.{millis}{offset}");
-    tympan_content::Date::parse(&text).ok().map(|_| Value::Date(text))
+    tympan_content::JcrDate::parse(&text).ok().map(|_| Value::Date(text))
 }
 
 #[cfg(test)]
@@ -177,7 +177,11 @@ mod tests {
     #[test]
     fn dates() {
         let check = |text: &str, expected: Option<&str>| {
-            assert_eq!(date(text), expected.map(|date| Value::Date(date.to_owned())), "{text}");
+            assert_eq!(
+                parse_date_value(text),
+                expected.map(|date| Value::Date(date.to_owned())),
+                "{text}"
+            );
         };
         check("2019:03:01 10:20:30", Some("2019-03-01T10:20:30.000+00:00"));
         check("2019-03-01T10:20:30.4+01:00", Some("2019-03-01T10:20:30.400+01:00"));
@@ -189,10 +193,13 @@ mod tests {
 
     #[test]
     fn first_value_stays_and_blank_ones_are_none() {
-        let mut found = Properties::default();
-        found.add_text("dc:title", " \0 ");
-        found.add_text("dc:title", " a\u{7} ");
-        found.add_text("dc:title", "b");
-        assert_eq!(found.into_list(), [("dc:title".to_owned(), Value::Text("a".to_owned()))]);
+        let mut found = MetadataProperties::default();
+        found.add_text_if_absent("dc:title", " \0 ");
+        found.add_text_if_absent("dc:title", " a\u{7} ");
+        found.add_text_if_absent("dc:title", "b");
+        assert_eq!(
+            found.into_sorted_list(),
+            [("dc:title".to_owned(), Value::Text("a".to_owned()))]
+        );
     }
 }

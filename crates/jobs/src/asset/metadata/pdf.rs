@@ -2,72 +2,72 @@
 
 use lopdf::{Dictionary, Document, Object};
 
-use super::{Properties, date, xmp};
-use crate::asset::decode::Fault;
-use crate::asset::order::MetadataValue as Value;
+use super::{MetadataProperties, parse_date_value, xmp};
+use crate::asset::image_decoder::AssetFileError;
+use crate::asset::processing_request::MetadataValue as Value;
 
 /// Entries of the information dictionary and what they are called.
-const TEXTS: &[(&[u8], &str)] = &[
+const PDF_INFO_TEXTS: &[(&[u8], &str)] = &[
     (b"Title", "dc:title"),
     (b"Subject", "dc:description"),
     (b"Keywords", "pdf:Keywords"),
     (b"Producer", "pdf:Producer"),
     (b"Creator", "xmp:CreatorTool"),
 ];
-const DATES: &[(&[u8], &str)] =
+const PDF_INFO_DATES: &[(&[u8], &str)] =
     &[(b"CreationDate", "xmp:CreateDate"), (b"ModDate", "xmp:ModifyDate")];
 /// The most bytes of a metadata stream.
-const MAX_PACKET: usize = 16 << 20;
+const MAX_XMP_STREAM_BYTES: usize = 16 << 20;
 
 /// Returns the metadata of a PDF.
 ///
 /// # Errors
 /// If it is not readable as PDF.
-pub(crate) fn read(bytes: &[u8]) -> Result<Vec<(String, Value)>, Fault> {
+pub(crate) fn read_pdf_metadata(bytes: &[u8]) -> Result<Vec<(String, Value)>, AssetFileError> {
     let document = Document::load_mem(bytes)
-        .map_err(|error| Fault::new(format!("it is no readable PDF: {error}")))?;
-    let mut found = Properties::default();
-    found.add_text("dam:Fileformat", "PDF");
+        .map_err(|error| AssetFileError::new(format!("it is no readable PDF: {error}")))?;
+    let mut found = MetadataProperties::default();
+    found.add_text_if_absent("dam:Fileformat", "PDF");
     let pages = i64::try_from(document.get_pages().len()).unwrap_or(i64::MAX);
-    found.add("xmpTPg:NPages", Value::Long(pages));
-    if let Some(packet) = packet_of(&document) {
-        xmp::read(&packet, &mut found);
+    found.add_if_absent("xmpTPg:NPages", Value::Long(pages));
+    if let Some(packet) = find_xmp_packet(&document) {
+        xmp::read_xmp(&packet, &mut found);
     }
     let resolve = |object| document.dereference(object).ok().map(|(_, object)| object);
     let info = document.trailer.get(b"Info").ok().and_then(resolve);
     if let Some(info) = info.and_then(|info| info.as_dict().ok()) {
-        let entry = |key: &[u8]| info.get(key).ok().and_then(resolve).and_then(text);
-        for (key, name) in TEXTS {
+        let entry = |key: &[u8]| info.get(key).ok().and_then(resolve).and_then(decode_pdf_text);
+        for (key, name) in PDF_INFO_TEXTS {
             if let Some(text) = entry(key) {
-                found.add_text(*name, &text);
+                found.add_text_if_absent(*name, &text);
             }
         }
         if let Some(author) = entry(b"Author") {
-            found.add("dc:creator", Value::Texts(vec![author]));
+            found.add_if_absent("dc:creator", Value::Texts(vec![author]));
         }
-        for (key, name) in DATES {
-            if let Some(date) = entry(key).as_deref().and_then(pdf_date) {
-                found.add(*name, date);
+        for (key, name) in PDF_INFO_DATES {
+            if let Some(date) = entry(key).as_deref().and_then(parse_pdf_date) {
+                found.add_if_absent(*name, date);
             }
         }
     }
-    Ok(found.into_list())
+    Ok(found.into_sorted_list())
 }
 
 /// Returns the document's XMP packet.
-pub(crate) fn packet_of(document: &Document) -> Option<Vec<u8>> {
+pub(crate) fn find_xmp_packet(document: &Document) -> Option<Vec<u8>> {
     let catalog: &Dictionary = document.catalog().ok()?;
     let (_, object) = document.dereference(catalog.get(b"Metadata").ok()?).ok()?;
     let stream = object.as_stream().ok()?;
     // Mostly it is stored as it is, so that other programs find it.
     if !stream.is_compressed() {
-        return Some(stream.content.clone()).filter(|packet| packet.len() <= MAX_PACKET);
+        return Some(stream.content.clone()).filter(|packet| packet.len() <= MAX_XMP_STREAM_BYTES);
     }
-    stream.decompressed_content().ok().filter(|packet| packet.len() <= MAX_PACKET)
+    stream.decompressed_content().ok().filter(|packet| packet.len() <= MAX_XMP_STREAM_BYTES)
 }
 
 /// Returns a text string: UTF-16 or UTF-8 with a mark, otherwise Latin-1.
-fn text(object: &Object) -> Option<String> {
+fn decode_pdf_text(object: &Object) -> Option<String> {
     let bytes = object.as_str().ok()?;
     if let Some(wide) = bytes.strip_prefix(b"\xfe\xff") {
         let units: Vec<u16> = wide
@@ -83,7 +83,7 @@ fn text(object: &Object) -> Option<String> {
 }
 
 /// Reads `D:20190301102030+01'00'`.
-fn pdf_date(text: &str) -> Option<Value> {
+fn parse_pdf_date(text: &str) -> Option<Value> {
     let text = text.strip_prefix("D:").unwrap_or(text).replace('\'', "");
     let part = |from: usize, to: usize| text.get(from..to);
     let or_zero = |from: usize| {
@@ -98,7 +98,7 @@ fn pdf_date(text: &str) -> Option<Value> {
         _ => "Z".to_owned(),
     };
     let (hour, minute, second) = (or_zero(8), or_zero(10), or_zero(12));
-    date(&format!(
+    parse_date_value(&format!(
         "{}-{}-{}T{hour}:{minute}:{second}{offset}",
         part(0, 4)?,
         part(4, 6)?,
@@ -113,9 +113,12 @@ mod tests {
     #[test]
     fn dates_of_pdf() {
         let date = |text: &str| Some(Value::Date(text.to_owned()));
-        assert_eq!(pdf_date("D:20190301102030+01'00'"), date("2019-03-01T10:20:30.000+01:00"));
-        assert_eq!(pdf_date("D:20190301102030Z"), date("2019-03-01T10:20:30.000+00:00"));
-        assert_eq!(pdf_date("D:20190301"), date("2019-03-01T00:00:00.000+00:00"));
-        assert_eq!(pdf_date("yesterday"), None);
+        assert_eq!(
+            parse_pdf_date("D:20190301102030+01'00'"),
+            date("2019-03-01T10:20:30.000+01:00")
+        );
+        assert_eq!(parse_pdf_date("D:20190301102030Z"), date("2019-03-01T10:20:30.000+00:00"));
+        assert_eq!(parse_pdf_date("D:20190301"), date("2019-03-01T00:00:00.000+00:00"));
+        assert_eq!(parse_pdf_date("yesterday"), None);
     }
 }

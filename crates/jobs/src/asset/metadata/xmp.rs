@@ -9,14 +9,14 @@ use std::ops::Range;
 
 use roxmltree::{Document, Node};
 
-use super::{Properties, date};
-use crate::asset::order::MetadataValue as Value;
+use super::{MetadataProperties, parse_date_value};
+use crate::asset::processing_request::MetadataValue as Value;
 
-const RDF: &str = "http://www.w3.org/1999/02/22-rdf-syntax-ns#";
-const XML: &str = "http://www.w3.org/XML/1998/namespace";
+const RDF_NAMESPACE: &str = "http://www.w3.org/1999/02/22-rdf-syntax-ns#";
+const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
 
 /// The namespaces that are read and written, under the prefixes that they have in the repository.
-pub(crate) const NAMESPACES: &[(&str, &str)] = &[
+pub(crate) const XMP_NAMESPACES: &[(&str, &str)] = &[
     ("dc", "http://purl.org/dc/elements/1.1/"),
     ("xmp", "http://ns.adobe.com/xap/1.0/"),
     ("xmpMM", "http://ns.adobe.com/xap/1.0/mm/"),
@@ -35,14 +35,15 @@ pub(crate) const NAMESPACES: &[(&str, &str)] = &[
 ];
 
 /// Properties that are lists by their definition, whatever a file makes of them.
-const LISTS: &[&str] =
+const LIST_PROPERTIES: &[&str] =
     &["dc:creator", "dc:subject", "dc:contributor", "dc:publisher", "dc:language"];
 /// Properties that are texts in several languages by their definition.
-const LANGUAGES: &[&str] = &["dc:title", "dc:description", "dc:rights", "xmpRights:UsageTerms"];
-const ORDERED: &[&str] = &["dc:creator"];
+const LANGUAGE_PROPERTIES: &[&str] =
+    &["dc:title", "dc:description", "dc:rights", "xmpRights:UsageTerms"];
+const ORDERED_PROPERTIES: &[&str] = &["dc:creator"];
 
 /// Properties that are whole numbers.
-const NUMBERS: &[&str] = &[
+const NUMBER_PROPERTIES: &[&str] = &[
     "tiff:ImageWidth",
     "tiff:ImageLength",
     "tiff:Orientation",
@@ -67,51 +68,54 @@ const NUMBERS: &[&str] = &[
 ];
 
 /// Adds what a packet says.
-pub(crate) fn read(packet: &[u8], found: &mut Properties) {
+pub(crate) fn read_xmp(packet: &[u8], found: &mut MetadataProperties) {
     let text = String::from_utf8_lossy(packet);
     let text = text.trim_matches(|c: char| c == '\0' || c == '\u{feff}' || c.is_whitespace());
     let Ok(document) = Document::parse(text) else { return };
-    for description in descriptions(&document) {
+    for description in iter_descriptions(&document) {
         for attribute in description.attributes() {
-            if let Some(name) = name_of(attribute.namespace(), attribute.name()) {
-                let value = typed(&name, vec![attribute.value().to_owned()], false);
-                found.add(name, value);
+            if let Some(name) = prefixed_name(attribute.namespace(), attribute.name()) {
+                let value = typed_value(&name, vec![attribute.value().to_owned()], false);
+                found.add_if_absent(name, value);
             }
         }
         for element in description.children().filter(Node::is_element) {
             let tag = element.tag_name();
-            let Some(name) = name_of(tag.namespace(), tag.name()) else { continue };
-            if let Some((texts, is_list)) = texts_of(element) {
-                let value = typed(&name, texts, is_list);
-                found.add(name, value);
+            let Some(name) = prefixed_name(tag.namespace(), tag.name()) else { continue };
+            if let Some((texts, is_list)) = property_texts(element) {
+                let value = typed_value(&name, texts, is_list);
+                found.add_if_absent(name, value);
             }
         }
     }
 }
 
-fn descriptions<'a, 'b>(document: &'a Document<'b>) -> impl Iterator<Item = Node<'a, 'b>> {
-    let all = document.descendants().filter(|node| node.has_tag_name((RDF, "RDF")));
-    all.flat_map(|rdf| rdf.children().filter(|node| node.has_tag_name((RDF, "Description"))))
+fn iter_descriptions<'a, 'b>(document: &'a Document<'b>) -> impl Iterator<Item = Node<'a, 'b>> {
+    let all = document.descendants().filter(|node| node.has_tag_name((RDF_NAMESPACE, "RDF")));
+    all.flat_map(|rdf| {
+        rdf.children().filter(|node| node.has_tag_name((RDF_NAMESPACE, "Description")))
+    })
 }
 
 /// Returns the name in the repository; nothing for namespaces that have no prefix there.
-fn name_of(namespace: Option<&str>, name: &str) -> Option<String> {
+fn prefixed_name(namespace: Option<&str>, name: &str) -> Option<String> {
     let namespace = namespace?;
-    let (prefix, _) = NAMESPACES.iter().find(|(_, uri)| *uri == namespace)?;
+    let (prefix, _) = XMP_NAMESPACES.iter().find(|(_, uri)| *uri == namespace)?;
     Some(format!("{prefix}:{name}"))
 }
 
 /// Returns the texts of a property, and whether it is a list; nothing for a structure.
-fn texts_of(element: Node<'_, '_>) -> Option<(Vec<String>, bool)> {
+fn property_texts(element: Node<'_, '_>) -> Option<(Vec<String>, bool)> {
     let mut children = element.children().filter(Node::is_element);
     let Some(child) = children.next() else {
         return Some((vec![element.text().unwrap_or_default().to_owned()], false));
     };
-    let items = || child.children().filter(|item| item.has_tag_name((RDF, "li")));
+    let items = || child.children().filter(|item| item.has_tag_name((RDF_NAMESPACE, "li")));
     let is_simple = |item: &Node<'_, '_>| !item.children().any(|node| node.is_element());
-    let is = |name| child.has_tag_name((RDF, name));
+    let is = |name| child.has_tag_name((RDF_NAMESPACE, name));
     if is("Alt") {
-        let default = items().find(|item| item.attribute((XML, "lang")) == Some("x-default"));
+        let default =
+            items().find(|item| item.attribute((XML_NAMESPACE, "lang")) == Some("x-default"));
         let text = default.or_else(|| items().next()).filter(is_simple)?.text().unwrap_or_default();
         return Some((vec![text.to_owned()], false));
     }
@@ -122,11 +126,11 @@ fn texts_of(element: Node<'_, '_>) -> Option<(Vec<String>, bool)> {
     Some((texts.collect(), true))
 }
 
-fn typed(name: &str, mut texts: Vec<String>, is_list: bool) -> Value {
-    if LISTS.contains(&name) {
+fn typed_value(name: &str, mut texts: Vec<String>, is_list: bool) -> Value {
+    if LIST_PROPERTIES.contains(&name) {
         return Value::Texts(texts);
     }
-    if NUMBERS.contains(&name)
+    if NUMBER_PROPERTIES.contains(&name)
         && let Some(Ok(number)) = texts.first().map(|text| text.trim().parse())
     {
         return Value::Long(number);
@@ -137,18 +141,18 @@ fn typed(name: &str, mut texts: Vec<String>, is_list: bool) -> Value {
     let text = texts.pop().unwrap_or_default();
     let is_date =
         name.ends_with("Date") || name.contains("DateTime") || name.ends_with("DateCreated");
-    match date(&text).filter(|_| is_date) {
+    match parse_date_value(&text).filter(|_| is_date) {
         Some(date) => date,
         None => Value::Text(text),
     }
 }
 
 /// Tells whether a property can be written into a file: its namespace is a registered one.
-pub(crate) fn is_writable(name: &str) -> bool {
+pub(crate) fn is_writable_property(name: &str) -> bool {
     let Some((prefix, local)) = name.split_once(':') else { return false };
     let is_name = local.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && local.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
-    is_name && NAMESPACES.iter().any(|(known, _)| *known == prefix)
+    is_name && XMP_NAMESPACES.iter().any(|(known, _)| *known == prefix)
 }
 
 /// Returns a packet in which these properties have these values (none: the property is gone), and all else is as in the
@@ -156,27 +160,27 @@ pub(crate) fn is_writable(name: &str) -> bool {
 ///
 /// # Errors
 /// If the packet is there and cannot be read: it is not thrown away then.
-pub(crate) fn write(
+pub(crate) fn update_xmp_packet(
     packet: Option<&[u8]>,
     changes: &[(String, Option<Value>)],
 ) -> Result<Vec<u8>, String> {
     let inner = match packet {
         Some(packet) => {
             let text = std::str::from_utf8(packet).map_err(|_| "its XMP packet is not UTF-8")?;
-            without(text, changes)?
+            remove_properties(text, changes)?
         }
         None => format!(
-            "<x:xmpmeta xmlns:x=\"adobe:ns:meta/\"><rdf:RDF xmlns:rdf=\"{RDF}\"></rdf:RDF></x:xmpmeta>"
+            "<x:xmpmeta xmlns:x=\"adobe:ns:meta/\"><rdf:RDF xmlns:rdf=\"{RDF_NAMESPACE}\"></rdf:RDF></x:xmpmeta>"
         ),
     };
-    let added = description(changes);
+    let added = write_description(changes);
     let document = Document::parse(&inner)
         .map_err(|error| format!("its XMP packet cannot be read: {error}"))?;
-    let rdf = document.descendants().find(|node| node.has_tag_name((RDF, "RDF")));
+    let rdf = document.descendants().find(|node| node.has_tag_name((RDF_NAMESPACE, "RDF")));
     let rdf = rdf.ok_or("its XMP packet holds no RDF")?.range();
     let whole = inner.get(rdf.clone()).unwrap_or_default();
     let written = match whole.rfind("</") {
-        Some(end) => insert(&inner, rdf.start + end, &added),
+        Some(end) => insert_text(&inner, rdf.start + end, &added),
         // An empty element: it is opened, and closed behind what is added.
         None => {
             let name: String = whole
@@ -199,22 +203,22 @@ pub(crate) fn write(
     })
 }
 
-fn insert(text: &str, at: usize, added: &str) -> String {
+fn insert_text(text: &str, at: usize, added: &str) -> String {
     let (head, tail) = text.split_at(at);
     format!("{head}{added}{tail}")
 }
 
 /// Returns the packet without the properties that change.
-fn without(text: &str, changes: &[(String, Option<Value>)]) -> Result<String, String> {
+fn remove_properties(text: &str, changes: &[(String, Option<Value>)]) -> Result<String, String> {
     let text = text.trim_matches(|c: char| c == '\0' || c == '\u{feff}' || c.is_whitespace());
     let document =
         Document::parse(text).map_err(|error| format!("its XMP packet cannot be read: {error}"))?;
     let changes_name = |namespace: Option<&str>, name: &str| {
-        name_of(namespace, name)
+        prefixed_name(namespace, name)
             .is_some_and(|name| changes.iter().any(|(changed, _)| *changed == name))
     };
     let mut cuts: Vec<Range<usize>> = Vec::new();
-    for description in descriptions(&document) {
+    for description in iter_descriptions(&document) {
         let changes_attribute = |attribute: &roxmltree::Attribute<'_, '_>| {
             changes_name(attribute.namespace(), attribute.name())
         };
@@ -224,7 +228,7 @@ fn without(text: &str, changes: &[(String, Option<Value>)]) -> Result<String, St
         let elements = || description.children().filter(Node::is_element);
         // One of which nothing would be left goes as a whole, so that a packet does not grow with each change.
         let is_about =
-            |attribute: &roxmltree::Attribute<'_, '_>| attribute.namespace() == Some(RDF);
+            |attribute: &roxmltree::Attribute<'_, '_>| attribute.namespace() == Some(RDF_NAMESPACE);
         let is_empty = elements().all(|element| changes_element(&element))
             && description.attributes().all(|one| is_about(&one) || changes_attribute(&one));
         if is_empty {
@@ -246,7 +250,7 @@ fn without(text: &str, changes: &[(String, Option<Value>)]) -> Result<String, St
 }
 
 /// Writes the values as one description.
-fn description(changes: &[(String, Option<Value>)]) -> String {
+fn write_description(changes: &[(String, Option<Value>)]) -> String {
     let mut body = String::new();
     let mut prefixes: Vec<&str> = Vec::new();
     for (name, value) in changes {
@@ -254,29 +258,29 @@ fn description(changes: &[(String, Option<Value>)]) -> String {
         if !prefixes.contains(&prefix) {
             prefixes.push(prefix);
         }
-        body.push_str(&format!("<{name}>{}</{name}>", content(name, value)));
+        body.push_str(&format!("<{name}>{}</{name}>", write_property_content(name, value)));
     }
     if body.is_empty() {
         return body;
     }
-    let namespaces: String = NAMESPACES
+    let namespaces: String = XMP_NAMESPACES
         .iter()
         .filter(|(prefix, _)| prefixes.contains(prefix))
         .map(|(prefix, uri)| format!(" xmlns:{prefix}=\"{uri}\""))
         .collect();
     format!(
-        "<rdf:Description xmlns:rdf=\"{RDF}\" rdf:about=\"\"{namespaces}>{body}</rdf:Description>"
+        "<rdf:Description xmlns:rdf=\"{RDF_NAMESPACE}\" rdf:about=\"\"{namespaces}>{body}</rdf:Description>"
     )
 }
 
-fn content(name: &str, value: &Value) -> String {
+fn write_property_content(name: &str, value: &Value) -> String {
     let text = |value: &Value| match value {
-        Value::Text(text) | Value::Date(text) => escaped(text),
-        Value::Texts(texts) => escaped(&texts.join(", ")),
+        Value::Text(text) | Value::Date(text) => escape_xml(text),
+        Value::Texts(texts) => escape_xml(&texts.join(", ")),
         Value::Long(number) => number.to_string(),
         Value::Double(number) => number.to_string(),
     };
-    if LANGUAGES.contains(&name) {
+    if LANGUAGE_PROPERTIES.contains(&name) {
         return format!(
             "<rdf:Alt><rdf:li xml:lang=\"x-default\">{}</rdf:li></rdf:Alt>",
             text(value)
@@ -284,17 +288,17 @@ fn content(name: &str, value: &Value) -> String {
     }
     let texts = match value {
         Value::Texts(texts) => texts.clone(),
-        Value::Text(text) if LISTS.contains(&name) => vec![text.clone()],
+        Value::Text(text) if LIST_PROPERTIES.contains(&name) => vec![text.clone()],
         _ => return text(value),
     };
-    let kind = if ORDERED.contains(&name) { "Seq" } else { "Bag" };
+    let kind = if ORDERED_PROPERTIES.contains(&name) { "Seq" } else { "Bag" };
     let items: String =
-        texts.iter().map(|text| format!("<rdf:li>{}</rdf:li>", escaped(text))).collect();
+        texts.iter().map(|text| format!("<rdf:li>{}</rdf:li>", escape_xml(text))).collect();
     format!("<rdf:{kind}>{items}</rdf:{kind}>")
 }
 
 /// Escapes what XML reserves and drops what it cannot hold.
-fn escaped(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -324,9 +328,9 @@ mod tests {
         </rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end='w'?>";
 
     fn properties(packet: &[u8]) -> Vec<(String, Value)> {
-        let mut found = Properties::default();
-        read(packet, &mut found);
-        found.into_list()
+        let mut found = MetadataProperties::default();
+        read_xmp(packet, &mut found);
+        found.into_sorted_list()
     }
 
     fn text(text: &str) -> Value {
@@ -360,7 +364,7 @@ mod tests {
             ("dc:creator".to_owned(), Some(texts(&["Ann", "Bob"]))),
             ("photoshop:City".to_owned(), None),
         ];
-        let written = write(Some(PACKET.as_bytes()), &changes).unwrap();
+        let written = update_xmp_packet(Some(PACKET.as_bytes()), &changes).unwrap();
         let shown = String::from_utf8(written.clone()).unwrap();
         assert!(
             shown.contains("own:keep='1'") && shown.contains("<own:deep>x</own:deep>"),
@@ -379,7 +383,10 @@ mod tests {
             ]
         );
         // A second time gives the same.
-        assert_eq!(properties(&write(Some(&written), &changes).unwrap()), properties(&written));
+        assert_eq!(
+            properties(&update_xmp_packet(Some(&written), &changes).unwrap()),
+            properties(&written)
+        );
     }
 
     #[test]
@@ -387,17 +394,17 @@ mod tests {
         let changes = [("dc:title".to_owned(), Some(text("T")))];
         let empty = "<x:xmpmeta xmlns:x='adobe:ns:meta/'><r:RDF xmlns:r='http://www.w3.org/1999/02/22-rdf-syntax-ns#'/></x:xmpmeta>";
         for packet in [None, Some(empty.as_bytes())] {
-            let written = write(packet, &changes).unwrap();
+            let written = update_xmp_packet(packet, &changes).unwrap();
             assert_eq!(properties(&written), [("dc:title".to_owned(), text("T"))]);
         }
-        assert!(write(Some(b"<broken"), &changes).is_err());
+        assert!(update_xmp_packet(Some(b"<broken"), &changes).is_err());
     }
 
     #[test]
     fn only_registered_namespaces_are_written() {
-        assert!(is_writable("dc:title") && is_writable("photoshop:City"));
+        assert!(is_writable_property("dc:title") && is_writable_property("photoshop:City"));
         for name in ["mytitle", "jcr:title", "dam:size", "dc:", "dc:a b", "dc:a>b"] {
-            assert!(!is_writable(name), "{name}");
+            assert!(!is_writable_property(name), "{name}");
         }
     }
 

@@ -9,15 +9,15 @@ use std::time::Duration;
 use serde_json::Map;
 use tympan_content::{NodePath, Repository};
 
-use super::failed;
+use super::content_failure;
 use crate::JobContext;
 use crate::asset::needs_processing;
-use crate::workflow::handler::{Process, StepOutcome, StepRun};
+use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
 /// How often an asset is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-const NAMES: &[&str] = &[
+const ASSET_PROCESS_NAMES: &[&str] = &[
     "com.day.cq.dam.core.process.ThumbnailProcess",
     "com.day.cq.dam.core.process.CreateWebEnabledImageProcess",
     "com.day.cq.dam.core.process.CreateThumbnailProcess",
@@ -28,21 +28,23 @@ const NAMES: &[&str] = &[
     "com.day.cq.dam.core.impl.process.DamUpdateAssetWorkflowCompletedProcess",
 ];
 
-pub(super) fn processes(repository: &Repository) -> impl Iterator<Item = Arc<dyn Process>> {
+pub(super) fn await_asset_processes(
+    repository: &Repository,
+) -> impl Iterator<Item = Arc<dyn WorkflowProcess>> {
     let repository = repository.clone();
-    NAMES.iter().map(move |name| -> Arc<dyn Process> {
-        Arc::new(Processed { name, repository: repository.clone() })
+    ASSET_PROCESS_NAMES.iter().map(move |name| -> Arc<dyn WorkflowProcess> {
+        Arc::new(AwaitAssetProcess { process_name: name, repository: repository.clone() })
     })
 }
 
-struct Processed {
-    name: &'static str,
+struct AwaitAssetProcess {
+    process_name: &'static str,
     repository: Repository,
 }
 
-impl Processed {
+impl AwaitAssetProcess {
     /// Tells whether the asset that the payload is, or lies in, is processed.
-    fn is_processed(&self, payload: &NodePath) -> tympan_content::Result<bool> {
+    fn is_asset_processed(&self, payload: &NodePath) -> tympan_content::Result<bool> {
         let snapshot = self.repository.snapshot()?;
         let mut at = Some(payload.clone());
         while let Some(path) = at {
@@ -58,9 +60,9 @@ impl Processed {
     }
 }
 
-impl Process for Processed {
+impl WorkflowProcess for AwaitAssetProcess {
     fn name(&self) -> &str {
-        self.name
+        self.process_name
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
@@ -68,10 +70,10 @@ impl Process for Processed {
             Ok(payload) => payload,
             Err(outcome) => return outcome,
         };
-        match self.is_processed(&payload) {
+        match self.is_asset_processed(&payload) {
             Ok(true) => StepOutcome::Done(Map::new()),
-            Ok(false) => StepOutcome::Wait { after: LOOK, keep: Map::new() },
-            Err(error) => failed(&error),
+            Ok(false) => StepOutcome::Wait { after: POLL_INTERVAL, saved_data: Map::new() },
+            Err(error) => content_failure(&error),
         }
     }
 }

@@ -4,143 +4,151 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value as Json};
 use tympan_content::{
-    After, CheckIn, JCR_CONTENT, LabelClash, MIXIN_TYPES, Node, NodePath, Property, Repository,
-    Session, Value, ValueType,
+    CheckInOptions, CheckOutState, JCR_CONTENT, LabelConflictPolicy, MIXIN_TYPES, Node, NodePath,
+    Property, Repository, Session, Value, ValueType,
 };
 
-use super::{Edited, edit, outcome};
+use super::{EditOutcome, edit_as_actor, into_step_outcome};
 use crate::JobContext;
-use crate::workflow::handler::{Process, StepOutcome, StepRun};
+use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
-const LOCKABLE: &str = "mix:lockable";
-const OWNER: &str = "jcr:lockOwner";
+const LOCKABLE_MIXIN: &str = "mix:lockable";
+const LOCK_OWNER_PROPERTY: &str = "jcr:lockOwner";
 
 /// Sets a property.
-pub(super) struct SetProperty(pub(super) Repository);
+pub(super) struct SetPropertyProcess(pub(super) Repository);
 
-impl SetProperty {
-    fn set(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
-        let (name, value) = (step.required("name")?, step.argument("value"));
-        let wrong = |error: tympan_content::Error| super::failed(&error);
+impl SetPropertyProcess {
+    fn set_property(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
+        let (name, value) = (step.required_argument("name")?, step.argument("value"));
+        let wrong = |error: tympan_content::Error| super::content_failure(&error);
         let mut path = step.payload_path()?;
         for part in step.argument("path").unwrap_or_default().split('/') {
             if !part.is_empty() {
                 path = path.child(part).map_err(wrong)?;
             }
         }
-        edit(&self.0, step, |session, _| {
+        edit_as_actor(&self.0, step, |session, _| {
             let missing = || tympan_content::Error::NodeMissing(path.clone());
             let node = session.node(&path)?.ok_or_else(missing)?;
             let before = node.property(&name);
             let Some(text) = &value else {
                 return Ok(if session.remove_property(&path, &name)? {
-                    Edited::Something
+                    EditOutcome::Changed
                 } else {
-                    Edited::Nothing
+                    EditOutcome::Unchanged
                 });
             };
             // A property keeps its type; a new one is text.
             let kind = before.as_ref().map_or(ValueType::String, Property::value_type);
             let after = Property::Single(Value::parse(kind, text)?);
             if before.as_ref() == Some(&after) {
-                return Ok(Edited::Nothing);
+                return Ok(EditOutcome::Unchanged);
             }
             session.set_property(&path, &name, after)?;
-            Ok(Edited::Something)
+            Ok(EditOutcome::Changed)
         })?;
         Ok(Map::new())
     }
 }
 
-impl Process for SetProperty {
+impl WorkflowProcess for SetPropertyProcess {
     fn name(&self) -> &str {
         "tympan.workflow.process.SetPropertyProcess"
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
-        outcome(self.set(step))
+        into_step_outcome(self.set_property(step))
     }
 }
 
 /// Leaves values for later steps.
-pub(super) struct SetVariable;
+pub(super) struct SetVariableProcess;
 
-impl Process for SetVariable {
+impl WorkflowProcess for SetVariableProcess {
     fn name(&self) -> &str {
         "com.adobe.granite.workflow.core.process.SetVariableProcess"
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
-        let pairs = step.pairs().into_iter();
+        let pairs = step.process_arg_pairs().into_iter();
         StepOutcome::Done(pairs.map(|(name, value)| (name, value.into())).collect())
     }
 }
 
 /// Keeps a version.
-pub(super) struct CreateVersion(pub(super) Repository);
+pub(super) struct CreateVersionProcess(pub(super) Repository);
 
-impl CreateVersion {
-    fn keep(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
+impl CreateVersionProcess {
+    fn create_version(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
         let path = step.payload_path()?;
         let (comment, label) = (step.argument("comment"), step.argument("label"));
         let comment = comment.unwrap_or_else(|| step.title.clone());
-        edit(&self.0, step, |session, _| {
+        edit_as_actor(&self.0, step, |session, _| {
             let at = SystemTime::now();
-            let check_in = CheckIn { comment: &comment, at, after: After::CheckedOut };
+            let check_in = CheckInOptions {
+                comment: &comment,
+                created_at: at,
+                check_out_state: CheckOutState::CheckedOut,
+            };
             // The same state is kept once, also when the step is begun again.
-            let kept = session.keep_version(&path, &check_in)?;
+            let kept = session.create_version_if_changed(&path, &check_in)?;
             let (Some(version), Some(label)) = (&kept, &label) else {
-                return Ok(if kept.is_some() { Edited::Something } else { Edited::Nothing });
+                return Ok(if kept.is_some() {
+                    EditOutcome::Changed
+                } else {
+                    EditOutcome::Unchanged
+                });
             };
             let name = version.name.clone();
-            session.add_label(&path, &name, label, LabelClash::Move)?;
-            Ok(Edited::Something)
+            session.add_label(&path, &name, label, LabelConflictPolicy::Move)?;
+            Ok(EditOutcome::Changed)
         })?;
         Ok(Map::new())
     }
 }
 
-impl Process for CreateVersion {
+impl WorkflowProcess for CreateVersionProcess {
     fn name(&self) -> &str {
         "com.day.cq.wcm.workflow.process.CreateVersionProcess"
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
-        outcome(self.keep(step))
+        into_step_outcome(self.create_version(step))
     }
 }
 
 /// Returns where the lock of a payload stands: on the content of a page or asset.
-fn locked_node(session: &mut Session, path: &NodePath) -> tympan_content::Result<Node> {
+fn find_lock_node(session: &mut Session, path: &NodePath) -> tympan_content::Result<Node> {
     let missing = || tympan_content::Error::NodeMissing(path.clone());
     let node = session.node(path)?.ok_or_else(missing)?;
     Ok(node.child(JCR_CONTENT)?.unwrap_or(node))
 }
 
 /// Locks the payload for who started the workflow.
-pub(super) struct Lock(pub(super) Repository);
+pub(super) struct LockProcess(pub(super) Repository);
 
-impl Lock {
-    fn lock(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
+impl LockProcess {
+    fn lock_payload(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
         let path = step.payload_path()?;
-        edit(&self.0, step, |session, _| {
-            let node = locked_node(session, &path)?;
+        edit_as_actor(&self.0, step, |session, _| {
+            let node = find_lock_node(session, &path)?;
             let place = node.path().clone();
-            match node.text(OWNER) {
-                Some(owner) if owner == step.initiator => return Ok(Edited::Nothing),
+            match node.text(LOCK_OWNER_PROPERTY) {
+                Some(owner) if owner == step.initiator => return Ok(EditOutcome::Unchanged),
                 Some(owner) => {
                     tracing::debug!(path = %place, user = owner, "locked by somebody else");
                     let reason = "somebody else has locked it";
                     let action = "lock";
-                    return Err(tympan_content::Error::Refused { action, path: place, reason });
+                    return Err(tympan_content::Error::InvalidEdit { action, path: place, reason });
                 }
                 None => {}
             }
             let mut mixins: Vec<String> = node.property(MIXIN_TYPES).map_or_else(Vec::new, |all| {
                 all.values().iter().map(|value| value.to_text().into_owned()).collect()
             });
-            if !mixins.iter().any(|mixin| mixin == LOCKABLE) {
-                mixins.push(LOCKABLE.to_owned());
+            if !mixins.iter().any(|mixin| mixin == LOCKABLE_MIXIN) {
+                mixins.push(LOCKABLE_MIXIN.to_owned());
                 let mixins = mixins.into_iter().map(Value::Name).collect();
                 session.set_property(
                     &place,
@@ -148,49 +156,49 @@ impl Lock {
                     Property::List(ValueType::Name, mixins),
                 )?;
             }
-            session.set_property(&place, OWNER, Property::text(&*step.initiator))?;
+            session.set_property(&place, LOCK_OWNER_PROPERTY, Property::text(&*step.initiator))?;
             let is_deep = Property::Single(Value::Boolean(false));
             session.set_property(&place, "jcr:lockIsDeep", is_deep)?;
-            Ok(Edited::Something)
+            Ok(EditOutcome::Changed)
         })?;
         Ok(Map::new())
     }
 }
 
-impl Process for Lock {
+impl WorkflowProcess for LockProcess {
     fn name(&self) -> &str {
         "com.adobe.granite.workflow.core.process.LockProcess"
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
-        outcome(self.lock(step))
+        into_step_outcome(self.lock_payload(step))
     }
 }
 
 /// Lets the payload go that a step before has locked.
-pub(super) struct Unlock(pub(super) Repository);
+pub(super) struct UnlockProcess(pub(super) Repository);
 
-impl Unlock {
-    fn unlock(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
+impl UnlockProcess {
+    fn unlock_payload(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
         let path = step.payload_path()?;
-        edit(&self.0, step, |session, _| {
-            let place = locked_node(session, &path)?.path().clone();
-            if !session.remove_property(&place, OWNER)? {
-                return Ok(Edited::Nothing);
+        edit_as_actor(&self.0, step, |session, _| {
+            let place = find_lock_node(session, &path)?.path().clone();
+            if !session.remove_property(&place, LOCK_OWNER_PROPERTY)? {
+                return Ok(EditOutcome::Unchanged);
             }
             session.remove_property(&place, "jcr:lockIsDeep")?;
-            Ok(Edited::Something)
+            Ok(EditOutcome::Changed)
         })?;
         Ok(Map::new())
     }
 }
 
-impl Process for Unlock {
+impl WorkflowProcess for UnlockProcess {
     fn name(&self) -> &str {
         "com.adobe.granite.workflow.core.process.UnlockProcess"
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
-        outcome(self.unlock(step))
+        into_step_outcome(self.unlock_payload(step))
     }
 }

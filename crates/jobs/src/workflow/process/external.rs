@@ -5,7 +5,7 @@
 //! until it answers otherwise than 202. Nothing of the answers is kept or shown: whoever reads a workflow must not read
 //! what the other system tells the author.
 //!
-//! Only hosts are asked that `tympan.toml` lists ([`Outgoing`]), and a step stays with the host, scheme and port that it
+//! Only hosts are asked that `tympan.toml` lists ([`OutgoingPolicy`]), and a step stays with the host, scheme and port that it
 //! began with, whatever `Location` says.
 //!
 //! The request carries `Idempotency-Key`, the same for each attempt of a step, so that the other system can tell that it
@@ -17,51 +17,55 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use serde_json::{Map, Value as Json, json};
-use tympan_web::client::{Client, Options};
-use tympan_web::outgoing::Outgoing;
-use tympan_web::tls::Trust;
+use tympan_web::client::{ClientOptions, HttpClient};
+use tympan_web::outgoing_policy::OutgoingPolicy;
+use tympan_web::tls::TlsTrust;
 
 use crate::JobContext;
-use crate::error::chain;
-use crate::workflow::handler::{Process, StepOutcome, StepRun};
-use crate::workflow::timeout::parse_span;
+use crate::error::format_error_chain;
+use crate::workflow::step_timeout::parse_duration;
+use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
 /// How often another system is asked.
-const EVERY: Duration = Duration::from_secs(10);
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The most bytes of an answer that are read.
-const MAX_ANSWER: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// Has another system do the work.
-pub(super) struct External(Client);
+pub(super) struct ExternalProcess(HttpClient);
 
-impl External {
+impl ExternalProcess {
     /// Makes one that asks the hosts that are listed.
-    pub(super) fn new(outgoing: &Outgoing) -> Self {
-        let (outgoing, trust) = (Some(Arc::new(outgoing.clone())), Trust::system().ok());
-        Self(Client::new(Options { outgoing, trust, ..Options::default() }))
+    pub(super) fn new(outgoing: &OutgoingPolicy) -> Self {
+        let (outgoing, trust) = (Some(Arc::new(outgoing.clone())), TlsTrust::system_roots().ok());
+        Self(HttpClient::new(ClientOptions {
+            outgoing_policy: outgoing,
+            tls_trust: trust,
+            ..ClientOptions::default()
+        }))
     }
 }
 
 /// What another system answered.
-struct Answer {
+struct ExternalResponse {
     status: StatusCode,
     location: Option<String>,
 }
 
-impl External {
-    async fn ask(
+impl ExternalProcess {
+    async fn send_request(
         &self,
         method: Method,
         address: &str,
         step: &StepRun,
-    ) -> Result<Answer, StepOutcome> {
+    ) -> Result<ExternalResponse, StepOutcome> {
         let wrong = |reason: String| StepOutcome::Failed(format!("`{address}`: {reason}"));
         let uri: http::Uri = address.parse().map_err(|_| wrong("is no URI".to_owned()))?;
         let host = uri.authority().map(ToString::to_string);
         let host = host.ok_or_else(|| wrong("names no host".to_owned()))?;
         let body = match method {
             Method::POST => json!({
-                "workflow": step.workflow, "model": step.model, "step": step.title,
+                "workflow": step.workflow_id, "model": step.model, "step": step.title,
                 "payload": step.payload, "initiator": step.initiator, "data": step.data,
             })
             .to_string(),
@@ -72,11 +76,11 @@ impl External {
             .uri(uri)
             .header(header::HOST, host)
             .header(header::CONTENT_TYPE, "application/json")
-            .header("idempotency-key", format!("workflow-{}-{}", step.workflow, step.item))
+            .header("idempotency-key", format!("workflow-{}-{}", step.workflow_id, step.item_id))
             .body(Full::from(body))
             .map_err(|error| wrong(error.to_string()))?;
         let answer = self.0.send(request).await.map_err(|error| {
-            let reason = chain(&error);
+            let reason = format_error_chain(&error);
             if error.is_transient() {
                 StepOutcome::Retry(reason)
             } else {
@@ -87,28 +91,30 @@ impl External {
         let location = head.headers.get(header::LOCATION).map(HeaderValue::as_bytes);
         let location = location.map(|value| String::from_utf8_lossy(value).into_owned());
         // Read to its end so that the connection can be used again.
-        let body = Limited::new(body, MAX_ANSWER).collect().await;
+        let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
         body.map_err(|error| StepOutcome::Retry(format!("`{address}`: {error}")))?;
-        Ok(Answer { status: head.status, location })
+        Ok(ExternalResponse { status: head.status, location })
     }
 
-    async fn look_after(&self, step: &StepRun) -> Result<StepOutcome, StepOutcome> {
-        let every = step.argument("every").map_or(Ok(EVERY), |text| parse_span(&text));
+    async fn poll_external_work(&self, step: &StepRun) -> Result<StepOutcome, StepOutcome> {
+        let every =
+            step.argument("every").map_or(Ok(DEFAULT_POLL_INTERVAL), |text| parse_duration(&text));
         let every = every.map_err(StepOutcome::Failed)?;
-        let kept = step.kept.get("poll").and_then(Json::as_str);
+        let kept = step.saved_data.get("poll").and_then(Json::as_str);
         let address = match kept {
             Some(address) => address.to_owned(),
-            None => step.required("start")?,
+            None => step.required_argument("start")?,
         };
         let method = if kept.is_some() { Method::GET } else { Method::POST };
-        let answer = self.ask(method, &address, step).await?;
+        let answer = self.send_request(method, &address, step).await?;
         match answer.status {
             StatusCode::ACCEPTED => {
                 let mut keep = Map::new();
-                let next =
-                    answer.location.map_or(Ok(address.clone()), |next| absolute(&address, &next));
+                let next = answer
+                    .location
+                    .map_or(Ok(address.clone()), |next| resolve_same_host_url(&address, &next));
                 keep.insert("poll".to_owned(), next?.into());
-                Ok(StepOutcome::Wait { after: every, keep })
+                Ok(StepOutcome::Wait { after: every, saved_data: keep })
             }
             status if status.is_success() => Ok(StepOutcome::Done(Map::new())),
             status => {
@@ -124,7 +130,7 @@ impl External {
 }
 
 /// Returns where to ask again: a path, or an address of the same host.
-fn absolute(base: &str, next: &str) -> Result<String, StepOutcome> {
+fn resolve_same_host_url(base: &str, next: &str) -> Result<String, StepOutcome> {
     let begin = |text: &str| -> Option<String> {
         let uri: http::Uri = text.parse().ok()?;
         Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?))
@@ -145,7 +151,7 @@ fn absolute(base: &str, next: &str) -> Result<String, StepOutcome> {
     }
 }
 
-impl Process for External {
+impl WorkflowProcess for ExternalProcess {
     fn name(&self) -> &str {
         "tympan.workflow.process.HttpExternalProcess"
     }
@@ -154,6 +160,6 @@ impl Process for External {
         let Some(runtime) = context.runtime() else {
             return StepOutcome::Failed("this step runs outside of a worker".to_owned());
         };
-        runtime.block_on(self.look_after(step)).unwrap_or_else(|outcome| outcome)
+        runtime.block_on(self.poll_external_work(step)).unwrap_or_else(|outcome| outcome)
     }
 }

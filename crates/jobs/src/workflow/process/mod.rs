@@ -24,10 +24,10 @@
 //! * A process that is begun again after a kill changes nothing a second time.
 
 mod asset;
-mod choose;
+mod chooser;
 mod content;
 mod external;
-mod place;
+mod relocation;
 mod wait;
 
 use std::sync::Arc;
@@ -35,29 +35,29 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value as Json};
 use tympan_content::{Error as ContentError, NodePath, Repository, Session, Viewer};
-use tympan_web::outgoing::Outgoing;
+use tympan_web::outgoing_policy::OutgoingPolicy;
 
 use crate::JobContext;
-use crate::error::chain;
-use crate::workflow::handler::{Process, StepOutcome, StepRun};
-use crate::workflow::registry::Chooser;
+use crate::error::format_error_chain;
+use crate::workflow::step_registry::ParticipantChooser;
+use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
 /// What the message of a revision begins with that a workflow made; launchers pass over these, so that no workflow
 /// starts itself.
-pub(crate) const MESSAGE: &str = "workflow step: ";
+pub(crate) const WORKFLOW_MESSAGE_PREFIX: &str = "workflow step: ";
 
 /// Tells whether a message is one that only workflows give their revisions. Whoever takes messages from clients refuses
 /// these: with one of them an edit would pass every launcher unseen.
 #[must_use]
-pub fn is_kept_message(message: &str) -> bool {
-    message.trim_start().starts_with(MESSAGE.trim_end())
+pub fn is_reserved_message(message: &str) -> bool {
+    message.trim_start().starts_with(WORKFLOW_MESSAGE_PREFIX.trim_end())
 }
 
 /// A process that does nothing: a place in a model, to be filled later.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoopProcess;
 
-impl Process for NoopProcess {
+impl WorkflowProcess for NoopProcess {
     fn name(&self) -> &str {
         "com.adobe.granite.workflow.core.process.NoopProcess"
     }
@@ -69,34 +69,34 @@ impl Process for NoopProcess {
 
 /// Returns the processes that come with the engine.
 #[must_use]
-pub fn processes(repository: &Repository) -> Vec<Arc<dyn Process>> {
-    let mut all: Vec<Arc<dyn Process>> = vec![
+pub fn standard_processes(repository: &Repository) -> Vec<Arc<dyn WorkflowProcess>> {
+    let mut all: Vec<Arc<dyn WorkflowProcess>> = vec![
         Arc::new(NoopProcess),
-        Arc::new(content::SetProperty(repository.clone())),
-        Arc::new(content::SetVariable),
-        Arc::new(content::CreateVersion(repository.clone())),
-        Arc::new(content::Lock(repository.clone())),
-        Arc::new(content::Unlock(repository.clone())),
-        Arc::new(place::Move(repository.clone())),
-        Arc::new(place::Copy(repository.clone())),
-        Arc::new(place::Delete(repository.clone())),
-        Arc::new(wait::Wait),
-        Arc::new(wait::Notify),
-        external(&Outgoing::default()),
+        Arc::new(content::SetPropertyProcess(repository.clone())),
+        Arc::new(content::SetVariableProcess),
+        Arc::new(content::CreateVersionProcess(repository.clone())),
+        Arc::new(content::LockProcess(repository.clone())),
+        Arc::new(content::UnlockProcess(repository.clone())),
+        Arc::new(relocation::MoveProcess(repository.clone())),
+        Arc::new(relocation::CopyProcess(repository.clone())),
+        Arc::new(relocation::DeleteProcess(repository.clone())),
+        Arc::new(wait::WaitProcess),
+        Arc::new(wait::NotifyProcess),
+        external_process(&OutgoingPolicy::default()),
     ];
-    all.extend(asset::processes(repository));
+    all.extend(asset::await_asset_processes(repository));
     all
 }
 
 /// Returns the process that has other systems do the work, for the hosts that are listed.
-pub(crate) fn external(outgoing: &Outgoing) -> Arc<dyn Process> {
-    Arc::new(external::External::new(outgoing))
+pub(crate) fn external_process(outgoing: &OutgoingPolicy) -> Arc<dyn WorkflowProcess> {
+    Arc::new(external::ExternalProcess::new(outgoing))
 }
 
 /// Returns the choosers that come with the engine.
 #[must_use]
-pub fn choosers(repository: &Repository) -> Vec<Arc<dyn Chooser>> {
-    choose::choosers(repository)
+pub fn standard_choosers(repository: &Repository) -> Vec<Arc<dyn ParticipantChooser>> {
+    chooser::standard_choosers(repository)
 }
 
 impl StepRun {
@@ -109,21 +109,21 @@ impl StepRun {
             Some(other) => Some(other.to_string()),
         };
         let found = own.or_else(|| {
-            let mut pairs = self.pairs().into_iter();
+            let mut pairs = self.process_arg_pairs().into_iter();
             pairs.find(|(known, _)| known == name).map(|(_, value)| value)
         });
         found.filter(|text| !text.is_empty())
     }
 
     /// Returns what `PROCESS_ARGS` says as pairs.
-    pub(crate) fn pairs(&self) -> Vec<(String, String)> {
+    pub(crate) fn process_arg_pairs(&self) -> Vec<(String, String)> {
         let text = self.arguments.get("PROCESS_ARGS").and_then(Json::as_str).unwrap_or_default();
         let pairs = text.split([',', '\n']).filter_map(|part| part.split_once('='));
         pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
     }
 
     /// Returns an argument that must be there.
-    pub(crate) fn required(&self, name: &str) -> Result<String, StepOutcome> {
+    pub(crate) fn required_argument(&self, name: &str) -> Result<String, StepOutcome> {
         self.argument(name).ok_or_else(|| {
             StepOutcome::Failed(format!("the step `{}` needs the argument `{name}`", self.title))
         })
@@ -131,14 +131,15 @@ impl StepRun {
 
     /// Returns the payload as a path.
     pub(crate) fn payload_path(&self) -> Result<NodePath, StepOutcome> {
-        NodePath::new(&self.payload).map_err(|error| failed(&error))
+        NodePath::new(&self.payload).map_err(|error| content_failure(&error))
     }
 }
 
-pub(crate) fn failed(error: &ContentError) -> StepOutcome {
-    let reason = chain(error);
+pub(crate) fn content_failure(error: &ContentError) -> StepOutcome {
+    let reason = format_error_chain(error);
     // Others changed the same things, or the store is not there for the moment: the next look may find it otherwise.
-    if error.is_transient() || matches!(error, ContentError::Conflicts(_) | ContentError::Stale(_))
+    if error.is_transient()
+        || matches!(error, ContentError::Conflicts(_) | ContentError::DocumentChanged(_))
     {
         StepOutcome::Retry(reason)
     } else {
@@ -147,7 +148,7 @@ pub(crate) fn failed(error: &ContentError) -> StepOutcome {
 }
 
 /// Returns the viewer of an actor. No account has the program's own name.
-fn viewer_of(repository: &Repository, actor: &str) -> tympan_content::Result<Viewer> {
+fn viewer_of_actor(repository: &Repository, actor: &str) -> tympan_content::Result<Viewer> {
     if actor == Viewer::system().name() {
         return Ok(Viewer::system());
     }
@@ -156,36 +157,37 @@ fn viewer_of(repository: &Repository, actor: &str) -> tympan_content::Result<Vie
 
 /// Whether there is something to commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Edited {
-    Something,
-    Nothing,
+pub(crate) enum EditOutcome {
+    Changed,
+    Unchanged,
 }
 
 /// Changes content in the name of a step's actor.
-pub(crate) fn edit(
+pub(crate) fn edit_as_actor(
     repository: &Repository,
     step: &StepRun,
-    change: impl Fn(&mut Session, &str) -> tympan_content::Result<Edited>,
+    change: impl Fn(&mut Session, &str) -> tympan_content::Result<EditOutcome>,
 ) -> Result<(), StepOutcome> {
-    let actor = &step.actor;
+    let actor = &step.effective_user;
     let tried = (|| {
-        let mut session = repository.session_of(&viewer_of(repository, actor)?)?;
-        if change(&mut session, actor)? == Edited::Something {
-            let message = format!("{MESSAGE}{} of workflow {}", step.title, step.workflow);
+        let mut session = repository.session_as(&viewer_of_actor(repository, actor)?)?;
+        if change(&mut session, actor)? == EditOutcome::Changed {
+            let message =
+                format!("{WORKFLOW_MESSAGE_PREFIX}{} of workflow {}", step.title, step.workflow_id);
             session.commit(&message, SystemTime::now())?;
         }
         Ok(())
     })();
     tried.map_err(|error| match error {
         ContentError::AccessDenied { .. } | ContentError::NodeMissing(_) => {
-            StepOutcome::Failed(format!("{} (in the name of {actor})", chain(&error)))
+            StepOutcome::Failed(format!("{} (in the name of {actor})", format_error_chain(&error)))
         }
-        error => failed(&error),
+        error => content_failure(&error),
     })
 }
 
 /// Turns what went wrong into the outcome.
-pub(crate) fn outcome(result: Result<Map<String, Json>, StepOutcome>) -> StepOutcome {
+pub(crate) fn into_step_outcome(result: Result<Map<String, Json>, StepOutcome>) -> StepOutcome {
     result.map_or_else(|outcome| outcome, StepOutcome::Done)
 }
 
@@ -196,13 +198,13 @@ mod tests {
     #[test]
     fn messages_that_launchers_pass_over_are_kept() {
         for (message, expected) in [
-            (&*format!("{MESSAGE}Set of workflow 7"), true),
+            (&*format!("{WORKFLOW_MESSAGE_PREFIX}Set of workflow 7"), true),
             ("  workflow step:Set", true),
             ("a workflow step: Set", false),
             ("Workflow steps", false),
             ("", false),
         ] {
-            assert_eq!(is_kept_message(message), expected, "{message}");
+            assert_eq!(is_reserved_message(message), expected, "{message}");
         }
     }
 }

@@ -3,29 +3,29 @@
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value as Json};
-use tympan_content::Date;
+use tympan_content::JcrDate;
 
 use crate::JobContext;
-use crate::sql::millis;
-use crate::workflow::handler::{Process, StepOutcome, StepRun};
-use crate::workflow::timeout::parse_span;
+use crate::sql::to_epoch_millis;
+use crate::workflow::step_timeout::parse_duration;
+use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
 /// A waiting step is looked at this often at least: clocks are set, and instances suspended.
-const LOOK: Duration = Duration::from_hours(1);
+const MAX_WAIT_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Waits for a span or until a time.
-pub(super) struct Wait;
+pub(super) struct WaitProcess;
 
-impl Wait {
+impl WaitProcess {
     /// Returns until when to wait, in milliseconds since 1970.
-    fn until(step: &StepRun, now: SystemTime) -> Result<u64, String> {
-        if let Some(kept) = step.kept.get("until").and_then(Json::as_u64) {
+    fn wait_until_millis(step: &StepRun, now: SystemTime) -> Result<u64, String> {
+        if let Some(kept) = step.saved_data.get("until").and_then(Json::as_u64) {
             return Ok(kept);
         }
-        let now = millis(now).unsigned_abs();
+        let now = to_epoch_millis(now).unsigned_abs();
         let span = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         match (step.argument("for"), step.argument("until")) {
-            (Some(text), _) => Ok(now.saturating_add(span(parse_span(&text)?))),
+            (Some(text), _) => Ok(now.saturating_add(span(parse_duration(&text)?))),
             (None, Some(text)) => {
                 // The name of a value that the instance carries, or the time itself.
                 let named = match step.data.get(&text) {
@@ -33,7 +33,7 @@ impl Wait {
                     Some(value) => value.to_string(),
                     None => text,
                 };
-                let date = || Date::parse_lenient(&named).ok();
+                let date = || JcrDate::parse_lenient(&named).ok();
                 let parsed = named.parse().ok();
                 parsed
                     .or_else(|| u64::try_from(date()?.millis).ok())
@@ -44,33 +44,36 @@ impl Wait {
     }
 }
 
-impl Process for Wait {
+impl WorkflowProcess for WaitProcess {
     fn name(&self) -> &str {
         "tympan.workflow.process.WaitProcess"
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
         let now = SystemTime::now();
-        let until = match Self::until(step, now) {
+        let until = match Self::wait_until_millis(step, now) {
             Ok(until) => until,
             Err(reason) => {
                 return StepOutcome::Failed(format!("the step `{}`: {reason}", step.title));
             }
         };
-        let left = until.saturating_sub(millis(now).unsigned_abs());
+        let left = until.saturating_sub(to_epoch_millis(now).unsigned_abs());
         if left == 0 {
             return StepOutcome::Done(Map::new());
         }
         let mut keep = Map::new();
         keep.insert("until".to_owned(), until.into());
-        StepOutcome::Wait { after: Duration::from_millis(left).min(LOOK), keep }
+        StepOutcome::Wait {
+            after: Duration::from_millis(left).min(MAX_WAIT_INTERVAL),
+            saved_data: keep,
+        }
     }
 }
 
 /// Puts a notice into an inbox.
-pub(super) struct Notify;
+pub(super) struct NotifyProcess;
 
-impl Process for Notify {
+impl WorkflowProcess for NotifyProcess {
     fn name(&self) -> &str {
         "tympan.workflow.process.NotifyProcess"
     }

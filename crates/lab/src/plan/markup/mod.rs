@@ -1,30 +1,30 @@
 //! Answers as trees of elements: XML as it stands, HTML as browsers build it; and the two languages that plans look
 //! into them with, XPath 1.0 and jsoup's selectors.
 //!
-//! In: a body. Out: a [`Tree`], whose places are numbers in the order of the document.
+//! In: a body. Out: a [`MarkupTree`], whose places are numbers in the order of the document.
 //!
 //! Invariants
 //! * The root is place 0. A node comes before its descendants and after its earlier siblings.
 //! * Names of HTML are in lower case. Names of XML have the prefix that the document gives them.
 
-mod css;
-mod evaluate;
-mod html;
-mod path;
-mod walk;
+mod css_selector;
+mod html_parser;
+mod tree_walk;
+mod xpath;
+mod xpath_evaluation;
 
 use std::collections::HashMap;
 
-pub(super) use css::Selector;
-pub(super) use evaluate::Found;
-pub(super) use path::XPath;
+pub(super) use css_selector::CssSelector;
+pub(super) use xpath::XPath;
+pub(super) use xpath_evaluation::XPathResult;
 
 /// A node's place in its tree.
-pub(super) type Place = usize;
+pub(super) type MarkupNodeId = usize;
 
 /// What a node is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum MarkupNodeKind {
     Root,
     Element { name: String, attributes: Vec<(String, String)> },
     Text(String),
@@ -33,32 +33,32 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
-    pub(super) kind: Kind,
-    pub(super) parent: Option<Place>,
-    pub(super) children: Vec<Place>,
+pub(super) struct MarkupNode {
+    pub(super) kind: MarkupNodeKind,
+    pub(super) parent: Option<MarkupNodeId>,
+    pub(super) children: Vec<MarkupNodeId>,
 }
 
 /// A document.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Tree {
-    nodes: Vec<Node>,
+pub(super) struct MarkupTree {
+    nodes: Vec<MarkupNode>,
     /// The namespaces that the document declares at its root, as attributes: a part that is written alone has them too.
-    declared: String,
+    namespace_declarations: String,
 }
 
 /// Most bytes that the entities of an answer may stand for: a small answer must not fill the lab's memory.
-const MOST_EXPANDED: u64 = 64 << 20;
+const MAX_EXPANDED_BYTES: u64 = 64 << 20;
 /// Deepest nesting of entities that the parser follows.
-const DEEPEST_ENTITIES: usize = 10;
+const MAX_ENTITY_DEPTH: usize = 10;
 /// Most nodes of an answer that is looked into.
-const MOST_NODES: u32 = 2_000_000;
+const MAX_NODES: u32 = 2_000_000;
 
 /// Undeclared prefixes of a document that are looked past.
-const MOST_PREFIXES: usize = 100;
+const MAX_UNDECLARED_PREFIXES: usize = 100;
 
 /// Returns where the name in the first tag of a document ends.
-fn end_of_first_name(text: &str) -> Option<usize> {
+fn first_tag_name_end(text: &str) -> Option<usize> {
     let starts = text.match_indices('<').map(|(at, _)| at + 1);
     let start = starts
         .into_iter()
@@ -68,15 +68,15 @@ fn end_of_first_name(text: &str) -> Option<usize> {
     Some(start + end)
 }
 
-impl Tree {
+impl MarkupTree {
     fn new() -> Self {
-        let root = Node { kind: Kind::Root, parent: None, children: Vec::new() };
-        Self { nodes: vec![root], declared: String::new() }
+        let root = MarkupNode { kind: MarkupNodeKind::Root, parent: None, children: Vec::new() };
+        Self { nodes: vec![root], namespace_declarations: String::new() }
     }
 
-    fn add(&mut self, parent: Place, kind: Kind) -> Place {
+    fn add_node(&mut self, parent: MarkupNodeId, kind: MarkupNodeKind) -> MarkupNodeId {
         let place = self.nodes.len();
-        self.nodes.push(Node { kind, parent: Some(parent), children: Vec::new() });
+        self.nodes.push(MarkupNode { kind, parent: Some(parent), children: Vec::new() });
         if let Some(node) = self.nodes.get_mut(parent) {
             node.children.push(place);
         }
@@ -87,13 +87,13 @@ impl Tree {
     ///
     /// # Errors
     /// Why it is none, in words.
-    pub(super) fn of_xml(text: &str) -> Result<Self, String> {
-        if expansion(text) > MOST_EXPANDED {
+    pub(super) fn parse_xml(text: &str) -> Result<Self, String> {
+        if expanded_entity_length(text) > MAX_EXPANDED_BYTES {
             return Err("its entities stand for more text than is read".to_owned());
         }
         let options = roxmltree::ParsingOptions {
             allow_dtd: true,
-            nodes_limit: MOST_NODES,
+            nodes_limit: MAX_NODES,
             ..Default::default()
         };
         let document =
@@ -102,16 +102,16 @@ impl Tree {
         let mut tree = Self::new();
         for namespace in document.root_element().namespaces() {
             if let Some(prefix) = namespace.name().filter(|prefix| *prefix != "xml") {
-                let uri = escape(namespace.uri()).replace('"', "&quot;");
-                tree.declared.push_str(&format!(" xmlns:{prefix}=\"{uri}\""));
+                let uri = escape_markup(namespace.uri()).replace('"', "&quot;");
+                tree.namespace_declarations.push_str(&format!(" xmlns:{prefix}=\"{uri}\""));
             }
         }
-        let mut open: Vec<(roxmltree::Node<'_, '_>, Place)> = vec![(document.root(), 0)];
+        let mut open: Vec<(roxmltree::Node<'_, '_>, MarkupNodeId)> = vec![(document.root(), 0)];
         // Depth first, so that places are in the order of the document.
         while let Some((node, parent)) = open.pop() {
-            let place = match kind_of(&node) {
-                Some(Kind::Root) => 0,
-                Some(kind) => tree.add(parent, kind),
+            let place = match markup_kind_of(&node) {
+                Some(MarkupNodeKind::Root) => 0,
+                Some(kind) => tree.add_node(parent, kind),
                 None => continue,
             };
             let children: Vec<_> = node.children().collect();
@@ -124,17 +124,17 @@ impl Tree {
     ///
     /// # Errors
     /// Why it is none, in words.
-    pub(super) fn well_formed(text: &str) -> Result<(), String> {
+    pub(super) fn check_well_formed(text: &str) -> Result<(), String> {
         let mut text = text.trim_start_matches('\u{feff}').to_owned();
-        for _ in 0..MOST_PREFIXES {
+        for _ in 0..MAX_UNDECLARED_PREFIXES {
             let options =
-                roxmltree::ParsingOptions { nodes_limit: MOST_NODES, ..Default::default() };
+                roxmltree::ParsingOptions { nodes_limit: MAX_NODES, ..Default::default() };
             let parsed = roxmltree::Document::parse_with_options(&text, options).map(drop);
             match parsed {
                 Ok(()) => return Ok(()),
                 // Declared where the document begins, so that the parser goes on.
                 Err(roxmltree::Error::UnknownNamespace(prefix, _)) => {
-                    let Some(end) = end_of_first_name(&text) else { return Ok(()) };
+                    let Some(end) = first_tag_name_end(&text) else { return Ok(()) };
                     text.insert_str(end, &format!(" xmlns:{prefix}=\"urn:{prefix}\""));
                 }
                 Err(error) => return Err(error.to_string()),
@@ -144,55 +144,55 @@ impl Tree {
     }
 
     /// Reads HTML; anything is HTML.
-    pub(super) fn of_html(text: &str) -> Self {
-        html::read(text)
+    pub(super) fn parse_html(text: &str) -> Self {
+        html_parser::parse_html(text)
     }
 
-    pub(super) fn kind(&self, place: Place) -> &Kind {
-        self.nodes.get(place).map_or(&Kind::Root, |node| &node.kind)
+    pub(super) fn kind(&self, place: MarkupNodeId) -> &MarkupNodeKind {
+        self.nodes.get(place).map_or(&MarkupNodeKind::Root, |node| &node.kind)
     }
 
-    pub(super) fn parent(&self, place: Place) -> Option<Place> {
+    pub(super) fn parent(&self, place: MarkupNodeId) -> Option<MarkupNodeId> {
         self.nodes.get(place)?.parent
     }
 
-    pub(super) fn children(&self, place: Place) -> &[Place] {
+    pub(super) fn children(&self, place: MarkupNodeId) -> &[MarkupNodeId] {
         self.nodes.get(place).map_or(&[], |node| &node.children)
     }
 
     /// Returns an element's name; empty for what is none.
-    pub(super) fn name(&self, place: Place) -> &str {
+    pub(super) fn name(&self, place: MarkupNodeId) -> &str {
         match self.kind(place) {
-            Kind::Element { name, .. } => name,
+            MarkupNodeKind::Element { name, .. } => name,
             _ => "",
         }
     }
 
-    pub(super) fn is_element(&self, place: Place) -> bool {
-        matches!(self.kind(place), Kind::Element { .. })
+    pub(super) fn is_element(&self, place: MarkupNodeId) -> bool {
+        matches!(self.kind(place), MarkupNodeKind::Element { .. })
     }
 
-    pub(super) fn attributes(&self, place: Place) -> &[(String, String)] {
+    pub(super) fn attributes(&self, place: MarkupNodeId) -> &[(String, String)] {
         match self.kind(place) {
-            Kind::Element { attributes, .. } => attributes,
+            MarkupNodeKind::Element { attributes, .. } => attributes,
             _ => &[],
         }
     }
 
-    pub(super) fn attribute(&self, place: Place, name: &str) -> Option<&str> {
+    pub(super) fn attribute(&self, place: MarkupNodeId, name: &str) -> Option<&str> {
         let found = self.attributes(place).iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 
     /// Returns the text of a node and of everything below it, as it stands.
-    pub(super) fn text(&self, place: Place) -> String {
+    pub(super) fn text(&self, place: MarkupNodeId) -> String {
         match self.kind(place) {
-            Kind::Text(text) | Kind::Comment(text) => text.clone(),
-            Kind::Instruction { data, .. } => data.clone(),
-            Kind::Root | Kind::Element { .. } => {
+            MarkupNodeKind::Text(text) | MarkupNodeKind::Comment(text) => text.clone(),
+            MarkupNodeKind::Instruction { data, .. } => data.clone(),
+            MarkupNodeKind::Root | MarkupNodeKind::Element { .. } => {
                 let mut out = String::new();
-                for below in self.below(place) {
-                    if let Kind::Text(text) = self.kind(below) {
+                for below in self.descendants(place) {
+                    if let MarkupNodeKind::Text(text) = self.kind(below) {
                         out.push_str(text);
                     }
                 }
@@ -202,36 +202,38 @@ impl Tree {
     }
 
     /// Returns the own value of a node in the document model: elements have none.
-    pub(super) fn own_value(&self, place: Place) -> Option<&str> {
+    pub(super) fn node_value(&self, place: MarkupNodeId) -> Option<&str> {
         match self.kind(place) {
-            Kind::Text(text) | Kind::Comment(text) => Some(text),
-            Kind::Instruction { data, .. } => Some(data),
-            Kind::Root | Kind::Element { .. } => None,
+            MarkupNodeKind::Text(text) | MarkupNodeKind::Comment(text) => Some(text),
+            MarkupNodeKind::Instruction { data, .. } => Some(data),
+            MarkupNodeKind::Root | MarkupNodeKind::Element { .. } => None,
         }
     }
 
     /// Returns a node as markup.
-    pub(super) fn markup(&self, place: Place) -> String {
+    pub(super) fn to_markup(&self, place: MarkupNodeId) -> String {
         let mut out = String::new();
-        self.write(place, &mut out);
+        self.write_markup(place, &mut out);
         out
     }
 
-    fn write(&self, from: Place, out: &mut String) {
+    fn write_markup(&self, from: MarkupNodeId, out: &mut String) {
         // An explicit stack: documents may be nested deeper than a thread's stack.
         let mut open = vec![(from, false)];
         while let Some((place, is_end)) = open.pop() {
             match self.kind(place) {
-                Kind::Element { name, .. } if is_end => out.push_str(&format!("</{name}>")),
-                Kind::Element { name, attributes } => {
+                MarkupNodeKind::Element { name, .. } if is_end => {
+                    out.push_str(&format!("</{name}>"))
+                }
+                MarkupNodeKind::Element { name, attributes } => {
                     out.push_str(&format!("<{name}"));
                     if place == from {
-                        out.push_str(&self.declared);
+                        out.push_str(&self.namespace_declarations);
                     }
                     for (name, value) in attributes {
                         out.push_str(&format!(
                             " {name}=\"{}\"",
-                            escape(value).replace('"', "&quot;")
+                            escape_markup(value).replace('"', "&quot;")
                         ));
                     }
                     if self.children(place).is_empty() {
@@ -241,10 +243,12 @@ impl Tree {
                     out.push('>');
                     open.push((place, true));
                 }
-                Kind::Text(text) => out.push_str(&escape(text)),
-                Kind::Comment(text) => out.push_str(&format!("<!--{text}-->")),
-                Kind::Instruction { target, data } => out.push_str(&format!("<?{target} {data}?>")),
-                Kind::Root => {}
+                MarkupNodeKind::Text(text) => out.push_str(&escape_markup(text)),
+                MarkupNodeKind::Comment(text) => out.push_str(&format!("<!--{text}-->")),
+                MarkupNodeKind::Instruction { target, data } => {
+                    out.push_str(&format!("<?{target} {data}?>"))
+                }
+                MarkupNodeKind::Root => {}
             }
             if !is_end {
                 open.extend(self.children(place).iter().rev().map(|&child| (child, false)));
@@ -254,7 +258,7 @@ impl Tree {
 }
 
 /// Returns how long the text is that the references of a document to its own entities stand for; 0 if it declares none.
-fn expansion(text: &str) -> u64 {
+fn expanded_entity_length(text: &str) -> u64 {
     // A declaration: its name, and its value in either kind of quotes.
     let mut values: Vec<(&str, &str)> = Vec::new();
     for declaration in text.split("<!ENTITY").skip(1) {
@@ -270,48 +274,48 @@ fn expansion(text: &str) -> u64 {
     }
     let mut lengths: HashMap<&str, u64> = HashMap::new();
     // An entity may stand for others that are declared later, to a depth that the parser bounds.
-    for _ in 0..DEEPEST_ENTITIES.min(values.len()) {
+    for _ in 0..MAX_ENTITY_DEPTH.min(values.len()) {
         for (name, value) in &values {
             let length = value.len() as u64;
-            lengths.insert(name, length.saturating_add(referred(value, &lengths)));
+            lengths.insert(name, length.saturating_add(referenced_entity_length(value, &lengths)));
         }
     }
-    referred(text, &lengths)
+    referenced_entity_length(text, &lengths)
 }
 
 /// Returns the length of what a text's references stand for.
-fn referred(text: &str, lengths: &HashMap<&str, u64>) -> u64 {
+fn referenced_entity_length(text: &str, lengths: &HashMap<&str, u64>) -> u64 {
     let names = text.split('&').skip(1).filter_map(|rest| rest.get(..rest.find(';')?));
     names.filter_map(|name| lengths.get(name)).fold(0, |sum, length| sum.saturating_add(*length))
 }
 
-fn escape(text: &str) -> String {
+fn escape_markup(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn kind_of(node: &roxmltree::Node<'_, '_>) -> Option<Kind> {
+fn markup_kind_of(node: &roxmltree::Node<'_, '_>) -> Option<MarkupNodeKind> {
     use roxmltree::NodeType;
     let named = |uri: Option<&str>, name: &str| match uri.and_then(|uri| node.lookup_prefix(uri)) {
         Some(prefix) if !prefix.is_empty() => format!("{prefix}:{name}"),
         _ => name.to_owned(),
     };
     Some(match node.node_type() {
-        NodeType::Root => Kind::Root,
+        NodeType::Root => MarkupNodeKind::Root,
         NodeType::Element => {
             let tag = node.tag_name();
             let attributes = node
                 .attributes()
                 .map(|one| (named(one.namespace(), one.name()), one.value().to_owned()))
                 .collect();
-            Kind::Element { name: named(tag.namespace(), tag.name()), attributes }
+            MarkupNodeKind::Element { name: named(tag.namespace(), tag.name()), attributes }
         }
-        NodeType::Text => Kind::Text(node.text()?.to_owned()),
-        NodeType::Comment => Kind::Comment(node.text()?.to_owned()),
+        NodeType::Text => MarkupNodeKind::Text(node.text()?.to_owned()),
+        NodeType::Comment => MarkupNodeKind::Comment(node.text()?.to_owned()),
         NodeType::PI => {
             let found = node.pi()?;
             let (target, data) =
                 (found.target.to_owned(), found.value.unwrap_or_default().to_owned());
-            Kind::Instruction { target, data }
+            MarkupNodeKind::Instruction { target, data }
         }
     })
 }
@@ -322,32 +326,34 @@ mod tests {
 
     #[test]
     fn xml_is_read_in_the_order_of_the_document() {
-        let tree = Tree::of_xml("<a x='1'><b>t</b><!--c--><d:e xmlns:d='u'/><?p q?></a>").unwrap();
-        assert_eq!(tree.markup(0), "<a x=\"1\"><b>t</b><!--c--><d:e/><?p q?></a>");
-        let names: Vec<&str> = tree.below(0).map(|place| tree.name(place)).collect();
+        let tree = MarkupTree::parse_xml("<a x='1'><b>t</b><!--c--><d:e xmlns:d='u'/><?p q?></a>")
+            .unwrap();
+        assert_eq!(tree.to_markup(0), "<a x=\"1\"><b>t</b><!--c--><d:e/><?p q?></a>");
+        let names: Vec<&str> = tree.descendants(0).map(|place| tree.name(place)).collect();
         assert_eq!(names, ["a", "b", "", "", "d:e", ""]);
-        assert!(Tree::of_xml("<a>").is_err());
+        assert!(MarkupTree::parse_xml("<a>").is_err());
     }
 
     #[test]
     fn html_is_read_as_browsers_do() {
-        let tree = Tree::of_html("<p>one<p>two<table><tr><td>x</table>");
+        let tree = MarkupTree::parse_html("<p>one<p>two<table><tr><td>x</table>");
         assert_eq!(
-            tree.markup(0),
+            tree.to_markup(0),
             "<html><head/><body><p>one</p><p>two<table><tbody><tr><td>x</td></tr></tbody></table></p></body></html>"
         );
     }
 
     #[test]
     fn entities_are_resolved_as_long_as_they_are_no_bomb() {
-        let tree =
-            Tree::of_xml("<!DOCTYPE a [<!ENTITY b 'two'><!ENTITY c \"one &b;\">]><a>&c;</a>");
+        let tree = MarkupTree::parse_xml(
+            "<!DOCTYPE a [<!ENTITY b 'two'><!ENTITY c \"one &b;\">]><a>&c;</a>",
+        );
         assert_eq!(tree.unwrap().text(0), "one two");
         // A long entity, often: 100 KB become 100 MB.
         let long = "x".repeat(50_000);
         let often = "&b;".repeat(2_000);
         let wide = format!("<!DOCTYPE a [<!ENTITY b '{long}'>]><a>{often}</a>");
-        assert!(Tree::of_xml(&wide).unwrap_err().contains("entities"));
+        assert!(MarkupTree::parse_xml(&wide).unwrap_err().contains("entities"));
         // Ten times the one before, eight times.
         let mut nested = "<!DOCTYPE a [<!ENTITY e0 '0123456789'>".to_owned();
         for level in 1..9 {
@@ -355,14 +361,14 @@ mod tests {
             nested.push_str(&format!("<!ENTITY e{level} '{value}'>"));
         }
         nested.push_str("]><a>&e8;</a>");
-        assert!(Tree::of_xml(&nested).unwrap_err().contains("entities"));
+        assert!(MarkupTree::parse_xml(&nested).unwrap_err().contains("entities"));
     }
 
     #[test]
     fn deep_documents_are_no_danger() {
         let deep = "<div>".repeat(3_000);
-        let tree = Tree::of_html(&deep);
-        assert!(tree.markup(0).len() > 100);
+        let tree = MarkupTree::parse_html(&deep);
+        assert!(tree.to_markup(0).len() > 100);
         assert_eq!(tree.text(0), "");
     }
 }

@@ -2,67 +2,67 @@
 
 /// Statements in order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Block(pub(super) Vec<Statement>);
+pub(super) struct ScriptBlock(pub(super) Vec<ScriptStatement>);
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Statement {
-    Evaluate(Expression),
+pub(super) enum ScriptStatement {
+    Evaluate(ScriptExpression),
     /// A new name; its value.
-    Declare(String, Option<Expression>),
-    If(Expression, Block, Block),
-    While(Expression, Block),
+    Declare(String, Option<ScriptExpression>),
+    If(ScriptExpression, ScriptBlock, ScriptBlock),
+    While(ScriptExpression, ScriptBlock),
     For {
-        first: Block,
-        condition: Option<Expression>,
-        after: Vec<Expression>,
-        body: Block,
+        init: ScriptBlock,
+        condition: Option<ScriptExpression>,
+        update: Vec<ScriptExpression>,
+        body: ScriptBlock,
     },
-    ForEach(String, Expression, Block),
-    Return(Option<Expression>),
+    ForEach(String, ScriptExpression, ScriptBlock),
+    Return(Option<ScriptExpression>),
     Break,
     Continue,
-    Nested(Block),
+    Nested(ScriptBlock),
     /// What is tried, and what follows a failure: the name of the exception, and the block.
-    Try(Block, Option<(String, Block)>, Block),
-    Throw(Expression),
+    Try(ScriptBlock, Option<(String, ScriptBlock)>, ScriptBlock),
+    Throw(ScriptExpression),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Expression {
+pub(super) enum ScriptExpression {
     Null,
     Bool(bool),
     Int(i64),
     Double(f64),
     Text(String),
     /// A text with expressions in it.
-    Filled(Vec<Expression>),
+    Interpolated(Vec<ScriptExpression>),
     Name(String),
-    List(Vec<Expression>),
+    List(Vec<ScriptExpression>),
     /// A name, or a place in a list or in `vars`; the operator, `=` or one of `+=`; the value.
-    Assign(Box<Expression>, Operator, Box<Expression>),
+    Assign(Box<ScriptExpression>, ScriptOperator, Box<ScriptExpression>),
     /// The target; by how much; whether the value before is meant.
-    Step(Box<Expression>, i64, bool),
-    Binary(Operator, Box<Expression>, Box<Expression>),
-    Not(Box<Expression>),
-    Negate(Box<Expression>),
-    Choice(Box<Expression>, Box<Expression>, Box<Expression>),
+    Increment(Box<ScriptExpression>, i64, bool),
+    Binary(ScriptOperator, Box<ScriptExpression>, Box<ScriptExpression>),
+    Not(Box<ScriptExpression>),
+    Negate(Box<ScriptExpression>),
+    Conditional(Box<ScriptExpression>, Box<ScriptExpression>, Box<ScriptExpression>),
     /// The value unless it is nothing, else the other.
-    Elvis(Box<Expression>, Box<Expression>),
-    Index(Box<Expression>, Box<Expression>),
-    Property(Box<Expression>, String),
+    Elvis(Box<ScriptExpression>, Box<ScriptExpression>),
+    Index(Box<ScriptExpression>, Box<ScriptExpression>),
+    Property(Box<ScriptExpression>, String),
     /// The receiver, the method, the arguments.
-    Call(Box<Expression>, String, Vec<Expression>),
+    Call(Box<ScriptExpression>, String, Vec<ScriptExpression>),
     /// A property or a call that is nothing where its receiver is nothing.
-    Safe(Box<Expression>),
+    SafeNavigation(Box<ScriptExpression>),
     /// A static method: the class without its package.
-    Static(String, String, Vec<Expression>),
-    New(String, Vec<Expression>),
-    Cast(String, Box<Expression>),
+    StaticCall(String, String, Vec<ScriptExpression>),
+    New(String, Vec<ScriptExpression>),
+    Cast(String, Box<ScriptExpression>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operator {
-    Set,
+pub(super) enum ScriptOperator {
+    Assign,
     Add,
     Subtract,
     Multiply,
@@ -76,6 +76,6 @@ pub(super) enum Operator {
     GreaterOrEqual,
     And,
     Or,
-    Find,
-    Matches,
+    RegexFind,
+    RegexMatch,
 }

@@ -9,7 +9,7 @@ use sha2::{Sha256, Sha384, Sha512};
 
 /// A digest of Java's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum DigestName {
+pub(in super::super) enum JavaDigest {
     Md5,
     Sha1,
     Sha256,
@@ -17,7 +17,7 @@ pub(in super::super) enum DigestName {
     Sha512,
 }
 
-impl DigestName {
+impl JavaDigest {
     /// Reads Java's name of a digest, or of the authentication code that it makes.
     pub(super) fn find(name: &str) -> Option<Self> {
         let name = name.trim().to_ascii_uppercase().replace("HMAC", "").replace('-', "");
@@ -66,19 +66,19 @@ impl DigestName {
     }
 }
 
-fn alphabet(is_for_urls: bool) -> &'static GeneralPurpose {
+fn base64_engine(is_for_urls: bool) -> &'static GeneralPurpose {
     if is_for_urls { &URL_SAFE } else { &STANDARD }
 }
 
-pub(super) fn to_base64(bytes: &[u8], is_for_urls: bool) -> String {
-    alphabet(is_for_urls).encode(bytes)
+pub(super) fn encode_base64(bytes: &[u8], is_for_urls: bool) -> String {
+    base64_engine(is_for_urls).encode(bytes)
 }
 
 /// Reads Base64; in what is none there are no bytes.
-pub(super) fn from_base64(text: &str, is_for_urls: bool) -> Option<Vec<u8>> {
-    alphabet(is_for_urls).decode(text.trim()).ok()
+pub(super) fn parse_base64(text: &str, is_for_urls: bool) -> Option<Vec<u8>> {
+    base64_engine(is_for_urls).decode(text.trim()).ok()
 }
 
-pub(super) fn to_hex(bytes: &[u8]) -> String {
+pub(super) fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

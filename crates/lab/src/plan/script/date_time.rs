@@ -4,41 +4,41 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
-use super::super::date;
-use super::value::Value;
+use super::super::java_date;
+use super::value::ScriptValue;
 
 /// A date or a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Time {
+pub(in super::super) enum ScriptDateTime {
     /// `java.util.Date`.
-    Moment(Timestamp),
+    Date(Timestamp),
     Instant(Timestamp),
-    Day(Date),
-    Local(DateTime),
+    LocalDate(Date),
+    LocalDateTime(DateTime),
 }
 
-impl Time {
+impl ScriptDateTime {
     /// Returns the current time as an object of a class.
     pub(super) fn now(class: &str) -> Self {
         let now = Zoned::now();
         match class {
-            "LocalDate" => Self::Day(now.date()),
-            "LocalDateTime" => Self::Local(now.datetime()),
+            "LocalDate" => Self::LocalDate(now.date()),
+            "LocalDateTime" => Self::LocalDateTime(now.datetime()),
             "Instant" => Self::Instant(now.timestamp()),
-            _ => Self::Moment(now.timestamp()),
+            _ => Self::Date(now.timestamp()),
         }
     }
 
     /// Returns a moment of the epoch.
-    pub(super) fn of_millis(ms: i64) -> Option<Self> {
-        Timestamp::from_millisecond(ms).ok().map(Self::Moment)
+    pub(super) fn from_epoch_ms(ms: i64) -> Option<Self> {
+        Timestamp::from_millisecond(ms).ok().map(Self::Date)
     }
 
-    fn zoned(self) -> Option<Zoned> {
+    fn to_zoned(self) -> Option<Zoned> {
         match self {
-            Self::Moment(at) | Self::Instant(at) => Some(at.to_zoned(TimeZone::system())),
-            Self::Day(day) => day.to_zoned(TimeZone::system()).ok(),
-            Self::Local(at) => at.to_zoned(TimeZone::system()).ok(),
+            Self::Date(at) | Self::Instant(at) => Some(at.to_zoned(TimeZone::system())),
+            Self::LocalDate(day) => day.to_zoned(TimeZone::system()).ok(),
+            Self::LocalDateTime(at) => at.to_zoned(TimeZone::system()).ok(),
         }
     }
 
@@ -46,8 +46,8 @@ impl Time {
     ///
     /// # Errors
     /// A pattern that is not understood.
-    pub(super) fn write(self, pattern: &str) -> Result<String, String> {
-        let written = self.zoned().and_then(|at| date::write_by(pattern, &at));
+    pub(super) fn format(self, pattern: &str) -> Result<String, String> {
+        let written = self.to_zoned().and_then(|at| java_date::format_by_pattern(pattern, &at));
         written.ok_or_else(|| {
             format!("java.lang.IllegalArgumentException: Illegal pattern `{pattern}`")
         })
@@ -55,15 +55,15 @@ impl Time {
 
     /// Returns the time some days later, as Groovy's `+` does.
     pub(super) fn plus_days(self, days: i64) -> Option<Self> {
-        self.plus(Span::new().try_days(days).ok()?)
+        self.plus_span(Span::new().try_days(days).ok()?)
     }
 
-    fn plus(self, span: Span) -> Option<Self> {
+    fn plus_span(self, span: Span) -> Option<Self> {
         Some(match self {
-            Self::Moment(_) => Self::Moment(self.zoned()?.checked_add(span).ok()?.timestamp()),
-            Self::Instant(_) => Self::Instant(self.zoned()?.checked_add(span).ok()?.timestamp()),
-            Self::Day(day) => Self::Day(day.checked_add(span).ok()?),
-            Self::Local(at) => Self::Local(at.checked_add(span).ok()?),
+            Self::Date(_) => Self::Date(self.to_zoned()?.checked_add(span).ok()?.timestamp()),
+            Self::Instant(_) => Self::Instant(self.to_zoned()?.checked_add(span).ok()?.timestamp()),
+            Self::LocalDate(day) => Self::LocalDate(day.checked_add(span).ok()?),
+            Self::LocalDateTime(at) => Self::LocalDateTime(at.checked_add(span).ok()?),
         })
     }
 
@@ -71,41 +71,49 @@ impl Time {
     ///
     /// # Errors
     /// Java's exception, or that the method is not supported.
-    pub(super) fn call(self, name: &str, given: &[Value]) -> Result<Value, String> {
+    pub(super) fn call_method(
+        self,
+        name: &str,
+        given: &[ScriptValue],
+    ) -> Result<ScriptValue, String> {
         let number = match given.first() {
-            Some(Value::Int(number)) => *number,
+            Some(ScriptValue::Int(number)) => *number,
             _ => 0,
         };
-        let at = self.zoned().ok_or("java.time.DateTimeException")?;
+        let at = self.to_zoned().ok_or("java.time.DateTimeException")?;
         let millis = at.timestamp().as_millisecond();
-        if let Some(span) = span(name, number) {
-            let moved = span.and_then(|span| self.plus(span));
-            return moved.map(Value::Time).ok_or_else(|| "java.time.DateTimeException".to_owned());
+        if let Some(span) = span_for_method(name, number) {
+            let moved = span.and_then(|span| self.plus_span(span));
+            return moved
+                .map(ScriptValue::DateTime)
+                .ok_or_else(|| "java.time.DateTimeException".to_owned());
         }
         Ok(match name {
             "format" => match given.first() {
-                Some(Value::Format(pattern)) => Value::text(self.write(pattern)?),
-                Some(Value::Text(pattern)) => Value::text(self.write(pattern)?),
-                _ => Value::text(self.to_string()),
+                Some(ScriptValue::DateFormat(pattern)) => {
+                    ScriptValue::from_text(self.format(pattern)?)
+                }
+                Some(ScriptValue::Text(pattern)) => ScriptValue::from_text(self.format(pattern)?),
+                _ => ScriptValue::from_text(self.to_string()),
             },
-            "getTime" | "toEpochMilli" => Value::Int(millis),
-            "getEpochSecond" => Value::Int(millis.div_euclid(1000)),
-            "getYear" => Value::Int(at.year().into()),
-            "getMonthValue" => Value::Int(at.month().into()),
-            "getDayOfMonth" => Value::Int(at.day().into()),
-            "getHour" => Value::Int(at.hour().into()),
-            "getMinute" => Value::Int(at.minute().into()),
-            "getSecond" => Value::Int(at.second().into()),
-            "toString" => Value::text(self.to_string()),
-            "equals" => {
-                Value::Bool(matches!(given.first(), Some(Value::Time(other)) if *other == self))
-            }
+            "getTime" | "toEpochMilli" => ScriptValue::Int(millis),
+            "getEpochSecond" => ScriptValue::Int(millis.div_euclid(1000)),
+            "getYear" => ScriptValue::Int(at.year().into()),
+            "getMonthValue" => ScriptValue::Int(at.month().into()),
+            "getDayOfMonth" => ScriptValue::Int(at.day().into()),
+            "getHour" => ScriptValue::Int(at.hour().into()),
+            "getMinute" => ScriptValue::Int(at.minute().into()),
+            "getSecond" => ScriptValue::Int(at.second().into()),
+            "toString" => ScriptValue::from_text(self.to_string()),
+            "equals" => ScriptValue::Bool(
+                matches!(given.first(), Some(ScriptValue::DateTime(other)) if *other == self),
+            ),
             "isBefore" | "before" | "isAfter" | "after" => {
-                let Some(Value::Time(other)) = given.first() else {
+                let Some(ScriptValue::DateTime(other)) = given.first() else {
                     return Err(format!("script calls `{name}()` without a date"));
                 };
-                let order = at.timestamp().cmp(&other.zoned().ok_or("no date")?.timestamp());
-                Value::Bool(if name.to_ascii_lowercase().ends_with("before") {
+                let order = at.timestamp().cmp(&other.to_zoned().ok_or("no date")?.timestamp());
+                ScriptValue::Bool(if name.to_ascii_lowercase().ends_with("before") {
                     order.is_lt()
                 } else {
                     order.is_gt()
@@ -117,7 +125,7 @@ impl Time {
 }
 
 /// Returns the span that `plusDays` and its like add; nothing for another method, an inner nothing for one that is too long.
-fn span(name: &str, number: i64) -> Option<Option<Span>> {
+fn span_for_method(name: &str, number: i64) -> Option<Option<Span>> {
     let (unit, number) = match (name.strip_prefix("plus"), name.strip_prefix("minus")) {
         (Some(unit), _) => (unit, Some(number)),
         (_, Some(unit)) => (unit, number.checked_neg()),
@@ -140,16 +148,16 @@ fn span(name: &str, number: i64) -> Option<Option<Span>> {
     is_known.then(|| number.and_then(of))
 }
 
-impl std::fmt::Display for Time {
+impl std::fmt::Display for ScriptDateTime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Moment(at) => {
+            Self::Date(at) => {
                 let at = at.to_zoned(TimeZone::system());
                 write!(f, "{}", at.strftime("%a %b %d %H:%M:%S %Z %Y"))
             }
             Self::Instant(at) => write!(f, "{at}"),
-            Self::Day(day) => write!(f, "{day}"),
-            Self::Local(at) => write!(f, "{at}"),
+            Self::LocalDate(day) => write!(f, "{day}"),
+            Self::LocalDateTime(at) => write!(f, "{at}"),
         }
     }
 }
@@ -158,13 +166,14 @@ impl std::fmt::Display for Time {
 ///
 /// # Errors
 /// Java's exception.
-pub(super) fn parse(pattern: &str, text: &str) -> Result<Time, String> {
-    let read = date::read_by(pattern, text).map(|at| Time::Moment(at.timestamp()));
+pub(super) fn parse_date_time(pattern: &str, text: &str) -> Result<ScriptDateTime, String> {
+    let read =
+        java_date::parse_by_pattern(pattern, text).map(|at| ScriptDateTime::Date(at.timestamp()));
     read.ok_or_else(|| format!("java.text.ParseException: Unparseable date: \"{text}\""))
 }
 
 /// Returns a day by its numbers.
-pub(super) fn day(year: i64, month: i64, day: i64) -> Option<Time> {
+pub(super) fn local_date(year: i64, month: i64, day: i64) -> Option<ScriptDateTime> {
     let date = Date::new(year.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?);
-    date.ok().map(Time::Day)
+    date.ok().map(ScriptDateTime::LocalDate)
 }

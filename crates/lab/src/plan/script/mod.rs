@@ -15,33 +15,33 @@
 mod ast;
 mod codec;
 mod date_time;
+mod interpreter;
 mod json;
-mod lex;
+mod lexer;
 mod library;
-mod machine;
-mod parse;
+mod parser;
 mod value;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 
-pub(super) use machine::{Host, Stand};
-pub(super) use value::Value;
+pub(super) use interpreter::{ScriptHost, ScriptSampleContext};
+pub(super) use value::ScriptValue;
 
-use super::scope::Scope;
-use super::template::Template;
+use super::template::TextTemplate;
+use super::variable_scope::VariableScope;
 
 /// Where languages differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum ScriptDialect {
     /// BeanShell and Java: whole numbers divide to whole numbers.
     Java,
     /// Groovy: line breaks end statements, `==` compares texts, `"$x"` fills in.
     Groovy,
 }
 
-impl Dialect {
+impl ScriptDialect {
     /// Reads the word of a JSR223 element.
     pub(super) fn find(language: &str) -> Option<Self> {
         match language.trim().to_ascii_lowercase().as_str() {
@@ -54,51 +54,61 @@ impl Dialect {
 
 /// A script of an element.
 #[derive(Debug)]
-pub(super) struct Script {
-    dialect: Dialect,
-    text: Template,
-    parameters: Template,
+pub(super) struct PlanScript {
+    dialect: ScriptDialect,
+    text: TextTemplate,
+    parameters: TextTemplate,
     /// What texts amount to; one, unless the text has variables of the plan in it.
-    known: Mutex<HashMap<String, Arc<ast::Block>>>,
+    parsed_blocks: Mutex<HashMap<String, Arc<ast::ScriptBlock>>>,
 }
 
 /// Texts that are remembered; a script that is another one each time is read each time.
-const MOST_KNOWN: usize = 64;
+const MAX_PARSED_BLOCKS: usize = 64;
 
-impl Script {
+impl PlanScript {
     /// Reads a script.
     ///
     /// # Errors
     /// What in it is not supported.
     pub(super) fn new(
-        dialect: Dialect,
-        text: Template,
-        parameters: Template,
+        dialect: ScriptDialect,
+        text: TextTemplate,
+        parameters: TextTemplate,
     ) -> Result<Self, String> {
-        parse::parse(&text.with_stand_in("1"), dialect)?;
-        Ok(Self { dialect, text, parameters, known: Mutex::default() })
+        parser::parse_script(&text.with_placeholder("1"), dialect)?;
+        Ok(Self { dialect, text, parameters, parsed_blocks: Mutex::default() })
     }
 
     /// Runs it at a sample, or before there is one.
     ///
     /// # Errors
     /// What went wrong, as a Java exception would tell it.
-    pub(super) fn run(&self, scope: &mut Scope, stand: &mut Stand) -> Result<Value, String> {
-        let text = self.text.draw(scope).into_owned();
-        let parameters = self.parameters.draw(scope).into_owned();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&text).cloned();
+    pub(super) fn run(
+        &self,
+        scope: &mut VariableScope,
+        stand: &mut ScriptSampleContext,
+    ) -> Result<ScriptValue, String> {
+        let text = self.text.evaluate(scope).into_owned();
+        let parameters = self.parameters.evaluate(scope).into_owned();
+        let known =
+            self.parsed_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(&text).cloned();
         let block = match known {
             Some(block) => block,
             None => {
-                let block = Arc::new(parse::parse(&text, self.dialect)?);
-                let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                if known.len() < MOST_KNOWN {
+                let block = Arc::new(parser::parse_script(&text, self.dialect)?);
+                let mut known = self.parsed_blocks.lock().unwrap_or_else(PoisonError::into_inner);
+                if known.len() < MAX_PARSED_BLOCKS {
                     known.insert(text, Arc::clone(&block));
                 }
                 block
             }
         };
-        machine::run(&block, self.dialect, &parameters, Host { scope, stand })
+        interpreter::run_script_block(
+            &block,
+            self.dialect,
+            &parameters,
+            ScriptHost { scope, sample_context: stand },
+        )
     }
 }
 
@@ -106,30 +116,46 @@ impl Script {
 ///
 /// # Errors
 /// What in it is not supported.
-pub(super) fn check(text: &Template, dialect: Dialect) -> Result<(), String> {
-    parse::parse(&text.with_stand_in("1"), dialect).map(drop)
+pub(super) fn check_function_script(
+    text: &TextTemplate,
+    dialect: ScriptDialect,
+) -> Result<(), String> {
+    parser::parse_script(&text.with_placeholder("1"), dialect).map(drop)
 }
 
 /// Runs a script that a function holds, whose variables have been replaced.
 ///
 /// # Errors
 /// What is not supported, or what went wrong.
-pub(super) fn run(text: &str, dialect: Dialect, scope: &mut Scope) -> Result<Value, String> {
-    let block = parse::parse(text, dialect)?;
-    machine::run(&block, dialect, "", Host { scope, stand: &mut Stand::default() })
+pub(super) fn run_function_script(
+    text: &str,
+    dialect: ScriptDialect,
+    scope: &mut VariableScope,
+) -> Result<ScriptValue, String> {
+    let block = parser::parse_script(text, dialect)?;
+    interpreter::run_script_block(
+        &block,
+        dialect,
+        "",
+        ScriptHost { scope, sample_context: &mut ScriptSampleContext::default() },
+    )
 }
 
 /// Runs a script as [`run`] does; the value of its last statement is its own in every language.
 ///
 /// # Errors
 /// As [`run`].
-pub(super) fn run_to_value(
+pub(super) fn run_function_script_to_value(
     text: &str,
-    dialect: Dialect,
-    scope: &mut Scope,
-) -> Result<Value, String> {
-    let block = parse::parse(text, dialect)?;
-    machine::run_to_value(&block, dialect, Host { scope, stand: &mut Stand::default() })
+    dialect: ScriptDialect,
+    scope: &mut VariableScope,
+) -> Result<ScriptValue, String> {
+    let block = parser::parse_script(text, dialect)?;
+    interpreter::run_block_to_value(
+        &block,
+        dialect,
+        ScriptHost { scope, sample_context: &mut ScriptSampleContext::default() },
+    )
 }
 
 #[cfg(test)]

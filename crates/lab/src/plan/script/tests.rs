@@ -3,37 +3,37 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::answer::Answer;
-use crate::plan::scope::World;
+use crate::plan::sample_response::SampleResponse;
+use crate::plan::variable_scope::RunContext;
 
-fn scope() -> Scope {
-    let mut scope = Scope::new(Arc::new(World::default()));
-    scope.set("x", "5");
-    scope.set("name", "page");
+fn scope() -> VariableScope {
+    let mut scope = VariableScope::new(Arc::new(RunContext::default()));
+    scope.set_variable("x", "5");
+    scope.set_variable("name", "page");
     scope
 }
 
-fn script(text: &str, dialect: Dialect) -> Result<Script, String> {
-    Script::new(dialect, Template::literal(text), Template::literal("one two"))
+fn script(text: &str, dialect: ScriptDialect) -> Result<PlanScript, String> {
+    PlanScript::new(dialect, TextTemplate::literal(text), TextTemplate::literal("one two"))
 }
 
 /// Runs a script and returns its value, and what is in the variable `out`.
-fn run(text: &str, dialect: Dialect) -> (String, String) {
+fn run(text: &str, dialect: ScriptDialect) -> (String, String) {
     let mut scope = scope();
     let script = script(text, dialect).unwrap_or_else(|fault| panic!("{text}: {fault}"));
-    let value = script.run(&mut scope, &mut Stand::default());
+    let value = script.run(&mut scope, &mut ScriptSampleContext::default());
     let value = value.map_or_else(|fault| fault, |value| value.to_string());
     (value, scope.variable("out").unwrap_or_default().to_owned())
 }
 
 #[track_caller]
 fn groovy(text: &str, expected: &str) {
-    assert_eq!(run(text, Dialect::Groovy).0, expected, "{text}");
+    assert_eq!(run(text, ScriptDialect::Groovy).0, expected, "{text}");
 }
 
 #[track_caller]
 fn java(text: &str, expected: &str) {
-    assert_eq!(run(text, Dialect::Java).1, expected, "{text}");
+    assert_eq!(run(text, ScriptDialect::Java).1, expected, "{text}");
 }
 
 #[test]
@@ -92,15 +92,19 @@ fn values_of_groovy_scripts() {
 
 #[test]
 fn samples_are_seen_and_judged() {
-    let answer = Answer { code: "404".to_owned(), body: "gone".to_owned(), ..Answer::default() };
-    let mut stand = Stand::new(answer, false);
+    let answer = SampleResponse {
+        code: "404".to_owned(),
+        body: "gone".to_owned(),
+        ..SampleResponse::default()
+    };
+    let mut stand = ScriptSampleContext::new(answer, false);
     let judge = "if (prev.getResponseCode().equals('404')) {\n  prev.setSuccessful(true)\n  AssertionResult.setFailure(true)\n  AssertionResult.setFailureMessage('body ' + prev.getResponseDataAsString())\n}";
-    script(judge, Dialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
+    script(judge, ScriptDialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
     assert!(stand.is_ok);
     assert_eq!(stand.failure.as_deref(), Some("body gone"));
-    let mut stand = Stand::new(Answer::default(), true);
+    let mut stand = ScriptSampleContext::new(SampleResponse::default(), true);
     let judge = "Failure = !SampleResult.isSuccessful() || true; FailureMessage = \"no\";";
-    script(judge, Dialect::Java).unwrap().run(&mut scope(), &mut stand).unwrap();
+    script(judge, ScriptDialect::Java).unwrap().run(&mut scope(), &mut stand).unwrap();
     assert_eq!(stand.failure.as_deref(), Some("no"));
 }
 
@@ -130,7 +134,7 @@ fn json_is_read_into_maps_and_lists() {
     ] {
         groovy(&json(text), expected);
     }
-    let told = run("new groovy.json.JsonSlurper().parseText('{')", Dialect::Groovy).0;
+    let told = run("new groovy.json.JsonSlurper().parseText('{')", ScriptDialect::Groovy).0;
     assert!(told.starts_with("groovy.json.JsonException"), "{told}");
 }
 
@@ -181,18 +185,18 @@ fn dates_of_java_are_moved_and_written() {
     );
     groovy("new SimpleDateFormat('yyyy-MM-dd').parse('2024-02-29').format('dd/MM/yy')", "29/02/24");
     groovy("LocalDate.of(2024, 1, 1).isBefore(LocalDate.of(2024, 1, 2))", "true");
-    let told = run("LocalDate.of(2024, 13, 1)", Dialect::Groovy).0;
+    let told = run("LocalDate.of(2024, 13, 1)", ScriptDialect::Groovy).0;
     assert!(told.contains("DateTimeException"), "{told}");
 }
 
 #[test]
 fn variables_take_texts_only_and_properties_are_read_and_set_by_name() {
-    let told = run("vars.put('out', 5)", Dialect::Groovy);
+    let told = run("vars.put('out', 5)", ScriptDialect::Groovy);
     assert!(told.0.contains("MissingMethodException") && told.1.is_empty(), "{told:?}");
-    let answer = Answer { code: "404".to_owned(), ..Answer::default() };
-    let mut stand = Stand::new(answer, false);
+    let answer = SampleResponse { code: "404".to_owned(), ..SampleResponse::default() };
+    let mut stand = ScriptSampleContext::new(answer, false);
     let judge = "if (prev.responseCode == '404') {\n  prev.successful = true\n  AssertionResult.failure = true\n  AssertionResult.failureMessage = \"code ${prev.responseCode}\"\n}\nlog.info 'seen'\nprintln 'seen'";
-    script(judge, Dialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
+    script(judge, ScriptDialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
     assert!(stand.is_ok);
     assert_eq!(stand.failure.as_deref(), Some("code 404"));
     java(
@@ -208,10 +212,11 @@ fn variables_take_texts_only_and_properties_are_read_and_set_by_name() {
 fn a_list_that_holds_itself_is_shown_within_bounds() {
     let (told, _) = run(
         "def l = [1]\nfor (i in [1, 2, 3, 4]) { l.add(l) }\nl.toString().length() < 3000000",
-        Dialect::Groovy,
+        ScriptDialect::Groovy,
     );
     assert_eq!(told, "true");
-    let (told, _) = run("def l = []\nl.add(l)\ngroovy.json.JsonOutput.toJson(l)", Dialect::Groovy);
+    let (told, _) =
+        run("def l = []\nl.add(l)\ngroovy.json.JsonOutput.toJson(l)", ScriptDialect::Groovy);
     assert!(told.contains("StackOverflowError"), "{told}");
 }
 
@@ -229,27 +234,28 @@ fn what_is_not_in_the_list_is_told_with_its_name() {
         ("switch (1) {}", "line 1: a statement that is supported is expected, not `switch`"),
         ("'never ends", "a text has no end"),
     ] {
-        let fault = script(text, Dialect::Groovy).unwrap_err();
+        let fault = script(text, ScriptDialect::Groovy).unwrap_err();
         assert_eq!(fault, wanted, "{text}");
     }
 }
 
 #[test]
 fn scripts_end() {
-    let (told, _) = run("while (true) { x = 1 }", Dialect::Groovy);
+    let (told, _) = run("while (true) { x = 1 }", ScriptDialect::Groovy);
     assert!(told.contains("was ended after"), "{told}");
-    let (told, _) = run("def s = 'xxxxxxxxxxxxxxxx'\nwhile (true) { s = s + s }", Dialect::Groovy);
+    let (told, _) =
+        run("def s = 'xxxxxxxxxxxxxxxx'\nwhile (true) { s = s + s }", ScriptDialect::Groovy);
     assert!(told.contains("OutOfMemoryError"), "{told}");
     let deep = format!("{}1{}", "(".repeat(5000), ")".repeat(5000));
-    assert!(script(&deep, Dialect::Groovy).is_err());
+    assert!(script(&deep, ScriptDialect::Groovy).is_err());
 }
 
 proptest! {
     #[test]
     fn any_text_is_run_or_refused(text in "[-a-z0-9(){}\\[\\]\"'$.;=+*/!<>?:,&|\\n ]{0,60}") {
-        for dialect in [Dialect::Groovy, Dialect::Java] {
+        for dialect in [ScriptDialect::Groovy, ScriptDialect::Java] {
             if let Ok(script) = script(&text, dialect) {
-                script.run(&mut scope(), &mut Stand::default()).ok();
+                script.run(&mut scope(), &mut ScriptSampleContext::default()).ok();
             }
         }
     }

@@ -4,52 +4,52 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-use super::codec::DigestName;
-use super::date_time::Time;
+use super::codec::JavaDigest;
+use super::date_time::ScriptDateTime;
 
 /// A value of Java or Groovy, as far as scripts of plans use them.
 #[derive(Debug, Clone, Default)]
-pub(in super::super) enum Value {
+pub(in super::super) enum ScriptValue {
     #[default]
     Null,
     Bool(bool),
     Int(i64),
     Double(f64),
     Text(Rc<str>),
-    List(Rc<RefCell<Vec<Value>>>),
+    List(Rc<RefCell<Vec<ScriptValue>>>),
     /// A text that grows.
-    Builder(Rc<RefCell<String>>),
+    StringBuilder(Rc<RefCell<String>>),
     /// A source of random numbers.
-    Random,
+    RandomSource,
     /// A date or a time.
-    Time(Time),
+    DateTime(ScriptDateTime),
     /// What JSON calls an object, in its order.
-    Map(Rc<RefCell<MapEntries>>),
+    Map(Rc<RefCell<ScriptMapEntries>>),
     Bytes(Rc<[u8]>),
     /// A pattern of dates.
-    Format(Rc<str>),
+    DateFormat(Rc<str>),
     /// An object that holds nothing but what it is for.
-    Tool(Tool),
+    Utility(JavaUtility),
     /// A key for message authentication codes.
     Key(Rc<[u8]>),
     /// What makes such codes, and its key.
-    Authenticator(DigestName, Rc<RefCell<Rc<[u8]>>>),
+    Authenticator(JavaDigest, Rc<RefCell<Rc<[u8]>>>),
 }
 
 /// The names and values of an object, in its order.
-pub(in super::super) type MapEntries = Vec<(Rc<str>, Value)>;
+pub(in super::super) type ScriptMapEntries = Vec<(Rc<str>, ScriptValue)>;
 
 /// What an object of Java's that holds nothing is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Tool {
+pub(in super::super) enum JavaUtility {
     JsonReader,
     /// Base64, in the alphabet for addresses if so.
-    Encoder(bool),
-    Decoder(bool),
-    Digest(DigestName),
+    Base64Encoder(bool),
+    Base64Decoder(bool),
+    Digest(JavaDigest),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for ScriptValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
@@ -63,19 +63,19 @@ impl fmt::Display for Value {
             Self::Text(value) => f.write_str(value),
             Self::List(_) | Self::Map(_) => {
                 let mut text = String::new();
-                self.show(&mut text, 0);
+                self.write_shown(&mut text, 0);
                 f.write_str(&text)
             }
-            Self::Builder(text) => f.write_str(&text.borrow()),
-            Self::Random => f.write_str("java.util.Random"),
-            Self::Time(time) => write!(f, "{time}"),
+            Self::StringBuilder(text) => f.write_str(&text.borrow()),
+            Self::RandomSource => f.write_str("java.util.Random"),
+            Self::DateTime(time) => write!(f, "{time}"),
             Self::Bytes(bytes) => {
                 let signed: Vec<String> =
                     bytes.iter().map(|byte| byte.cast_signed().to_string()).collect();
                 write!(f, "[{}]", signed.join(", "))
             }
-            Self::Format(pattern) => f.write_str(pattern),
-            Self::Tool(_) | Self::Key(_) | Self::Authenticator(..) => {
+            Self::DateFormat(pattern) => f.write_str(pattern),
+            Self::Utility(_) | Self::Key(_) | Self::Authenticator(..) => {
                 f.write_str("java.lang.Object")
             }
         }
@@ -83,25 +83,25 @@ impl fmt::Display for Value {
 }
 
 /// Longest text of a list, and deepest nesting that is shown: a list may hold itself.
-const LONGEST: usize = 1 << 20;
-const DEEPEST: usize = 30;
+const MAX_SHOWN_LEN: usize = 1 << 20;
+const MAX_SHOWN_DEPTH: usize = 30;
 
-impl Value {
-    pub(super) fn text(text: impl Into<Rc<str>>) -> Self {
+impl ScriptValue {
+    pub(super) fn from_text(text: impl Into<Rc<str>>) -> Self {
         Self::Text(text.into())
     }
 
-    pub(super) fn list(values: Vec<Self>) -> Self {
+    pub(super) fn from_list(values: Vec<Self>) -> Self {
         Self::List(Rc::new(RefCell::new(values)))
     }
 
-    pub(super) fn map(entries: impl IntoIterator<Item = (Rc<str>, Self)>) -> Self {
+    pub(super) fn from_map(entries: impl IntoIterator<Item = (Rc<str>, Self)>) -> Self {
         Self::Map(Rc::new(RefCell::new(entries.into_iter().collect())))
     }
 
     /// Adds the value as lists and maps show it.
-    fn show(&self, out: &mut String, depth: usize) {
-        if out.len() > LONGEST || depth > DEEPEST {
+    fn write_shown(&self, out: &mut String, depth: usize) {
+        if out.len() > MAX_SHOWN_LEN || depth > MAX_SHOWN_DEPTH {
             return out.push_str("...");
         }
         match self {
@@ -109,8 +109,8 @@ impl Value {
                 out.push('[');
                 for (place, value) in values.borrow().iter().enumerate() {
                     out.push_str(if place == 0 { "" } else { ", " });
-                    value.show(out, depth + 1);
-                    if out.len() > LONGEST {
+                    value.write_shown(out, depth + 1);
+                    if out.len() > MAX_SHOWN_LEN {
                         break;
                     }
                 }
@@ -122,8 +122,8 @@ impl Value {
                     out.push_str(if place == 0 { "" } else { ", " });
                     out.push_str(key);
                     out.push('=');
-                    value.show(out, depth + 1);
-                    if out.len() > LONGEST {
+                    value.write_shown(out, depth + 1);
+                    if out.len() > MAX_SHOWN_LEN {
                         break;
                     }
                 }
@@ -134,7 +134,7 @@ impl Value {
     }
 
     /// Returns the bytes of the value, or those of its text.
-    pub(super) fn bytes(&self) -> Rc<[u8]> {
+    pub(super) fn to_bytes(&self) -> Rc<[u8]> {
         match self {
             Self::Bytes(bytes) | Self::Key(bytes) => Rc::clone(bytes),
             other => other.to_string().into_bytes().into(),
@@ -149,19 +149,19 @@ impl Value {
             Self::Double(value) => *value != 0.0,
             Self::Text(value) => !value.is_empty(),
             Self::List(values) => !values.borrow().is_empty(),
-            Self::Builder(text) => !text.borrow().is_empty(),
+            Self::StringBuilder(text) => !text.borrow().is_empty(),
             Self::Map(entries) => !entries.borrow().is_empty(),
             Self::Bytes(bytes) => !bytes.is_empty(),
-            Self::Random
-            | Self::Time(_)
-            | Self::Format(_)
-            | Self::Tool(_)
+            Self::RandomSource
+            | Self::DateTime(_)
+            | Self::DateFormat(_)
+            | Self::Utility(_)
             | Self::Key(_)
             | Self::Authenticator(..) => true,
         }
     }
 
-    pub(super) fn double(&self) -> Option<f64> {
+    pub(super) fn to_double(&self) -> Option<f64> {
         match self {
             Self::Int(value) => Some(*value as f64),
             Self::Double(value) => Some(*value),
@@ -185,10 +185,10 @@ impl Value {
                     }
             }
             (Self::Text(one), Self::Text(two)) => one == two,
-            (Self::Time(one), Self::Time(two)) => one == two,
+            (Self::DateTime(one), Self::DateTime(two)) => one == two,
             (Self::Bytes(one), Self::Bytes(two)) => one == two,
             (Self::Map(one), Self::Map(two)) => Rc::ptr_eq(one, two),
-            _ => match (self.double(), other.double()) {
+            _ => match (self.to_double(), other.to_double()) {
                 (Some(one), Some(two)) => one == two,
                 _ => false,
             },

@@ -5,84 +5,88 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{
-    ADMINISTRATORS, IF_MATCH, Members, NAME, PAGE, find, guard, guard_administrators, named_json,
-    need_management, page, tag_of,
+    ADMINISTRATORS_GROUP, GroupMemberships, IF_MATCH_PARAMETER, NAME_PARAMETER, PAGE_PARAMETERS,
+    account_tag, find_account, guard_account_change, guard_administrator_change, named_node_json,
+    paginate, require_user_management,
 };
 use crate::Instance;
-use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Reply, Verb};
-use crate::failure::{Failure, Result};
-use crate::metrics::count;
+use crate::api::endpoint::{
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, RequestBodySpec, ResponseSpec,
+};
+use crate::failure::{RequestFailure, Result};
+use crate::metrics::increment;
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const GROUP_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/groups",
         id: "listGroups",
-        about: "Lists the groups that the asker may read, page by page, by name.",
-        parameters: PAGE,
-        body: Body::None,
-        answers: &[Answer::json("Groups", "A page of the groups.")],
-        handler: Handler::Work(list),
+        description: "Lists the groups that the asker may read, page by page, by name.",
+        parameters: PAGE_PARAMETERS,
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Groups", "A page of the groups.")],
+        handler: EndpointHandler::Blocking(list_groups),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/groups",
         id: "createGroup",
-        about: "Makes a group without members. It takes `rep:userManagement` below `/home`.",
+        description: "Makes a group without members. It takes `rep:userManagement` below `/home`.",
         parameters: &[],
-        body: Body::Json("NewGroup"),
-        answers: &[Answer::created("Account", "It is there now.")],
-        handler: Handler::Work(create),
+        body: RequestBodySpec::Json("NewGroup"),
+        responses: &[ResponseSpec::created_json("Account", "It is there now.")],
+        handler: EndpointHandler::Blocking(create_group),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/group",
         id: "readGroup",
-        about: "Tells about a group: its members, all users in it and in the groups in it, and the groups that it is in.",
-        parameters: &[NAME],
-        body: Body::None,
-        answers: &[Answer::json("Group", "The group.")],
-        handler: Handler::Work(read),
+        description: "Tells about a group: its members, all users in it and in the groups in it, and the groups that it is in.",
+        parameters: &[NAME_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Group", "The group.")],
+        handler: EndpointHandler::Blocking(read_group),
     },
     Endpoint {
-        verb: Verb::Delete,
+        method: EndpointMethod::Delete,
         path: "/api/v1/group",
         id: "deleteGroup",
-        about: "Removes a group; its members stay.",
-        parameters: &[NAME, IF_MATCH],
-        body: Body::None,
-        answers: &[Answer::nothing(204, "It is gone.")],
-        handler: Handler::Work(delete),
+        description: "Removes a group; its members stay.",
+        parameters: &[NAME_PARAMETER, IF_MATCH_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        handler: EndpointHandler::Blocking(delete_group),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/group/members",
         id: "addMember",
-        about: "Makes a user or group a member of a group.",
-        parameters: &[IF_MATCH],
-        body: Body::Json("Membership"),
-        answers: &[Answer::nothing(204, "It is a member.")],
-        handler: Handler::Work(add),
+        description: "Makes a user or group a member of a group.",
+        parameters: &[IF_MATCH_PARAMETER],
+        body: RequestBodySpec::Json("Membership"),
+        responses: &[ResponseSpec::empty(204, "It is a member.")],
+        handler: EndpointHandler::Blocking(add_member),
     },
     Endpoint {
-        verb: Verb::Delete,
+        method: EndpointMethod::Delete,
         path: "/api/v1/group/members",
         id: "removeMember",
-        about: "Takes a user or group out of a group.",
+        description: "Takes a user or group out of a group.",
         parameters: &[
-            Parameter::required("group", Kind::Name, "The group."),
-            Parameter::required("member", Kind::Name, "The user or group."),
-            IF_MATCH,
+            EndpointParameter::required("group", ParameterKind::Name, "The group."),
+            EndpointParameter::required("member", ParameterKind::Name, "The user or group."),
+            IF_MATCH_PARAMETER,
         ],
-        body: Body::None,
-        answers: &[Answer::nothing(204, "It is no direct member.")],
-        handler: Handler::Work(remove),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::empty(204, "It is no direct member.")],
+        handler: EndpointHandler::Blocking(remove_member),
     },
 ];
 
-fn list(instance: &Instance, call: &Call) -> Result<Reply> {
-    let snapshot = call.snapshot()?;
+fn list_groups(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let snapshot = call.pin_snapshot()?;
     let mut seen = Vec::new();
     for name in instance.repository.groups()? {
         let Some(path) = instance.repository.account_path(&name)? else { continue };
@@ -90,9 +94,9 @@ fn list(instance: &Instance, call: &Call) -> Result<Reply> {
             seen.push((name, node));
         }
     }
-    let (groups, next) = page(call, seen);
-    let groups: Vec<Json> = groups.iter().map(|(name, node)| named_json(name, node)).collect();
-    Ok(Reply::json(json!({ "groups": groups, "next": next })))
+    let (groups, next) = paginate(call, seen);
+    let groups: Vec<Json> = groups.iter().map(|(name, node)| named_node_json(name, node)).collect();
+    Ok(ApiResponse::json(json!({ "groups": groups, "next": next })))
 }
 
 #[derive(Debug, Deserialize)]
@@ -101,100 +105,101 @@ struct NewGroup {
     name: String,
 }
 
-fn create(instance: &Instance, call: &Call) -> Result<Reply> {
-    let NewGroup { name } = call.body()?;
-    need_management(&call.snapshot()?, "/home/groups")?;
-    let mut session = call.session()?;
+fn create_group(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let NewGroup { name } = call.parse_body()?;
+    require_user_management(&call.pin_snapshot()?, "/home/groups")?;
+    let mut session = call.begin_session()?;
     session.add_group(&name)?;
-    let path = session.account(&name)?;
+    let path = session.account_path(&name)?;
     session.commit(&format!("add group {name}"), call.now)?;
-    count(&instance.metrics.commits);
-    Ok(Reply::created(json!({ "name": name, "path": path.as_str() })))
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::created(json!({ "name": name, "path": path.as_str() })))
 }
 
-fn read(instance: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, name) = (call.snapshot()?, call.text("name").unwrap_or_default());
-    let node = find(call, &snapshot, name, "group")?;
-    let members = Members::of(&instance.repository, &snapshot)?;
+fn read_group(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, name) = (call.pin_snapshot()?, call.parameter("name").unwrap_or_default());
+    let node = find_account(call, &snapshot, name, "group")?;
+    let members = GroupMemberships::read_from(&instance.repository, &snapshot)?;
     let kind = |is_group| if is_group { "group" } else { "user" };
-    let direct = members.direct(name).into_iter();
+    let direct = members.direct_members(name).into_iter();
     let direct: Vec<Json> =
         direct.map(|(name, is_group)| json!({ "name": name, "kind": kind(is_group) })).collect();
-    let all = members.all(name).into_iter();
+    let all = members.all_members(name).into_iter();
     let users: Vec<&str> = all.filter(|(_, is_group)| !is_group).map(|(name, _)| name).collect();
-    let mut described = named_json(name, &node);
+    let mut described = named_node_json(name, &node);
     if let Some(described) = described.as_object_mut() {
         described.insert("members".to_owned(), direct.into());
         described.insert("allUsers".to_owned(), users.into());
         described.insert("groups".to_owned(), members.groups_of(name).into());
     }
-    Ok(Reply::tagged(described, tag_of(call, &node)))
+    Ok(ApiResponse::tagged(described, account_tag(call, &node)))
 }
 
-fn delete(instance: &Instance, call: &Call) -> Result<Reply> {
-    let name = call.text("name").unwrap_or_default();
-    let node = find(call, &call.snapshot()?, name, "group")?;
-    guard_administrators(call, name)?;
-    if name == ADMINISTRATORS {
+fn delete_group(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let name = call.parameter("name").unwrap_or_default();
+    let node = find_account(call, &call.pin_snapshot()?, name, "group")?;
+    guard_administrator_change(call, name)?;
+    if name == ADMINISTRATORS_GROUP {
         let reason = "the group `administrators` is always there";
-        return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, reason));
+        return Err(RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason));
     }
-    let mut session = call.session()?;
-    guard(call, &mut session, &node)?;
+    let mut session = call.begin_session()?;
+    guard_account_change(call, &mut session, &node)?;
     session.remove_account(name)?;
     session.commit(&format!("remove group {name}"), call.now)?;
-    count(&instance.metrics.commits);
-    Ok(Reply::nothing())
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::empty())
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Membership {
+struct MembershipChange {
     group: String,
     member: String,
 }
 
-fn add(instance: &Instance, call: &Call) -> Result<Reply> {
-    let Membership { group, member } = call.body()?;
-    let snapshot = call.snapshot()?;
-    find(call, &snapshot, &group, "group")?;
-    find(call, &snapshot, &member, "user or group")?;
-    let members = Members::of(&instance.repository, &instance.repository.snapshot()?)?;
+fn add_member(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let MembershipChange { group, member } = call.parse_body()?;
+    let snapshot = call.pin_snapshot()?;
+    find_account(call, &snapshot, &group, "group")?;
+    find_account(call, &snapshot, &member, "user or group")?;
+    let members =
+        GroupMemberships::read_from(&instance.repository, &instance.repository.snapshot()?)?;
     if group == member || members.is_within(&group, &member) {
         let message = format!("`{group}` is in `{member}` already: a group cannot be in itself");
-        return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
+        return Err(RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
     }
     let message = format!("add {member} to group {group}");
-    change(instance, call, [&group, &member], &message, |session| {
+    change_membership(instance, call, [&group, &member], &message, |session| {
         session.add_member(&group, &member)
     })
 }
 
-fn remove(instance: &Instance, call: &Call) -> Result<Reply> {
-    let text = |name| call.text(name).unwrap_or_default();
+fn remove_member(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let text = |name| call.parameter(name).unwrap_or_default();
     let (group, member) = (text("group"), text("member"));
     let message = format!("take {member} out of group {group}");
-    change(instance, call, [group, member], &message, |session| {
+    change_membership(instance, call, [group, member], &message, |session| {
         session.remove_member(group, member)
     })
 }
 
 /// Changes the members of a group; both must be seen.
-fn change(
+fn change_membership(
     instance: &Instance,
-    call: &Call,
+    call: &ApiRequest,
     [group, member]: [&str; 2],
     message: &str,
     edit: impl FnOnce(&mut tympan_content::Session) -> tympan_content::Result<()>,
-) -> Result<Reply> {
-    let snapshot = call.snapshot()?;
-    let node = find(call, &snapshot, group, "group")?;
-    find(call, &snapshot, member, "user or group")?;
-    guard_administrators(call, group)?;
-    let mut session = call.session()?;
-    guard(call, &mut session, &node)?;
+) -> Result<ApiResponse> {
+    let snapshot = call.pin_snapshot()?;
+    let node = find_account(call, &snapshot, group, "group")?;
+    find_account(call, &snapshot, member, "user or group")?;
+    guard_administrator_change(call, group)?;
+    let mut session = call.begin_session()?;
+    guard_account_change(call, &mut session, &node)?;
     edit(&mut session)?;
     session.commit(message, call.now)?;
-    count(&instance.metrics.commits);
-    Ok(Reply::nothing())
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::empty())
 }

@@ -8,16 +8,16 @@ use crate::failure::Result;
 
 /// The memberships that a state shows.
 #[derive(Debug, Default)]
-pub(crate) struct Members {
+pub(crate) struct GroupMemberships {
     /// The names of accounts by identifier, and whether each is a group.
-    names: BTreeMap<String, (String, bool)>,
+    accounts_by_id: BTreeMap<String, (String, bool)>,
     /// The identifiers that each group lists.
-    lists: BTreeMap<String, BTreeSet<String>>,
+    member_ids_by_group: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Members {
+impl GroupMemberships {
     /// Reads the accounts that a snapshot shows.
-    pub(crate) fn of(repository: &Repository, snapshot: &Snapshot) -> Result<Self> {
+    pub(crate) fn read_from(repository: &Repository, snapshot: &Snapshot) -> Result<Self> {
         let mut members = Self::default();
         let users = repository.users()?.into_iter().map(|(name, _)| (name, false));
         let groups = repository.groups()?.into_iter().map(|name| (name, true));
@@ -25,30 +25,30 @@ impl Members {
             let Some(path) = repository.account_path(&name)? else { continue };
             let Some(node) = snapshot.node(&path)? else { continue };
             if let Some(identifier) = node.text("jcr:uuid") {
-                members.names.insert(identifier, (name.clone(), is_group));
+                members.accounts_by_id.insert(identifier, (name.clone(), is_group));
             }
             if is_group {
                 let mut list = BTreeSet::new();
-                collect(&node, &mut list)?;
-                members.lists.insert(name, list);
+                collect_member_ids(&node, &mut list)?;
+                members.member_ids_by_group.insert(name, list);
             }
         }
         Ok(members)
     }
 
     /// Returns the direct members of a group with whether each is a group, by name.
-    pub(crate) fn direct(&self, group: &str) -> BTreeMap<&str, bool> {
-        let list = self.lists.get(group).into_iter().flatten();
-        let known = list.filter_map(|identifier| self.names.get(identifier));
+    pub(crate) fn direct_members(&self, group: &str) -> BTreeMap<&str, bool> {
+        let list = self.member_ids_by_group.get(group).into_iter().flatten();
+        let known = list.filter_map(|identifier| self.accounts_by_id.get(identifier));
         known.map(|(name, is_group)| (name.as_str(), *is_group)).collect()
     }
 
     /// Returns the members of a group with those of the groups in it, by name.
-    pub(crate) fn all(&self, group: &str) -> BTreeMap<&str, bool> {
+    pub(crate) fn all_members(&self, group: &str) -> BTreeMap<&str, bool> {
         let mut found = BTreeMap::new();
         let mut waiting = vec![group];
         while let Some(group) = waiting.pop() {
-            for (name, is_group) in self.direct(group) {
+            for (name, is_group) in self.direct_members(group) {
                 if found.insert(name, is_group).is_none() && is_group {
                     waiting.push(name);
                 }
@@ -59,15 +59,15 @@ impl Members {
 
     /// Tells whether an account is in a group, directly or through others.
     pub(crate) fn is_within(&self, name: &str, group: &str) -> bool {
-        self.all(group).contains_key(name)
+        self.all_members(group).contains_key(name)
     }
 
     /// Returns the groups that list an account.
     pub(crate) fn groups_of(&self, name: &str) -> Vec<&str> {
-        self.lists
+        self.member_ids_by_group
             .keys()
             .map(String::as_str)
-            .filter(|group| self.direct(group).contains_key(name))
+            .filter(|group| self.direct_members(group).contains_key(name))
             .collect()
     }
 
@@ -87,13 +87,13 @@ impl Members {
 }
 
 /// Collects the identifiers that a group lists itself and in the nodes that its list is split into.
-fn collect(node: &Node, list: &mut BTreeSet<String>) -> Result<()> {
+fn collect_member_ids(node: &Node, list: &mut BTreeSet<String>) -> Result<()> {
     let members = node.property("rep:members");
     let values = members.as_ref().map(Property::values).unwrap_or_default();
     list.extend(values.iter().map(|value| value.to_text().into_owned()));
     for child in node.children()? {
         if matches!(child.primary_type(), "rep:MemberReferencesList" | "rep:MemberReferences") {
-            collect(&child, list)?;
+            collect_member_ids(&child, list)?;
         }
     }
     Ok(())

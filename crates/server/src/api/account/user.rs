@@ -5,83 +5,87 @@ use serde_json::{Value as Json, json};
 use tympan_content::Node;
 
 use super::{
-    ADMIN, IF_MATCH, Members, NAME, PAGE, find, guard, guard_administrators, need_management, page,
-    tag_of,
+    ADMIN_USER, GroupMemberships, IF_MATCH_PARAMETER, NAME_PARAMETER, PAGE_PARAMETERS, account_tag,
+    find_account, guard_account_change, guard_administrator_change, paginate,
+    require_user_management,
 };
 use crate::Instance;
-use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Pending, Reply, Verb};
-use crate::failure::{Failure, Result};
+use crate::api::endpoint::{
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, PendingApiResponse,
+    RequestBodySpec, ResponseSpec,
+};
+use crate::failure::{RequestFailure, Result};
 use crate::login::{PasswordAttempt, create_user_in, set_password};
-use crate::metrics::count;
-use crate::password::check_new_password;
+use crate::metrics::increment;
+use crate::password_policy::check_new_password;
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const USER_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/users",
         id: "listUsers",
-        about: "Lists the users that the asker may read, page by page, by name.",
-        parameters: PAGE,
-        body: Body::None,
-        answers: &[Answer::json("Users", "A page of the users.")],
-        handler: Handler::Work(list),
+        description: "Lists the users that the asker may read, page by page, by name.",
+        parameters: PAGE_PARAMETERS,
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Users", "A page of the users.")],
+        handler: EndpointHandler::Blocking(list_users),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/users",
         id: "createUser",
-        about: "Makes a user who logs in with a password. It takes `rep:userManagement` below `/home`.",
+        description: "Makes a user who logs in with a password. It takes `rep:userManagement` below `/home`.",
         parameters: &[],
-        body: Body::Json("NewUser"),
-        answers: &[Answer::created("Account", "It is there now.")],
-        handler: Handler::Work(create),
+        body: RequestBodySpec::Json("NewUser"),
+        responses: &[ResponseSpec::created_json("Account", "It is there now.")],
+        handler: EndpointHandler::Blocking(create_user),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/user",
         id: "readUser",
-        about: "Tells about a user, and in which groups it is, directly and through others.",
-        parameters: &[NAME],
-        body: Body::None,
-        answers: &[Answer::json("User", "The user.")],
-        handler: Handler::Work(read),
+        description: "Tells about a user, and in which groups it is, directly and through others.",
+        parameters: &[NAME_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("User", "The user.")],
+        handler: EndpointHandler::Blocking(read_user),
     },
     Endpoint {
-        verb: Verb::Patch,
+        method: EndpointMethod::Patch,
         path: "/api/v1/user",
         id: "changeUser",
-        about: "Disables a user for a reason, which ends all its logins, or enables it again with null.",
-        parameters: &[NAME, IF_MATCH],
-        body: Body::Patch("UserPatch"),
-        answers: &[Answer::json("EndedLogins", "How many sessions and tokens it ended.")],
-        handler: Handler::Task(change),
+        description: "Disables a user for a reason, which ends all its logins, or enables it again with null.",
+        parameters: &[NAME_PARAMETER, IF_MATCH_PARAMETER],
+        body: RequestBodySpec::Patch("UserPatch"),
+        responses: &[ResponseSpec::json("EndedLogins", "How many sessions and tokens it ended.")],
+        handler: EndpointHandler::Async(change_user),
     },
     Endpoint {
-        verb: Verb::Delete,
+        method: EndpointMethod::Delete,
         path: "/api/v1/user",
         id: "deleteUser",
-        about: "Removes a user, which ends all its logins.",
-        parameters: &[NAME, IF_MATCH],
-        body: Body::None,
-        answers: &[Answer::nothing(204, "It is gone.")],
-        handler: Handler::Task(delete),
+        description: "Removes a user, which ends all its logins.",
+        parameters: &[NAME_PARAMETER, IF_MATCH_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        handler: EndpointHandler::Async(delete_user),
     },
     Endpoint {
-        verb: Verb::Put,
+        method: EndpointMethod::Put,
         path: "/api/v1/user/password",
         id: "setPassword",
-        about: "Gives a user another password, which ends its other logins. Everybody may change their own with the \
+        description: "Gives a user another password, which ends its other logins. Everybody may change their own with the \
                 current one; that of others takes `rep:userManagement`.",
-        parameters: &[NAME],
-        body: Body::Json("NewPassword"),
-        answers: &[Answer::json("EndedLogins", "How many sessions and tokens it ended.")],
-        handler: Handler::Task(password),
+        parameters: &[NAME_PARAMETER],
+        body: RequestBodySpec::Json("NewPassword"),
+        responses: &[ResponseSpec::json("EndedLogins", "How many sessions and tokens it ended.")],
+        handler: EndpointHandler::Async(change_password),
     },
 ];
 
-fn list(instance: &Instance, call: &Call) -> Result<Reply> {
-    let snapshot = call.snapshot()?;
+fn list_users(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let snapshot = call.pin_snapshot()?;
     let mut seen = Vec::new();
     for (name, _) in instance.repository.users()? {
         let Some(path) = instance.repository.account_path(&name)? else { continue };
@@ -89,9 +93,9 @@ fn list(instance: &Instance, call: &Call) -> Result<Reply> {
             seen.push((name, node));
         }
     }
-    let (users, next) = page(call, seen);
+    let (users, next) = paginate(call, seen);
     let users: Vec<Json> = users.iter().map(|(name, node)| user_json(name, node)).collect();
-    Ok(Reply::json(json!({ "users": users, "next": next })))
+    Ok(ApiResponse::json(json!({ "users": users, "next": next })))
 }
 
 fn user_json(name: &str, node: &Node) -> Json {
@@ -103,16 +107,16 @@ fn user_json(name: &str, node: &Node) -> Json {
     })
 }
 
-fn read(instance: &Instance, call: &Call) -> Result<Reply> {
-    let (snapshot, name) = (call.snapshot()?, call.text("name").unwrap_or_default());
-    let node = find(call, &snapshot, name, "user")?;
-    let members = Members::of(&instance.repository, &snapshot)?;
+fn read_user(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let (snapshot, name) = (call.pin_snapshot()?, call.parameter("name").unwrap_or_default());
+    let node = find_account(call, &snapshot, name, "user")?;
+    let members = GroupMemberships::read_from(&instance.repository, &snapshot)?;
     let mut described = user_json(name, &node);
     if let Some(described) = described.as_object_mut() {
         described.insert("groups".to_owned(), members.groups_of(name).into());
         described.insert("allGroups".to_owned(), members.all_groups_of(name).into());
     }
-    Ok(Reply::tagged(described, tag_of(call, &node)))
+    Ok(ApiResponse::tagged(described, account_tag(call, &node)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -127,26 +131,26 @@ struct NewUser {
     folder: String,
 }
 
-fn create(instance: &Instance, call: &Call) -> Result<Reply> {
-    let NewUser { name, password, groups, folder } = call.body()?;
+fn create_user(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let NewUser { name, password, groups, folder } = call.parse_body()?;
     check_password(&name, &password)?;
-    let snapshot = call.snapshot()?;
-    need_management(&snapshot, "/home/users")?;
-    let mut session = call.session()?;
+    let snapshot = call.pin_snapshot()?;
+    require_user_management(&snapshot, "/home/users")?;
+    let mut session = call.begin_session()?;
     let path = create_user_in(&mut session, &folder, &name, &password)?;
     for group in &groups {
-        find(call, &snapshot, group, "group")?;
-        guard_administrators(call, group)?;
-        session.add_member_at(group, &path)?;
+        find_account(call, &snapshot, group, "group")?;
+        guard_administrator_change(call, group)?;
+        session.add_member_path(group, &path)?;
     }
     session.commit(&format!("add user {name}"), call.now)?;
-    count(&instance.metrics.commits);
-    Ok(Reply::created(json!({ "name": name, "path": path.as_str() })))
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::created(json!({ "name": name, "path": path.as_str() })))
 }
 
 fn check_password(user: &str, password: &str) -> Result<()> {
     check_new_password(user, password)
-        .map_err(|reason| Failure::unfit(format!("the password {reason}")))
+        .map_err(|reason| RequestFailure::unprocessable(format!("the password {reason}")))
 }
 
 #[derive(Debug, Deserialize)]
@@ -157,92 +161,99 @@ struct UserPatch {
 }
 
 /// Reads a member that must be there, and may be null.
-fn some_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn deserialize_nullable<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     Option::deserialize(deserializer)
 }
 
 /// Refuses to lock out the last one who can help.
-fn keep_admin(call: &Call, name: &str) -> Result<()> {
+fn refuse_admin_lockout(call: &ApiRequest, name: &str) -> Result<()> {
     let reason = match name {
-        ADMIN => "the user `admin` is always there",
-        name if name == call.user() => "nobody can lock out themselves",
+        ADMIN_USER => "the user `admin` is always there",
+        name if name == call.user_name() => "nobody can lock out themselves",
         _ => return Ok(()),
     };
-    Err(Failure::new(http::StatusCode::UNPROCESSABLE_ENTITY, reason))
+    Err(RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, reason))
 }
 
-fn change(call: Call) -> Pending {
+fn change_user(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let UserPatch { disabled } = call.body()?;
-        let name = call.text("name").unwrap_or_default().to_owned();
+        let UserPatch { disabled } = call.parse_body()?;
+        let name = call.parameter("name").unwrap_or_default().to_owned();
         let (instance, headers, user) = (call.instance.clone(), call.headers.clone(), name.clone());
         let is_disabled = disabled.is_some();
         let work = move |instance: &Instance| {
             if is_disabled {
-                keep_admin(&call, &name)?;
+                refuse_admin_lockout(&call, &name)?;
             }
             let message = if is_disabled { "disable" } else { "enable" };
-            alter(instance, &call, message, |session| {
+            edit_account(instance, &call, message, |session| {
                 Ok(session.set_disabled(&name, disabled.as_deref())?)
             })
         };
-        instance.work(work).await?;
-        let ended =
-            if is_disabled { instance.logins.revoke_others(&user, &headers).await? } else { 0 };
-        Ok(Reply::json(json!({ "ended": ended })))
+        instance.run_work(work).await?;
+        let ended = if is_disabled {
+            instance.logins.revoke_other_tokens(&user, &headers).await?
+        } else {
+            0
+        };
+        Ok(ApiResponse::json(json!({ "ended": ended })))
     })
 }
 
-fn delete(call: Call) -> Pending {
+fn delete_user(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let name = call.text("name").unwrap_or_default().to_owned();
+        let name = call.parameter("name").unwrap_or_default().to_owned();
         let (instance, headers, user) = (call.instance.clone(), call.headers.clone(), name.clone());
         let work = move |instance: &Instance| {
-            keep_admin(&call, &name)?;
-            alter(instance, &call, "remove", |session| Ok(session.remove_account(&name)?))
+            refuse_admin_lockout(&call, &name)?;
+            edit_account(instance, &call, "remove", |session| Ok(session.remove_account(&name)?))
         };
-        instance.work(work).await?;
-        instance.logins.revoke_others(&user, &headers).await?;
-        Ok(Reply::nothing())
+        instance.run_work(work).await?;
+        instance.logins.revoke_other_tokens(&user, &headers).await?;
+        Ok(ApiResponse::empty())
     })
 }
 
 /// Changes an account that the asker sees.
-fn alter(
+fn edit_account(
     instance: &Instance,
-    call: &Call,
+    call: &ApiRequest,
     verb: &str,
     edit: impl FnOnce(&mut tympan_content::Session) -> Result<()>,
 ) -> Result<()> {
-    let name = call.text("name").unwrap_or_default();
-    let node = find(call, &call.snapshot()?, name, "user")?;
-    guard_administrators(call, name)?;
-    let mut session = call.session()?;
-    guard(call, &mut session, &node)?;
+    let name = call.parameter("name").unwrap_or_default();
+    let node = find_account(call, &call.pin_snapshot()?, name, "user")?;
+    guard_administrator_change(call, name)?;
+    let mut session = call.begin_session()?;
+    guard_account_change(call, &mut session, &node)?;
     edit(&mut session)?;
     session.commit(&format!("{verb} user {name}"), call.now)?;
-    count(&instance.metrics.commits);
+    increment(&instance.metrics.commits);
     Ok(())
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewPassword {
+struct UserPasswordChange {
     password: String,
     #[serde(default, deserialize_with = "crate::api::node::given")]
     current: Option<String>,
 }
 
-fn password(call: Call) -> Pending {
+fn change_password(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let NewPassword { password, current } = call.body()?;
-        let name = call.text("name").unwrap_or_default().to_owned();
+        let UserPasswordChange { password, current } = call.parse_body()?;
+        let name = call.parameter("name").unwrap_or_default().to_owned();
         check_password(&name, &password)?;
         let (instance, headers, user) = (call.instance.clone(), call.headers.clone(), name.clone());
-        let is_own = name == call.user();
+        let is_own = name == call.user_name();
         if is_own {
             let current = current.ok_or_else(|| {
-                Failure::bad_request("send the present password as `current` to change your own")
+                RequestFailure::bad_request(
+                    "send the present password as `current` to change your own",
+                )
             })?;
             let attempt = PasswordAttempt {
                 user: &name,
@@ -252,12 +263,12 @@ fn password(call: Call) -> Pending {
             };
             if !instance.logins.check_password(attempt, call.now).await? {
                 let message = "the present password is another one";
-                return Err(Failure::new(http::StatusCode::FORBIDDEN, message));
+                return Err(RequestFailure::new(http::StatusCode::FORBIDDEN, message));
             }
         }
         let work = move |instance: &Instance| {
             if !is_own {
-                return alter(instance, &call, "set the password of", |session| {
+                return edit_account(instance, &call, "set the password of", |session| {
                     Ok(set_password(session, &name, &password)?)
                 });
             }
@@ -265,11 +276,11 @@ fn password(call: Call) -> Pending {
             let mut session = instance.repository.session(&name)?;
             set_password(&mut session, &name, &password)?;
             session.commit(&format!("set the password of user {name}"), call.now)?;
-            count(&instance.metrics.commits);
+            increment(&instance.metrics.commits);
             Ok(())
         };
-        instance.work(work).await?;
-        let ended = instance.logins.revoke_others(&user, &headers).await?;
-        Ok(Reply::json(json!({ "ended": ended })))
+        instance.run_work(work).await?;
+        let ended = instance.logins.revoke_other_tokens(&user, &headers).await?;
+        Ok(ApiResponse::json(json!({ "ended": ended })))
     })
 }

@@ -4,49 +4,53 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{MergeChoice, Merged, NodePath, Side};
+use tympan_content::{MergeOptions, MergeOutcome, MergeSide, NodePath};
 
-use super::revising;
+use super::revision_details;
 use crate::Instance;
-use crate::api::endpoint::{Answer, Body, Call, Endpoint, Handler, Reply, Verb, on_branch};
-use crate::api::node::given;
-use crate::api::schema::{
-    array, conflict_members, named, object, path_schema, reference, sent, text, text_or_null,
+use crate::api::endpoint::{
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, RequestBodySpec,
+    ResponseSpec, open_branch_of,
 };
-use crate::failure::{Failure, Result, describe};
-use crate::metrics::count;
+use crate::api::node::deserialize_present;
+use crate::api::schema::{
+    array_schema, conflict_member_schemas, object_schema, partial_object_schema, path_schema,
+    reference_schema, schemas_by_name, text_or_null_schema, text_schema,
+};
+use crate::failure::{RequestFailure, Result, conflict_json};
+use crate::metrics::increment;
 
 /// The most paths and decisions of a merge.
-const MAX_PATHS: usize = 1000;
+const MAX_MERGE_PATHS: usize = 1000;
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
-    verb: Verb::Post,
+pub(crate) const MERGE_ENDPOINTS: &[Endpoint] = &[Endpoint {
+    method: EndpointMethod::Post,
     path: "/api/v1/branches/merge",
     id: "mergeBranch",
-    about: "Merges what a branch has changed into `main`, all of it or some paths. Conflicts that nobody decides are \
+    description: "Merges what a branch has changed into `main`, all of it or some paths. Conflicts that nobody decides are \
                 listed, and nothing is merged. For administrators.",
     parameters: &[],
-    body: Body::Json("Merge"),
-    answers: &[Answer::json("Merged", "What was merged, or with `dryRun` would be.")],
-    handler: Handler::Work(merge),
+    body: RequestBodySpec::Json("Merge"),
+    responses: &[ResponseSpec::json("Merged", "What was merged, or with `dryRun` would be.")],
+    handler: EndpointHandler::Blocking(merge_branch),
 }];
 
 /// The schemas of this part.
-pub(super) fn schemas() -> Map<String, Json> {
+pub(super) fn merge_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let name = || json!({ "type": "string", "minLength": 1, "maxLength": 200 });
     let side = || json!({ "enum": ["mine", "theirs"] });
     let kind = json!({ "enum": ["added", "removed", "changed"] });
-    let change = object(&[("path", text()), ("kind", kind)]);
-    let mut decided = conflict_members();
+    let change = object_schema(&[("path", text_schema()), ("kind", kind)]);
+    let mut decided = conflict_member_schemas();
     decided.push(("side", side()));
-    let paths = json!({ "type": "array", "maxItems": MAX_PATHS, "items": path_schema() });
-    let decisions = json!({ "type": "object", "propertyNames": path_schema(), "additionalProperties": side(), "maxProperties": MAX_PATHS });
-    named([
+    let paths = json!({ "type": "array", "maxItems": MAX_MERGE_PATHS, "items": path_schema() });
+    let decisions = json!({ "type": "object", "propertyNames": path_schema(), "additionalProperties": side(), "maxProperties": MAX_MERGE_PATHS });
+    schemas_by_name([
         (
             "Merge",
-            sent(
+            partial_object_schema(
                 &["name"],
                 &[
                     ("name", name()),
@@ -59,11 +63,11 @@ pub(super) fn schemas() -> Map<String, Json> {
         ),
         (
             "Merged",
-            object(&[
-                ("root", text_or_null()),
-                ("changes", array(change)),
-                ("decided", array(object(&decided))),
-                ("conflicts", array(reference("Conflict"))),
+            object_schema(&[
+                ("root", text_or_null_schema()),
+                ("changes", array_schema(change)),
+                ("decided", array_schema(object_schema(&decided))),
+                ("conflicts", array_schema(reference_schema("Conflict"))),
             ]),
         ),
     ])
@@ -71,61 +75,67 @@ pub(super) fn schemas() -> Map<String, Json> {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum SideWord {
+enum MergeSideKeyword {
     Mine,
     Theirs,
 }
 
-impl From<SideWord> for Side {
-    fn from(word: SideWord) -> Self {
+impl From<MergeSideKeyword> for MergeSide {
+    fn from(word: MergeSideKeyword) -> Self {
         match word {
-            SideWord::Mine => Self::Mine,
-            SideWord::Theirs => Self::Theirs,
+            MergeSideKeyword::Mine => Self::Ours,
+            MergeSideKeyword::Theirs => Self::Theirs,
         }
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Merge {
+struct BranchMergeRequest {
     name: String,
     #[serde(default)]
     only: Vec<String>,
     #[serde(default, deserialize_with = "given")]
-    prefer: Option<SideWord>,
+    prefer: Option<MergeSideKeyword>,
     #[serde(default)]
-    decisions: BTreeMap<String, SideWord>,
+    decisions: BTreeMap<String, MergeSideKeyword>,
     #[serde(default)]
     dry_run: bool,
 }
 
-fn merge(instance: &Instance, call: &Call) -> Result<Reply> {
-    let Merge { name, only, prefer, decisions, dry_run } = call.body()?;
+fn merge_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    let BranchMergeRequest { name, only, prefer, decisions, dry_run } = call.parse_body()?;
     call.require_administrator("merge branches")?;
-    on_branch(&instance.repository, &name)?;
-    if only.len() > MAX_PATHS || decisions.len() > MAX_PATHS {
-        let message = format!("say at most {MAX_PATHS} paths and {MAX_PATHS} decisions");
-        return Err(Failure::bad_request(message));
+    open_branch_of(&instance.repository, &name)?;
+    if only.len() > MAX_MERGE_PATHS || decisions.len() > MAX_MERGE_PATHS {
+        let message =
+            format!("say at most {MAX_MERGE_PATHS} paths and {MAX_MERGE_PATHS} decisions");
+        return Err(RequestFailure::bad_request(message));
     }
     let only = only.iter().map(|path| NodePath::new(path)).collect::<Result<Vec<_>, _>>()?;
-    let decided = |(path, side): (&String, &SideWord)| Ok((NodePath::new(path)?, (*side).into()));
+    let decided =
+        |(path, side): (&String, &MergeSideKeyword)| Ok((NodePath::new(path)?, (*side).into()));
     let decisions = decisions.iter().map(decided).collect::<Result<_>>()?;
-    let choice = MergeChoice { only, prefer: prefer.map(Into::into), decisions };
+    let choice =
+        MergeOptions { included_paths: only, default_side: prefer.map(Into::into), decisions };
     if dry_run {
-        return Ok(Reply::json(merged_json(&instance.repository.try_merge(&name, &choice)?)));
+        return Ok(ApiResponse::json(merge_outcome_json(
+            &instance.repository.preview_merge(&name, &choice)?,
+        )));
     }
     let message = format!("merge branch {name}");
-    let merged = instance.repository.merge_part(&name, &choice, revising(call, &message))?;
-    count(&instance.metrics.commits);
-    Ok(Reply::json(merged_json(&merged)))
+    let merged =
+        instance.repository.merge_branch_part(&name, &choice, revision_details(call, &message))?;
+    increment(&instance.metrics.commits);
+    Ok(ApiResponse::json(merge_outcome_json(&merged)))
 }
 
-fn merged_json(merged: &Merged) -> Json {
-    let changes = merged.changes.iter();
+fn merge_outcome_json(merged: &MergeOutcome) -> Json {
+    let changes = merged.document_changes.iter();
     let changes = changes.map(|(path, kind)| json!({ "path": path.as_str(), "kind": kind.name() }));
-    let decided = merged.decided.iter().map(|(one, side)| {
-        let mut described = describe(one);
-        let side = if *side == Side::Mine { "mine" } else { "theirs" };
+    let decided = merged.resolved_conflicts.iter().map(|(one, side)| {
+        let mut described = conflict_json(one);
+        let side = if *side == MergeSide::Ours { "mine" } else { "theirs" };
         if let Some(described) = described.as_object_mut() {
             described.insert("side".to_owned(), side.into());
         }
@@ -135,6 +145,6 @@ fn merged_json(merged: &Merged) -> Json {
         "root": merged.root.map(|root| root.to_string()),
         "changes": changes.collect::<Vec<_>>(),
         "decided": decided.collect::<Vec<_>>(),
-        "conflicts": merged.conflicts.iter().map(describe).collect::<Vec<_>>(),
+        "conflicts": merged.conflicts.iter().map(conflict_json).collect::<Vec<_>>(),
     })
 }

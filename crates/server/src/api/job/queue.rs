@@ -4,22 +4,26 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tympan_content::{NodePath, Property, Session, Value as NodeValue, ValueType};
 use tympan_jobs::{
-    CONFIG_TYPE, MAIN_QUEUE, QUEUE_FACTORY, QueueConfig, TopicPattern, set_queue_property,
+    MAIN_QUEUE, OSGI_CONFIG_NODE_TYPE, QUEUE_FACTORY, QueueConfig, TopicPattern, set_queue_property,
 };
 
-use super::LOOK_AFTER;
-use super::statistics::{self, by_queue, millis};
+use super::JOB_ADMINISTRATION;
+use super::statistics::{self, statistics_by_queue, to_millis};
 use crate::Instance;
 use crate::api::endpoint::{
-    Answer, Body, Call, Endpoint, Handler, Kind, Parameter, Pending, Reply, Verb,
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
-use crate::api::schema::{array, count, named, object, reference, sent, text, text_or_null};
-use crate::failure::{Failure, Result};
+use crate::api::schema::{
+    array_schema, count_schema, object_schema, partial_object_schema, reference_schema,
+    schemas_by_name, text_or_null_schema, text_schema,
+};
+use crate::failure::{RequestFailure, Result};
 
 /// Where configurations that are made here are stored, as AEM's console does.
 const CONFIG_FOLDER: &str = "/apps/system/config";
 /// Properties of a queue that may be set.
-const PROPERTIES: &[&str] = &[
+const QUEUE_PROPERTIES: &[&str] = &[
     "queue.name",
     "queue.topics",
     "queue.type",
@@ -31,132 +35,148 @@ const PROPERTIES: &[&str] = &[
     "service.ranking",
 ];
 /// The longest name of a queue, in characters: with its PID it must be the name of a node.
-const MAX_NAME: usize = 150;
+const MAX_QUEUE_NAME_CHARS: usize = 150;
 /// What this program does something with; other configurations are listed as ignored.
-const KNOWN: &[&str] = &[
+const SUPPORTED_PIDS: &[&str] = &[
     QUEUE_FACTORY,
     tympan_jobs::MAIN_QUEUE_PID,
     tympan_jobs::mount::MOUNT_FACTORY,
     tympan_jobs::mount::SYNCHRONIZATION_PIDS[0],
     tympan_jobs::mount::SYNCHRONIZATION_PIDS[1],
-    crate::post::CREATE_ASSET_PID,
+    crate::sling_post::CREATE_ASSET_SERVLET_PID,
 ];
 
-const SETTINGS: Parameter = Parameter::new(
+const SETTINGS_PARAMETER: EndpointParameter = EndpointParameter::new(
     "set",
-    Kind::Pairs,
+    ParameterKind::Pairs,
     "A property and its value: `queue.retries=3`. May be repeated.",
 );
-const ONE_QUEUE: Parameter = Parameter::required("queue", Kind::Filled, "The name of the queue.");
+const QUEUE_NAME_PARAMETER: EndpointParameter =
+    EndpointParameter::required("queue", ParameterKind::NonEmptyText, "The name of the queue.");
 
 /// The endpoints of this part.
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
+pub(crate) const QUEUE_ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/jobs/queues",
         id: "listJobQueues",
-        about: "Lists the queues with their configuration and figures, and the processes that work on them. For \
+        description: "Lists the queues with their configuration and figures, and the processes that work on them. For \
                 administrators.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("JobQueues", "The queues.")],
-        handler: Handler::Task(queues),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("JobQueues", "The queues.")],
+        handler: EndpointHandler::Async(list_queues),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/jobs/queues",
         id: "addJobQueue",
-        about: "Makes a queue: a configuration in content. For administrators.",
+        description: "Makes a queue: a configuration in content. For administrators.",
         parameters: &[],
-        body: Body::Form(&[
-            Parameter::required("name", Kind::Filled, "The name of the queue."),
-            Parameter::required("topic", Kind::Texts, "A topic that it takes. May be repeated."),
-            SETTINGS,
+        body: RequestBodySpec::Form(&[
+            EndpointParameter::required(
+                "name",
+                ParameterKind::NonEmptyText,
+                "The name of the queue.",
+            ),
+            EndpointParameter::required(
+                "topic",
+                ParameterKind::Texts,
+                "A topic that it takes. May be repeated.",
+            ),
+            SETTINGS_PARAMETER,
         ]),
-        answers: &[Answer::json("JobQueueMade", "It is there now.")],
-        handler: Handler::Task(add),
+        responses: &[ResponseSpec::json("JobQueueMade", "It is there now.")],
+        handler: EndpointHandler::Async(add_queue),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/jobs/queues/set",
         id: "setJobQueue",
-        about: "Changes properties of a queue where it is configured; one that comes with the program gets a \
+        description: "Changes properties of a queue where it is configured; one that comes with the program gets a \
                 configuration. For administrators.",
         parameters: &[],
-        body: Body::Form(&[ONE_QUEUE, SETTINGS]),
-        answers: &[Answer::json("JobQueueConfig", "The queue as it is configured now.")],
-        handler: Handler::Task(set),
+        body: RequestBodySpec::Form(&[QUEUE_NAME_PARAMETER, SETTINGS_PARAMETER]),
+        responses: &[ResponseSpec::json("JobQueueConfig", "The queue as it is configured now.")],
+        handler: EndpointHandler::Async(change_queue),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/jobs/queues/pause",
         id: "pauseJobQueue",
-        about: "Lets a queue begin nothing more. For administrators.",
+        description: "Lets a queue begin nothing more. For administrators.",
         parameters: &[],
-        body: Body::Form(&[ONE_QUEUE]),
-        answers: &[Answer::json("JobQueuePaused", "It is paused.")],
-        handler: Handler::Task(pause),
+        body: RequestBodySpec::Form(&[QUEUE_NAME_PARAMETER]),
+        responses: &[ResponseSpec::json("JobQueuePaused", "It is paused.")],
+        handler: EndpointHandler::Async(pause_queue),
     },
     Endpoint {
-        verb: Verb::Post,
+        method: EndpointMethod::Post,
         path: "/api/v1/jobs/queues/resume",
         id: "resumeJobQueue",
-        about: "Lets a queue go on, also one that is no longer configured. For administrators.",
+        description: "Lets a queue go on, also one that is no longer configured. For administrators.",
         parameters: &[],
-        body: Body::Form(&[ONE_QUEUE]),
-        answers: &[Answer::json("JobQueuePaused", "It is not paused.")],
-        handler: Handler::Task(resume),
+        body: RequestBodySpec::Form(&[QUEUE_NAME_PARAMETER]),
+        responses: &[ResponseSpec::json("JobQueuePaused", "It is not paused.")],
+        handler: EndpointHandler::Async(resume_queue),
     },
     Endpoint {
-        verb: Verb::Get,
+        method: EndpointMethod::Get,
         path: "/api/v1/jobs/configurations",
         id: "listConfigurations",
-        about: "Lists what configurations there are, which nobody here knows, and what is wrong with others. For \
+        description: "Lists what configurations there are, which nobody here knows, and what is wrong with others. For \
                 administrators.",
         parameters: &[],
-        body: Body::None,
-        answers: &[Answer::json("Configurations", "The configurations.")],
-        handler: Handler::Work(configurations),
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Configurations", "The configurations.")],
+        handler: EndpointHandler::Blocking(list_configurations),
     },
 ];
 
 /// The schemas of this part.
-pub(super) fn schemas() -> Map<String, Value> {
+pub(super) fn queue_schemas() -> Map<String, Value> {
     let flag = || json!({ "type": "boolean" });
     let number = || json!({ "type": "number" });
     let config = || {
         vec![
-            ("pid", text()),
-            ("path", text_or_null()),
-            ("topics", array(text())),
-            ("type", text()),
+            ("pid", text_schema()),
+            ("path", text_or_null_schema()),
+            ("topics", array_schema(text_schema())),
+            ("type", text_schema()),
             ("maxParallel", number()),
-            ("parallelHere", count()),
+            ("parallelHere", count_schema()),
             ("retries", json!({ "type": "integer", "minimum": -1 })),
-            ("retryDelayMs", count()),
+            ("retryDelayMs", count_schema()),
             ("keepJobs", flag()),
             ("ranking", json!({ "type": "integer" })),
         ]
     };
     let mut queue = config();
-    queue.extend(statistics::members());
-    queue.extend([("paused", flag()), ("runningHere", count()), ("name", text())]);
-    let worker = object(&[("name", text()), ("role", text())]);
-    let configuration = object(&[("pid", text()), ("path", text()), ("ignored", flag())]);
-    let fault = object(&[("path", text()), ("message", text())]);
-    let paused = [("queue", text()), ("paused", flag()), ("changed", flag())];
-    named([
-        ("JobQueue", object(&queue)),
+    queue.extend(statistics::statistics_members());
+    queue.extend([("paused", flag()), ("runningHere", count_schema()), ("name", text_schema())]);
+    let worker = object_schema(&[("name", text_schema()), ("role", text_schema())]);
+    let configuration =
+        object_schema(&[("pid", text_schema()), ("path", text_schema()), ("ignored", flag())]);
+    let fault = object_schema(&[("path", text_schema()), ("message", text_schema())]);
+    let paused = [("queue", text_schema()), ("paused", flag()), ("changed", flag())];
+    schemas_by_name([
+        ("JobQueue", object_schema(&queue)),
         (
             "JobQueues",
-            object(&[("queues", array(reference("JobQueue"))), ("workers", array(worker))]),
+            object_schema(&[
+                ("queues", array_schema(reference_schema("JobQueue"))),
+                ("workers", array_schema(worker)),
+            ]),
         ),
-        ("JobQueueMade", object(&[("queue", text()), ("pid", text())])),
-        ("JobQueueConfig", object(&config())),
-        ("JobQueuePaused", sent(&["queue", "paused"], &paused)),
+        ("JobQueueMade", object_schema(&[("queue", text_schema()), ("pid", text_schema())])),
+        ("JobQueueConfig", object_schema(&config())),
+        ("JobQueuePaused", partial_object_schema(&["queue", "paused"], &paused)),
         (
             "Configurations",
-            object(&[("configurations", array(configuration)), ("faults", array(fault))]),
+            object_schema(&[
+                ("configurations", array_schema(configuration)),
+                ("faults", array_schema(fault)),
+            ]),
         ),
     ])
 }
@@ -167,11 +187,11 @@ fn queue_json(config: &QueueConfig, cores: usize) -> Map<String, Value> {
         "path": config.path,
         "topics": config.topics.iter().map(TopicPattern::text).collect::<Vec<_>>(),
         "type": config.kind.name(),
-        "maxParallel": config.max_parallel.number(),
-        "parallelHere": config.max_parallel.jobs(cores),
+        "maxParallel": config.max_parallel.to_number(),
+        "parallelHere": config.max_parallel.job_limit(cores),
         "retries": config.retries.map_or(-1, i64::from),
-        "retryDelayMs": millis(config.retry_delay),
-        "keepJobs": config.is_keeping_jobs,
+        "retryDelayMs": to_millis(config.retry_delay),
+        "keepJobs": config.keeps_finished_jobs,
         "ranking": config.ranking,
     });
     match value {
@@ -180,57 +200,58 @@ fn queue_json(config: &QueueConfig, cores: usize) -> Map<String, Value> {
     }
 }
 
-fn queues(call: Call) -> Pending {
+fn list_queues(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
+        call.require_administrator(JOB_ADMINISTRATION)?;
         let instance = &call.instance;
         let worker = instance.configurator.worker();
         let set = worker.queue_set();
-        let topics = instance.queues.topics().await?;
-        let paused = instance.queues.paused().await?;
-        let load = worker.load();
+        let topics = instance.queues.topic_statistics().await?;
+        let paused = instance.queues.paused_queues().await?;
+        let load = worker.queue_load();
         let mut listed = Vec::new();
-        for (name, figures) in by_queue(&set, &topics) {
-            let Some(config) = set.config_of(&name) else { continue };
+        for (name, figures) in statistics_by_queue(&set, &topics) {
+            let Some(config) = set.config_for_queue(&name) else { continue };
             let running = load.get(&name).map_or(0, |load| load.0);
             let mut members = queue_json(config, worker.options().cores);
-            members.extend(statistics::described(&figures));
+            members.extend(statistics::statistics_json(&figures));
             members.insert("paused".to_owned(), paused.contains(&name).into());
             members.insert("runningHere".to_owned(), running.into());
             members.insert("name".to_owned(), name.into());
             listed.push(Value::Object(members));
         }
-        let workers = instance.queues.workers(call.now).await?;
+        let workers = instance.queues.live_workers(call.now).await?;
         let workers = workers.iter().map(|one| json!({ "name": one.name, "role": one.role }));
-        Ok(Reply::json(json!({ "queues": listed, "workers": workers.collect::<Vec<_>>() })))
+        Ok(ApiResponse::json(json!({ "queues": listed, "workers": workers.collect::<Vec<_>>() })))
     })
 }
 
-fn configurations(instance: &Instance, call: &Call) -> Result<Reply> {
-    call.require_administrator(LOOK_AFTER)?;
+fn list_configurations(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+    call.require_administrator(JOB_ADMINISTRATION)?;
     let configs = instance.configurator.configs();
-    let ignored: Vec<&str> = configs.ignored(KNOWN).map(|config| config.pid.as_str()).collect();
+    let ignored: Vec<&str> =
+        configs.iter_unknown(SUPPORTED_PIDS).map(|config| config.pid.as_str()).collect();
     let all = configs.configs.iter().map(|config| {
         let is_ignored = ignored.contains(&config.pid.as_str());
         json!({ "pid": config.pid, "path": config.path, "ignored": is_ignored })
     });
     let faults = configs.faults.iter();
     let faults = faults.map(|fault| json!({ "path": fault.path, "message": fault.message }));
-    Ok(Reply::json(json!({
+    Ok(ApiResponse::json(json!({
         "configurations": all.collect::<Vec<_>>(), "faults": faults.collect::<Vec<_>>(),
     })))
 }
 
 /// Returns the properties that are to be set, each as `name=value`.
-fn settings_of(call: &Call) -> Result<Vec<(String, Value)>> {
+fn submitted_settings(call: &ApiRequest) -> Result<Vec<(String, Value)>> {
     let mut settings: Vec<(String, Value)> = Vec::new();
-    for text in call.texts("set") {
+    for text in call.parameter_values("set") {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        if !PROPERTIES.contains(&name) {
+        if !QUEUE_PROPERTIES.contains(&name) {
             let name: String = name.chars().take(100).collect();
-            let known = PROPERTIES.join(", ");
+            let known = QUEUE_PROPERTIES.join(", ");
             let message = format!("`{name}` is no property of a queue; there are {known}");
-            return Err(Failure::unfit(message));
+            return Err(RequestFailure::unprocessable(message));
         }
         let value = match name {
             "queue.topics" => Value::from(value.split(',').collect::<Vec<_>>()),
@@ -239,104 +260,108 @@ fn settings_of(call: &Call) -> Result<Vec<(String, Value)>> {
         };
         // What cannot be read is refused before anything is stored.
         let mut trial = QueueConfig::new("trial", &[]);
-        set_queue_property(&mut trial, name, &value).map_err(Failure::unfit)?;
+        set_queue_property(&mut trial, name, &value).map_err(RequestFailure::unprocessable)?;
         settings.push((name.to_owned(), value));
     }
     Ok(settings)
 }
 
-fn add(call: Call) -> Pending {
+fn add_queue(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
+        call.require_administrator(JOB_ADMINISTRATION)?;
         let instance = &call.instance;
-        let name = call.text("name").unwrap_or_default().to_owned();
-        if name.chars().count() > MAX_NAME {
-            return Err(Failure::unfit(format!(
-                "a queue has a name of at most {MAX_NAME} characters"
+        let name = call.parameter("name").unwrap_or_default().to_owned();
+        if name.chars().count() > MAX_QUEUE_NAME_CHARS {
+            return Err(RequestFailure::unprocessable(format!(
+                "a queue has a name of at most {MAX_QUEUE_NAME_CHARS} characters"
             )));
         }
         let topics: Vec<&str> =
-            call.texts("topic").filter(|topic| !topic.trim().is_empty()).collect();
+            call.parameter_values("topic").filter(|topic| !topic.trim().is_empty()).collect();
         if topics.is_empty() {
-            return Err(Failure::unfit("say which topics it takes: `topic`"));
+            return Err(RequestFailure::unprocessable("say which topics it takes: `topic`"));
         }
         let set = instance.configurator.worker().queue_set();
-        if set.config_of(&name).is_some() {
+        if set.config_for_queue(&name).is_some() {
             let message = format!("there is a queue `{name}` already; change it with `set`");
-            return Err(Failure::new(StatusCode::CONFLICT, message));
+            return Err(RequestFailure::new(StatusCode::CONFLICT, message));
         }
         let mut settings = vec![
             ("queue.name".to_owned(), Value::from(name.as_str())),
             ("queue.topics".to_owned(), Value::from(topics)),
         ];
-        settings.extend(settings_of(&call)?);
-        let pid = format!("{QUEUE_FACTORY}-{}", pid_part(&name));
-        store(&call, format!("{CONFIG_FOLDER}/{pid}"), settings).await?;
-        Ok(Reply::json(json!({ "queue": name, "pid": pid })))
+        settings.extend(submitted_settings(&call)?);
+        let pid = format!("{QUEUE_FACTORY}-{}", pid_suffix(&name));
+        store_settings(&call, format!("{CONFIG_FOLDER}/{pid}"), settings).await?;
+        Ok(ApiResponse::json(json!({ "queue": name, "pid": pid })))
     })
 }
 
 /// Returns the part of a PID that names a queue.
-fn pid_part(name: &str) -> String {
+fn pid_suffix(name: &str) -> String {
     let kept = |letter: char| {
         if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '_' }
     };
     name.chars().map(kept).collect()
 }
 
-fn set(call: Call) -> Pending {
+fn change_queue(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
+        call.require_administrator(JOB_ADMINISTRATION)?;
         let instance = call.instance.clone();
-        let name = call.text("queue").unwrap_or_default().to_owned();
-        let settings = settings_of(&call)?;
+        let name = call.parameter("queue").unwrap_or_default().to_owned();
+        let settings = submitted_settings(&call)?;
         let set = instance.configurator.worker().queue_set();
-        let config = set.config_of(&name).ok_or_else(|| missing(&name))?;
+        let config = set.config_for_queue(&name).ok_or_else(|| missing_queue_failure(&name))?;
         let path = match &config.path {
             Some(path) if path.ends_with(".config") || path.ends_with(".json") => {
                 let message =
                     format!("the queue `{name}` is configured by the file `{path}`; change that");
-                return Err(Failure::new(StatusCode::CONFLICT, message));
+                return Err(RequestFailure::new(StatusCode::CONFLICT, message));
             }
             Some(path) => path.clone(),
             None => format!("{CONFIG_FOLDER}/{}", config.pid),
         };
-        store(&call, path, settings).await?;
+        store_settings(&call, path, settings).await?;
         let worker = instance.configurator.worker();
         let set = worker.queue_set();
-        let config = set.config_of(&name).or_else(|| set.find(MAIN_QUEUE));
-        let config = config.ok_or_else(|| missing(&name))?;
-        Ok(Reply::json(Value::Object(queue_json(config, worker.options().cores))))
+        let config = set.config_for_queue(&name).or_else(|| set.find_config(MAIN_QUEUE));
+        let config = config.ok_or_else(|| missing_queue_failure(&name))?;
+        Ok(ApiResponse::json(Value::Object(queue_json(config, worker.options().cores))))
     })
 }
 
-fn missing(name: &str) -> Failure {
+fn missing_queue_failure(name: &str) -> RequestFailure {
     let name: String = name.chars().take(100).collect();
-    Failure::new(StatusCode::NOT_FOUND, format!("there is no queue `{name}`"))
+    RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no queue `{name}`"))
 }
 
 /// Stores properties of a configuration, and has them applied.
-async fn store(call: &Call, path: String, settings: Vec<(String, Value)>) -> Result<()> {
+async fn store_settings(
+    call: &ApiRequest,
+    path: String,
+    settings: Vec<(String, Value)>,
+) -> Result<()> {
     let (instance, viewer, now) = (call.instance.clone(), call.viewer.clone(), call.now);
     instance
-        .work(move |instance| {
+        .run_work(move |instance| {
             let path = NodePath::new(&path)?;
-            let mut session = instance.repository.session_of(&viewer)?;
+            let mut session = instance.repository.session_as(&viewer)?;
             add_folders(&mut session, &path)?;
             if session.node(&path)?.is_none() {
-                session.add_node(&path, CONFIG_TYPE)?;
+                session.add_node(&path, OSGI_CONFIG_NODE_TYPE)?;
             }
             for (name, value) in &settings {
-                session.set_property(&path, name, property_of(name, value))?;
+                session.set_property(&path, name, setting_property(name, value))?;
             }
             session.commit("configure a queue", now)?;
-            instance.configurator.refresh()?;
+            instance.configurator.refresh_configs()?;
             Ok(())
         })
         .await
 }
 
-fn property_of(name: &str, value: &Value) -> Property {
+fn setting_property(name: &str, value: &Value) -> Property {
     let text = value.as_str().unwrap_or_default();
     match (name, value) {
         (_, Value::Array(values)) => {
@@ -375,23 +400,23 @@ fn add_folders(session: &mut Session, path: &NodePath) -> Result<()> {
     Ok(())
 }
 
-fn pause(call: Call) -> Pending {
+fn pause_queue(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
-        let name = call.text("queue").unwrap_or_default();
-        if call.instance.configurator.worker().queue_set().config_of(name).is_none() {
-            return Err(missing(name));
+        call.require_administrator(JOB_ADMINISTRATION)?;
+        let name = call.parameter("queue").unwrap_or_default();
+        if call.instance.configurator.worker().queue_set().config_for_queue(name).is_none() {
+            return Err(missing_queue_failure(name));
         }
-        call.instance.queues.pause(name, call.user(), call.now).await?;
-        Ok(Reply::json(json!({ "queue": name, "paused": true })))
+        call.instance.queues.pause_queue(name, call.user_name(), call.now).await?;
+        Ok(ApiResponse::json(json!({ "queue": name, "paused": true })))
     })
 }
 
-fn resume(call: Call) -> Pending {
+fn resume_queue(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator(LOOK_AFTER)?;
-        let name = call.text("queue").unwrap_or_default();
-        let was_paused = call.instance.queues.resume(name).await?;
-        Ok(Reply::json(json!({ "queue": name, "paused": false, "changed": was_paused })))
+        call.require_administrator(JOB_ADMINISTRATION)?;
+        let name = call.parameter("queue").unwrap_or_default();
+        let was_paused = call.instance.queues.resume_queue(name).await?;
+        Ok(ApiResponse::json(json!({ "queue": name, "paused": false, "changed": was_paused })))
     })
 }

@@ -6,22 +6,22 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value, json};
 use tympan_jobs::{QueueSet, TopicStatistics};
 
-use super::iso;
+use super::to_iso_time;
 use crate::Instance;
-use crate::api::schema::{count, text_or_null};
-use crate::readiness::Condition;
+use crate::api::schema::{count_schema, text_or_null_schema};
+use crate::readiness::ComponentHealth;
 
 /// The longest that a queue may grow before health says so.
-const QUEUED_WARN: u64 = 1000;
+const QUEUED_JOBS_WARN_LIMIT: u64 = 1000;
 /// How long a job may run before health says so.
-const ACTIVE_WARN: Duration = Duration::from_hours(1);
+const ACTIVE_JOB_WARN_AGE: Duration = Duration::from_hours(1);
 /// For how long a job that failed for good counts as a failure of the instance, unless somebody looks after it.
-const GIVEN_UP_FOR: Duration = Duration::from_hours(24);
+const FAILED_JOB_WARN_PERIOD: Duration = Duration::from_hours(24);
 /// The most topics of such jobs that are named.
-const GIVEN_UP_TOLD: usize = 3;
+const MAX_NAMED_FAILED_TOPICS: usize = 3;
 
 /// Returns the members that describe figures, with their schemas.
-pub(super) fn members() -> Vec<(&'static str, Value)> {
+pub(super) fn statistics_members() -> Vec<(&'static str, Value)> {
     const COUNTS: [&str; 8] = [
         "queued",
         "active",
@@ -32,12 +32,12 @@ pub(super) fn members() -> Vec<(&'static str, Value)> {
         "averageWaitMs",
         "averageRunMs",
     ];
-    let counts = COUNTS.into_iter().map(|name| (name, count()));
-    counts.chain([("lastEnded", text_or_null())]).collect()
+    let counts = COUNTS.into_iter().map(|name| (name, count_schema()));
+    counts.chain([("lastEnded", text_or_null_schema())]).collect()
 }
 
 /// Describes figures.
-pub(super) fn described(figures: &TopicStatistics) -> Map<String, Value> {
+pub(super) fn statistics_json(figures: &TopicStatistics) -> Map<String, Value> {
     let value = json!({
         "queued": figures.queued,
         "active": figures.active,
@@ -45,9 +45,9 @@ pub(super) fn described(figures: &TopicStatistics) -> Map<String, Value> {
         "failed": figures.failed,
         "cancelled": figures.cancelled,
         "givenUp": figures.given_up,
-        "averageWaitMs": millis(figures.average_wait()),
-        "averageRunMs": millis(figures.average_run()),
-        "lastEnded": figures.last_ended.map(iso),
+        "averageWaitMs": to_millis(figures.average_wait()),
+        "averageRunMs": to_millis(figures.average_run()),
+        "lastEnded": figures.last_ended.map(to_iso_time),
     });
     match value {
         Value::Object(members) => members,
@@ -55,48 +55,48 @@ pub(super) fn described(figures: &TopicStatistics) -> Map<String, Value> {
     }
 }
 
-pub(super) fn millis(span: Duration) -> u64 {
+pub(super) fn to_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Adds up the figures of each queue that a topic gave rise to, or that is configured under a plain name.
-pub(super) fn by_queue(
+pub(super) fn statistics_by_queue(
     set: &QueueSet,
     topics: &BTreeMap<String, TopicStatistics>,
 ) -> BTreeMap<String, TopicStatistics> {
     let mut queues: BTreeMap<String, TopicStatistics> = BTreeMap::new();
-    for config in set.all().filter(|config| !config.name.contains("{0}")) {
+    for config in set.iter_configs().filter(|config| !config.name.contains("{0}")) {
         queues.entry(config.name.clone()).or_default();
     }
     for (topic, figures) in topics {
-        queues.entry(set.queue_of(topic).name).or_default().add(figures);
+        queues.entry(set.queue_for_topic(topic).name).or_default().merge(figures);
     }
     queues
 }
 
 /// Tells the condition of the queues: whether they are worked off, whether jobs failed for good, whether too many wait, and
 /// whether a job runs for too long.
-pub(crate) async fn condition(instance: &Instance, now: SystemTime) -> Condition {
-    if let Some(reason) = instance.configurator.worker().fault() {
-        return Condition::Failed(format!("queues cannot be worked off: {reason}"));
+pub(crate) async fn queue_health(instance: &Instance, now: SystemTime) -> ComponentHealth {
+    if let Some(reason) = instance.configurator.worker().claim_fault() {
+        return ComponentHealth::Failed(format!("queues cannot be worked off: {reason}"));
     }
-    let since = now.checked_sub(GIVEN_UP_FOR).unwrap_or(SystemTime::UNIX_EPOCH);
-    match instance.queues.given_up_since(since).await {
+    let since = now.checked_sub(FAILED_JOB_WARN_PERIOD).unwrap_or(SystemTime::UNIX_EPOCH);
+    match instance.queues.count_given_up_since(since).await {
         Ok(topics) if topics.is_empty() => {}
-        Ok(topics) => return Condition::Failed(given_up(&topics)),
-        Err(error) => return Condition::Failed(error.to_string()),
+        Ok(topics) => return ComponentHealth::Failed(failed_jobs_message(&topics)),
+        Err(error) => return ComponentHealth::Failed(error.to_string()),
     }
-    Condition::of_warning(fault(instance, now).await)
+    ComponentHealth::from_warning(queue_fault(instance, now).await)
 }
 
 /// Says which jobs failed for good, and what to do about them.
-fn given_up(topics: &[(String, u64)]) -> String {
+fn failed_jobs_message(topics: &[(String, u64)]) -> String {
     let told: Vec<String> = topics
         .iter()
-        .take(GIVEN_UP_TOLD)
+        .take(MAX_NAMED_FAILED_TOPICS)
         .map(|(topic, count)| format!("{count} of the topic `{topic}`"))
         .collect();
-    let more = if topics.len() > GIVEN_UP_TOLD { " and others" } else { "" };
+    let more = if topics.len() > MAX_NAMED_FAILED_TOPICS { " and others" } else { "" };
     format!(
         "jobs failed for good: {}{more}; `tympan jobs list` says why, and `tympan jobs retry` tries them again when the \
          cause is gone",
@@ -105,29 +105,30 @@ fn given_up(topics: &[(String, u64)]) -> String {
 }
 
 /// Tells what is wrong with the queues though they are worked off: too many jobs wait, or one runs for too long.
-async fn fault(instance: &Instance, now: SystemTime) -> Option<String> {
-    let topics = match instance.queues.topics().await {
+async fn queue_fault(instance: &Instance, now: SystemTime) -> Option<String> {
+    let topics = match instance.queues.topic_statistics().await {
         Ok(topics) => topics,
         Err(error) => return Some(error.to_string()),
     };
     let set = instance.configurator.worker().queue_set();
-    for (name, statistics) in by_queue(&set, &topics) {
-        if statistics.queued > QUEUED_WARN {
+    for (name, statistics) in statistics_by_queue(&set, &topics) {
+        if statistics.queued > QUEUED_JOBS_WARN_LIMIT {
             return Some(format!("{} jobs wait in the queue `{name}`", statistics.queued));
         }
     }
-    if let Some(reason) = unlike(instance, now).await.into_iter().next() {
+    if let Some(reason) = process_differences(instance, now).await.into_iter().next() {
         return Some(reason);
     }
-    let oldest = instance.queues.oldest_active().await.ok().flatten()?;
+    let oldest = instance.queues.oldest_active_start().await.ok().flatten()?;
     let age = now.duration_since(oldest).unwrap_or_default();
-    (age > ACTIVE_WARN).then(|| format!("a job has been running for {} min", age.as_secs() / 60))
+    (age > ACTIVE_JOB_WARN_AGE)
+        .then(|| format!("a job has been running for {} min", age.as_secs() / 60))
 }
 
 /// Says in what other processes on the database are not as this one and should be.
-pub(crate) async fn unlike(instance: &Instance, now: SystemTime) -> Vec<String> {
-    let facts = &instance.configurator.worker().options().facts;
-    let unlike = match instance.queues.unlike(facts, now).await {
+pub(crate) async fn process_differences(instance: &Instance, now: SystemTime) -> Vec<String> {
+    let facts = &instance.configurator.worker().options().shared_facts;
+    let unlike = match instance.queues.find_fact_mismatches(facts, now).await {
         Ok(unlike) => unlike,
         Err(error) => return vec![error.to_string()],
     };
@@ -145,10 +146,10 @@ pub(crate) async fn unlike(instance: &Instance, now: SystemTime) -> Vec<String> 
 }
 
 /// Returns the counters as Prometheus text.
-pub(crate) async fn metrics(instance: &Instance, role: &str) -> String {
-    let Ok(topics) = instance.queues.topics().await else { return String::new() };
+pub(crate) async fn job_metrics(instance: &Instance, role: &str) -> String {
+    let Ok(topics) = instance.queues.topic_statistics().await else { return String::new() };
     let set = instance.configurator.worker().queue_set();
-    let queues = by_queue(&set, &topics);
+    let queues = statistics_by_queue(&set, &topics);
     let mut text = String::new();
     type Read = fn(&TopicStatistics) -> f64;
     let rows: [(&str, &str, &str, Read); 7] = [
@@ -160,10 +161,10 @@ pub(crate) async fn metrics(instance: &Instance, role: &str) -> String {
         ("tympan_jobs_finished_total", "counter", "Jobs that were done.", |of| of.finished as f64),
         ("tympan_jobs_failed_total", "counter", "Attempts that failed.", |of| of.failed as f64),
         ("tympan_jobs_wait_seconds_total", "counter", "Time that finished jobs waited.", |of| {
-            of.waited.as_secs_f64()
+            of.total_wait.as_secs_f64()
         }),
         ("tympan_jobs_run_seconds_total", "counter", "Time that finished jobs ran.", |of| {
-            of.ran.as_secs_f64()
+            of.total_run.as_secs_f64()
         }),
     ];
     for (name, kind, about, read) in rows {

@@ -1,0 +1,277 @@
+//! A connection to a host: its key is checked, then the user proves who it is by a key.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use russh::client::{self, Handle};
+use russh::keys::agent::AgentIdentity;
+use russh::keys::agent::client::AgentClient;
+use russh::keys::{
+    Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate, load_secret_key,
+};
+use russh::{Preferred, SshId};
+use tracing::{info, warn};
+
+use super::known_hosts::{self, HostKeyStatus};
+use super::{SftpAddress, SftpFailure, SftpOptions, UnknownHostPolicy};
+
+/// A host that has not answered, or let the user in, by then is taken for gone.
+const CONNECT_TIMEOUT: Duration = Duration::from_mins(1);
+/// A connection on which nothing is heard is asked for a sign of life, so often.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Bytes that the other side may send before it hears that they were taken.
+const CHANNEL_WINDOW_BYTES: u32 = 8 << 20;
+
+/// A connection; channels are opened over it.
+pub(super) type SshConnection = Handle<HostKeyVerifier>;
+
+/// Looks at the key that a host shows.
+#[derive(Debug)]
+pub(super) struct HostKeyVerifier {
+    host_name: String,
+    options: Arc<SftpOptions>,
+    /// Why the host was refused.
+    refusal: Arc<Mutex<Option<String>>>,
+}
+
+impl client::Handler for HostKeyVerifier {
+    type Error = russh::Error;
+
+    async fn check_server_key(
+        &mut self,
+        shown: &PublicKeyOrCertificate,
+    ) -> Result<bool, Self::Error> {
+        let admitted = self.verify_host_key(&shown.public_key());
+        let is_admitted = admitted.is_ok();
+        *self.refusal.lock() = admitted.err();
+        Ok(is_admitted)
+    }
+}
+
+impl HostKeyVerifier {
+    /// Lets a host in, or tells why not.
+    fn verify_host_key(&self, key: &PublicKey) -> Result<(), String> {
+        let name = &self.host_name;
+        let print = key.fingerprint(HashAlg::Sha256);
+        let text = key.to_openssh().map_err(|error| format!("the key of `{name}`: {error}"))?;
+        let mut words = text.split(' ');
+        let written = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let mut verdict = (HostKeyStatus::Unknown, Path::new(""));
+        for file in &self.options.known_hosts {
+            match known_hosts::look_up_host_key(&read_known_hosts(file)?, name, written) {
+                // What one file revokes is not used, whatever another one says.
+                found @ HostKeyStatus::Revoked(_) => {
+                    verdict = (found, file);
+                    break;
+                }
+                HostKeyStatus::Trusted => verdict = (HostKeyStatus::Trusted, file),
+                found @ HostKeyStatus::Changed(_) if verdict.0 == HostKeyStatus::Unknown => {
+                    verdict = (found, file);
+                }
+                _ => {}
+            }
+        }
+        match (verdict, self.options.unknown_host) {
+            ((HostKeyStatus::Trusted, _), _) => Ok(()),
+            ((HostKeyStatus::Revoked(line), file), _) => Err(format!(
+                "the host `{name}` shows the key {print}, which line {line} of `{}` revokes",
+                file.display()
+            )),
+            ((HostKeyStatus::Changed(line), file), _) => Err(format!(
+                "the host `{name}` shows the key {print}, and line {line} of `{}` knows it by another one: somebody may \
+                 listen in; if its key was replaced, remove that line",
+                file.display()
+            )),
+            ((HostKeyStatus::Unknown, _), UnknownHostPolicy::Refuse) => Err(format!(
+                "the host `{name}` is not known; it shows the key {print}: if that is right, add it with `ssh-keyscan`, \
+                 or take it once with `--ssh-host-keys-check accept-new`"
+            )),
+            ((HostKeyStatus::Unknown, _), UnknownHostPolicy::Record) => {
+                let file = self.options.known_hosts.first();
+                let file = file.ok_or_else(|| "no file of known hosts is named".to_owned())?;
+                known_hosts::append_known_host(file, name, written)
+                    .map_err(|error| format!("cannot write `{}`: {error}", file.display()))?;
+                info!(host = %name, key = %print, file = %file.display(), "took the key of a host");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn read_known_hosts(file: &Path) -> Result<String, String> {
+    match std::fs::read(file) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        // Not to know is no reason to believe.
+        Err(error) => Err(format!("cannot read `{}`: {error}", file.display())),
+    }
+}
+
+/// Connects, and proves who the user is.
+pub(super) async fn connect_ssh(
+    address: &SftpAddress,
+    options: &Arc<SftpOptions>,
+) -> Result<SshConnection, SftpFailure> {
+    let name = known_hosts::known_host_name(&address.host, address.port);
+    let refusal = Arc::new(Mutex::new(None));
+    let doorkeeper = HostKeyVerifier {
+        host_name: name.clone(),
+        options: options.clone(),
+        refusal: refusal.clone(),
+    };
+    let connecting = client::connect(
+        Arc::new(ssh_client_config(&name, options)),
+        (address.host.as_str(), address.port),
+        doorkeeper,
+    );
+    let late =
+        || SftpFailure::connection_lost(ErrorKind::TimedOut, format!("`{name}` does not answer"));
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| late())?;
+    let mut connection = connected.map_err(|error| match refusal.lock().take() {
+        Some(text) => SftpFailure::Rejected(io::Error::new(ErrorKind::PermissionDenied, text)),
+        None => failure_from_ssh_error(&name, &error),
+    })?;
+    let proving = authenticate(&mut connection, address, options);
+    tokio::time::timeout(CONNECT_TIMEOUT, proving).await.map_err(|_| late())??;
+    Ok(connection)
+}
+
+fn ssh_client_config(name: &str, options: &SftpOptions) -> client::Config {
+    let known: Vec<String> = options
+        .known_hosts
+        .iter()
+        .filter_map(|file| read_known_hosts(file).ok())
+        .flat_map(|text| known_hosts::known_key_kinds(&text, name))
+        .collect();
+    // A host with several keys shows one that it is known by.
+    let is_known = |algorithm: &Algorithm| {
+        let kind =
+            if matches!(algorithm, Algorithm::Rsa { .. }) { "ssh-rsa" } else { algorithm.as_str() };
+        known.iter().any(|one| one == kind)
+    };
+    // SHA-1 proves nothing any more.
+    let mut keys: Vec<Algorithm> = Preferred::DEFAULT
+        .key
+        .iter()
+        .filter(|one| !matches!(one, Algorithm::Rsa { hash: None }))
+        .cloned()
+        .collect();
+    keys.sort_by_key(|algorithm| !is_known(algorithm));
+    client::Config {
+        client_id: SshId::Standard(concat!("SSH-2.0-tympan_", env!("CARGO_PKG_VERSION")).into()),
+        window_size: CHANNEL_WINDOW_BYTES,
+        keepalive_interval: Some(KEEPALIVE_INTERVAL),
+        nodelay: true,
+        preferred: Preferred { key: keys.into(), ..Preferred::DEFAULT },
+        ..client::Config::default()
+    }
+}
+
+/// Tries the keys that were named, or else those of the agent and then the usual files.
+async fn authenticate(
+    connection: &mut SshConnection,
+    address: &SftpAddress,
+    options: &SftpOptions,
+) -> Result<(), SftpFailure> {
+    let user = address.user.as_ref().unwrap_or(&options.user);
+    let mut tried = Vec::new();
+    if options.keys.is_empty()
+        && let Some(socket) = &options.agent
+        && try_agent(connection, user, socket, &mut tried).await?
+    {
+        return Ok(());
+    }
+    let usual = options.default_keys.iter().filter(|file| file.is_file());
+    let files: Vec<&PathBuf> =
+        if options.keys.is_empty() { usual.collect() } else { options.keys.iter().collect() };
+    for file in files {
+        let key = match load_secret_key(file, None) {
+            Ok(key) => Arc::new(key),
+            Err(error) => {
+                let hint = match error {
+                    russh::keys::Error::KeyIsEncrypted => ", add it to the agent with `ssh-add`",
+                    _ => "",
+                };
+                tried.push(format!("`{}` ({error}{hint})", file.display()));
+                continue;
+            }
+        };
+        let hash = choose_rsa_hash(connection, &key.algorithm()).await?;
+        let key = PrivateKeyWithHashAlg::new(key, hash);
+        let answer = connection.authenticate_publickey(user.clone(), key).await;
+        if answer.map_err(|error| failure_from_ssh_error(&address.host, &error))?.success() {
+            return Ok(());
+        }
+        tried.push(format!("`{}`", file.display()));
+    }
+    let tried = if tried.is_empty() { "none".to_owned() } else { tried.join(", ") };
+    Err(SftpFailure::Rejected(io::Error::new(
+        ErrorKind::PermissionDenied,
+        format!(
+            "the host `{}` lets `{user}` in with none of these keys: {tried}; name one with `--ssh-key`",
+            address.host
+        ),
+    )))
+}
+
+async fn try_agent(
+    connection: &mut SshConnection,
+    user: &str,
+    socket: &Path,
+    tried: &mut Vec<String>,
+) -> Result<bool, SftpFailure> {
+    let listed = async {
+        let mut agent = AgentClient::connect_uds(socket).await?;
+        let identities = agent.request_identities().await?;
+        Ok::<_, russh::keys::Error>((agent, identities))
+    };
+    let (mut agent, identities) = match listed.await {
+        Ok(listed) => listed,
+        Err(error) => {
+            warn!(%error, file = %socket.display(), "the agent of keys does not answer");
+            return Ok(false);
+        }
+    };
+    for identity in identities {
+        let AgentIdentity::PublicKey { key, comment } = identity else { continue };
+        let hash = choose_rsa_hash(connection, &key.algorithm()).await?;
+        match connection.authenticate_publickey_with(user, key, hash, &mut agent).await {
+            Ok(answer) if answer.success() => return Ok(true),
+            Ok(_) => tried.push(format!("`{comment}` of the agent")),
+            Err(error) => tried.push(format!("`{comment}` of the agent ({error})")),
+        }
+    }
+    Ok(false)
+}
+
+/// Chooses the hash that an RSA key signs with.
+async fn choose_rsa_hash(
+    connection: &SshConnection,
+    algorithm: &Algorithm,
+) -> Result<Option<HashAlg>, SftpFailure> {
+    if !matches!(algorithm, Algorithm::Rsa { .. }) {
+        return Ok(None);
+    }
+    let best = connection
+        .best_supported_rsa_hash()
+        .await
+        .map_err(|error| failure_from_ssh_error("", &error))?;
+    Ok(best.flatten().or(Some(HashAlg::Sha512)))
+}
+
+/// Turns an error of SSH into what it means for the caller.
+pub(super) fn failure_from_ssh_error(name: &str, error: &russh::Error) -> SftpFailure {
+    let said = |kind| SftpFailure::Rejected(io::Error::new(kind, format!("`{name}`: {error}")));
+    match error {
+        russh::Error::NoCommonAlgo { .. } | russh::Error::WrongServerSig => {
+            said(ErrorKind::InvalidData)
+        }
+        russh::Error::IO(source) => {
+            SftpFailure::connection_lost(source.kind(), format!("cannot reach `{name}`: {source}"))
+        }
+        _ => SftpFailure::connection_lost(ErrorKind::ConnectionReset, format!("`{name}`: {error}")),
+    }
+}

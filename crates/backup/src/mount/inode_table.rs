@@ -1,0 +1,185 @@
+//! The numbers by which the kernel calls what it has been told of.
+//!
+//! Invariants
+//! * A number stands for one thing until the kernel has forgotten it, and for nothing else ever after.
+//! * Names of one file of a snapshot share a number, as they did where it was saved.
+
+use std::collections::HashMap;
+
+use super::mounted_snapshots::{MountItem, VirtualFolder};
+use crate::object_id::VaultObjectId;
+use crate::vault::node::SnapshotNodeKind;
+
+/// The number of the folder that was mounted at.
+pub(super) const ROOT_INODE: u64 = 1;
+
+type InodeName = (u64, Vec<u8>);
+/// A snapshot's topmost folder, and a file system and an inode in it.
+type HardLinkKey = (VaultObjectId, u64, u64);
+
+#[derive(Debug)]
+pub(super) struct InodeTable {
+    last_number: u64,
+    records: HashMap<u64, InodeRecord>,
+    numbers_by_name: HashMap<InodeName, u64>,
+    numbers_by_hard_link: HashMap<HardLinkKey, u64>,
+}
+
+#[derive(Debug)]
+struct InodeRecord {
+    item: MountItem,
+    /// How often the kernel was told of it.
+    lookup_count: u64,
+    names: Vec<InodeName>,
+}
+
+impl InodeTable {
+    pub(super) fn new() -> Self {
+        let top = InodeRecord {
+            item: MountItem::Virtual(VirtualFolder::Top),
+            lookup_count: 1,
+            names: Vec::new(),
+        };
+        let things = HashMap::from([(ROOT_INODE, top)]);
+        Self {
+            last_number: ROOT_INODE,
+            records: things,
+            numbers_by_name: HashMap::new(),
+            numbers_by_hard_link: HashMap::new(),
+        }
+    }
+
+    pub(super) fn find(&self, number: u64) -> Option<&MountItem> {
+        self.records.get(&number).map(|known| &known.item)
+    }
+
+    /// Returns the number of what stands under a name, and counts that the kernel was told.
+    pub(super) fn record_lookup(&mut self, name: InodeName, thing: MountItem) -> u64 {
+        let twin = hard_link_key(&thing);
+        let told = self.numbers_by_name.get(&name).copied();
+        let told =
+            told.or_else(|| twin.and_then(|twin| self.numbers_by_hard_link.get(&twin).copied()));
+        if let Some(number) = told
+            && let Some(known) = self.records.get_mut(&number)
+            && (known.item == thing || is_same_file(&known.item, &thing))
+        {
+            known.lookup_count += 1;
+            if self.numbers_by_name.insert(name.clone(), number) != Some(number) {
+                known.names.push(name);
+            }
+            return number;
+        }
+        self.last_number += 1;
+        self.numbers_by_name.insert(name.clone(), self.last_number);
+        if let Some(twin) = twin {
+            self.numbers_by_hard_link.insert(twin, self.last_number);
+        }
+        self.records.insert(
+            self.last_number,
+            InodeRecord { item: thing, lookup_count: 1, names: vec![name] },
+        );
+        self.last_number
+    }
+
+    /// The kernel has forgotten what it was told so many times.
+    pub(super) fn forget(&mut self, number: u64, times: u64) {
+        let Some(known) = self.records.get_mut(&number).filter(|_| number != ROOT_INODE) else {
+            return;
+        };
+        known.lookup_count = known.lookup_count.saturating_sub(times);
+        if known.lookup_count > 0 {
+            return;
+        }
+        let Some(InodeRecord { item: thing, names, .. }) = self.records.remove(&number) else {
+            return;
+        };
+        for name in names {
+            if self.numbers_by_name.get(&name) == Some(&number) {
+                self.numbers_by_name.remove(&name);
+            }
+        }
+        if let Some(twin) = hard_link_key(&thing)
+            && self.numbers_by_hard_link.get(&twin) == Some(&number)
+        {
+            self.numbers_by_hard_link.remove(&twin);
+        }
+    }
+}
+
+/// Tells whether two names are of one file. The source's system may have given its number to another one later.
+fn is_same_file(one: &MountItem, other: &MountItem) -> bool {
+    match (one, other) {
+        (MountItem::Stored(_, node), MountItem::Stored(_, twin)) => {
+            hard_link_key(one).is_some()
+                && hard_link_key(one) == hard_link_key(other)
+                && node.content == twin.content
+        }
+        _ => false,
+    }
+}
+
+fn hard_link_key(thing: &MountItem) -> Option<HardLinkKey> {
+    match thing {
+        MountItem::Stored(top, node) if node.kind == SnapshotNodeKind::File && node.links > 1 => {
+            Some((*top, node.device_id, node.inode))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::vault::node::SnapshotNode;
+
+    fn file(inode: u64, links: u64) -> MountItem {
+        let mut node = SnapshotNode::new("f", SnapshotNodeKind::File, 0o644);
+        (node.inode, node.links) = (inode, links);
+        MountItem::Stored(VaultObjectId::default(), Arc::new(node))
+    }
+
+    #[test]
+    fn numbers_last_as_long_as_the_kernel_remembers() {
+        let mut inodes = InodeTable::new();
+        let name = |text: &str| (ROOT_INODE, text.as_bytes().to_vec());
+        let one = inodes.record_lookup(name("a"), file(1, 1));
+        assert_eq!(inodes.record_lookup(name("a"), file(1, 1)), one);
+        inodes.forget(one, 1);
+        assert!(inodes.find(one).is_some());
+        inodes.forget(one, 1);
+        assert!(inodes.find(one).is_none());
+        let again = inodes.record_lookup(name("a"), file(1, 1));
+        assert_ne!(again, one);
+        // Another thing under the same name is another number; the old one goes on for whoever has it open.
+        let link = inodes.record_lookup(name("a"), MountItem::Link(b"x".to_vec()));
+        assert_ne!(link, again);
+        inodes.forget(again, 1);
+        assert_eq!(inodes.record_lookup(name("a"), MountItem::Link(b"x".to_vec())), link);
+        inodes.forget(ROOT_INODE, u64::MAX);
+        assert!(inodes.find(ROOT_INODE).is_some());
+    }
+
+    #[test]
+    fn names_of_one_file_share_a_number() {
+        let mut inodes = InodeTable::new();
+        let name = |text: &str| (7, text.as_bytes().to_vec());
+        let first = inodes.record_lookup(name("a"), file(5, 2));
+        assert_eq!(inodes.record_lookup(name("b"), file(5, 2)), first);
+        assert_ne!(inodes.record_lookup(name("c"), file(6, 2)), first);
+        // A number that the system has given to another file meanwhile.
+        let mut other = SnapshotNode::new("f", SnapshotNodeKind::File, 0o644);
+        (other.inode, other.links, other.content) = (5, 2, Some(vec![VaultObjectId::of(b"other")]));
+        let other = inodes
+            .record_lookup(name("d"), MountItem::Stored(VaultObjectId::default(), Arc::new(other)));
+        assert_ne!(other, first);
+        inodes.forget(other, 1);
+        inodes.forget(first, 2);
+        assert!(inodes.find(first).is_none());
+        assert!(
+            inodes.numbers_by_name.len() == 1 && inodes.numbers_by_hard_link.len() == 1,
+            "{inodes:?}"
+        );
+    }
+}

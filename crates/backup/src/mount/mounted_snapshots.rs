@@ -1,0 +1,231 @@
+//! The folders above the snapshots: who made them, when, and what they are called.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::error::Result;
+use crate::object_id::VaultObjectId;
+use crate::vault::Vault;
+use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
+use crate::vault::snapshot::{ClientFilter, VaultSnapshot, is_internal_tag};
+
+/// New snapshots are looked for when the last look is so long ago.
+const SNAPSHOT_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+/// Folders of the vault that are kept at hand, by all that is in them.
+const MAX_CACHED_NODES: usize = 200_000;
+
+/// A folder that is in no snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum VirtualFolder {
+    /// The folder that was mounted at.
+    Top,
+    /// All snapshots, by time.
+    Times,
+    /// All snapshots, by the first digits of their ids.
+    Ids,
+    /// The clients.
+    Hosts,
+    /// Snapshots of one client, by time.
+    Host(String),
+    /// The words that people gave.
+    Tags,
+    /// Snapshots with one word, by time.
+    Tag(String),
+}
+
+/// What stands at a path.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum MountItem {
+    /// A folder above the snapshots.
+    Virtual(VirtualFolder),
+    /// A link to a folder beside it.
+    Link(Vec<u8>),
+    /// What a snapshot holds; with the snapshot's topmost folder, in which inodes mean something.
+    Stored(VaultObjectId, Arc<SnapshotNode>),
+}
+
+/// The vault, and what was read of it.
+pub(super) struct MountedSnapshots {
+    vault: Arc<Vault>,
+    clients: ClientFilter,
+    state: Mutex<MountedSnapshotsState>,
+    /// The folders that were read last, the latest at the end.
+    cached_trees: Mutex<Vec<(VaultObjectId, Arc<SnapshotTree>)>>,
+}
+
+struct MountedSnapshotsState {
+    refreshed_at: Instant,
+    index: Arc<VaultIndex>,
+    snapshots: Arc<Vec<VaultSnapshot>>,
+}
+
+impl MountedSnapshots {
+    pub(super) fn open(vault: Arc<Vault>, clients: ClientFilter) -> Result<Self> {
+        // What a snapshot needs is in the index before the snapshot is there, hence this order.
+        let snapshots = Arc::new(list_client_snapshots(&vault, &clients)?);
+        let index = Arc::new(VaultIndex::load(&vault)?);
+        let state =
+            Mutex::new(MountedSnapshotsState { refreshed_at: Instant::now(), index, snapshots });
+        Ok(Self { vault, clients, state, cached_trees: Mutex::default() })
+    }
+
+    /// Returns the snapshots there are now.
+    fn current_snapshots(&self) -> Arc<Vec<VaultSnapshot>> {
+        let mut state = self.state.lock();
+        if state.refreshed_at.elapsed() > SNAPSHOT_REFRESH_INTERVAL {
+            state.refreshed_at = Instant::now();
+            let looked = list_client_snapshots(&self.vault, &self.clients).and_then(|snapshots| {
+                VaultIndex::catch_up(&mut state.index, &self.vault)?;
+                Ok(snapshots)
+            });
+            match looked {
+                Ok(snapshots) => state.snapshots = Arc::new(snapshots),
+                Err(error) => {
+                    tracing::warn!(%error, "the vault cannot be looked at; what was seen before is shown");
+                }
+            }
+        }
+        state.snapshots.clone()
+    }
+
+    fn current_index(&self) -> Arc<VaultIndex> {
+        self.state.lock().index.clone()
+    }
+
+    /// Lists a folder above the snapshots.
+    pub(super) fn list_virtual_folder(&self, above: &VirtualFolder) -> Vec<(Vec<u8>, MountItem)> {
+        let folder = |name: &str, above| (name.as_bytes().to_vec(), MountItem::Virtual(above));
+        let snapshots = self.current_snapshots();
+        match above {
+            VirtualFolder::Top => vec![
+                folder("hosts", VirtualFolder::Hosts),
+                folder("ids", VirtualFolder::Ids),
+                folder("snapshots", VirtualFolder::Times),
+                folder("tags", VirtualFolder::Tags),
+            ],
+            VirtualFolder::Times => snapshots_by_time(snapshots.iter()),
+            VirtualFolder::Host(name) => {
+                snapshots_by_time(snapshots.iter().filter(|one| one.hostname == *name))
+            }
+            VirtualFolder::Tag(word) => {
+                snapshots_by_time(snapshots.iter().filter(|one| one.tags().contains(word)))
+            }
+            VirtualFolder::Ids => {
+                let named = |one: &VaultSnapshot| (one.id.short().into_bytes(), snapshot_root(one));
+                snapshots.iter().map(named).collect()
+            }
+            VirtualFolder::Hosts => {
+                virtual_folders(snapshots.iter().map(|one| &one.hostname), VirtualFolder::Host)
+            }
+            VirtualFolder::Tags => {
+                let words = snapshots.iter().flat_map(VaultSnapshot::tags);
+                virtual_folders(words.filter(|word| !is_internal_tag(word)), VirtualFolder::Tag)
+            }
+        }
+    }
+
+    /// Reads a folder of a snapshot.
+    pub(super) fn read_tree(&self, id: &VaultObjectId) -> Result<Arc<SnapshotTree>> {
+        {
+            let mut trees = self.cached_trees.lock();
+            if let Some(at) = trees.iter().rposition(|(kept, _)| kept == id) {
+                let found = trees.remove(at);
+                let tree = found.1.clone();
+                trees.push(found);
+                return Ok(tree);
+            }
+        }
+        let tree = Arc::new(self.vault.read_tree(&self.current_index(), id)?);
+        let mut trees = self.cached_trees.lock();
+        trees.push((*id, tree.clone()));
+        let mut kept: usize = trees.iter().map(|(_, tree)| tree.nodes.len() + 1).sum();
+        while kept > MAX_CACHED_NODES && trees.len() > 1 {
+            kept -= trees.remove(0).1.nodes.len() + 1;
+        }
+        Ok(tree)
+    }
+
+    /// Reads a piece of a file.
+    pub(super) fn read_piece(&self, id: &VaultObjectId) -> Result<Vec<u8>> {
+        self.vault.read_blob(&self.current_index(), PackBlobKind::Data, id)
+    }
+
+    /// Tells where each piece of a file begins, and where the last ends; nothing if the vault lacks one.
+    pub(super) fn piece_offsets(&self, node: &SnapshotNode) -> Option<Vec<u64>> {
+        let index = self.current_index();
+        let mut starts = vec![0];
+        let mut at = 0;
+        for id in node.content.iter().flatten() {
+            at += index.plain_length(PackBlobKind::Data, id)?;
+            starts.push(at);
+        }
+        Some(starts)
+    }
+}
+
+fn list_client_snapshots(vault: &Vault, clients: &ClientFilter) -> Result<Vec<VaultSnapshot>> {
+    let mut snapshots = vault.read_usable_snapshots()?;
+    snapshots.retain(|snapshot| clients.includes(snapshot));
+    Ok(snapshots)
+}
+
+/// Returns a snapshot as a folder.
+fn snapshot_root(snapshot: &VaultSnapshot) -> MountItem {
+    let mut node = SnapshotNode::new("", SnapshotNodeKind::Dir, go_mode::DIR | 0o755);
+    let time = snapshot.timestamp();
+    let nanos = u32::try_from(time.subsec_nanosecond()).unwrap_or(0);
+    let time = NodeTime { seconds: time.as_second(), nanos };
+    (node.mtime, node.atime, node.ctime) = (time, time, time);
+    node.subtree = Some(snapshot.tree);
+    MountItem::Stored(snapshot.tree, Arc::new(node))
+}
+
+/// Names snapshots by their time, to the second, and the newest also `latest`.
+fn snapshots_by_time<'a>(
+    snapshots: impl Iterator<Item = &'a VaultSnapshot>,
+) -> Vec<(Vec<u8>, MountItem)> {
+    let mut named: Vec<(Vec<u8>, MountItem)> = Vec::new();
+    let mut before = (String::new(), 0);
+    for snapshot in snapshots {
+        let time = snapshot.timestamp().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        before.1 = if before.0 == time { before.1 + 1 } else { 0 };
+        let name = if before.1 == 0 { time.clone() } else { format!("{time}-{}", before.1) };
+        before.0 = time;
+        named.push((name.into_bytes(), snapshot_root(snapshot)));
+    }
+    if let Some((name, _)) = named.last() {
+        let link = MountItem::Link(name.clone());
+        named.push((b"latest".to_vec(), link));
+    }
+    named
+}
+
+/// Makes folders of words. What cannot be a name becomes one, with a number where two become the same.
+fn virtual_folders<'a>(
+    words: impl Iterator<Item = &'a String>,
+    above: fn(String) -> VirtualFolder,
+) -> Vec<(Vec<u8>, MountItem)> {
+    let mut named: BTreeMap<Vec<u8>, String> = BTreeMap::new();
+    for word in words {
+        let plain: String = word
+            .chars()
+            .map(|letter| if matches!(letter, '/' | '\0') { '_' } else { letter })
+            .collect();
+        let plain = match plain.as_str() {
+            "" | "." | ".." => format!("_{plain}"),
+            _ => plain,
+        };
+        let tries = std::iter::once(plain.clone()).chain((1..).map(|n| format!("{plain}-{n}")));
+        for name in tries {
+            let taken = named.entry(name.into_bytes()).or_insert_with(|| word.clone());
+            if taken == word {
+                break;
+            }
+        }
+    }
+    named.into_iter().map(|(name, word)| (name, MountItem::Virtual(above(word)))).collect()
+}

@@ -1,0 +1,234 @@
+//! The log of runs: when each save began and ended, of what kind it was, and how many bytes it took.
+//!
+//! In a file: one JSON object for each line, the latest last. It says what happened, and nothing depends on it.
+//!
+//! Invariants
+//! * A line is written by one call, so that lines of several processes do not mix.
+//! * The file keeps the last runs, and stays small.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::save::{BackupProgress, SaveSummary};
+
+/// The file is cut when it is longer than this.
+const MAX_LOG_BYTES: u64 = 1 << 20;
+/// Runs that are kept by a cut.
+const MAX_RETAINED_RUNS: usize = 1_000;
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackupRunKind {
+    /// It made a first snapshot.
+    Full,
+    /// It made a snapshot beside one before.
+    Incremental,
+    /// It found nothing to save.
+    Unchanged,
+    /// It made a plain copy.
+    Copy,
+    /// It ended without a result.
+    Failed,
+}
+
+impl BackupRunKind {
+    /// Returns the word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Incremental => "incremental",
+            Self::Unchanged => "unchanged",
+            Self::Copy => "copy",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Tells whether what was asked for is saved since.
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        self != Self::Failed
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupRunRecord {
+    /// When it began.
+    #[serde(with = "time")]
+    pub start: Timestamp,
+    /// When it ended.
+    #[serde(with = "time")]
+    pub end: Timestamp,
+    /// What it did.
+    pub kind: BackupRunKind,
+    /// What was saved.
+    pub paths: Vec<String>,
+    /// The snapshot, if one was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Files and other things that were looked at.
+    #[serde(default)]
+    pub items: u64,
+    /// Those among them that had to be read.
+    #[serde(default)]
+    pub read_items: u64,
+    /// Bytes of all that was looked at.
+    #[serde(default)]
+    pub bytes: u64,
+    /// Plain bytes that the vault lacked.
+    #[serde(default)]
+    pub added_bytes: u64,
+    /// The bytes that they took there.
+    #[serde(default)]
+    pub stored_bytes: u64,
+    /// Things that could not be saved.
+    #[serde(default)]
+    pub faults: u64,
+    /// Why it ended without a result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+mod time {
+    use jiff::Timestamp;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Timestamp, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(time)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Timestamp, D::Error> {
+        String::deserialize(input)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl BackupRunRecord {
+    /// Describes a run that has ended, well or not.
+    #[must_use]
+    pub fn of(
+        (start, end): (Timestamp, Timestamp),
+        paths: Vec<String>,
+        outcome: Result<Option<&SaveSummary>, String>,
+        progress: &BackupProgress,
+    ) -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        let saved = outcome.as_ref().ok().copied().flatten();
+        let kind = match (&outcome, saved) {
+            (Err(_), _) => BackupRunKind::Failed,
+            (Ok(_), None) => BackupRunKind::Unchanged,
+            (Ok(_), Some(saved)) if saved.snapshot.parent.is_some() => BackupRunKind::Incremental,
+            (Ok(_), Some(_)) => BackupRunKind::Full,
+        };
+        let written = saved.map(|saved| saved.written).unwrap_or_default();
+        Self {
+            start,
+            end,
+            kind,
+            paths: saved.map_or(paths, |saved| saved.snapshot.paths.clone()),
+            snapshot: saved.map(|saved| saved.snapshot.id.to_string()),
+            items: progress.items.load(Relaxed),
+            read_items: progress.read_items.load(Relaxed),
+            bytes: progress.bytes.load(Relaxed),
+            added_bytes: written.plain_bytes,
+            stored_bytes: written.stored_bytes,
+            faults: saved.map_or(0, |saved| saved.faults.len() as u64),
+            error: outcome.err(),
+        }
+    }
+}
+
+/// The log in a file.
+#[derive(Clone, Debug)]
+pub struct BackupRunLog(PathBuf);
+
+impl BackupRunLog {
+    /// Names the file; nothing is touched yet.
+    #[must_use]
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self(file.into())
+    }
+
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn append(&self, run: &BackupRunRecord) -> io::Result<()> {
+        if let Some(folder) = self.0.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut line = serde_json::to_vec(run)?;
+        line.push(b'\n');
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.0)?;
+        file.write_all(&line)?;
+        if file.metadata()?.len() > MAX_LOG_BYTES { self.truncate_log() } else { Ok(()) }
+    }
+
+    /// Returns the runs, oldest first; lines that are damaged are passed over.
+    ///
+    /// # Errors
+    /// What the system says; a file that is not there is an empty one.
+    pub fn read(&self) -> io::Result<Vec<BackupRunRecord>> {
+        let text = match fs::read(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read?,
+        };
+        let lines = text.split(|byte| *byte == b'\n');
+        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+    }
+
+    fn truncate_log(&self) -> io::Result<()> {
+        let runs = self.read()?;
+        let folder = self.0.parent().unwrap_or(Path::new("."));
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        for run in runs.iter().skip(runs.len().saturating_sub(MAX_RETAINED_RUNS)) {
+            serde_json::to_writer(&mut file, run)?;
+            file.write_all(b"\n")?;
+        }
+        file.persist(&self.0)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_kept_and_old_ones_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = BackupRunLog::new(dir.path().join("a/runs"));
+        assert_eq!(log.read().unwrap(), []);
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let run = |number: i64| {
+            let error = Err(format!("{number} {}", "x".repeat(400)));
+            BackupRunRecord::of(
+                (at(number), at(number + 1)),
+                vec!["/a".into()],
+                error,
+                &BackupProgress::default(),
+            )
+        };
+        for number in 0..3 {
+            log.append(&run(number)).unwrap();
+        }
+        assert_eq!(log.read().unwrap(), [run(0), run(1), run(2)]);
+        fs::write(&log.0, [fs::read(&log.0).unwrap().as_slice(), b"{damaged\n"].concat()).unwrap();
+        for number in 3..4_000 {
+            log.append(&run(number)).unwrap();
+        }
+        let left = log.read().unwrap();
+        assert!(fs::metadata(&log.0).unwrap().len() <= MAX_LOG_BYTES + 1_000);
+        assert!(
+            left.len() >= MAX_RETAINED_RUNS && left.last() == Some(&run(3_999)),
+            "{}",
+            left.len()
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! What a repository stands on and somebody else saves: the base of a clone.
+//!
+//! A clone has of its own what was written to it. All else is below the root of its base that it leases, and that base's
+//! owner saves it. A snapshot of the clone alone names the base in `stores.json`; it becomes a repository again over that base,
+//! or over nothing if what is missing is allowed to be.
+//!
+//! Invariant: what a snapshot leaves out was in the base when the save looked for it. A base that cannot be reached cannot be
+//! asked; then it is what the clone does not have.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+use tympan_blobs::ReadBlobs;
+use tympan_store::{BaseStore, BlobId, ChunkId};
+
+use crate::error::{Error, Result};
+use crate::inspection::find_path;
+use crate::object_id::VaultObjectId;
+use crate::vault::Vault;
+use crate::vault::index::VaultIndex;
+use crate::vault::snapshot::VaultSnapshot;
+
+/// Where a snapshot names what it stands on.
+pub(crate) const BASE_STORE_FILE_NAME: &str = "stores.json";
+const BASE_STORE_FORMAT_VERSION: u32 = 1;
+/// What the tag of a snapshot begins with that stands on something.
+const BASE_STORE_TAG_PREFIX: &str = "below:";
+
+/// The base of a clone, as a snapshot names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseStoreReference {
+    /// The folder of its home, or the URL of its instance.
+    pub from: String,
+    /// The root of it that the clone stands on, in hexadecimal digits.
+    pub root: String,
+    /// Who holds the clone's lease on that root.
+    pub holder: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BaseStoreFile {
+    format: u32,
+    base: BaseStoreReference,
+}
+
+impl BaseStoreReference {
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let stores = BaseStoreFile { format: BASE_STORE_FORMAT_VERSION, base: self.clone() };
+        serde_json::to_vec_pretty(&stores).unwrap_or_default()
+    }
+
+    /// Understands what [`BASE_STORE_FILE_NAME`] says.
+    pub(crate) fn parse(json: &[u8]) -> Result<Self> {
+        let refused =
+            |text: String| Error::InvalidRequest(format!("`{BASE_STORE_FILE_NAME}` {text}"));
+        let stores: BaseStoreFile = serde_json::from_slice(json)
+            .map_err(|error| refused(format!("cannot be understood: {error}")))?;
+        if stores.format != BASE_STORE_FORMAT_VERSION {
+            return Err(refused("has a format that this version does not know".to_owned()));
+        }
+        Ok(stores.base)
+    }
+
+    /// Returns the tag of a snapshot that stands on it. Only such snapshots have the same parts left out.
+    pub(crate) fn tag(&self) -> String {
+        format!("{BASE_STORE_TAG_PREFIX}{}", self.root)
+    }
+}
+
+/// Returns what a snapshot of a repository stands on; nothing if it holds all.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] if what it says cannot be understood; a failed read.
+pub fn find_snapshot_base(
+    (vault, index): (&Vault, &VaultIndex),
+    snapshot: &VaultSnapshot,
+) -> Result<Option<BaseStoreReference>> {
+    let node = match find_path(vault, index, snapshot, BASE_STORE_FILE_NAME) {
+        Err(Error::PathMissing { .. }) => return Ok(None),
+        found => found?,
+    };
+    let mut json = Vec::new();
+    crate::restore::stream_file((vault, index), &node, &mut json)?;
+    BaseStoreReference::parse(&json).map(Some)
+}
+
+/// Returns what a folder stands on that a snapshot of a repository was restored into; nothing if it holds all.
+///
+/// # Errors
+/// As [`find_snapshot_base`].
+pub fn find_folder_base(dir: &std::path::Path) -> Result<Option<BaseStoreReference>> {
+    let path = dir.join(BASE_STORE_FILE_NAME);
+    match std::fs::read(&path) {
+        Ok(json) => BaseStoreReference::parse(&json).map(Some),
+        Err(error) if crate::error::is_data_lost(&error) => Ok(None),
+        Err(source) => Err(Error::Source { path, source }),
+    }
+}
+
+/// Tells whether a snapshot stands on this, or on nothing.
+pub(crate) fn has_base(snapshot: &VaultSnapshot, reference: Option<&BaseStoreReference>) -> bool {
+    let tag = snapshot.tags().iter().find(|tag| tag.starts_with(BASE_STORE_TAG_PREFIX));
+    tag.cloned() == reference.map(BaseStoreReference::tag)
+}
+
+/// A base that a save leaves to its owner.
+#[derive(Clone, Copy)]
+pub struct SeparateBase<'a> {
+    /// What the snapshot says of it.
+    pub reference: &'a BaseStoreReference,
+    /// Where it is looked whether the base has what the clone does not have, if it can be reached.
+    pub stores: Option<(&'a dyn BaseStore, &'a dyn ReadBlobs)>,
+}
+
+impl std::fmt::Debug for SeparateBase<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Below").field("reference", &self.reference).finish_non_exhaustive()
+    }
+}
+
+/// How much is left to the owner of what a repository stands on, or is missing, among all that was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OmittedCounts {
+    /// Chunks; what is below them is not counted.
+    pub chunk_count: u64,
+    /// Blobs, small and large.
+    pub blob_count: u64,
+}
+
+/// Counts what is left out by a save, and looks it up.
+pub(crate) struct OmissionTracker<'a> {
+    base: Option<SeparateBase<'a>>,
+    is_base_unreachable: AtomicBool,
+    chunk_count: AtomicU64,
+    blob_count: AtomicU64,
+}
+
+impl<'a> OmissionTracker<'a> {
+    pub(crate) const fn new(below: Option<SeparateBase<'a>>) -> Self {
+        let (chunks, blobs) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self {
+            base: below,
+            is_base_unreachable: AtomicBool::new(false),
+            chunk_count: chunks,
+            blob_count: blobs,
+        }
+    }
+
+    /// Tells whether anything is left out at all.
+    pub(crate) const fn is_enabled(&self) -> bool {
+        self.base.is_some()
+    }
+
+    pub(crate) fn counts(&self) -> OmittedCounts {
+        let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        OmittedCounts { chunk_count: count(&self.chunk_count), blob_count: count(&self.blob_count) }
+    }
+
+    /// Leaves chunks out that the repository does not have. Returns those that the base does not have either.
+    pub(crate) fn omit_chunks(&self, absent: &[ChunkId]) -> Result<Vec<ChunkId>> {
+        let Some((base, _)) = self.base_stores().filter(|_| !absent.is_empty()) else {
+            self.chunk_count.fetch_add(absent.len() as u64, Ordering::Relaxed);
+            return Ok(Vec::new());
+        };
+        let there =
+            match self.accept_base_result(base.contains_chunks(absent).map_err(Error::Store))? {
+                None => vec![true; absent.len()],
+                Some(there) => there,
+            };
+        let lost = absent.iter().zip(there).filter(|(_, is_there)| !is_there);
+        let lost: Vec<ChunkId> = lost.map(|(id, _)| *id).collect();
+        self.chunk_count.fetch_add((absent.len() - lost.len()) as u64, Ordering::Relaxed);
+        Ok(lost)
+    }
+
+    /// Leaves a blob out that the repository does not have, unless nothing is left out, or the base does not have it either:
+    /// then `false`.
+    pub(crate) fn omit_blob(&self, id: &BlobId) -> Result<bool> {
+        if !self.is_enabled() {
+            return Ok(false);
+        }
+        if let Some((base, blobs)) = self.base_stores() {
+            let is_small = id.length() < tympan_blobs::SMALL_BLOB_BYTES as u64;
+            let found = if is_small {
+                let read = base.read_blobs(std::slice::from_ref(id)).map_err(Error::Store);
+                read.map(|found| found.iter().all(Option::is_some))
+            } else {
+                blobs.contains(id).map_err(Error::Blobs)
+            };
+            if self.accept_base_result(found)? == Some(false) {
+                return Ok(false);
+            }
+        }
+        self.blob_count.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    fn base_stores(&self) -> Option<(&'a dyn BaseStore, &'a dyn ReadBlobs)> {
+        let reach = self.base.and_then(|below| below.stores);
+        reach.filter(|_| !self.is_base_unreachable.load(Ordering::Relaxed))
+    }
+
+    /// Passes an answer of the base on; nothing if it cannot be reached, which is told once.
+    fn accept_base_result<T>(&self, answer: Result<T>) -> Result<Option<T>> {
+        match answer {
+            Err(error) if error.is_transient() => {
+                if !self.is_base_unreachable.swap(true, Ordering::Relaxed) {
+                    let reason = crate::join_error_causes(&error);
+                    warn!(reason, "the base cannot be asked: what is left to it is not looked up");
+                }
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
+    }
+}
+
+/// Returns the name that a fault has for something that neither the repository nor its base holds.
+pub(crate) fn lost_chunk_name(id: &ChunkId) -> String {
+    format!("chunk {}", VaultObjectId::from_bytes(*id.as_bytes()))
+}

@@ -1,0 +1,422 @@
+//! What a person can read of a repository in a snapshot: a folder for each document, with its text and its files.
+//!
+//! In: [`RootDocuments`] of a root, drawn by whoever knows what chunks mean, and the folder of the snapshot before. Out: the
+//! folder `content` of the snapshot. An import does not need it.
+//!
+//! Invariants
+//! * What a document's folder holds follows from the root alone: it is the same whether it was drawn or taken over.
+//! * Where the root before is known, only documents that differ are drawn, and only folders on the way to them are read
+//!   and written.
+//! * What could not be drawn is tried again by the next save, whether it has changed or not.
+//! * Bytes of blobs are pieces that the repository's own part of the snapshot has, too.
+//!
+//! On failure: what cannot be drawn is left out and told in the log. The snapshot is whole without it, as an import does not
+//! read it. A repository that cannot be read now ends the save.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::{Cursor, Read};
+
+use parking_lot::Mutex;
+use rayon::prelude::*;
+use tracing::warn;
+use tympan_blobs::SMALL_BLOB_BYTES;
+use tympan_store::{BlobId, ChunkId};
+
+use super::repository::RepositorySaver;
+use crate::error::{Error, Result};
+use crate::object_id::VaultObjectId;
+use crate::piece_splitter::MAX_PIECE_BYTES;
+use crate::vault::index::PackBlobKind;
+use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree};
+use crate::vault::tree_text::SnapshotTreeText;
+
+/// The folder of the snapshot.
+pub(super) const CONTENT_FOLDER: &str = "content";
+
+/// Opens the documents of a root.
+pub trait DocumentView: Sync {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// If the root holds none, or cannot be read.
+    fn open(&self, root: &ChunkId) -> Result<Box<dyn RootDocuments + '_>>;
+}
+
+/// The documents of one root. A path is `/`, or names that each have a `/` before them.
+pub trait RootDocuments: Sync {
+    /// Tells what differs since an earlier root; nothing if that root cannot be read any more.
+    ///
+    /// # Errors
+    /// If the repository fails.
+    fn changes_since(&self, since: &ChunkId) -> Result<Option<Vec<DocumentChange>>>;
+
+    /// Names the documents directly below one.
+    ///
+    /// # Errors
+    /// If the repository fails.
+    fn children(&self, path: &str) -> Result<Vec<String>>;
+
+    /// Draws what is in the folder of a document, but for the documents below it.
+    ///
+    /// # Errors
+    /// If the repository fails.
+    fn render_document(&self, path: &str) -> Result<Vec<RenderedFile>>;
+
+    /// Returns the name of a document's folder.
+    fn folder_name(&self, name: &str) -> Vec<u8>;
+}
+
+/// A document that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentChange {
+    /// Its path.
+    pub path: String,
+    /// Whether it is there now.
+    pub exists: bool,
+}
+
+/// A file in the folder of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderedFile {
+    /// The names that lead to it; no other file's are the begin of them.
+    pub path: Vec<Vec<u8>>,
+    /// What is in it.
+    pub content: RenderedContent,
+}
+
+/// The bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenderedContent {
+    /// These.
+    Text(Vec<u8>),
+    /// Those of a blob of the repository.
+    Blob(BlobId),
+}
+
+/// What has to be drawn of a document and what is below it.
+#[derive(Debug, Default)]
+struct ChangedDocumentTree {
+    needs_render: bool,
+    is_removed: bool,
+    children: BTreeMap<String, Self>,
+}
+
+impl ChangedDocumentTree {
+    fn from_changes(changes: &[DocumentChange]) -> Self {
+        let mut root = Self::default();
+        for change in changes {
+            let mut at = &mut root;
+            for name in change.path.split('/').filter(|name| !name.is_empty()) {
+                at = at.children.entry(name.to_owned()).or_default();
+            }
+            at.needs_render = change.exists;
+            at.is_removed = !change.exists;
+        }
+        root
+    }
+
+    /// Has a document drawn that did not change, unless it is gone.
+    fn mark_for_render(&mut self, path: &str) {
+        let mut at = self;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            if at.is_removed {
+                return;
+            }
+            at = at.children.entry(name.to_owned()).or_default();
+        }
+        at.needs_render = !at.is_removed;
+    }
+}
+
+/// Large blobs that this save has cut, with their pieces.
+pub(super) type BlobPieceMap = Mutex<HashMap<BlobId, Vec<VaultObjectId>>>;
+
+/// The folder for people in the snapshot before.
+pub(super) struct PreviousView {
+    /// The root that it was drawn from.
+    pub(super) root: ChunkId,
+    /// The folder.
+    pub(super) tree: VaultObjectId,
+    /// The documents that could not be drawn.
+    pub(super) unrendered: Vec<String>,
+}
+
+/// Draws the folder of a snapshot; nothing if it cannot be drawn. Returns the paths of the documents that could not be
+/// drawn, too.
+pub(super) fn save_view(
+    saver: &RepositorySaver<'_>,
+    (view, root): (&dyn DocumentView, &ChunkId),
+    before: Option<PreviousView>,
+) -> Result<Option<(SnapshotNode, BTreeSet<String>)>> {
+    let drawn = view.open(root).and_then(|documents| {
+        let undrawn = Mutex::default();
+        let drawing = ViewRenderer { saver, documents: &*documents, unrendered: undrawn };
+        let node = render_view(&drawing, before)?;
+        Ok((node, drawing.unrendered.into_inner()))
+    });
+    match drawn {
+        Err(error @ (Error::Document { .. } | Error::Store(_))) if !error.is_transient() => {
+            warn!(
+                reason = crate::join_error_causes(&error),
+                "the snapshot has no folder for people"
+            );
+            Ok(None)
+        }
+        drawn => drawn.map(Some),
+    }
+}
+
+fn render_view(drawing: &ViewRenderer<'_>, before: Option<PreviousView>) -> Result<SnapshotNode> {
+    let ViewRenderer { saver, documents, .. } = drawing;
+    let mut changes = None;
+    if let Some(PreviousView { root, tree, unrendered: undrawn }) = before
+        && let Some(old) = saver.session.read_previous_tree_text(Some(&tree))
+    {
+        changes = documents.changes_since(&root)?.map(|changes| {
+            let mut touched = ChangedDocumentTree::from_changes(&changes);
+            undrawn.iter().for_each(|path| touched.mark_for_render(path));
+            (touched, old)
+        });
+    }
+    let id = match changes {
+        Some((touched, old)) => drawing.render_changes("", Some(old), &touched)?,
+        None => drawing.render_tree("")?,
+    };
+    let mut node = saver.new_folder_node(CONTENT_FOLDER.into());
+    node.subtree = Some(id);
+    Ok(node)
+}
+
+struct ViewRenderer<'a> {
+    saver: &'a RepositorySaver<'a>,
+    documents: &'a dyn RootDocuments,
+    unrendered: Mutex<BTreeSet<String>>,
+}
+
+impl ViewRenderer<'_> {
+    /// Draws a document with all below it. Paths come without a `/` for the root.
+    fn render_tree(&self, path: &str) -> Result<VaultObjectId> {
+        let children = self.documents.children(path_or_root(path))?;
+        let below = children.par_iter().map(|name| {
+            let tree = self.render_tree(&format!("{path}/{name}"))?;
+            Ok(self.new_folder_node(name, tree))
+        });
+        let below = below.collect::<Result<Vec<SnapshotNode>>>()?;
+        let own = self.save_document_files(path, None)?;
+        self.write_folder(own.into_iter().chain(below))
+    }
+
+    /// Draws what differs, and takes the rest over.
+    fn render_changes(
+        &self,
+        path: &str,
+        old: Option<SnapshotTreeText>,
+        touched: &ChangedDocumentTree,
+    ) -> Result<VaultObjectId> {
+        self.saver.session.progress.check_running()?;
+        let Some(old) = old else { return self.render_tree(path) };
+        let below = |name: &str| {
+            let folder = self.documents.folder_name(name);
+            let tree = old.find(&folder).and_then(|node| node.subtree);
+            (folder, tree)
+        };
+        let change = |(name, touched): (&String, &ChangedDocumentTree)| {
+            let (_, tree) = below(name);
+            let old = self.saver.session.read_previous_tree_text(tree.as_ref());
+            let tree = self.render_changes(&format!("{path}/{name}"), old, touched)?;
+            Ok((name.clone(), self.new_folder_node(name, tree)))
+        };
+        let kept: Vec<(&String, &ChangedDocumentTree)> =
+            touched.children.iter().filter(|(_, touched)| !touched.is_removed).collect();
+        if !touched.needs_render {
+            let changed = kept.into_par_iter().map(change).collect::<Result<Vec<_>>>()?;
+            let gone = touched.children.iter().filter(|(_, touched)| touched.is_removed);
+            let gone: HashSet<Vec<u8>> =
+                gone.map(|(name, _)| self.documents.folder_name(name)).collect();
+            let changed = changed.into_iter().map(|(_, node)| node).collect();
+            return self.write_folder_text(&old.replace_nodes(changed, |name| gone.contains(name)));
+        }
+        let children = self.documents.children(path_or_root(path))?;
+        let changed = kept.into_par_iter().map(change).collect::<Result<HashMap<_, _>>>()?;
+        let mut nodes = self.save_document_files(path, Some(&old))?;
+        for name in &children {
+            let node = match (changed.get(name), below(name)) {
+                (Some(node), _) => node.clone(),
+                (None, (_, Some(tree))) => self.new_folder_node(name, tree),
+                (None, (_, None)) => {
+                    let tree = self.render_tree(&format!("{path}/{name}"))?;
+                    self.new_folder_node(name, tree)
+                }
+            };
+            nodes.push(node);
+        }
+        self.write_folder(nodes)
+    }
+
+    /// Saves a document's own files; nothing if it cannot be drawn.
+    fn save_document_files(
+        &self,
+        path: &str,
+        old: Option<&SnapshotTreeText>,
+    ) -> Result<Vec<SnapshotNode>> {
+        let files = match self.documents.render_document(path_or_root(path)) {
+            Ok(files) => files,
+            Err(error @ (Error::Store(_) | Error::Document { .. })) if !error.is_transient() => {
+                let reason = crate::join_error_causes(&error);
+                warn!(path, reason, "a document is left out of the folder for people");
+                self.unrendered.lock().insert(path_or_root(path).to_owned());
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error),
+        };
+        self.saver.session.progress.add_done(1, 0);
+        // What its text was made of is about as long.
+        let texts = files.iter().filter_map(|file| match &file.content {
+            RenderedContent::Text(text) => Some(text.len() as u64),
+            RenderedContent::Blob(_) => None,
+        });
+        self.saver.session.progress.record_read(texts.sum());
+        let mut top = DocumentFolder::default();
+        for RenderedFile { path: place, content } in files {
+            let Some((name, above)) = place.split_last() else { continue };
+            if let Some(file) = self.save_rendered_file(name, content, (old, &place))? {
+                top.insert(above, name, file);
+            }
+        }
+        top.into_nodes(self)
+    }
+
+    /// Saves a file; nothing if its blob is missing, which the repository's own part of the snapshot tells as a fault.
+    fn save_rendered_file(
+        &self,
+        name: &[u8],
+        content: RenderedContent,
+        (old, place): (Option<&SnapshotTreeText>, &[Vec<u8>]),
+    ) -> Result<Option<SnapshotNode>> {
+        let (pieces, size, hash) = match content {
+            RenderedContent::Text(bytes) => {
+                let size = bytes.len() as u64;
+                let hash = *VaultObjectId::of(&bytes).as_bytes();
+                let (pieces, _) =
+                    self.saver.save_content_stream(Box::new(Cursor::new(bytes)), size)?;
+                (pieces, size, hash)
+            }
+            RenderedContent::Blob(id) => {
+                match self.save_blob_pieces(&id, || self.find_previous_pieces(old?, place, &id))? {
+                    Some(pieces) => (pieces, id.length(), *id.digest()),
+                    None => return Ok(None),
+                }
+            }
+        };
+        let mut node = SnapshotNode::new(name, SnapshotNodeKind::File, 0o600);
+        (node.uid, node.gid) = (self.saver.options.user.uid, self.saver.options.user.gid);
+        // With the length it tells whether the bytes are the same.
+        let (head, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+        node.inode = u64::from_le_bytes(*head);
+        node.links = 1;
+        node.size = size;
+        node.content = Some(pieces);
+        Ok(Some(node))
+    }
+
+    /// Returns the pieces of a blob; nothing if the repository lacks it.
+    fn save_blob_pieces(
+        &self,
+        id: &BlobId,
+        old: impl FnOnce() -> Option<Vec<VaultObjectId>>,
+    ) -> Result<Option<Vec<VaultObjectId>>> {
+        let saver = self.saver;
+        if id.length() < SMALL_BLOB_BYTES as u64 {
+            let bytes = saver.source.base.read_blobs(&[*id])?.pop().flatten();
+            let Some(bytes) = bytes else { return Ok(None) };
+            return Ok(Some(vec![saver.writer.add_blob(PackBlobKind::Data, &bytes)?.0]));
+        }
+        let piece = VaultObjectId::from_bytes(*id.digest());
+        if id.length() <= MAX_PIECE_BYTES as u64
+            && saver.writer.contains(PackBlobKind::Data, &piece)
+        {
+            return Ok(Some(vec![piece]));
+        }
+        let cut = saver.blob_pieces.lock().get(id).cloned();
+        if let Some(pieces) = cut.or_else(old) {
+            return Ok(Some(pieces));
+        }
+        let Some(content) = saver.source.blobs.open(id)? else { return Ok(None) };
+        let reader: Box<dyn Read + Send> = content.into_reader();
+        let (pieces, found) = saver.save_content_stream(reader, id.length())?;
+        if found != *id {
+            return Ok(None);
+        }
+        saver.blob_pieces.lock().insert(*id, pieces.clone());
+        Ok(Some(pieces))
+    }
+
+    /// Finds the pieces of a file in a folder of the snapshot before, if its bytes are those of a blob.
+    fn find_previous_pieces(
+        &self,
+        old: &SnapshotTreeText,
+        place: &[Vec<u8>],
+        id: &BlobId,
+    ) -> Option<Vec<VaultObjectId>> {
+        let (name, above) = place.split_last()?;
+        let mut tree = None;
+        for folder in above {
+            let subtree = tree.as_ref().unwrap_or(old).find(folder)?.subtree;
+            tree = Some(self.saver.session.read_previous_tree_text(subtree.as_ref())?);
+        }
+        let node = tree.as_ref().unwrap_or(old).find(name)?;
+        let (head, _) = id.digest().split_first_chunk::<8>()?;
+        let is_same = node.size == id.length() && node.inode == u64::from_le_bytes(*head);
+        let pieces = node.content.filter(|_| is_same)?;
+        let has = |id: &VaultObjectId| self.saver.writer.contains(PackBlobKind::Data, id);
+        pieces.iter().all(has).then_some(pieces)
+    }
+
+    fn new_folder_node(&self, name: &str, tree: VaultObjectId) -> SnapshotNode {
+        let mut node = self.saver.new_folder_node(self.documents.folder_name(name));
+        node.subtree = Some(tree);
+        node
+    }
+
+    fn write_folder(&self, nodes: impl IntoIterator<Item = SnapshotNode>) -> Result<VaultObjectId> {
+        self.write_folder_text(&SnapshotTree::from_nodes(nodes).to_bytes())
+    }
+
+    fn write_folder_text(&self, folder: &[u8]) -> Result<VaultObjectId> {
+        Ok(self.saver.writer.add_blob(PackBlobKind::Tree, folder)?.0)
+    }
+}
+
+fn path_or_root(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}
+
+/// Files of a document that stand in folders.
+#[derive(Default)]
+struct DocumentFolder {
+    files: BTreeMap<Vec<u8>, SnapshotNode>,
+    folders: BTreeMap<Vec<u8>, Self>,
+}
+
+impl DocumentFolder {
+    fn insert(&mut self, above: &[Vec<u8>], name: &[u8], file: SnapshotNode) {
+        let mut at = self;
+        for folder in above {
+            at = at.folders.entry(folder.clone()).or_default();
+        }
+        if at.files.insert(name.to_vec(), file).is_some() {
+            warn!("two files of a document have one name in the snapshot; the last is kept");
+        }
+    }
+
+    fn into_nodes(self, drawing: &ViewRenderer<'_>) -> Result<Vec<SnapshotNode>> {
+        let mut nodes: Vec<SnapshotNode> = self.files.into_values().collect();
+        for (name, folder) in self.folders {
+            let tree = drawing.write_folder(folder.into_nodes(drawing)?)?;
+            let mut node = drawing.saver.new_folder_node(name);
+            node.subtree = Some(tree);
+            nodes.push(node);
+        }
+        Ok(nodes)
+    }
+}

@@ -1,0 +1,175 @@
+//! Opening a vault in as few round trips as can be: what does not wait for each other is asked for at once, and the key
+//! that opened it last is derived while the place is being reached.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use tracing::debug;
+
+use super::lock::{self, LockTimestamp};
+use super::pack_writer::FINAL_FILE_COUNT;
+use super::{VaultConfig, VaultUser, key};
+use crate::backend::{StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
+use crate::error::{Error, Result};
+use crate::object_id::VaultObjectId;
+use crate::vault_key::VaultKey;
+
+/// What comes with the opening of a vault, and what comes next.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VaultOpening<'a> {
+    /// The folder that keeps the file of the key that opened last, sealed by its password as it is in the vault. A key that
+    /// the vault no longer has opens nothing. Only for places where each call costs a round trip.
+    pub key_cache_dir: Option<&'a Path>,
+    /// Who takes a shared lock next, and saves.
+    pub saving_user: Option<&'a VaultUser>,
+}
+
+/// What was found out for the one who takes the lock, while the vault was opened.
+#[derive(Debug)]
+pub(super) struct EarlyLock {
+    /// The locks that were there.
+    pub(super) locks: Option<VaultFileListing>,
+    /// The lock itself, which has no name yet, and when it was made.
+    pub(super) staged_lock: Option<(StagedFile, LockTimestamp)>,
+}
+
+impl EarlyLock {
+    fn discard(self, backend: &dyn VaultBackend) {
+        self.staged_lock.iter().for_each(|(staged, _)| backend.discard(staged));
+    }
+}
+
+/// A vault that is open.
+pub(super) struct OpenedVault {
+    pub(super) opening_key_id: VaultObjectId,
+    pub(super) key: VaultKey,
+    pub(super) config: VaultConfig,
+    pub(super) early_lock: Option<EarlyLock>,
+}
+
+/// Reads what a vault needs, and finds the key that the password opens.
+pub(super) fn open_vault(
+    backend: &dyn VaultBackend,
+    password: &[u8],
+    opening: VaultOpening<'_>,
+) -> Result<OpenedVault> {
+    let (sealed, opened_with, key, early) = if backend.is_remote() {
+        open_remote_vault(backend, password, opening)?
+    } else {
+        let sealed = read_config(backend)?;
+        let (id, key, _) = key::find_key(backend, &key::list_key_ids(backend)?, password)?;
+        (sealed, id, key, None)
+    };
+    let damaged =
+        |fault: &str| Error::damaged(VaultFileKind::Config, &VaultObjectId::default(), &fault);
+    let config = key.open(sealed).ok_or_else(|| damaged("its seal is broken"));
+    match config.and_then(|plain| VaultConfig::parse(&plain)) {
+        Ok(config) => {
+            Ok(OpenedVault { opening_key_id: opened_with, key, config, early_lock: early })
+        }
+        Err(error) => {
+            early.into_iter().for_each(|early| early.discard(backend));
+            backend.expect_no_writes();
+            Err(error)
+        }
+    }
+}
+
+fn read_config(backend: &dyn VaultBackend) -> Result<Vec<u8>> {
+    let none = VaultObjectId::default();
+    backend.read(VaultFileKind::Config, &none).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::NoVault { place: backend.location() },
+        _ => Error::backend("read", VaultFileKind::Config, &none)(error),
+    })
+}
+
+/// Asks for all at once, and tries the key that opened the vault last meanwhile.
+fn open_remote_vault(
+    backend: &dyn VaultBackend,
+    password: &[u8],
+    opening: VaultOpening<'_>,
+) -> Result<(Vec<u8>, VaultObjectId, VaultKey, Option<EarlyLock>)> {
+    let kept = opening.key_cache_dir.map(|keys| CachedKeyFile::at(keys, &backend.location()));
+    let (config, keys, tried, locks) = std::thread::scope(|scope| {
+        let tried = scope.spawn(|| {
+            let (id, key) = kept.as_ref()?.open(password)?;
+            // Who knows the password may write; and nobody sees a lock that has no name.
+            let staged = opening.saving_user.and_then(|who| stage_lock(backend, &key, who));
+            Some((id, key, staged))
+        });
+        let keys = scope.spawn(|| key::list_key_ids(backend));
+        let look = || opening.saving_user.and_then(|_| backend.list(VaultFileKind::Lock).ok());
+        let locks = scope.spawn(look);
+        let config = read_config(backend);
+        let keys = keys.join().unwrap_or(Err(Error::Interrupted));
+        (config, keys, tried.join().ok().flatten(), locks.join().ok().flatten())
+    });
+    let (tried, staged) = match tried {
+        Some((id, key, staged)) => (Some((id, key)), staged),
+        None => (None, None),
+    };
+    let early = EarlyLock { locks, staged_lock: staged };
+    let (config, keys) = match config.and_then(|config| Ok((config, keys?))) {
+        Ok(read) => read,
+        Err(error) => {
+            early.discard(backend);
+            return Err(error);
+        }
+    };
+    let prepare = || {
+        if opening.saving_user.is_some() {
+            backend.expect_writes(FINAL_FILE_COUNT);
+        }
+    };
+    if let Some((id, key)) = tried.filter(|(id, _)| keys.contains(id)) {
+        prepare();
+        return Ok((config, id, key, Some(early)));
+    }
+    let locks = early.locks.clone();
+    early.discard(backend);
+    let (id, key, bytes) = key::find_key(backend, &keys, password)?;
+    prepare();
+    if let Some(Err(error)) = kept.map(|kept| kept.store(&bytes)) {
+        debug!(%error, "the key is not kept here");
+    }
+    Ok((config, id, key, Some(EarlyLock { locks, staged_lock: None })))
+}
+
+/// Brings a lock to the vault without its name; nothing if that cannot be, which whoever takes the lock is told.
+fn stage_lock(
+    backend: &dyn VaultBackend,
+    key: &VaultKey,
+    who: &VaultUser,
+) -> Option<(StagedFile, LockTimestamp)> {
+    let begin = LockTimestamp::now();
+    let sealed = lock::seal_shared_lock(key, who).ok()?;
+    let id = VaultObjectId::of(&sealed);
+    Some((backend.stage(VaultFileKind::Lock, &id, sealed).ok()?, begin))
+}
+
+/// Where the file of the key is kept that opened the vault in a place.
+struct CachedKeyFile(PathBuf);
+
+impl CachedKeyFile {
+    fn at(keys: &Path, place: &str) -> Self {
+        Self(keys.join(VaultObjectId::of(place.as_bytes()).to_string()))
+    }
+
+    /// Opens it with the password; nothing if that cannot be.
+    fn open(&self, password: &[u8]) -> Option<(VaultObjectId, VaultKey)> {
+        let bytes = fs::read(&self.0).ok()?;
+        let id = VaultObjectId::of(&bytes);
+        key::open_key_file(&id, &bytes, password).ok().map(|key| (id, key))
+    }
+
+    fn store(&self, bytes: &[u8]) -> io::Result<()> {
+        let folder = self.0.parent().ok_or(ErrorKind::InvalidInput)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(bytes)?;
+        file.persist(&self.0)?;
+        Ok(())
+    }
+}

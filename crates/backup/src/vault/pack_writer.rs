@@ -1,0 +1,785 @@
+//! Writing blobs: sealed on the threads that bring them, gathered in packs, written by threads of their own.
+//!
+//! In: plain bytes of pieces and folders. Out: packs, and the index files that list them.
+//!
+//! Invariants
+//! * A blob that is listed, or was brought before, is not written again.
+//! * An index file appears only after all its packs are durable, and [`PackWriter::finish`] returns after all indexes.
+//! * A durable pack is listed a few minutes later at the latest.
+//! * Memory is bounded: two packs are being filled, one is on its way by each connection, and some wait to be; then whoever
+//!   brings more waits. Their buffers are used again.
+//!
+//! On failure: the first failure is kept, all later calls return it or stop. A writer that is dropped before its end, as by
+//! an interruption, writes no more packs, and lists those that are durable, so that the next run finds what is in them.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tracing::debug;
+
+use super::Vault;
+use super::index::{PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex};
+use super::lock::{LockWitness, VaultLock};
+use crate::backend::{StagedFile, VaultFileKind};
+use crate::error::{Error, Result};
+use crate::object_id::VaultObjectId;
+
+/// A pack is closed when it reaches this length, or that of the queue if it is shorter.
+const TARGET_PACK_BYTES: usize = 16 << 20;
+const MIN_PACK_BYTES: usize = 1 << 20;
+/// No more packs wait than this, however long the queue may be.
+const MAX_QUEUED_PACKS: usize = 4096;
+/// A pack is closed when it holds so many blobs, so that its header stays small.
+const MAX_PACK_BLOBS: usize = 10_000;
+/// Room in the buffer of a pack for the piece that fills it, if that is short, and for its header.
+const PACK_BUFFER_RESERVE: usize = 1 << 20;
+/// A thread keeps a buffer of so many bytes for the next piece.
+const MAX_SEAL_BUFFER_BYTES: usize = 2 << 20;
+/// The files with which a short run ends: a pack of pieces and one of folders, the index, and what needs it.
+pub(super) const FINAL_FILE_COUNT: usize = 4;
+/// An index file is written when so many blobs wait for one,
+const MAX_INDEX_BLOBS: usize = 50_000;
+/// or the first of them has waited for so long: a run that is killed loses no more.
+const MAX_INDEX_DELAY: Duration = Duration::from_mins(5);
+/// How often it is looked whether that is so while no packs come.
+const INDEX_CHECK_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Index files that were written, and the packs that they list if somebody has asked for these.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenIndexFiles {
+    pub(crate) packs: Vec<StoredPack>,
+    pub(crate) files: Vec<VaultObjectId>,
+    collects_packs: bool,
+}
+
+impl WrittenIndexFiles {
+    /// Notes that a file lists some packs: all that a large run has written is much to keep in mind.
+    fn add(&mut self, file: VaultObjectId, packs: Vec<StoredPack>) {
+        self.files.push(file);
+        if self.collects_packs {
+            self.packs.extend(packs);
+        }
+    }
+}
+
+thread_local! {
+    /// Where this thread seals what it brings.
+    static SEALED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteTotals {
+    /// Pieces that the vault lacked.
+    pub pieces: u64,
+    /// Folders that the vault lacked.
+    pub folders: u64,
+    /// Their plain bytes.
+    pub plain_bytes: u64,
+    /// The bytes of the packs they are in.
+    pub stored_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct UnfinishedPack {
+    bytes: Vec<u8>,
+    blobs: Vec<StoredBlob>,
+}
+
+/// Packs that are durable and in no index file yet.
+#[derive(Debug, Default)]
+struct UnlistedPacks {
+    index: StoredIndex,
+    /// When the first of them had been written.
+    oldest_written_at: Option<Instant>,
+}
+
+impl UnlistedPacks {
+    fn add(&mut self, pack: StoredPack, now: Instant) {
+        self.index.packs.push(pack);
+        self.oldest_written_at.get_or_insert(now);
+    }
+
+    /// Tells whether they are to be listed.
+    fn is_due(&self, now: Instant) -> bool {
+        let blobs: usize = self.index.packs.iter().map(|pack| pack.blobs.len()).sum();
+        let waited =
+            self.oldest_written_at.map_or(Duration::ZERO, |since| now.duration_since(since));
+        blobs >= MAX_INDEX_BLOBS || waited >= MAX_INDEX_DELAY
+    }
+}
+
+#[derive(Debug, Default)]
+struct PackWriterState {
+    unlisted: Mutex<UnlistedPacks>,
+    listed: Mutex<WrittenIndexFiles>,
+    /// Buffers of packs that were written.
+    spare_buffers: Mutex<Vec<Vec<u8>>>,
+    failure: Mutex<Option<Error>>,
+    has_failed: AtomicBool,
+    stored_bytes: AtomicU64,
+}
+
+impl PackWriterState {
+    fn record_failure(&self, error: Error) {
+        self.failure.lock().get_or_insert(error);
+        self.has_failed.store(true, Ordering::Release);
+    }
+}
+
+/// Writes blobs into a vault.
+#[derive(Debug)]
+pub(crate) struct PackWriter {
+    vault: Arc<Vault>,
+    index: Arc<VaultIndex>,
+    added_blobs: Mutex<HashSet<(PackBlobKind, VaultObjectId)>>,
+    packs: [Mutex<UnfinishedPack>; 2],
+    target_pack_bytes: usize,
+    queue: Option<SyncSender<UnfinishedPack>>,
+    threads: Vec<JoinHandle<()>>,
+    shared: Arc<PackWriterState>,
+    witness: LockWitness,
+    pieces: AtomicU64,
+    folders: AtomicU64,
+    plain_bytes: AtomicU64,
+}
+
+impl PackWriter {
+    /// Begins; what `index` lists is in the vault already.
+    pub(crate) fn new(vault: &Arc<Vault>, index: &Arc<VaultIndex>, lock: &VaultLock) -> Self {
+        let queue_bytes = usize::try_from(vault.tuning.queue_bytes).unwrap_or(usize::MAX);
+        let pack_bytes = queue_bytes.clamp(MIN_PACK_BYTES, TARGET_PACK_BYTES);
+        vault.backend.expect_writes(FINAL_FILE_COUNT);
+        let connections = vault.tuning.connections.unwrap_or_else(|| vault.backend.connections());
+        let (queue, packs) = sync_channel(queue_capacity(queue_bytes / pack_bytes, connections));
+        let packs = Arc::new(Mutex::new(packs));
+        let shared = Arc::new(PackWriterState::default());
+        let threads = (0..connections.max(1)).map(|_| {
+            let (vault, packs, shared) = (vault.clone(), packs.clone(), shared.clone());
+            let witness = lock.witness();
+            std::thread::spawn(move || write_packs((&vault, &witness), &packs, &shared))
+        });
+        Self {
+            vault: vault.clone(),
+            index: index.clone(),
+            added_blobs: Mutex::default(),
+            packs: Default::default(),
+            target_pack_bytes: pack_bytes,
+            queue: Some(queue),
+            threads: threads.collect(),
+            shared,
+            witness: lock.witness(),
+            pieces: AtomicU64::new(0),
+            folders: AtomicU64::new(0),
+            plain_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on, what is listed is kept in mind, for [`PackWriter::finish`].
+    pub(crate) fn with_pack_collection(self) -> Self {
+        self.shared.listed.lock().collects_packs = true;
+        self
+    }
+
+    /// Tells whether a blob is in the vault, or was brought.
+    pub(crate) fn contains(&self, kind: PackBlobKind, id: &VaultObjectId) -> bool {
+        self.index.contains(kind, id) || self.added_blobs.lock().contains(&(kind, *id))
+    }
+
+    /// Brings a blob; returns its id, and whether it is new.
+    pub(crate) fn add_blob(
+        &self,
+        kind: PackBlobKind,
+        plain: &[u8],
+    ) -> Result<(VaultObjectId, bool)> {
+        let id = VaultObjectId::of(plain);
+        if self.index.contains(kind, &id) || !self.added_blobs.lock().insert((kind, id)) {
+            return Ok((id, false));
+        }
+        if kind == PackBlobKind::Data && !self.vault.tuning.piece_delay.is_zero() {
+            std::thread::sleep(self.vault.tuning.piece_delay);
+        }
+        let mut sealed = SEALED.take();
+        sealed.clear();
+        let raw = self.vault.seal_blob(kind, plain, &mut sealed)?;
+        match kind {
+            PackBlobKind::Data => self.pieces.fetch_add(1, Ordering::Relaxed),
+            PackBlobKind::Tree => self.folders.fetch_add(1, Ordering::Relaxed),
+        };
+        self.plain_bytes.fetch_add(plain.len() as u64, Ordering::Relaxed);
+        self.append_sealed((kind, id), &sealed, raw)?;
+        // Threads outlive a run: what a long piece took is given back.
+        if sealed.capacity() <= MAX_SEAL_BUFFER_BYTES {
+            SEALED.set(sealed);
+        }
+        Ok((id, true))
+    }
+
+    /// Appends sealed bytes as they are.
+    pub(crate) fn append_sealed(
+        &self,
+        (kind, id): (PackBlobKind, VaultObjectId),
+        sealed: &[u8],
+        raw: Option<u32>,
+    ) -> Result<()> {
+        let [data, trees] = &self.packs;
+        let mut pack = if kind == PackBlobKind::Data { data } else { trees }.lock();
+        if pack.bytes.capacity() == 0 {
+            let spare = self.shared.spare_buffers.lock().pop();
+            pack.bytes = spare.unwrap_or_else(|| {
+                Vec::with_capacity(self.target_pack_bytes + PACK_BUFFER_RESERVE)
+            });
+        }
+        let offset = to_u32_length(pack.bytes.len());
+        let length = to_u32_length(sealed.len());
+        // A buffer that grew by itself would double.
+        pack.bytes.reserve_exact(sealed.len());
+        pack.bytes.extend_from_slice(sealed);
+        pack.blobs.push(StoredBlob { id, kind, offset, length, uncompressed_length: raw });
+        if pack.bytes.len() < self.target_pack_bytes && pack.blobs.len() < MAX_PACK_BLOBS {
+            return Ok(());
+        }
+        // The others wait, too: each of them would fill one more pack meanwhile.
+        self.enqueue_pack(std::mem::take(&mut *pack))
+    }
+
+    fn enqueue_pack(&self, pack: UnfinishedPack) -> Result<()> {
+        self.check_failure()?;
+        let sent = self.queue.as_ref().map(|queue| queue.send(pack));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => self.check_failure().and(Err(Error::Interrupted)),
+        }
+    }
+
+    fn check_failure(&self) -> Result<()> {
+        if !self.shared.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // Whoever comes first tells why; the others only stop.
+        Err(self.shared.failure.lock().take().unwrap_or(Error::Interrupted))
+    }
+
+    /// Writes what is left, and the index. `lock` is confirmed before anything is listed, and after.
+    pub(crate) fn finish(self, lock: &VaultLock) -> Result<(WriteTotals, WrittenIndexFiles)> {
+        let (written, listed, _) = self.finish_with(lock, None)?;
+        Ok((written, listed))
+    }
+
+    /// As [`PackWriter::finish`], with a file that is staged meanwhile: it may appear when this is over.
+    ///
+    /// Where each call costs a round trip, files are brought to the vault at once, and only their names wait for each
+    /// other: of the index for those of its packs, and of what comes after it for that of the index.
+    pub(crate) fn finish_with(
+        mut self,
+        lock: &VaultLock,
+        also: Option<(VaultFileKind, Vec<u8>)>,
+    ) -> Result<(WriteTotals, WrittenIndexFiles, Option<StagedFile>)> {
+        self.check_failure()?;
+        let vault = self.vault.clone();
+        let packs = std::mem::take(&mut self.packs).into_iter().map(Mutex::into_inner);
+        let packs = packs.filter(|pack| !pack.blobs.is_empty()).collect();
+        let packs = run_parallel(packs, |pack| seal_pack(&vault, pack));
+        let packs = packs.into_iter().collect::<Result<Vec<_>>>()?;
+        let (also, last) = vault.run_both(
+            || also.map(|(kind, bytes)| vault.stage_file(kind, bytes)).transpose(),
+            || self.stage_final_packs(packs),
+        );
+        let shown = match (also, last) {
+            (Ok(also), Ok(last)) => match self.reveal_final_packs(lock, last) {
+                Ok(()) => Ok(also),
+                Err(error) => Err((also, error)),
+            },
+            (Err(error), last) => {
+                if let Ok(last) = last {
+                    last.discard(&vault, &self.shared);
+                }
+                Err((None, error))
+            }
+            (Ok(also), Err(error)) => Err((also, error)),
+        };
+        let also = match shown {
+            Ok(also) => also,
+            Err((also, error)) => {
+                also.iter().for_each(|staged| vault.discard_staged(staged));
+                return Err(error);
+            }
+        };
+        let written = WriteTotals {
+            pieces: self.pieces.load(Ordering::Relaxed),
+            folders: self.folders.load(Ordering::Relaxed),
+            plain_bytes: self.plain_bytes.load(Ordering::Relaxed),
+            stored_bytes: self.shared.stored_bytes.load(Ordering::Relaxed),
+        };
+        let listed = std::mem::take(&mut *self.shared.listed.lock());
+        Ok((written, listed, also))
+    }
+
+    /// Stages the last packs, and beside them the index, for which all other packs are waited for.
+    fn stage_final_packs(&mut self, packs: Vec<SealedPack>) -> Result<FinalPacks> {
+        let vault = self.vault.clone();
+        let packs =
+            packs.into_iter().map(|pack| ((pack.index_entry.id, pack.bytes), pack.index_entry));
+        let (files, packs): (Vec<(VaultObjectId, Vec<u8>)>, Vec<StoredPack>) = packs.unzip();
+        let (staged, index) =
+            vault.run_both(|| stage_packs(&vault, files), || self.stage_index(packs.clone()));
+        match (staged, index) {
+            (Ok(staged), Ok((durable, index))) => {
+                Ok(FinalPacks { durable_packs: durable, packs, staged, index })
+            }
+            (Ok(staged), Err(error)) => {
+                staged.iter().for_each(|staged| vault.discard_staged(staged));
+                Err(error)
+            }
+            (Err(error), Ok((durable, index))) => {
+                let (packs, staged) = (Vec::new(), Vec::new());
+                FinalPacks { durable_packs: durable, packs, staged, index }
+                    .discard(&vault, &self.shared);
+                Err(error)
+            }
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+
+    /// Stages the index of what is durable and in none yet, and of the last packs.
+    fn stage_index(&mut self, last: Vec<StoredPack>) -> Result<(StoredIndex, Option<StagedFile>)> {
+        self.join_threads();
+        self.check_failure()?;
+        let mut all = std::mem::take(&mut *self.shared.unlisted.lock());
+        let durable = all.index.packs.len();
+        all.index.packs.extend(last);
+        if all.index.packs.is_empty() {
+            return Ok((all.index, None));
+        }
+        let staged = self.vault.stage_json(VaultFileKind::Index, &all.index);
+        all.index.packs.truncate(durable);
+        match staged {
+            Ok(staged) => Ok((all.index, Some(staged))),
+            Err(error) => {
+                *self.shared.unlisted.lock() = all;
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets the last packs appear, and then the index.
+    fn reveal_final_packs(&self, lock: &VaultLock, mut last: FinalPacks) -> Result<()> {
+        let vault = &self.vault;
+        let (revealed, confirmed) =
+            vault.run_both(|| reveal_packs(vault, &last.staged), || lock.check_held());
+        for ((pack, staged), shown) in
+            std::mem::take(&mut last.packs).into_iter().zip(&last.staged).zip(&revealed)
+        {
+            if shown.is_ok() {
+                record_pack(vault, &pack, staged.bytes(), &self.shared);
+                last.durable_packs.packs.push(pack);
+            }
+        }
+        let done = revealed.into_iter().collect::<Result<Vec<()>>>().and(confirmed);
+        if let Err(error) = done {
+            last.discard(vault, &self.shared);
+            return Err(error);
+        }
+        let Some(index) = &last.index else { return Ok(()) };
+        let (revealed, confirmed) =
+            vault.run_both(|| vault.reveal_file(index), || lock.check_held());
+        revealed?;
+        self.shared.listed.lock().add(index.id(), last.durable_packs.packs);
+        confirmed
+    }
+
+    fn join_threads(&mut self) {
+        drop(self.queue.take());
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                self.shared.record_failure(Error::Interrupted);
+            }
+        }
+    }
+}
+
+impl Drop for PackWriter {
+    fn drop(&mut self) {
+        // Whoever has asked for an end does not wait for what is queued.
+        self.shared.has_failed.store(true, Ordering::Release);
+        self.join_threads();
+        let unlisted = std::mem::take(&mut *self.shared.unlisted.lock()).index;
+        if unlisted.packs.is_empty() {
+            return;
+        }
+        let listed = self.witness.check_held().and_then(|()| {
+            let file = self.vault.write_json(VaultFileKind::Index, &unlisted)?;
+            self.shared.listed.lock().add(file, unlisted.packs);
+            Ok(())
+        });
+        if let Err(error) = listed {
+            // Packs that are not listed are garbage, which a prune removes.
+            debug!(%error, "what a run has written is not listed");
+            self.shared.record_failure(error);
+        }
+    }
+}
+
+fn to_u32_length(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// Returns how many packs may wait where so many may wait or be on their way.
+fn queue_capacity(packs: usize, connections: usize) -> usize {
+    packs.saturating_sub(connections).clamp(1, MAX_QUEUED_PACKS)
+}
+
+/// Writes packs until there are no more, or one fails.
+fn write_packs(
+    vault: (&Vault, &LockWitness),
+    packs: &Mutex<Receiver<UnfinishedPack>>,
+    shared: &PackWriterState,
+) {
+    loop {
+        let received = packs.lock().recv_timeout(INDEX_CHECK_INTERVAL);
+        if matches!(received, Err(RecvTimeoutError::Disconnected)) {
+            return;
+        }
+        // After a failure, the rest is taken and dropped, so that nobody waits for room.
+        if shared.has_failed.load(Ordering::Acquire) {
+            continue;
+        }
+        let written = received.map_or(Ok(()), |pack| write_pack(vault.0, pack, shared));
+        if let Err(error) = written.and_then(|()| write_index_if_due(vault, shared, Instant::now()))
+        {
+            shared.record_failure(error);
+        }
+    }
+}
+
+/// A pack as it is in the vault, and in the index.
+struct SealedPack {
+    index_entry: StoredPack,
+    bytes: Vec<u8>,
+}
+
+fn seal_pack(vault: &Vault, mut pack: UnfinishedPack) -> Result<SealedPack> {
+    let header = vault.key.seal(&encode_pack_header(&pack.blobs))?;
+    pack.bytes.reserve_exact(header.len() + 4);
+    pack.bytes.extend_from_slice(&header);
+    pack.bytes.extend_from_slice(&to_u32_length(header.len()).to_le_bytes());
+    let id = VaultObjectId::of(&pack.bytes);
+    pack.blobs.shrink_to_fit();
+    Ok(SealedPack { index_entry: StoredPack { id, blobs: pack.blobs }, bytes: pack.bytes })
+}
+
+/// Keeps a pack that is durable here if it holds folders, and counts it.
+fn record_pack(vault: &Vault, pack: &StoredPack, bytes: &[u8], shared: &PackWriterState) {
+    if let Some(cache) = &vault.cache
+        && pack.blobs.first().is_some_and(|blob| blob.kind == PackBlobKind::Tree)
+    {
+        cache.store(VaultFileKind::Pack, &pack.id, bytes);
+    }
+    shared.stored_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+}
+
+/// What is left when there is nothing more to bring.
+struct FinalPacks {
+    /// Packs that are durable, and will be when the last ones have appeared.
+    durable_packs: StoredIndex,
+    /// The last packs as the index lists them, and as they are staged.
+    packs: Vec<StoredPack>,
+    staged: Vec<StagedFile>,
+    /// The index of all of them; nothing if there are none.
+    index: Option<StagedFile>,
+}
+
+impl FinalPacks {
+    /// Removes what has no name. What is durable is left for the writer's end to list.
+    fn discard(self, vault: &Vault, shared: &PackWriterState) {
+        self.staged.iter().chain(&self.index).for_each(|staged| vault.discard_staged(staged));
+        shared.unlisted.lock().index.packs.extend(self.durable_packs.packs);
+    }
+}
+
+/// Stages packs, all at once; none is left if one fails.
+fn stage_packs(vault: &Vault, packs: Vec<(VaultObjectId, Vec<u8>)>) -> Result<Vec<StagedFile>> {
+    let staged =
+        run_parallel(packs, |(id, bytes)| vault.stage_named_file(VaultFileKind::Pack, id, bytes));
+    let is_whole = staged.iter().all(Result::is_ok);
+    if !is_whole {
+        staged.iter().flatten().for_each(|staged| vault.discard_staged(staged));
+    }
+    staged.into_iter().collect()
+}
+
+/// Lets packs appear, all at once.
+fn reveal_packs(vault: &Vault, packs: &[StagedFile]) -> Vec<Result<()>> {
+    run_parallel(packs.iter().collect(), |staged| vault.reveal_file(staged))
+}
+
+/// Does the same with each of a few things, all at once.
+fn run_parallel<A: Send, T: Send>(
+    mut things: Vec<A>,
+    work: impl Fn(A) -> Result<T> + Sync,
+) -> Vec<Result<T>> {
+    let Some(last) = things.pop() else { return Vec::new() };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let others: Vec<_> =
+            things.into_iter().map(|thing| scope.spawn(move || work(thing))).collect();
+        let last = work(last);
+        let others =
+            others.into_iter().map(|other| other.join().unwrap_or(Err(Error::Interrupted)));
+        let mut done: Vec<Result<T>> = others.collect();
+        done.push(last);
+        done
+    })
+}
+
+fn write_pack(vault: &Vault, pack: UnfinishedPack, shared: &PackWriterState) -> Result<()> {
+    let SealedPack { index_entry: pack, mut bytes } = seal_pack(vault, pack)?;
+    vault.write_file(VaultFileKind::Pack, &pack.id, &bytes)?;
+    record_pack(vault, &pack, &bytes, shared);
+    shared.unlisted.lock().add(pack, Instant::now());
+    bytes.clear();
+    shared.spare_buffers.lock().push(bytes);
+    Ok(())
+}
+
+/// Lists what has waited for it.
+fn write_index_if_due(
+    (vault, witness): (&Vault, &LockWitness),
+    shared: &PackWriterState,
+    now: Instant,
+) -> Result<()> {
+    let due = {
+        let mut unlisted = shared.unlisted.lock();
+        unlisted.is_due(now).then(|| std::mem::take(&mut *unlisted))
+    };
+    let Some(UnlistedPacks { index, oldest_written_at: since }) = due else { return Ok(()) };
+    // Without the lock, a prune may have removed the packs that are to be listed.
+    let done = witness.check_held().and_then(|()| vault.write_json(VaultFileKind::Index, &index));
+    match done {
+        Ok(file) => {
+            shared.listed.lock().add(file, index.packs);
+            Ok(())
+        }
+        Err(Error::LockLost) => Err(Error::LockLost),
+        Err(error) => {
+            // They are as durable as before: the writer's end tries once more.
+            let mut unlisted = shared.unlisted.lock();
+            unlisted.index.packs.extend(index.packs);
+            unlisted.oldest_written_at = since;
+            Err(error)
+        }
+    }
+}
+
+/// Encodes what a pack holds: kind, lengths and id of each blob.
+fn encode_pack_header(blobs: &[StoredBlob]) -> Vec<u8> {
+    let mut header = Vec::with_capacity(blobs.len() * 41);
+    for blob in blobs {
+        let kind = match (blob.kind, blob.uncompressed_length) {
+            (PackBlobKind::Data, None) => 0,
+            (PackBlobKind::Tree, None) => 1,
+            (PackBlobKind::Data, Some(_)) => 2,
+            (PackBlobKind::Tree, Some(_)) => 3,
+        };
+        header.push(kind);
+        header.extend_from_slice(&blob.length.to_le_bytes());
+        if let Some(raw) = blob.uncompressed_length {
+            header.extend_from_slice(&raw.to_le_bytes());
+        }
+        header.extend_from_slice(blob.id.as_bytes());
+    }
+    header
+}
+
+/// Decodes the header of a pack; nothing if it is damaged.
+pub(crate) fn parse_pack_header(mut header: &[u8]) -> Option<Vec<StoredBlob>> {
+    let mut blobs = Vec::new();
+    let mut offset = 0_u32;
+    while let Some((kind, rest)) = header.split_first() {
+        let (length, mut rest) = rest.split_first_chunk::<4>()?;
+        let mut raw = None;
+        if *kind > 1 {
+            let (plain, after) = rest.split_first_chunk::<4>()?;
+            (raw, rest) = (Some(u32::from_le_bytes(*plain)), after);
+        }
+        let (id, rest) = rest.split_first_chunk::<32>()?;
+        let kind = match kind {
+            0 | 2 => PackBlobKind::Data,
+            1 | 3 => PackBlobKind::Tree,
+            _ => return None,
+        };
+        let length = u32::from_le_bytes(*length);
+        let id = VaultObjectId::from_bytes(*id);
+        blobs.push(StoredBlob { id, kind, offset, length, uncompressed_length: raw });
+        offset = offset.checked_add(length)?;
+        header = rest;
+    }
+    Some(blobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::backend::LocalBackend;
+    use crate::vault::lock::{UnlockScope, VaultLockMode};
+    use crate::vault::{KeyDerivationCost, VaultUser, WriterTuning};
+
+    /// Brings so many blobs that an index is written before the end, without the lock by then.
+    #[test]
+    fn nothing_is_listed_without_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
+        let who = VaultUser::this_process();
+        let by = (&who, Timestamp::UNIX_EPOCH);
+        let vault =
+            Arc::new(Vault::init(backend, b"x", KeyDerivationCost { log_rounds: 4 }, by).unwrap());
+        for is_held in [true, false] {
+            let lock =
+                VaultLock::acquire(&vault, &who, VaultLockMode::Shared, std::time::Duration::ZERO);
+            let lock = lock.unwrap();
+            if !is_held {
+                vault.unlock(&who, UnlockScope::All).unwrap();
+            }
+            let before = vault.list_files(VaultFileKind::Index).unwrap().len();
+            let writer = PackWriter::new(&vault, &Arc::default(), &lock);
+            let blob = |number: usize| {
+                let id = VaultObjectId::of(&number.to_le_bytes());
+                writer.append_sealed((PackBlobKind::Data, id), b"sealed", None)
+            };
+            let brought = (0..MAX_INDEX_BLOBS).try_for_each(blob);
+            let shared = writer.shared.clone();
+            drop(writer);
+            let listed = vault.list_files(VaultFileKind::Index).unwrap().len() - before;
+            let refused = brought.err().or_else(|| shared.failure.lock().take());
+            if is_held {
+                assert!(refused.is_none() && listed == 1, "{refused:?}, {listed} listed");
+            } else {
+                assert!(matches!(refused, Some(Error::LockLost)), "{refused:?}");
+                assert_eq!(listed, 0);
+            }
+        }
+    }
+
+    /// Over a slow line a first save takes days: what it has brought is found again after a kill.
+    #[test]
+    fn what_is_durable_is_listed_after_a_while() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
+        let who = VaultUser::this_process();
+        let by = (&who, Timestamp::UNIX_EPOCH);
+        let vault =
+            Arc::new(Vault::init(backend, b"x", KeyDerivationCost { log_rounds: 4 }, by).unwrap());
+        let lock = VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+        let (shared, witness) = (PackWriterState::default(), lock.witness());
+        let listed = |now: Instant| {
+            write_index_if_due((&vault, &witness), &shared, now).unwrap();
+            let index = VaultIndex::load(&vault).unwrap();
+            (0..3)
+                .map(|one| index.contains(PackBlobKind::Data, &VaultObjectId::of(&[one])))
+                .collect::<Vec<_>>()
+        };
+        let bring = |one: u8| {
+            let id = VaultObjectId::of(&[one]);
+            let (kind, offset, length) = (PackBlobKind::Data, 0, 6);
+            let blobs = vec![StoredBlob { id, kind, offset, length, uncompressed_length: None }];
+            write_pack(&vault, UnfinishedPack { bytes: b"sealed".to_vec(), blobs }, &shared)
+                .unwrap();
+        };
+        bring(0);
+        let first = shared.unlisted.lock().oldest_written_at.unwrap();
+        bring(1);
+        assert_eq!(listed(first), [false, false, false]);
+        // What could not be listed is listed later.
+        let (index, away) = (dir.path().join("vault/index"), dir.path().join("away"));
+        std::fs::rename(&index, &away).unwrap();
+        std::fs::write(&index, b"").unwrap();
+        write_index_if_due((&vault, &witness), &shared, first + MAX_INDEX_DELAY).unwrap_err();
+        std::fs::remove_file(&index).unwrap();
+        std::fs::rename(&away, &index).unwrap();
+        assert_eq!(shared.unlisted.lock().oldest_written_at, Some(first));
+        assert_eq!(listed(first + MAX_INDEX_DELAY), [true, true, false]);
+        bring(2);
+        let next = shared.unlisted.lock().oldest_written_at.unwrap();
+        assert_eq!(listed(next), [true, true, false], "the time begins anew");
+        assert_eq!(listed(next + MAX_INDEX_DELAY), [true, true, true]);
+        assert_eq!(listed(next + MAX_INDEX_DELAY * 2), [true, true, true]);
+        assert_eq!(vault.list_files(VaultFileKind::Index).unwrap().len(), 2);
+    }
+
+    /// However many threads bring pieces, and however slowly packs are written.
+    #[test]
+    fn no_more_packs_are_in_memory_than_may_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
+        let who = VaultUser::this_process();
+        let by = (&who, Timestamp::UNIX_EPOCH);
+        let mut vault =
+            Vault::init(backend, b"x", KeyDerivationCost { log_rounds: 4 }, by).unwrap();
+        let connections = 2;
+        let queue_bytes = 4 * MIN_PACK_BYTES as u64;
+        vault.set_tuning(WriterTuning {
+            connections: Some(connections),
+            queue_bytes,
+            ..WriterTuning::default()
+        });
+        let vault = Arc::new(vault);
+        for tells_packs in [false, true] {
+            let lock =
+                VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+            let writer = PackWriter::new(&vault, &Arc::default(), &lock);
+            let writer = if tells_packs { writer.with_pack_collection() } else { writer };
+            let shared = writer.shared.clone();
+            let piece = vec![0; queue_bytes as usize / 2];
+            std::thread::scope(|scope| {
+                for thread in 0..4_u8 {
+                    let (writer, piece) = (&writer, &piece);
+                    scope.spawn(move || {
+                        for number in 0..8 {
+                            let id = VaultObjectId::of(&[thread, number, tells_packs.into()]);
+                            writer.append_sealed((PackBlobKind::Data, id), piece, None).unwrap();
+                        }
+                    });
+                }
+            });
+            let (_, listed) = writer.finish(&lock).unwrap();
+            assert_eq!(listed.packs.len(), if tells_packs { 16 } else { 0 });
+            assert_eq!(listed.files.len(), 1);
+            let buffers = shared.spare_buffers.lock();
+            // One is being filled, one waits, and the others are on their way.
+            assert!((1..=2 + connections).contains(&buffers.len()), "{}", buffers.len());
+            let longest = buffers.iter().map(Vec::capacity).max().unwrap();
+            assert!(longest < queue_bytes as usize + 2 * PACK_BUFFER_RESERVE, "{longest}");
+        }
+        assert_eq!(
+            [(2, 5), (2, 2), (8, 5)].map(|(packs, ways)| queue_capacity(packs, ways)),
+            [1, 1, 3]
+        );
+    }
+
+    #[test]
+    fn headers_survive_and_damage_is_no_panic() {
+        let blob = |kind, offset, raw| StoredBlob {
+            id: VaultObjectId::of(&[1]),
+            kind,
+            offset,
+            length: 7,
+            uncompressed_length: raw,
+        };
+        let blobs = [blob(PackBlobKind::Data, 0, Some(9)), blob(PackBlobKind::Tree, 7, None)];
+        let header = encode_pack_header(&blobs);
+        let parsed = parse_pack_header(&header).unwrap();
+        assert_eq!(format!("{parsed:?}"), format!("{blobs:?}"));
+        for length in 0..header.len() {
+            assert_eq!(parse_pack_header(&header[..length]).is_some(), length == 0 || length == 41);
+        }
+        assert!(parse_pack_header(&[4; 41]).is_none());
+    }
+}

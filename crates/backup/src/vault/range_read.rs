@@ -1,0 +1,73 @@
+//! Pieces that lie near each other in packs, read by few calls: where each call costs a round trip, a folder of small files
+//! would cost one for each.
+//!
+//! On failure: what cannot be read so is left out; whoever needs it reads it alone, and is told what is wrong with it.
+
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+
+use super::Vault;
+use super::index::{PackBlobKind, PackBlobLocation, VaultIndex};
+use crate::object_id::VaultObjectId;
+
+/// A call reads no more than this.
+const MAX_RANGE_READ_BYTES: u64 = 4 << 20;
+/// So many bytes between two pieces are read with them.
+const MAX_GAP_BYTES: u64 = 64 << 10;
+
+/// A part of a pack that holds some of them.
+struct PackRangeRead {
+    pack: VaultObjectId,
+    start: u64,
+    end: u64,
+    pieces: Vec<(VaultObjectId, PackBlobLocation)>,
+}
+
+impl Vault {
+    /// Reads pieces, as many calls at once as this pool has threads.
+    pub(crate) fn read_pieces(
+        &self,
+        index: &VaultIndex,
+        ids: &[VaultObjectId],
+    ) -> HashMap<VaultObjectId, Vec<u8>> {
+        let place_of = |id: &VaultObjectId| {
+            let place = index.find(PackBlobKind::Data, id)?;
+            Some((index.pack_id(place), place, *id))
+        };
+        let mut places: Vec<(VaultObjectId, PackBlobLocation, VaultObjectId)> =
+            ids.iter().filter_map(place_of).collect();
+        places.sort_by_key(|(pack, place, _)| (*pack, place.offset));
+        places.dedup_by_key(|(_, _, id)| *id);
+        let mut calls: Vec<PackRangeRead> = Vec::new();
+        for (pack, place, id) in places {
+            let start = u64::from(place.offset);
+            let end = start + u64::from(place.length);
+            match calls.last_mut() {
+                Some(call)
+                    if call.pack == pack
+                        && start <= call.end + MAX_GAP_BYTES
+                        && end - call.start <= MAX_RANGE_READ_BYTES =>
+                {
+                    call.end = call.end.max(end);
+                    call.pieces.push((id, place));
+                }
+                _ => calls.push(PackRangeRead { pack, start, end, pieces: vec![(id, place)] }),
+            }
+        }
+        calls.par_iter().flat_map_iter(|call| self.read_pack_ranges(call)).collect()
+    }
+
+    fn read_pack_ranges(&self, call: &PackRangeRead) -> Vec<(VaultObjectId, Vec<u8>)> {
+        let PackRangeRead { pack, start, end, pieces } = call;
+        let Ok(length) = usize::try_from(end - start) else { return Vec::new() };
+        let Ok(bytes) = self.read_pack_range(pack, *start, length) else { return Vec::new() };
+        let open = |(id, place): &(VaultObjectId, PackBlobLocation)| {
+            let from = usize::try_from(u64::from(place.offset) - start).ok()?;
+            let sealed = bytes.get(from..from.checked_add(place.length as usize)?)?;
+            let plain = self.open_blob((PackBlobKind::Data, id), *place, sealed.to_vec()).ok()?;
+            Some((*id, plain))
+        };
+        pieces.iter().filter_map(open).collect()
+    }
+}

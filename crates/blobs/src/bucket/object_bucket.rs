@@ -1,0 +1,149 @@
+//! Objects of a bucket by their names, for those who keep other things there than blobs: vaults of backups.
+//!
+//! An object is there whole when [`ObjectBucket::put`] returns, or as it was before. Requests are sent again with growing
+//! waits for as long as [`BucketOptions::patience`].
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{Error as Failure, ObjectStoreExt};
+use tokio::runtime::{Builder, Runtime};
+
+use super::remote_bucket::RemoteBucket;
+use super::{BucketOptions, RUNTIME_THREAD_COUNT};
+use crate::blob_file::disk_error;
+use crate::{Error, Result};
+
+/// A bucket, or a part of one below a prefix.
+pub struct ObjectBucket {
+    remote: RemoteBucket,
+    /// Taken when this is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl fmt::Debug for ObjectBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Objects").field("place", &self.remote.location()).finish_non_exhaustive()
+    }
+}
+
+impl ObjectBucket {
+    /// Opens a bucket; it is not asked yet. Of the options, those about a local folder are not used.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidAddress`] for a URL or setting that makes no sense.
+    pub fn open(options: &BucketOptions) -> Result<Self> {
+        let remote = RemoteBucket::connect(options)?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(RUNTIME_THREAD_COUNT)
+            .thread_name("objects")
+            .enable_all()
+            .build()
+            .map_err(disk_error("start threads for", &options.cache_dir))?;
+        Ok(Self { remote, runtime: Some(runtime) })
+    }
+
+    fn block_on_runtime<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let ended = || Error::StorageClosed { place: self.remote.location().to_owned() };
+        self.runtime.as_ref().ok_or_else(ended)?.block_on(work)
+    }
+
+    /// Writes an object, in place of one that is there.
+    ///
+    /// # Errors
+    /// [`ClientError::BlobBucket`].
+    pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
+        self.block_on_runtime(async {
+            let put = self.remote.store().put(&self.remote.object_path(name), bytes.into()).await;
+            put.map(drop).map_err(|error| self.remote.bucket_error("write an object to", error))
+        })
+    }
+
+    /// Reads an object; nothing if it is not there.
+    ///
+    /// # Errors
+    /// [`ClientError::BlobBucket`].
+    pub fn read(&self, name: &str) -> Result<Option<Bytes>> {
+        self.block_on_runtime(async {
+            match self.remote.store().get(&self.remote.object_path(name)).await {
+                Ok(found) => {
+                    let bytes = found.bytes().await;
+                    bytes.map(Some).map_err(|error| self.remote.bucket_error("read from", error))
+                }
+                Err(Failure::NotFound { .. }) => Ok(None),
+                Err(error) => Err(self.remote.bucket_error("read from", error)),
+            }
+        })
+    }
+
+    /// Reads a part of an object, which may be shorter than asked for; nothing if the object is not there.
+    ///
+    /// # Errors
+    /// [`ClientError::BlobBucket`].
+    pub fn read_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        self.block_on_runtime(async {
+            let key = self.remote.object_path(name);
+            match self.remote.store().get_range(&key, range.clone()).await {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(Failure::NotFound { .. }) => Ok(None),
+                // A server refuses what begins behind the end.
+                Err(error) => match self.remote.head_object(&key).await? {
+                    Some(found) if found.size < range.end => Ok(Some(Bytes::new())),
+                    _ => Err(self.remote.bucket_error("read from", error)),
+                },
+            }
+        })
+    }
+
+    /// Returns the length of an object; nothing if it is not there.
+    ///
+    /// # Errors
+    /// [`ClientError::BlobBucket`].
+    pub fn length(&self, name: &str) -> Result<Option<u64>> {
+        let found = self.block_on_runtime(async {
+            self.remote.head_object(&self.remote.object_path(name)).await
+        })?;
+        Ok(found.map(|found| found.size))
+    }
+
+    /// Lists the objects in a folder, and in those below it, by the last parts of their names, with their lengths. An
+    /// empty folder stands for all.
+    ///
+    /// # Errors
+    /// [`ClientError::BlobBucket`].
+    pub fn list(&self, folder: &str) -> Result<Vec<(String, u64)>> {
+        self.block_on_runtime(async {
+            let folder: Path = self.remote.object_path(folder);
+            let mut objects = self.remote.store().list(Some(&folder));
+            let mut found = Vec::new();
+            while let Some(object) = objects.next().await {
+                let object = object.map_err(|error| self.remote.bucket_error("list", error))?;
+                let name = object.location.filename().unwrap_or_default();
+                found.push((name.to_owned(), object.size));
+            }
+            Ok(found)
+        })
+    }
+
+    /// Removes an object; it is fine if it is gone.
+    ///
+    /// # Errors
+    /// [`ClientError::BlobBucket`].
+    pub fn remove(&self, name: &str) -> Result<()> {
+        self.block_on_runtime(async {
+            self.remote.remove_object(&self.remote.object_path(name)).await
+        })
+    }
+}
+
+impl Drop for ObjectBucket {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Blobs that another process keeps for their upload to a bucket, read as they lie there.
+
+use std::path::{Path, PathBuf};
+
+use tympan_store::BlobId;
+
+use super::UPLOAD_DIR;
+use crate::blob_file::{blob_hex_digest, is_complete_file, open_blob_file};
+use crate::{BlobContent, ReadBlobs, Result};
+
+/// What waits in the cache folder of a bucket that another process has open. Nothing in it is touched.
+///
+/// Ask it before the bucket: a blob is removed here when it is there.
+#[derive(Debug)]
+pub struct StagedBlobs {
+    dir: PathBuf,
+}
+
+impl StagedBlobs {
+    /// Reads below a bucket's cache folder; one that does not exist holds nothing.
+    #[must_use]
+    pub fn new(cache_dir: &Path) -> Self {
+        Self { dir: cache_dir.join(UPLOAD_DIR) }
+    }
+}
+
+impl ReadBlobs for StagedBlobs {
+    fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+        open_blob_file(&self.dir.join(blob_hex_digest(id)), id)
+    }
+
+    fn contains(&self, id: &BlobId) -> Result<bool> {
+        is_complete_file(&self.dir.join(blob_hex_digest(id)), id)
+    }
+}

@@ -1,0 +1,448 @@
+//! Several places as one: some are written to, the others only read. OAK-7083 calls them delegates.
+//!
+//! In: ids, and bytes to store. Out: the first delegate's answer that has one: the one that had the blob before, then
+//! the writable ones in their order, then the read-only ones.
+//!
+//! Invariants
+//! * Nothing is ever written to a read-only delegate: it is held by a trait that cannot write.
+//! * What is put goes to the first writable delegate, also where another one has it: a read-only one may drop it one day.
+//! * A delegate that fails is an error unless another one has the blob; it never makes a blob absent.
+//!
+//! Not here: which blobs are small (`LocalBlobStore`), and what the configuration calls all this (the binary).
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use quick_cache::sync::Cache;
+use tympan_store::BlobId;
+
+use crate::storage::check_note_name;
+use crate::{BlobContent, DelegateIndex, Error, ListedBlob, ReadBlobs, Result, WriteBlobs};
+
+/// For how many blobs it is remembered where they were found, as in Oak: for those of tens of thousands of pictures, at an
+/// estimated 100 bytes each. Whatever is not remembered costs a look into every delegate before the one that has it.
+const ORIGIN_CACHE_CAPACITY: usize = 65_536;
+
+/// One of the places of a composite, with the role that the configuration gives it.
+#[derive(Debug, Clone)]
+pub struct BlobDelegate {
+    role: String,
+    storage: DelegateStorage,
+}
+
+#[derive(Debug, Clone)]
+enum DelegateStorage {
+    ReadOnly(Arc<dyn ReadBlobs>),
+    Writable(Arc<dyn WriteBlobs>),
+}
+
+impl BlobDelegate {
+    /// Returns a delegate that is written to.
+    pub fn writable(role: impl Into<String>, place: Arc<dyn WriteBlobs>) -> Self {
+        Self { role: role.into(), storage: DelegateStorage::Writable(place) }
+    }
+
+    /// Returns a delegate that nothing is written to.
+    pub fn read_only(role: impl Into<String>, place: Arc<dyn ReadBlobs>) -> Self {
+        Self { role: role.into(), storage: DelegateStorage::ReadOnly(place) }
+    }
+
+    /// Returns the role that the configuration gives it.
+    #[must_use]
+    pub fn role(&self) -> &str {
+        &self.role
+    }
+
+    /// Returns the place to read from.
+    #[must_use]
+    pub fn reader(&self) -> &dyn ReadBlobs {
+        match &self.storage {
+            DelegateStorage::ReadOnly(place) => &**place,
+            DelegateStorage::Writable(place) => &**place,
+        }
+    }
+
+    /// Returns the place to write to; nothing if it is only read.
+    #[must_use]
+    pub fn writer(&self) -> Option<&dyn WriteBlobs> {
+        match &self.storage {
+            DelegateStorage::ReadOnly(_) => None,
+            DelegateStorage::Writable(place) => Some(&**place),
+        }
+    }
+
+    fn delegate_error(&self, source: Error) -> Error {
+        Error::Delegate { role: self.role.clone(), source: Box::new(source) }
+    }
+}
+
+/// Counts since a composite was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CompositeBlobCounts {
+    /// Blobs that were found where they were found before.
+    pub origin_hits: u64,
+    /// Blobs that were not where they were found before. A rise means that delegates change under the composite.
+    pub stale_origins: u64,
+    /// Failures of delegates, also where another one had the blob.
+    pub delegate_failures: u64,
+}
+
+/// Several places as one.
+pub struct CompositeBlobStorage {
+    delegates: Vec<BlobDelegate>,
+    /// Where blobs were found lately.
+    origin_cache: Cache<BlobId, DelegateIndex>,
+    origin_hits: AtomicU64,
+    stale_origins: AtomicU64,
+    delegate_failures: AtomicU64,
+}
+
+impl CompositeBlobStorage {
+    /// Composes delegates. Writable ones are asked first, in their order, then the others.
+    #[must_use]
+    pub fn new(delegates: Vec<BlobDelegate>) -> Self {
+        let (mut ordered, read_only): (Vec<_>, Vec<_>) =
+            delegates.into_iter().partition(|delegate| delegate.writer().is_some());
+        ordered.extend(read_only);
+        Self {
+            delegates: ordered,
+            origin_cache: Cache::new(ORIGIN_CACHE_CAPACITY),
+            origin_hits: AtomicU64::new(0),
+            stale_origins: AtomicU64::new(0),
+            delegate_failures: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the delegates in the order in which they are asked.
+    #[must_use]
+    pub fn delegates(&self) -> &[BlobDelegate] {
+        &self.delegates
+    }
+
+    /// Returns the delegates that are written to, with their roles: what garbage collection sweeps.
+    pub fn writable_delegates(&self) -> impl Iterator<Item = (&str, &dyn WriteBlobs)> {
+        self.delegates.iter().filter_map(|one| Some((one.role(), one.writer()?)))
+    }
+
+    /// Returns what was counted since this was made.
+    #[must_use]
+    pub fn counts(&self) -> CompositeBlobCounts {
+        CompositeBlobCounts {
+            origin_hits: self.origin_hits.load(Ordering::Relaxed),
+            stale_origins: self.stale_origins.load(Ordering::Relaxed),
+            delegate_failures: self.delegate_failures.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Tells which delegate holds a blob; nothing if none does.
+    ///
+    /// # Errors
+    /// [`ClientError::BlobDelegate`] if one fails and none of the others has it.
+    pub fn find_delegate(&self, id: &BlobId) -> Result<Option<DelegateIndex>> {
+        let found = self.query_delegates(id, |place| Ok(place.contains(id)?.then_some(())))?;
+        Ok(found.map(|(origin, ())| origin))
+    }
+
+    /// Removes everything from the writable delegates that was neither put nor touched since, and returns how many blobs
+    /// that were. A delegate that fails does not keep the others from it.
+    ///
+    /// # Errors
+    /// [`ClientError::BlobDelegate`] of the first one that failed, after the others are done.
+    pub fn delete_unused(&self, unused_since: SystemTime) -> Result<u64> {
+        let mut removed = 0;
+        self.apply_to_all_writable(|place| {
+            let mut unused = Vec::new();
+            place.list(&mut |listed| {
+                if listed.modified < unused_since {
+                    unused.push(listed.id);
+                }
+                ControlFlow::Continue(())
+            })?;
+            for id in &unused {
+                removed += u64::from(place.delete(id)?);
+            }
+            Ok(!unused.is_empty())
+        })?;
+        Ok(removed)
+    }
+
+    /// Returns the smallest length that a writable delegate keeps; those that are only read do not count.
+    #[must_use]
+    pub fn min_written_bytes(&self) -> u64 {
+        self.writable_delegates().map(|(_, place)| place.min_blob_bytes()).min().unwrap_or(0)
+    }
+
+    /// Asks delegate after delegate: first the one that had the blob last.
+    fn query_delegates<T>(
+        &self,
+        id: &BlobId,
+        ask: impl Fn(&dyn ReadBlobs) -> Result<Option<T>>,
+    ) -> Result<Option<(DelegateIndex, T)>> {
+        let hint = self.origin_cache.get(id);
+        let hinted =
+            hint.and_then(|DelegateIndex(at)| Some((at, self.delegates.get(usize::from(at))?)));
+        let others = (0..).zip(&self.delegates).filter(|(at, _)| Some(DelegateIndex(*at)) != hint);
+        let mut failure = None;
+        for (at, delegate) in hinted.into_iter().chain(others) {
+            if id.length() < delegate.reader().min_blob_bytes() {
+                continue;
+            }
+            let origin = DelegateIndex(at);
+            match ask(delegate.reader()) {
+                Ok(Some(found)) => {
+                    let counter =
+                        if hint == Some(origin) { &self.origin_hits } else { &self.stale_origins };
+                    if hint.is_some() {
+                        counter.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if hint != Some(origin) {
+                        self.origin_cache.insert(*id, origin);
+                    }
+                    return Ok(Some((origin, found)));
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.delegate_failures.fetch_add(1, Ordering::Relaxed);
+                    failure.get_or_insert_with(|| delegate.delegate_error(error));
+                }
+            }
+        }
+        // What is nowhere may come back anywhere.
+        self.origin_cache.remove(id);
+        failure.map_or(Ok(None), Err)
+    }
+
+    fn first_writable_delegate(&self) -> Result<(DelegateIndex, &BlobDelegate, &dyn WriteBlobs)> {
+        let mut places = (0..).zip(&self.delegates);
+        let first = places.find_map(|(at, one)| Some((DelegateIndex(at), one, one.writer()?)));
+        first.ok_or_else(|| {
+            let roles: Vec<String> =
+                self.delegates.iter().map(|one| format!("`{}`", one.role)).collect();
+            Error::NoWritableDelegate { roles: roles.join(", ") }
+        })
+    }
+
+    /// Does the same in every writable delegate; true if it was done in one. All are tried before the first failure is
+    /// told.
+    fn apply_to_all_writable(
+        &self,
+        mut act: impl FnMut(&dyn WriteBlobs) -> Result<bool>,
+    ) -> Result<bool> {
+        let (mut is_done, mut failure) = (false, None);
+        for delegate in &self.delegates {
+            let Some(place) = delegate.writer() else { continue };
+            match act(place) {
+                Ok(done) => is_done |= done,
+                Err(error) => {
+                    self.delegate_failures.fetch_add(1, Ordering::Relaxed);
+                    failure.get_or_insert_with(|| delegate.delegate_error(error));
+                }
+            }
+        }
+        failure.map_or(Ok(is_done), Err)
+    }
+
+    /// Keeps in the first writable delegate what was read from afar.
+    fn copy_to_writable(&self, id: &BlobId, content: BlobContent) -> Result<Option<BlobContent>> {
+        let (origin, delegate, place) = self.first_writable_delegate()?;
+        let kept = place.put_named(id, &mut content.into_reader());
+        kept.map_err(|error| classify_delegate_error(delegate, error))?;
+        self.origin_cache.insert(*id, origin);
+        place.open(id).map_err(|error| delegate.delegate_error(error))
+    }
+}
+
+impl fmt::Debug for CompositeBlobStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.delegates).finish()
+    }
+}
+
+impl ReadBlobs for CompositeBlobStorage {
+    fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
+        let found = self.query_delegates(id, |place| place.open(id))?;
+        let Some((DelegateIndex(at), content)) = found else { return Ok(None) };
+        let Some(delegate) = self.delegates.get(usize::from(at)) else { return Ok(Some(content)) };
+        let is_far = delegate.writer().is_none() && delegate.reader().is_remote();
+        if !is_far || self.writable_delegates().next().is_none() {
+            return Ok(Some(content));
+        }
+        match self.copy_to_writable(id, content) {
+            Ok(kept) => Ok(kept),
+            Err(error @ Error::IdMismatch { .. }) => Err(delegate.delegate_error(error)),
+            Err(error) => {
+                // A full disk is no reason not to serve what is there.
+                self.delegate_failures.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(blob = %id, reason = %error, "a blob that was read from afar is not kept");
+                delegate.reader().open(id).map_err(|error| delegate.delegate_error(error))
+            }
+        }
+    }
+
+    fn open_file(&self, id: &BlobId) -> Option<File> {
+        let is_near = match self.origin_cache.get(id) {
+            Some(DelegateIndex(at)) => !self.delegates.get(usize::from(at))?.reader().is_remote(),
+            // Who is asked first may not have it.
+            None => !self.is_remote(),
+        };
+        let found = is_near.then(|| self.query_delegates(id, |place| Ok(place.open_file(id))))?;
+        found.ok()?.map(|(_, file)| file)
+    }
+
+    fn contains(&self, id: &BlobId) -> Result<bool> {
+        Ok(self.find_delegate(id)?.is_some())
+    }
+
+    /// Shows what several delegates hold once, and needs 16 bytes of memory and more for each blob then.
+    fn list(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
+        let mut seen: HashSet<[u8; 16]> = HashSet::new();
+        let is_one = self.delegates.len() == 1;
+        for delegate in &self.delegates {
+            let mut is_ended = false;
+            let listed = delegate.reader().list(&mut |listed| {
+                let head = listed.id.digest().first_chunk::<16>().copied().unwrap_or_default();
+                if !is_one && !seen.insert(head) {
+                    return ControlFlow::Continue(());
+                }
+                let flow = visit(listed);
+                is_ended = flow.is_break();
+                flow
+            });
+            listed.map_err(|error| delegate.delegate_error(error))?;
+            if is_ended {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn open_note(&self, name: &str) -> Result<Option<BlobContent>> {
+        check_note_name(name)?;
+        for delegate in &self.delegates {
+            let found = delegate
+                .reader()
+                .open_note(name)
+                .map_err(|error| delegate.delegate_error(error))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    fn list_notes(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>> {
+        let mut notes: Vec<(String, SystemTime)> = Vec::new();
+        for delegate in &self.delegates {
+            let listed = delegate.reader().list_notes(prefix);
+            for note in listed.map_err(|error| delegate.delegate_error(error))? {
+                if !notes.iter().any(|(name, _)| *name == note.0) {
+                    notes.push(note);
+                }
+            }
+        }
+        notes.sort();
+        Ok(notes)
+    }
+
+    fn is_remote(&self) -> bool {
+        self.delegates.iter().any(|one| one.reader().is_remote())
+    }
+
+    fn min_blob_bytes(&self) -> u64 {
+        self.delegates.iter().map(|one| one.reader().min_blob_bytes()).min().unwrap_or(0)
+    }
+}
+
+impl WriteBlobs for CompositeBlobStorage {
+    fn put(&self, source: &mut dyn Read) -> Result<BlobId> {
+        let (origin, delegate, place) = self.first_writable_delegate()?;
+        let id = place.put(source).map_err(|error| classify_delegate_error(delegate, error))?;
+        self.origin_cache.insert(id, origin);
+        Ok(id)
+    }
+
+    fn put_all(&self, blobs: &[&[u8]]) -> Result<Vec<BlobId>> {
+        if blobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (origin, delegate, place) = self.first_writable_delegate()?;
+        let ids = place.put_all(blobs).map_err(|error| classify_delegate_error(delegate, error))?;
+        ids.iter().for_each(|id| self.origin_cache.insert(*id, origin));
+        Ok(ids)
+    }
+
+    fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
+        let (origin, delegate, place) = self.first_writable_delegate()?;
+        place.put_named(id, source).map_err(|error| classify_delegate_error(delegate, error))?;
+        self.origin_cache.insert(*id, origin);
+        Ok(())
+    }
+
+    fn touch(&self, id: &BlobId) -> Result<bool> {
+        self.apply_to_all_writable(|place| place.touch(id))
+    }
+
+    fn delete(&self, id: &BlobId) -> Result<bool> {
+        self.apply_to_all_writable(|place| place.delete(id))
+    }
+
+    fn discard(&self, id: &BlobId, unused_since: SystemTime) -> Result<bool> {
+        self.apply_to_all_writable(|place| place.discard(id, unused_since))
+    }
+
+    fn undelete(&self, id: &BlobId) -> Result<bool> {
+        self.apply_to_all_writable(|place| place.undelete(id))
+    }
+
+    fn list_trash(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
+        for delegate in &self.delegates {
+            let Some(place) = delegate.writer() else { continue };
+            let mut is_ended = false;
+            let listed = place.list_trash(&mut |listed| {
+                let flow = visit(listed);
+                is_ended = flow.is_break();
+                flow
+            });
+            listed.map_err(|error| delegate.delegate_error(error))?;
+            if is_ended {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn purge(&self, id: &BlobId) -> Result<bool> {
+        self.apply_to_all_writable(|place| place.purge(id))
+    }
+
+    fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        check_note_name(name)?;
+        self.first_writable_delegate()?;
+        self.apply_to_all_writable(|place| place.write_note(name, bytes).map(|()| true)).map(|_| ())
+    }
+
+    fn create_note(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        check_note_name(name)?;
+        let (_, delegate, place) = self.first_writable_delegate()?;
+        place.create_note(name, bytes).map_err(|error| delegate.delegate_error(error))
+    }
+
+    fn delete_note(&self, name: &str) -> Result<bool> {
+        check_note_name(name)?;
+        self.apply_to_all_writable(|place| place.delete_note(name))
+    }
+}
+
+/// Names the delegate that failed, but not for what the sender did wrong.
+fn classify_delegate_error(delegate: &BlobDelegate, error: Error) -> Error {
+    match error {
+        Error::Source(_) | Error::IdMismatch { .. } => error,
+        error => delegate.delegate_error(error),
+    }
+}

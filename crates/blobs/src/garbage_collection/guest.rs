@@ -1,0 +1,203 @@
+//! Notes of guests that come from elsewhere: repositories on other machines that only read these blobs say which they need.
+//!
+//! In: the notes of such a repository. Out: the same notes in every place that is written to here, where each sweep finds
+//! them, whoever sweeps.
+//!
+//! Invariants
+//! * Who comes this way writes and removes notes of guests alone. Those of who stores blobs here, and turns of sweeps, are
+//!   out of reach.
+//! * A note that no sweep could understand is refused.
+//!
+//! On failure: some of several places may have the note. It is written anew with the next marks.
+
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::mark::{self, MARKS_NOTE_PREFIX, MAX_MARK_PART_BYTES};
+use super::member::{self, REPOSITORY_NOTE_PREFIX};
+use crate::storage::check_note_name;
+use crate::{Error, ReadBlobs, Result, WriteBlobs};
+
+/// Says that a repository comes from elsewhere.
+const GUEST_NOTE_PREFIX: &str = "guest-";
+
+/// The places in which guests leave their notes: all that this home writes to.
+#[derive(Clone)]
+pub struct GuestNotes {
+    storages: Vec<Arc<dyn WriteBlobs>>,
+}
+
+/// What a note says, and of whom.
+enum GuestNoteName<'a> {
+    /// That a repository needs blobs.
+    Repository(&'a str),
+    /// Which part counts.
+    Marks(&'a str),
+    /// Some of the blobs.
+    Part(&'a str),
+}
+
+impl<'a> GuestNoteName<'a> {
+    /// Reads a name; no other notes are for guests.
+    fn parse(name: &'a str) -> Result<Self> {
+        check_note_name(name)?;
+        let is_id =
+            |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let found =
+            match (name.strip_prefix(REPOSITORY_NOTE_PREFIX), name.strip_prefix(MARKS_NOTE_PREFIX))
+            {
+                (Some(id), _) => Some((id, Self::Repository(id))),
+                (None, Some(rest)) => match rest.split_once('.') {
+                    None => Some((rest, Self::Marks(rest))),
+                    Some((id, part)) => {
+                        let is_part = part.split_once('.').is_some_and(|(turn, number)| {
+                            is_id(turn) && number.parse::<u32>().is_ok()
+                        });
+                        is_part.then_some((id, Self::Part(id)))
+                    }
+                },
+                (None, None) => None,
+            };
+        let found = found.filter(|(id, _)| is_id(id)).map(|(_, note)| note);
+        found.ok_or_else(|| note_refused_error(name, "no note of this name is for guests"))
+    }
+}
+
+impl GuestNotes {
+    /// Takes notes for these places.
+    #[must_use]
+    pub fn new(places: Vec<Arc<dyn WriteBlobs>>) -> Self {
+        Self { storages: places }
+    }
+
+    /// Reads a note; nothing if there is none of this name.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidNoteName`], [`ClientError::RefusedNote`] for a name that is not for guests; if a place fails.
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        GuestNoteName::parse(name)?;
+        let Some(content) = self.first_storage()?.open_note(name)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        let read = content.into_reader().take(MAX_MARK_PART_BYTES).read_to_end(&mut bytes);
+        read.map_err(Error::Source)?;
+        Ok(Some(bytes))
+    }
+
+    /// Returns the names of the parts of a guest's marks, and when each was written. `prefix` is that of a part, such as
+    /// `marks-<id>.`.
+    ///
+    /// # Errors
+    /// As [`GuestNotes::read`].
+    pub fn list(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>> {
+        // As if the name went on: what lists less than one repository's marks is for nobody.
+        GuestNoteName::parse(&format!("{}.0.0", prefix.split('.').next().unwrap_or_default()))?;
+        if !prefix.contains('.') {
+            return Err(note_refused_error(prefix, "only the parts of a guest's marks are listed"));
+        }
+        self.first_storage()?.list_notes(prefix)
+    }
+
+    /// Writes a note. A repository that is not known yet becomes a guest by its first one, `repository-<id>`.
+    ///
+    /// # Errors
+    /// [`ClientError::RefusedNote`] for the note of somebody who is no guest, and for what is none; otherwise as
+    /// [`GuestNotes::read`].
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let is_sound = match GuestNoteName::parse(name)? {
+            GuestNoteName::Repository(id) => {
+                let is_sound = member::is_member_note(id, bytes);
+                if is_sound {
+                    self.register_guest(id, name)?;
+                }
+                is_sound
+            }
+            GuestNoteName::Marks(id) => {
+                self.require_guest(id, name)?;
+                mark::is_mark_head(bytes)
+            }
+            GuestNoteName::Part(id) => {
+                self.require_guest(id, name)?;
+                mark::is_mark_part(bytes)
+            }
+        };
+        if !is_sound {
+            return Err(note_refused_error(name, "its content makes no sense"));
+        }
+        // The first one is read: what it has, all have.
+        self.storages.iter().rev().try_for_each(|place| place.write_note(name, bytes))
+    }
+
+    /// Removes a part of marks that count no more; `false` if it is not there.
+    ///
+    /// # Errors
+    /// As [`GuestNotes::write`].
+    pub fn remove(&self, name: &str) -> Result<bool> {
+        let GuestNoteName::Part(id) = GuestNoteName::parse(name)? else {
+            return Err(note_refused_error(
+                name,
+                "a guest is taken out with `tympan blobs forget`",
+            ));
+        };
+        self.require_guest(id, name)?;
+        let mut was_there = false;
+        for place in self.storages.iter().rev() {
+            was_there |= place.delete_note(name)?;
+        }
+        Ok(was_there)
+    }
+
+    /// Notes that a repository is a guest, unless it stores blobs here itself.
+    fn register_guest(&self, id: &str, name: &str) -> Result<()> {
+        let (guest, repository) =
+            (format!("{GUEST_NOTE_PREFIX}{id}"), format!("{REPOSITORY_NOTE_PREFIX}{id}"));
+        self.first_storage()?;
+        for place in self.storages.iter().rev() {
+            if place.open_note(&guest)?.is_some() {
+                continue;
+            }
+            if place.open_note(&repository)?.is_some() {
+                let reason = "a repository of this name stores blobs here itself";
+                return Err(note_refused_error(name, reason));
+            }
+            place.write_note(&guest, b"{}")?;
+        }
+        Ok(())
+    }
+
+    fn require_guest(&self, id: &str, name: &str) -> Result<()> {
+        match self.first_storage()?.open_note(&format!("{GUEST_NOTE_PREFIX}{id}"))? {
+            Some(_) => Ok(()),
+            None => Err(note_refused_error(name, "its repository is no guest")),
+        }
+    }
+
+    fn first_storage(&self) -> Result<&dyn WriteBlobs> {
+        let first = self.storages.first().map(|place| &**place);
+        first.ok_or_else(|| Error::NoWritableDelegate { roles: "its places".to_owned() })
+    }
+}
+
+impl fmt::Debug for GuestNotes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GuestNotes({:?})", self.storages)
+    }
+}
+
+/// Forgets that a repository is a guest.
+pub(super) fn unregister_guest(place: &dyn WriteBlobs, id: &str) -> Result<()> {
+    place.delete_note(&format!("{GUEST_NOTE_PREFIX}{id}")).map(drop)
+}
+
+/// Tells whether a repository is a guest of a place that came from elsewhere.
+///
+/// # Errors
+/// If the place fails.
+pub fn is_guest(place: &dyn ReadBlobs, id: &str) -> Result<bool> {
+    Ok(place.open_note(&format!("{GUEST_NOTE_PREFIX}{id}"))?.is_some())
+}
+
+fn note_refused_error(name: &str, reason: &'static str) -> Error {
+    Error::RefusedNote { name: name.to_owned(), reason }
+}

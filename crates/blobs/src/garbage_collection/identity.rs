@@ -1,0 +1,353 @@
+//! Which repository a home is, when blobs are shared.
+//!
+//! A home that was copied names itself as its origin does, and its marks would stand in for those of the origin. So a
+//! home notes where it is; found elsewhere, it takes a new name. A copy that is made with the whole machine looks the
+//! same in every respect: it is found out by the turn of its last marks, which both sides remember.
+//!
+//! Where a repository lies in a database, all homes on it are one repository: its name lies there, too, and is changed by
+//! one process at a time.
+
+use std::fmt;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use tympan_store::PostgresStore;
+
+use super::mark;
+use crate::{Error, ReadBlobs, Result};
+
+/// The name of a home among those who share blobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HomeIdentity {
+    /// Letters and digits that no other home has.
+    pub id: String,
+    /// Whether it was found or made.
+    pub status: IdentityStatus,
+    file: PathBuf,
+    mark_rounds: Vec<MarkRound>,
+}
+
+/// A turn that may be the last one in a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct MarkRound {
+    turn: String,
+    /// The place as it names itself; empty if that was not noted.
+    place: String,
+}
+
+/// What a home was found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdentityStatus {
+    /// It is where it was.
+    Existing,
+    /// It never had a name.
+    New,
+    /// It is a copy of another one, and has a name of its own now.
+    Copy,
+}
+
+/// Where a file is, as far as the system can tell: no copy of it has the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFingerprint {
+    machine: String,
+    inode: u64,
+    /// In microseconds since 1970; nothing where the file system does not tell.
+    born: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct HomeIdentityNote {
+    id: String,
+    at: FileFingerprint,
+}
+
+const ID_FILE: &str = "blobs.id";
+const MARK_ROUND_FILE: &str = "blobs.turn";
+/// How often a note is changed that others change at the same time.
+const MAX_SWAP_ATTEMPTS: usize = 100;
+
+impl HomeIdentity {
+    /// Reads the name of a home, or makes one from `fresh`: letters and digits that were never used before. `machine` is
+    /// what tells this machine from others.
+    ///
+    /// # Errors
+    /// If the files cannot be read or written.
+    pub fn open(home: &Path, machine: &str, fresh: &str) -> Result<Self> {
+        let file = home.join(ID_FILE);
+        let note: Option<HomeIdentityNote> =
+            read_identity_file(&file)?.and_then(|text| serde_json::from_slice(&text).ok());
+        let kinship = match note {
+            Some(HomeIdentityNote { id, at }) if at == file_fingerprint(&file, machine)? => {
+                let turns = read_identity_file(&home.join(MARK_ROUND_FILE))?.unwrap_or_default();
+                let turns = String::from_utf8_lossy(&turns);
+                let turns = turns.lines().filter_map(MarkRound::parse).collect();
+                return Ok(Self { id, status: IdentityStatus::Existing, file, mark_rounds: turns });
+            }
+            Some(_) => IdentityStatus::Copy,
+            None => IdentityStatus::New,
+        };
+        create_identity(&file, machine, fresh)?;
+        Ok(Self { id: fresh.to_owned(), status: kinship, file, mark_rounds: Vec::new() })
+    }
+
+    /// Makes sure that the last marks in the place are those of this home, before it marks again with `round`. If they are
+    /// not, it is one of two homes that look the same, and gets the name `fresh`.
+    ///
+    /// # Errors
+    /// If the place fails, or the files cannot be written.
+    pub fn begin_mark_round(
+        &mut self,
+        place: &dyn ReadBlobs,
+        (machine, fresh): (&str, &str),
+        turn: &str,
+    ) -> Result<()> {
+        let turns = match next_mark_rounds(place, (&self.id, &self.mark_rounds), turn)? {
+            Some(turns) => turns,
+            None => {
+                create_identity(&self.file, machine, fresh)?;
+                *self = Self {
+                    id: fresh.to_owned(),
+                    status: IdentityStatus::Copy,
+                    file: self.file.clone(),
+                    mark_rounds: Vec::new(),
+                };
+                vec![MarkRound { turn: turn.to_owned(), place: format!("{place:?}") }]
+            }
+        };
+        let text: String = turns.iter().map(|known| format!("{known}\n")).collect();
+        write_identity_file(&self.file.with_file_name(MARK_ROUND_FILE), text.as_bytes())?;
+        self.mark_rounds = turns;
+        Ok(())
+    }
+}
+
+/// Returns the turns that may come up in a place from now on; nothing if the last one there is that of somebody else with
+/// the same name.
+fn next_mark_rounds(
+    place: &dyn ReadBlobs,
+    (id, known): (&str, &[MarkRound]),
+    turn: &str,
+) -> Result<Option<Vec<MarkRound>>> {
+    let last = mark::read_last_marks(place, id)?.map(|marked| marked.round);
+    // Known for any place: one that was moved names itself in another way.
+    let is_known = |last: &String| known.iter().any(|known| known.turn == *last);
+    if last.as_ref().is_some_and(|last| !is_known(last)) {
+        return Ok(None);
+    }
+    // The one that the place has counts, too: this process may die before the place has the new one. No other can come up
+    // there any more, however many marks failed.
+    let name = format!("{place:?}");
+    let mut turns = known.to_vec();
+    turns.retain(|known| known.place != name);
+    let of_place = last.into_iter().chain([turn.to_owned()]);
+    turns.extend(of_place.map(|turn| MarkRound { turn, place: name.clone() }));
+    Ok(Some(turns))
+}
+
+/// A note that several processes read and write.
+pub trait CompareAndSwapNote: Send + Sync {
+    /// Reads it; nothing if it was never written.
+    ///
+    /// # Errors
+    /// If that fails.
+    fn read(&self) -> Result<Option<Vec<u8>>>;
+
+    /// Writes it if it is as `expected`; `false` if it is not. Of all who try at the same time, one succeeds.
+    ///
+    /// # Errors
+    /// If that fails; it may be written then.
+    fn compare_and_swap(&self, expected: Option<&[u8]>, new: &[u8]) -> Result<bool>;
+}
+
+impl CompareAndSwapNote for PostgresStore {
+    fn read(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.read_note(ID_FILE)?)
+    }
+
+    fn compare_and_swap(&self, expected: Option<&[u8]>, new: &[u8]) -> Result<bool> {
+        Ok(self.swap_note(ID_FILE, expected, new)?)
+    }
+}
+
+/// The name of a repository that lies in a database, among those who share blobs.
+pub struct RepositoryIdentity {
+    note: Arc<dyn CompareAndSwapNote>,
+    database_location: String,
+}
+
+impl fmt::Debug for RepositoryIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedIdentity({})", self.database_location)
+    }
+}
+
+/// What the database holds of its name.
+#[derive(Debug, Serialize, Deserialize)]
+struct RepositoryIdentityNote {
+    id: String,
+    at: String,
+    turns: Vec<MarkRound>,
+}
+
+impl RepositoryIdentity {
+    /// Keeps the name in `note`. `database_location` is what tells the database from its copies.
+    #[must_use]
+    pub fn new(note: Arc<dyn CompareAndSwapNote>, at: String) -> Self {
+        Self { note, database_location: at }
+    }
+
+    /// Reads the name, or makes one from `fresh`: letters and digits that were never used before.
+    ///
+    /// # Errors
+    /// If the note cannot be read or written.
+    pub fn open(&self, fresh: &str) -> Result<(String, IdentityStatus)> {
+        self.update_note(|known| match known {
+            Some(note) if note.at == self.database_location => Ok((note, IdentityStatus::Existing)),
+            found => Ok((self.new_note(fresh), status_of_note(found.as_ref()))),
+        })
+    }
+
+    /// Makes sure that the last marks in the place are those of this repository, before it marks again with `round`. If
+    /// they are not, it is one of two that look the same, and gets the name `fresh`.
+    ///
+    /// # Errors
+    /// If the place fails, or the note cannot be read or written.
+    pub fn begin_mark_round(
+        &self,
+        place: &dyn ReadBlobs,
+        fresh: &str,
+        turn: &str,
+    ) -> Result<(String, IdentityStatus)> {
+        self.update_note(|known| {
+            let (mut note, mut kinship) = match known {
+                Some(note) if note.at == self.database_location => (note, IdentityStatus::Existing),
+                found => (self.new_note(fresh), status_of_note(found.as_ref())),
+            };
+            match next_mark_rounds(place, (&note.id, &note.turns), turn)? {
+                Some(turns) => note.turns = turns,
+                None => {
+                    (note, kinship) = (self.new_note(fresh), IdentityStatus::Copy);
+                    note.turns
+                        .push(MarkRound { turn: turn.to_owned(), place: format!("{place:?}") });
+                }
+            }
+            Ok((note, kinship))
+        })
+    }
+
+    fn new_note(&self, fresh: &str) -> RepositoryIdentityNote {
+        RepositoryIdentityNote {
+            id: fresh.to_owned(),
+            at: self.database_location.clone(),
+            turns: Vec::new(),
+        }
+    }
+
+    /// Changes the note, however often another process is faster.
+    fn update_note(
+        &self,
+        change: impl Fn(
+            Option<RepositoryIdentityNote>,
+        ) -> Result<(RepositoryIdentityNote, IdentityStatus)>,
+    ) -> Result<(String, IdentityStatus)> {
+        for _ in 0..MAX_SWAP_ATTEMPTS {
+            let stored = self.note.read()?;
+            let known = stored.as_deref().and_then(|text| serde_json::from_slice(text).ok());
+            let (note, kinship) = change(known)?;
+            let text = serde_json::to_vec(&note).map_err(|error| Error::Source(error.into()))?;
+            let is_same = stored.as_ref() == Some(&text);
+            if is_same || self.note.compare_and_swap(stored.as_deref(), &text)? {
+                return Ok((note.id, kinship));
+            }
+        }
+        let reason = "other processes on the database change its name all the time";
+        Err(Error::Source(std::io::Error::other(reason)))
+    }
+}
+
+fn status_of_note(found: Option<&RepositoryIdentityNote>) -> IdentityStatus {
+    if found.is_some() { IdentityStatus::Copy } else { IdentityStatus::New }
+}
+
+impl MarkRound {
+    fn parse(line: &str) -> Option<Self> {
+        let (turn, place) = line.split_once(' ').unwrap_or((line, ""));
+        (!turn.is_empty()).then(|| Self { turn: turn.to_owned(), place: place.to_owned() })
+    }
+}
+
+impl fmt::Display for MarkRound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.turn, self.place)
+    }
+}
+
+/// Returns the name that a home has among those who share its blobs, without a look at whether it is a copy; nothing if
+/// it has none. For those who look at the home of somebody else.
+///
+/// # Errors
+/// If the file is there and cannot be read.
+pub fn read_home_id(home: &Path) -> Result<Option<String>> {
+    let text = read_identity_file(&home.join(ID_FILE))?;
+    Ok(text
+        .and_then(|text| serde_json::from_slice::<HomeIdentityNote>(&text).ok())
+        .map(|note| note.id))
+}
+
+/// Makes a name. The file stays the same one from then on: it is what tells copies apart.
+fn create_identity(file: &Path, machine: &str, fresh: &str) -> Result<()> {
+    remove_identity_file(&file.with_file_name(MARK_ROUND_FILE))?;
+    remove_identity_file(file)?;
+    // Written twice: where it is can be told once it is there. One that holds no name is made again.
+    write_identity_file(file, b"")?;
+    let note = HomeIdentityNote { id: fresh.to_owned(), at: file_fingerprint(file, machine)? };
+    let text = serde_json::to_vec(&note).map_err(|error| Error::Source(error.into()))?;
+    write_identity_file(file, &text)?;
+    let folder = file.parent().unwrap_or(file);
+    let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(disk_error("sync", folder))
+}
+
+fn file_fingerprint(file: &Path, machine: &str) -> Result<FileFingerprint> {
+    let metadata = fs::metadata(file).map_err(disk_error("inspect", file))?;
+    let born = metadata.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let born = born.and_then(|since| u64::try_from(since.as_micros()).ok());
+    Ok(FileFingerprint { machine: machine.to_owned(), inode: metadata.ino(), born })
+}
+
+fn read_identity_file(file: &Path) -> Result<Option<Vec<u8>>> {
+    match fs::read(file) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(disk_error("read", file)(error)),
+    }
+}
+
+/// Writes into the file, which stays the one that it is.
+fn write_identity_file(file: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        let mut options = fs::OpenOptions::new();
+        let mut out = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
+        out.write_all(bytes)?;
+        out.sync_all()
+    };
+    write().map_err(disk_error("write", file))
+}
+
+fn remove_identity_file(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(disk_error("remove", file)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn disk_error(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Disk { action, path, source }
+}

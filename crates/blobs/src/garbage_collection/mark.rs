@@ -1,0 +1,256 @@
+//! What a repository needs, as it last said: sorted ids in parts, and a note that names them.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tympan_store::BlobId;
+
+use super::id_sorter::{BlobIdSorter, from_unix_micros, to_unix_micros};
+use super::member::{StorageMember, malformed_note_error, read_note, write_json_note};
+use crate::{Error, ReadBlobs, Result, WriteBlobs};
+
+pub(super) const MARKS_NOTE_PREFIX: &str = "marks-";
+/// Ids in a part: 2.5 MiB.
+const MARK_PART_IDS: usize = 64 * 1024;
+const MARK_ID_BYTES: usize = 40;
+/// No part is longer.
+pub(super) const MAX_MARK_PART_BYTES: u64 = (MARK_PART_IDS * MARK_ID_BYTES) as u64;
+/// How often marks are read anew that were replaced while they were read.
+const MAX_MARK_READ_ATTEMPTS: usize = 8;
+
+/// The last marks of a repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MarkSummary {
+    /// When it began to look: what it refers to since then may be missing.
+    pub started_at: SystemTime,
+    /// How many blobs it needs.
+    pub blob_count: u64,
+    /// Tells these marks from all others of the repository.
+    pub round: String,
+}
+
+/// The note that makes marks count.
+#[derive(Debug, Serialize, Deserialize)]
+struct MarkHead {
+    begun: u64,
+    count: u64,
+    turn: String,
+    parts: u32,
+    /// The SHA-256 of all ids.
+    digest: String,
+}
+
+/// Takes the ids that a repository needs, in any order, some of them twice.
+#[derive(Debug)]
+pub struct MarkWriter {
+    started_at: SystemTime,
+    sorter: BlobIdSorter,
+}
+
+impl MarkWriter {
+    /// Begins marks. `started_at` is the time before anything was looked at; `scratch` a folder for temporary files.
+    #[must_use]
+    pub fn begin(begun: SystemTime, scratch: &Path) -> Self {
+        Self { started_at: begun, sorter: BlobIdSorter::new(scratch) }
+    }
+
+    /// Adds a blob that is needed.
+    ///
+    /// # Errors
+    /// If the temporary files cannot be written.
+    pub fn add(&mut self, id: &BlobId) -> Result<()> {
+        self.sorter.add_id(id)
+    }
+
+    /// Lets the marks count in place of the former ones of the repository. `round` is letters and digits that were never
+    /// used before. Returns how many blobs are needed.
+    ///
+    /// # Errors
+    /// If the place fails: the former marks count then.
+    pub fn publish(
+        self,
+        place: &dyn WriteBlobs,
+        member: &StorageMember,
+        turn: &str,
+    ) -> Result<u64> {
+        let begun = to_unix_micros(self.started_at);
+        let mut parts = MarkPartWriter::new(place, &member.id, turn);
+        let mut last = None;
+        for one in self.sorter.finish()? {
+            let id = one?.id;
+            if last != Some(id) {
+                parts.add(&id)?;
+                last = Some(id);
+            }
+        }
+        let head = parts.finish(begun)?;
+        let count = head.count;
+        write_json_note(place, &format!("{MARKS_NOTE_PREFIX}{}", member.id), &head)?;
+        remove_mark_parts(place, &member.id, Some(turn))?;
+        Ok(count)
+    }
+}
+
+/// Parts on their way out.
+struct MarkPartWriter<'a> {
+    storage: &'a dyn WriteBlobs,
+    name_prefix: String,
+    round: &'a str,
+    part_bytes: Vec<u8>,
+    part_count: u32,
+    blob_count: u64,
+    hasher: Sha256,
+}
+
+impl<'a> MarkPartWriter<'a> {
+    fn new(place: &'a dyn WriteBlobs, id: &str, turn: &'a str) -> Self {
+        let stem = format!("{MARKS_NOTE_PREFIX}{id}.{turn}");
+        Self {
+            storage: place,
+            name_prefix: stem,
+            round: turn,
+            part_bytes: Vec::new(),
+            part_count: 0,
+            blob_count: 0,
+            hasher: Sha256::new(),
+        }
+    }
+
+    fn add(&mut self, id: &BlobId) -> Result<()> {
+        self.part_bytes.extend_from_slice(id.digest());
+        self.part_bytes.extend_from_slice(&id.length().to_be_bytes());
+        self.blob_count += 1;
+        if self.part_bytes.len() == MARK_PART_IDS * MARK_ID_BYTES {
+            self.write_part()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn write_part(&mut self) -> Result<()> {
+        self.hasher.update(&self.part_bytes);
+        self.storage
+            .write_note(&format!("{}.{}", self.name_prefix, self.part_count), &self.part_bytes)?;
+        self.part_count += 1;
+        self.part_bytes.clear();
+        Ok(())
+    }
+
+    fn finish(mut self, begun: u64) -> Result<MarkHead> {
+        if !self.part_bytes.is_empty() {
+            self.write_part()?;
+        }
+        let digest = encode_hex(&self.hasher.finalize());
+        let turn = self.round.to_owned();
+        Ok(MarkHead { begun, count: self.blob_count, turn, parts: self.part_count, digest })
+    }
+}
+
+/// Returns what a repository marked last; nothing if it never did.
+pub(super) fn read_last_marks(place: &dyn ReadBlobs, id: &str) -> Result<Option<MarkSummary>> {
+    Ok(read_mark_head(place, id)?.map(|head| MarkSummary {
+        started_at: from_unix_micros(head.begun),
+        blob_count: head.count,
+        round: head.turn,
+    }))
+}
+
+fn read_mark_head(place: &dyn ReadBlobs, id: &str) -> Result<Option<MarkHead>> {
+    read_note(place, &format!("{MARKS_NOTE_PREFIX}{id}"))
+}
+
+/// Adds the last marks of a repository to a sorter and returns when they were begun; nothing if it has none.
+///
+/// Marks that come meanwhile may add ids, too, which does no harm: the time is that of the older ones.
+///
+/// # Errors
+/// [`ClientError::MalformedNote`] for marks that are not what they should be; if the place fails.
+pub(super) fn read_marks_into(
+    place: &dyn ReadBlobs,
+    id: &str,
+    sorter: &mut BlobIdSorter,
+) -> Result<Option<SystemTime>> {
+    for _ in 0..MAX_MARK_READ_ATTEMPTS {
+        let Some(head) = read_mark_head(place, id)? else {
+            return Ok(None);
+        };
+        if read_mark_parts(place, id, &head, sorter)? {
+            return Ok(Some(from_unix_micros(head.begun)));
+        }
+        // A part that is not there was replaced, or never was.
+        if read_mark_head(place, id)?.is_some_and(|now| now.turn == head.turn) {
+            break;
+        }
+    }
+    Err(malformed_note_error(&format!("{MARKS_NOTE_PREFIX}{id}")))
+}
+
+/// Adds all ids; `false` if a part is not there.
+fn read_mark_parts(
+    place: &dyn ReadBlobs,
+    id: &str,
+    head: &MarkHead,
+    sorter: &mut BlobIdSorter,
+) -> Result<bool> {
+    let mut hash = Sha256::new();
+    let mut count = 0;
+    let mut part = Vec::new();
+    for number in 0..head.parts {
+        let name = format!("{MARKS_NOTE_PREFIX}{id}.{}.{number}", head.turn);
+        let Some(content) = place.open_note(&name)? else {
+            return Ok(false);
+        };
+        part.clear();
+        let max = (MARK_PART_IDS * MARK_ID_BYTES) as u64 + 1;
+        content.into_reader().take(max).read_to_end(&mut part).map_err(Error::Source)?;
+        hash.update(&part);
+        let (ids, rest) = part.as_chunks::<MARK_ID_BYTES>();
+        if !rest.is_empty() {
+            return Err(malformed_note_error(&name));
+        }
+        for id in ids {
+            let (digest, length) = id.split_first_chunk::<32>().unwrap_or((&[0; 32], &[]));
+            let length = length.first_chunk::<8>().copied().unwrap_or_default();
+            sorter.add_id(&BlobId::new(*digest, u64::from_be_bytes(length)))?;
+            count += 1;
+        }
+    }
+    if count != head.count || encode_hex(&hash.finalize()) != head.digest {
+        return Err(malformed_note_error(&format!("{MARKS_NOTE_PREFIX}{id}")));
+    }
+    Ok(true)
+}
+
+/// Tells whether these bytes are a note that lets marks count.
+pub(super) fn is_mark_head(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<MarkHead>(bytes).is_ok()
+}
+
+/// Tells whether these bytes are a part of marks.
+pub(super) fn is_mark_part(bytes: &[u8]) -> bool {
+    bytes.len().is_multiple_of(MARK_ID_BYTES) && bytes.len() as u64 <= MAX_MARK_PART_BYTES
+}
+
+/// Removes all marks of a repository.
+pub(super) fn remove_marks(place: &dyn WriteBlobs, id: &str) -> Result<()> {
+    place.delete_note(&format!("{MARKS_NOTE_PREFIX}{id}"))?;
+    remove_mark_parts(place, id, None)
+}
+
+/// Removes the parts that belong to another turn.
+fn remove_mark_parts(place: &dyn WriteBlobs, id: &str, but: Option<&str>) -> Result<()> {
+    let kept = but.map(|turn| format!("{MARKS_NOTE_PREFIX}{id}.{turn}."));
+    for (name, _) in place.list_notes(&format!("{MARKS_NOTE_PREFIX}{id}."))? {
+        if kept.as_ref().is_none_or(|kept| !name.starts_with(kept)) {
+            place.delete_note(&name)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn encode_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,129 @@
+//! Who shares a place: a note for each repository.
+
+use std::io::Read;
+use std::time::SystemTime;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::guest;
+use super::id_sorter::{from_unix_micros, to_unix_micros};
+use super::mark::{self, MarkSummary};
+use crate::{Error, ReadBlobs, Result, WriteBlobs};
+
+pub(super) const REPOSITORY_NOTE_PREFIX: &str = "repository-";
+/// No note that is read whole is longer.
+const MAX_NOTE_BYTES: u64 = 64 * 1024;
+
+/// A repository that stores blobs in a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageMember {
+    /// Its name for programs: letters and digits, different from that of any other.
+    pub id: String,
+    /// Its name for people, such as its home and host.
+    pub name: String,
+}
+
+/// A repository as the place knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegisteredMember {
+    /// The repository.
+    pub member: StorageMember,
+    /// When it was registered.
+    pub registered_at: SystemTime,
+    /// What it marked last; nothing if it never did.
+    pub last_marks: Option<MarkSummary>,
+}
+
+/// The note of a repository.
+#[derive(Debug, Serialize, Deserialize)]
+struct MemberNote {
+    id: String,
+    name: String,
+    since: u64,
+}
+
+/// Registers a repository, unless it is. It must be registered before it stores its first blob.
+///
+/// # Errors
+/// If the place fails.
+pub fn register_member(
+    place: &dyn WriteBlobs,
+    member: &StorageMember,
+    now: SystemTime,
+) -> Result<()> {
+    let note = format!("{REPOSITORY_NOTE_PREFIX}{}", member.id);
+    let known: Option<MemberNote> = read_note(place, &note)?;
+    if known.as_ref().is_some_and(|known| known.name == member.name) {
+        return Ok(());
+    }
+    let since = known.map_or_else(|| to_unix_micros(now), |known| known.since);
+    let text = MemberNote { id: member.id.clone(), name: member.name.clone(), since };
+    write_json_note(place, &note, &text)
+}
+
+/// Returns all repositories that share a place, sorted by id.
+///
+/// # Errors
+/// If the place fails, or holds a note that cannot be understood: nobody knows then what is needed.
+pub fn list_members(place: &dyn ReadBlobs) -> Result<Vec<RegisteredMember>> {
+    let mut members = Vec::new();
+    for (note, _) in place.list_notes(REPOSITORY_NOTE_PREFIX)? {
+        // One that was removed a moment ago shares the place no more.
+        let Some(MemberNote { id, name, since }) = read_note(place, &note)? else { continue };
+        if format!("{REPOSITORY_NOTE_PREFIX}{id}") != note {
+            return Err(malformed_note_error(&note));
+        }
+        let marked = mark::read_last_marks(place, &id)?;
+        members.push(RegisteredMember {
+            member: StorageMember { id, name },
+            registered_at: from_unix_micros(since),
+            last_marks: marked,
+        });
+    }
+    Ok(members)
+}
+
+/// Takes a repository out: what only it needs is garbage from now on. `false` if it is not registered.
+///
+/// # Errors
+/// If the place fails.
+pub fn unregister_member(place: &dyn WriteBlobs, id: &str) -> Result<bool> {
+    let is_known = place.delete_note(&format!("{REPOSITORY_NOTE_PREFIX}{id}"))?;
+    mark::remove_marks(place, id)?;
+    guest::unregister_guest(place, id)?;
+    Ok(is_known)
+}
+
+/// Tells whether these bytes are the note of the repository with this id.
+pub(super) fn is_member_note(id: &str, bytes: &[u8]) -> bool {
+    bytes.len() as u64 <= MAX_NOTE_BYTES
+        && serde_json::from_slice::<MemberNote>(bytes).is_ok_and(|note| note.id == id)
+}
+
+/// Reads a small note.
+pub(super) fn read_note<T: DeserializeOwned>(
+    place: &dyn ReadBlobs,
+    name: &str,
+) -> Result<Option<T>> {
+    let Some(content) = place.open_note(name)? else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::new();
+    let read = content.into_reader().take(MAX_NOTE_BYTES).read_to_end(&mut bytes);
+    read.map_err(Error::Source)?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|_| malformed_note_error(name))
+}
+
+pub(super) fn write_json_note(
+    place: &dyn WriteBlobs,
+    name: &str,
+    note: &impl Serialize,
+) -> Result<()> {
+    let text = serde_json::to_vec(note).map_err(|error| Error::Source(error.into()))?;
+    place.write_note(name, &text)
+}
+
+pub(super) fn malformed_note_error(name: &str) -> Error {
+    Error::MalformedNote { name: name.to_owned() }
+}

@@ -1,0 +1,48 @@
+//! Garbage collection of a place whose blobs several repositories share.
+//!
+//! Each repository registers before it stores anything, and states from time to time which blobs it needs: its *marks*,
+//! with the time at which it began to look. Whoever wants to, and whenever, *sweeps*: what nobody marked goes to the
+//! trash, and from there, after a window in which it can be had back, for good. All of this is notes in the place itself.
+//!
+//! Why no order of marks and sweeps can lose a blob: a reference is new only after its blob was put or touched, and is
+//! committed within `grace` of that. A blob goes to the trash only if every registered repository began to mark more
+//! than `grace` after that time: so each mark saw the reference, if there still was one. The same counts again for what
+//! leaves the trash, by the time at which it came there. A repository without marks stops every sweep. Sweeps of one place
+//! take turns, as a bucket cannot move an object in one step.
+//!
+//! Invariants
+//! * Nothing is removed that the marks of a registered repository name, or that is younger than the oldest marks less
+//!   `grace`; nothing but out of the trash is removed for good.
+//! * Marks count whole or not at all: their parts come first, then the note that names them.
+//! * Memory stays under 32 MiB, whatever the number of blobs.
+//!
+//! On failure: a place that cannot be listed, or a note that cannot be understood, ends a sweep before it changes
+//! anything. What is interrupted is taken up by the next one.
+//!
+//! Not here: which blobs a repository needs (its chunk store knows); when marks are made. `docs/formats/blob-notes.md`
+//! describes the notes.
+
+mod guest;
+mod id_sorter;
+mod identity;
+mod mark;
+mod member;
+mod needed_join;
+mod shared_storage;
+mod sweep;
+mod sweep_lease;
+
+pub use guest::{GuestNotes, is_guest};
+pub use id_sorter::{BlobIdSorter, SortedBlobIds};
+pub use identity::{
+    CompareAndSwapNote, FileFingerprint, HomeIdentity, IdentityStatus, RepositoryIdentity,
+    read_home_id,
+};
+pub use mark::{MarkSummary, MarkWriter};
+pub use member::{
+    RegisteredMember, StorageMember, list_members, register_member, unregister_member,
+};
+pub use needed_join::{BlobCensus, count_blobs, find_missing_blobs};
+pub use shared_storage::SharedBlobStorage;
+pub use sweep::{BlobTally, SweepMode, SweepOptions, SweepReport, sweep_storage};
+pub use sweep_lease::SweepClock;

@@ -1,0 +1,114 @@
+//! Two sorted lists side by side: what is there, and what is needed.
+
+use std::iter::Peekable;
+use std::ops::ControlFlow;
+
+use tympan_store::BlobId;
+
+use super::id_sorter::{BlobIdSorter, SortedBlobIds};
+use super::member::{RegisteredMember, list_members};
+use super::sweep::BlobTally;
+use crate::{ListedBlob, Result, WriteBlobs};
+
+/// Tells of each listed blob whether it is needed.
+pub(super) struct NeededBlobJoin<N: Iterator<Item = Result<[u8; 32]>>> {
+    listed: SortedBlobIds,
+    needed: Peekable<N>,
+}
+
+impl<N: Iterator<Item = Result<[u8; 32]>>> NeededBlobJoin<N> {
+    pub(super) fn new(listed: SortedBlobIds, needed: N) -> Self {
+        Self { listed, needed: needed.peekable() }
+    }
+
+    /// Goes on to the first that is not before `digest`, and tells whether that is it.
+    fn advance_to_digest(&mut self, digest: &[u8; 32]) -> Result<bool> {
+        let is_before = |one: &Result<[u8; 32]>| one.as_ref().is_ok_and(|one| one < digest);
+        while self.needed.next_if(is_before).is_some() {}
+        match self.needed.peek() {
+            Some(Ok(next)) => Ok(next == digest),
+            Some(Err(_)) => self.needed.next().transpose().map(|_| false),
+            None => Ok(false),
+        }
+    }
+}
+
+impl<N: Iterator<Item = Result<[u8; 32]>>> Iterator for NeededBlobJoin<N> {
+    type Item = Result<(ListedBlob, bool)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let listed = match self.listed.next()? {
+            Ok(listed) => listed,
+            Err(error) => return Some(Err(error)),
+        };
+        // By digest alone: a blob that lost its end is damaged, not garbage.
+        Some(self.advance_to_digest(listed.id.digest()).map(|is_needed| (listed, is_needed)))
+    }
+}
+
+/// How much a place holds, and who shares it.
+#[derive(Debug, Clone, Default)]
+pub struct BlobCensus {
+    /// Blobs that can be read.
+    pub live: BlobTally,
+    /// Blobs in the trash.
+    pub trash: BlobTally,
+    /// The repositories.
+    pub members: Vec<RegisteredMember>,
+}
+
+/// Counts what a place holds, without reading a blob.
+///
+/// # Errors
+/// If the place fails or cannot be listed.
+pub fn count_blobs(place: &dyn WriteBlobs) -> Result<BlobCensus> {
+    let mut census = BlobCensus { members: list_members(place)?, ..BlobCensus::default() };
+    place.list(&mut |listed| {
+        count_blobs.live.add(&listed);
+        ControlFlow::Continue(())
+    })?;
+    place.list_trash(&mut |listed| {
+        count_blobs.trash.add(&listed);
+        ControlFlow::Continue(())
+    })?;
+    Ok(count_blobs)
+}
+
+/// Returns which of some blobs are missing, in ascending order and each once, at most `limit`, and how many there are
+/// in all. `present` are those that were listed; of each other one `is_here` tells.
+///
+/// # Errors
+/// If temporary files fail, or what `is_here` says.
+pub fn find_missing_blobs(
+    is_here: &mut dyn FnMut(&BlobId) -> Result<bool>,
+    needed: BlobIdSorter,
+    present: BlobIdSorter,
+    limit: usize,
+) -> Result<(Vec<BlobId>, u64)> {
+    let mut present = present.finish()?.peekable();
+    let (mut found, mut count) = (Vec::new(), 0);
+    let mut last = None;
+    for one in needed.finish()? {
+        let id = one?.id;
+        if last.replace(id) == Some(id) {
+            continue;
+        }
+        while present.next_if(|one| one.as_ref().is_ok_and(|one| one.id < id)).is_some() {}
+        let is_listed = match present.peek() {
+            Some(Ok(one)) => one.id == id,
+            Some(Err(_)) => match present.next() {
+                Some(Err(error)) => return Err(error),
+                _ => false,
+            },
+            None => false,
+        };
+        // It may have been on its way from one place to another.
+        if !is_listed && !is_here(&id)? {
+            count += 1;
+            if found.len() < limit {
+                found.push(id);
+            }
+        }
+    }
+    Ok((found, count))
+}

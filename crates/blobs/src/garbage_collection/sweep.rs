@@ -1,0 +1,363 @@
+//! Sweeping: what no repository marked goes to the trash, and out of it after a while.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::id_sorter::{BlobIdSorter, SortedBlobIds};
+use super::mark::read_marks_into;
+use super::member::{StorageMember, list_members, register_member};
+use super::needed_join::NeededBlobJoin;
+use super::sweep_lease::{SweepClock, SweepLease, SweepLeaseOutcome};
+use crate::{Error, ListedBlob, ReadBlobs, Result, WriteBlobs};
+
+/// How a sweep works.
+#[derive(Debug, Clone)]
+pub struct SweepOptions {
+    /// The time by which everything is judged.
+    pub now: SystemTime,
+    /// How long it may take from the storing of a blob to the commit that refers to it, with what the clocks of machines
+    /// differ by. Default 24 h.
+    pub grace_period: Duration,
+    /// How long blobs stay in the trash. Default 7 days.
+    pub trash_retention: Duration,
+    /// Whether something is moved, or only counted.
+    pub mode: SweepMode,
+    /// An existing folder for temporary files, of about 50 bytes for each blob.
+    pub scratch_dir: PathBuf,
+    /// Who sweeps, if no other process sweeps under this name: what it left unfinished is taken up at once then.
+    pub sweeper_name: Option<String>,
+    /// For how long a process that sweeps and says nothing more keeps others from it. Default 10 min.
+    pub lease_duration: Duration,
+    /// What tells the time by which turns are kept.
+    pub clock: SweepClock,
+    /// Where repositories that only read the place leave their notes.
+    pub guest_storages: Vec<Arc<dyn ReadBlobs>>,
+}
+
+impl SweepOptions {
+    /// The default options at a time.
+    #[must_use]
+    pub fn with_defaults(now: SystemTime, scratch: PathBuf) -> Self {
+        let (grace, window) = (Duration::from_hours(24), Duration::from_hours(7 * 24));
+        Self {
+            now,
+            grace_period: grace,
+            trash_retention: window,
+            mode: SweepMode::Remove,
+            scratch_dir: scratch,
+            sweeper_name: None,
+            lease_duration: Duration::from_mins(10),
+            clock: SweepClock::new(SystemTime::now),
+            guest_storages: Vec::new(),
+        }
+    }
+}
+
+/// What a sweep does with garbage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepMode {
+    /// It is moved to the trash, and removed from there in time.
+    Remove,
+    /// It is counted.
+    DryRun,
+}
+
+/// What a sweep has found and done; in a dry run, what it would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Blobs that some repository needs.
+    pub live: BlobTally,
+    /// Blobs that nobody marked, and that are too young to say that nobody needs them.
+    pub too_young: BlobTally,
+    /// Blobs that went to the trash.
+    pub discarded: BlobTally,
+    /// Blobs that were taken out of the trash, as a repository needs them.
+    pub restored: BlobTally,
+    /// Blobs that went for good.
+    pub purged: BlobTally,
+    /// Blobs that stay in the trash.
+    pub remaining_trash: BlobTally,
+    /// Repositories without marks: nothing is removed before they have some.
+    pub unmarked_members: Vec<String>,
+    /// The repository whose marks are the oldest, and when they were begun: what is younger than that, less the grace,
+    /// stays.
+    pub oldest_marks: Option<(String, SystemTime)>,
+    /// Whether it was stopped early.
+    pub is_stopped: bool,
+    /// Somebody else sweeps the place, at most until then: nothing was done, or what was begun was left to them.
+    pub occupied_until: Option<SystemTime>,
+}
+
+/// A number of blobs, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlobTally {
+    /// How many.
+    pub blob_count: u64,
+    /// Bytes of all.
+    pub bytes: u64,
+}
+
+impl BlobTally {
+    /// Counts a blob.
+    pub(super) fn add(&mut self, listed: &ListedBlob) {
+        self.blob_count += 1;
+        self.bytes += listed.id.length();
+    }
+}
+
+/// Sweeps a place, unless somebody else does. `pace` is asked for each blob and may wait, or stop the sweep, which leaves
+/// nothing undone that matters.
+///
+/// # Errors
+/// If the place fails, cannot be listed, or holds notes that cannot be understood.
+pub fn sweep_storage(
+    place: &dyn WriteBlobs,
+    options: &SweepOptions,
+    pace: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<SweepReport> {
+    if options.mode == SweepMode::DryRun {
+        return sweep_with_lease(place, options, None, pace);
+    }
+    let mut turn = match SweepLease::acquire(place, options)? {
+        SweepLeaseOutcome::Acquired(turn) => turn,
+        SweepLeaseOutcome::Occupied(until) => {
+            return Ok(SweepReport { occupied_until: Some(until), ..SweepReport::default() });
+        }
+    };
+    let swept = sweep_with_lease(place, options, Some(&mut turn), pace);
+    let ended = turn.release();
+    let swept = swept?;
+    ended.map(|()| swept)
+}
+
+/// Sweeps within a turn, or only counts.
+fn sweep_with_lease<'a>(
+    place: &'a dyn WriteBlobs,
+    options: &'a SweepOptions,
+    turn: Option<&'a mut SweepLease<'_>>,
+    pace: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<SweepReport> {
+    let mut swept = SweepReport::default();
+    let mut sorter = BlobIdSorter::new(&options.scratch_dir);
+    let mut is_complete = true;
+    for member in list_sweep_members(place, options)? {
+        match read_member_marks(place, options, &member.id, &mut sorter)? {
+            Some(begun)
+                if swept.oldest_marks.as_ref().is_none_or(|(_, oldest)| begun < *oldest) =>
+            {
+                swept.oldest_marks = Some((member.name, begun));
+            }
+            Some(_) => {}
+            None => {
+                is_complete = false;
+                swept.unmarked_members.push(member.name);
+            }
+        }
+    }
+    let oldest = swept.oldest_marks.as_ref().map(|(_, oldest)| *oldest);
+    let unused_since =
+        oldest.filter(|_| is_complete).and_then(|at| at.checked_sub(options.grace_period));
+    let mut broom = BlobSweeper { storage: place, options, unused_since, lease: turn };
+    // One list of what is needed serves for both: it is merged once, in order, beside each.
+    let needed = NeededBlobFile::from_sorted(sorter.finish()?, options)?;
+    // The trash first: what goes there now is looked at by the next sweep.
+    let trash = sort_listed_blobs(options, |visit| place.list_trash(visit))?;
+    if broom.sweep_trash(trash, needed.digests()?, &mut swept, pace)?.is_break() {
+        return Ok(SweepReport { is_stopped: true, ..swept });
+    }
+    let live = sort_listed_blobs(options, |visit| place.list(visit))?;
+    let stopped = broom.sweep_live(live, needed.digests()?, &mut swept, pace)?;
+    Ok(SweepReport { is_stopped: stopped.is_break(), ..swept })
+}
+
+/// Returns who needs blobs of a place. Guests are noted in the place itself: if what they leave elsewhere is not to be
+/// seen one day, nothing goes.
+fn list_sweep_members(
+    place: &dyn WriteBlobs,
+    options: &SweepOptions,
+) -> Result<Vec<StorageMember>> {
+    let mut members = BTreeMap::new();
+    for guests in &options.guest_storages {
+        for guest in list_members(&**guests)? {
+            if options.mode == SweepMode::Remove {
+                register_member(place, &guest.member, options.now)?;
+            }
+            members.insert(guest.member.id.clone(), guest.member);
+        }
+    }
+    let own = list_members(place)?.into_iter();
+    members.extend(own.map(|one| (one.member.id.clone(), one.member)));
+    Ok(members.into_values().collect())
+}
+
+/// Adds the marks of a repository, from wherever it leaves them, and returns when the newest were begun.
+fn read_member_marks(
+    place: &dyn WriteBlobs,
+    options: &SweepOptions,
+    id: &str,
+    sorter: &mut BlobIdSorter,
+) -> Result<Option<SystemTime>> {
+    let mut begun = read_marks_into(place, id, sorter)?;
+    for guests in &options.guest_storages {
+        begun = begun.max(read_marks_into(&**guests, id, sorter)?);
+    }
+    Ok(begun)
+}
+
+/// Sorts what a place shows.
+pub(super) fn sort_listed_blobs(
+    options: &SweepOptions,
+    show: impl FnOnce(&mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()>,
+) -> Result<SortedBlobIds> {
+    let mut sorter = BlobIdSorter::new(&options.scratch_dir);
+    let mut failed: Option<Error> = None;
+    show(&mut |listed| match sorter.add(&listed) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    failed.map_or(Ok(()), Err)?;
+    sorter.finish()
+}
+
+/// Everything that is needed, sorted, to be read more than once.
+struct NeededBlobFile {
+    file: std::fs::File,
+    scratch_dir: PathBuf,
+}
+
+impl NeededBlobFile {
+    fn from_sorted(sorted: SortedBlobIds, options: &SweepOptions) -> Result<Self> {
+        use std::io::Write;
+        let scratch = options.scratch_dir.clone();
+        let failed = |source| Error::Disk {
+            action: "write a file in",
+            path: options.scratch_dir.clone(),
+            source,
+        };
+        let file = tempfile::tempfile_in(&scratch).map_err(failed)?;
+        let mut out = std::io::BufWriter::with_capacity(128 * 1024, &file);
+        let mut last = None;
+        for one in sorted {
+            let digest = *one?.id.digest();
+            if last != Some(digest) {
+                out.write_all(&digest).map_err(failed)?;
+                last = Some(digest);
+            }
+        }
+        out.flush().map_err(failed)?;
+        drop(out);
+        Ok(Self { file, scratch_dir: scratch })
+    }
+
+    fn digests(&self) -> Result<impl Iterator<Item = Result<[u8; 32]>> + use<>> {
+        use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+        let path = self.scratch_dir.clone();
+        let failed =
+            move |source| Error::Disk { action: "read a file in", path: path.clone(), source };
+        let mut file = self.file.try_clone().map_err(&failed)?;
+        file.seek(SeekFrom::Start(0)).map_err(&failed)?;
+        let mut file = BufReader::with_capacity(128 * 1024, file);
+        Ok(std::iter::from_fn(move || {
+            let mut digest = [0; 32];
+            match file.read_exact(&mut digest) {
+                Ok(()) => Some(Ok(digest)),
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => None,
+                Err(error) => Some(Err(failed(error))),
+            }
+        }))
+    }
+}
+
+/// What carries a sweep out.
+struct BlobSweeper<'a, 't> {
+    storage: &'a dyn WriteBlobs,
+    options: &'a SweepOptions,
+    /// What was put or touched before this, and is not marked, is garbage; nothing if that is not known.
+    unused_since: Option<SystemTime>,
+    /// Without it, everything is only counted.
+    lease: Option<&'a mut SweepLease<'t>>,
+}
+
+impl BlobSweeper<'_, '_> {
+    /// Does something in the place, unless everything is only counted; nothing if the turn was lost.
+    fn act_with_lease(
+        &mut self,
+        action: impl FnOnce(&dyn WriteBlobs) -> Result<bool>,
+    ) -> Result<Option<bool>> {
+        let Some(turn) = &mut self.lease else { return Ok(Some(true)) };
+        if turn.renew_if_due()? { action(self.storage).map(Some) } else { Ok(None) }
+    }
+
+    fn sweep_live(
+        &mut self,
+        live: SortedBlobIds,
+        needed: impl Iterator<Item = Result<[u8; 32]>>,
+        swept: &mut SweepReport,
+        pace: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        for joined in NeededBlobJoin::new(live, needed) {
+            let (listed, is_needed) = joined?;
+            let garbage = self.unused_since.filter(|since| listed.modified < *since);
+            match garbage {
+                _ if is_needed => swept.live.add(&listed),
+                None => swept.too_young.add(&listed),
+                Some(since) => {
+                    match self.act_with_lease(|place| place.discard(&listed.id, since))? {
+                        Some(true) => swept.discarded.add(&listed),
+                        Some(false) => swept.too_young.add(&listed),
+                        None => return Ok(self.record_lost_lease(swept)),
+                    }
+                }
+            }
+            if pace().is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn sweep_trash(
+        &mut self,
+        trash: SortedBlobIds,
+        needed: impl Iterator<Item = Result<[u8; 32]>>,
+        swept: &mut SweepReport,
+        pace: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        for joined in NeededBlobJoin::new(trash, needed) {
+            let (listed, is_needed) = joined?;
+            let (tally, done) = if is_needed {
+                (&mut swept.restored, self.act_with_lease(|place| place.undelete(&listed.id))?)
+            } else if self.is_trash_expired(&listed) {
+                (&mut swept.purged, self.act_with_lease(|place| place.purge(&listed.id))?)
+            } else {
+                (&mut swept.remaining_trash, Some(true))
+            };
+            if done.is_none() {
+                return Ok(self.record_lost_lease(swept));
+            }
+            tally.add(&listed);
+            if pace().is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Notes that somebody else sweeps, as this process stood still for too long.
+    fn record_lost_lease(&self, swept: &mut SweepReport) -> ControlFlow<()> {
+        swept.occupied_until = Some(self.options.clock.now() + self.options.lease_duration);
+        ControlFlow::Break(())
+    }
+
+    /// Tells whether everybody began to mark long after a blob came to the trash, and the window is over.
+    fn is_trash_expired(&self, listed: &ListedBlob) -> bool {
+        let is_over = listed.modified + self.options.trash_retention <= self.options.now;
+        is_over && self.unused_since.is_some_and(|since| listed.modified < since)
+    }
+}

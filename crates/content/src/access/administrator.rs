@@ -1,0 +1,100 @@
+//! Whoever is no administrator makes none: neither an account that leads to all rights nor a way to one.
+//!
+//! In: the state a session began with, and that with its edits. Out: the first account that leads to all rights, before or after, and that is not as it was.
+//!
+//! Accounts lead there by being `admin`, `administrators` or a member of that group, directly or through others. The rule
+//! holds at the commit, whatever privilege a viewer has and whichever way the edits came: forms, the API, packages,
+//! versions.
+//!
+//! Not here: who may change other accounts (`check`).
+
+use std::collections::BTreeMap;
+
+use crate::access::policy::{
+    ACCOUNTS_ROOT, AccessControlDocument, StoredAccount, is_strictly_below,
+};
+use crate::{NodePath, Property, Result, Snapshot, Subtree, record_key};
+
+/// The property with the hash of a password.
+const PASSWORD_PROPERTY: &str = "rep:password";
+
+/// What a document holds of accounts.
+#[derive(Default)]
+struct DocumentAccounts {
+    access_control: AccessControlDocument,
+    /// The hashes of passwords, by account.
+    passwords: BTreeMap<NodePath, Property>,
+}
+
+/// Returns where an account that leads to all rights was changed, made or removed.
+///
+/// # Errors
+/// If the store fails.
+pub(crate) fn find_changed_administrator(
+    base: &Snapshot,
+    pending: &Snapshot,
+) -> Result<Option<NodePath>> {
+    let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+    for key in pending.0.record_edits.keys() {
+        let path = record_key::record_path(key)?;
+        if is_strictly_below(&path, ACCOUNTS_ROOT) {
+            before.insert(key.to_vec(), DocumentAccounts::read_document(base, key, &path)?);
+            after.insert(key.to_vec(), DocumentAccounts::read_document(pending, key, &path)?);
+        }
+    }
+    if before.is_empty() {
+        return Ok(None);
+    }
+    let known = base.0.repository_state.cache.access_policies.policies_of(&base.0)?;
+    let (gone, made) = (differing_accounts(&before, &after), differing_accounts(&after, &before));
+    if let Some(one) = gone.iter().find(|one| known.accounts.grants_all_rights(one)) {
+        return Ok(Some(one.path.clone()));
+    }
+    let documents: BTreeMap<Vec<u8>, AccessControlDocument> =
+        after.into_iter().map(|(key, holding)| (key, holding.access_control)).collect();
+    let accounts = known.accounts_with_overrides(&documents);
+    let found = made.iter().find(|one| accounts.grants_all_rights(one));
+    Ok(found.map(|one| one.path.clone()))
+}
+
+/// Returns the accounts of some documents that others do not have like this.
+fn differing_accounts(
+    these: &BTreeMap<Vec<u8>, DocumentAccounts>,
+    others: &BTreeMap<Vec<u8>, DocumentAccounts>,
+) -> Vec<StoredAccount> {
+    let of = |holdings: &'_ BTreeMap<Vec<u8>, DocumentAccounts>, account: &StoredAccount| {
+        holdings.values().any(|holding| holding.contains(account))
+    };
+    let passwords = |holdings: &'_ BTreeMap<Vec<u8>, DocumentAccounts>, path: &NodePath| {
+        holdings.values().find_map(|holding| holding.passwords.get(path)).cloned()
+    };
+    let accounts = these.values().flat_map(|holding| &holding.access_control.accounts);
+    let is_other = |account: &&StoredAccount| {
+        !of(others, account) || passwords(these, &account.path) != passwords(others, &account.path)
+    };
+    accounts.filter(is_other).cloned().collect()
+}
+
+impl DocumentAccounts {
+    fn read_document(snapshot: &Snapshot, key: &[u8], path: &NodePath) -> Result<Self> {
+        let Some(record) = snapshot.0.find_record(key)? else { return Ok(Self::default()) };
+        let body = snapshot.0.load_body(&record, path)?;
+        let tree = body.subtree(body.root());
+        let mut passwords = BTreeMap::new();
+        collect_passwords(path, &tree, &mut passwords);
+        Ok(Self { access_control: AccessControlDocument::from_subtree(path, &tree), passwords })
+    }
+
+    fn contains(&self, account: &StoredAccount) -> bool {
+        self.access_control.accounts.contains(account)
+    }
+}
+
+fn collect_passwords(path: &NodePath, tree: &Subtree, found: &mut BTreeMap<NodePath, Property>) {
+    if let Some(password) = tree.properties.get(PASSWORD_PROPERTY) {
+        found.insert(path.clone(), password.clone());
+    }
+    for child in &tree.children {
+        collect_passwords(&path.child_unchecked(&child.name), child, found);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a refused commit tells its viewer: nothing about what that one may not see.
+//!
+//! In: the refusal, and the states that it is about as the viewer sees them. Out: the refusal without paths and values of
+//! what is hidden in both.
+
+use crate::node_type::ConstraintViolation;
+use crate::{Error, MergeConflict, Node, NodePath, Property, Snapshot};
+
+/// The state that a session began with and the newest one, as its viewer sees them.
+pub(crate) struct ErrorRedactor(pub(crate) [Snapshot; 2]);
+
+impl ErrorRedactor {
+    /// Returns a refusal as the viewer may know it.
+    pub(crate) fn redact_error(&self, error: Error) -> Error {
+        match error {
+            Error::ConstraintViolations(violations) => Error::ConstraintViolations(
+                violations.into_iter().map(|one| self.redact_violation(one)).collect(),
+            ),
+            Error::Conflicts(conflicts) => Error::Conflicts(
+                conflicts.into_iter().map(|one| self.redact_conflict(one)).collect(),
+            ),
+            Error::NotUnique { property, path, existing_path: other } => Error::NotUnique {
+                property,
+                path,
+                existing_path: other.filter(|other| self.is_visible(other)),
+            },
+            error => error,
+        }
+    }
+
+    fn redact_violation(&self, mut violation: ConstraintViolation) -> ConstraintViolation {
+        let before = violation.referrers.len() + violation.conflicting_paths.len();
+        violation.referrers.retain(|one| self.is_property_visible(&one.path, &one.property));
+        violation.conflicting_paths.retain(|one| self.is_visible(one));
+        violation.hidden_count =
+            before - violation.referrers.len() - violation.conflicting_paths.len();
+        violation
+    }
+
+    fn redact_conflict(&self, mut conflict: MergeConflict) -> MergeConflict {
+        if !self.is_visible(&conflict.path) {
+            let mut above = conflict.path.parent();
+            while let Some(path) = above.take_if(|path| !self.is_visible(path)) {
+                above = path.parent();
+            }
+            let path = above.unwrap_or_else(NodePath::root);
+            return MergeConflict {
+                last_change: conflict.last_change,
+                ..MergeConflict::for_node(&path, conflict.kind)
+            };
+        }
+        if let Some(name) = &conflict.property {
+            let [base, head] = &self.0;
+            let stored = [(base, &mut conflict.base), (head, &mut conflict.theirs)];
+            for (snapshot, value) in stored {
+                let node = snapshot.node(&conflict.path).ok().flatten();
+                *value = node.and_then(|node| node.property(name)).filter(|_| value.is_some());
+            }
+        } else {
+            // Where the sides have a node that both moved.
+            for place in [&mut conflict.base, &mut conflict.theirs] {
+                place.take_if(|place| !self.is_visible_target(place));
+            }
+        }
+        conflict
+    }
+
+    /// Tells whether a value is the path of a node that is seen.
+    fn is_visible_target(&self, place: &Property) -> bool {
+        let path = place.first().map(|path| NodePath::new(&path.to_text()));
+        path.is_some_and(|path| path.is_ok_and(|path| self.is_visible(&path)))
+    }
+
+    fn is_property_visible(&self, path: &NodePath, name: &str) -> bool {
+        let holds = |node: &Node| node.property(name).is_some();
+        self.0.iter().any(|snapshot| matches!(snapshot.node(path), Ok(Some(node)) if holds(&node)))
+    }
+
+    /// Tells whether a node is seen in one of the states. What cannot be read is not.
+    fn is_visible(&self, path: &NodePath) -> bool {
+        self.0.iter().any(|snapshot| matches!(snapshot.node(path), Ok(Some(_))))
+    }
+}

@@ -1,0 +1,118 @@
+//! Why a viewer may do something at a path, or not.
+//!
+//! In: a viewer, a path, privileges. Out: for each privilege the entry that decided, or what decided in its place.
+
+use crate::access::principal::ViewerPrincipals;
+use crate::access::privilege::Privileges;
+use crate::access::restriction::AccessedItem;
+use crate::access::viewer_permissions::{PermissionRule, ViewerPermissions};
+use crate::{NodePath, Repository, Result, Viewer};
+
+/// Why one privilege is granted or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrivilegeExplanation {
+    /// The privilege.
+    pub privilege: &'static str,
+    /// Whether the viewer has it.
+    pub is_granted: bool,
+    /// What decided.
+    pub cause: PrivilegeCause,
+}
+
+/// What decided about a privilege.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PrivilegeCause {
+    /// No policy binds the viewer: the user `admin`, or a member of `administrators`.
+    Administrator,
+    /// An entry of a policy.
+    Entry(DecidingEntry),
+    /// A closed user group lets the viewer read nothing; its node.
+    ClosedGroup(Option<NodePath>),
+    /// No entry names the privilege, and nothing is granted by default.
+    Default,
+}
+
+/// The entry that decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecidingEntry {
+    /// Where the policy is stored.
+    pub policy_path: NodePath,
+    /// The number of the entry in the policy, counted from 1.
+    pub entry_number: usize,
+    /// The name of the entry's node.
+    pub entry_name: String,
+    /// Whom the entry names: the user, or a group.
+    pub principal: String,
+    /// The groups through which the user is in that group, the nearest first.
+    pub group_chain: Vec<String>,
+    /// The restrictions of the entry, as stored.
+    pub restrictions: Vec<String>,
+}
+
+impl Repository {
+    /// Tells why a viewer has privileges at a path or not, by the newest policies.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn explain_privileges(
+        &self,
+        viewer: &Viewer,
+        path: &NodePath,
+        privileges: Privileges,
+    ) -> Result<Vec<PrivilegeExplanation>> {
+        let policies = self.0.cache.access_policies.policies_of_main(&self.0)?;
+        let lens = policies.permissions_for(&viewer.0, &policies);
+        let principals = policies.accounts.principals_for(&viewer.0);
+        let node = self.snapshot()?.node(path)?;
+        let primary_type = node.as_ref().map_or("", |node| node.primary_type());
+        let item = AccessedItem { path: path.as_str(), property: None, primary_type };
+        let cug = || {
+            let above = policies.closed_user_groups().filter(|cug| path.is_within(&cug.node));
+            above.max_by_key(|cug| cug.node.as_str().len()).map(|cug| cug.node.clone())
+        };
+        let reason = |privilege| {
+            let wanted = Privileges::find(privilege).unwrap_or_default();
+            let (is_granted, cause) = decide_privilege(&lens, &principals, &item, wanted);
+            let cause = if cause == PrivilegeCause::ClosedGroup(None) {
+                PrivilegeCause::ClosedGroup(cug())
+            } else {
+                cause
+            };
+            PrivilegeExplanation { privilege, is_granted, cause }
+        };
+        Ok(privileges.names().map(reason).collect())
+    }
+}
+
+fn decide_privilege(
+    lens: &ViewerPermissions,
+    principals: &ViewerPrincipals,
+    item: &AccessedItem<'_>,
+    wanted: Privileges,
+) -> (bool, PrivilegeCause) {
+    let Some((rules, is_closed)) = lens.rules_at(item.path) else {
+        return (true, PrivilegeCause::Administrator);
+    };
+    if is_closed && Privileges::READ.contains(wanted) {
+        return (false, PrivilegeCause::ClosedGroup(None));
+    }
+    let deciding =
+        rules.iter().find(|rule| rule.entry.privileges.contains(wanted) && rule.matches(item));
+    match deciding {
+        Some(rule) => (rule.entry.is_grant, PrivilegeCause::Entry(describe_rule(rule, principals))),
+        None => (false, PrivilegeCause::Default),
+    }
+}
+
+fn describe_rule(rule: &PermissionRule, principals: &ViewerPrincipals) -> DecidingEntry {
+    let group = principals.groups.iter().find(|(group, _)| *group == rule.entry.principal);
+    let restrictions = rule.entry.restrictions.as_ref();
+    DecidingEntry {
+        policy_path: rule.policy_path.clone(),
+        entry_number: rule.entry_number,
+        entry_name: rule.entry.node_name.clone(),
+        principal: rule.entry.principal.clone(),
+        group_chain: group.map(|(_, through)| through.clone()).unwrap_or_default(),
+        restrictions: restrictions.map(|one| one.stored_texts().to_vec()).unwrap_or_default(),
+    }
+}

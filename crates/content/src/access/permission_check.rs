@@ -1,0 +1,490 @@
+//! Which privileges a commit needs, and whether its viewer has them.
+//!
+//! In: the state a session began with, its pending state, and the moves between the two. Out: nothing, or the first
+//! privilege that is missing. What is needed follows Oak's permission validator:
+//!
+//! | change | privilege |
+//! |---|---|
+//! | a node is added | `jcr:addChildNodes` at the parent, and what its properties and children need |
+//! | a node is removed | `jcr:removeNode` at the node and `jcr:removeChildNodes` at the parent; nothing for what is below |
+//! | a node is moved | as removed there and added here, and `jcr:nodeTypeManagement`; what is below moves as it is |
+//! | children change places | `jcr:addChildNodes` and `jcr:removeChildNodes` at the parent |
+//! | a property is added, changed, removed | `rep:addProperties`, `rep:alterProperties`, `rep:removeProperties` |
+//! | `jcr:mixinTypes`, or the primary type of a node that was there | `jcr:nodeTypeManagement` |
+//! | a policy, a closed user group, their mixins | `jcr:modifyAccessControl` at the controlled node |
+//! | users and groups: nodes and what identifies them | `rep:userManagement` |
+//! | an account that leads to all rights, before or after | `jcr:all`, which administrators alone have |
+//! | a document that visitors have is removed or moved | `crx:replicate` at the document |
+//! | state of versions, of locks, definitions of indexes | `jcr:versionManagement`, `jcr:lockManagement`, `rep:indexDefinitionManagement` |
+//! | node types, namespaces, privileges | the repository's privilege for them |
+
+use std::collections::BTreeSet;
+
+use tympan_store::SortedMap;
+
+use crate::access::access_gate::AccessGate;
+use crate::access::administrator::find_changed_administrator;
+use crate::access::policy::{is_policy_name, is_policy_path};
+use crate::access::privilege::Privileges;
+use crate::access::restriction::AccessedItem;
+use crate::document_boundary::is_container;
+use crate::record::ContentRecord;
+use crate::repository::MAIN_BRANCH;
+use crate::withdrawal;
+use crate::{
+    Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree, record_key,
+};
+
+/// What a session changed.
+pub(crate) struct SessionChanges<'a> {
+    /// The state it began with.
+    pub(crate) base_snapshot: &'a Snapshot,
+    /// That state with its edits.
+    pub(crate) pending_snapshot: &'a Snapshot,
+    /// What it moved from where to where, in order.
+    pub(crate) moves: &'a [(NodePath, NodePath)],
+}
+
+/// Checks that a viewer may commit what a session changed.
+///
+/// # Errors
+/// [`Error::AccessDenied`] with the first privilege that is missing; errors of the store.
+pub(crate) fn check_commit(changed: &SessionChanges<'_>, gate: &AccessGate) -> Result<()> {
+    if gate.is_unrestricted() {
+        return Ok(());
+    }
+    let check = CommitPermissionCheck { changes: changed, gate };
+    check.check_moved_away()?;
+    check.check_withdrawn()?;
+    if let Some(path) = find_changed_administrator(changed.base_snapshot, changed.pending_snapshot)?
+    {
+        return Err(Error::AccessDenied { path, privilege: "jcr:all" });
+    }
+    let recut = check.find_recut_nodes()?;
+    for (key, after) in &changed.pending_snapshot.0.record_edits {
+        let path = record_key::record_path(key)?;
+        if !recut.iter().any(|top| path != *top && path.is_within(top)) {
+            check.check_record(&path, after.as_deref(), recut.contains(&path))?;
+        }
+    }
+    Ok(())
+}
+
+struct CommitPermissionCheck<'a> {
+    changes: &'a SessionChanges<'a>,
+    gate: &'a AccessGate,
+}
+
+impl CommitPermissionCheck<'_> {
+    /// Returns the nodes whose children went into records of their own or out of these.
+    fn find_recut_nodes(&self) -> Result<BTreeSet<NodePath>> {
+        let mut paths = BTreeSet::new();
+        for (key, after) in &self.changes.pending_snapshot.0.record_edits {
+            let path = record_key::record_path(key)?;
+            let before = self.record_before(&path)?;
+            let is_folder =
+                |record: &ContentRecord| is_container(path.name(), record.summary.primary_type());
+            if let (Some(before), Some(after)) = (&before, after)
+                && is_folder(before) != is_folder(after)
+            {
+                paths.insert(path);
+            }
+        }
+        Ok(paths)
+    }
+
+    /// Checks that what was moved away from a place could be removed there, whatever came to be in its place.
+    fn check_moved_away(&self) -> Result<()> {
+        for (number, (from, _)) in self.changes.moves.iter().enumerate() {
+            let before = self.changes.moves.iter().take(number).rev();
+            let place =
+                before.fold(from.clone(), |path, (from, to)| path.rebase(to, from).unwrap_or(path));
+            if self.destination_of(&place) == place {
+                continue;
+            }
+            if let Some(node) = self.changes.base_snapshot.node(&place)? {
+                let top = Subtree::new(node.name(), node.primary_type());
+                self.check_removed(&place, &top)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that whoever removes or moves what visitors have may take it away from them.
+    fn check_withdrawn(&self) -> Result<()> {
+        let base = &self.changes.base_snapshot.0;
+        if base.repository_state.branch != MAIN_BRANCH {
+            return Ok(());
+        }
+        let unstamped = withdrawal::activated_map(base)?;
+        let has_unstamped = unstamped != SortedMap::EMPTY_MAP;
+        for (key, after) in &self.changes.pending_snapshot.0.record_edits {
+            let Some(before) = base.find_record(key)? else { continue };
+            let is_stamped = before.summary.is_activated();
+            if !is_stamped
+                && (!has_unstamped
+                    || unstamped.get(base.repository_state.chunk_reader(), key)?.is_none())
+            {
+                continue;
+            }
+            let path = record_key::record_path(key)?;
+            let stays = match after {
+                Some(after) if !is_stamped => {
+                    after.summary.primary_type() == before.summary.primary_type()
+                }
+                Some(after) => {
+                    let view = &self.changes.pending_snapshot.0;
+                    withdrawal::is_still_activated(view, &path, (&before, after))?
+                }
+                None => false,
+            };
+            if !stays {
+                self.require(&path, None, before.summary.primary_type(), Privileges::REPLICATE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where the session moved a node.
+    fn destination_of(&self, path: &NodePath) -> NodePath {
+        let moves = self.changes.moves.iter();
+        moves.fold(path.clone(), |path, (from, to)| path.rebase(from, to).unwrap_or(path))
+    }
+
+    /// Returns where a node was before the session moved it.
+    fn origin_of(&self, path: &NodePath) -> NodePath {
+        self.changes
+            .moves
+            .iter()
+            .rev()
+            .fold(path.clone(), |path, (from, to)| path.rebase(to, from).unwrap_or(path))
+    }
+
+    fn record_before(&self, path: &NodePath) -> Result<Option<ContentRecord>> {
+        let origin = self.origin_of(path);
+        if origin == *path && self.destination_of(path) != *path {
+            // What was here is elsewhere; this is new.
+            return Ok(None);
+        }
+        self.changes.base_snapshot.0.find_record(&record_key::record_key(&origin)?)
+    }
+
+    /// Compares a record with what it was.
+    fn check_record(
+        &self,
+        path: &NodePath,
+        after: Option<&ContentRecord>,
+        is_recut: bool,
+    ) -> Result<()> {
+        let before = self.record_before(path)?;
+        let read = |snapshot: &Snapshot,
+                    path: &NodePath,
+                    record: Option<&ContentRecord>|
+         -> Result<Option<Subtree>> {
+            match record {
+                Some(_) if is_recut => snapshot.read_subtree(path),
+                Some(record) => {
+                    let body = snapshot.0.load_body(record, path)?;
+                    Ok(Some(body.subtree(body.root())))
+                }
+                None => Ok(None),
+            }
+        };
+        let old = read(self.changes.base_snapshot, &self.origin_of(path), before.as_ref())?;
+        let new = read(self.changes.pending_snapshot, path, after)?;
+        let is_target = self.is_move_target(path);
+        match (old, new) {
+            (None, Some(new)) => self.check_added(path, &new),
+            (Some(old), None) => {
+                let parent = path.parent().unwrap_or_else(NodePath::root);
+                let is_top = self.changes.pending_snapshot.node(&parent)?.is_some();
+                if is_top { self.check_removed(path, &old) } else { Ok(()) }
+            }
+            (Some(old), Some(new)) => {
+                let order =
+                    |record: Option<&ContentRecord>| record.map(|record| record.order_key.clone());
+                if !is_target && order(before.as_ref()) != order(after) && !self.is_moved(path) {
+                    self.check_reordered(&path.parent().unwrap_or_else(NodePath::root))?;
+                }
+                self.check_existing(path, &old, &new)
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn is_move_target(&self, path: &NodePath) -> bool {
+        self.changes.moves.iter().any(|(_, to)| to == path)
+    }
+
+    fn is_moved(&self, path: &NodePath) -> bool {
+        self.origin_of(path) != *path
+    }
+
+    /// Checks a node that was there, here or where it was moved from.
+    fn check_existing(&self, path: &NodePath, old: &Subtree, new: &Subtree) -> Result<()> {
+        if self.is_move_target(path) {
+            self.check_placement(path, new)?;
+            if !is_policy_path(path.as_str()) {
+                self.require(path, None, new.primary_type(), Privileges::NODE_TYPE_MANAGEMENT)?;
+            }
+        }
+        if is_policy_name(path.name()) {
+            return if old == new { Ok(()) } else { self.check_policy_change(path) };
+        }
+        if old.primary_type() != new.primary_type() {
+            // What becomes an account, or was one, is as if it were added or removed.
+            for node in [old, new] {
+                if let Some(special) = special_privilege(path, node.primary_type()) {
+                    self.require_special(path, node, special)?;
+                }
+            }
+        }
+        for (name, property) in &new.properties {
+            match old.properties.get(name) {
+                None => self.check_property(path, new, name, [None, Some(property)])?,
+                Some(before) if before != property => {
+                    self.check_property(path, new, name, [Some(before), Some(property)])?;
+                }
+                Some(_) => {}
+            }
+        }
+        for (name, property) in &old.properties {
+            if !new.properties.contains_key(name) {
+                self.check_property(path, old, name, [Some(property), None])?;
+            }
+        }
+        self.check_children(path, old, new)
+    }
+
+    fn check_children(&self, path: &NodePath, old: &Subtree, new: &Subtree) -> Result<()> {
+        for child in &old.children {
+            if new.child(&child.name).is_none() {
+                self.check_removed(&path.child_unchecked(&child.name), child)?;
+            }
+        }
+        for child in &new.children {
+            let child_path = path.child_unchecked(&child.name);
+            if self.is_move_target(&child_path) {
+                let origin = self.origin_of(&child_path);
+                match self.changes.base_snapshot.read_subtree(&origin)? {
+                    Some(before) => self.check_existing(&child_path, &before, child)?,
+                    None => self.check_added(&child_path, child)?,
+                }
+                continue;
+            }
+            match old.child(&child.name) {
+                Some(before) => self.check_existing(&child_path, before, child)?,
+                None => self.check_added(&child_path, child)?,
+            }
+        }
+        let in_both = |tree: &'_ Subtree, other: &'_ Subtree| -> Vec<String> {
+            let names = tree.children.iter().map(|child| &child.name);
+            names.filter(|name| other.child(name).is_some()).cloned().collect()
+        };
+        if in_both(old, new) == in_both(new, old) { Ok(()) } else { self.check_reordered(path) }
+    }
+
+    fn check_added(&self, path: &NodePath, node: &Subtree) -> Result<()> {
+        self.check_placement(path, node)?;
+        if is_policy_path(path.as_str()) {
+            return Ok(());
+        }
+        for (name, property) in &node.properties {
+            // What the repository makes for every new node of such types is nobody's wish.
+            if !matches!(&**name, PRIMARY_TYPE | "jcr:uuid" | "jcr:created" | "jcr:createdBy") {
+                self.check_property(path, node, name, [None, Some(property)])?;
+            }
+        }
+        for child in &node.children {
+            self.check_added(&path.child_unchecked(&child.name), child)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a node may come to be at a path.
+    fn check_placement(&self, path: &NodePath, node: &Subtree) -> Result<()> {
+        if is_policy_path(path.as_str()) {
+            return self.check_policy_change(path);
+        }
+        match special_privilege(path, node.primary_type()) {
+            Some(special) => self.require_special(path, node, special),
+            None => self.require_at_parent(path, Privileges::ADD_CHILD_NODES),
+        }
+    }
+
+    fn check_removed(&self, path: &NodePath, node: &Subtree) -> Result<()> {
+        if is_policy_path(path.as_str()) {
+            return self.check_policy_change(path);
+        }
+        if let Some(special) = special_privilege(path, node.primary_type()) {
+            return self.require_special(path, node, special);
+        }
+        self.require(path, None, node.primary_type(), Privileges::REMOVE_NODE)?;
+        self.require_at_parent(path, Privileges::REMOVE_CHILD_NODES)
+    }
+
+    fn check_reordered(&self, parent: &NodePath) -> Result<()> {
+        let primary_type = self.primary_type(parent)?;
+        self.require(parent, None, &primary_type, Privileges::ADD_CHILD_NODES)?;
+        self.require(parent, None, &primary_type, Privileges::REMOVE_CHILD_NODES)
+    }
+
+    fn check_property(
+        &self,
+        path: &NodePath,
+        node: &Subtree,
+        name: &str,
+        [before, after]: [Option<&Property>; 2],
+    ) -> Result<()> {
+        let primary_type = node.primary_type();
+        if let Some(special) = special_privilege(path, primary_type)
+            && (special != Privileges::USER_MANAGEMENT || name.starts_with("rep:"))
+        {
+            return self.require_special(path, node, special);
+        }
+        let wanted = match name {
+            PRIMARY_TYPE => Privileges::NODE_TYPE_MANAGEMENT,
+            MIXIN_TYPES if differs_in_policy_mixins_only(before, after) => {
+                Privileges::MODIFY_ACCESS_CONTROL
+            }
+            MIXIN_TYPES => Privileges::NODE_TYPE_MANAGEMENT,
+            "jcr:lockOwner" | "jcr:lockIsDeep" => Privileges::LOCK_MANAGEMENT,
+            "jcr:isCheckedOut" | "jcr:baseVersion" | "jcr:predecessors" | "jcr:versionHistory"
+            | "jcr:mergeFailed" | "jcr:activity" | "jcr:configuration" => {
+                Privileges::VERSION_MANAGEMENT
+            }
+            _ => {
+                let wanted = match (before, after) {
+                    (None, _) => Privileges::ADD_PROPERTIES,
+                    (Some(_), Some(_)) => Privileges::ALTER_PROPERTIES,
+                    (Some(_), None) => Privileges::REMOVE_PROPERTIES,
+                };
+                return self.require(path, Some(name), primary_type, wanted);
+            }
+        };
+        self.require(path, None, primary_type, wanted)
+    }
+
+    /// Checks a change of the policy at or above a path.
+    fn check_policy_change(&self, path: &NodePath) -> Result<()> {
+        let mut node = path.clone();
+        while is_policy_path(node.as_str()) {
+            node = node.parent().unwrap_or_else(NodePath::root);
+        }
+        let primary_type = self.primary_type(&node)?;
+        self.require(&node, None, &primary_type, Privileges::MODIFY_ACCESS_CONTROL)
+    }
+
+    fn require_at_parent(&self, path: &NodePath, wanted: Privileges) -> Result<()> {
+        let parent = path.parent().unwrap_or_else(NodePath::root);
+        let primary_type = self.primary_type(&parent)?;
+        self.require(&parent, None, &primary_type, wanted)
+    }
+
+    fn require_special(&self, path: &NodePath, node: &Subtree, wanted: Privileges) -> Result<()> {
+        if !is_repository_privilege(wanted) {
+            return self.require(path, None, node.primary_type(), wanted);
+        }
+        if self.gate.granted_in_repository(wanted).contains(wanted) {
+            return Ok(());
+        }
+        Err(Error::AccessDenied { path: path.clone(), privilege: wanted.first_name() })
+    }
+
+    fn require(
+        &self,
+        path: &NodePath,
+        property: Option<&str>,
+        primary_type: &str,
+        wanted: Privileges,
+    ) -> Result<()> {
+        let item = AccessedItem { path: path.as_str(), property, primary_type };
+        if self.gate.granted_privileges(&item, wanted).contains(wanted) {
+            return Ok(());
+        }
+        Err(Error::AccessDenied { path: path.clone(), privilege: wanted.first_name() })
+    }
+
+    /// Returns the type of a node, as it is or as it was.
+    fn primary_type(&self, path: &NodePath) -> Result<String> {
+        let node = match self.changes.pending_snapshot.node(path)? {
+            Some(node) => Some(node),
+            None => self.changes.base_snapshot.node(path)?,
+        };
+        Ok(node.map(|node| node.primary_type().to_owned()).unwrap_or_default())
+    }
+}
+
+/// Tells whether a commit may change a property that a node has.
+pub(crate) fn can_alter_property(
+    gate: &AccessGate,
+    (path, primary_type): (&NodePath, &str),
+    name: &str,
+) -> bool {
+    if gate.is_unrestricted() {
+        return true;
+    }
+    if is_policy_path(path.as_str()) || special_privilege(path, primary_type).is_some() {
+        return false;
+    }
+    let item = AccessedItem { path: path.as_str(), property: Some(name), primary_type };
+    gate.granted_privileges(&item, Privileges::ALTER_PROPERTIES)
+        .contains(Privileges::ALTER_PROPERTIES)
+}
+
+/// Returns the privilege that stands for all others where a node is no plain content.
+fn special_privilege(path: &NodePath, primary_type: &str) -> Option<Privileges> {
+    let is_account = matches!(
+        primary_type,
+        "rep:User"
+            | "rep:SystemUser"
+            | "rep:Group"
+            | "rep:AuthorizableFolder"
+            | "rep:Password"
+            | "rep:Members"
+            | "rep:MemberReferencesList"
+            | "rep:MemberReferences"
+    );
+    if is_account {
+        return Some(Privileges::USER_MANAGEMENT);
+    }
+    if path.names().any(|name| name == "oak:index") {
+        return Some(Privileges::INDEX_DEFINITION_MANAGEMENT);
+    }
+    let mut names = path.names();
+    match (names.next(), names.next()) {
+        (Some("jcr:system"), Some("jcr:nodeTypes")) => {
+            Some(Privileges::NODE_TYPE_DEFINITION_MANAGEMENT)
+        }
+        (Some("jcr:system"), Some("rep:namespaces")) => Some(Privileges::NAMESPACE_MANAGEMENT),
+        (Some("jcr:system"), Some("rep:privileges")) => Some(Privileges::PRIVILEGE_MANAGEMENT),
+        (Some("jcr:system"), Some("jcr:versionStorage")) => Some(Privileges::VERSION_MANAGEMENT),
+        _ => None,
+    }
+}
+
+fn is_repository_privilege(privilege: Privileges) -> bool {
+    privilege == Privileges::NODE_TYPE_DEFINITION_MANAGEMENT
+        || privilege == Privileges::NAMESPACE_MANAGEMENT
+        || privilege == Privileges::PRIVILEGE_MANAGEMENT
+}
+
+/// Tells whether two lists of mixins differ in those only that come and go with policies.
+fn differs_in_policy_mixins_only(before: Option<&Property>, after: Option<&Property>) -> bool {
+    let others = |property: Option<&Property>| -> BTreeSet<String> {
+        let values = property.map(Property::values).unwrap_or_default();
+        let names = values.iter().map(|value| value.to_text().into_owned());
+        names
+            .filter(|name| {
+                !matches!(
+                    &**name,
+                    "rep:AccessControllable"
+                        | "rep:RepoAccessControllable"
+                        | "rep:CugMixin"
+                        | "rep:PrincipalBasedMixin"
+                )
+            })
+            .collect()
+    };
+    others(before) == others(after)
+}

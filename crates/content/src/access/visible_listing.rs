@@ -1,0 +1,156 @@
+//! Listing the children that a viewer sees.
+//!
+//! In: a folder or page and how its children are seen. Out: these children, a page of them, or their number.
+//!
+//! Where all children are seen alike but for a few, the few are looked up by name: a folder of 100,000 is paged and
+//! counted as fast for a viewer as for the program itself.
+
+use std::collections::BTreeMap;
+
+use tympan_store::key::KeyRange;
+
+use crate::access::access_gate::GUARDED_CHILD_NAMES;
+use crate::access::viewer_permissions::ChildVisibility;
+use crate::document_boundary::has_ordered_children;
+use crate::{Node, Result, record_key};
+
+impl Node {
+    /// Returns the seen children that have records of their own, in any order.
+    pub(crate) fn visible_listed_children(&self, seen: &ChildVisibility) -> Result<Vec<Self>> {
+        match seen {
+            ChildVisibility::Uniform { is_visible: true, exceptions: others } => self
+                .filter_listed_children(|child| match others.get(child.name()) {
+                    Some(is_visible) => *is_visible && child.is_visible(),
+                    None => !is_guarded_child(child.name()) || child.is_visible(),
+                }),
+            ChildVisibility::Uniform { is_visible: false, exceptions: others } => {
+                self.exceptional_children(others, true)
+            }
+            ChildVisibility::Individual => self.filter_listed_children(Self::is_visible),
+        }
+    }
+
+    /// Returns a page of the seen children.
+    pub(crate) fn visible_listed_page(
+        &self,
+        seen: &ChildVisibility,
+        offset: usize,
+        limit: usize,
+    ) -> Result<Vec<Self>> {
+        if let ChildVisibility::Uniform { is_visible: true, exceptions: others } = seen
+            && !self.has_pending_children()?
+        {
+            let hidden = self.exceptional_children(others, false)?;
+            if hidden.is_empty() {
+                return self.unfiltered_listed_page(offset, limit);
+            }
+            if let Some(ranks) = self.sibling_ranks(&hidden)? {
+                let from =
+                    ranks.iter().fold(offset, |from, rank| from + usize::from(*rank <= from));
+                let page = self.unfiltered_listed_page(from, limit + hidden.len())?;
+                let is_shown = |child: &Self| hidden.iter().all(|one| one.name() != child.name());
+                return Ok(page.into_iter().filter(is_shown).take(limit).collect());
+            }
+        }
+        Ok(self.listed_children()?.into_iter().skip(offset).take(limit).collect())
+    }
+
+    /// Counts the seen children.
+    pub(crate) fn count_visible_listed_children(&self, seen: &ChildVisibility) -> Result<usize> {
+        match seen {
+            ChildVisibility::Uniform { is_visible: true, exceptions: others } => {
+                let hidden = self.exceptional_children(others, false)?.len();
+                Ok(self.count_unfiltered_children()?.saturating_sub(hidden))
+            }
+            ChildVisibility::Uniform { is_visible: false, exceptions: others } => {
+                Ok(self.exceptional_children(others, true)?.len())
+            }
+            ChildVisibility::Individual => Ok(self.filter_listed_children(Self::is_visible)?.len()),
+        }
+    }
+
+    /// Tells whether a child is seen.
+    pub(crate) fn has_visible_listed_children(&self, seen: &ChildVisibility) -> Result<bool> {
+        if let ChildVisibility::Uniform { is_visible: false, exceptions: others } = seen {
+            return Ok(!self.exceptional_children(others, true)?.is_empty());
+        }
+        let range = record_key::child_key_range(self.path())?;
+        for entry in self.snapshot().0.range_records(&range) {
+            let (key, found) = entry?;
+            let path = self.path().child_unchecked(record_key::record_name(&key)?);
+            if self.node_from_record(path, found.into_record(&key)?).is_visible() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the children that exist and are seen, or not, among those that are decided by themselves.
+    fn exceptional_children(
+        &self,
+        others: &BTreeMap<String, bool>,
+        is_seen: bool,
+    ) -> Result<Vec<Self>> {
+        let guarded = GUARDED_CHILD_NAMES.iter().copied();
+        let mut names: Vec<&str> = others.keys().map(String::as_str).chain(guarded).collect();
+        names.sort_unstable();
+        let mut found = Vec::new();
+        for name in names {
+            let path = self.path().child_unchecked(name);
+            let Some(record) = self.snapshot().0.find_record(&record_key::record_key(&path)?)?
+            else {
+                continue;
+            };
+            let child = self.node_from_record(path, record);
+            if child.is_visible() == is_seen {
+                found.push(child);
+            }
+        }
+        Ok(found)
+    }
+
+    fn filter_listed_children(&self, shows: impl Fn(&Self) -> bool) -> Result<Vec<Self>> {
+        let places = self.child_locations()?;
+        Ok(places.iter().map(|place| self.child_at_location(place)).filter(shows).collect())
+    }
+
+    fn has_pending_children(&self) -> Result<bool> {
+        let range = record_key::child_key_range(self.path())?;
+        Ok(self.snapshot().0.record_edits.range::<[u8], _>(range.bounds()).next().is_some())
+    }
+
+    /// Returns the places of some children among all of them, sorted; nothing in a state that has no order of children.
+    fn sibling_ranks(&self, children: &[Self]) -> Result<Option<Vec<usize>>> {
+        let view = &self.snapshot().0;
+        let range = record_key::child_key_range(self.path())?;
+        let siblings = if has_ordered_children(self.primary_type()) {
+            match view.ordered_siblings(self.path())? {
+                Some(siblings) => Some(siblings),
+                None => return Ok(None),
+            }
+        } else {
+            None
+        };
+        let mut ranks = Vec::new();
+        for child in children {
+            let key = record_key::record_key(child.path())?;
+            let rank = match &siblings {
+                Some(siblings) => siblings
+                    .stored_rank(&record_key::order_map_key(&key, &child.record().order_key))?,
+                None => {
+                    let before = KeyRange { start: range.start.clone(), end: Some(key) };
+                    view.content_map
+                        .count_records_in(view.repository_state.chunk_reader(), &before)?
+                }
+            };
+            ranks.push(usize::try_from(rank).unwrap_or(usize::MAX));
+        }
+        ranks.sort_unstable();
+        Ok(Some(ranks))
+    }
+}
+
+/// Tells whether access control decides about a child by its name, whatever counts for its siblings.
+pub(crate) fn is_guarded_child(name: &str) -> bool {
+    name.starts_with("rep:") && GUARDED_CHILD_NAMES.contains(&name)
+}

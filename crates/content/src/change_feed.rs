@@ -1,0 +1,422 @@
+//! The change feed: what each revision changed, node by node, in order and exactly once.
+//!
+//! In: a [`ChangeCursor`], which names the last revision that a follower has digested, and a [`ChangeFilter`]. Out: a
+//! [`ChangePage`] of later changes with the user and time of each commit, and the cursor behind them.
+//!
+//! Invariants
+//! * A follower that asks again with the cursor of each page meets every change exactly once, in the order of commits;
+//!   within a commit in the order of documents. The cursor is all that it has to keep.
+//! * A cursor names the revision's number *and* the root it led to, so that one of another repository, of a restored
+//!   older state, or of a revision that is not kept any more is refused and never taken for another.
+//! * A page ends behind a whole document. It may exceed its limit by what that document holds. The cursor names no
+//!   document that the viewer does not see; that something was committed, it tells.
+//!
+//! On failure: [`Error::CursorLost`] says from where on history is kept and where to begin again.
+//!
+//! Not here: waiting for changes and sending them (`server`).
+
+mod change_cursor;
+mod change_filter;
+mod document_difference;
+mod document_move;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use tympan_store::{ChunkId, ChunkStore, ReadChunks, Revision, SortedMap, StoreRoot};
+
+pub use self::change_cursor::ChangeCursor;
+pub use self::change_filter::ChangeFilter;
+use self::document_difference::{ChangedDocuments, FollowerSnapshots};
+pub(crate) use self::document_move::MoveCache;
+use crate::repository::CONTENT_MAP;
+use crate::{Error, NodePath, Repository, Result, Snapshot, Viewer};
+
+/// Revisions that a process remembers, newest last: about 200 bytes each.
+const MAX_RECENT_REVISIONS: usize = 65_536;
+/// Documents that one page compares before it ends at the next revision, however few of them the filter lets through.
+const MAX_COMPARED_DOCUMENTS: usize = 100_000;
+/// Changed nodes of a revision whose message is told to whoever has a conflict with it.
+const MAX_MESSAGE_CHECK_NODES: usize = 1_000;
+/// Revisions that one page goes through.
+const MAX_PAGE_REVISIONS: usize = 10_000;
+
+/// What became of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FeedChangeKind {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// Its properties are others.
+    Changed,
+    /// It has come from another place, and may have been changed with that.
+    Moved,
+    /// Its children have another order.
+    Reordered,
+}
+
+impl FeedChangeKind {
+    /// All kinds.
+    pub const ALL: [Self; 5] =
+        [Self::Added, Self::Removed, Self::Changed, Self::Moved, Self::Reordered];
+
+    /// Returns the word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Changed => "changed",
+            Self::Moved => "moved",
+            Self::Reordered => "reordered",
+        }
+    }
+
+    /// Finds the kind with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// One changed node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeChange {
+    /// What became of it.
+    pub kind: FeedChangeKind,
+    /// Where it is; where it was if it is gone.
+    pub path: NodePath,
+    /// Where it came from, if it was moved.
+    pub from: Option<NodePath>,
+    /// Its primary type; the last one it had if it is gone.
+    pub node_type: String,
+    /// Its properties that differ, by name; all of a new node, none of one that is gone.
+    pub properties: Vec<PropertyChange>,
+}
+
+/// One changed property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PropertyChange {
+    /// The property.
+    pub name: String,
+    /// [`FeedChangeKind::Added`], [`FeedChangeKind::SessionChanges`] or [`FeedChangeKind::Removed`].
+    pub kind: FeedChangeKind,
+}
+
+/// What one commit changed, as far as a page reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevisionChanges {
+    /// The revision's number.
+    pub sequence: u64,
+    /// When it was made.
+    pub time: SystemTime,
+    /// Who made it.
+    pub user: String,
+    /// What the history says about it; nothing where it may tell what the follower must not know.
+    pub message: Option<String>,
+    /// The state that it led to.
+    pub root: ChunkId,
+    /// The cursor behind these changes.
+    pub cursor: ChangeCursor,
+    /// The changed nodes.
+    pub changes: Vec<NodeChange>,
+}
+
+/// Some changes, and where to go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangePage {
+    /// Revisions with changes that the filter lets through.
+    pub revisions: Vec<RevisionChanges>,
+    /// The cursor behind everything that was looked at.
+    pub next: ChangeCursor,
+    /// Whether that is the newest revision.
+    pub is_end: bool,
+}
+
+/// The newest revisions of a branch, remembered so that a follower who reads page by page costs what it reads.
+#[derive(Debug, Default)]
+pub(crate) struct RecentRevisions(Mutex<VecDeque<Arc<Revision>>>);
+
+impl RecentRevisions {
+    /// Takes up what was committed since the last call, then gives a part of the list.
+    fn with_updated<T>(
+        &self,
+        chunks: &dyn ChunkStore,
+        branch: &str,
+        read: impl FnOnce(&VecDeque<Arc<Revision>>) -> T,
+    ) -> Result<T> {
+        let mut known = self.0.lock();
+        let newest = known.back().map(|one| one.sequence);
+        let mut step = 16;
+        loop {
+            let found = chunks.ref_history(branch, None, step)?;
+            let is_all = found.len() < step || step >= MAX_RECENT_REVISIONS;
+            let is_met = found.iter().any(|one| Some(one.sequence) == newest);
+            if !is_all && !is_met {
+                step *= 8;
+                continue;
+            }
+            if !is_met {
+                // Nothing known is in the history any more, or this is the first call.
+                known.clear();
+            }
+            let new = found.into_iter().take_while(|one| !is_met || Some(one.sequence) > newest);
+            let new: Vec<_> = new.map(Arc::new).collect();
+            known.extend(new.into_iter().rev());
+            while known.len() > MAX_RECENT_REVISIONS {
+                known.pop_front();
+            }
+            return Ok(read(&known));
+        }
+    }
+}
+
+impl Repository {
+    /// Returns the cursor behind the newest revision: a follower that has digested the present state goes on from here.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn newest_cursor(&self) -> Result<ChangeCursor> {
+        let newest = self.0.chunks.ref_history(&self.0.branch, None, 1)?;
+        newest
+            .first()
+            .and_then(ChangeCursor::after_revision)
+            .ok_or_else(|| self.missing_history_error())
+    }
+
+    /// Returns the cursor of the oldest revision from which every later one is kept.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn oldest_cursor(&self) -> Result<ChangeCursor> {
+        let all = self.0.chunks.ref_history(&self.0.branch, None, usize::MAX)?;
+        let newer = all.iter().zip(all.iter().skip(1));
+        let chain =
+            newer.take_while(|(newer, older)| newer.update.expected_root == older.update.new_root);
+        let oldest = chain.map(|(_, older)| older).last().or(all.first());
+        oldest.and_then(ChangeCursor::after_revision).ok_or_else(|| self.missing_history_error())
+    }
+
+    /// Returns what was changed behind a cursor, as far as a viewer may know, at most about `limit` nodes.
+    ///
+    /// # Errors
+    /// [`Error::CursorLost`] if the history does not reach from the cursor to now; errors of the store.
+    pub fn changes(
+        &self,
+        viewer: &Viewer,
+        since: &ChangeCursor,
+        filter: &ChangeFilter,
+        limit: usize,
+    ) -> Result<ChangePage> {
+        let (revisions, is_whole) = self.revisions_after(since)?;
+        let mut feed = ChangePageBuilder {
+            repository: self,
+            viewer,
+            filter,
+            remaining: limit.max(1),
+            compared_count: 0,
+            page: ChangePage { revisions: Vec::new(), next: since.clone(), is_end: false },
+        };
+        for revision in &revisions {
+            match feed.add_revision(revision) {
+                Ok(RevisionCoverage::Complete) => {}
+                Ok(RevisionCoverage::Partial) => return Ok(feed.page),
+                Err(error) => return Err(self.explain_missing_state(error, revision, since)),
+            }
+            if feed.remaining == 0 || feed.compared_count >= MAX_COMPARED_DOCUMENTS {
+                break;
+            }
+        }
+        let last = revisions.last().map_or(since.sequence, |last| last.sequence);
+        feed.page.is_end = is_whole && feed.page.next.sequence >= last;
+        Ok(feed.page)
+    }
+
+    /// Returns what the history says about a revision, if the viewer may know of everything that it changed.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn visible_message(&self, viewer: &Viewer, sequence: u64) -> Result<Option<String>> {
+        let history = self.0.chunks.ref_history(&self.0.branch, sequence.checked_add(1), 1)?;
+        let Some(revision) = history.first().filter(|one| one.sequence == sequence) else {
+            return Ok(None);
+        };
+        let Some(from) = revision.update.expected_root else { return Ok(None) };
+        let next = ChangeCursor::after_whole_revision(sequence.saturating_sub(1), from);
+        let mut feed = ChangePageBuilder {
+            repository: self,
+            viewer,
+            filter: &ChangeFilter::default(),
+            remaining: MAX_MESSAGE_CHECK_NODES,
+            compared_count: 0,
+            page: ChangePage { revisions: Vec::new(), next, is_end: false },
+        };
+        feed.add_revision(revision)?;
+        Ok(feed.page.revisions.pop().and_then(|told| told.message))
+    }
+
+    /// Returns the revisions behind a cursor, each of which begins where the one before it ends, and whether these are
+    /// all.
+    fn revisions_after(&self, since: &ChangeCursor) -> Result<(Vec<Arc<Revision>>, bool)> {
+        let (chunks, branch) = (&*self.0.chunks, self.0.branch.as_str());
+        let found = self.0.recent_revisions.with_updated(chunks, branch, |recent| {
+            let at = recent.binary_search_by_key(&since.sequence, |one| one.sequence).ok()?;
+            Some(recent.range(at..).take(MAX_PAGE_REVISIONS + 1).cloned().collect::<Vec<_>>())
+        })?;
+        let mut revisions = match found {
+            Some(found) => found,
+            None => {
+                // Older than what is remembered, or of no known revision.
+                let all = chunks.ref_history(branch, None, usize::MAX)?;
+                let known = all.into_iter().take_while(|one| one.sequence >= since.sequence);
+                let mut known: Vec<_> = known.map(Arc::new).collect();
+                known.reverse();
+                known.truncate(MAX_PAGE_REVISIONS + 1);
+                known
+            }
+        };
+        let is_there = revisions.first().is_some_and(|first| {
+            first.sequence == since.sequence && first.update.new_root == Some(since.root)
+        });
+        if !is_there {
+            return Err(self.lost_cursor_error(since)?);
+        }
+        let is_chained = revisions.iter().zip(revisions.iter().skip(1)).all(|(older, newer)| {
+            newer.update.expected_root == older.update.new_root && newer.update.new_root.is_some()
+        });
+        if !is_chained {
+            return Err(self.lost_cursor_error(since)?);
+        }
+        let is_whole = revisions.len() <= MAX_PAGE_REVISIONS;
+        revisions.remove(0);
+        Ok((revisions, is_whole))
+    }
+
+    /// Says what is wrong with a cursor that the history does not reach.
+    fn lost_cursor_error(&self, cursor: &ChangeCursor) -> Result<Error> {
+        let (oldest, newest) = (self.oldest_cursor()?, self.newest_cursor()?);
+        let fault = if cursor.sequence < oldest.sequence {
+            "it is older than the history that is kept"
+        } else if cursor.sequence > newest.sequence {
+            "it is ahead of this repository, so it belongs to another one or to a state before a restore"
+        } else {
+            "it is of another history than this repository's"
+        };
+        let (cursor, oldest) = (cursor.to_string(), oldest.to_string());
+        Ok(Error::CursorLost {
+            cursor,
+            reason: fault,
+            oldest,
+            newest: newest.to_string(),
+            root: newest.root,
+        })
+    }
+
+    /// Tells a state that was collected meanwhile from one that should be there.
+    fn explain_missing_state(
+        &self,
+        error: Error,
+        revision: &Revision,
+        since: &ChangeCursor,
+    ) -> Error {
+        if !matches!(&error, Error::Store(tympan_store::Error::ChunkMissing { .. })) {
+            return error;
+        }
+        let history = self.0.chunks.ref_history(&self.0.branch, Some(revision.sequence + 1), 2);
+        let is_kept = history.is_ok_and(|kept| {
+            kept.len() == 2 && kept.first().is_some_and(|one| one.sequence == revision.sequence)
+        });
+        if is_kept { error } else { self.lost_cursor_error(since).unwrap_or_else(|error| error) }
+    }
+
+    fn missing_history_error(&self) -> Error {
+        Error::MissingContentMap(ChunkId::from_bytes([0; 32]))
+    }
+}
+
+/// Whether a revision found room in a page.
+enum RevisionCoverage {
+    Complete,
+    Partial,
+}
+
+/// A page that is being filled.
+struct ChangePageBuilder<'a> {
+    repository: &'a Repository,
+    viewer: &'a Viewer,
+    filter: &'a ChangeFilter,
+    remaining: usize,
+    compared_count: usize,
+    page: ChangePage,
+}
+
+impl ChangePageBuilder<'_> {
+    /// Adds the changes of a revision, from where the page's cursor stands in it.
+    fn add_revision(&mut self, revision: &Revision) -> Result<RevisionCoverage> {
+        let (Some(from), Some(to)) = (revision.update.expected_root, revision.update.new_root)
+        else {
+            return Ok(RevisionCoverage::Complete);
+        };
+        // Pinned before anything is read: what a collection took before this is found missing and explained.
+        let chunks = &self.repository.0.chunks;
+        let _pins = (chunks.pin_root(from), chunks.pin_root(to));
+        let maps = (content_map_of(&**chunks, &from)?, content_map_of(&**chunks, &to)?);
+        let sight = self.follower_snapshots(from, to)?;
+        let mut documents =
+            ChangedDocuments::open(self.repository, (from, to), maps, (sight, &self.page.next))?;
+        let mut changes = Vec::new();
+        let mut taken = RevisionCoverage::Complete;
+        while let Some(key) = documents.advance()? {
+            self.compared_count += 1;
+            let before = changes.len();
+            documents.collect_changes(self.filter, &mut changes)?;
+            self.remaining = self.remaining.saturating_sub(changes.len() - before);
+            if self.remaining == 0 && documents.has_more() && documents.is_key_visible(&key)? {
+                self.page.next.is_reorder_reported = documents.is_reorder_reported(&key)?;
+                self.page.next.last_document_key = Some(key);
+                documents.cache_moves();
+                taken = RevisionCoverage::Partial;
+                break;
+            }
+        }
+        let message = documents
+            .visible_message(&revision.update.message, self.page.next.last_document_key.is_some());
+        if matches!(taken, RevisionCoverage::Complete) {
+            self.page.next = ChangeCursor::after_whole_revision(revision.sequence, to);
+        }
+        if !changes.is_empty() {
+            self.page.revisions.push(RevisionChanges {
+                cursor: self.page.next.clone(),
+                sequence: revision.sequence,
+                time: revision.update.updated_at,
+                user: revision.update.author.clone(),
+                message,
+                root: to,
+                changes,
+            });
+        }
+        Ok(taken)
+    }
+
+    /// Opens two states as the viewer sees them, unless it sees everything.
+    fn follower_snapshots(&self, from: ChunkId, to: ChunkId) -> Result<Option<FollowerSnapshots>> {
+        if self.viewer.is_system() {
+            return Ok(None);
+        }
+        let seen = |root| -> Result<Snapshot> {
+            Ok(self.repository.snapshot_at(root)?.as_viewer(self.viewer))
+        };
+        Ok(Some(FollowerSnapshots { snapshot_before: seen(from)?, snapshot_after: seen(to)? }))
+    }
+}
+
+fn content_map_of(reads: &dyn ReadChunks, root: &ChunkId) -> Result<SortedMap> {
+    StoreRoot::read(reads, root)?
+        .maps
+        .get(CONTENT_MAP)
+        .copied()
+        .ok_or(Error::MissingContentMap(*root))
+}

@@ -1,0 +1,143 @@
+//! Where a follower stands in the change feed, as a short text.
+
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+use tympan_store::{ChunkId, Revision};
+
+use crate::{Error, Result};
+
+/// A place in the history of a branch: behind a revision, or behind some documents of the one after it.
+///
+/// As text: the revision's number, its root, and where it stands inside, the document's key in hexadecimal digits, joined
+/// by hyphens; an `r` at the end if another order of the document's siblings was told already. Whoever keeps one takes it
+/// as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeCursor {
+    /// The last revision that was digested whole.
+    pub(crate) sequence: u64,
+    /// The state that it led to.
+    pub(crate) root: ChunkId,
+    /// The key of the last document of the next revision that was digested.
+    pub(crate) last_document_key: Option<Vec<u8>>,
+    /// Whether it was told that the siblings of this document have another order.
+    pub(crate) is_reorder_reported: bool,
+}
+
+impl ChangeCursor {
+    /// Returns the cursor behind a revision; nothing for one that removed its branch.
+    pub(crate) fn after_revision(revision: &Revision) -> Option<Self> {
+        let root = revision.update.new_root?;
+        Some(Self::after_whole_revision(revision.sequence, root))
+    }
+
+    /// Makes the cursor behind a revision and the state that it led to.
+    pub(crate) fn after_whole_revision(sequence: u64, root: ChunkId) -> Self {
+        Self { sequence, root, last_document_key: None, is_reorder_reported: false }
+    }
+
+    /// Returns the number of the last revision that was digested whole.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Returns the state that this revision led to.
+    #[must_use]
+    pub fn root(&self) -> ChunkId {
+        self.root
+    }
+}
+
+impl fmt::Display for ChangeCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.sequence, self.root)?;
+        if let Some(key) = &self.last_document_key {
+            f.write_char('-')?;
+            key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+            if self.is_reorder_reported {
+                f.write_char('r')?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for ChangeCursor {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse_cursor(text).ok_or_else(|| Error::ValueFormat {
+            text: text.chars().take(200).collect(),
+            expected_type: "a cursor of the change feed",
+        })
+    }
+}
+
+fn parse_cursor(text: &str) -> Option<ChangeCursor> {
+    let mut parts = text.split('-');
+    let sequence = parts.next()?;
+    if !sequence.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (sequence, root) = (sequence.parse().ok()?, parts.next()?.parse().ok()?);
+    let inside = parts.next();
+    let told = inside.and_then(|inside| inside.strip_suffix('r'));
+    let (digits, is_reorder_told) = (told.or(inside), told.is_some());
+    let inside = match digits {
+        Some(digits) => Some(decode_hex(digits)?),
+        None => None,
+    };
+    let cursor = ChangeCursor {
+        sequence,
+        root,
+        last_document_key: inside,
+        is_reorder_reported: is_reorder_told,
+    };
+    parts.next().is_none().then_some(cursor)
+}
+
+fn decode_hex(digits: &str) -> Option<Vec<u8>> {
+    let digits = digits.as_bytes();
+    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|one| u8::try_from(one).ok());
+    let pairs = digits.chunks(2).map(|pair| match pair {
+        [high, low] => Some(value(*high)? * 16 + value(*low)?),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_back_and_nothing_else_is() {
+        let root = ChunkId::hash_of(b"x");
+        for inside in [None, Some(Vec::new()), Some(vec![0, 1, 255, 16])] {
+            for is_reorder_told in [false, inside.is_some()] {
+                let inside = inside.clone();
+                let cursor = ChangeCursor {
+                    sequence: 17,
+                    root,
+                    last_document_key: inside,
+                    is_reorder_reported: is_reorder_told,
+                };
+                assert_eq!(cursor.to_string().parse::<ChangeCursor>().unwrap(), cursor);
+            }
+        }
+        let root = root.to_string();
+        for bad in ["", "1", "1-2", "x-1", "-", "1--", "now"] {
+            assert!(bad.parse::<ChangeCursor>().is_err(), "{bad}");
+        }
+        for bad in [
+            format!("1-{root}-2"),
+            format!("1-{root}-2g"),
+            format!("1-{root}-2f-2f"),
+            format!("1-{root}r"),
+            format!("1-{root}-2frr"),
+        ] {
+            assert!(bad.parse::<ChangeCursor>().is_err(), "{bad}");
+        }
+    }
+}

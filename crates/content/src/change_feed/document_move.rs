@@ -1,0 +1,98 @@
+//! Moves, derived from identifiers: a document that is gone and one that is new with the same `jcr:uuid` are one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tympan_store::{MapValue as Stored, SortedMap};
+
+use crate::record::ContentRecord;
+use crate::snapshot::SnapshotView;
+use crate::subtree::JCR_CONTENT;
+use crate::{NodePath, Result, Subtree, record_key};
+
+/// A revision that takes more documents away than this is not searched for moves.
+const MAX_REMOVED_DOCUMENTS: usize = 10_000;
+
+/// Where documents have gone and come from in one revision.
+#[derive(Debug, Default)]
+pub(crate) struct DocumentMoves {
+    /// From the new path to the old one.
+    pub(crate) origin_by_target: HashMap<NodePath, NodePath>,
+    /// From the old path to the new one.
+    pub(crate) target_by_origin: HashMap<NodePath, NodePath>,
+}
+
+/// The moves of the revision that was last read in part.
+#[derive(Debug, Default)]
+pub(crate) struct MoveCache(Mutex<Option<CachedMoves>>);
+
+/// The content before and after a revision, and where documents went in it.
+#[derive(Debug)]
+struct CachedMoves {
+    content_maps: (SortedMap, SortedMap),
+    moves: Arc<DocumentMoves>,
+}
+
+impl MoveCache {
+    pub(crate) fn get(&self, maps: (SortedMap, SortedMap)) -> Option<Arc<DocumentMoves>> {
+        let known = self.0.lock();
+        known.as_ref().filter(|known| known.content_maps == maps).map(|known| known.moves.clone())
+    }
+
+    pub(crate) fn insert(&self, maps: (SortedMap, SortedMap), moves: Arc<DocumentMoves>) {
+        *self.0.lock() = Some(CachedMoves { content_maps: maps, moves });
+    }
+}
+
+impl DocumentMoves {
+    /// Finds the moves between two states. Bodies are read only where documents both went and came.
+    pub(crate) fn detect(
+        before: &SnapshotView,
+        after: &SnapshotView,
+        maps: (SortedMap, SortedMap),
+    ) -> Result<Self> {
+        let mut removed = Vec::new();
+        for change in maps.0.diff(&maps.1, before.repository_state.chunk_reader()) {
+            let change = change?;
+            if let (Some(old), None) = (change.left, change.right) {
+                removed.push((change.key, old));
+            }
+            if removed.len() > MAX_REMOVED_DOCUMENTS {
+                return Ok(Self::default());
+            }
+        }
+        let mut moves = Self::default();
+        let mut gone = HashMap::new();
+        for (key, stored) in &removed {
+            if let Some(identifier) = document_identifier(before, key, stored)? {
+                gone.insert(identifier, record_key::record_path(key)?);
+            }
+        }
+        // New documents are looked at one by one, and only while one that is gone has not been found again: there may be
+        // a million of them.
+        let mut changes = maps.0.diff(&maps.1, before.repository_state.chunk_reader());
+        while !gone.is_empty() {
+            let Some(change) = changes.next().transpose()? else { break };
+            let (None, Some(stored)) = (change.left, change.right) else { continue };
+            let key = &change.key;
+            let identifier = document_identifier(after, key, &stored)?;
+            if let Some(from) = identifier.and_then(|identifier| gone.remove(&identifier)) {
+                let to = record_key::record_path(key)?;
+                moves.origin_by_target.insert(to.clone(), from.clone());
+                moves.target_by_origin.insert(from, to);
+            }
+        }
+        Ok(moves)
+    }
+}
+
+/// Returns the identifier of a document: its own, or that of its content.
+fn document_identifier(view: &SnapshotView, key: &[u8], stored: &Stored) -> Result<Option<String>> {
+    let path = record_key::record_path(key)?;
+    let Some(record) = ContentRecord::decode(stored) else { return Ok(None) };
+    let body = view.load_body(&record, &path)?;
+    let own = |tree: &Subtree| tree.text("jcr:uuid").map(str::to_owned);
+    let tree = body.subtree(body.root());
+    Ok(own(&tree).or_else(|| tree.child(JCR_CONTENT).and_then(own)))
+}

@@ -1,0 +1,190 @@
+//! Differences of two trees, node by node and property by property: what a comparison of versions or branches shows.
+//!
+//! In: two [`Subtree`]s. Out: [`NodeDifference`]s in the order of the later tree, removed nodes first.
+//!
+//! Not here: merging (`merge`), and finding the documents that differ between two states (`launch`).
+
+use std::collections::{BTreeSet, HashSet};
+
+use crate::{Property, Subtree};
+
+/// What became of a node, a document or a property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    /// Only the later state has it.
+    Added,
+    /// Only the earlier state has it.
+    Removed,
+    /// Both have it, differently.
+    Changed,
+}
+
+impl ChangeKind {
+    /// Returns the word for it: `added`, `removed` or `changed`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Changed => "changed",
+        }
+    }
+
+    /// Tells what became of something from whether each state has it; nothing if neither has.
+    pub(crate) fn from_presence(is_before: bool, is_after: bool) -> Option<Self> {
+        match (is_before, is_after) {
+            (false, true) => Some(Self::Added),
+            (true, false) => Some(Self::Removed),
+            (true, true) => Some(Self::Changed),
+            (false, false) => None,
+        }
+    }
+}
+
+/// A node that two trees have differently. A node that was added or removed stands for everything below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeDifference {
+    /// The node's path relative to the compared node; empty for that node itself.
+    pub path: String,
+    /// What became of it.
+    pub kind: ChangeKind,
+    /// Its properties that differ, by name; all of them where the node was added or removed.
+    pub properties: Vec<PropertyDifference>,
+    /// Whether the children that both trees have stand in another order.
+    pub is_reordered: bool,
+}
+
+/// A property that differs; at least one side has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PropertyDifference {
+    /// Its name.
+    pub name: String,
+    /// The earlier value.
+    pub before: Option<Property>,
+    /// The later value.
+    pub after: Option<Property>,
+}
+
+impl Subtree {
+    /// Returns what `after` has differently from this tree. The names of the two top nodes are not compared.
+    #[must_use]
+    pub fn differences(&self, after: &Self) -> Vec<NodeDifference> {
+        let mut found = Vec::new();
+        collect_differences("", self, after, &mut found);
+        found
+    }
+}
+
+/// Returns a whole tree as added or removed.
+pub(crate) fn whole_tree_difference(
+    tree: &Subtree,
+    kind: ChangeKind,
+    path: &str,
+) -> NodeDifference {
+    let side = |property: &Property, of: ChangeKind| (kind == of).then(|| property.clone());
+    let properties = tree.properties.iter().map(|(name, property)| PropertyDifference {
+        name: name.clone(),
+        before: side(property, ChangeKind::Removed),
+        after: side(property, ChangeKind::Added),
+    });
+    let properties = properties.collect();
+    NodeDifference { path: path.to_owned(), kind, properties, is_reordered: false }
+}
+
+fn collect_differences(
+    path: &str,
+    before: &Subtree,
+    after: &Subtree,
+    found: &mut Vec<NodeDifference>,
+) {
+    let properties = property_differences(before, after);
+    let is_reordered = is_child_order_changed(before, after);
+    if !properties.is_empty() || is_reordered {
+        let (path, kind) = (path.to_owned(), ChangeKind::Changed);
+        found.push(NodeDifference { path, kind, properties, is_reordered });
+    }
+    let below = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}/{name}"),
+    };
+    for child in before.children.iter().filter(|child| after.child(&child.name).is_none()) {
+        found.push(whole_tree_difference(child, ChangeKind::Removed, &below(&child.name)));
+    }
+    for child in &after.children {
+        match before.child(&child.name) {
+            Some(old) => collect_differences(&below(&child.name), old, child, found),
+            None => {
+                found.push(whole_tree_difference(child, ChangeKind::Added, &below(&child.name)))
+            }
+        }
+    }
+}
+
+fn property_differences(before: &Subtree, after: &Subtree) -> Vec<PropertyDifference> {
+    let names: BTreeSet<&String> =
+        before.properties.keys().chain(after.properties.keys()).collect();
+    let both = names.into_iter().map(|name| PropertyDifference {
+        name: name.clone(),
+        before: before.properties.get(name).cloned(),
+        after: after.properties.get(name).cloned(),
+    });
+    both.filter(|difference| difference.before != difference.after).collect()
+}
+
+/// Tells whether the children that both have stand in another order.
+fn is_child_order_changed(before: &Subtree, after: &Subtree) -> bool {
+    let names = |tree: &Subtree| -> HashSet<String> {
+        tree.children.iter().map(|child| child.name.clone()).collect()
+    };
+    let (old, new) = (names(before), names(after));
+    let common = |tree: &Subtree, other: &HashSet<String>| -> Vec<String> {
+        let names = tree.children.iter().map(|child| child.name.clone());
+        names.filter(|name| other.contains(name)).collect()
+    };
+    common(before, &new) != common(after, &old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(before: &Subtree, after: &Subtree, expected: &[&str]) {
+        let lines: Vec<String> = before
+            .differences(after)
+            .iter()
+            .map(|one| {
+                let names: Vec<&str> =
+                    one.properties.iter().map(|property| property.name.as_str()).collect();
+                let order = if one.is_reordered { " reordered" } else { "" };
+                format!("{} {} {}{order}", one.kind.name(), one.path, names.join(","))
+            })
+            .collect();
+        assert_eq!(lines, expected);
+    }
+
+    fn node(name: &str) -> Subtree {
+        Subtree { name: name.to_owned(), ..Subtree::default() }
+    }
+
+    #[test]
+    fn lists_what_was_added_removed_changed_and_reordered() {
+        let before = node("n")
+            .with_property("a", "1")
+            .with_property("b", "1")
+            .with_child(node("x"))
+            .with_child(node("y").with_property("p", "1").with_child(node("deep")));
+        check(&before, &before, &[]);
+        let after = node("other").with_property("b", "2").with_property("c", "1").with_child(
+            node("y").with_property("p", "2").with_child(node("deep").with_property("q", "1")),
+        );
+        check(
+            &before,
+            &after,
+            &["changed  a,b,c", "removed x ", "changed y p", "changed y/deep q"],
+        );
+        let swapped = node("n").with_child(node("y").with_property("p", "1")).with_child(node("x"));
+        let plain = node("n").with_child(node("x")).with_child(node("y").with_property("p", "1"));
+        check(&plain, &swapped, &["changed   reordered"]);
+        check(&node("n"), &plain, &["added x ", "added y p"]);
+    }
+}

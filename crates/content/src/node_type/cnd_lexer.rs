@@ -1,0 +1,175 @@
+//! The words and signs of CND, with their places.
+//!
+//! In: a text. Out: tokens, and a diagnostic for each text that is quoted and not closed.
+
+use std::fmt;
+
+/// A place in a text and what is wrong there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CndDiagnostic {
+    /// The line, counted from 1; 0 where the whole text is meant.
+    pub line: u32,
+    /// The character in the line, counted from 1.
+    pub column: u32,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for CndDiagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            return f.write_str(&self.message);
+        }
+        write!(f, "{}:{}: {}", self.line, self.column, self.message)
+    }
+}
+
+/// Line and column, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CndPosition {
+    pub(super) line: u32,
+    pub(super) column: u32,
+}
+
+impl CndPosition {
+    pub(super) fn to_diagnostic(self, message: impl Into<String>) -> CndDiagnostic {
+        CndDiagnostic { line: self.line, column: self.column, message: message.into() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CndToken {
+    /// One of `[ ] < > ( ) { } = , ! ? * + -`.
+    Sign(char),
+    /// A word without quotes.
+    Word(String),
+    /// A text in quotes, without them.
+    Quoted(String),
+}
+
+impl fmt::Display for CndToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sign(sign) => write!(f, "`{sign}`"),
+            Self::Word(word) => write!(f, "`{word}`"),
+            Self::Quoted(text) => write!(f, "`'{text}'`"),
+        }
+    }
+}
+
+/// Signs wherever they stand.
+const SIGNS: &str = "[]<>(){}=,!?";
+/// Signs only where no word has begun: names hold them too.
+const LEADING_SIGNS: &str = "*+-";
+
+/// Tells whether a name can stand without quotes.
+pub(super) fn is_unquoted_name(text: &str) -> bool {
+    let mut tokens = tokenize_cnd(text, &mut Vec::new()).into_iter();
+    matches!(tokens.next(), Some((_, CndToken::Word(word))) if word == text)
+        && tokens.next().is_none()
+}
+
+struct CndLexer<'a> {
+    rest: std::iter::Peekable<std::str::Chars<'a>>,
+    position: CndPosition,
+    diagnostics: &'a mut Vec<CndDiagnostic>,
+}
+
+/// Splits a text into tokens.
+pub(super) fn tokenize_cnd(
+    text: &str,
+    diagnostics: &mut Vec<CndDiagnostic>,
+) -> Vec<(CndPosition, CndToken)> {
+    let spot = CndPosition { line: 1, column: 1 };
+    let mut lexer = CndLexer { rest: text.chars().peekable(), position: spot, diagnostics };
+    std::iter::from_fn(|| lexer.scan_token()).collect()
+}
+
+impl CndLexer<'_> {
+    fn next_character(&mut self) -> Option<char> {
+        let next = self.rest.next()?;
+        if next == '\n' {
+            self.position = CndPosition { line: self.position.line.saturating_add(1), column: 1 };
+        } else {
+            self.position.column = self.position.column.saturating_add(1);
+        }
+        Some(next)
+    }
+
+    fn scan_token(&mut self) -> Option<(CndPosition, CndToken)> {
+        loop {
+            let spot = self.position;
+            let first = self.next_character()?;
+            let next = self.rest.peek().copied();
+            return Some(match first {
+                _ if first.is_whitespace() || first == '\u{feff}' => continue,
+                '/' if next == Some('/') => {
+                    while self.rest.peek().is_some_and(|next| *next != '\n') {
+                        self.next_character();
+                    }
+                    continue;
+                }
+                '/' if next == Some('*') => {
+                    self.skip_comment(spot);
+                    continue;
+                }
+                '\'' | '"' => (spot, CndToken::Quoted(self.scan_quoted(first, spot))),
+                _ if SIGNS.contains(first) || LEADING_SIGNS.contains(first) => {
+                    (spot, CndToken::Sign(first))
+                }
+                _ => (spot, CndToken::Word(self.scan_word(first))),
+            });
+        }
+    }
+
+    fn skip_comment(&mut self, start: CndPosition) {
+        self.next_character();
+        let mut last = ' ';
+        while let Some(next) = self.next_character() {
+            if last == '*' && next == '/' {
+                return;
+            }
+            last = next;
+        }
+        self.diagnostics.push(start.to_diagnostic("the comment has no end; close it with `*/`"));
+    }
+
+    fn scan_quoted(&mut self, quote: char, start: CndPosition) -> String {
+        let mut text = String::new();
+        while let Some(next) = self.next_character() {
+            match next {
+                '\\' => match self.rest.peek().copied() {
+                    Some(escaped @ ('\\' | '\'' | '"')) => {
+                        self.next_character();
+                        text.push(escaped);
+                    }
+                    Some('n') => {
+                        self.next_character();
+                        text.push('\n');
+                    }
+                    // Patterns are full of these, as `\d`.
+                    _ => text.push('\\'),
+                },
+                _ if next == quote => return text,
+                _ => text.push(next),
+            }
+        }
+        self.diagnostics
+            .push(start.to_diagnostic(format!("the text has no end; close it with {quote}")));
+        text
+    }
+
+    fn scan_word(&mut self, first: char) -> String {
+        let mut word = String::from(first);
+        while let Some(next) = self.rest.peek().copied() {
+            let begins_comment = word.ends_with('/') && matches!(next, '/' | '*');
+            let is_end = next.is_whitespace() || SIGNS.contains(next) || matches!(next, '\'' | '"');
+            if is_end || begins_comment {
+                break;
+            }
+            word.push(next);
+            self.next_character();
+        }
+        word
+    }
+}

@@ -1,0 +1,161 @@
+//! The effective type of a node: its primary type and its mixins together.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::type_definition::{ChildDefinition, PropertyDefinition};
+use super::type_registry::{NodeType, PropertyRule};
+use crate::ValueType;
+
+/// What a node must obey.
+#[derive(Debug, Clone, Default)]
+pub struct EffectiveNodeType {
+    /// The primary type, then the mixins.
+    types: Vec<Arc<NodeType>>,
+}
+
+impl EffectiveNodeType {
+    pub(super) fn new(types: Vec<Arc<NodeType>>) -> Self {
+        Self { types }
+    }
+
+    /// Tells whether the node is of a type, by its own types or what they come from.
+    #[must_use]
+    pub fn is_of_type(&self, name: &str) -> bool {
+        self.types.iter().any(|one| one.is_of_type(name))
+    }
+
+    /// Finds the definition of a property by its name, type and number of values.
+    #[must_use]
+    pub fn property_definition(
+        &self,
+        name: &str,
+        value_type: ValueType,
+        is_list: bool,
+    ) -> Option<&PropertyDefinition> {
+        self.property_rule(name, value_type, is_list).map(|rule| &rule.definition)
+    }
+
+    /// Named definitions come before those for all names, and a mandatory one counts whatever its type.
+    pub(super) fn property_rule(
+        &self,
+        name: &str,
+        value_type: ValueType,
+        is_list: bool,
+    ) -> Option<&PropertyRule> {
+        let exact = |rule: &&PropertyRule| {
+            rule.definition.value_type == Some(value_type) && rule.definition.is_multiple == is_list
+        };
+        let open = |rule: &&PropertyRule| {
+            rule.definition.value_type.is_none() && rule.definition.is_multiple == is_list
+        };
+        let named = self.types.iter().find_map(|one| {
+            let rules = one.properties.by_name.get(name)?;
+            let rules = || rules.iter().map(|rule| &**rule);
+            rules()
+                .find(exact)
+                .or_else(|| rules().find(open))
+                .or_else(|| rules().find(|rule| rule.definition.flags.is_mandatory))
+        });
+        named.or_else(|| {
+            self.types.iter().find_map(|one| {
+                let rules = || one.properties.residual.iter().map(|rule| &**rule);
+                rules().find(exact).or_else(|| rules().find(open))
+            })
+        })
+    }
+
+    /// Finds the definition that a value of another type would have to be converted for.
+    pub(super) fn named_property_rule(&self, name: &str, is_list: bool) -> Option<&PropertyRule> {
+        let rules = self.types.iter().filter_map(|one| one.properties.by_name.get(name)).flatten();
+        rules.map(|rule| &**rule).find(|rule| rule.definition.is_multiple == is_list)
+    }
+
+    /// Returns the properties that the type names.
+    pub fn property_definitions(&self) -> impl Iterator<Item = &PropertyDefinition> {
+        let rules = self.types.iter().flat_map(|one| one.properties.by_name.values().flatten());
+        rules.map(|rule| &rule.definition)
+    }
+
+    /// Returns the children that the type names.
+    pub fn child_definitions(&self) -> impl Iterator<Item = &ChildDefinition> {
+        self.types.iter().flat_map(|one| one.children.by_name.values().flatten()).map(|one| &**one)
+    }
+
+    /// Tells whether a property must be there.
+    #[must_use]
+    pub fn is_mandatory_property(&self, name: &str) -> bool {
+        let rules = self.types.iter().filter_map(|one| one.properties.by_name.get(name)).flatten();
+        rules.into_iter().any(|rule| rule.definition.flags.is_mandatory)
+    }
+
+    /// Tells whether a child must be there.
+    #[must_use]
+    pub fn is_mandatory_child(&self, name: &str) -> bool {
+        let children = self.types.iter().filter_map(|one| one.children.by_name.get(name)).flatten();
+        children.into_iter().any(|child| child.flags.is_mandatory)
+    }
+
+    /// Tells whether a property is set by the repository alone.
+    #[must_use]
+    pub fn is_protected(&self, name: &str, value_type: ValueType, is_list: bool) -> bool {
+        let definition = self.property_definition(name, value_type, is_list);
+        let definition = definition
+            .or_else(|| self.named_property_rule(name, is_list).map(|rule| &rule.definition));
+        definition.is_some_and(|definition| definition.flags.is_protected)
+    }
+
+    /// Tells whether a child with this name and these types may stand below.
+    #[must_use]
+    pub fn admits_child(&self, name: &str, child: &Self) -> bool {
+        let fits = |definition: &Arc<ChildDefinition>| {
+            definition.effective_required_types().all(|required| child.is_of_type(required))
+        };
+        for one in &self.types {
+            let Some(definitions) = one.children.by_name.get(name) else { continue };
+            if definitions.iter().any(fits) {
+                return true;
+            }
+            if definitions.iter().any(|definition| definition.flags.is_mandatory) {
+                return false;
+            }
+        }
+        self.types.iter().any(|one| one.children.residual.iter().any(fits))
+    }
+
+    /// Tells whether children may have any name and type.
+    #[must_use]
+    pub fn admits_all_children(&self) -> bool {
+        let is_open = |definition: &Arc<ChildDefinition>| {
+            definition
+                .effective_required_types()
+                .all(|required| required == super::type_definition::BASE_TYPE)
+        };
+        self.types.iter().any(|one| one.children.residual.iter().any(is_open))
+            && !self.child_definitions().any(|child| child.flags.is_mandatory)
+    }
+
+    /// Returns the primary type of a child that comes without one.
+    #[must_use]
+    pub fn default_child_type(&self, name: &str) -> Option<&str> {
+        self.types.iter().find_map(|one| {
+            let named = one.children.by_name.get(name).into_iter().flatten();
+            named
+                .chain(&one.children.residual)
+                .find_map(|definition| definition.default_type.as_deref())
+        })
+    }
+
+    /// Tells whether the order of children is content.
+    #[must_use]
+    pub fn has_orderable_children(&self) -> bool {
+        self.types.iter().any(|one| one.definition.flags.has_orderable_children)
+    }
+}
+
+impl fmt::Display for EffectiveNodeType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.types.iter().map(|one| one.definition.name.as_str()).collect();
+        f.write_str(&names.join(", "))
+    }
+}

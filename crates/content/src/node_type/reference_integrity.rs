@@ -1,0 +1,226 @@
+//! Identifiers and references of a commit: no two nodes with one identifier, no two accounts with one name, no strong
+//! reference to nothing.
+//!
+//! In: the changed documents before and after. Out: [`ConstraintViolation`]s.
+//!
+//! References in protected properties, such as those to versions, are the repository's own affair.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::node_type_validator::{DeclaredNodeTypes, NodeTypeValidator};
+use super::stored_type::NodeTypeRules;
+use super::violation::{ConstraintViolation, ConstraintViolationKind};
+use crate::reference::{ReferenceKind, Referrer, UUID_PROPERTY};
+use crate::{
+    BorrowedNode, LookupIndex, NodePath, PRIMARY_TYPE, Result, Snapshot, ValueType, record_key,
+};
+
+const ACCOUNT_TYPES: [&str; 3] = ["rep:User", "rep:SystemUser", "rep:Group"];
+
+/// The identifiers and strong references of changed documents.
+#[derive(Debug, Default)]
+pub(super) struct ReferenceIntegrity {
+    before: IdentifierUsage,
+    after: IdentifierUsage,
+}
+
+/// Which identifiers nodes have, and which properties refer to identifiers.
+#[derive(Debug, Default)]
+struct IdentifierUsage {
+    identifiers: BTreeSet<(String, NodePath)>,
+    references: BTreeMap<String, BTreeSet<Referrer>>,
+    /// The names of users and groups: what they are found by, and what policies mean them by.
+    accounts: BTreeMap<NodePath, [String; 2]>,
+}
+
+impl IdentifierUsage {
+    fn record_document(&mut self, path: &NodePath, node: BorrowedNode<'_>, rules: &NodeTypeRules) {
+        self.record_node(path, node, rules);
+        for child in node.children() {
+            self.record_document(&path.child_unchecked(child.name()), child, rules);
+        }
+    }
+
+    fn record_node(&mut self, path: &NodePath, node: BorrowedNode<'_>, rules: &NodeTypeRules) {
+        if let Some(names) = account_names(path, node) {
+            self.accounts.insert(path.clone(), names);
+        }
+        for (name, property) in node.properties() {
+            if name == UUID_PROPERTY {
+                let texts = property.values().filter_map(|value| value.as_str());
+                self.identifiers.extend(texts.map(|text| (text.to_owned(), path.clone())));
+            } else if property.value_type() == ValueType::Reference {
+                let effective = DeclaredNodeTypes::from_node(node).effective_type(rules);
+                if effective.is_protected(name, ValueType::Reference, property.is_list()) {
+                    continue;
+                }
+                for target in property.values().filter_map(|value| value.as_str()) {
+                    self.references.entry(target.to_owned()).or_default().insert(Referrer {
+                        path: path.clone(),
+                        property: name.to_owned(),
+                        kind: ReferenceKind::Strong,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl ReferenceIntegrity {
+    /// Notes a document before and after the commit.
+    pub(super) fn record_document(
+        &mut self,
+        path: &NodePath,
+        old: Option<BorrowedNode<'_>>,
+        new: Option<BorrowedNode<'_>>,
+        rules: &NodeTypeRules,
+    ) {
+        for (held, node) in [(&mut self.before, old), (&mut self.after, new)] {
+            if let Some(node) = node {
+                held.record_document(path, node, rules);
+            }
+        }
+    }
+
+    /// Judges what was noted.
+    pub(super) fn validate(&self, judge: &mut NodeTypeValidator<'_>) -> Result<()> {
+        let head = Snapshot(Arc::new(judge.head.clone()), None);
+        for (identifier, path) in self.after.identifiers.difference(&self.before.identifiers) {
+            let mut holders = self.identifier_holders(&head, identifier)?;
+            holders.remove(path);
+            if !holders.is_empty() {
+                let (kind, others) =
+                    (ConstraintViolationKind::DuplicateIdentifier, holders.into_iter());
+                let others = others.collect();
+                judge.add_violation(ConstraintViolation {
+                    conflicting_paths: others,
+                    ..ConstraintViolation::new(path, kind, identifier.clone())
+                });
+            }
+        }
+        self.validate_accounts(judge)?;
+        let mut removed = BTreeSet::new();
+        for (identifier, path) in self.before.identifiers.difference(&self.after.identifiers) {
+            if !self.identifier_holders(&head, identifier)?.is_empty() {
+                continue;
+            }
+            removed.insert(identifier);
+            let referrers = self.referrers(&head, identifier, judge)?;
+            if !referrers.is_empty() {
+                let mut violation = ConstraintViolation::new(
+                    path,
+                    ConstraintViolationKind::Referenced,
+                    identifier.clone(),
+                );
+                violation.referrers = referrers.into_iter().collect();
+                judge.add_violation(violation);
+            }
+        }
+        for (identifier, referrers) in &self.after.references {
+            let old = self.before.references.get(identifier);
+            let new = referrers.iter().filter(|one| old.is_none_or(|old| !old.contains(one)));
+            let new: Vec<&Referrer> = new.collect();
+            let is_settled = new.is_empty() || removed.contains(identifier);
+            if is_settled || !self.identifier_holders(&head, identifier)?.is_empty() {
+                continue;
+            }
+            for referrer in new {
+                let kind = ConstraintViolationKind::DanglingReference;
+                let violation =
+                    ConstraintViolation::new(&referrer.path, kind, referrer.property.clone());
+                judge.add_violation(
+                    violation.with_detail(format!("no node has the identifier `{identifier}`")),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the names of users and groups: a second account of a name would have what the first one may do.
+    fn validate_accounts(&self, judge: &mut NodeTypeValidator<'_>) -> Result<()> {
+        let is_changed = |(path, names): &(&NodePath, &[String; 2])| {
+            self.before.accounts.get(*path) != Some(*names)
+        };
+        if !self.after.accounts.iter().any(|one| is_changed(&one)) {
+            return Ok(());
+        }
+        let policies = judge.head.repository_state.cache.access_policies.policies_of(judge.head)?;
+        // What accounts are found by, and what policies mean them by, are names of two kinds.
+        let mut taken: BTreeMap<(usize, String), BTreeSet<NodePath>> = BTreeMap::new();
+        let mut take = |names: [&str; 2], path: &NodePath| {
+            for (kind, name) in names.into_iter().enumerate() {
+                taken.entry((kind, name.to_owned())).or_default().insert(path.clone());
+            }
+        };
+        for (id, principal, path) in policies.accounts.iter() {
+            if !self.before.accounts.contains_key(path) {
+                take([id, principal], path);
+            }
+        }
+        for (path, [id, principal]) in &self.after.accounts {
+            take([id, principal], path);
+        }
+        for (path, names) in self.after.accounts.iter().filter(|one| is_changed(one)) {
+            for (kind, name) in names.iter().enumerate() {
+                let holders = taken.get(&(kind, name.clone())).into_iter().flatten();
+                let others: Vec<NodePath> = holders.filter(|one| *one != path).cloned().collect();
+                if !others.is_empty() {
+                    let kind = ConstraintViolationKind::DuplicateAccount;
+                    judge.add_violation(ConstraintViolation {
+                        conflicting_paths: others,
+                        ..ConstraintViolation::new(path, kind, name.clone())
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the nodes that have an identifier after the commit.
+    fn identifier_holders(&self, head: &Snapshot, identifier: &str) -> Result<BTreeSet<NodePath>> {
+        let of = |held: &IdentifierUsage| -> BTreeSet<NodePath> {
+            let from = (identifier.to_owned(), NodePath::root());
+            let own = held.identifiers.range(from..).take_while(|(one, _)| one == identifier);
+            own.map(|(_, path)| path.clone()).collect()
+        };
+        let gone = of(&self.before);
+        let stored = head.look_up_paths(LookupIndex::Uuid, identifier)?.into_iter();
+        let mut holders: BTreeSet<NodePath> = stored.filter(|path| !gone.contains(path)).collect();
+        holders.extend(of(&self.after));
+        Ok(holders)
+    }
+
+    /// Returns the properties that refer to an identifier strongly after the commit.
+    fn referrers(
+        &self,
+        head: &Snapshot,
+        identifier: &str,
+        judge: &NodeTypeValidator<'_>,
+    ) -> Result<BTreeSet<Referrer>> {
+        let mut referrers = self.after.references.get(identifier).cloned().unwrap_or_default();
+        for path in head.look_up_paths(LookupIndex::Reference, identifier)? {
+            let Some(node) = head.node(&path)? else { continue };
+            // A changed document was noted as it is after the commit.
+            if judge.edits.contains_key(&record_key::record_key(node.record_path())?) {
+                continue;
+            }
+            let mut held = IdentifierUsage::default();
+            if let Some(node) = node.as_borrowed() {
+                held.record_node(&path, node, judge.rules);
+            }
+            referrers.extend(held.references.remove(identifier).unwrap_or_default());
+        }
+        Ok(referrers)
+    }
+}
+
+/// Returns the names of a user or group; nothing for other nodes.
+fn account_names(path: &NodePath, node: BorrowedNode<'_>) -> Option<[String; 2]> {
+    if !path.as_str().starts_with("/home/") || !ACCOUNT_TYPES.contains(&node.text(PRIMARY_TYPE)?) {
+        return None;
+    }
+    let id = node.text("rep:authorizableId").unwrap_or_else(|| path.name());
+    let principal = node.text("rep:principalName").unwrap_or(id);
+    Some([id.to_owned(), principal.to_owned()])
+}

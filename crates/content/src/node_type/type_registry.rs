@@ -1,0 +1,398 @@
+//! The node types that are known, each with what it inherits worked out.
+//!
+//! In: definitions. Out: look-ups by name, and the effective type of a node.
+//!
+//! Invariants
+//! * Every supertype and every type that a definition names is known, and no type is its own supertype.
+//! * What a type declares comes before what it inherits.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, LazyLock};
+
+use super::cnd_lexer::CndDiagnostic;
+use super::cnd_parser::parse_cnd;
+use super::effective_type::EffectiveNodeType;
+use super::type_definition::{
+    ChildDefinition, NodeTypeDefinition, PropertyDefinition, RESIDUAL_NAME,
+};
+use super::value_constraint::ValueConstraint;
+use crate::{Value, ValueType};
+
+/// Longer lines of supertypes are refused, so that following one cannot exhaust a thread's stack.
+const MAX_SUPERTYPE_DEPTH: usize = 100;
+
+/// The standard set.
+const STANDARD_CND: &str = include_str!("standard.cnd");
+
+/// All node types of one state of the content.
+#[derive(Debug, Clone)]
+pub struct NodeTypes {
+    types: BTreeMap<String, Arc<NodeType>>,
+    /// The names of those that are not of the standard set, or differ from it.
+    custom_names: BTreeSet<String>,
+}
+
+/// A node type with all that it inherits.
+#[derive(Debug)]
+pub struct NodeType {
+    /// Its own definition.
+    pub definition: NodeTypeDefinition,
+    /// Its own name and those of all its supertypes.
+    pub(super) type_names: HashSet<String>,
+    pub(super) properties: ItemDefinitions<PropertyRule>,
+    pub(super) children: ItemDefinitions<ChildDefinition>,
+}
+
+/// A property's definition with its constraints read.
+#[derive(Debug, Clone)]
+pub(super) struct PropertyRule {
+    pub(super) definition: PropertyDefinition,
+    pub(super) constraints: Vec<ValueConstraint>,
+}
+
+/// The definitions of one sort of items, declared and inherited.
+#[derive(Debug)]
+pub(super) struct ItemDefinitions<T> {
+    pub(super) by_name: HashMap<String, Vec<Arc<T>>>,
+    pub(super) residual: Vec<Arc<T>>,
+}
+
+impl<T> Default for ItemDefinitions<T> {
+    fn default() -> Self {
+        Self { by_name: HashMap::new(), residual: Vec::new() }
+    }
+}
+
+impl<T> ItemDefinitions<T> {
+    fn for_name(&self, name: &str) -> &[Arc<T>] {
+        match name {
+            RESIDUAL_NAME => &self.residual,
+            name => self.by_name.get(name).map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// Adds a definition unless one that says the same is there.
+    fn add(&mut self, name: &str, definition: &Arc<T>, is_same: impl Fn(&T, &T) -> bool) {
+        if self.for_name(name).iter().any(|one| is_same(one, definition)) {
+            return;
+        }
+        match name {
+            RESIDUAL_NAME => self.residual.push(definition.clone()),
+            name => self.by_name.entry(name.to_owned()).or_default().push(definition.clone()),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.by_name.values().flatten().chain(&self.residual)
+    }
+}
+
+impl NodeType {
+    /// Tells whether the type is the named one or comes from it.
+    #[must_use]
+    pub fn is_of_type(&self, name: &str) -> bool {
+        self.type_names.contains(name)
+    }
+}
+
+impl NodeTypes {
+    /// Returns the standard set, which every repository has.
+    #[must_use]
+    pub fn standard() -> Arc<Self> {
+        static TYPES: LazyLock<Arc<NodeTypes>> = LazyLock::new(|| {
+            let cnd = parse_cnd(STANDARD_CND);
+            let definitions = cnd.types.into_iter().map(|one| (one.name.clone(), one)).collect();
+            // A test reads the standard set and finds nothing wrong with it.
+            let (types, _) = resolve_types(&definitions);
+            Arc::new(NodeTypes { types, custom_names: BTreeSet::new() })
+        });
+        TYPES.clone()
+    }
+
+    /// Adds definitions to these, or puts them in the place of those with the same names.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them: supertypes that are not known, circles, constraints that cannot be read.
+    pub fn with_definitions(
+        &self,
+        definitions: &[NodeTypeDefinition],
+    ) -> Result<Self, Vec<CndDiagnostic>> {
+        let mut all: BTreeMap<String, NodeTypeDefinition> =
+            self.types.iter().map(|(name, one)| (name.clone(), one.definition.clone())).collect();
+        let mut own = self.custom_names.clone();
+        for definition in definitions {
+            let standard = Self::standard();
+            let is_standard = standard
+                .types
+                .get(&definition.name)
+                .is_some_and(|standard| standard.definition == *definition);
+            if is_standard {
+                own.remove(&definition.name);
+            } else {
+                own.insert(definition.name.clone());
+            }
+            all.insert(definition.name.clone(), definition.clone());
+        }
+        Self::from_definitions(&all, own)
+    }
+
+    /// Removes types. Those of the standard set go back to what they are there.
+    ///
+    /// # Errors
+    /// If other types need one of them.
+    pub fn without_types(&self, names: &[&str]) -> Result<Self, Vec<CndDiagnostic>> {
+        let mut all: BTreeMap<String, NodeTypeDefinition> =
+            self.types.iter().map(|(name, one)| (name.clone(), one.definition.clone())).collect();
+        let mut own = self.custom_names.clone();
+        for name in names {
+            own.remove(*name);
+            match Self::standard().types.get(*name) {
+                Some(standard) => all.insert((*name).to_owned(), standard.definition.clone()),
+                None => all.remove(*name),
+            };
+        }
+        Self::from_definitions(&all, own)
+    }
+
+    fn from_definitions(
+        all: &BTreeMap<String, NodeTypeDefinition>,
+        own: BTreeSet<String>,
+    ) -> Result<Self, Vec<CndDiagnostic>> {
+        let (types, diagnostics) = resolve_types(all);
+        if diagnostics.is_empty() {
+            Ok(Self { types, custom_names: own })
+        } else {
+            Err(diagnostics)
+        }
+    }
+
+    /// Finds a type.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Arc<NodeType>> {
+        self.types.get(name)
+    }
+
+    /// Returns all types, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = &NodeType> {
+        self.types.values().map(|one| &**one)
+    }
+
+    /// Returns the definitions that were registered here, sorted by name.
+    pub fn custom_definitions(&self) -> impl Iterator<Item = &NodeTypeDefinition> {
+        self.custom_names.iter().filter_map(|name| self.types.get(name)).map(|one| &one.definition)
+    }
+
+    /// Tells whether a type is another one or comes from it.
+    #[must_use]
+    pub fn is_type(&self, name: &str, of: &str) -> bool {
+        name == of || self.find(name).is_some_and(|one| one.is_of_type(of))
+    }
+
+    /// Returns the names of a type and of all that come from it, sorted.
+    pub fn subtypes<'a>(&'a self, of: &'a str) -> impl Iterator<Item = &'a str> {
+        let names = self.types.iter().filter(move |(_, one)| one.is_of_type(of));
+        names.map(|(name, _)| name.as_str())
+    }
+
+    /// Returns what a node with these types must obey; types that are not known, or not of the right kind, are left
+    /// out.
+    #[must_use]
+    pub fn effective_type<'a>(
+        &self,
+        primary: &str,
+        mixins: impl IntoIterator<Item = &'a str>,
+    ) -> EffectiveNodeType {
+        let of_kind = |name: &str, is_mixin: bool| {
+            self.find(name).filter(|one| one.definition.flags.is_mixin == is_mixin).cloned()
+        };
+        let primary = of_kind(primary, false);
+        let mixins = mixins.into_iter().filter_map(|name| of_kind(name, true));
+        EffectiveNodeType::new(primary.into_iter().chain(mixins).collect())
+    }
+}
+
+/// Works out what every type inherits; with everything that is wrong. Types that are wrong are left out.
+fn resolve_types(
+    all: &BTreeMap<String, NodeTypeDefinition>,
+) -> (BTreeMap<String, Arc<NodeType>>, Vec<CndDiagnostic>) {
+    let mut resolver = NodeTypeResolver {
+        definitions: all,
+        resolved_types: BTreeMap::new(),
+        diagnostics: Vec::new(),
+    };
+    for name in all.keys() {
+        resolver.resolve_type(name, &mut Vec::new());
+    }
+    (resolver.resolved_types, resolver.diagnostics)
+}
+
+struct NodeTypeResolver<'a> {
+    definitions: &'a BTreeMap<String, NodeTypeDefinition>,
+    resolved_types: BTreeMap<String, Arc<NodeType>>,
+    diagnostics: Vec<CndDiagnostic>,
+}
+
+impl<'a> NodeTypeResolver<'a> {
+    fn report_error(&mut self, message: String) {
+        let diagnostic = CndDiagnostic { line: 0, column: 0, message };
+        if !self.diagnostics.contains(&diagnostic) {
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    fn resolve_type(&mut self, name: &'a str, above: &mut Vec<&'a str>) -> Option<Arc<NodeType>> {
+        if let Some(done) = self.resolved_types.get(name) {
+            return Some(done.clone());
+        }
+        if above.contains(&name) {
+            self.report_error(format!("`{name}` is its own supertype: {}", above.join(" > ")));
+            return None;
+        }
+        if above.len() >= MAX_SUPERTYPE_DEPTH {
+            self.report_error(format!(
+                "`{name}` is more than {MAX_SUPERTYPE_DEPTH} levels above another type"
+            ));
+            return None;
+        }
+        let definition = self.definitions.get(name)?;
+        above.push(name);
+        let resolved = self.inherit_supertypes(definition, above);
+        above.pop();
+        let resolved = Arc::new(resolved?);
+        self.resolved_types.insert(name.to_owned(), resolved.clone());
+        Some(resolved)
+    }
+
+    fn inherit_supertypes(
+        &mut self,
+        definition: &'a NodeTypeDefinition,
+        above: &mut Vec<&'a str>,
+    ) -> Option<NodeType> {
+        let name = &definition.name;
+        let mut resolved = NodeType {
+            definition: definition.clone(),
+            type_names: HashSet::from([name.clone()]),
+            properties: ItemDefinitions::default(),
+            children: ItemDefinitions::default(),
+        };
+        for property in &definition.properties {
+            let rule = Arc::new(self.property_rule(name, property)?);
+            resolved.properties.add(&property.name, &rule, |one, other| {
+                one.definition.value_type == other.definition.value_type
+                    && one.definition.is_multiple == other.definition.is_multiple
+            });
+        }
+        for child in &definition.children {
+            self.check_child(name, child);
+            let child = Arc::new(child.clone());
+            resolved.children.add(&child.name, &child, has_same_types);
+        }
+        let all = self.definitions;
+        let is_mixin = |name: &str| all.get(name).is_some_and(|one| one.flags.is_mixin);
+        for supertype in definition.all_supertypes(is_mixin) {
+            if !all.contains_key(supertype) {
+                self.report_error(format!("the supertype `{supertype}` of `{name}` is not known"));
+                return None;
+            }
+            if definition.flags.is_mixin && !is_mixin(supertype) {
+                self.report_error(format!(
+                    "the mixin `{name}` cannot come from `{supertype}`, a primary type"
+                ));
+                return None;
+            }
+            let supertype = self.resolve_type(supertype, above)?;
+            resolved.type_names.extend(supertype.type_names.iter().cloned());
+            for rule in supertype.properties.iter() {
+                resolved.properties.add(&rule.definition.name, rule, |one, other| {
+                    one.definition.value_type == other.definition.value_type
+                        && one.definition.is_multiple == other.definition.is_multiple
+                });
+            }
+            for child in supertype.children.iter() {
+                resolved.children.add(&child.name, child, has_same_types);
+            }
+        }
+        Some(resolved)
+    }
+
+    fn property_rule(
+        &mut self,
+        owner: &str,
+        property: &PropertyDefinition,
+    ) -> Option<PropertyRule> {
+        let name = &property.name;
+        let mut constraints = Vec::new();
+        for text in &property.constraints {
+            match ValueConstraint::parse(property.value_type, text) {
+                Ok(constraint) => constraints.push(constraint),
+                Err(reason) => {
+                    self.report_error(format!("the constraint of `{name}` of `{owner}`: {reason}"));
+                    return None;
+                }
+            }
+        }
+        let value_type = property.value_type.unwrap_or(ValueType::String);
+        for text in &property.default_values {
+            if Value::parse(value_type, text).is_err() {
+                let wanted = value_type.name();
+                self.report_error(format!(
+                    "the default `{text}` of `{name}` of `{owner}` is no {wanted}"
+                ));
+                return None;
+            }
+        }
+        if property.flags.is_autocreated && name == RESIDUAL_NAME {
+            self.report_error(format!("`{owner}` creates properties without a name; name them"));
+            return None;
+        }
+        Some(PropertyRule { definition: property.clone(), constraints })
+    }
+
+    fn check_child(&mut self, owner: &str, child: &ChildDefinition) {
+        for name in child.required_types.iter().chain(&child.default_type) {
+            if !self.definitions.contains_key(name) {
+                let child = &child.name;
+                self.report_error(format!(
+                    "the type `{name}` of the child `{child}` of `{owner}` is not known"
+                ));
+            }
+        }
+        let flags = child.flags;
+        if flags.is_autocreated && (child.name == RESIDUAL_NAME || child.default_type.is_none()) {
+            let child = &child.name;
+            self.report_error(format!("the child `{child}` of `{owner}` cannot be created: it needs a name and a default type"));
+        }
+    }
+}
+
+fn has_same_types(one: &ChildDefinition, other: &ChildDefinition) -> bool {
+    one.effective_required_types().eq(other.effective_required_types())
+}
+
+impl NodeTypes {
+    /// Tells whether a type with this name is a mixin.
+    #[must_use]
+    pub fn is_mixin(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|one| one.definition.flags.is_mixin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_standard_set_is_sound() {
+        let cnd = parse_cnd(STANDARD_CND);
+        assert_eq!(cnd.diagnostics, []);
+        let count = cnd.types.len();
+        let definitions = cnd.types.into_iter().map(|one| (one.name.clone(), one)).collect();
+        let (types, diagnostics) = resolve_types(&definitions);
+        assert_eq!(diagnostics, []);
+        assert_eq!(types.len(), count);
+        let namespaces = super::super::NamespaceRegistry::default();
+        for (prefix, uri) in &cnd.namespaces {
+            assert_eq!(namespaces.uri(prefix), Some(uri.as_str()));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What breaks the rules of a commit, under Oak's numbers.
+
+use std::fmt;
+
+use crate::NodePath;
+use crate::reference::Referrer;
+
+/// Nodes that a message names; more are counted.
+const MAX_LISTED_NODES: usize = 5;
+
+/// One broken rule.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConstraintViolation {
+    /// The node.
+    pub path: NodePath,
+    /// The rule.
+    pub kind: ConstraintViolationKind,
+    /// The property, child, type or prefix that breaks it.
+    pub item: String,
+    /// What was found and what would do, if there is more to say.
+    pub detail: String,
+    /// Who refers to the node, where that is the reason.
+    pub referrers: Vec<Referrer>,
+    /// Who has the identifier or name already, where that is the reason.
+    pub conflicting_paths: Vec<NodePath>,
+    /// How many referrers and others are not named, as who reads this may not see them.
+    pub hidden_count: usize,
+}
+
+impl ConstraintViolation {
+    pub(crate) fn new(
+        path: &NodePath,
+        kind: ConstraintViolationKind,
+        item: impl Into<String>,
+    ) -> Self {
+        let (path, item) = (path.clone(), item.into());
+        let (referrers, others) = (Vec::new(), Vec::new());
+        Self {
+            path,
+            kind,
+            item,
+            detail: String::new(),
+            referrers,
+            conflicting_paths: others,
+            hidden_count: 0,
+        }
+    }
+
+    pub(crate) fn with_detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..self }
+    }
+}
+
+/// A rule of node types, names and references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ConstraintViolationKind {
+    /// The primary type is not known.
+    UnknownPrimaryType,
+    /// A mixin is used as the primary type.
+    MixinAsPrimaryType,
+    /// An abstract type is used as the primary type.
+    AbstractPrimaryType,
+    /// A node has no primary type, and its parent's type names none for it.
+    NoPrimaryType,
+    /// A mixin is not known.
+    UnknownMixin,
+    /// A primary type is used as a mixin.
+    PrimaryTypeAsMixin,
+    /// An abstract mixin is used.
+    AbstractMixin,
+    /// The type has no such child.
+    UnknownChild,
+    /// The type has no such property, or not of this type or number of values.
+    UnknownProperty,
+    /// The value is not one of those that the type allows.
+    ValueConstraint,
+    /// A mandatory property has another type.
+    RequiredType,
+    /// The `jcr:uuid` of a referenceable node is none.
+    InvalidIdentifier,
+    /// A mandatory property is missing.
+    MandatoryProperty,
+    /// A mandatory property is removed.
+    MandatoryPropertyRemoved,
+    /// A mandatory child is missing.
+    MandatoryChild,
+    /// A mandatory child is removed.
+    MandatoryChildRemoved,
+    /// A property that only the repository sets.
+    Protected,
+    /// Two nodes with one `jcr:uuid`.
+    DuplicateIdentifier,
+    /// Two users or groups with one name.
+    DuplicateAccount,
+    /// A name with a prefix that stands for no namespace.
+    UnknownPrefix,
+    /// A name value that is no name.
+    InvalidName,
+    /// A node is removed that others refer to.
+    Referenced,
+    /// A reference to a node that does not exist.
+    DanglingReference,
+}
+
+impl ConstraintViolationKind {
+    /// Returns Oak's name for it, the kind of failure and its number; JCR's where Oak has none.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::UnknownPrimaryType | Self::UnknownChild => "OakConstraint0001",
+            Self::MixinAsPrimaryType => "OakConstraint0002",
+            Self::AbstractPrimaryType => "OakConstraint0003",
+            Self::NoPrimaryType | Self::UnknownProperty => "OakConstraint0004",
+            Self::UnknownMixin | Self::ValueConstraint => "OakConstraint0005",
+            Self::PrimaryTypeAsMixin => "OakConstraint0006",
+            Self::AbstractMixin => "OakConstraint0007",
+            Self::InvalidIdentifier => "OakConstraint0012",
+            Self::MandatoryProperty => "OakConstraint0021",
+            Self::MandatoryPropertyRemoved => "OakConstraint0022",
+            Self::MandatoryChild => "OakConstraint0025",
+            Self::MandatoryChildRemoved => "OakConstraint0026",
+            Self::DuplicateIdentifier | Self::DuplicateAccount => "OakConstraint0030",
+            Self::RequiredType => "OakConstraint0055",
+            Self::Protected => "ConstraintViolation",
+            Self::UnknownPrefix => "OakName0001",
+            Self::InvalidName => "OakName0003",
+            Self::Referenced => "OakIntegrity0001",
+            Self::DanglingReference => "ReferentialIntegrity",
+        }
+    }
+
+    /// Tells whether it is about what other nodes hold, rather than about the node itself.
+    #[must_use]
+    pub fn is_about_other_nodes(self) -> bool {
+        matches!(
+            self,
+            Self::DuplicateIdentifier
+                | Self::DuplicateAccount
+                | Self::Referenced
+                | Self::DanglingReference
+        )
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            Self::UnknownPrimaryType => "the primary type {} does not exist",
+            Self::MixinAsPrimaryType => "the mixin {} is used as the primary type",
+            Self::AbstractPrimaryType => "the abstract type {} is used as the primary type",
+            Self::NoPrimaryType => "no default primary type is available for the child {}",
+            Self::UnknownMixin => "the mixin {} does not exist",
+            Self::PrimaryTypeAsMixin => "the primary type {} is used as a mixin",
+            Self::AbstractMixin => "the abstract type {} is used as a mixin",
+            Self::UnknownChild => "no definition matches the child {}",
+            Self::UnknownProperty => "no definition matches the property {}",
+            Self::ValueConstraint => "the value of {} is not allowed",
+            Self::RequiredType => "the property {} is not of the required type",
+            Self::InvalidIdentifier => "the value of {} is no UUID",
+            Self::MandatoryProperty => "the mandatory property {} is missing",
+            Self::MandatoryPropertyRemoved => "the mandatory property {} cannot be removed",
+            Self::MandatoryChild => "the mandatory child {} is missing",
+            Self::MandatoryChildRemoved => "the mandatory child {} cannot be removed",
+            Self::Protected => "the property {} is protected",
+            Self::DuplicateIdentifier => "the identifier {} is taken",
+            Self::DuplicateAccount => "the name {} is another user's or group's",
+            Self::UnknownPrefix => "the prefix {} stands for no namespace",
+            Self::InvalidName => "{} is no name",
+            Self::Referenced => "the node with the identifier {} is referred to",
+            Self::DanglingReference => "the property {} refers to a node that does not exist",
+        }
+    }
+}
+
+impl fmt::Display for ConstraintViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let says = self.kind.description().replace("{}", &format!("`{}`", self.item));
+        write!(f, "{}: {}: {says}", self.kind.code(), self.path)?;
+        if !self.detail.is_empty() {
+            write!(f, "; {}", self.detail)?;
+        }
+        let (before, behind, mut names): (_, _, Vec<String>) =
+            match (self.kind, self.conflicting_paths.is_empty()) {
+                (ConstraintViolationKind::Referenced, _) => {
+                    (" by ", "", self.referrers.iter().map(Referrer::to_string).collect())
+                }
+                (_, true) if self.hidden_count == 0 => return Ok(()),
+                _ => (
+                    "; ",
+                    " has it",
+                    self.conflicting_paths.iter().map(NodePath::to_string).collect(),
+                ),
+            };
+        let more = names.len().saturating_sub(MAX_LISTED_NODES);
+        names.truncate(MAX_LISTED_NODES);
+        if more > 0 {
+            names.push(format!("{more} more"));
+        }
+        if self.hidden_count > 0 {
+            names.push(format!("{} that you may not see", self.hidden_count));
+        }
+        if names.is_empty() { Ok(()) } else { write!(f, "{before}{}{behind}", names.join(", ")) }
+    }
+}
+
+/// Says what a commit breaks: the first rule in full, and how many more there are.
+pub(crate) fn summarize_violations(violations: &[ConstraintViolation]) -> String {
+    match violations {
+        [] => "a rule of the node types is broken".to_owned(),
+        [only] => only.to_string(),
+        [first, others @ ..] => format!("{first} (and {} more)", others.len()),
+    }
+}

@@ -1,0 +1,268 @@
+//! What an installation would change, node by node and property by property.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::Read;
+
+use serde::{Serialize, Serializer};
+
+use super::docview::write_value;
+use super::install_target::{ExistingNode, InstallTarget};
+use crate::snapshot::SnapshotView;
+use crate::{
+    BlobId, Error, NodePath, Property, Result, Session, Subtree, Value, ValueType, record_key,
+};
+
+/// The difference of two states.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct ContentDifference {
+    /// The nodes that differ, sorted by path.
+    pub nodes: Vec<ChangedNode>,
+}
+
+/// A node that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ChangedNode {
+    /// Where it is.
+    #[serde(serialize_with = "as_text")]
+    pub path: NodePath,
+    /// What happens to it.
+    pub change: NodeChangeKind,
+    /// Whether its children, as far as both states have them, stand in another order.
+    pub is_reordered: bool,
+    /// Its properties that differ.
+    pub properties: Vec<ChangedProperty>,
+}
+
+fn serialize_path<S: Serializer>(path: &NodePath, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(path.as_str())
+}
+
+/// What happens to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeChangeKind {
+    /// It is created.
+    Added,
+    /// Its properties or the order of its children change.
+    Changed,
+    /// It is removed.
+    Removed,
+}
+
+/// A property that differs, its values as docviews write them; blobs by their ids.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ChangedProperty {
+    /// Its name.
+    pub name: String,
+    /// What is there; nothing for one that is added.
+    pub before: Option<String>,
+    /// What will be; nothing for one that is removed.
+    pub after: Option<String>,
+}
+
+impl ContentDifference {
+    /// Counts the nodes to which this happens.
+    #[must_use]
+    pub fn count_changes(&self, change: NodeChangeKind) -> usize {
+        self.nodes.iter().filter(|node| node.change == change).count()
+    }
+
+    /// Compares two states of one session, of which the second has all edits of the first.
+    pub(super) fn between(before: &SnapshotView, after: &SnapshotView) -> Result<Self> {
+        let (mut old, mut new) = (NodesByPath::default(), NodesByPath::default());
+        let mut reordered = BTreeSet::new();
+        for (key, record) in &after.record_edits {
+            let path = record_key::record_path(key)?;
+            let known = before.read_record(key, &path)?;
+            if let (Some(known), Some(record)) = (&known, record)
+                && known.order_key != record.order_key
+            {
+                reordered.extend(path.parent());
+            }
+            for (view, record, nodes) in
+                [(before, known.as_ref(), &mut old), (after, record.as_ref(), &mut new)]
+            {
+                if let Some(record) = record {
+                    let body = view.load_body(record, &path)?;
+                    nodes.add(&path, body.subtree(body.root()));
+                }
+            }
+        }
+        Ok(old.diff(new, &reordered))
+    }
+}
+
+impl fmt::Display for ContentDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for node in &self.nodes {
+            let mark = match node.change {
+                NodeChangeKind::Added => '+',
+                NodeChangeKind::Changed => '*',
+                NodeChangeKind::Removed => '-',
+            };
+            let order = if node.is_reordered { " (children in another order)" } else { "" };
+            writeln!(f, "{mark} {}{order}", node.path)?;
+            for property in &node.properties {
+                let name = &property.name;
+                match (&property.before, &property.after) {
+                    (Some(before), Some(after)) => {
+                        writeln!(f, "    * {name}: {before} -> {after}")?
+                    }
+                    (Some(before), None) => writeln!(f, "    - {name}: {before}")?,
+                    (None, Some(after)) => writeln!(f, "    + {name}: {after}")?,
+                    (None, None) => {}
+                }
+            }
+        }
+        writeln!(
+            f,
+            "{} nodes added, {} changed, {} removed",
+            self.count_changes(NodeChangeKind::Added),
+            self.count_changes(NodeChangeKind::Changed),
+            self.count_changes(NodeChangeKind::Removed)
+        )
+    }
+}
+
+/// The nodes of documents by path, wherever documents are cut.
+#[derive(Default)]
+struct NodesByPath(BTreeMap<NodePath, (BTreeMap<String, Property>, Vec<String>)>);
+
+impl NodesByPath {
+    fn add(&mut self, path: &NodePath, node: Subtree) {
+        let names = node.children.iter().map(|child| child.name.clone()).collect();
+        for child in node.children {
+            self.add(&path.child_unchecked(&child.name), child);
+        }
+        self.0.insert(path.clone(), (node.properties, names));
+    }
+
+    fn diff(mut self, new: Self, reordered: &BTreeSet<NodePath>) -> ContentDifference {
+        let mut nodes = Vec::new();
+        for (path, (properties, names)) in new.0 {
+            let (old_properties, old_names, change) = match self.0.remove(&path) {
+                Some((properties, names)) => (properties, names, NodeChangeKind::Changed),
+                None => (BTreeMap::new(), Vec::new(), NodeChangeKind::Added),
+            };
+            let is_reordered = change == NodeChangeKind::Changed
+                && (reordered.contains(&path) || !has_same_order(&old_names, &names));
+            let properties = diff_properties(&old_properties, &properties);
+            if change == NodeChangeKind::Added || is_reordered || !properties.is_empty() {
+                nodes.push(ChangedNode { path, change, is_reordered, properties });
+            }
+        }
+        for path in reordered {
+            let is_listed = nodes.iter().any(|node| node.path == *path);
+            if !is_listed && !self.0.contains_key(path) {
+                let (change, properties) = (NodeChangeKind::Changed, Vec::new());
+                nodes.push(ChangedNode {
+                    path: path.clone(),
+                    change,
+                    is_reordered: true,
+                    properties,
+                });
+            }
+        }
+        nodes.extend(self.0.into_iter().map(|(path, (properties, _))| ChangedNode {
+            path,
+            change: NodeChangeKind::Removed,
+            is_reordered: false,
+            properties: diff_properties(&properties, &BTreeMap::new()),
+        }));
+        nodes.sort_by(|left, right| left.path.cmp(&right.path));
+        ContentDifference { nodes }
+    }
+}
+
+/// Tells whether the names that both lists have stand in the same order.
+fn has_same_order(left: &[String], right: &[String]) -> bool {
+    let (known, wanted): (BTreeSet<_>, BTreeSet<_>) =
+        (left.iter().collect(), right.iter().collect());
+    let common = |names: &[String]| -> Vec<String> {
+        names.iter().filter(|name| known.contains(name) && wanted.contains(name)).cloned().collect()
+    };
+    common(left) == common(right)
+}
+
+fn diff_properties(
+    old: &BTreeMap<String, Property>,
+    new: &BTreeMap<String, Property>,
+) -> Vec<ChangedProperty> {
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let differing = names.into_iter().filter(|name| old.get(*name) != new.get(*name));
+    differing
+        .map(|name| ChangedProperty {
+            name: name.clone(),
+            before: old.get(name).map(property_text),
+            after: new.get(name).map(property_text),
+        })
+        .collect()
+}
+
+fn property_text(property: &Property) -> String {
+    if property.value_type() != ValueType::Binary {
+        return write_value(property, ValueType::String);
+    }
+    let ids: Vec<_> = property.values().iter().map(Value::to_text).collect();
+    let ids = ids.join(",");
+    if property.is_list() { format!("{{Binary}}[{ids}]") } else { format!("{{Binary}}{ids}") }
+}
+
+/// A session in which blobs are hashed and not stored.
+pub(super) struct DryRunTarget<'a>(pub(super) &'a mut Session);
+
+impl InstallTarget for DryRunTarget<'_> {
+    fn read_subtree(&mut self, path: &NodePath) -> Result<Option<Subtree>> {
+        InstallTarget::read_subtree(self.0, path)
+    }
+
+    fn put(&mut self, path: &NodePath, subtree: Subtree) -> Result<()> {
+        InstallTarget::put(self.0, path, subtree)
+    }
+
+    fn remove(&mut self, path: &NodePath) -> Result<()> {
+        InstallTarget::remove(self.0, path)
+    }
+
+    fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId> {
+        tympan_blobs::compute_blob_id(source)
+            .map_err(|source| Error::Read { input_name: "a file of the package".into(), source })
+    }
+
+    fn read_node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {
+        InstallTarget::read_node(self.0, path)
+    }
+
+    fn find_by_identifier(&mut self, identifier: &str) -> Result<Vec<NodePath>> {
+        InstallTarget::find_by_identifier(self.0, identifier)
+    }
+
+    fn accounts(&mut self) -> Result<BTreeMap<String, NodePath>> {
+        InstallTarget::accounts(self.0)
+    }
+
+    fn register_node_types(&mut self, cnd: &str) -> Result<()> {
+        InstallTarget::register_node_types(self.0, cnd)
+    }
+
+    fn has_node_type(&mut self, name: &str) -> Result<bool> {
+        InstallTarget::has_node_type(self.0, name)
+    }
+
+    fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+        InstallTarget::register_namespace(self.0, prefix, uri)
+    }
+
+    fn set_properties(
+        &mut self,
+        path: &NodePath,
+        properties: BTreeMap<String, Property>,
+    ) -> Result<()> {
+        InstallTarget::set_properties(self.0, path, properties)
+    }
+
+    fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
+        InstallTarget::order_children(self.0, path, names)
+    }
+}

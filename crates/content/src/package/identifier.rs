@@ -1,0 +1,104 @@
+//! Identifiers (`jcr:uuid`) in packages: no two nodes may have the same.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Seek};
+
+use super::import_node::{ImportNode, PackageLocation};
+use super::install_options::IdentifierRule;
+use super::installer::PackageInstaller;
+use crate::{Error, NodePath, Property, Result};
+
+pub(super) const UUID_PROPERTY: &str = "jcr:uuid";
+
+/// A node that got an identifier from the package.
+#[derive(Debug)]
+pub(super) struct AssignedIdentifier<'a> {
+    path: NodePath,
+    identifier: String,
+    location: &'a PackageLocation,
+}
+
+impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
+    /// Remembers that a node is stored with an identifier that it did not have before.
+    pub(super) fn record_identifier(
+        &mut self,
+        node: &'a ImportNode,
+        path: &NodePath,
+        properties: &BTreeMap<String, Property>,
+    ) {
+        let identifier = properties.get(UUID_PROPERTY).and_then(Property::first);
+        if let Some(identifier) = identifier {
+            self.assigned_identifiers.push(AssignedIdentifier {
+                path: self.stored_path(path),
+                identifier: identifier.to_text().into_owned(),
+                location: node.location(),
+            });
+        }
+    }
+
+    /// Looks for nodes elsewhere that have the identifiers of nodes in the package and are still there.
+    pub(super) fn resolve_identifier_conflicts(&mut self, rule: IdentifierRule) -> Result<()> {
+        let mut known: BTreeMap<String, NodePath> = BTreeMap::new();
+        for one in std::mem::take(&mut self.assigned_identifiers) {
+            let others = self.target.find_by_identifier(&one.identifier)?;
+            let own = known.get(&one.identifier).cloned();
+            for other in others.into_iter().chain(own.clone()) {
+                if other != one.path && self.has_identifier(&other, &one.identifier)? {
+                    // Within one package nobody else's node is in question, and none of both is lost.
+                    let is_own = own.as_ref() == Some(&other);
+                    let rule = match rule {
+                        IdentifierRule::Refuse if is_own => IdentifierRule::Regenerate,
+                        rule => rule,
+                    };
+                    self.resolve_identifier_conflict(rule, &one, &other)?;
+                }
+            }
+            known.insert(one.identifier, one.path);
+        }
+        Ok(())
+    }
+
+    fn has_identifier(&mut self, path: &NodePath, identifier: &str) -> Result<bool> {
+        let node = self.target.read_node(path)?;
+        let known = node.as_ref().and_then(|node| node.properties.get(UUID_PROPERTY)?.first());
+        Ok(known.is_some_and(|known| known.to_text() == identifier))
+    }
+
+    fn resolve_identifier_conflict(
+        &mut self,
+        rule: IdentifierRule,
+        one: &AssignedIdentifier<'_>,
+        other: &NodePath,
+    ) -> Result<()> {
+        let AssignedIdentifier { path, identifier, location: source } = one;
+        match rule {
+            IdentifierRule::RemoveExisting if !path.is_within(other) => {
+                self.report
+                    .warnings
+                    .push(format!("`{other}` is removed: `{path}` has its identifier"));
+                self.report.subtrees_removed += 1;
+                self.target.remove(other)
+            }
+            IdentifierRule::Regenerate => {
+                let Some(node) = self.target.read_node(path)? else {
+                    return Ok(());
+                };
+                let mut properties = node.properties;
+                let fresh = uuid::Uuid::new_v4().to_string();
+                properties.insert(UUID_PROPERTY.to_owned(), Property::text(fresh));
+                self.report.warnings.push(format!(
+                    "`{path}` gets an identifier of its own: `{other}` has the package's"
+                ));
+                self.target.set_properties(path, properties)
+            }
+            IdentifierRule::RemoveExisting | IdentifierRule::Refuse => Err(Error::InvalidPackage {
+                file: source.file_name(),
+                line: source.line(),
+                message: format!(
+                    "`{path}` has the identifier `{identifier}`, which `{other}` has already; \
+                     give one of them another, or install with another rule for identifiers"
+                ),
+            }),
+        }
+    }
+}

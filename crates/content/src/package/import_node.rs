@@ -1,0 +1,316 @@
+//! The nodes of a package, before they meet what is there.
+//!
+//! A [`crate::Subtree`] cannot hold all that a package says of a node: that it is named for its order only, that a
+//! folder is merely implied, that a property's bytes are still in the package or stay as they are, and in which line
+//! of which file all this stands.
+//!
+//! Invariant: no two children of a node have the same name.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::archive::PackageFileName;
+use super::install_report::SkipReason;
+use crate::{NodePath, PRIMARY_TYPE, Property, Value};
+
+/// What the package knows of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportNodeKind {
+    /// Its place among its siblings; it is not created.
+    OrderOnly,
+    /// That there is one, as something lies below it: a missing one is created as a folder.
+    Folder,
+    /// Its properties.
+    Content,
+}
+
+/// What the package knows of a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImportProperty {
+    /// The value or values.
+    Value(Property),
+    /// That what is there stays.
+    Preserved,
+    /// The entry of the package with its bytes.
+    Binary(usize),
+    /// The entries with the bytes of a list of values, by their place in the list.
+    BinaryList(BTreeMap<usize, usize>),
+    /// The bytes of one value or a list of values, which stood in a document.
+    InlineBinary {
+        /// The bytes.
+        values: Vec<Vec<u8>>,
+        /// Whether the property is a list.
+        is_list: bool,
+    },
+}
+
+/// Where in the package something stands.
+#[derive(Debug, Clone)]
+pub struct PackageLocation {
+    file_name: PackageFileName,
+    line: u32,
+}
+
+impl PackageLocation {
+    pub(super) fn new(file: PackageFileName, line: u32) -> Self {
+        Self { file_name: file, line }
+    }
+
+    /// Returns the entry's name.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        self.file_name.to_string()
+    }
+
+    /// Returns the line, counted from 1; 0 where the node is not from an XML file.
+    #[must_use]
+    pub fn line(&self) -> u32 {
+        self.line
+    }
+}
+
+/// An element that is left out because of another one.
+#[derive(Debug, Clone)]
+pub(super) struct SupersededElement {
+    /// Its path, relative to the node that the document describes.
+    pub(super) relative_path: String,
+    pub(super) location: PackageLocation,
+    pub(super) reason: SkipReason,
+}
+
+/// A node of a package with those below it.
+#[derive(Debug, Clone)]
+pub struct ImportNode {
+    name: String,
+    kind: ImportNodeKind,
+    is_element: bool,
+    properties: BTreeMap<String, ImportProperty>,
+    children: Vec<Self>,
+    child_positions: HashMap<String, usize>,
+    location: PackageLocation,
+}
+
+impl ImportNode {
+    pub(super) fn new(
+        name: String,
+        kind: ImportNodeKind,
+        properties: BTreeMap<String, ImportProperty>,
+        source: PackageLocation,
+    ) -> Self {
+        let is_element = kind == ImportNodeKind::Content;
+        Self {
+            name,
+            kind,
+            is_element,
+            properties,
+            children: Vec::new(),
+            child_positions: HashMap::new(),
+            location: source,
+        }
+    }
+
+    /// Returns the node's name; it is empty for the root.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what the package knows of the node.
+    #[must_use]
+    pub fn kind(&self) -> ImportNodeKind {
+        self.kind
+    }
+
+    /// Tells whether an element of a docview describes the node.
+    #[must_use]
+    pub fn is_element(&self) -> bool {
+        self.is_element
+    }
+
+    /// Returns the properties by name.
+    #[must_use]
+    pub fn properties(&self) -> &BTreeMap<String, ImportProperty> {
+        &self.properties
+    }
+
+    /// Returns the children in order.
+    #[must_use]
+    pub fn children(&self) -> &[Self] {
+        &self.children
+    }
+
+    /// Returns where the package describes the node.
+    #[must_use]
+    pub fn location(&self) -> &PackageLocation {
+        &self.location
+    }
+
+    /// Finds a child.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Option<&Self> {
+        self.children.get(*self.child_positions.get(name)?)
+    }
+
+    /// Finds a node below.
+    #[must_use]
+    pub fn find_descendant(&self, path: &NodePath) -> Option<&Self> {
+        path.names().try_fold(self, |node, name| node.child(name))
+    }
+
+    /// Returns the primary type that the package names, if it does.
+    #[must_use]
+    pub fn primary_type(&self) -> Option<&str> {
+        match self.properties.get(PRIMARY_TYPE)? {
+            ImportProperty::Value(property) => property.first()?.as_str(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn into_children(self) -> Vec<Self> {
+        self.children
+    }
+
+    /// Adds a child whose name no other child has.
+    pub(super) fn push_child(&mut self, child: Self) {
+        self.child_positions.insert(child.name.clone(), self.children.len());
+        self.children.push(child);
+    }
+
+    /// Returns the node at a path, after creating what is missing on the way: by folders, and for the last by `kind`.
+    pub(super) fn ensure_node(
+        &mut self,
+        path: &NodePath,
+        kind: ImportNodeKind,
+        source: &PackageLocation,
+    ) -> &mut Self {
+        let last = path.depth();
+        let mut node = self;
+        node.upgrade_kind(if last == 0 { kind } else { ImportNodeKind::Folder });
+        for (at, name) in path.names().enumerate() {
+            let wanted = if at + 1 == last { kind } else { ImportNodeKind::Folder };
+            node = node.ensure_child(name, wanted, source);
+            node.upgrade_kind(wanted);
+        }
+        node
+    }
+
+    pub(super) fn ensure_child(
+        &mut self,
+        name: &str,
+        kind: ImportNodeKind,
+        source: &PackageLocation,
+    ) -> &mut Self {
+        let next = self.children.len();
+        let place = *self.child_positions.entry(name.to_owned()).or_insert(next);
+        if place == next {
+            let mut child = Self::new(name.to_owned(), kind, BTreeMap::new(), source.clone());
+            child.is_element = false;
+            self.children.push(child);
+        }
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "every place in the map is below the number of children"
+        )]
+        &mut self.children[place]
+    }
+
+    fn upgrade_kind(&mut self, kind: ImportNodeKind) {
+        if self.kind == ImportNodeKind::OrderOnly || kind == ImportNodeKind::Content {
+            self.kind = kind;
+        }
+    }
+
+    /// Sets a property of a node that is more than a folder from now on.
+    pub(super) fn set_property(&mut self, name: &str, property: ImportProperty) {
+        self.kind = ImportNodeKind::Content;
+        self.properties.insert(name.to_owned(), property);
+    }
+
+    /// Sets a property unless there is one.
+    pub(super) fn set_default_property(&mut self, name: &str, value: impl FnOnce() -> Value) {
+        if !self.properties.contains_key(name) {
+            self.set_property(name, ImportProperty::Value(Property::Single(value())));
+        }
+    }
+
+    /// Joins what another document says of this node. Its properties replace those known so far, since the document
+    /// that lies nearer to the node is the one that FileVault applies last; `to_superseded` collects the elements that
+    /// lose theirs.
+    pub(super) fn merge_document(
+        &mut self,
+        document: Self,
+        path: &str,
+        superseded: &mut Vec<SupersededElement>,
+    ) {
+        if document.kind == ImportNodeKind::Content {
+            if self.is_element {
+                superseded.push(self.to_superseded(path, SkipReason::Superseded));
+            }
+            self.kind = ImportNodeKind::Content;
+            self.is_element = true;
+            self.properties = document.properties;
+            self.location = document.location;
+        }
+        for child in document.children {
+            match self
+                .child_positions
+                .get(&child.name)
+                .and_then(|place| self.children.get_mut(*place))
+            {
+                Some(known) => {
+                    let path = format!("{path}/{}", child.name);
+                    known.merge_document(child, &path, superseded);
+                }
+                None => self.push_child(child),
+            }
+        }
+    }
+
+    /// Adds a child, or puts it in the place of the one with the same name; `to_superseded` collects the elements that
+    /// vanish so. A child that only tells the order takes no place.
+    pub(super) fn put_child(
+        &mut self,
+        child: Self,
+        path: &str,
+        superseded: &mut Vec<SupersededElement>,
+    ) {
+        match self.child_positions.get(&child.name).and_then(|place| self.children.get_mut(*place))
+        {
+            Some(known) if child.kind != ImportNodeKind::OrderOnly => {
+                let path = format!("{path}/{}", known.name);
+                known.collect_elements(&path, SkipReason::Superseded, superseded);
+                *known = child;
+            }
+            Some(_) => {}
+            None => self.push_child(child),
+        }
+    }
+
+    /// Lists the elements of a subtree that is left out.
+    pub(super) fn collect_elements(
+        &self,
+        path: &str,
+        reason: SkipReason,
+        out: &mut Vec<SupersededElement>,
+    ) {
+        if self.is_element {
+            out.push(self.to_superseded(path, reason));
+        }
+        for child in &self.children {
+            child.collect_elements(&format!("{path}/{}", child.name), reason, out);
+        }
+    }
+
+    fn to_superseded(&self, path: &str, reason: SkipReason) -> SupersededElement {
+        SupersededElement {
+            relative_path: path.to_owned(),
+            location: self.location.clone(),
+            reason,
+        }
+    }
+
+    /// Counts the nodes, this one included.
+    #[must_use]
+    pub fn count_nodes(&self) -> usize {
+        1 + self.children.iter().map(Self::count_nodes).sum::<usize>()
+    }
+}

@@ -1,0 +1,778 @@
+//! Installing a package: how its nodes meet what is there.
+//!
+//! In: a package that was checked, and an [`InstallTarget`]. Out: the target changed, and a report.
+//!
+//! Invariants
+//! * What no filter contains is never changed or removed; missing nodes above the roots of filters are created.
+//! * A node is removed only with everything below it contained in a filter of mode replace.
+//! * What the system itself keeps is not installed, and neither that, nor the stored packages, nor the administrator is
+//!   removed because a package lacks them.
+//! * Only what differs is written, so that the work is in proportion to the package and not to the target.
+//!
+//! On failure: the target holds a part of the package; the caller throws its uncommitted edits away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Seek};
+
+use super::archive::PackageArchive;
+use super::filter::{FilterCoverage, ImportMode, PackageFilter};
+use super::identifier::{AssignedIdentifier, UUID_PROPERTY};
+use super::import_node::{ImportNode, ImportNodeKind, ImportProperty};
+use super::install_options::InstallOptions;
+use super::install_report::{InstallReport, SkipReason, SkippedPackageItem};
+use super::install_target::{ExistingNode, InstallProgress, InstallTarget};
+use super::package_properties::{AccessControlHandling, PACKAGES_PATH};
+use super::policy::{self, is_policy_name};
+use super::{ContentPackage, account, nested_package, permissive_type};
+use crate::access::ADMIN_USER;
+use crate::withdrawal;
+use crate::{
+    BlobId, Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Subtree, Value, ValueType,
+};
+
+impl<R: Read + Seek> ContentPackage<R> {
+    /// Installs the package, and then the packages within it.
+    ///
+    /// # Errors
+    /// Those of the target; [`crate::Error::ContentPackage`] if a file in the package turns out to be damaged. The target
+    /// holds a part of the package then, so that its edits must be thrown away.
+    pub fn install(
+        &mut self,
+        target: &mut dyn InstallTarget,
+        progress: &mut dyn FnMut(InstallProgress<'_>),
+    ) -> Result<InstallReport> {
+        self.install_with_options(target, &InstallOptions::default(), progress)
+    }
+
+    /// Installs the package, and then the packages within it, as the options say.
+    ///
+    /// # Errors
+    /// As [`ContentPackage::install_nested`].
+    pub fn install_with_options(
+        &mut self,
+        target: &mut dyn InstallTarget,
+        options: &InstallOptions,
+        progress: &mut dyn FnMut(InstallProgress<'_>),
+    ) -> Result<InstallReport> {
+        let mut report = self.new_report();
+        self.register_types_and_namespaces(target, &mut report)?;
+        let filter = options.mode.map(|mode| self.filter.with_mode(mode));
+        let access_control = options.access_control.unwrap_or(self.properties.access_control);
+        let (accounts, protected) = if self.has_content {
+            (
+                account::find_relocated_accounts(&self.root, target)?,
+                find_protected_paths(&self.filter, target)?,
+            )
+        } else {
+            Default::default()
+        };
+        let mut installer = PackageInstaller {
+            archive: &mut self.archive,
+            filter: filter.as_ref().unwrap_or(&self.filter),
+            access_control,
+            closed_user_groups: options
+                .closed_user_groups
+                .or(self.properties.closed_user_groups)
+                .unwrap_or(access_control),
+            target: &mut *target,
+            progress: &mut *progress,
+            report: &mut report,
+            done_nodes: 0,
+            total_nodes: self.root.count_nodes(),
+            stored_files: BTreeSet::new(),
+            relocated_accounts: accounts,
+            protected_paths: protected,
+            deferred_accounts: Vec::new(),
+            assigned_identifiers: Vec::new(),
+        };
+        if self.has_content {
+            installer.install_node(&self.root, &NodePath::root(), "")?;
+            installer.install_deferred_accounts()?;
+            installer.remove_missing_roots(&self.root)?;
+            installer.resolve_identifier_conflicts(options.identifier_rule)?;
+        }
+        let stored = installer.stored_files;
+        let within = nested_package::install_nested(self, &stored, target, options, progress)?;
+        report.nested = within.reports;
+        report.warnings.extend(within.warnings);
+        Ok(report)
+    }
+
+    /// Says where in the package the nodes are described that break rules.
+    pub(super) fn with_rule_locations(&self, error: Error) -> Error {
+        let Error::ConstraintViolations(mut violations) = error else { return error };
+        for violation in &mut violations {
+            let mut at = Some(violation.path.clone());
+            while let Some(path) = at {
+                if let Some(node) =
+                    self.root.find_descendant(&path).filter(|node| node.location().line() > 0)
+                {
+                    let (file, line) = (node.location().file_name(), node.location().line());
+                    let place = format!("{file}:{line}");
+                    violation.detail = match violation.detail.as_str() {
+                        "" => place,
+                        detail => format!("{detail}; {place}"),
+                    };
+                    break;
+                }
+                at = path.parent();
+            }
+        }
+        Error::ConstraintViolations(violations)
+    }
+
+    /// Makes the node types and namespaces of the package known. What is wrong with them is a warning: content of types
+    /// that nobody knows is refused with its path later.
+    fn register_types_and_namespaces(
+        &self,
+        target: &mut dyn InstallTarget,
+        report: &mut InstallReport,
+    ) -> Result<()> {
+        let mut outcomes = Vec::new();
+        for (file, text) in &self.node_types {
+            outcomes
+                .push((format!("the node types in `{file}`"), target.register_node_types(text)));
+        }
+        for (prefix, uri) in &self.namespaces {
+            outcomes
+                .push((format!("the prefix `{prefix}`"), target.register_namespace(prefix, uri)));
+        }
+        for open in permissive_type::find_permissive_types(&self.root, &self.namespaces, target)? {
+            report.warnings.push(format!(
+                "{}: nothing here says what the type `{}` is; it is taken as one that holds anything",
+                open.first_mention, open.name
+            ));
+            outcomes
+                .push((format!("the type `{}`", open.name), target.register_node_types(&open.cnd)));
+        }
+        for (what, outcome) in outcomes {
+            match outcome {
+                Ok(()) => {}
+                Err(error @ (Error::InvalidNodeTypes(_) | Error::InvalidNamespace { .. })) => {
+                    report.warnings.push(format!("cannot register {what}: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn new_report(&self) -> InstallReport {
+        let mut warnings = self.warnings.clone();
+        if !self.has_content && !self.filter.roots().is_empty() {
+            warnings.push("the package has no `jcr_root`; there is nothing to install".into());
+        }
+        if !self.junk_entries.is_empty() {
+            warnings.push(format!(
+                "{} files that tools left behind are not stored",
+                self.junk_entries.len()
+            ));
+        }
+        InstallReport {
+            package: self.id.clone(),
+            elements: self.counts.elements,
+            attributes: self.counts.attributes,
+            files: self.counts.files,
+            pages: self.counts.pages,
+            assets: self.counts.assets,
+            skipped: self.superseded.clone(),
+            warnings,
+            ..InstallReport::default()
+        }
+    }
+}
+
+/// Properties that the system keeps: where the package does not give them, those that are there stay.
+const SYSTEM_KEPT_PROPERTIES: [&str; 7] = [
+    "jcr:uuid",
+    "jcr:created",
+    "jcr:createdBy",
+    "jcr:versionHistory",
+    "jcr:baseVersion",
+    "jcr:predecessors",
+    IS_CHECKED_OUT_PROPERTY,
+];
+
+const IS_CHECKED_OUT_PROPERTY: &str = "jcr:isCheckedOut";
+
+/// Kept by the system itself.
+const SYSTEM_PATH: &str = "/jcr:system";
+
+/// Returns what stays although filters contain it and the package lacks it: without the stored packages, this one among
+/// them, nothing could be taken back, and without the administrator by nobody.
+fn find_protected_paths(
+    filter: &PackageFilter,
+    target: &mut dyn InstallTarget,
+) -> Result<Vec<NodePath>> {
+    let mut protected = vec![NodePath::new(SYSTEM_PATH)?];
+    let packages = NodePath::new(PACKAGES_PATH)?;
+    if filter.covers(&packages) {
+        protected.push(packages);
+    }
+    let home = NodePath::new("/home")?;
+    if filter.covers(&home) || filter.roots().iter().any(|set| set.root.is_within(&home)) {
+        protected.extend(target.accounts()?.remove(ADMIN_USER));
+    }
+    Ok(protected)
+}
+
+/// An installation under way. Paths are those in the package; [`PackageInstaller::place`] tells where a node is stored.
+pub(super) struct PackageInstaller<'a, R> {
+    archive: &'a mut PackageArchive<R>,
+    pub(super) filter: &'a PackageFilter,
+    access_control: AccessControlHandling,
+    closed_user_groups: AccessControlHandling,
+    pub(super) target: &'a mut dyn InstallTarget,
+    progress: &'a mut dyn FnMut(InstallProgress<'_>),
+    pub(super) report: &'a mut InstallReport,
+    done_nodes: usize,
+    total_nodes: usize,
+    /// Files below `/etc/packages` that are stored as the package wants them.
+    stored_files: BTreeSet<NodePath>,
+    /// Accounts that exist at another path than in the package.
+    pub(super) relocated_accounts: BTreeMap<NodePath, NodePath>,
+    /// What is not removed although the package lacks it.
+    protected_paths: Vec<NodePath>,
+    /// Such accounts whose parent in the package is created as a whole; they are visited afterwards.
+    deferred_accounts: Vec<(&'a ImportNode, NodePath)>,
+    /// Where identifiers were stored that were not there before.
+    pub(super) assigned_identifiers: Vec<AssignedIdentifier<'a>>,
+}
+
+impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
+    fn install_node(
+        &mut self,
+        node: &'a ImportNode,
+        path: &NodePath,
+        parent_type: &str,
+    ) -> Result<()> {
+        if is_policy_name(node.name()) {
+            return self.install_policy(node, path);
+        }
+        if path.as_str() == SYSTEM_PATH {
+            self.skip_subtree(node, path, SkipReason::System);
+            return Ok(());
+        }
+        let place = self.stored_path(path);
+        match self.target.read_node(&place)? {
+            Some(existing) => self.merge_into_existing(node, path, &existing),
+            None => match self.build_subtree(node, path, parent_type)? {
+                Some(subtree) => self.target.put(&place, subtree),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn install_deferred_accounts(&mut self) -> Result<()> {
+        for (node, path) in std::mem::take(&mut self.deferred_accounts) {
+            self.install_node(node, &path, "")?;
+        }
+        Ok(())
+    }
+
+    /// Brings a node of the package together with the node that is there.
+    fn merge_into_existing(
+        &mut self,
+        node: &'a ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+    ) -> Result<()> {
+        self.report_progress(path);
+        let mode = match self.filter.coverage(path) {
+            FilterCoverage::Contained(mode) => Some(mode),
+            _ => None,
+        };
+        match mode {
+            Some(mode) if node.kind() == ImportNodeKind::Content => {
+                self.merge_properties(node, path, existing, mode)?;
+            }
+            Some(_) => {}
+            None => self.skip_node(node, path, self.skip_reason_for_existing(path)),
+        }
+        let own_type = primary_type_of(&existing.properties);
+        for child in node.children() {
+            self.install_node(child, &path.child_unchecked(child.name()), own_type)?;
+        }
+        match mode {
+            Some(ImportMode::Replace) if node.kind() != ImportNodeKind::OrderOnly => {
+                for name in existing.children.iter().filter(|name| node.child(name).is_none()) {
+                    self.remove_extra_child(&path.child_unchecked(name), name)?;
+                }
+                self.apply_child_order(node, path)
+            }
+            Some(mode) => {
+                self.remove_other_policies(node, path, existing)?;
+                let is_ordered = matches!(mode, ImportMode::Update | ImportMode::UpdateProperties);
+                if is_ordered { self.apply_child_order(node, path) } else { Ok(()) }
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn merge_properties(
+        &mut self,
+        node: &'a ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+        mode: ImportMode,
+    ) -> Result<()> {
+        let merged = self.merged_properties(node, path, existing, mode)?;
+        let is_same = merged == existing.properties;
+        if mode == ImportMode::Merge && is_same {
+            self.skip_node(node, path, SkipReason::ExistsInMergeMode);
+            return Ok(());
+        }
+        self.record_stored_file(node, path);
+        if is_same {
+            self.report.nodes_unchanged += 1;
+            return Ok(());
+        }
+        self.report.nodes_changed += 1;
+        if merged.get(UUID_PROPERTY) != existing.properties.get(UUID_PROPERTY) {
+            self.record_identifier(node, path, &merged);
+        }
+        let place = self.stored_path(path);
+        self.target.set_properties(&place, merged)
+    }
+
+    fn merged_properties(
+        &mut self,
+        node: &ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+        mode: ImportMode,
+    ) -> Result<BTreeMap<String, Property>> {
+        let old = &existing.properties;
+        if mode == ImportMode::Merge {
+            return account::merge_member_list(node, old, &self.stored_path(path), self.target);
+        }
+        let mut merged = match mode {
+            ImportMode::Replace => self.preserved_properties(node, path, existing),
+            _ => old.clone(),
+        };
+        for (name, property) in node.properties() {
+            let is_admitted = name == PRIMARY_TYPE || self.filter.includes_property(path, name);
+            let is_settled = old.contains_key(name)
+                && (mode == ImportMode::MergeProperties
+                    || (mode == ImportMode::Update && name == PRIMARY_TYPE)
+                    || is_checked_in(old, name));
+            if !is_admitted || (is_settled && name != MIXIN_TYPES) {
+                continue;
+            }
+            let Some(incoming) = self.resolve_property(property, path, name)? else {
+                if let Some(there) = old.get(name) {
+                    merged.insert(name.clone(), there.clone());
+                }
+                continue;
+            };
+            let joined = match merged.get(name) {
+                Some(there) if name == MIXIN_TYPES => {
+                    policy::union_values(Some(there), Some(&incoming))
+                }
+                _ => Some(incoming),
+            };
+            merged.extend(joined.map(|joined| (name.clone(), joined)));
+        }
+        Ok(merged)
+    }
+
+    /// Returns the properties that stay although the node is replaced.
+    fn preserved_properties(
+        &self,
+        node: &ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+    ) -> BTreeMap<String, Property> {
+        let is_kept = |name: &String| {
+            (SYSTEM_KEPT_PROPERTIES.contains(&name.as_str())
+                && !node.properties().contains_key(name))
+                || is_checked_in(&existing.properties, name)
+                || withdrawal::is_replication_stamp(name)
+                || (name == PRIMARY_TYPE && node.primary_type().is_none())
+                || !self.filter.includes_property(path, name)
+        };
+        let mut kept: BTreeMap<String, Property> = existing
+            .properties
+            .iter()
+            .filter(|(name, _)| is_kept(name))
+            .map(|(name, property)| (name.clone(), property.clone()))
+            .collect();
+        // A policy that stays needs the mixin that allows it.
+        if let Some(mixins) = existing.properties.get(MIXIN_TYPES)
+            && existing.children.iter().any(|name| is_policy_name(name))
+        {
+            let is_for_policy = |mixin: &&Value| mixin.to_text().starts_with("rep:");
+            let mixins: Vec<Value> =
+                mixins.values().iter().filter(is_for_policy).cloned().collect();
+            if !mixins.is_empty() {
+                kept.insert(MIXIN_TYPES.to_owned(), Property::List(ValueType::Name, mixins));
+            }
+        }
+        kept
+    }
+
+    /// Makes the subtree of a node that is missing, of what the filter contains.
+    fn build_subtree(
+        &mut self,
+        node: &'a ImportNode,
+        path: &NodePath,
+        parent_type: &str,
+    ) -> Result<Option<Subtree>> {
+        if let Some(reason) = self.skip_reason_for_missing(node) {
+            self.skip_subtree(node, path, reason);
+            return Ok(None);
+        }
+        self.report_progress(path);
+        let own_type =
+            node.primary_type().unwrap_or_else(|| default_primary_type(parent_type, node));
+        let mut children = Vec::with_capacity(node.children().len());
+        for child in node.children() {
+            let path = path.child_unchecked(child.name());
+            if self.relocated_accounts.contains_key(&path) {
+                self.deferred_accounts.push((child, path));
+            } else {
+                children.extend(self.build_subtree(child, &path, own_type)?);
+            }
+        }
+        let coverage = self.filter.coverage(path);
+        let is_wanted = match coverage {
+            FilterCoverage::Contained(_) | FilterCoverage::Unfiltered => true,
+            FilterCoverage::Ancestor => {
+                node.kind() == ImportNodeKind::Content || !children.is_empty()
+            }
+            FilterCoverage::Excluded | FilterCoverage::Outside => !children.is_empty(),
+        };
+        if !is_wanted {
+            self.skip_node(node, path, self.skip_reason_for_existing(path));
+            return Ok(None);
+        }
+        let mut subtree = Subtree::new(node.name(), own_type);
+        for (name, property) in node.properties() {
+            let is_admitted = name != PRIMARY_TYPE
+                && (!matches!(coverage, FilterCoverage::Contained(_))
+                    || self.filter.includes_property(path, name));
+            if is_admitted && let Some(property) = self.resolve_property(property, path, name)? {
+                subtree.properties.insert(name.clone(), property);
+            }
+        }
+        subtree.children = children;
+        policy::move_restrictions_to_node(&mut subtree);
+        policy::add_policy_mixins(&mut subtree);
+        self.record_identifier(node, path, &subtree.properties);
+        self.report.nodes_created += 1;
+        self.record_stored_file(node, path);
+        Ok(Some(subtree))
+    }
+
+    /// Returns why a missing node is not created with everything below it, if so.
+    fn skip_reason_for_missing(&self, node: &ImportNode) -> Option<SkipReason> {
+        let handling = self.policy_handling(node.name());
+        let ignores =
+            matches!(handling, AccessControlHandling::Ignore | AccessControlHandling::Clear);
+        if is_policy_name(node.name()) && ignores {
+            Some(SkipReason::AccessControl)
+        } else if node.kind() == ImportNodeKind::OrderOnly {
+            Some(SkipReason::ParentMissing)
+        } else if node.primary_type() == Some("rep:Cache") {
+            Some(SkipReason::Cache)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the rule for a policy of this name.
+    fn policy_handling(&self, name: &str) -> AccessControlHandling {
+        if name == policy::CUG_POLICY_NODE { self.closed_user_groups } else { self.access_control }
+    }
+
+    fn install_policy(&mut self, node: &'a ImportNode, path: &NodePath) -> Result<()> {
+        if node.kind() == ImportNodeKind::OrderOnly {
+            return Ok(());
+        }
+        if !matches!(
+            self.filter.coverage(path),
+            FilterCoverage::Contained(_) | FilterCoverage::Unfiltered
+        ) {
+            self.skip_subtree(node, path, self.skip_reason_for_existing(path));
+            return Ok(());
+        }
+        let (place, handling) = (self.stored_path(path), self.policy_handling(node.name()));
+        let existing = self.target.read_subtree(&place)?;
+        if handling == AccessControlHandling::Clear && existing.is_some() {
+            self.report.subtrees_removed += 1;
+            self.target.remove(&place)?;
+        }
+        let created_before = self.report.nodes_created;
+        let Some(package) = self.build_subtree(node, path, "")? else {
+            return Ok(());
+        };
+        let Some(existing) = existing else {
+            self.target.put(&place, package)?;
+            return policy::require_policy_mixin(self.target, &place);
+        };
+        let merged = match handling {
+            AccessControlHandling::Merge | AccessControlHandling::MergePreserve => {
+                policy::merge_policy(existing.clone(), package, handling)
+            }
+            AccessControlHandling::Ignore
+            | AccessControlHandling::Clear
+            | AccessControlHandling::Overwrite => package,
+        };
+        let met = self.report.nodes_created - created_before;
+        self.report.nodes_created = created_before;
+        if merged == existing {
+            self.report.nodes_unchanged += met;
+            return Ok(());
+        }
+        self.report.nodes_changed += met;
+        self.target.put(&place, merged)
+    }
+
+    /// Removes the policies of a node that the package lacks, if they are to be those of the package: the filter's mode
+    /// does not rule them.
+    fn remove_other_policies(
+        &mut self,
+        node: &ImportNode,
+        path: &NodePath,
+        existing: &ExistingNode,
+    ) -> Result<()> {
+        let policies = existing.children.iter().filter(|name| is_policy_name(name));
+        for name in policies.filter(|name| node.child(name).is_none()) {
+            let policy = path.child_unchecked(name);
+            let is_covered = matches!(self.filter.coverage(&policy), FilterCoverage::Contained(_));
+            if node.kind() == ImportNodeKind::Content
+                && is_covered
+                && !self.preserves_policies(name)
+            {
+                self.report.subtrees_removed += 1;
+                let place = self.stored_path(&policy);
+                self.target.remove(&place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether policies of this name stay where the package has none.
+    fn preserves_policies(&self, name: &str) -> bool {
+        !matches!(
+            self.policy_handling(name),
+            AccessControlHandling::Overwrite | AccessControlHandling::Clear
+        )
+    }
+
+    /// Removes a child that the package lacks, if its filter says so.
+    fn remove_extra_child(&mut self, path: &NodePath, name: &str) -> Result<()> {
+        if is_policy_name(name) && self.preserves_policies(name) {
+            return Ok(());
+        }
+        self.remove_covered_nodes(path).map(|_| ())
+    }
+
+    /// Removes what filters of mode replace contain at and below a path. Returns whether nothing is left there.
+    fn remove_covered_nodes(&mut self, path: &NodePath) -> Result<bool> {
+        if self.filter.coverage(path) != FilterCoverage::Contained(ImportMode::Replace) {
+            return Ok(false);
+        }
+        // An account that the package has at another path stays where it is.
+        let place = self.stored_path(path);
+        let kept = || self.relocated_accounts.values().chain(&self.protected_paths);
+        if kept().any(|kept| *kept == place) {
+            return Ok(false);
+        }
+        let has_kept_below = kept().any(|kept| kept.is_within(&place));
+        let mut is_empty = true;
+        if has_kept_below || !self.filter.is_uniform_below(path) {
+            let Some(existing) = self.target.read_node(&place)? else {
+                return Ok(true);
+            };
+            for name in &existing.children {
+                is_empty &= self.remove_covered_nodes(&path.child_unchecked(name))?;
+            }
+        }
+        if is_empty {
+            self.report.subtrees_removed += 1;
+            self.target.remove(&place)?;
+        }
+        Ok(is_empty)
+    }
+
+    /// Removes the roots of filters that the package does not hold.
+    fn remove_missing_roots(&mut self, package: &ImportNode) -> Result<()> {
+        for set in self.filter.roots() {
+            let is_missing = package.find_descendant(&set.root).is_none();
+            let place = self.stored_path(&set.root);
+            if is_missing && !set.root.is_root() && self.target.read_node(&place)?.is_some() {
+                self.remove_covered_nodes(&set.root)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings children into the order of the package, where those that both sides know stand otherwise. Children
+    /// that the package does not know come first then, as they did.
+    fn apply_child_order(&mut self, node: &ImportNode, path: &NodePath) -> Result<()> {
+        if node.children().len() < 2 {
+            return Ok(());
+        }
+        let place = self.stored_path(path);
+        let Some(current) = self.target.read_node(&place)? else {
+            return Ok(());
+        };
+        let names: BTreeSet<&str> = current.children.iter().map(String::as_str).collect();
+        let wanted: Vec<&str> = node
+            .children()
+            .iter()
+            .map(ImportNode::name)
+            .filter(|name| names.contains(name))
+            .collect();
+        let (known, others): (Vec<&String>, Vec<&String>) =
+            current.children.iter().partition(|name| node.child(name).is_some());
+        if known == wanted {
+            return Ok(());
+        }
+        let order: Vec<String> =
+            others.into_iter().cloned().chain(wanted.into_iter().map(str::to_owned)).collect();
+        self.target.order_children(&place, &order)
+    }
+
+    /// Returns the value of a property, its bytes stored; nothing if what is there is to stay.
+    fn resolve_property(
+        &mut self,
+        property: &ImportProperty,
+        path: &NodePath,
+        name: &str,
+    ) -> Result<Option<Property>> {
+        if withdrawal::is_replication_stamp(name) {
+            // Whether visitors have a document is a fact about its address here, not about where the package was built.
+            return Ok(None);
+        }
+        match property {
+            ImportProperty::Value(property) => Ok(Some(property.clone())),
+            ImportProperty::Preserved => {
+                let place = self.stored_path(path);
+                let has_value = self
+                    .target
+                    .read_node(&place)?
+                    .is_some_and(|existing| existing.properties.contains_key(name));
+                if !has_value {
+                    self.report.warnings.push(format!(
+                        "`{path}/{name}` has no bytes in the package and is not set"
+                    ));
+                }
+                Ok(None)
+            }
+            ImportProperty::Binary(entry) => {
+                Ok(Some(Property::Single(Value::Binary(self.store_entry_blob(*entry)?))))
+            }
+            ImportProperty::InlineBinary { values, is_list } => {
+                let values: Vec<Value> = values
+                    .iter()
+                    .map(|bytes| self.target.put_blob(&mut bytes.as_slice()).map(Value::Binary))
+                    .collect::<Result<_>>()?;
+                Ok(Some(match (*is_list, values.first()) {
+                    (false, Some(value)) => Property::Single(value.clone()),
+                    _ => Property::List(ValueType::Binary, values),
+                }))
+            }
+            ImportProperty::BinaryList(entries) => {
+                let values = entries
+                    .values()
+                    .map(|entry| self.store_entry_blob(*entry).map(Value::Binary))
+                    .collect::<Result<_>>()?;
+                Ok(Some(Property::List(ValueType::Binary, values)))
+            }
+        }
+    }
+
+    fn store_entry_blob(&mut self, entry: usize) -> Result<BlobId> {
+        let size = self.archive.entries.get(entry).map_or(0, |entry| entry.size);
+        let mut reader = self.archive.open_entry(entry)?;
+        let stored = self.target.put_blob(&mut reader);
+        if let Some(damage) = reader.take_damage_error() {
+            return Err(damage);
+        }
+        self.report.blobs += 1;
+        self.report.blob_bytes += size;
+        stored
+    }
+
+    fn report_progress(&mut self, path: &NodePath) {
+        self.done_nodes += 1;
+        (self.progress)(InstallProgress {
+            node_path: path,
+            done_nodes: self.done_nodes,
+            total_nodes: self.total_nodes,
+        });
+    }
+
+    fn record_stored_file(&mut self, node: &ImportNode, path: &NodePath) {
+        if node.is_element() {
+            self.report.elements_stored += 1;
+        }
+        if super::is_nested_package(path) {
+            self.stored_files.insert(path.clone());
+        }
+    }
+
+    fn skip_reason_for_existing(&self, path: &NodePath) -> SkipReason {
+        match self.filter.coverage(path) {
+            FilterCoverage::Ancestor => SkipReason::AncestorExists,
+            FilterCoverage::Excluded => SkipReason::ExcludedByPattern,
+            FilterCoverage::Unfiltered => SkipReason::ExistsWithoutFilter,
+            FilterCoverage::Outside | FilterCoverage::Contained(_) => {
+                SkipReason::OutsideEveryFilter
+            }
+        }
+    }
+
+    fn skip_subtree(&mut self, node: &ImportNode, path: &NodePath, reason: SkipReason) {
+        self.report_progress(path);
+        self.skip_node(node, path, reason);
+        for child in node.children() {
+            self.skip_subtree(child, &path.child_unchecked(child.name()), reason);
+        }
+    }
+
+    fn skip_node(&mut self, node: &ImportNode, path: &NodePath, reason: SkipReason) {
+        let is_file = node.primary_type() == Some("nt:file");
+        if node.is_element() || is_file {
+            self.report.skipped.push(SkippedPackageItem {
+                path: path.clone(),
+                file: node.location().file_name(),
+                line: node.location().line(),
+                is_element: node.is_element(),
+                reason,
+            });
+        }
+    }
+}
+
+/// Tells whether this is the property that says that a node is checked in: the node stays so, as a package does not check
+/// it out.
+fn is_checked_in(properties: &BTreeMap<String, Property>, name: &str) -> bool {
+    let is_out = properties.get(name).and_then(Property::first);
+    name == IS_CHECKED_OUT_PROPERTY && matches!(is_out, Some(Value::Boolean(false)))
+}
+
+pub(super) fn primary_type_of(properties: &BTreeMap<String, Property>) -> &str {
+    properties.get(PRIMARY_TYPE).and_then(Property::first).and_then(Value::as_str).unwrap_or("")
+}
+
+/// Returns the type of a node for which the package names none: what its parent's type says of children.
+fn default_primary_type<'a>(parent_type: &'a str, node: &ImportNode) -> &'a str {
+    match (parent_type, node.kind()) {
+        (
+            "sling:Folder"
+            | "sling:OrderedFolder"
+            | "nt:unstructured"
+            | "oak:Unstructured"
+            | "rep:AuthorizableFolder",
+            _,
+        ) => parent_type,
+        (_, ImportNodeKind::Content) => "nt:unstructured",
+        // The folders below the root are Sling's in the systems where packages come from, but for that of users.
+        ("" | "rep:root", _) if node.name() == "home" => "rep:AuthorizableFolder",
+        ("" | "rep:root", _) => "sling:Folder",
+        _ => "nt:folder",
+    }
+}

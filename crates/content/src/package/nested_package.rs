@@ -1,0 +1,79 @@
+//! Packages within a package: stored by the outer one, then installed as its `subPackageHandling` says.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Seek};
+
+use super::definition::{
+    add_nested_definition, build_definition_node, find_newer_installed, mark_installed,
+};
+use super::install_options::{InstallOptions, NestedPackageRule};
+use super::install_report::InstallReport;
+use super::install_target::{InstallProgress, InstallTarget};
+use super::package_properties::NestedPackageHandling;
+use super::{ContentPackage, NestedPackage};
+use crate::{NodePath, Result};
+
+/// What became of the packages within a package.
+#[derive(Debug, Default)]
+pub(super) struct NestedInstallOutcome {
+    pub(super) reports: Vec<InstallReport>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Installs those packages within `outer` whose files were stored, those that others need first.
+pub(super) fn install_nested<R: Read + Seek>(
+    outer: &mut ContentPackage<R>,
+    stored: &BTreeSet<NodePath>,
+    target: &mut dyn InstallTarget,
+    options: &InstallOptions,
+    progress: &mut dyn FnMut(InstallProgress<'_>),
+) -> Result<NestedInstallOutcome> {
+    let mut out = NestedInstallOutcome::default();
+    let parent = outer.id.clone();
+    sort_by_dependencies(&mut outer.nested);
+    for NestedPackage { path, package, handling } in &mut outer.nested {
+        if !stored.contains(path) {
+            continue;
+        }
+        if let Some(stamp) = &options.stamp {
+            let node =
+                build_definition_node(&package.id, &package.properties, &package.filter, stamp);
+            add_nested_definition(target, path, node, &parent)?;
+        }
+        if *handling == NestedPackageHandling::Store
+            || options.nested_rule == NestedPackageRule::Store
+        {
+            continue;
+        }
+        if *handling == NestedPackageHandling::Install
+            && let Some(newer) = find_newer_installed(target, &package.id)?
+        {
+            let message = format!("`{path}` is stored and not installed: `{newer}` is installed");
+            out.warnings.push(message);
+            continue;
+        }
+        out.reports.push(package.install_with_options(target, options, progress)?);
+        if options.stamp.is_some() {
+            mark_installed(target, path, options.stamp.as_ref())?;
+        }
+    }
+    Ok(out)
+}
+
+/// Puts packages behind those that they need; the order stays where none needs another.
+fn sort_by_dependencies(nested: &mut Vec<NestedPackage>) {
+    let mut sorted: Vec<NestedPackage> = Vec::with_capacity(nested.len());
+    while !nested.is_empty() {
+        let needs_another = |one: &NestedPackage| {
+            one.package.properties.dependencies.iter().any(|need| {
+                nested
+                    .iter()
+                    .any(|other| other.path != one.path && need.is_met_by(&other.package.id))
+            })
+        };
+        // Packages that need each other are taken in their order.
+        let next = nested.iter().position(|one| !needs_another(one)).unwrap_or(0);
+        sorted.push(nested.remove(next));
+    }
+    *nested = sorted;
+}

@@ -1,0 +1,335 @@
+//! What a package says of itself: `properties.xml`, and the manifest where that is missing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::archive::PackageFileName;
+use super::dependency::PackageDependency;
+use super::keyword;
+use super::xml_reader::{XmlItem, XmlReader};
+use crate::{NodePath, Result};
+
+/// Where packages are stored in content.
+pub(super) const PACKAGES_PATH: &str = "/etc/packages";
+
+/// The name of a package: `group:name:version`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct PackageId {
+    /// The group, such as `adobe/cq60`; empty where there is none.
+    pub group: String,
+    /// The name.
+    pub name: String,
+    /// The version; empty where there is none.
+    pub version: String,
+}
+
+impl PackageId {
+    /// Reads `group:name:version`, `group:name` or `name`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut parts = text.trim().splitn(3, ':').map(|part| part.trim().to_owned());
+        let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+        let version = parts.next().unwrap_or_default();
+        match second {
+            Some(name) => Self { group: first, name, version },
+            None => Self { name: first, ..Self::default() },
+        }
+    }
+
+    /// Makes out the name in the path of a package file such as `/etc/packages/my/site-1.0.zip`.
+    #[must_use]
+    pub fn from_path(path: &str, version: &str) -> Self {
+        let path = path.trim().trim_end_matches(".zip").trim_end_matches(".jar");
+        let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
+        let group = folder.strip_prefix(PACKAGES_PATH).unwrap_or(folder).trim_matches('/');
+        let (name, version) =
+            match file.strip_suffix(version).and_then(|name| name.strip_suffix('-')) {
+                Some(name) if !version.is_empty() => (name, version),
+                _ if version.is_empty() => split_version_suffix(file),
+                _ => (file, version),
+            };
+        Self { group: group.to_owned(), name: name.to_owned(), version: version.to_owned() }
+    }
+
+    /// Returns the name of the package's file: `name-version.zip`.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        let separator = if self.version.is_empty() { "" } else { "-" };
+        format!("{}{separator}{}.zip", self.name, self.version)
+    }
+
+    /// Returns where the package is stored in content.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidName`] if group, name or version cannot be node names.
+    pub fn path(&self) -> Result<NodePath> {
+        let folders = self.group.split('/').filter(|name| !name.is_empty());
+        let mut path = NodePath::new(PACKAGES_PATH)?;
+        for folder in folders {
+            path = path.child(folder)?;
+        }
+        path.child(&self.file_name())
+    }
+}
+
+/// Cuts a version off the end of a file's name: from the first part between hyphens that begins like one.
+fn split_version_suffix(file: &str) -> (&str, &str) {
+    let is_version = |part: &str| {
+        let number: String = part.chars().take_while(char::is_ascii_digit).collect();
+        (!number.is_empty() && (number.len() < part.len() || number.len() < 4))
+            || part == "SNAPSHOT"
+    };
+    let mut start = file.len();
+    for (at, _) in file.rmatch_indices('-') {
+        if !file.get(at + 1..start).is_some_and(is_version) {
+            break;
+        }
+        start = at;
+    }
+    (file.get(..start).unwrap_or(file), file.get(start + 1..).unwrap_or_default())
+}
+
+impl std::fmt::Display for PackageId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.group, self.name)?;
+        if self.version.is_empty() { Ok(()) } else { write!(f, ":{}", self.version) }
+    }
+}
+
+/// How the access control of a package meets what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AccessControlHandling {
+    /// That of the package is not imported. This is the default.
+    #[default]
+    Ignore,
+    /// That of the package replaces what is there.
+    Overwrite,
+    /// Entries of the package replace those of the same principals.
+    Merge,
+    /// Entries of the package are added for principals that have none.
+    MergePreserve,
+    /// What is there is removed, and that of the package is not imported.
+    Clear,
+}
+
+impl AccessControlHandling {
+    const ALL: [(Self, &str); 5] = [
+        (Self::Ignore, "ignore"),
+        (Self::Overwrite, "overwrite"),
+        (Self::Merge, "merge"),
+        (Self::MergePreserve, "merge_preserve"),
+        (Self::Clear, "clear"),
+    ];
+
+    /// Finds the rule of a name as `acHandling` spells it.
+    #[must_use]
+    pub fn from_name(text: &str) -> Option<Self> {
+        keyword::find_by_keyword(&Self::ALL, text)
+    }
+}
+
+/// What becomes of a package inside of a package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NestedPackageHandling {
+    /// Installed, unless a newer version is.
+    Install,
+    /// Installed, even if a newer version is.
+    Force,
+    /// Stored as a file only.
+    Store,
+}
+
+/// The properties of a package.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PackageProperties {
+    /// All entries, by key.
+    pub entries: BTreeMap<String, String>,
+    /// How its access control meets what is there.
+    pub access_control: AccessControlHandling,
+    /// The same for closed user groups, where it is said apart.
+    pub closed_user_groups: Option<AccessControlHandling>,
+    /// The packages that it needs.
+    pub dependencies: Vec<PackageDependency>,
+    nested_handlings: Vec<(String, NestedPackageHandling)>,
+}
+
+impl PackageProperties {
+    /// Returns the value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.entries.get(key).map(String::as_str)
+    }
+
+    /// Returns what to do with the nested package of this group and name.
+    pub(super) fn nested_handling(&self, id: &PackageId) -> NestedPackageHandling {
+        let full = format!("{}:{}", id.group, id.name);
+        let matches = |pattern: &str| {
+            pattern == "*"
+                || pattern == id.name
+                || pattern == full
+                || pattern == format!("{}:*", id.group)
+        };
+        // A later, more special line overrides an earlier one.
+        let last = self.nested_handlings.iter().rev().find(|(pattern, _)| matches(pattern));
+        last.map_or(NestedPackageHandling::Install, |(_, handling)| *handling)
+    }
+}
+
+/// Reads `properties.xml`, which is in the format of Java's properties.
+pub(super) fn parse_properties(file: &PackageFileName, text: &[u8]) -> Result<PackageProperties> {
+    let entries = parse_property_entries(file, text)?;
+    let refuse = |key: &str, wanted: &str| {
+        let value = entries.get(key).map_or("", String::as_str);
+        file.to_error(0, format!("`{key}` is `{value}`; it must be {wanted}"))
+    };
+    let find = |key: &str| entries.get(key).map(|text| text.trim()).filter(|text| !text.is_empty());
+    match find("packageFormatVersion").map(str::parse::<u32>) {
+        None | Some(Ok(0..=2)) => {}
+        _ => return Err(refuse("packageFormatVersion", "a number up to 2")),
+    }
+    const RULES: &str = "ignore, overwrite, merge, merge_preserve or clear";
+    let rule = |key: &str| match find(key).map(AccessControlHandling::from_name) {
+        None => Ok(None),
+        Some(Some(rule)) => Ok(Some(rule)),
+        Some(None) => Err(refuse(key, RULES)),
+    };
+    let access_control = rule("acHandling")?.unwrap_or_default();
+    let closed_user_groups = rule("cugHandling")?;
+    let Some(nested) = parse_nested_handling(find("subPackageHandling").unwrap_or_default()) else {
+        return Err(refuse(
+            "subPackageHandling",
+            "a list of `name;option` with option install, extract, add, ignore, force_install or force_extract",
+        ));
+    };
+    let dependencies = PackageDependency::parse_list(find("dependencies").unwrap_or_default())
+        .map_err(|message| file.to_error(0, message))?;
+    Ok(PackageProperties {
+        access_control,
+        closed_user_groups,
+        dependencies,
+        nested_handlings: nested,
+        entries,
+    })
+}
+
+/// Reads `subPackageHandling`; nothing if an option is not known.
+fn parse_nested_handling(text: &str) -> Option<Vec<(String, NestedPackageHandling)>> {
+    let mut nested = Vec::new();
+    for line in text.split(',').map(str::trim) {
+        let (pattern, option) = line.split_once(';').unwrap_or((line, "install"));
+        let handling = match option.trim().to_ascii_lowercase().as_str() {
+            "install" | "extract" => NestedPackageHandling::Install,
+            "force_install" | "force_extract" => NestedPackageHandling::Force,
+            "add" | "ignore" => NestedPackageHandling::Store,
+            _ => return None,
+        };
+        if !pattern.trim().is_empty() {
+            nested.push((pattern.trim().to_owned(), handling));
+        }
+    }
+    Some(nested)
+}
+
+fn parse_property_entries(file: &PackageFileName, text: &[u8]) -> Result<BTreeMap<String, String>> {
+    let mut xml = XmlReader::new(file, text)?;
+    let mut entries = BTreeMap::new();
+    let mut depth = 0;
+    let mut open: Option<(String, String)> = None;
+    loop {
+        match xml.next_item()? {
+            XmlItem::StartElement(element) => {
+                match (depth, element.name.as_str()) {
+                    (0, "properties") | (1, "comment") => {}
+                    (1, "entry") => {
+                        let key = element.attribute("key").unwrap_or_default().to_owned();
+                        open = Some((key, String::new()));
+                    }
+                    (_, other) => {
+                        let message = format!(
+                            "`{other}` stands where `properties` with `entry` elements is expected"
+                        );
+                        return Err(file.to_error(element.line, message));
+                    }
+                }
+                depth += 1;
+            }
+            XmlItem::EndElement => {
+                depth -= 1;
+                entries.extend(open.take());
+            }
+            XmlItem::Text(text) => {
+                if let Some((_, value)) = &mut open {
+                    value.push_str(&text);
+                }
+            }
+            XmlItem::EndDocument => return Ok(entries),
+        }
+    }
+}
+
+/// Returns a header of a manifest; long ones go on after a blank.
+pub(super) fn read_manifest_header(manifest: &[u8], name: &str) -> Option<String> {
+    let text = String::from_utf8_lossy(manifest).replace("\r\n", "\n").replace("\n ", "");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// Writes a `properties.xml`.
+pub(super) fn properties_to_xml(entries: &BTreeMap<String, String>) -> String {
+    let mut out = String::from(
+        "<?xml version=\"1.0\" encoding=\"utf-8\" standalone=\"no\"?>\n\
+         <!DOCTYPE properties SYSTEM \"http://java.sun.com/dtd/properties.dtd\">\n<properties>\n",
+    );
+    for (key, value) in entries {
+        out.push_str("<entry key=\"");
+        super::xml_reader::push_escaped_attribute(&mut out, key);
+        out.push_str("\">");
+        super::xml_reader::push_escaped_attribute(&mut out, value);
+        out.push_str("</entry>\n");
+    }
+    out.push_str("</properties>\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_paths() {
+        for (id, path) in [
+            ("g:n:1.0", "/etc/packages/g/n-1.0.zip"),
+            ("a/b:n:1.0-SNAPSHOT", "/etc/packages/a/b/n-1.0-SNAPSHOT.zip"),
+            (":n", "/etc/packages/n.zip"),
+            ("g:my-name:2", "/etc/packages/g/my-name-2.zip"),
+            ("g:n-hotfix-4711", "/etc/packages/g/n-hotfix-4711.zip"),
+        ] {
+            let parsed = PackageId::parse(id);
+            assert_eq!(parsed.to_string(), id);
+            assert_eq!(parsed.path().unwrap().as_str(), path);
+            assert_eq!(PackageId::from_path(path, &parsed.version), parsed, "{path}");
+            assert_eq!(PackageId::from_path(path, ""), parsed, "{path} alone");
+        }
+        assert_eq!(PackageId::parse("plain").to_string(), ":plain");
+        assert!(PackageId::parse("g:a/b").path().is_err());
+        assert!(PackageId::parse("../..:n").path().is_err());
+    }
+
+    #[test]
+    fn packages_within_are_handled_by_the_last_line_that_fits() {
+        let nested = parse_nested_handling("*;add, g:*, g:n;force_install,m;ignore").unwrap();
+        let properties =
+            PackageProperties { nested_handlings: nested, ..PackageProperties::default() };
+        let of = |id: &str| properties.nested_handling(&PackageId::parse(id));
+        assert_eq!(of("x:y"), NestedPackageHandling::Store);
+        assert_eq!(of("g:y"), NestedPackageHandling::Install);
+        assert_eq!(of("g:n:1"), NestedPackageHandling::Force);
+        assert_eq!(of("g:m"), NestedPackageHandling::Store);
+        assert_eq!(
+            PackageProperties::default().nested_handling(&PackageId::parse("x")),
+            NestedPackageHandling::Install
+        );
+        assert_eq!(parse_nested_handling("a;copy"), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Types that a package names and nothing describes: those of the products that packages come from are taken as open.
+//!
+//! A package brings the types that its author registered, but not those of Adobe Experience Manager and Sling, which every
+//! repository of theirs has. Those that are not compiled in are registered when they are met, as types that hold
+//! anything. Unknown types of other prefixes stay a fault of the package.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::import_node::{ImportNode, ImportProperty};
+use super::install_target::InstallTarget;
+use crate::{MIXIN_TYPES, PRIMARY_TYPE, Result};
+
+/// What the namespaces of these products begin with.
+const PRODUCT_NAMESPACE_PREFIXES: [&str; 3] =
+    ["http://www.day.com/", "http://www.adobe.com/", "http://sling.apache.org/"];
+
+/// A type that is taken as one that holds anything.
+#[derive(Debug)]
+pub(super) struct PermissiveNodeType {
+    pub(super) name: String,
+    /// The file and line that name it first.
+    pub(super) first_mention: String,
+    /// The text that registers it.
+    pub(super) cnd: String,
+}
+
+/// What is known of a type that is named.
+#[derive(Debug, Default)]
+struct NamedNodeType {
+    first_mention: String,
+    is_primary: bool,
+}
+
+/// Returns the open types of a package, sorted by name.
+pub(super) fn find_permissive_types(
+    root: &ImportNode,
+    namespaces: &BTreeMap<String, String>,
+    target: &mut dyn InstallTarget,
+) -> Result<Vec<PermissiveNodeType>> {
+    let mut named = BTreeMap::new();
+    collect_named_types(root, &mut named);
+    let mut open = Vec::new();
+    for (name, NamedNodeType { first_mention: place, is_primary }) in named {
+        let prefix = name.split_once(':').map(|(prefix, _)| prefix);
+        let uri = prefix.and_then(|prefix| namespaces.get(prefix));
+        let is_product = uri.is_some_and(|uri| {
+            PRODUCT_NAMESPACE_PREFIXES.iter().any(|product| uri.starts_with(product))
+        });
+        if !is_product || target.has_node_type(&name)? {
+            continue;
+        }
+        let mut cnd = String::new();
+        if let (Some(prefix), Some(uri)) = (prefix, uri) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(cnd, "<'{prefix}'='{uri}'>");
+        }
+        let form = if is_primary { "> nt:unstructured\n  orderable" } else { "\n  mixin" };
+        let _ = writeln!(
+            cnd,
+            "[{name}] {form}\n  - * (undefined)\n  - * (undefined) multiple\n  + * (nt:base) = nt:unstructured version"
+        );
+        open.push(PermissiveNodeType { name, first_mention: place, cnd });
+    }
+    Ok(open)
+}
+
+fn collect_named_types(node: &ImportNode, named: &mut BTreeMap<String, NamedNodeType>) {
+    for property in [PRIMARY_TYPE, MIXIN_TYPES] {
+        let Some(ImportProperty::Value(types)) = node.properties().get(property) else { continue };
+        for name in types.values() {
+            let name = name.to_text();
+            let source = node.location();
+            let known = named.entry(name.into_owned()).or_insert_with(|| NamedNodeType {
+                first_mention: format!("{}:{}", source.file_name(), source.line()),
+                is_primary: false,
+            });
+            known.is_primary |= property == PRIMARY_TYPE;
+        }
+    }
+    node.children().iter().for_each(|child| collect_named_types(child, named));
+}

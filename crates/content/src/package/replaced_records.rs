@@ -1,0 +1,458 @@
+//! What an installation replaced, and how it is undone.
+//!
+//! Beside the content stands a ref for each installed package. It names two maps: the records that the installation
+//! changed as they were before, and as it left them. Bodies and blobs are in them by hash, so that nothing is copied and
+//! the garbage collector keeps them.
+//!
+//! Undoing is a three-way merge for each document: what the installation left is the base, what was before is wanted,
+//! and what stands there now wins wherever something else changed it since.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tympan_store::{ChunkBatch, ChunkId, RefUpdate, SortedMap, StoreRoot};
+
+use super::install_options::AuditStamp;
+use super::package_properties::PackageId;
+use super::undo_merge::undo_node_change;
+use crate::document_boundary::is_container;
+use crate::record::ContentRecord;
+use crate::sibling::has_ordered_children;
+use crate::snapshot::SnapshotView;
+use crate::{
+    BlobId, ConflictKind, Error, MergeConflict, NodePath, Repository, Result, Session, Subtree,
+    record_key,
+};
+
+/// Refs of this prefix keep what installations replaced.
+pub(crate) const REPLACED_REF_PREFIX: &str = "package/";
+
+const BEFORE_MAP: &str = "before";
+const AFTER_MAP: &str = "after";
+
+/// What an uninstallation did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct UninstallReport {
+    /// The package.
+    pub package: PackageId,
+    /// Documents that are again as they were before the installation.
+    pub restored: usize,
+    /// Documents that the installation had created and that are gone.
+    pub removed: usize,
+    /// What something else changed since the installation; it stays as it is.
+    #[serde(serialize_with = "conflicts")]
+    pub kept: Vec<MergeConflict>,
+    /// What is odd but did not keep the package from being uninstalled.
+    pub warnings: Vec<String>,
+}
+
+fn serialize_conflicts<S: serde::Serializer>(
+    list: &[MergeConflict],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(list.iter().map(|conflict| {
+        serde_json::json!({
+            "path": conflict.path.as_str(),
+            "kind": conflict.kind.name(),
+            "property": conflict.property,
+        })
+    }))
+}
+
+impl std::fmt::Display for UninstallReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "package {}", self.package)?;
+        writeln!(f, "  restored   {:>9}  removed    {:>9}", self.restored, self.removed)?;
+        for conflict in &self.kept {
+            let property =
+                conflict.property.as_deref().map_or(String::new(), |name| format!("/{name}"));
+            writeln!(
+                f,
+                "  kept       {}{property}: changed since ({})",
+                conflict.path,
+                conflict.kind.name()
+            )?;
+        }
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "  warning    {warning}"))
+    }
+}
+
+type RecordsByKey = BTreeMap<Vec<u8>, Arc<ContentRecord>>;
+
+/// Records before and after an installation. A key in one map alone was created or removed.
+#[derive(Debug, Default)]
+pub(super) struct ReplacedRecords {
+    records_before: RecordsByKey,
+    records_after: RecordsByKey,
+}
+
+impl ReplacedRecords {
+    /// Compares two states of one session, of which the second has all edits of the first. What lies at `except` does
+    /// not count.
+    pub(super) fn between(
+        before: &SnapshotView,
+        after: &SnapshotView,
+        except: &NodePath,
+    ) -> Result<Self> {
+        let mut replaced = Self::default();
+        let system = NodePath::new("/jcr:system")?;
+        for (key, new) in &after.record_edits {
+            let path = record_key::record_path(key)?;
+            // Node types and namespaces stay known: other content may use them by now.
+            if path.is_within(except) || path.is_within(&system) {
+                continue;
+            }
+            let old = before.read_record(key, &path)?;
+            let is_same = match (&old, new) {
+                (Some(old), Some(new)) => {
+                    Arc::ptr_eq(old, new) || is_same_record(before, &path, [old, new])?
+                }
+                (None, None) => true,
+                _ => false,
+            };
+            if !is_same {
+                replaced.records_before.extend(old.map(|old| (key.clone(), old)));
+                replaced.records_after.extend(new.clone().map(|new| (key.clone(), new)));
+            }
+        }
+        Ok(replaced)
+    }
+
+    /// Puts this on top of what an earlier installation of the same package replaced.
+    pub(super) fn on_top_of_stored(
+        self,
+        repository: &Repository,
+        package: &NodePath,
+    ) -> Result<Self> {
+        let earlier = load_replaced(repository, package)?;
+        Ok(match earlier {
+            Some(earlier) => earlier.followed_by(self),
+            None => self,
+        })
+    }
+
+    /// Puts a later installation of the same package on top: undoing goes back to before the first.
+    fn followed_by(mut self, later: Self) -> Self {
+        let touched: BTreeSet<Vec<u8>> = self.record_keys();
+        for key in later.record_keys() {
+            self.records_after.remove(&key);
+        }
+        let first = later.records_before.into_iter().filter(|(key, _)| !touched.contains(key));
+        self.records_before.extend(first);
+        self.records_after.extend(later.records_after);
+        self
+    }
+
+    /// Tells whether nothing was replaced.
+    pub(super) fn is_empty(&self) -> bool {
+        self.records_before.is_empty() && self.records_after.is_empty()
+    }
+
+    fn record_keys(&self) -> BTreeSet<Vec<u8>> {
+        self.records_before.keys().chain(self.records_after.keys()).cloned().collect()
+    }
+
+    fn write_snapshot(&self, batch: &mut ChunkBatch) -> Result<ChunkId> {
+        let mut maps = BTreeMap::new();
+        for (name, records) in
+            [(BEFORE_MAP, &self.records_before), (AFTER_MAP, &self.records_after)]
+        {
+            let mut stored = Vec::with_capacity(records.len());
+            for (key, record) in records {
+                stored.push((key.clone(), record.encode(batch)?));
+            }
+            maps.insert(name.to_owned(), SortedMap::build(batch, stored.into_iter())?);
+        }
+        Ok(StoreRoot { maps }.write(batch)?)
+    }
+
+    fn read_snapshot(repository: &Repository, root: &ChunkId) -> Result<Self> {
+        let reads = repository.0.chunk_reader();
+        let maps = StoreRoot::read(reads, root)?;
+        let read = |name: &str| -> Result<RecordsByKey> {
+            let mut records = RecordsByKey::new();
+            for entry in maps.map(name).range(reads, (Bound::Unbounded, Bound::Unbounded)) {
+                let (key, stored) = entry?;
+                let path = record_key::record_path(&key)?;
+                let record = ContentRecord::decode(&stored);
+                let reason = "the record that a package replaced does not decode";
+                let record = record.ok_or(Error::Damaged { path, reason })?;
+                records.insert(key.to_vec(), Arc::new(record));
+            }
+            Ok(records)
+        };
+        Ok(Self { records_before: read(BEFORE_MAP)?, records_after: read(AFTER_MAP)? })
+    }
+}
+
+/// Tells whether two records hold the same in the same place.
+fn is_same_record(
+    view: &SnapshotView,
+    path: &NodePath,
+    [left, right]: [&ContentRecord; 2],
+) -> Result<bool> {
+    let (before, after) = (view.load_body(left, path)?, view.load_body(right, path)?);
+    // The bytes name blobs by their places in the list beside them.
+    Ok(left.order_key == right.order_key
+        && before.bytes() == after.bytes()
+        && before.blobs() == after.blobs())
+}
+
+/// The moves of refs that keep what installations replaced. They come before the commit of the content: what they name
+/// is harmless if that fails, and a commit without them could not be undone.
+#[derive(Debug, Default)]
+pub(super) struct UndoRefUpdates {
+    batch: ChunkBatch,
+    rollback_updates: Vec<RefUpdate>,
+}
+
+impl UndoRefUpdates {
+    /// Adds what the installation of a package replaced.
+    pub(super) fn add_replaced(
+        &mut self,
+        repository: &Repository,
+        package: &NodePath,
+        replaced: &ReplacedRecords,
+        stamp: &AuditStamp,
+    ) -> Result<()> {
+        let name = replaced_ref_name(repository, package);
+        let expected = repository.0.chunks.read_ref(&name)?;
+        let new = Some(replaced.write_snapshot(&mut self.batch)?);
+        if new == expected {
+            return Ok(());
+        }
+        let message = format!("what the installation of {package} replaced");
+        let update = |expected, new| RefUpdate {
+            name: name.clone(),
+            expected_root: expected,
+            new_root: new,
+            updated_at: stamp.time,
+            author: stamp.user.clone(),
+            message: message.clone(),
+        };
+        self.rollback_updates.push(update(new, expected));
+        self.batch.add_ref_update(update(expected, new));
+        Ok(())
+    }
+
+    /// Writes all of it, runs `commit`, and takes it back if that fails.
+    pub(super) fn commit_with_rollback<T>(
+        self,
+        session: &mut Session,
+        commit: impl FnOnce(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        let chunks = Arc::clone(&session.repository().0.chunks);
+        chunks.commit(self.batch)?;
+        commit(session).inspect_err(|_| {
+            let mut batch = ChunkBatch::new();
+            self.rollback_updates.into_iter().for_each(|update| batch.add_ref_update(update));
+            // A ref that stays behind costs space only: nothing says that the package is installed.
+            if let Err(error) = chunks.commit(batch) {
+                tracing::warn!(reason = %error, "what a failed installation replaced is still kept");
+            }
+        })
+    }
+}
+
+/// Reads what the installation of a package replaced, if that is known.
+pub(super) fn load_replaced(
+    repository: &Repository,
+    package: &NodePath,
+) -> Result<Option<ReplacedRecords>> {
+    let root = repository.0.chunks.read_ref(&replaced_ref_name(repository, package))?;
+    root.map(|root| ReplacedRecords::read_snapshot(repository, &root)).transpose()
+}
+
+/// Lets go of what the installation of a package replaced.
+pub(super) fn delete_replaced(
+    repository: &Repository,
+    package: &NodePath,
+    stamp: &AuditStamp,
+) -> Result<()> {
+    let name = replaced_ref_name(repository, package);
+    let Some(root) = repository.0.chunks.read_ref(&name)? else {
+        return Ok(());
+    };
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(RefUpdate {
+        name,
+        expected_root: Some(root),
+        new_root: None,
+        updated_at: stamp.time,
+        author: stamp.user.clone(),
+        message: format!("{package} is not installed any more"),
+    });
+    Ok(repository.0.chunks.commit(batch)?)
+}
+
+fn replaced_ref_name(repository: &Repository, package: &NodePath) -> String {
+    let id = BlobId::hash_of(format!("{}\0{package}", repository.branch()).as_bytes()).to_string();
+    format!("{REPLACED_REF_PREFIX}{}", id.split('#').next().unwrap_or_default())
+}
+
+/// What becomes of one document.
+#[derive(Debug)]
+struct DocumentUndo {
+    key: Vec<u8>,
+    action: UndoAction,
+    /// Whether nothing of it stays that something else changed.
+    is_complete: bool,
+}
+
+#[derive(Debug)]
+enum UndoAction {
+    Put(Arc<ContentRecord>),
+    Remove,
+    Leave,
+}
+
+/// Takes back what an installation did, as pending edits of the session.
+pub(super) fn undo_installation(
+    session: &mut Session,
+    replaced: &ReplacedRecords,
+    out: &mut UninstallReport,
+) -> Result<()> {
+    let mut fates = BTreeMap::new();
+    for key in replaced.record_keys() {
+        let path = record_key::record_path(&key)?;
+        let fate = plan_document_undo(session, replaced, key, &path, &mut out.kept)?;
+        fates.insert(path, fate);
+    }
+    skip_recut_documents(replaced, &mut fates, &mut out.kept);
+    let mut fates: Vec<(NodePath, DocumentUndo)> = fates.into_iter().collect();
+    fates.sort_by_key(|(path, _)| path.depth());
+    for (path, fate) in &fates {
+        if let UndoAction::Put(record) = &fate.action {
+            put_record(session, path, record, out)?;
+        }
+    }
+    for (path, fate) in fates.iter().rev() {
+        if matches!(fate.action, UndoAction::Remove) {
+            remove_record(session, path, &fate.key, out)?;
+        }
+    }
+    Ok(())
+}
+
+/// Merges what was before with what is there now.
+fn plan_document_undo(
+    session: &mut Session,
+    replaced: &ReplacedRecords,
+    key: Vec<u8>,
+    path: &NodePath,
+    kept: &mut Vec<MergeConflict>,
+) -> Result<DocumentUndo> {
+    let snapshot = session.snapshot()?;
+    let view = &snapshot.0;
+    let tree = |record: Option<&Arc<ContentRecord>>| -> Result<Option<Subtree>> {
+        let Some(record) = record else {
+            return Ok(None);
+        };
+        let body = view.load_body(record, path)?;
+        Ok(Some(body.subtree(body.root())))
+    };
+    let (before, after) = (replaced.records_before.get(&key), replaced.records_after.get(&key));
+    let now = view.read_record(&key, path)?;
+    let (wanted, left, there) = (tree(before)?, tree(after)?, tree(now.as_ref())?);
+    let settled = undo_node_change(path, [left.as_ref(), wanted.as_ref(), there.as_ref()], kept);
+    let is_whole = settled == wanted;
+    let order = |record: Option<&Arc<ContentRecord>>| record.map(|record| record.order_key.clone());
+    // A place among siblings that was given since stays, too.
+    let is_placed_since = now.is_some() && order(now.as_ref()) != order(after);
+    let order = if is_placed_since { order(now.as_ref()) } else { order(before).or(order(after)) };
+    let is_in_place = order == now.as_ref().map(|now| now.order_key.clone());
+    let step = match settled {
+        None if there.is_none() => UndoAction::Leave,
+        None => UndoAction::Remove,
+        Some(settled) if there.as_ref() == Some(&settled) && is_in_place => UndoAction::Leave,
+        Some(settled) => {
+            let record = ContentRecord::from_subtree(&settled, order.unwrap_or_default());
+            let reason = "it is nested too deeply";
+            let refused = || Error::InvalidEdit { action: "restore", path: path.clone(), reason };
+            UndoAction::Put(Arc::new(record.ok_or_else(refused)?))
+        }
+    };
+    Ok(DocumentUndo { key, action: step, is_complete: is_whole })
+}
+
+/// Where a document stops or begins to hold its children in records of their own, it goes back together with all of
+/// them or not at all.
+fn skip_recut_documents(
+    replaced: &ReplacedRecords,
+    fates: &mut BTreeMap<NodePath, DocumentUndo>,
+    kept: &mut Vec<MergeConflict>,
+) {
+    let holds = |record: Option<&Arc<ContentRecord>>, path: &NodePath| {
+        record.map(|record| is_container(path.name(), record.summary.primary_type()))
+    };
+    let cut_anew: Vec<NodePath> = fates
+        .iter()
+        .filter(|(path, fate)| {
+            let before = holds(replaced.records_before.get(&fate.key), path);
+            let after = holds(replaced.records_after.get(&fate.key), path);
+            before.is_some() && after.is_some() && before != after
+        })
+        .map(|(path, _)| path.clone())
+        .collect();
+    for top in cut_anew {
+        let is_hindered =
+            fates.iter().any(|(path, fate)| path.is_within(&top) && !fate.is_complete);
+        if is_hindered {
+            kept.push(MergeConflict::for_node(&top, ConflictKind::RemoveChangedNode));
+            let below = fates.iter_mut().filter(|(path, _)| path.is_within(&top));
+            below.for_each(|(_, fate)| fate.action = UndoAction::Leave);
+        }
+    }
+}
+
+fn put_record(
+    session: &mut Session,
+    path: &NodePath,
+    record: &Arc<ContentRecord>,
+    out: &mut UninstallReport,
+) -> Result<()> {
+    let snapshot = session.snapshot()?;
+    if let Some(parent) = path.parent() {
+        let node = snapshot.node(&parent)?;
+        let can_hold = node.is_some_and(|node| {
+            node.summary().is_some() && is_container(parent.name(), node.primary_type())
+        });
+        if !can_hold {
+            out.kept.push(MergeConflict::for_node(path, ConflictKind::ChangeRemovedNode));
+            return Ok(());
+        }
+    }
+    let old = snapshot.0.read_record(&record_key::record_key(path)?, path)?;
+    drop(snapshot);
+    let is_ordered_anew =
+        has_ordered_children(path, Some(record)) && !has_ordered_children(path, old.as_deref());
+    session.write_record(path, ContentRecord::clone(record))?;
+    if is_ordered_anew {
+        session.pending_view_mut().assign_order_keys(path)?;
+    }
+    out.restored += 1;
+    Ok(())
+}
+
+fn remove_record(
+    session: &mut Session,
+    path: &NodePath,
+    key: &[u8],
+    out: &mut UninstallReport,
+) -> Result<()> {
+    let snapshot = session.snapshot()?;
+    if snapshot.0.read_record(key, path)?.is_none() {
+        return Ok(());
+    }
+    let has_strangers =
+        !snapshot.0.records_in_range(&record_key::descendant_key_range(path)?)?.is_empty();
+    drop(snapshot);
+    if has_strangers {
+        out.kept.push(MergeConflict::for_node(path, ConflictKind::RemoveChangedNode));
+        return Ok(());
+    }
+    out.removed += 1;
+    session.remove_records(path)
+}

@@ -1,0 +1,197 @@
+//! Three-way merge that never fails: taking back one side's changes where nobody else has touched them since.
+//!
+//! In: a node as the change left it (base), as it was before (wanted), as it is now (there). Out: the node as far as it
+//! can go back; what stays as it is now, because something else changed it, as [`MergeConflict`]s.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{ConflictKind, MergeConflict, NodePath, Property, Subtree};
+
+/// Takes a node back as far as possible; absent where it goes away.
+pub(super) fn undo_node_change(
+    path: &NodePath,
+    [base, wanted, there]: [Option<&Subtree>; 3],
+    kept: &mut Vec<MergeConflict>,
+) -> Option<Subtree> {
+    if there == base || there == wanted {
+        return wanted.cloned();
+    }
+    if wanted == base {
+        return there.cloned();
+    }
+    let Some(there) = there else {
+        kept.push(MergeConflict::for_node(path, ConflictKind::ChangeRemovedNode));
+        return None;
+    };
+    let Some(base) = base else {
+        kept.push(MergeConflict::for_node(path, ConflictKind::AddExistingNode));
+        return Some(there.clone());
+    };
+    let Some(wanted) = wanted else {
+        return remove_unless_changed(path, base, there, kept);
+    };
+    let properties = undo_property_changes(path, [base, wanted, there], kept);
+    let mut out = Subtree { name: there.name.clone(), properties, children: Vec::new() };
+    for name in undo_child_order(base, wanted, there) {
+        let sides = [base.child(name), wanted.child(name), there.child(name)];
+        out.children.extend(undo_node_change(&path.child_unchecked(name), sides, kept));
+    }
+    Some(out)
+}
+
+/// Returns what stays of a node that is to go away.
+fn remove_unless_changed(
+    path: &NodePath,
+    base: &Subtree,
+    there: &Subtree,
+    kept: &mut Vec<MergeConflict>,
+) -> Option<Subtree> {
+    let children: Vec<Subtree> = there
+        .children
+        .iter()
+        .filter_map(|child| {
+            let path = path.child_unchecked(&child.name);
+            undo_node_change(&path, [base.child(&child.name), None, Some(child)], kept)
+        })
+        .collect();
+    if children.is_empty() && there.properties == base.properties {
+        return None;
+    }
+    kept.push(MergeConflict::for_node(path, ConflictKind::RemoveChangedNode));
+    Some(Subtree { children, ..Subtree { children: Vec::new(), ..there.clone() } })
+}
+
+fn undo_property_changes(
+    path: &NodePath,
+    [base, wanted, there]: [&Subtree; 3],
+    kept: &mut Vec<MergeConflict>,
+) -> BTreeMap<String, Property> {
+    let sides = [&base.properties, &wanted.properties, &there.properties];
+    let names: BTreeSet<&String> = sides.iter().flat_map(|side| side.keys()).collect();
+    let mut out = BTreeMap::new();
+    for name in names {
+        let [base, wanted, there] = sides.map(|side| side.get(name));
+        let value = if there == base || there == wanted {
+            wanted
+        } else if wanted == base {
+            there
+        } else {
+            let kind = match (base, wanted, there) {
+                (None, ..) => ConflictKind::AddExistingProperty,
+                (Some(_), None, _) => ConflictKind::RemoveChangedProperty,
+                (Some(_), Some(_), None) => ConflictKind::ChangeRemovedProperty,
+                (Some(_), Some(_), Some(_)) => ConflictKind::ChangeChangedProperty,
+            };
+            kept.push(MergeConflict {
+                path: path.clone(),
+                kind,
+                property: Some(name.clone()),
+                base: base.cloned(),
+                ours: wanted.cloned(),
+                theirs: there.cloned(),
+                last_change: None,
+            });
+            there
+        };
+        out.extend(value.map(|value| (name.clone(), value.clone())));
+    }
+    out
+}
+
+/// Returns the names of all children that may stay: in the wanted order if nobody has changed it since, with the
+/// others behind the sibling that they stand behind on their side.
+fn undo_child_order<'a>(base: &Subtree, wanted: &'a Subtree, there: &'a Subtree) -> Vec<&'a str> {
+    fn names(node: &Subtree) -> Vec<&str> {
+        node.children.iter().map(|child| child.name.as_str()).collect()
+    }
+    let common = |first: &Subtree, second: &Subtree| -> Vec<String> {
+        let names = names(first).into_iter().filter(|name| second.child(name).is_some());
+        names.map(str::to_owned).collect()
+    };
+    let is_as_left = common(there, base) == common(base, there);
+    let (mut out, others) =
+        if is_as_left { (names(wanted), names(there)) } else { (names(there), names(wanted)) };
+    let mut previous = None;
+    for name in others {
+        if !out.contains(&name) {
+            let place = previous.and_then(|before| out.iter().position(|one| *one == before));
+            out.insert(place.map_or(0, |place| place + 1), name);
+        }
+        previous = Some(name);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads `a=1 b=2 [x y(c=1)]`: properties, then children by name with their properties.
+    fn node(text: &str) -> Option<Subtree> {
+        if text == "-" {
+            return None;
+        }
+        let mut node = Subtree::new("n", "nt:unstructured");
+        let (properties, children) = text.split_once('[').unwrap_or((text, "]"));
+        for pair in properties.split_whitespace() {
+            let (name, value) = pair.split_once('=').unwrap();
+            node = node.with_property(name, value);
+        }
+        for child in children.trim_end_matches(']').split_whitespace() {
+            let (name, value) = child.split_once('=').unwrap_or((child, ""));
+            let mut child = Subtree::new(name, "nt:unstructured");
+            if !value.is_empty() {
+                child = child.with_property("p", value);
+            }
+            node = node.with_child(child);
+        }
+        Some(node)
+    }
+
+    fn check(base: &str, wanted: &str, there: &str, expected: &str, conflicts: &[&str]) {
+        let path = NodePath::new("/n").unwrap();
+        let mut kept = Vec::new();
+        let sides = [node(base), node(wanted), node(there)];
+        let settled = undo_node_change(&path, sides.each_ref().map(Option::as_ref), &mut kept);
+        assert_eq!(settled, node(expected), "{base}|{wanted}|{there}");
+        let kept: Vec<String> = kept
+            .iter()
+            .map(|one| {
+                format!("{}{} {}", one.path, one.property.as_deref().unwrap_or(""), one.kind.name())
+            })
+            .collect();
+        assert_eq!(kept, conflicts, "{base}|{wanted}|{there}");
+    }
+
+    #[test]
+    fn what_nobody_touched_goes_back() {
+        check("a=2", "a=1", "a=2", "a=1", &[]);
+        check("a=2", "a=1", "a=2 b=3", "a=1 b=3", &[]);
+        check("a=2 b=1", "a=1", "a=2 b=1", "a=1", &[]);
+        check("a=1", "-", "a=1", "-", &[]);
+        check("-", "a=1", "-", "a=1", &[]);
+        check("a=1", "-", "-", "-", &[]);
+        check("[x y]", "[y]", "[x new y]", "[new y]", &[]);
+        check("[y x]", "[x y]", "[y x new]", "[x new y]", &[]);
+    }
+
+    #[test]
+    fn what_others_changed_stays_and_is_told() {
+        check("a=2", "a=1", "a=3", "a=3", &["/na changeChangedProperty"]);
+        check("a=2", "", "a=3", "a=3", &["/na removeChangedProperty"]);
+        check("a=2", "a=1", "", "", &["/na changeRemovedProperty"]);
+        check("", "a=1", "a=3", "a=3", &["/na addExistingProperty"]);
+        check("a=2", "-", "a=3", "a=3", &["/n removeChangedNode"]);
+        check("a=2", "a=1", "-", "-", &["/n changeRemovedNode"]);
+        check("-", "a=1", "a=3", "a=3", &["/n addExistingNode"]);
+        // Of a new node only that stays which others put below it.
+        check("a=1 [x y]", "-", "a=1 [x y new]", "a=1 [new]", &["/n removeChangedNode"]);
+        check(
+            "[x y=1]",
+            "-",
+            "[x y=2]",
+            "[y=2]",
+            &["/n/y removeChangedNode", "/n removeChangedNode"],
+        );
+    }
+}

@@ -1,0 +1,759 @@
+//! Choosing one source of nodes for each selector, by what each would read.
+//!
+//! In: the constraints that a selector must meet. Out: an [`AccessPlan`]. Estimates come from the counts that maps keep, so
+//! that they are exact for a range of keys; only how many nodes a document holds is an average.
+
+use std::collections::BTreeSet;
+
+use tympan_store::key::KeyRange;
+
+use super::algebra::{
+    QueryConstraint, QueryOptions, QueryOrdering, QuerySelector, TraversalPolicy,
+};
+use super::full_text::{FullTextExpression, FullTextRequest};
+use super::full_text_hit::{FullTextCondition, FullTextLag, FullTextSearch, full_text_lag};
+use super::index_condition::{IndexCondition, IndexValueMatch, indexed_operand};
+use super::node_source::{
+    IndexKeyLayout, IndexSpans, NodeSource, NodeSourcePosition, QueryContext,
+};
+use super::row_filter::{RowFilter, bound_value};
+use crate::document_boundary::is_container;
+use crate::index::MAX_VALUE_KEY_BYTES;
+use crate::property_index::{IndexFunction, PropertyIndex};
+use crate::subtree::JCR_CONTENT;
+use crate::value_key::{Comparand, KeySpan, multi_value_span, prefix_successor, valued_span};
+use crate::{Error, NodePath, Result, Value, record_key};
+
+/// What reading a node by an index costs, compared with passing one in a scan.
+const INDEX_LOOKUP_COST: u64 = 10;
+/// What reading the document of a hit costs, and deciding which of its nodes are wanted.
+const FULL_TEXT_HIT_COST: u64 = 30;
+/// What asking the full-text index about one document costs.
+const FULL_TEXT_LOOKUP_COST: u64 = 150;
+/// The most paths that are gathered from an index to be sorted.
+const MAX_GATHERED_PATHS: u64 = 50_000;
+/// Hits that are asked of the full-text index at once.
+pub(crate) const HIT_PAGE_SIZE: usize = 100;
+
+/// How the nodes of one selector are read.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessPlan {
+    pub(crate) selector: String,
+    pub(crate) source: NodeSource,
+    /// The index, as plans name it.
+    pub(crate) index_name: String,
+    /// The nodes that the source gives, about.
+    pub(crate) estimated_nodes: u64,
+    pub(crate) cost: u64,
+    /// What each node must be; none for any.
+    pub(crate) accepted_types: Option<BTreeSet<String>>,
+    pub(crate) filter: RowFilter,
+    /// The parts of the filter that paths alone decide.
+    pub(crate) path_filter: RowFilter,
+    /// What the full-text index is asked about each node, where it is not the source.
+    pub(crate) full_text_check: Option<Box<FullTextSearch>>,
+    /// The constraints, as plans show them.
+    pub(crate) constraint_texts: Vec<String>,
+    /// Whether the source gives nodes in the order of the first ordering.
+    pub(crate) is_ordered: bool,
+    /// Whether nodes without a value of the first ordering are missing, and have to follow.
+    pub(crate) omits_empty_values: bool,
+}
+
+/// What a selector's nodes are wanted for.
+pub(crate) struct SelectorRequirements<'a> {
+    pub(crate) selector: &'a str,
+    pub(crate) node_type: &'a str,
+    pub(crate) constraints: Vec<QueryConstraint>,
+    pub(crate) orderings: &'a [QueryOrdering],
+    /// How many rows are wanted, if that is known.
+    pub(crate) limit: Option<u64>,
+    pub(crate) options: &'a QueryOptions,
+    /// The columns that want an excerpt or counts.
+    pub(crate) wants_excerpt: bool,
+    pub(crate) facets: Vec<String>,
+    /// Where to go on.
+    pub(crate) position: Option<&'a NodeSourcePosition>,
+}
+
+impl<'a> SelectorRequirements<'a> {
+    /// Asks for all nodes of a selector that meet constraints, in any order.
+    pub(crate) fn all_matching(
+        selector: &'a QuerySelector,
+        constraints: Vec<QueryConstraint>,
+    ) -> Self {
+        Self {
+            selector: &selector.name,
+            node_type: &selector.node_type,
+            constraints,
+            orderings: &[],
+            limit: None,
+            options: &QueryOptions::NONE,
+            wants_excerpt: false,
+            facets: Vec::new(),
+            position: None,
+        }
+    }
+}
+
+/// A source that would do.
+struct SourceCandidate {
+    source: NodeSource,
+    index_name: String,
+    estimated_nodes: u64,
+    cost: u64,
+}
+
+/// Where the wanted nodes lie.
+struct PathRestriction {
+    exact_path: Option<NodePath>,
+    parent_path: Option<NodePath>,
+    ancestor_path: Option<NodePath>,
+}
+
+impl PathRestriction {
+    fn from_constraints(constraints: &[QueryConstraint]) -> Self {
+        let mut region = Self { exact_path: None, parent_path: None, ancestor_path: None };
+        for constraint in constraints {
+            match constraint {
+                QueryConstraint::Same { path, .. } => region.exact_path = Some(path.clone()),
+                QueryConstraint::Child { path, .. } => region.parent_path = Some(path.clone()),
+                QueryConstraint::Descendant { path, .. } => {
+                    // The deeper of two is the narrower, if they meet at all.
+                    let is_deeper =
+                        region.ancestor_path.as_ref().is_none_or(|below| path.is_within(below));
+                    if is_deeper {
+                        region.ancestor_path = Some(path.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        region
+    }
+
+    /// Returns the node above all wanted ones.
+    fn containing_path(&self) -> Option<&NodePath> {
+        self.exact_path.as_ref().or(self.parent_path.as_ref()).or(self.ancestor_path.as_ref())
+    }
+
+    /// Narrows the entries of one value to the paths in the region.
+    fn narrow_span(&self, value: &KeySpan) -> KeySpan {
+        let (prefix, end) = value;
+        let with = |rest: &[u8]| [prefix, rest].concat();
+        if let Some(same) = &self.exact_path {
+            return (
+                with(same.as_str().as_bytes()),
+                with(&[same.as_str().as_bytes(), &[1]].concat()),
+            );
+        }
+        match self.parent_path.as_ref().or(self.ancestor_path.as_ref()) {
+            Some(above) if !above.is_root() => {
+                let below = format!("{above}/");
+                let start = with(below.as_bytes());
+                let end = prefix_successor(&start);
+                (start, end)
+            }
+            _ => (prefix.clone(), end.clone()),
+        }
+    }
+}
+
+/// Chooses the source of a selector's nodes.
+///
+/// # Errors
+/// [`Error::QueryRefused`] if only a traversal would do and the query forbids it; errors of the store.
+pub(crate) fn plan_access(
+    ground: &QueryContext<'_>,
+    wanted: &SelectorRequirements<'_>,
+) -> Result<AccessPlan> {
+    let types = accepted_types(ground, wanted.node_type);
+    let constraints: Vec<QueryConstraint> =
+        wanted.constraints.iter().flat_map(|one| one.conjuncts().into_iter().cloned()).collect();
+    let planner = AccessPlanner {
+        context: ground,
+        requirements: wanted,
+        accepted_types: &types,
+        path_restriction: PathRestriction::from_constraints(&constraints),
+        constraints: &constraints,
+    };
+    let (choice, text_at, text) = match planner.full_text_candidate()? {
+        Some((choice, at)) => match planner.cheaper_alternative(&choice)? {
+            Some((rival, search)) => (rival, Some(at), Some(search)),
+            None => (choice, Some(at), None),
+        },
+        None => (planner.cheapest_candidate()?, None, None),
+    };
+    let choice = planner.with_lag_note(choice);
+    let ordered = match (text_at, wanted.position) {
+        (None, None) => planner.ordered_candidate(&choice)?,
+        _ => None,
+    };
+    let (choice, is_ordered, lacks_empty) = match ordered {
+        Some((choice, lacks_empty)) => (choice, true, lacks_empty),
+        None => (choice, false, false),
+    };
+    if matches!(choice.source, NodeSource::Scan { is_children_only: false, .. }) {
+        planner.check_traversal()?;
+    }
+    // What the full-text index has decided is not decided again.
+    let rest: Vec<QueryConstraint> = constraints
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| text_at != Some(*at))
+        .map(|(_, constraint)| constraint.clone())
+        .collect();
+    let filters = rest.iter().map(|one| RowFilter::new(one, &|_| 0)).collect::<Result<Vec<_>>>()?;
+    let (about_paths, others): (Vec<_>, Vec<_>) =
+        filters.into_iter().partition(RowFilter::is_path_only);
+    Ok(AccessPlan {
+        selector: wanted.selector.to_owned(),
+        source: choice.source,
+        index_name: choice.index_name,
+        estimated_nodes: choice.estimated_nodes,
+        cost: choice.cost,
+        accepted_types: types,
+        filter: RowFilter::And(others),
+        path_filter: RowFilter::And(about_paths),
+        full_text_check: text,
+        constraint_texts: rest.iter().map(QueryConstraint::to_string).collect(),
+        is_ordered,
+        omits_empty_values: lacks_empty,
+    })
+}
+
+fn stale_cursor_error() -> Error {
+    let reason = "its cursor belongs to an index that is gone; begin again without one";
+    Error::QueryRefused { reason: reason.to_owned() }
+}
+
+/// Returns the types of which a node must have one; nothing if any will do.
+fn accepted_types(ground: &QueryContext<'_>, node_type: &str) -> Option<BTreeSet<String>> {
+    let subtypes =
+        || ground.node_types.subtypes(node_type).chain([node_type]).map(str::to_owned).collect();
+    (node_type != "nt:base").then(subtypes)
+}
+
+struct AccessPlanner<'a> {
+    context: &'a QueryContext<'a>,
+    requirements: &'a SelectorRequirements<'a>,
+    accepted_types: &'a Option<BTreeSet<String>>,
+    path_restriction: PathRestriction,
+    constraints: &'a [QueryConstraint],
+}
+
+impl AccessPlanner<'_> {
+    /// Refuses or logs a query that no index serves, as it asks.
+    fn check_traversal(&self) -> Result<()> {
+        match self.requirements.options.traversal {
+            Some(TraversalPolicy::Fail) => Err(Error::QueryRefused {
+                reason: "no index serves it, and it says `TRAVERSAL FAIL`".to_owned(),
+            }),
+            Some(TraversalPolicy::Warn) => {
+                tracing::warn!(reason = "no index serves it", "query traverses");
+                Ok(())
+            }
+            Some(TraversalPolicy::Ok) | None => Ok(()),
+        }
+    }
+
+    /// Returns the full-text index as the source, if it gives all nodes that the words admit; and which constraint
+    /// it serves.
+    fn full_text_candidate(&self) -> Result<Option<(SourceCandidate, usize)>> {
+        let Some(index) = self.context.full_text else { return Ok(None) };
+        let found = self.constraints.iter().enumerate().find_map(|(at, one)| match one {
+            QueryConstraint::Contains { property, text, .. } => {
+                Some((at, property.clone(), text, false))
+            }
+            QueryConstraint::Similar { path, .. } => Some((at, None, path, true)),
+            _ => None,
+        });
+        let Some((at, property, text, is_similar)) = found else { return Ok(None) };
+        // A node that is known is looked at by itself.
+        let is_known = self.path_restriction.exact_path.is_some() && !is_similar;
+        let is_outside =
+            self.path_restriction.containing_path().is_some_and(|above| !index.covers(above));
+        let is_left = matches!(self.requirements.position, Some(NodeSourcePosition::Scan { .. }));
+        if is_known || is_outside || is_left || self.can_cross_documents(property.as_deref()) {
+            return Ok(None);
+        }
+        let FullTextLag::Changed(changed) = full_text_lag(self.context)? else { return Ok(None) };
+        let text = bound_value(text)?.to_text();
+        let expression = if is_similar {
+            let path = NodePath::new(&text)?;
+            // What is like a node tells what is in it.
+            if !self.context.snapshot.node(&path)?.is_some_and(|node| node.is_document_visible()) {
+                return Ok(None);
+            }
+            FullTextExpression::Similar(path)
+        } else {
+            FullTextExpression::parse(&text)?
+        };
+        let condition = FullTextCondition { property, expression };
+        let Some(request) = condition.to_request(index)? else { return Ok(None) };
+        // The index counts documents, of which it knows the words alone, and not always in which property they are.
+        let is_counted = changed.is_empty()
+            && condition.property.is_none()
+            && request.expression == condition.expression
+            && self.constraints.len() == 1
+            && self.requirements.node_type == "cq:Page";
+        let request = FullTextRequest {
+            node_types: self.accepted_types.iter().flatten().cloned().collect(),
+            ancestor: self.path_restriction.containing_path().cloned(),
+            facets: if is_counted { self.requirements.facets.clone() } else { Vec::new() },
+            wants_excerpt: self.requirements.wants_excerpt,
+            ..request
+        };
+        let index = match changed.len() {
+            0 => "full text".to_owned(),
+            count => format!("full text, and {count} documents that it does not have yet"),
+        };
+        let search = FullTextSearch {
+            request,
+            condition,
+            node_types: self.accepted_types.clone(),
+            changed_documents: changed.clone(),
+        };
+        let source = NodeSource::FullText(Box::new(search));
+        Ok(Some((SourceCandidate { source, index_name: index, estimated_nodes: 0, cost: 0 }, at)))
+    }
+
+    /// Returns another source, whose nodes the full-text index is asked about one by one, if that is cheaper than
+    /// looking at its hits; nothing if the hits are wanted for more than their nodes.
+    fn cheaper_alternative(
+        &self,
+        text: &SourceCandidate,
+    ) -> Result<Option<(SourceCandidate, Box<FullTextSearch>)>> {
+        let (Some(index), NodeSource::FullText(search)) = (self.context.full_text, &text.source)
+        else {
+            return Ok(None);
+        };
+        let named = |best: SourceCandidate| {
+            let index = format!("{}, each looked up in the {}", best.index_name, text.index_name);
+            Some((SourceCandidate { index_name: index, ..best }, search.clone()))
+        };
+        match self.requirements.position {
+            Some(NodeSourcePosition::Score { .. }) => return Ok(None),
+            // The page before came from such a source.
+            Some(_) => return Ok(named(self.cheapest_candidate()?)),
+            None => {}
+        }
+        let is_needed = matches!(search.condition.expression, FullTextExpression::Similar(_))
+            || !self.requirements.facets.is_empty();
+        if is_needed || self.constraints.len() < 2 {
+            return Ok(None);
+        }
+        let best = self.cheapest_candidate()?;
+        if matches!(best.source, NodeSource::Scan { is_children_only: false, .. }) {
+            return Ok(None);
+        }
+        let asking =
+            best.cost.saturating_add(best.estimated_nodes.saturating_mul(FULL_TEXT_LOOKUP_COST));
+        // At most as many hits are wanted as the other source has nodes; all may have to be looked at for them.
+        let request = FullTextRequest { limit: 1, facets: Vec::new(), ..search.request.clone() };
+        let hits = index
+            .search(&request)?
+            .estimated_total
+            .saturating_add(search.changed_documents.len() as u64);
+        let limit = self.requirements.limit.unwrap_or(u64::MAX).max(1);
+        let share = best.estimated_nodes.max(1).div_ceil(limit).max(1);
+        if asking >= hits.div_ceil(share).saturating_mul(FULL_TEXT_HIT_COST) {
+            return Ok(None);
+        }
+        Ok(named(best))
+    }
+
+    /// Says of a source if it stands in for the full-text index, which is too far from the snapshot.
+    fn with_lag_note(&self, choice: SourceCandidate) -> SourceCandidate {
+        if !matches!(self.context.full_text_lag.get(), Some(FullTextLag::TooFar)) {
+            return choice;
+        }
+        let index =
+            format!("{}, as the full-text index is too far from this state", choice.index_name);
+        SourceCandidate { index_name: index, ..choice }
+    }
+
+    /// Tells whether a path of a property may lead from one document to another one, so that the words are not in the
+    /// document of the node that is wanted.
+    fn can_cross_documents(&self, property: Option<&str>) -> bool {
+        let Some((parents, _)) = property.and_then(|property| property.split_once('/')) else {
+            return property == Some("*");
+        };
+        let is_closed = |name: &String| {
+            let is_primary = self
+                .context
+                .node_types
+                .find(name)
+                .is_some_and(|one| !one.definition.flags.is_mixin);
+            is_primary && (!is_container("", name) || (name == "cq:Page" && parents == JCR_CONTENT))
+        };
+        !self.accepted_types.as_ref().is_some_and(|types| types.iter().all(is_closed))
+    }
+
+    /// Returns the source that reads least, of those that can go on where the query has to.
+    fn cheapest_candidate(&self) -> Result<SourceCandidate> {
+        let mut choices = self.path_candidates()?;
+        choices.extend(self.type_candidate()?);
+        for constraint in self.constraints {
+            choices.extend(self.constraint_candidate(constraint)?);
+        }
+        let options = self.requirements.options;
+        let is_named = options.index_name.is_some() || options.index_tag.is_some();
+        if is_named && choices.iter().any(|choice| self.is_requested_index(choice)) {
+            choices.retain(|choice| self.is_requested_index(choice));
+        }
+        if let Some(mark) = self.requirements.position {
+            choices.retain(|choice| choice.source.can_resume_at(mark));
+        }
+        let best =
+            choices.into_iter().min_by_key(|choice| choice.cost).ok_or_else(stale_cursor_error)?;
+        match &best.source {
+            NodeSource::Spans(spans) if spans.has_multiple_entries => self.gather_paths(best),
+            _ => Ok(best),
+        }
+    }
+
+    fn is_requested_index(&self, choice: &SourceCandidate) -> bool {
+        let NodeSource::Spans(spans) = &choice.source else { return false };
+        let index =
+            self.context.index_definitions.0.iter().find(|one| one.map_name == spans.map_name);
+        let options = self.requirements.options;
+        index.is_some_and(|index| {
+            options.index_name.as_ref().is_none_or(|name| index.name == *name)
+                && options.index_tag.as_ref().is_none_or(|tag| index.tags.contains(tag))
+        })
+    }
+
+    /// Returns the sources that follow from where the nodes lie.
+    fn path_candidates(&self) -> Result<Vec<SourceCandidate>> {
+        if let Some(same) = &self.path_restriction.exact_path {
+            let source = NodeSource::Nodes(vec![same.clone()]);
+            return Ok(vec![SourceCandidate {
+                source,
+                index_name: "path".to_owned(),
+                estimated_nodes: 1,
+                cost: INDEX_LOOKUP_COST,
+            }]);
+        }
+        let content = self.context.index_maps.get("content").copied().unwrap_or_default();
+        let total = content.count_records(&self.context.chunk_reader)?;
+        if let Some(parent) = &self.path_restriction.parent_path {
+            let range = record_key::child_key_range(parent)?;
+            // Those in the parent's own document are not counted; they are few.
+            let estimate =
+                content.count_records_in(&self.context.chunk_reader, &range)?.saturating_add(1);
+            let source = NodeSource::Scan { root_path: parent.clone(), is_children_only: true };
+            return Ok(vec![SourceCandidate {
+                source,
+                index_name: "children".to_owned(),
+                estimated_nodes,
+                cost: estimate,
+            }]);
+        }
+        let above = self.path_restriction.ancestor_path.clone().unwrap_or_else(NodePath::root);
+        let documents = content.count_records_in(
+            &self.context.chunk_reader,
+            &record_key::descendant_key_range(&above)?,
+        )?;
+        let types = self.context.index_maps.get("type").copied().unwrap_or_default();
+        let nodes = types.count_records(&self.context.chunk_reader)?;
+        // The average document decides how many nodes there are.
+        let estimate = documents.saturating_mul(nodes.max(total)) / total.max(1) + 1;
+        let index =
+            if above.is_root() { "traverse".to_owned() } else { format!("traverse below {above}") };
+        let source = NodeSource::Scan { root_path: above, is_children_only: false };
+        Ok(vec![SourceCandidate { source, index_name, estimated_nodes, cost: estimate }])
+    }
+
+    fn type_candidate(&self) -> Result<Option<SourceCandidate>> {
+        let Some(types) = self.accepted_types else { return Ok(None) };
+        let names = types.iter().map(String::as_str);
+        let found = self.text_map_candidate("type", "node type", &names.collect::<Vec<_>>())?;
+        // The root of the content has no entry.
+        let takes_root =
+            types.contains("rep:root") && self.path_restriction.containing_path().is_none();
+        Ok(found.map(|choice| {
+            if !takes_root {
+                return choice;
+            }
+            let root = NodeSource::Nodes(vec![NodePath::root()]);
+            SourceCandidate { source: NodeSource::Union(vec![root, choice.source]), ..choice }
+        }))
+    }
+
+    /// Returns the entries of some texts in one of the fixed index maps.
+    fn text_map_candidate(
+        &self,
+        map_name: &str,
+        index: &str,
+        values: &[&str],
+    ) -> Result<Option<SourceCandidate>> {
+        let is_whole = |value: &&str| value.len() <= MAX_VALUE_KEY_BYTES && !value.contains('\0');
+        if !values.iter().all(is_whole) {
+            return Ok(None);
+        }
+        let map = self.context.index_maps.get(map_name).copied().unwrap_or_default();
+        let spans = values.iter().map(|value| {
+            let prefix = [value.as_bytes(), &[0]].concat();
+            let end = [value.as_bytes(), &[1]].concat();
+            self.path_restriction.narrow_span(&(prefix, end))
+        });
+        let spans = IndexSpans {
+            map_name: map_name.to_owned(),
+            map,
+            spans: spans.collect(),
+            is_merged: true,
+            is_descending: false,
+            has_multiple_entries: false,
+            key_layout: IndexKeyLayout::Text,
+            path_suffix: String::new(),
+        };
+        let name = format!("{index} {}", values.join(", "));
+        self.index_candidate(spans, name).map(Some)
+    }
+
+    fn index_candidate(&self, mut spans: IndexSpans, index: String) -> Result<SourceCandidate> {
+        let mut estimate = 0_u64;
+        let mut kept = Vec::new();
+        for (start, end) in std::mem::take(&mut spans.spans) {
+            let range = KeyRange { start: start.clone(), end: Some(end.clone()) };
+            let count = spans.map.count_records_in(&self.context.chunk_reader, &range)?;
+            if count > 0 {
+                estimate = estimate.saturating_add(count);
+                kept.push((start, end));
+            }
+        }
+        spans.spans = kept;
+        let cost = estimate.saturating_mul(INDEX_LOOKUP_COST).saturating_add(1);
+        Ok(SourceCandidate {
+            source: NodeSource::Spans(spans),
+            index_name: index,
+            estimated_nodes: estimate,
+            cost,
+        })
+    }
+
+    /// Returns the cheapest source that one constraint leads to.
+    fn constraint_candidate(
+        &self,
+        constraint: &QueryConstraint,
+    ) -> Result<Option<SourceCandidate>> {
+        if let QueryConstraint::Or(parts) = constraint {
+            return self.disjunction_candidate(parts);
+        }
+        let Some(condition) = IndexCondition::from_constraint(constraint)? else { return Ok(None) };
+        let mut choices: Vec<SourceCandidate> =
+            self.fixed_map_candidate(&condition)?.into_iter().collect();
+        for index in &self.context.index_definitions.0 {
+            choices.extend(self.property_candidate(index, &condition)?);
+        }
+        Ok(choices.into_iter().min_by_key(|choice| choice.cost))
+    }
+
+    /// Reads the sources of all alternatives together, if each has one in the order of paths.
+    fn disjunction_candidate(&self, parts: &[QueryConstraint]) -> Result<Option<SourceCandidate>> {
+        let (mut sources, mut names) = (Vec::new(), Vec::new());
+        let (mut estimate, mut cost) = (0_u64, 0_u64);
+        for part in parts {
+            let mut best: Option<SourceCandidate> = None;
+            for conjunct in part.conjuncts() {
+                if let Some(choice) = self.constraint_candidate(conjunct)?
+                    && choice.source.can_resume_at(&NodeSourcePosition::Path(NodePath::root()))
+                    && best.as_ref().is_none_or(|best| choice.cost < best.cost)
+                {
+                    best = Some(choice);
+                }
+            }
+            let Some(mut choice) = best else { return Ok(None) };
+            if matches!(&choice.source, NodeSource::Spans(spans) if spans.has_multiple_entries) {
+                choice = self.gather_paths(choice)?;
+            }
+            estimate = estimate.saturating_add(choice.estimated_nodes);
+            cost = cost.saturating_add(choice.cost);
+            names.push(choice.index_name);
+            sources.push(choice.source);
+        }
+        let index = format!("union of {}", names.join(" and "));
+        Ok(Some(SourceCandidate {
+            source: NodeSource::Union(sources),
+            index_name: index,
+            estimated_nodes: estimate,
+            cost,
+        }))
+    }
+
+    /// Looks up types, resource types and identifiers.
+    fn fixed_map_candidate(
+        &self,
+        condition: &IndexCondition<'_>,
+    ) -> Result<Option<SourceCandidate>> {
+        let wish = condition
+            .value_match_for(IndexFunction::Value)
+            .filter(|_| condition.function == IndexFunction::Value);
+        let Some(IndexValueMatch::Equal(values)) = wish else { return Ok(None) };
+        let (map, index) = match condition.property {
+            "sling:resourceType" => ("resource", "resource type"),
+            "jcr:uuid" => ("uuid", "identifier"),
+            "jcr:primaryType" | "jcr:mixinTypes"
+                if !values.iter().any(|value| *value.to_text() == *"rep:root") =>
+            {
+                ("type", "node type")
+            }
+            _ => return Ok(None),
+        };
+        // Only texts are in these maps.
+        if values.iter().any(|value| Comparand::new(value).keys().len() > 1) {
+            return Ok(None);
+        }
+        let texts: Vec<_> = values.iter().map(|value| value.to_text()).collect();
+        self.text_map_candidate(map, index, &texts.iter().map(AsRef::as_ref).collect::<Vec<_>>())
+    }
+
+    /// Tells whether an index has all nodes that this selector may have with a property; gives what is to be cut from its
+    /// paths.
+    fn index_path_suffix<'p>(&self, index: &PropertyIndex, property: &'p str) -> Option<&'p str> {
+        let (parents, name) = property.rsplit_once('/').unwrap_or(("", property));
+        if name != index.property
+            || parents.contains('*')
+            || !self.context.index_maps.contains_key(&index.map_name)
+        {
+            return None;
+        }
+        if parents != index.property_parent {
+            // Entries of an index of the bare property lead to the nodes that have it, wherever they are.
+            let is_free = index.property_parent.is_empty()
+                && index.included_paths.is_empty()
+                && index.excluded_paths.is_empty()
+                && index.node_types.is_empty();
+            return is_free.then_some(parents);
+        }
+        let has_types = index.node_types.is_empty()
+            || self.accepted_types.as_ref().is_some_and(|types| {
+                types.iter().all(|name| index.indexes_types(std::iter::once(&**name)))
+            });
+        (has_types && index.covers_all_below(self.path_restriction.containing_path())).then_some("")
+    }
+
+    fn property_candidate(
+        &self,
+        index: &PropertyIndex,
+        condition: &IndexCondition<'_>,
+    ) -> Result<Option<SourceCandidate>> {
+        let Some(wish) = condition.value_match_for(index.function) else { return Ok(None) };
+        let Some(suffix) = self.index_path_suffix(index, condition.property) else {
+            return Ok(None);
+        };
+        let is_in_pattern = |value: &Value| {
+            index.name_pattern.as_ref().is_none_or(|pattern| pattern.is_match(&value.to_text()))
+        };
+        let has_values = match wish {
+            IndexValueMatch::Equal(values) => values.iter().all(is_in_pattern),
+            _ => index.name_pattern.is_none(),
+        };
+        if !has_values {
+            return Ok(None);
+        }
+        let Some(map) = self.context.index_maps.get(&index.map_name).copied() else {
+            return Ok(None);
+        };
+        let is_merged = matches!(wish, IndexValueMatch::Equal(_));
+        let mut spans = IndexSpans {
+            map_name: index.map_name.clone(),
+            map,
+            spans: wish.key_spans(),
+            is_merged,
+            is_descending: false,
+            has_multiple_entries: false,
+            key_layout: IndexKeyLayout::Property,
+            path_suffix: suffix.to_owned(),
+        };
+        if is_merged && suffix.is_empty() {
+            spans.spans =
+                spans.spans.iter().map(|span| self.path_restriction.narrow_span(span)).collect();
+        }
+        spans.has_multiple_entries = !is_merged && self.has_multi_value_entries(map)?;
+        let has_several = spans.has_multiple_entries;
+        let what = index.function.apply_to_name(condition.property);
+        let choice = self.index_candidate(spans, format!("property {} [{what}]", index.name))?;
+        Ok(Some(choice)
+            .filter(|choice| !has_several || choice.estimated_nodes <= MAX_GATHERED_PATHS))
+    }
+
+    /// Tells whether an index holds properties with several values.
+    fn has_multi_value_entries(&self, map: tympan_store::SortedMap) -> Result<bool> {
+        let (start, end) = multi_value_span();
+        let range = KeyRange { start, end: Some(end) };
+        Ok(map.count_records_in(&self.context.chunk_reader, &range)? > 0)
+    }
+
+    /// Gathers the nodes of a range of which some have several values in it, so that each comes once.
+    fn gather_paths(&self, choice: SourceCandidate) -> Result<SourceCandidate> {
+        let paths = super::node_source::read_candidates(self.context, &choice.source, None)
+            .map(|candidate| Ok(candidate?.path))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(SourceCandidate {
+            source: NodeSource::Nodes(super::node_source::sorted_unique_paths(paths)),
+            ..choice
+        })
+    }
+
+    /// Returns an index that gives nodes in the wanted order, if that reads less than sorting those of `index_candidate`; and
+    /// whether nodes without a value have to follow.
+    fn ordered_candidate(
+        &self,
+        choice: &SourceCandidate,
+    ) -> Result<Option<(SourceCandidate, bool)>> {
+        let Some(QueryOrdering { operand, is_descending: descending }) =
+            self.requirements.orderings.first()
+        else {
+            return Ok(None);
+        };
+        let Some((name, reading)) = indexed_operand(operand) else { return Ok(None) };
+        let conditions = self
+            .constraints
+            .iter()
+            .map(IndexCondition::from_constraint)
+            .collect::<Result<Vec<_>>>()?;
+        let mut about = conditions.into_iter().flatten();
+        let same = about.find(|one| one.property == name && one.value_match_for(reading).is_some());
+        let same = same.as_ref().and_then(|condition| condition.value_match_for(reading));
+        let lacks_empty = same.is_none();
+        // Nodes without a value come first in rising order; only falling order can leave them for the end.
+        if lacks_empty && !descending {
+            return Ok(None);
+        }
+        for index in
+            self.context.index_definitions.0.iter().filter(|index| index.function == reading)
+        {
+            let Some(suffix) = self.index_path_suffix(index, name) else { continue };
+            let Some(map) = self.context.index_maps.get(&index.map_name).copied() else { continue };
+            if index.name_pattern.is_some() || self.has_multi_value_entries(map)? {
+                continue;
+            }
+            let spans = IndexSpans {
+                map_name: index.map_name.clone(),
+                map,
+                spans: same.map_or_else(|| vec![valued_span()], IndexValueMatch::key_spans),
+                is_merged: false,
+                is_descending: *descending,
+                has_multiple_entries: false,
+                key_layout: IndexKeyLayout::Property,
+                path_suffix: suffix.to_owned(),
+            };
+            let what = reading.apply_to_name(name);
+            let mut found = self.index_candidate(
+                spans,
+                format!("property {} [{what}], in its order", index.name),
+            )?;
+            // Of the entries, those that pass the other constraints are about as many as the other source gives.
+            let limit = self.requirements.limit.unwrap_or(u64::MAX).max(1);
+            let share = found.estimated_nodes.max(1).div_ceil(choice.estimated_nodes.max(1));
+            let reads = found.estimated_nodes.min(limit.saturating_mul(share));
+            found.cost = reads.saturating_mul(INDEX_LOOKUP_COST).saturating_add(1);
+            if found.cost < choice.cost {
+                return Ok(Some((found, lacks_empty)));
+            }
+        }
+        Ok(None)
+    }
+}

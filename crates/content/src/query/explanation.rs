@@ -1,0 +1,185 @@
+//! How a query is run, in words and as data.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::access_plan::AccessPlan;
+use super::algebra::ContentQuery;
+use super::node_source::{IndexKeyLayout, NodeSource};
+use super::query_plan::QueryPlan;
+use crate::value_key::KeySpan;
+
+/// How a query is run.
+#[derive(Debug, Clone, Serialize)]
+pub struct QueryExplanation {
+    /// The query, as JCR-SQL2.
+    pub statement: String,
+    /// One step for each part of a union.
+    pub steps: Vec<SelectorExplanation>,
+    /// Where the order of rows comes from.
+    pub order: String,
+    /// What a run took.
+    pub measured: Option<QueryMeasurement>,
+}
+
+/// How the nodes of one selector are found.
+#[derive(Debug, Clone, Serialize)]
+pub struct SelectorExplanation {
+    /// The selector.
+    pub selector: String,
+    /// The index.
+    pub index: String,
+    /// The ranges of it that are read.
+    pub bounds: Vec<String>,
+    /// The nodes that it gives, about.
+    pub estimate: u64,
+    /// The cost by which it was chosen.
+    pub cost: u64,
+    /// What each node has to meet.
+    pub filter: Vec<String>,
+    /// The selectors that are joined to each row, with the condition.
+    pub joins: Vec<String>,
+}
+
+/// What running a query took.
+#[derive(Debug, Clone, Serialize)]
+pub struct QueryMeasurement {
+    /// Rows of the result.
+    pub rows: u64,
+    /// Nodes and index entries that were looked at.
+    pub rows_read: u64,
+    /// Chunks of indexes and scanned content that were read.
+    pub chunks_read: u64,
+    /// Until the plan was made.
+    #[serde(serialize_with = "micros", rename = "planned_us")]
+    pub planned: Duration,
+    /// Until the first row was there.
+    #[serde(serialize_with = "micros", rename = "first_row_us")]
+    pub first_row: Duration,
+    /// In all.
+    #[serde(serialize_with = "micros", rename = "elapsed_us")]
+    pub elapsed: Duration,
+}
+
+fn serialize_micros<S: serde::Serializer>(
+    time: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Describes a plan.
+pub(crate) fn describe_plan(query: &ContentQuery, plan: &QueryPlan<'_>) -> QueryExplanation {
+    let steps = plan.parts.iter().map(|part| SelectorExplanation {
+        selector: part.access_plan.selector.clone(),
+        index: part.access_plan.index_name.clone(),
+        bounds: describe_bounds(&part.access_plan.source),
+        estimate: part.access_plan.estimated_nodes,
+        cost: part.access_plan.cost,
+        filter: part.access_plan.constraint_texts.clone(),
+        joins: part
+            .select
+            .joins
+            .iter()
+            .map(|join| {
+                format!(
+                    "[{}] AS {} ON {}",
+                    join.selector.node_type, join.selector.name, join.condition
+                )
+            })
+            .collect(),
+    });
+    let is_ordered = plan.parts.iter().all(|part| part.access_plan.is_ordered);
+    let order = match (plan.is_sorted, is_ordered) {
+        (false, _) => "as found",
+        (true, true) => "index",
+        (true, false) => "sort",
+    };
+    QueryExplanation {
+        statement: query.to_string(),
+        steps: steps.collect(),
+        order: order.to_owned(),
+        measured: None,
+    }
+}
+
+impl QueryPlan<'_> {
+    /// Tells whether an index or a place serves every part.
+    pub(crate) fn is_indexed(&self) -> bool {
+        self.parts.iter().all(|part| is_access_indexed(&part.access_plan))
+    }
+
+    /// Returns the indexes of all parts.
+    pub(crate) fn index_names(&self) -> String {
+        let names: Vec<&str> =
+            self.parts.iter().map(|part| &*part.access_plan.index_name).collect();
+        names.join("; ")
+    }
+}
+
+fn is_access_indexed(access: &AccessPlan) -> bool {
+    !matches!(access.source, NodeSource::Scan { is_children_only: false, .. })
+}
+
+fn describe_bounds(source: &NodeSource) -> Vec<String> {
+    match source {
+        NodeSource::Nodes(paths) => paths.iter().take(20).map(ToString::to_string).collect(),
+        NodeSource::Scan { root_path: above, is_children_only: true } => {
+            vec![format!("children of {above}")]
+        }
+        NodeSource::Scan { root_path: above, is_children_only: false } => {
+            vec![format!("everything below {above}")]
+        }
+        NodeSource::Spans(spans) => {
+            spans.spans.iter().take(20).map(|span| describe_span(span, spans.key_layout)).collect()
+        }
+        NodeSource::Union(parts) => parts.iter().flat_map(describe_bounds).collect(),
+        NodeSource::FullText(search) => vec![search.condition.expression.to_string()],
+    }
+}
+
+/// Writes a range of keys so that people can read it: texts as they are, the rest in hexadecimal digits.
+fn describe_span((start, end): &KeySpan, shape: IndexKeyLayout) -> String {
+    let key = |bytes: &[u8]| -> String {
+        let bytes = if shape == IndexKeyLayout::Property {
+            bytes.get(1..).unwrap_or_default()
+        } else {
+            bytes
+        };
+        let mut text = String::new();
+        for one in String::from_utf8_lossy(bytes).chars() {
+            match one {
+                '\0' | '\u{1}' => text.push(' '),
+                one if one.is_control() || one == '\u{fffd}' => text.extend(one.escape_unicode()),
+                one => text.push(one),
+            }
+        }
+        text.trim().to_owned()
+    };
+    format!("`{}` to `{}`", key(start), key(end))
+}
+
+impl fmt::Display for QueryExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.statement)?;
+        for step in &self.steps {
+            let SelectorExplanation { selector, index, estimate, cost, .. } = step;
+            writeln!(f, "{selector}: {index}, about {estimate} nodes, cost {cost}")?;
+            step.bounds.iter().try_for_each(|bound| writeln!(f, "  range {bound}"))?;
+            step.filter.iter().try_for_each(|filter| writeln!(f, "  filter {filter}"))?;
+            step.joins.iter().try_for_each(|join| writeln!(f, "  join {join}"))?;
+        }
+        writeln!(f, "order: {}", self.order)?;
+        if let Some(measured) = &self.measured {
+            let QueryMeasurement { rows, rows_read, chunks_read, planned, first_row, elapsed } =
+                measured;
+            writeln!(
+                f,
+                "rows {rows}, read {rows_read}, chunks {chunks_read}, planned in {planned:?}, first row after {first_row:?}, all after {elapsed:?}"
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,373 @@
+//! Nodes that a condition on words admits, from the hits of the full-text index.
+//!
+//! A hit is a document. It is a candidate, no more: the nodes in it that have a wanted type are looked at one by one, on
+//! what the viewer sees of them. Only for the document's own node, and only if the viewer sees the whole document, the
+//! index has the last word, as it knows stems and the text of files.
+//!
+//! Invariants
+//! * All pages of one query come from one state of the index.
+//! * Documents that differ between that state and the snapshot are looked at themselves; hits on them do not count.
+//! * Documents come by falling score, then by path; the nodes of one by path.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use tympan_store::StoreRoot;
+
+use super::access_plan::HIT_PAGE_SIZE;
+use super::full_text::{
+    FullTextExpression, FullTextHit, FullTextIndex, FullTextPosition, FullTextRequest,
+};
+use super::node_source::{CandidateIterator, CandidateNode, NodeSourcePosition, QueryContext};
+use super::row_filter::FilteredNode;
+use crate::borrowed_node::BorrowedNode;
+use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::{Node, NodePath, Result, Snapshot, record_key};
+
+/// The score of nodes whose words were not weighed.
+pub(crate) const DEFAULT_SCORE: f32 = 1.0;
+/// If more documents differ between the index and the snapshot, the index is not used.
+const MAX_CHANGED_DOCUMENTS: usize = 1000;
+
+/// A condition on words.
+#[derive(Debug, Clone)]
+pub(crate) struct FullTextCondition {
+    pub(crate) property: Option<String>,
+    pub(crate) expression: FullTextExpression,
+}
+
+/// Hits of the full-text index, and what is to be found in their documents.
+#[derive(Debug, Clone)]
+pub(crate) struct FullTextSearch {
+    /// What gives at least all documents that hold wanted nodes, as far as the index has them.
+    pub(crate) request: FullTextRequest,
+    pub(crate) condition: FullTextCondition,
+    /// The types of which a node must have one; none for any.
+    pub(crate) node_types: Option<BTreeSet<String>>,
+    /// The documents that the index has in another state, or not at all; sorted.
+    pub(crate) changed_documents: Arc<[NodePath]>,
+}
+
+/// How far the full-text index is from the snapshot.
+#[derive(Debug, Clone)]
+pub(crate) enum FullTextLag {
+    /// The documents that differ, sorted.
+    Changed(Arc<[NodePath]>),
+    /// So far that looking at what differs is no help, or unknown.
+    TooFar,
+}
+
+/// Returns how far the full-text index is from the snapshot. It costs in proportion to what differs.
+///
+/// # Errors
+/// Errors of the store.
+pub(crate) fn full_text_lag<'a>(ground: &'a QueryContext<'_>) -> Result<&'a FullTextLag> {
+    if let Some(lag) = ground.full_text_lag.get() {
+        return Ok(lag);
+    }
+    let lag = compute_full_text_lag(ground)?;
+    Ok(ground.full_text_lag.get_or_init(|| lag))
+}
+
+fn compute_full_text_lag(ground: &QueryContext<'_>) -> Result<FullTextLag> {
+    let indexed = ground.full_text.and_then(|index| Some((index, index.indexed_root()?)));
+    let Some((index, indexed)) = indexed else { return Ok(FullTextLag::TooFar) };
+    if indexed == ground.snapshot.root_id() {
+        return Ok(FullTextLag::Changed(Arc::default()));
+    }
+    let reads = ground.snapshot.0.repository_state.chunk_reader();
+    // The state of another history may be gone.
+    let Ok(indexed) = StoreRoot::read(reads, &indexed) else { return Ok(FullTextLag::TooFar) };
+    let content = |maps: &std::collections::BTreeMap<String, tympan_store::SortedMap>| {
+        maps.get("content").copied().unwrap_or_default()
+    };
+    let mut changed = Vec::new();
+    for change in content(&indexed.maps).diff(&content(&ground.index_maps), reads) {
+        let path = record_key::record_path(&change?.key)?;
+        if index.covers(&path) {
+            changed.push(path);
+        }
+        if changed.len() > MAX_CHANGED_DOCUMENTS {
+            return Ok(FullTextLag::TooFar);
+        }
+    }
+    changed.sort();
+    Ok(FullTextLag::Changed(changed.into()))
+}
+
+impl FullTextCondition {
+    /// Asks for at least all documents in which a node meets the condition; nothing if no words tell which.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub(crate) fn to_request(&self, index: &dyn FullTextIndex) -> Result<Option<FullTextRequest>> {
+        let Some(expression) = required_expression(&self.expression) else { return Ok(None) };
+        // What is no property may be the path of a node. One with a prefix is taken for a property where there is one,
+        // as documents that have the words elsewhere may be very many; the index knows which names are those of nodes
+        // too.
+        let may_restrict = |property: &str| {
+            let name = property.rsplit_once('/').map_or(property, |(_, name)| name);
+            name.contains(':') && !property.contains('*')
+        };
+        let property = match &self.property {
+            Some(property) if may_restrict(property) && index.has_property(property)? => {
+                Some(property.clone())
+            }
+            _ => None,
+        };
+        Ok(Some(FullTextRequest {
+            expression,
+            property,
+            node_types: Vec::new(),
+            ancestor: None,
+            after: None,
+            limit: HIT_PAGE_SIZE,
+            facets: Vec::new(),
+            wants_excerpt: false,
+        }))
+    }
+}
+
+/// Leaves out what must not be there: a document that has it may hold nodes that do not. Nothing if no word has to be
+/// there.
+fn required_expression(expression: &FullTextExpression) -> Option<FullTextExpression> {
+    Some(match expression {
+        FullTextExpression::And(parts) => {
+            let parts: Vec<_> = parts.iter().filter_map(required_expression).collect();
+            if parts.is_empty() {
+                return None;
+            }
+            FullTextExpression::And(parts)
+        }
+        FullTextExpression::Or(parts) => {
+            FullTextExpression::Or(parts.iter().map(required_expression).collect::<Option<_>>()?)
+        }
+        FullTextExpression::Not(_) => return None,
+        FullTextExpression::Boost(inner, by) => {
+            FullTextExpression::Boost(Box::new(required_expression(inner)?), *by)
+        }
+        word => word.clone(),
+    })
+}
+
+impl FullTextSearch {
+    /// Tells whether a node of a document meets the condition.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(crate) fn matches(
+        &self,
+        node: &Node,
+        subject: FilteredNode<'_>,
+        document: &NodePath,
+    ) -> Result<bool> {
+        let FullTextCondition { property, expression } = &self.condition;
+        let words = subject.text_words(property.as_deref())?;
+        if words.matches(expression) {
+            return Ok(true);
+        }
+        let is_hit =
+            node.path() == document && !self.is_changed(document) && node.is_document_visible();
+        // The words of one property are found as they are, but for those of a file.
+        let is_weighed = match property.as_deref() {
+            None => true,
+            Some(property) => {
+                let is_file = property.rsplit('/').next() == Some("jcr:data");
+                is_file && subject.any_property(property, &mut |_| true)?
+            }
+        };
+        Ok(is_hit && is_weighed && matches_hit(expression, &|part| words.matches(part)))
+    }
+
+    /// Tells whether the index would give a node, and with what score and excerpt.
+    ///
+    /// # Errors
+    /// If the store or the index fails.
+    pub(crate) fn look_up_node(
+        &self,
+        ground: &QueryContext<'_>,
+        node: &Node,
+        subject: FilteredNode<'_>,
+    ) -> Result<Option<(f32, Option<String>)>> {
+        let document = node.document_path();
+        let Some(index) = ground.full_text.filter(|index| index.covers(document)) else {
+            return Ok(None);
+        };
+        if !self.matches(node, subject, document)? {
+            return Ok(None);
+        }
+        if self.is_changed(document) {
+            return Ok(Some((DEFAULT_SCORE, None)));
+        }
+        Ok(index.find_hit(&self.request, document)?.map(|hit| (hit.score, hit.excerpt)))
+    }
+
+    fn is_changed(&self, document: &NodePath) -> bool {
+        self.changed_documents.binary_search(document).is_ok()
+    }
+
+    /// Finds the nodes in a document that have a wanted type, whether the viewer sees them or not.
+    fn collect_nodes(
+        &self,
+        ground: &QueryContext<'_>,
+        found: &FullTextHit,
+        into: &mut VecDeque<CandidateNode>,
+    ) -> Result<()> {
+        let whole = Snapshot(ground.snapshot.0.clone(), None);
+        let Some(node) = whole.document_node(&found.path)? else { return Ok(()) };
+        let Some(body) = node.as_borrowed() else { return Ok(()) };
+        let mut paths = Vec::new();
+        self.collect_matching_paths(ground, found.path.as_str(), body, &mut paths)?;
+        paths.sort();
+        into.extend(paths.into_iter().map(|path| CandidateNode {
+            position: NodeSourcePosition::Score {
+                score: found.score,
+                document: found.path.clone(),
+                path: path.clone(),
+            },
+            path,
+            score: found.score,
+            excerpt: found.excerpt.clone(),
+            node: None,
+        }));
+        Ok(())
+    }
+
+    fn collect_matching_paths(
+        &self,
+        ground: &QueryContext<'_>,
+        path: &str,
+        node: BorrowedNode<'_>,
+        into: &mut Vec<NodePath>,
+    ) -> Result<()> {
+        ground.count_row()?;
+        for child in node.children() {
+            let above = path.trim_end_matches('/');
+            self.collect_matching_paths(ground, &format!("{above}/{}", child.name()), child, into)?;
+        }
+        let has_type = self.node_types.as_ref().is_none_or(|types| {
+            let own =
+                [PRIMARY_TYPE, MIXIN_TYPES].into_iter().filter_map(|name| node.property(name));
+            let mut own = own.flat_map(|one| one.values().filter_map(|value| value.as_str()));
+            own.any(|name| types.contains(name))
+        });
+        if has_type {
+            into.push(NodePath::new(path)?);
+        }
+        Ok(())
+    }
+}
+
+/// Decides the condition for a document that the index found by [`required_expression`]: what must be there is, whatever
+/// `matches` says.
+fn matches_hit(
+    expression: &FullTextExpression,
+    matches: &dyn Fn(&FullTextExpression) -> bool,
+) -> bool {
+    match expression {
+        FullTextExpression::And(parts) => parts.iter().all(|part| matches_hit(part, matches)),
+        FullTextExpression::Or(_) => {
+            required_expression(expression).as_ref() == Some(expression) || matches(expression)
+        }
+        FullTextExpression::Not(inner) => !matches(inner),
+        FullTextExpression::Boost(inner, _) => matches_hit(inner, matches),
+        _ => true,
+    }
+}
+
+/// Compares by place: what comes first is less.
+fn compare_hits(one: &FullTextHit, other: &FullTextHit) -> Ordering {
+    other.score.total_cmp(&one.score).then_with(|| one.path.cmp(&other.path))
+}
+
+/// The hits of one search, in their order.
+struct FullTextHitReader<'a> {
+    context: &'a QueryContext<'a>,
+    search: FullTextSearch,
+    page_hits: VecDeque<FullTextHit>,
+    is_last_page: bool,
+    /// The documents that the index does not have, still to come.
+    changed_hits: VecDeque<FullTextHit>,
+    candidates: VecDeque<CandidateNode>,
+}
+
+/// Reads the nodes of the hits page by page.
+pub(crate) fn read_hits<'a>(
+    ground: &'a QueryContext<'a>,
+    search: &FullTextSearch,
+    after: Option<&NodeSourcePosition>,
+) -> CandidateIterator<'a> {
+    let unscored =
+        |path: &NodePath| FullTextHit { path: path.clone(), score: DEFAULT_SCORE, excerpt: None };
+    let mut hits = FullTextHitReader {
+        context: ground,
+        search: search.clone(),
+        page_hits: VecDeque::new(),
+        is_last_page: false,
+        changed_hits: search.changed_documents.iter().map(unscored).collect(),
+        candidates: VecDeque::new(),
+    };
+    let mut failed = None;
+    if let Some(NodeSourcePosition::Score { score, document, path }) = after {
+        failed = hits.resume_after(*score, document, path).err();
+    }
+    Box::new(failed.map(Err).into_iter().chain(std::iter::from_fn(move || hits.next().transpose())))
+}
+
+impl FullTextHitReader<'_> {
+    /// Goes on behind a node of a document.
+    fn resume_after(&mut self, score: f32, document: &NodePath, path: &NodePath) -> Result<()> {
+        let last = FullTextHit { path: document.clone(), score, excerpt: None };
+        self.changed_hits.retain(|hit| compare_hits(&last, hit).is_lt());
+        self.search.collect_nodes(self.context, &last, &mut self.candidates)?;
+        self.candidates.retain(|candidate| candidate.path > *path);
+        self.search.request.after = Some(FullTextPosition { score, path: document.clone() });
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<CandidateNode>> {
+        loop {
+            if let Some(candidate) = self.candidates.pop_front() {
+                return Ok(Some(candidate));
+            }
+            self.fetch_next_page()?;
+            let is_changed_next = match (self.changed_hits.front(), self.page_hits.front()) {
+                (Some(changed), Some(hit)) => compare_hits(changed, hit).is_lt(),
+                (changed, _) => changed.is_some(),
+            };
+            let hit = if is_changed_next {
+                self.changed_hits.pop_front()
+            } else {
+                self.page_hits.pop_front()
+            };
+            let Some(hit) = hit else { return Ok(None) };
+            self.context.count_row()?;
+            self.search.collect_nodes(self.context, &hit, &mut self.candidates)?;
+        }
+    }
+
+    /// Asks for the next page if there is none left of the last one.
+    fn fetch_next_page(&mut self) -> Result<()> {
+        let Some(index) = self.context.full_text else { return Ok(()) };
+        while self.page_hits.is_empty() && !self.is_last_page {
+            let request = &mut self.search.request;
+            let found = index.search(request)?;
+            self.is_last_page = found.hits.len() < request.limit;
+            if let Some(last) = found.hits.last() {
+                request.after =
+                    Some(FullTextPosition { score: last.score, path: last.path.clone() });
+            }
+            // The index counts what a viewer may not read, too.
+            if !found.facets.is_empty() && self.context.snapshot.1.is_none() {
+                *self.context.facet_counts.borrow_mut() = found.facets;
+            }
+            // Counted once, for all pages.
+            request.facets.clear();
+            self.page_hits.extend(found.hits);
+            let search = &self.search;
+            self.page_hits.retain(|hit| !search.is_changed(&hit.path));
+        }
+        Ok(())
+    }
+}

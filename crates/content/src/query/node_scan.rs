@@ -1,0 +1,244 @@
+//! Reading all nodes, or those below one, in place: document by document in the order of keys, without an index.
+//!
+//! Invariants
+//! * Nothing is copied of a node that the filter does not admit.
+//! * Memory holds one document and those of its nodes that were admitted.
+
+use std::collections::VecDeque;
+
+use super::access_plan::AccessPlan;
+use super::node_source::{CandidateIterator, CandidateNode, NodeSourcePosition, QueryContext};
+use super::row_filter::{FilteredNode, RowFilter};
+use crate::borrowed_node::BorrowedNode;
+use crate::document_body::BodyNode;
+use crate::document_boundary::is_container;
+use crate::record::ContentRecord;
+use crate::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::{Error, NodePath, Result, Snapshot, record_key};
+
+/// What a scan looks for.
+struct NodeScan<'a> {
+    context: &'a QueryContext<'a>,
+    access_plan: &'a AccessPlan,
+    /// Whether constraints are decided here; where reading is restricted, they are decided on what the viewer may read.
+    applies_filter: bool,
+}
+
+/// The nodes of a document that were admitted: path, and place in the body.
+type ScannedNodes = Vec<(NodePath, BodyNode)>;
+
+/// Reads the nodes below `above` that an access admits.
+pub(crate) fn scan_nodes<'a>(
+    ground: &'a QueryContext<'a>,
+    access: &'a AccessPlan,
+    above: &NodePath,
+    is_flat: bool,
+    after: Option<&NodeSourcePosition>,
+) -> CandidateIterator<'a> {
+    // What a viewer does not see may make a denied condition hold.
+    let decides = ground.snapshot.1.is_none() || access.filter.is_monotone();
+    let sieve = NodeScan { context: ground, access_plan: access, applies_filter: decides };
+    match begin_scan(sieve, above, is_flat, after) {
+        Ok(candidates) => candidates,
+        Err(error) => Box::new(std::iter::once(Err(error))),
+    }
+}
+
+fn begin_scan<'a>(
+    sieve: NodeScan<'a>,
+    above: &NodePath,
+    is_flat: bool,
+    after: Option<&NodeSourcePosition>,
+) -> Result<CandidateIterator<'a>> {
+    let ground = sieve.context;
+    let after = match after {
+        Some(NodeSourcePosition::Scan { document, path }) => Some((document.clone(), path.clone())),
+        _ => None,
+    };
+    // The part of the document that holds `above` comes first.
+    let whole = Snapshot(ground.snapshot.0.clone(), None);
+    let Some(start) = whole.node(above)? else {
+        return Ok(Box::new(std::iter::empty()));
+    };
+    let owner = start.record_path().clone();
+    let is_past_owner = after.as_ref().is_some_and(|(document, _)| *document != owner);
+    let (mut admitted, mut found) = (Vec::new(), VecDeque::new());
+    if let (false, Some(node)) = (is_past_owner, start.as_borrowed()) {
+        let mut path = above.as_str().to_owned();
+        // The root of the content is below nothing, but a scan of everything gives it too.
+        if above.is_root() && !is_flat {
+            sieve.scan_node(&mut path, node, true, &mut admitted)?;
+        }
+        let depth = if is_flat { 1 } else { usize::MAX };
+        sieve.scan_children(&mut path, node, depth, &mut admitted)?;
+        found.extend(
+            admitted
+                .into_iter()
+                .map(|(path, _)| CandidateNode::new(path.clone(), NodeSourcePosition::Path(path))),
+        );
+        finish_document(&mut found, &owner, after.as_ref());
+    }
+    let content = ground.index_maps.get("content").copied().unwrap_or_default();
+    let mut range = if is_flat {
+        record_key::child_key_range(above)?
+    } else {
+        record_key::descendant_key_range(above)?
+    };
+    let resumes = match &after {
+        Some((document, _)) if *document != owner => {
+            range.start = record_key::record_key(document)?;
+            true
+        }
+        _ => false,
+    };
+    // Of a node inside a document there are no records below.
+    let mut records =
+        start.is_folder().then(|| content.range(&ground.chunk_reader, range.bounds()));
+    let after = after.filter(|_| resumes);
+    Ok(Box::new(std::iter::from_fn(move || {
+        loop {
+            if let Some(candidate) = found.pop_front() {
+                return Some(Ok(candidate));
+            }
+            let entry = records.as_mut()?.next()?;
+            let read = entry.map_err(Error::from).and_then(|(key, stored)| {
+                sieve.scan_document((&key, &stored), is_flat, after.as_ref(), &mut found)
+            });
+            if let Err(error) = read {
+                records = None;
+                return Some(Err(error));
+            }
+        }
+    })))
+}
+
+/// Sorts what a document gave, and drops what was given before.
+fn finish_document(
+    found: &mut VecDeque<CandidateNode>,
+    document: &NodePath,
+    after: Option<&(NodePath, NodePath)>,
+) {
+    let last = after.filter(|(before, _)| before == document).map(|(_, path)| path);
+    found.retain(|candidate| last.is_none_or(|last| candidate.path > *last));
+    found.make_contiguous().sort_by(|left, right| left.path.cmp(&right.path));
+    for candidate in found {
+        let path = candidate.path.clone();
+        candidate.position = NodeSourcePosition::Scan { document: document.clone(), path };
+    }
+}
+
+impl NodeScan<'_> {
+    /// Reads one record.
+    fn scan_document(
+        &self,
+        (key, stored): (&[u8], &tympan_store::MapValue),
+        is_flat: bool,
+        after: Option<&(NodePath, NodePath)>,
+        found: &mut VecDeque<CandidateNode>,
+    ) -> Result<()> {
+        let damaged = |reason| -> Result<Error> {
+            Ok(Error::Damaged { path: record_key::record_path(key)?, reason })
+        };
+        let Some(record) = ContentRecord::decode(stored) else {
+            return Err(damaged("its record does not decode")?);
+        };
+        let Some(body) = record.read_body(&self.context.chunk_reader)? else {
+            return Err(damaged("its body does not decode")?);
+        };
+        let mut path = record_path_text(key);
+        let name = path.rsplit_once('/').map_or("", |(_, name)| name);
+        let is_container = is_container(name, record.summary.primary_type());
+        let root = BorrowedNode::new(&body, body.root(), None);
+        let mut admitted = Vec::new();
+        self.scan_node(&mut path, root, is_container, &mut admitted)?;
+        if !is_flat {
+            self.scan_children(&mut path, root, usize::MAX, &mut admitted)?;
+        }
+        if admitted.is_empty() {
+            return Ok(());
+        }
+        let opened = self.context.snapshot.loaded_document(
+            record_key::record_path(key)?,
+            record,
+            body.clone(),
+        );
+        found.extend(admitted.into_iter().map(|(path, at)| {
+            let node = Some(opened.node_at(path.clone(), at));
+            CandidateNode {
+                node,
+                ..CandidateNode::new(path.clone(), NodeSourcePosition::Path(path))
+            }
+        }));
+        finish_document(found, opened.path(), after);
+        Ok(())
+    }
+
+    /// Looks at the nodes below one in the same document.
+    fn scan_children(
+        &self,
+        path: &mut String,
+        node: BorrowedNode<'_>,
+        depth: usize,
+        admitted: &mut ScannedNodes,
+    ) -> Result<()> {
+        let length = path.len();
+        for child in node.children() {
+            if length > 1 {
+                path.push('/');
+            }
+            path.push_str(child.name());
+            self.scan_node(path, child, false, admitted)?;
+            if depth > 1 {
+                self.scan_children(path, child, depth - 1, admitted)?;
+            }
+            path.truncate(length);
+        }
+        Ok(())
+    }
+
+    /// Looks at one node.
+    fn scan_node(
+        &self,
+        path: &mut String,
+        node: BorrowedNode<'_>,
+        is_container: bool,
+        admitted: &mut ScannedNodes,
+    ) -> Result<()> {
+        self.context.count_row()?;
+        let snapshot = self.context.snapshot;
+        let subject = FilteredNode { path, node, is_container, score: 1.0, snapshot };
+        if self.applies_filter && !matches_access_plan(self.access_plan, subject)? {
+            return Ok(());
+        }
+        admitted.push((NodePath::new(path)?, node.body_node()));
+        Ok(())
+    }
+}
+
+/// Tells whether a node meets an access's types and constraints.
+pub(crate) fn matches_access_plan(access: &AccessPlan, subject: FilteredNode<'_>) -> Result<bool> {
+    if let Some(types) = &access.accepted_types {
+        let own =
+            [PRIMARY_TYPE, MIXIN_TYPES].into_iter().filter_map(|name| subject.node.property(name));
+        let mut own = own.flat_map(|property| property.values().filter_map(|value| value.as_str()));
+        if !own.any(|name| types.contains(name)) {
+            return Ok(false);
+        }
+    }
+    Ok(is_path_match(&access.path_filter, subject.path)
+        && access.filter.matches(&[Some(subject)])?)
+}
+
+fn is_path_match(filter: &RowFilter, path: &str) -> bool {
+    filter.matches_path(path)
+}
+
+/// Returns the path of a record without checking its names again.
+fn record_path_text(key: &[u8]) -> String {
+    let mut path = String::with_capacity(key.len() + 1);
+    path.push('/');
+    let text = String::from_utf8_lossy(key);
+    let text = text.strip_prefix('\0').unwrap_or(&text);
+    path.extend(text.chars().map(|one| if one < '\u{2}' { '/' } else { one }));
+    path
+}

@@ -1,0 +1,154 @@
+//! The document that is being edited: decoded once, and cut into records when it is written back.
+
+use std::sync::Arc;
+
+use super::{Session, refused_error};
+use crate::document_body::DocumentBody;
+use crate::document_boundary::{has_ordered_children, is_container, is_own_content};
+use crate::order_key::OrderKey;
+use crate::record::{ContentRecord, RecordBody};
+use crate::{Error, NodePath, Result, Subtree, record_key};
+
+/// A decoded document.
+#[derive(Debug)]
+pub(super) struct EditedDocument {
+    path: NodePath,
+    /// The record and body it was decoded from.
+    record: ContentRecord,
+    body: Arc<DocumentBody>,
+    tree: Subtree,
+}
+
+impl Session {
+    /// Changes a node inside its decoded document.
+    pub(super) fn edit_node<T>(
+        &mut self,
+        path: &NodePath,
+        change: impl FnOnce(&mut Subtree) -> Result<T>,
+    ) -> Result<T> {
+        self.decode_document(path)?;
+        let missing = || Error::NodeMissing(path.clone());
+        let hot = self.edited_document.as_mut().ok_or_else(missing)?;
+        let relative = path.relative_to(&hot.path).ok_or_else(missing)?;
+        change(hot.tree.find_descendant_mut(relative).ok_or_else(missing)?)
+    }
+
+    /// Decodes the document that holds `path`, unless it is the one that is being edited.
+    fn decode_document(&mut self, path: &NodePath) -> Result<()> {
+        if let Some(hot) = &self.edited_document
+            && path
+                .relative_to(&hot.path)
+                .is_some_and(|relative| hot.tree.find_descendant(relative).is_some())
+        {
+            return Ok(());
+        }
+        self.flush_edited_document()?;
+        let node = self.pending.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let owner = node.record_path().clone();
+        let node = if owner == *path { Some(node) } else { self.pending.node(&owner)? };
+        let node = node.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let record = node.record().clone();
+        let body = self.pending.0.load_body(&record, &owner)?;
+        let tree = node.read_own_subtree()?;
+        self.edited_document = Some(EditedDocument { path: owner, record, body, tree });
+        Ok(())
+    }
+
+    /// Writes the edited document back to the pending edits. What cannot be written stays, so that no later commit goes
+    /// through without it.
+    pub(super) fn flush_edited_document(&mut self) -> Result<()> {
+        let Some(hot) = self.edited_document.take() else { return Ok(()) };
+        let written = self.write_back_document(&hot);
+        if written.is_err() {
+            self.edited_document = Some(hot);
+        }
+        written
+    }
+
+    fn write_back_document(
+        &mut self,
+        EditedDocument { path, record, body, tree }: &EditedDocument,
+    ) -> Result<()> {
+        let order = record.order_key.clone();
+        let (old_type, new_type) = (record.summary.primary_type(), tree.primary_type());
+        let is_cut_alike = new_type == old_type
+            || !(is_container(path.name(), new_type) || is_container(path.name(), old_type));
+        if is_cut_alike {
+            let deep = || refused_error("write", path, "it is nested too deeply");
+            let changed = ContentRecord::from_subtree(tree, order).ok_or_else(deep)?;
+            // The bytes name blobs by their places in the list beside them.
+            let is_same = matches!(&changed.body, RecordBody::Pending(new)
+                if new.bytes() == body.bytes() && new.blobs() == body.blobs());
+            return if is_same { Ok(()) } else { self.write_record(path, changed) };
+        }
+        if path.is_root() && !is_container("", new_type) {
+            return Err(refused_error("change the type of", path, "the root must be a folder"));
+        }
+        // The type decides which children have records of their own: put the whole subtree anew.
+        let node = self.pending.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let mut tree = tree.clone();
+        for child in node.listed_children()? {
+            tree.children.push(child.read_subtree()?);
+        }
+        self.put_record(path, tree, order)
+    }
+
+    /// Tells whether a child `name` of `parent` has a record of its own.
+    pub(crate) fn has_own_record(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
+        self.flush_edited_document()?;
+        let node = self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+        let primary_type = node.primary_type();
+        Ok(node.summary().is_some()
+            && is_container(parent.name(), primary_type)
+            && !is_own_content(primary_type, name))
+    }
+
+    /// Replaces the record at `path` and all below it by those of `tree`; all of it or, on failure, nothing.
+    pub(super) fn put_record(
+        &mut self,
+        path: &NodePath,
+        tree: Subtree,
+        order: OrderKey,
+    ) -> Result<()> {
+        let mut records = Vec::new();
+        split_into_records(path, tree, order, &mut records)?;
+        self.remove_records(path)?;
+        records.into_iter().try_for_each(|(path, record)| self.write_record(&path, record))
+    }
+
+    /// Removes the record at `path` and all below it from the pending state.
+    pub(crate) fn remove_records(&mut self, path: &NodePath) -> Result<()> {
+        self.last_order_key = None;
+        for (key, _) in self.pending.0.records_in_range(&record_key::descendant_key_range(path)?)? {
+            self.pending_view_mut().put_record(key, None)?;
+        }
+        let key = record_key::record_key(path)?;
+        self.pending_view_mut().put_record(key, None)
+    }
+}
+
+/// Cuts a tree into records.
+fn split_into_records(
+    path: &NodePath,
+    mut tree: Subtree,
+    order: OrderKey,
+    records: &mut Vec<(NodePath, ContentRecord)>,
+) -> Result<()> {
+    let primary_type = tree.primary_type().to_owned();
+    let (own, others): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut tree.children).into_iter().partition(|child| {
+            !is_container(path.name(), &primary_type) || is_own_content(&primary_type, &child.name)
+        });
+    tree.children = own;
+    let record = ContentRecord::from_subtree(&tree, order);
+    let record = record.ok_or_else(|| refused_error("write", path, "it is nested too deeply"))?;
+    records.push((path.clone(), record));
+    let mut child_order = has_ordered_children(&primary_type).then(OrderKey::first);
+    for child in others {
+        let child_path = path.child(&child.name)?;
+        let order = child_order.clone().unwrap_or_default();
+        child_order = child_order.as_ref().map(OrderKey::after);
+        split_into_records(&child_path, child, order, records)?;
+    }
+    Ok(())
+}

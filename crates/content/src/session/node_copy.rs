@@ -1,0 +1,163 @@
+//! Moving and copying: documents as they are where both ends are places of documents, else what is decoded of them.
+
+use super::{Session, refused_error};
+use crate::document_boundary::is_container;
+use crate::record::ContentRecord;
+use crate::version::IS_CHECKED_OUT;
+use crate::{Error, NodePath, Property, Result, Subtree, Value, check_item_name, record_key};
+
+/// Whether the referenceable nodes of a copy keep their identifiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CopyIdentifierPolicy {
+    Preserved,
+    Regenerated,
+}
+
+impl Session {
+    /// Moves a node with everything below it; documents move as they are, without being read.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::InvalidEdit`] for the root or a place inside itself.
+    pub fn move_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        if from.is_root() || to.is_within(from) {
+            return Err(refused_error("move", from, "a node cannot move into itself"));
+        }
+        self.clear_moved_tag(to)?;
+        let histories = self.histories_from(from)?;
+        self.require_visible(from)?;
+        self.require_visible_parent(to)?;
+        let tree_of_copy = self.prepare_copy(from, to)?;
+        match tree_of_copy {
+            Some(tree) => {
+                self.remove_node(from)?;
+                self.put_node(to, tree)?;
+            }
+            None => {
+                self.copy_records(from, to, CopyIdentifierPolicy::Preserved)?;
+                self.remove_records(from)?;
+            }
+        }
+        self.move_histories(histories, from, to)?;
+        self.moves.push((from.clone(), to.clone()));
+        self.leave_tag_redirects(from, to)
+    }
+
+    /// Copies a node with everything below it; referenceable nodes of the copy get identifiers of their own.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`], [`Error::NodeExists`], [`Error::InvalidEdit`] for a place inside itself.
+    pub fn copy_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        if to.is_within(from) {
+            return Err(refused_error("copy", from, "a node cannot be copied into itself"));
+        }
+        if self.access_gate.as_ref().is_some_and(|gate| !gate.is_unrestricted()) {
+            return self.copy_visible(from, to);
+        }
+        match self.prepare_copy(from, to)? {
+            Some(mut tree) => {
+                renew_identifiers(&mut tree);
+                self.put_node(to, tree)
+            }
+            None => self.copy_records(from, to, CopyIdentifierPolicy::Regenerated),
+        }
+    }
+
+    /// Refuses a target below a node that the viewer does not see, as if that node were not there.
+    fn require_visible_parent(&mut self, to: &NodePath) -> Result<()> {
+        to.parent().map_or(Ok(()), |parent| self.require_visible(&parent))
+    }
+
+    /// Copies what the viewer sees of a node.
+    fn copy_visible(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
+        self.require_visible_parent(to)?;
+        let node = self.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
+        if self.unrestricted_snapshot()?.node(to)?.is_some() {
+            return Err(self.node_exists_error(to)?);
+        }
+        let mut tree = node.read_subtree()?;
+        drop(node);
+        renew_identifiers(&mut tree);
+        self.put_node(to, tree)
+    }
+
+    /// Checks source and target of a copy. Gives the decoded subtree unless both are places of records.
+    fn prepare_copy(&mut self, from: &NodePath, to: &NodePath) -> Result<Option<Subtree>> {
+        let node = self
+            .unrestricted_snapshot()?
+            .node(from)?
+            .ok_or_else(|| Error::NodeMissing(from.clone()))?;
+        if self.pending.node(to)?.is_some() {
+            return Err(self.node_exists_error(to)?);
+        }
+        let parent = to.parent().unwrap_or_else(NodePath::root);
+        check_item_name(to.name())?;
+        // Also finds out, before anything is removed, whether the new parent exists.
+        let is_record_place = self.has_own_record(&parent, to.name())?;
+        let primary_type = node.primary_type();
+        let stays_cut = node.summary().is_some()
+            && is_container(from.name(), primary_type) == is_container(to.name(), primary_type);
+        if is_record_place && stays_cut { Ok(None) } else { Ok(Some(node.read_subtree()?)) }
+    }
+
+    /// Writes the records of a subtree under another path.
+    fn copy_records(
+        &mut self,
+        from: &NodePath,
+        to: &NodePath,
+        identity: CopyIdentifierPolicy,
+    ) -> Result<()> {
+        let order = self.next_order_key(&to.parent().unwrap_or_else(NodePath::root))?;
+        let top = self.pending.0.read_record(&record_key::record_key(from)?, from)?;
+        let top = top.ok_or_else(|| Error::NodeMissing(from.clone()))?;
+        let mut records =
+            vec![(to.clone(), ContentRecord { order_key, ..ContentRecord::clone(&top) })];
+        for (key, record) in
+            self.pending.0.records_in_range(&record_key::descendant_key_range(from)?)?
+        {
+            let path = record_key::record_path(&key)?;
+            let target = path.rebase(from, to).ok_or(Error::NodeMissing(path))?;
+            records.push((NodePath::new(target.as_str())?, ContentRecord::clone(&record)));
+        }
+        for (path, record) in records {
+            let record = match identity {
+                CopyIdentifierPolicy::Preserved => record,
+                CopyIdentifierPolicy::Regenerated => self.with_new_identifiers(&path, record)?,
+            };
+            self.write_record(&path, record)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the referenceable nodes of a record identifiers of their own.
+    fn with_new_identifiers(
+        &self,
+        path: &NodePath,
+        record: ContentRecord,
+    ) -> Result<ContentRecord> {
+        let body = self.pending.0.load_body(&record, path)?;
+        let mut tree = body.subtree(body.root());
+        if !renew_identifiers(&mut tree) {
+            return Ok(record);
+        }
+        ContentRecord::from_subtree(&tree, record.order_key)
+            .ok_or_else(|| refused_error("copy", path, "it is nested too deeply"))
+    }
+}
+
+/// Gives every referenceable node of a tree a new identifier, and checks every one out, as a copy has no versions; tells
+/// whether there was one.
+fn renew_identifiers(tree: &mut Subtree) -> bool {
+    let mut has_any = false;
+    if let Some(is_out) = tree.properties.get_mut(IS_CHECKED_OUT) {
+        *is_out = Value::Boolean(true).into();
+        has_any = true;
+    }
+    if let Some(property) = tree.properties.get_mut("jcr:uuid") {
+        *property = Property::text(uuid::Uuid::new_v4().to_string());
+        has_any = true;
+    }
+    for child in &mut tree.children {
+        has_any |= renew_identifiers(child);
+    }
+    has_any
+}

@@ -1,0 +1,176 @@
+//! The order of siblings: putting nodes in other places, and places for new ones.
+
+use std::collections::BTreeMap;
+
+use super::{Session, refused_error};
+use crate::document_boundary::has_ordered_children;
+use crate::order_key::OrderKey;
+use crate::record::ContentRecord;
+use crate::sibling::SiblingEntryPosition;
+use crate::{Error, NodePath, Result, Subtree, record_key};
+
+/// Where to put a node among its siblings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SiblingPosition {
+    /// Before all others.
+    First,
+    /// Behind all others.
+    Last,
+    /// Before the sibling with this name.
+    Before(String),
+    /// Behind the sibling with this name.
+    After(String),
+}
+
+impl Session {
+    /// Puts a node in another place among its siblings.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`] for the node or the sibling; [`Error::InvalidEdit`] where siblings have no order.
+    pub fn reorder_node(&mut self, path: &NodePath, place: &SiblingPosition) -> Result<()> {
+        let parent = path.parent().ok_or_else(|| refused_error("order", path, "it is the root"))?;
+        self.require_visible(path)?;
+        self.flush_edited_document()?;
+        let Some(record) = self.pending.0.read_record(&record_key::record_key(path)?, path)? else {
+            return self.edit_node(&parent, |node| reorder_child(node, path, place));
+        };
+        let parent_node =
+            self.pending.node(&parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+        if !has_ordered_children(parent_node.primary_type()) {
+            return Err(refused_error(
+                "order",
+                path,
+                "the children of its folder are listed by name",
+            ));
+        }
+        drop(parent_node);
+        self.last_order_key = None;
+        let deals = {
+            let siblings =
+                self.pending.0.ordered_siblings(&parent)?.ok_or_else(|| Error::Damaged {
+                    path: parent.clone(),
+                    reason: "its state has no map of order keys",
+                })?;
+            let spot = match place {
+                SiblingPosition::First => SiblingEntryPosition::First,
+                SiblingPosition::Last => SiblingEntryPosition::Last,
+                SiblingPosition::Before(name) | SiblingPosition::After(name) => {
+                    if name == path.name() {
+                        return Ok(());
+                    }
+                    let entry = self.order_entry(&parent.child(name)?)?;
+                    if matches!(place, SiblingPosition::Before(_)) {
+                        SiblingEntryPosition::Before(entry)
+                    } else {
+                        SiblingEntryPosition::After(entry)
+                    }
+                }
+            };
+            siblings.assign_keys_at(
+                &record_key::order_map_key(&record_key::record_key(path)?, &record.order_key),
+                spot,
+            )?
+        };
+        for (key, order) in deals {
+            let path = record_key::record_path(&key)?;
+            if let Some(record) = self.pending.0.read_record(&key, &path)? {
+                self.write_record(
+                    &path,
+                    ContentRecord { order_key: order, ..ContentRecord::clone(&record) },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the entry of a record in the map of order keys.
+    fn order_entry(&self, path: &NodePath) -> Result<Vec<u8>> {
+        let key = record_key::record_key(path)?;
+        let record = self.pending.0.read_record(&key, path)?;
+        let record = record.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        Ok(record_key::order_map_key(&key, &record.order_key))
+    }
+
+    /// Brings the children of a node into the order of `names`; children that it does not name go last. Does nothing
+    /// where children have no order.
+    ///
+    /// # Errors
+    /// [`Error::NodeMissing`].
+    pub fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
+        let places: BTreeMap<&str, usize> =
+            names.iter().enumerate().map(|(at, name)| (&**name, at)).collect();
+        let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);
+        self.require_visible(path)?;
+        self.edit_node(path, |node| {
+            node.children.sort_by_key(|child| place(&child.name));
+            Ok(())
+        })?;
+        let node = self
+            .unrestricted_snapshot()?
+            .node(path)?
+            .ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        if !has_ordered_children(node.primary_type()) {
+            return Ok(());
+        }
+        let mut children: Vec<(NodePath, ContentRecord)> = node
+            .listed_children()?
+            .iter()
+            .map(|child| (child.path().clone(), child.record().clone()))
+            .collect();
+        drop(node);
+        if children.is_sorted_by_key(|(path, _)| place(path.name())) {
+            return Ok(());
+        }
+        children.sort_by_key(|(path, _)| place(path.name()));
+        self.last_order_key = None;
+        let mut order = OrderKey::first();
+        for (path, record) in children {
+            self.write_record(&path, ContentRecord { order_key: order.clone(), ..record })?;
+            order = OrderKey::after(&order);
+        }
+        Ok(())
+    }
+
+    /// Returns the order key of a new last child; empty where children have no order.
+    pub(crate) fn next_order_key(&mut self, parent: &NodePath) -> Result<OrderKey> {
+        let last = match &self.last_order_key {
+            Some((known, last)) if known == parent => Some(last.clone()),
+            _ => {
+                let node =
+                    self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
+                if !has_ordered_children(node.primary_type()) {
+                    return Ok(OrderKey::default());
+                }
+                self.pending.0.last_order_key(parent)?
+            }
+        };
+        let next = last.as_ref().map_or_else(OrderKey::first, OrderKey::after);
+        self.last_order_key = Some((parent.clone(), next.clone()));
+        Ok(next)
+    }
+}
+
+/// Moves a child inside its parent's list of children.
+fn reorder_child(parent: &mut Subtree, path: &NodePath, place: &SiblingPosition) -> Result<()> {
+    let missing = |name: &str| {
+        Error::NodeMissing(path.parent().unwrap_or_else(NodePath::root).child_unchecked(name))
+    };
+    let position = |parent: &Subtree, name: &str| {
+        parent.children.iter().position(|child| child.name == name).ok_or_else(|| missing(name))
+    };
+    if let SiblingPosition::Before(name) | SiblingPosition::After(name) = place {
+        position(parent, name)?;
+        if name == path.name() {
+            return Ok(());
+        }
+    }
+    let child = parent.remove_child(path.name()).ok_or_else(|| missing(path.name()))?;
+    let at = match place {
+        SiblingPosition::First => 0,
+        SiblingPosition::Last => parent.children.len(),
+        SiblingPosition::Before(name) => position(parent, name)?,
+        SiblingPosition::After(name) => position(parent, name)? + 1,
+    };
+    parent.children.insert(at, child);
+    Ok(())
+}

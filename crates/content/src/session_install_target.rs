@@ -1,0 +1,104 @@
+//! Installing packages into a session, and building them from a snapshot.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use tympan_blobs::BlobId;
+
+use crate::package::build::ExportSource;
+use crate::package::{ACCOUNT_NODE_TYPES, ExistingNode, InstallTarget};
+use crate::{Error, LookupIndex, Node, NodePath, Property, Result, Session, Snapshot, Subtree};
+
+impl InstallTarget for Session {
+    fn read_subtree(&mut self, path: &NodePath) -> Result<Option<Subtree>> {
+        self.snapshot()?.read_subtree(path)
+    }
+
+    fn put(&mut self, path: &NodePath, subtree: Subtree) -> Result<()> {
+        self.mark_as_installation();
+        Self::put_node(self, path, subtree)
+    }
+
+    fn remove(&mut self, path: &NodePath) -> Result<()> {
+        Self::remove_node(self, path)
+    }
+
+    fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId> {
+        Self::put_blob(self, source)
+    }
+
+    fn read_node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {
+        let Some(node) = Self::node(self, path)? else {
+            return Ok(None);
+        };
+        existing_node(&node).map(Some)
+    }
+
+    fn register_node_types(&mut self, cnd: &str) -> Result<()> {
+        self.install_types(cnd)
+    }
+
+    fn has_node_type(&mut self, name: &str) -> Result<bool> {
+        Ok(self.snapshot()?.node_types()?.find(name).is_some())
+    }
+
+    fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+        self.install_namespace(prefix, uri)
+    }
+
+    fn find_by_identifier(&mut self, identifier: &str) -> Result<Vec<NodePath>> {
+        self.snapshot()?.look_up_paths(LookupIndex::Uuid, identifier)
+    }
+
+    fn accounts(&mut self) -> Result<BTreeMap<String, NodePath>> {
+        let snapshot = self.snapshot()?;
+        let mut accounts = BTreeMap::new();
+        for primary_type in ACCOUNT_NODE_TYPES {
+            for path in snapshot.look_up_paths(LookupIndex::Type, primary_type)? {
+                let id = snapshot.node(&path)?.map(|node| account_id_of(&node));
+                accounts.extend(id.map(|id| (id, path)));
+            }
+        }
+        Ok(accounts)
+    }
+
+    fn set_properties(
+        &mut self,
+        path: &NodePath,
+        properties: BTreeMap<String, Property>,
+    ) -> Result<()> {
+        self.mark_as_installation();
+        self.replace_properties(path, properties)
+    }
+
+    fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
+        Self::order_children(self, path, names)
+    }
+}
+
+impl ExportSource for Snapshot {
+    fn read_subtree(&self, path: &NodePath) -> Result<Option<Subtree>> {
+        Self::read_subtree(self, path)
+    }
+
+    fn read_node(&self, path: &NodePath) -> Result<Option<ExistingNode>> {
+        Self::node(self, path)?.map(|node| existing_node(&node)).transpose()
+    }
+
+    fn open_blob(&self, blob: &BlobId) -> Result<Box<dyn Read>> {
+        let content = self.0.repository_state.blobs.open(blob)?.ok_or(Error::BlobMissing(*blob))?;
+        Ok(content.into_reader())
+    }
+}
+
+/// Returns the id of a user or group, by which it is the same at any path.
+fn account_id_of(node: &Node) -> String {
+    node.text("rep:authorizableId").unwrap_or_else(|| node.name().to_owned())
+}
+
+fn existing_node(node: &Node) -> Result<ExistingNode> {
+    Ok(ExistingNode {
+        properties: node.properties().into_iter().collect(),
+        children: node.children()?.iter().map(|child| child.name().to_owned()).collect(),
+    })
+}

@@ -1,0 +1,422 @@
+//! Children of a node: all of them, a page of them, how many there are, and lists of which no node is made before it is
+//! reached.
+//!
+//! Invariants
+//! * Children that have records of their own are listed from the headers of these, without reading a body.
+//! * Where the children of a node are is kept in memory beside the content map that they were found in, seen or not; what
+//!   of them a viewer sees is decided each time.
+//!
+//! Not here: pages that begin behind a name ([`crate::listing`]), and what a viewer sees of a listing ([`crate::access`]).
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::node::NodeBody;
+use super::node_location::{NodeLocation, NodeLocationKey, NodeLocationKeyRef, NodeLocationKind};
+use super::snapshot_view::{RangeRecord, damaged_record_error};
+use super::{Node, Snapshot};
+use crate::access::{ChildVisibility, is_guarded_child};
+use crate::document_body::DocumentBody;
+use crate::document_boundary::{has_ordered_children, is_container};
+use crate::record::ContentRecord;
+use crate::{Error, NodePath, Result, record_key};
+
+/// Longer lists of children are read anew each time: navigations have no such lists, and few of them would fill the memory.
+const MAX_CACHED_CHILDREN: usize = 2048;
+
+/// All children of a node of one kind, in order: those with records of their own, or those inside its document.
+pub(crate) struct ChildLocations {
+    locations: Box<[Arc<NodeLocation>]>,
+    /// Whether access control decides about one of them by its name.
+    has_access_controlled: bool,
+}
+
+impl ChildLocations {
+    fn new(places: Vec<Arc<NodeLocation>>) -> Self {
+        let has_guarded = places.iter().any(|place| is_guarded_child(place.path.name()));
+        Self { locations: places.into(), has_access_controlled: has_guarded }
+    }
+
+    /// Returns how many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.locations.len()
+    }
+
+    /// Returns them in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<NodeLocation>> {
+        self.locations.iter()
+    }
+}
+
+/// The children of a node that a viewer sees, in order, which become nodes when they are reached.
+pub struct ChildList(ChildListSource);
+
+enum ChildListSource {
+    /// All of them are seen.
+    Locations {
+        snapshot: Snapshot,
+        locations: Arc<ChildLocations>,
+        /// The document's body, of children inside it.
+        body: Option<Arc<DocumentBody>>,
+    },
+    Nodes(Vec<Node>),
+}
+
+impl ChildList {
+    /// Returns how many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            ChildListSource::Locations { locations: places, .. } => places.len(),
+            ChildListSource::Nodes(nodes) => nodes.len(),
+        }
+    }
+
+    /// Tells whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the one at a place, counted from 0.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Node> {
+        match &self.0 {
+            ChildListSource::Locations { snapshot, locations: places, body } => {
+                let body = body.clone().map_or_else(NodeBody::default, NodeBody::Loaded);
+                Some(Node::at_location(
+                    snapshot.clone(),
+                    places.locations.get(index)?.clone(),
+                    body,
+                ))
+            }
+            ChildListSource::Nodes(nodes) => nodes.get(index).cloned(),
+        }
+    }
+
+    /// Returns them in order.
+    pub fn iter(&self) -> impl Iterator<Item = Node> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+
+    /// Returns their paths in order.
+    pub fn paths(&self) -> impl Iterator<Item = &NodePath> {
+        (0..self.len()).filter_map(|index| match &self.0 {
+            ChildListSource::Locations { locations: places, .. } => {
+                Some(&places.locations.get(index)?.path)
+            }
+            ChildListSource::Nodes(nodes) => Some(nodes.get(index)?.path()),
+        })
+    }
+}
+
+impl fmt::Debug for ChildList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.paths()).finish()
+    }
+}
+
+impl Node {
+    /// Returns the children in order: by name where the type has no order.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn children(&self) -> Result<Vec<Self>> {
+        let mut children: Vec<Self> = match self.load_body() {
+            Some(body) => body
+                .children(self.body_node(body))
+                .filter(|at| self.access_mask().is_none_or(|mask| mask.is_visible(*at)))
+                .map(|at| self.inner_node(body, at, self.path().child_unchecked(body.name(at))))
+                .collect(),
+            None => Vec::new(),
+        };
+        let listed = self.listed_children()?;
+        if children.is_empty() {
+            return Ok(listed);
+        }
+        children.extend(listed);
+        Ok(children)
+    }
+
+    /// Returns the children that have records of their own, in order, without reading any body: all but `jcr:content_map`
+    /// of a page, all of a folder, none of other nodes.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn listed_children(&self) -> Result<Vec<Self>> {
+        if !self.is_folder() {
+            return Ok(Vec::new());
+        }
+        match self.child_visibility() {
+            None => {
+                let places = self.child_locations()?;
+                Ok(places.iter().map(|place| self.child_at_location(place)).collect())
+            }
+            Some(seen) => {
+                let mut children = self.visible_listed_children(&seen)?;
+                if has_ordered_children(self.primary_type()) {
+                    // Stable: those with equal order keys stay sorted by name.
+                    children.sort_by(|left, right| {
+                        left.record().order_key.cmp(&right.record().order_key)
+                    });
+                }
+                Ok(children)
+            }
+        }
+    }
+
+    /// Returns where the children are that have records of their own, seen or not, in order.
+    pub(crate) fn child_locations(&self) -> Result<Arc<ChildLocations>> {
+        if let Some(kept) = self.cached_child_locations() {
+            return Ok(kept);
+        }
+        let range = record_key::child_key_range(self.path())?;
+        let place = |entry: Result<(Bytes, RangeRecord<'_>)>| {
+            let (key, found) = entry?;
+            let path = self.path().child_unchecked(record_key::record_name(&key)?);
+            Ok(NodeLocation::new(path, NodeLocationKind::Document(found.into_record(&key)?)))
+        };
+        let entries = self.snapshot.0.range_records(&range);
+        let mut places = entries.map(place).collect::<Result<Vec<_>>>()?;
+        if has_ordered_children(self.primary_type()) {
+            places.sort_by(|left, right| {
+                left.document_record().1.order_key.cmp(&right.document_record().1.order_key)
+            });
+        }
+        Ok(self.cache_child_locations(places))
+    }
+
+    /// Returns where the children are that lie in the document, seen or not, in order.
+    fn inner_child_locations(&self, body: &Arc<DocumentBody>) -> Arc<ChildLocations> {
+        if let Some(kept) = self.cached_child_locations() {
+            return kept;
+        }
+        let place = |at| {
+            let path = self.path().child_unchecked(body.name(at));
+            let (document, body) = (self.document_location().clone(), Arc::downgrade(body));
+            NodeLocation::new(path, NodeLocationKind::Inside { document, body_node: at, body })
+        };
+        self.cache_child_locations(body.children(self.body_node(body)).map(place).collect())
+    }
+
+    /// Returns the places of the children as they were found before.
+    fn cached_child_locations(&self) -> Option<Arc<ChildLocations>> {
+        let view = &self.snapshot.0;
+        view.repository_state
+            .cache
+            .child_locations
+            .get(&NodeLocationKeyRef(&view.cacheable_map_id()?, self.path()))
+    }
+
+    /// Keeps the places of the children for whoever asks for them again.
+    fn cache_child_locations(&self, places: Vec<Arc<NodeLocation>>) -> Arc<ChildLocations> {
+        let (view, places) = (&self.snapshot.0, Arc::new(ChildLocations::new(places)));
+        if let Some(content) =
+            view.cacheable_map_id().filter(|_| places.len() <= MAX_CACHED_CHILDREN)
+        {
+            let key = NodeLocationKey(content, self.path().clone());
+            view.repository_state.cache.child_locations.insert(key, Arc::clone(&places));
+        }
+        places
+    }
+
+    /// Returns what [`Node::child_visibility`] does, as a list whose nodes are made when they are reached.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn child_list(&self) -> Result<ChildList> {
+        let snapshot = || self.snapshot.clone();
+        if self.is_folder() {
+            let has_inner =
+                |body: &Arc<DocumentBody>| body.children(self.body_node(body)).next().is_some();
+            if !self.load_body().is_some_and(has_inner) {
+                let places = self.child_locations()?;
+                if self.can_see_all(&places) {
+                    return Ok(ChildList(ChildListSource::Locations {
+                        snapshot: snapshot(),
+                        locations: places,
+                        body: None,
+                    }));
+                }
+            }
+        } else if let Some(body) = self.load_body()
+            && self.access_mask().is_none()
+        {
+            let (places, body) = (self.inner_child_locations(body), Some(Arc::clone(body)));
+            return Ok(ChildList(ChildListSource::Locations {
+                snapshot: snapshot(),
+                locations: places,
+                body,
+            }));
+        }
+        Ok(ChildList(ChildListSource::Nodes(self.children()?)))
+    }
+
+    /// Tells whether all children that have records of their own are seen. Gives `false` in doubt.
+    fn can_see_all(&self, places: &ChildLocations) -> bool {
+        match self.child_visibility() {
+            None => true,
+            Some(ChildVisibility::Uniform { is_visible, exceptions: others }) => {
+                is_visible && others.is_empty() && !places.has_access_controlled
+            }
+            Some(ChildVisibility::Individual) => false,
+        }
+    }
+
+    /// Makes the node of a child that has a record of its own.
+    pub(crate) fn child_at_location(&self, place: &Arc<NodeLocation>) -> Self {
+        Self::at_location(self.snapshot.clone(), Arc::clone(place), NodeBody::default())
+    }
+
+    /// Returns a page of what [`Node::listed_children`] gives: at most `limit` children, `offset` of them skipped. The
+    /// headers of the others are not read where children have an order, and nothing behind the page is.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn listed_page(&self, offset: usize, limit: usize) -> Result<Vec<Self>> {
+        if !self.is_folder() {
+            return Ok(Vec::new());
+        }
+        match self.child_visibility() {
+            None => self.unfiltered_listed_page(offset, limit),
+            Some(seen) => self.visible_listed_page(&seen, offset, limit),
+        }
+    }
+
+    /// Returns a page of all children that have records of their own, seen or not.
+    pub(crate) fn unfiltered_listed_page(&self, offset: usize, limit: usize) -> Result<Vec<Self>> {
+        let view = &self.snapshot.0;
+        if !has_ordered_children(self.primary_type()) {
+            let range = record_key::child_key_range(self.path())?;
+            return view
+                .range_record_page(&range, offset, limit)
+                .map(|entry| self.child_from_entry(entry))
+                .collect();
+        }
+        let Some(siblings) = view.ordered_siblings(self.path())? else {
+            return Ok(self.listed_children()?.into_iter().skip(offset).take(limit).collect());
+        };
+        let child = |entry: Vec<u8>| {
+            let key = siblings.entry_record_key(&entry)?;
+            let record = view.find_record(&key)?;
+            let missing = "its map of order keys lists a child that is not there";
+            let record = record.ok_or_else(|| damaged_record_error(self.path(), missing))?;
+            Ok(self.node_from_record(
+                self.path().child_unchecked(record_key::record_name(&key)?),
+                record,
+            ))
+        };
+        siblings.entry_page(offset, limit)?.into_iter().map(child).collect()
+    }
+
+    /// Counts what [`Node::listed_children`] gives, without decoding headers.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn count_listed_children(&self) -> Result<usize> {
+        if !self.is_folder() {
+            return Ok(0);
+        }
+        match self.child_visibility() {
+            None => self.count_unfiltered_children(),
+            Some(seen) => self.count_visible_listed_children(&seen),
+        }
+    }
+
+    /// Counts all children that have records of their own, seen or not.
+    pub(crate) fn count_unfiltered_children(&self) -> Result<usize> {
+        let range = record_key::child_key_range(self.path())?;
+        let view = &self.snapshot.0;
+        if view.record_edits.range::<[u8], _>(range.bounds()).next().is_some() {
+            return view.range_records(&range).try_fold(0, |count, entry| entry.map(|_| count + 1));
+        }
+        let count =
+            view.content_map.count_records_in(view.repository_state.chunk_reader(), &range)?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    /// Makes the node of a child that the range of children gave.
+    fn child_from_entry(&self, entry: Result<(Bytes, RangeRecord<'_>)>) -> Result<Self> {
+        let (key, found) = entry?;
+        let path = self.path().child_unchecked(record_key::record_name(&key)?);
+        Ok(self.node_from_record(path, found.into_record(&key)?))
+    }
+
+    /// Makes the node of a record that a range gave.
+    pub(crate) fn node_from_record(&self, path: NodePath, record: ContentRecord) -> Self {
+        self.snapshot.record_node(path, record)
+    }
+
+    /// Tells whether children of the node have records of their own.
+    #[must_use]
+    pub fn is_folder(&self) -> bool {
+        match &self.location.kind {
+            NodeLocationKind::Document(record) => {
+                is_container(self.name(), record.summary.primary_type())
+            }
+            NodeLocationKind::Inside { .. } => false,
+        }
+    }
+
+    /// Tells whether the node has children with records of their own.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn has_listed_children(&self) -> Result<bool> {
+        if !self.is_folder() {
+            return Ok(false);
+        }
+        if let Some(seen) = self.child_visibility() {
+            return self.has_visible_listed_children(&seen);
+        }
+        let range = record_key::child_key_range(self.path())?;
+        Ok(self.snapshot.0.range_records(&range).next().transpose()?.is_some())
+    }
+
+    /// Returns every node below that has a record of its own, in order of keys, without reading any body.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn listed_descendants(&self) -> Result<Vec<Self>> {
+        if !self.is_folder() {
+            return Ok(Vec::new());
+        }
+        let mut nodes = Vec::new();
+        self.visit_listed_descendants(|node| -> Result<()> {
+            nodes.push(node);
+            Ok(())
+        })?;
+        Ok(nodes)
+    }
+
+    /// Calls `visit` with every node below that has a record of its own, in order of keys, without reading any body. One node
+    /// at a time is in memory; the first error ends it.
+    ///
+    /// # Errors
+    /// If the store fails; the errors of `visit`.
+    pub fn visit_listed_descendants<E: From<Error>>(
+        &self,
+        mut visit: impl FnMut(Self) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        if !self.is_folder() {
+            return Ok(());
+        }
+        let range = record_key::descendant_key_range(self.path())?;
+        for entry in self.snapshot.0.range_records(&range) {
+            let (key, found) = entry?;
+            let node =
+                self.node_from_record(record_key::record_path(&key)?, found.into_record(&key)?);
+            if node.is_visible() {
+                visit(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how the viewer sees the children; nothing if it is the program itself.
+    fn child_visibility(&self) -> Option<ChildVisibility> {
+        self.snapshot.1.as_ref().map(|gate| gate.child_visibility(self.path()))
+    }
+}

@@ -1,0 +1,253 @@
+//! Checked-in nodes are read-only until they are checked out.
+//!
+//! A node is checked in where it is `mix:versionable` and its `jcr:isCheckedOut` is false. The rule covers everything
+//! below it in the same document, but for versionable nodes there, which have a state of their own. It is asked at the
+//! commit: whatever way an edit takes, and a check-out in the same commit counts.
+//!
+//! A package is installed over checked-in nodes, too: each one that it changes or brings is kept as a version.
+//!
+//! Not covered, as their OnParentVersion is IGNORE: what replication notes about a node, and its access control.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use super::check_in::has_versionable_mixin;
+use super::version_entry::MAX_VERSIONED_PATH_BYTES;
+use super::{CheckInOptions, CheckOutState};
+use crate::borrowed_node::BorrowedValue;
+use crate::document_body::{BodyNode, DocumentBody};
+use crate::subtree::MIXIN_TYPES;
+use crate::{
+    Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree, Value, record_key,
+};
+
+/// The property that says whether a versionable node can be changed.
+pub(crate) const IS_CHECKED_OUT: &str = "jcr:isCheckedOut";
+
+/// Which edits of a session pass over check-ins.
+#[derive(Debug, Default)]
+pub(crate) struct CheckInBypass {
+    is_for_all_nodes: bool,
+    /// Nodes that were checked in or restored in the pending edits.
+    restored_paths: BTreeSet<NodePath>,
+}
+
+impl Session {
+    /// Lets the edits of this session change checked-in nodes: for what comes whole from elsewhere, such as received
+    /// documents.
+    pub fn bypass_check_ins(&mut self) {
+        self.check_in_bypass.is_for_all_nodes = true;
+    }
+
+    /// Notes that a node gets its state from a version.
+    pub(super) fn record_restored(&mut self, path: &NodePath) {
+        self.check_in_bypass.restored_paths.insert(path.clone());
+    }
+
+    /// Checks in again what the pending edits of a package change of checked-in nodes, and what they leave checked in
+    /// that was not: each such node is kept as a version. One whose path is too long for versions changes without.
+    pub(crate) fn check_in_installed(
+        &mut self,
+        base: &Snapshot,
+        comment: &str,
+        at: SystemTime,
+    ) -> Result<()> {
+        for path in newly_checked_in(base, &self.unrestricted_snapshot()?)? {
+            // A commit that failed may have come here before.
+            if self.check_in_bypass.restored_paths.contains(&path) {
+                continue;
+            }
+            if path.as_str().len() > MAX_VERSIONED_PATH_BYTES {
+                self.record_restored(&path);
+                continue;
+            }
+            // A node that is checked in keeps the version that it has.
+            self.set_property(&path, IS_CHECKED_OUT, Value::Boolean(true).into())?;
+            self.check_in(
+                &path,
+                &CheckInOptions {
+                    comment,
+                    created_at: at,
+                    check_out_state: CheckOutState::CheckedIn,
+                },
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the nodes that are checked in after the pending edits and were not before, or were otherwise.
+fn newly_checked_in(base: &Snapshot, pending: &Snapshot) -> Result<Vec<NodePath>> {
+    let mut found = Vec::new();
+    for (key, record) in &pending.0.record_edits {
+        let Some(record) = record else { continue };
+        let path = record_key::record_path(key)?;
+        let after = pending.0.load_body(record, &path)?;
+        if !after.has_name(IS_CHECKED_OUT) {
+            continue;
+        }
+        let before = base.0.read_record(key, &path)?;
+        let before = before.map(|before| base.0.load_body(&before, &path)).transpose()?;
+        let before = before.as_ref().map(|before| (&**before, before.root()));
+        collect_checked_in(&path, before, &after.subtree(after.root()), &mut found);
+    }
+    Ok(found)
+}
+
+fn collect_checked_in(
+    path: &NodePath,
+    before: Option<(&DocumentBody, BodyNode)>,
+    after: &Subtree,
+    found: &mut Vec<NodePath>,
+) {
+    let was_so = before.is_some_and(|(body, node)| {
+        is_checked_in_body_node(body, node)
+            && is_same_content(&body.subtree(node), after, NestedVersionables::Separate)
+    });
+    if is_checked_in_subtree(after) && !was_so {
+        found.push(path.clone());
+    }
+    for child in &after.children {
+        let before = before.and_then(|(body, node)| {
+            let known = body.children(node).find(|known| body.name(*known) == child.name)?;
+            Some((body, known))
+        });
+        collect_checked_in(&path.child_unchecked(&child.name), before, child, found);
+    }
+}
+
+impl CheckInBypass {
+    /// Forgets what was restored, after a commit or refresh.
+    pub(crate) fn clear(&mut self) {
+        self.restored_paths.clear();
+    }
+
+    /// Refuses pending edits of checked-in nodes.
+    ///
+    /// `moves` says what was moved from where to where, in order: what is checked in stays so where it goes.
+    pub(crate) fn check_edits(
+        &self,
+        base: &Snapshot,
+        pending: &Snapshot,
+        moves: &[(NodePath, NodePath)],
+    ) -> Result<()> {
+        if self.is_for_all_nodes {
+            return Ok(());
+        }
+        for (key, record) in &pending.0.record_edits {
+            let path = record_key::record_path(key)?;
+            let back = |path: NodePath, (from, to): &(NodePath, NodePath)| {
+                path.rebase(to, from).unwrap_or(path)
+            };
+            let origin = moves.iter().rev().fold(path.clone(), back);
+            let key = record_key::record_key(&origin)?;
+            let Some(before) = base.0.read_record(&key, &origin)? else { continue };
+            let before = base.0.load_body(&before, &origin)?;
+            if !before.has_name(IS_CHECKED_OUT) {
+                continue;
+            }
+            // Removing a document is an edit of its parent.
+            let Some(record) = record else { continue };
+            let after = pending.0.load_body(record, &path)?;
+            let after = after.subtree(after.root());
+            self.check_document(&path, &before, &after)?;
+        }
+        Ok(())
+    }
+
+    fn check_document(
+        &self,
+        path: &NodePath,
+        before: &DocumentBody,
+        after: &Subtree,
+    ) -> Result<()> {
+        let mut nodes = vec![(path.clone(), before.root(), Some(after))];
+        while let Some((path, node, after)) = nodes.pop() {
+            let Some(after) = after else { continue };
+            if is_checked_in_body_node(before, node)
+                && is_checked_in_subtree(after)
+                && !self.restored_paths.contains(&path)
+                && !is_same_content(&before.subtree(node), after, NestedVersionables::Separate)
+            {
+                let reason = "it is checked in; check it out first";
+                return Err(Error::InvalidEdit { action: "change", path, reason });
+            }
+            nodes.extend(before.children(node).map(|child| {
+                let name = before.name(child);
+                (path.child_unchecked(name), child, after.child(name))
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// Tells whether a node is read-only because it, or the versionable node in its document that it belongs to, is checked in.
+pub(crate) fn is_read_only(node: &Node) -> Result<bool> {
+    let mut next = Some(node.clone());
+    while let Some(node) = next {
+        if node.property(MIXIN_TYPES).is_some_and(|mixins| has_versionable_mixin(&mixins)) {
+            return Ok(is_checked_in(&node));
+        }
+        next = if node.summary().is_some() { None } else { node.parent()? };
+    }
+    Ok(false)
+}
+
+/// Tells whether a node is checked in.
+pub(super) fn is_checked_in(node: &Node) -> bool {
+    node.property(IS_CHECKED_OUT).is_some_and(|property| is_false_property(&property))
+}
+
+fn is_checked_in_body_node(body: &DocumentBody, node: BodyNode) -> bool {
+    let is_out = body.property(node, IS_CHECKED_OUT).and_then(|property| property.first());
+    let mixins = body.property(node, MIXIN_TYPES);
+    matches!(is_out, Some(BorrowedValue::Boolean(false)))
+        && mixins.is_some_and(|mixins| has_versionable_mixin(&mixins.to_property()))
+}
+
+fn is_checked_in_subtree(tree: &Subtree) -> bool {
+    tree.properties.get(IS_CHECKED_OUT).is_some_and(is_false_property)
+        && is_versionable_subtree(tree)
+}
+
+fn is_versionable_subtree(tree: &Subtree) -> bool {
+    tree.properties.get(MIXIN_TYPES).is_some_and(has_versionable_mixin)
+}
+
+fn is_false_property(property: &Property) -> bool {
+    matches!(property, Property::Single(Value::Boolean(false)))
+}
+
+/// Tells whether a property is no part of a node's versions, and may change while it is checked in.
+pub(super) fn is_ignored_property(name: &str) -> bool {
+    name == IS_CHECKED_OUT || name.starts_with("cq:lastReplicat")
+}
+
+/// Tells whether a child is no part of its parent's versions.
+pub(super) fn is_ignored_child(name: &str) -> bool {
+    matches!(name, "rep:policy" | "rep:cugPolicy")
+}
+
+/// Whether versionable nodes below another are compared with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NestedVersionables {
+    Compared,
+    /// They have a state of their own.
+    Separate,
+}
+
+/// Tells whether two trees hold the same, but for what versions ignore.
+pub(super) fn is_same_content(left: &Subtree, right: &Subtree, nested: NestedVersionables) -> bool {
+    fn properties(tree: &Subtree) -> impl Iterator<Item = (&String, &Property)> {
+        tree.properties.iter().filter(|(name, _)| !is_ignored_property(name))
+    }
+    fn children(tree: &Subtree) -> impl Iterator<Item = &Subtree> {
+        tree.children.iter().filter(|child| !is_ignored_child(&child.name))
+    }
+    properties(left).eq(properties(right))
+        && children(left).map(|child| &child.name).eq(children(right).map(|child| &child.name))
+        && children(left).zip(children(right)).all(|(left, right)| {
+            let is_apart = nested == NestedVersionables::Separate && is_versionable_subtree(left);
+            is_apart || is_same_content(left, right, nested)
+        })
+}

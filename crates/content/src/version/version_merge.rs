@@ -1,0 +1,253 @@
+//! Merging the map of versions: what one side kept, labeled, moved or removed, onto what the other has now.
+//!
+//! Nothing clashes. A version that both sides kept under one name gets the next free name; one that one side removed
+//! and the other labeled stays; a label that both sides gave goes where the later commit puts it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tympan_store::{ChunkBatch, ReadChunks, SortedMap};
+
+use super::check_in::next_version_name;
+use super::version_entry::{
+    HistoryStatus, StoredVersion, VersionHistory, VersionKeyRange, VersionMapEntry, VersionMapKey,
+    parse_version_key, path_history_key, version_key,
+};
+use crate::snapshot::SnapshotView;
+use crate::{Error, NodePath, Result};
+
+/// Pending edits of the map of versions by key: an entry put, or nothing where one was removed.
+pub(crate) type VersionEdits = BTreeMap<Vec<u8>, Option<VersionMapEntry>>;
+
+/// Returns what makes the second map of the first, but for versions of nodes that are not wanted.
+pub(crate) fn version_edits_between(
+    before: &SortedMap,
+    after: &SortedMap,
+    reads: &dyn ReadChunks,
+    is_wanted: impl Fn(&NodePath) -> bool,
+) -> Result<VersionEdits> {
+    let mut edits = VersionEdits::new();
+    for change in before.diff(after, reads) {
+        let change = change?;
+        let left =
+            change.left.map(|stored| VersionMapEntry::decode(&change.key, &stored)).transpose()?;
+        let right =
+            change.right.map(|stored| VersionMapEntry::decode(&change.key, &stored)).transpose()?;
+        let path = match (right.as_ref().or(left.as_ref()), parse_version_key(&change.key)?) {
+            (_, VersionMapKey::PathHistory { path, .. }) => NodePath::new(path)?,
+            (Some(VersionMapEntry::Version(kept)), _) => kept.path.clone(),
+            (Some(VersionMapEntry::History(history)), _) => history.path.clone(),
+            (_, VersionMapKey::Version { .. }) => return Err(empty_change_error()),
+        };
+        if is_wanted(&path) {
+            edits.insert(change.key.to_vec(), right);
+        }
+    }
+    Ok(edits)
+}
+
+/// Merges edits over `base_version` onto the newer state `head`.
+pub(crate) fn merge_version_edits(
+    base: &SnapshotView,
+    edits: &VersionEdits,
+    head: &SnapshotView,
+) -> Result<VersionEdits> {
+    if edits.is_empty() || base.root_id == head.root_id {
+        return Ok(edits.clone());
+    }
+    let (before, now) = (base.version_map()?, head.version_map()?);
+    if before == now {
+        return Ok(edits.clone());
+    }
+    let mut merged = VersionEdits::new();
+    let mut renamed = BTreeMap::new();
+    for (key, ours) in edits {
+        let old = before.get(base.repository_state.chunk_reader(), key)?;
+        let theirs = now.get(head.repository_state.chunk_reader(), key)?;
+        let old_slot =
+            old.as_ref().map(|stored| VersionMapEntry::decode(key, stored)).transpose()?;
+        let their_slot =
+            theirs.as_ref().map(|stored| VersionMapEntry::decode(key, stored)).transpose()?;
+        if let (Some(VersionMapEntry::Version(ours)), VersionMapKey::Version { history, name }) =
+            (ours, parse_version_key(key)?)
+        {
+            let label_base = entry_version(old_slot.as_ref());
+            merge_labels(ours, label_base, history, head, &mut merged)?;
+            let other = entry_version(their_slot.as_ref()).filter(|_| old.is_none());
+            if other.map(|other| is_same_version(ours, other)).transpose()? == Some(false) {
+                renamed.insert(key.clone(), (history.to_owned(), name.to_owned()));
+                continue;
+            }
+        }
+        let slot = if old == theirs {
+            ours.clone()
+        } else {
+            merge_entry(old_slot.as_ref(), ours.as_ref(), their_slot.as_ref())
+        };
+        merged.insert(key.clone(), slot);
+    }
+    for (key, (history, name)) in renamed {
+        if let Some(Some(VersionMapEntry::Version(kept))) = edits.get(&key) {
+            rename_version(kept, &history, &name, head, &mut merged)?;
+        }
+    }
+    preserve_histories(base, head, &mut merged)?;
+    preserve_path_histories(head, &mut merged)?;
+    Ok(merged)
+}
+
+/// Keeps the history of versions that one side labeled while the other took all of its versions away.
+fn preserve_histories(
+    base: &SnapshotView,
+    head: &SnapshotView,
+    merged: &mut VersionEdits,
+) -> Result<()> {
+    let mut kept = Vec::new();
+    for (key, _) in
+        merged.iter().filter(|(_, slot)| matches!(slot, Some(VersionMapEntry::Version(_))))
+    {
+        let VersionMapKey::Version { history, .. } = parse_version_key(key)? else { continue };
+        let known = version_key(history, "");
+        let is_there = match merged.get(&known) {
+            Some(slot) => slot.is_some(),
+            None => head.version_history(history)?.is_some(),
+        };
+        if !is_there && let Some(known) = base.version_history(history)? {
+            kept.push((history.to_owned(), known));
+        }
+    }
+    for (history, known) in kept {
+        let place = path_history_key(&known.path, &history);
+        merged.insert(place, Some(VersionMapEntry::PathHistory(HistoryStatus::Current)));
+        merged.insert(version_key(&history, ""), Some(VersionMapEntry::History(known)));
+    }
+    Ok(())
+}
+
+/// Keeps the place of a history that one side emptied while the other went on with it.
+fn preserve_path_histories(head: &SnapshotView, merged: &mut VersionEdits) -> Result<()> {
+    let mut kept = Vec::new();
+    for key in merged.iter().filter(|(_, slot)| slot.is_none()).map(|(key, _)| key) {
+        let VersionMapKey::PathHistory { path, history } = parse_version_key(key)? else {
+            continue;
+        };
+        let known = match merged.get(&version_key(history, "")) {
+            Some(Some(VersionMapEntry::History(known))) => Some(known.clone()),
+            Some(_) => None,
+            None => head.version_history(history)?,
+        };
+        if known.is_some_and(|known| known.path.as_str() == path) {
+            kept.push(key.clone());
+        }
+    }
+    for key in kept {
+        merged.remove(&key);
+    }
+    Ok(())
+}
+
+/// Tells whether two entries are of one check-in, which came here by two ways.
+fn is_same_version(left: &StoredVersion, right: &StoredVersion) -> Result<bool> {
+    let is_alike = (left.created_at, &left.user, &left.comment, &left.path)
+        == (right.created_at, &right.user, &right.comment, &right.path);
+    let (mut here, mut there) = (ChunkBatch::new(), ChunkBatch::new());
+    Ok(is_alike && left.body.write_to_batch(&mut here)? == right.body.write_to_batch(&mut there)?)
+}
+
+/// Gives a version that another one took the name of the next free one.
+fn rename_version(
+    kept: &StoredVersion,
+    history: &str,
+    name: &str,
+    head: &SnapshotView,
+    merged: &mut VersionEdits,
+) -> Result<()> {
+    let is_taken = |candidate: &str| -> Result<bool> {
+        let key = version_key(history, candidate);
+        Ok(merged.get(&key).is_some_and(Option::is_some) || head.version_entry(&key)?.is_some())
+    };
+    let (free, history_key) = (next_version_name(name, is_taken)?, version_key(history, ""));
+    let last = match merged.get(&history_key) {
+        Some(Some(VersionMapEntry::History(known))) => known.last_number,
+        _ => kept.number,
+    };
+    let number = last.max(head.version_history(history)?.map_or(0, |known| known.last_number)) + 1;
+    if let Some(Some(VersionMapEntry::History(known))) = merged.get_mut(&history_key) {
+        known.last_number = number;
+        if known.base_version == name {
+            known.base_version.clone_from(&free);
+        }
+    }
+    let kept = StoredVersion { number, ..kept.clone() };
+    merged.insert(version_key(history, &free), Some(VersionMapEntry::Version(kept)));
+    Ok(())
+}
+
+/// Takes the labels that this side gives to a version from those that have them on the other side.
+fn merge_labels(
+    ours: &StoredVersion,
+    base: Option<&StoredVersion>,
+    history: &str,
+    head: &SnapshotView,
+    merged: &mut VersionEdits,
+) -> Result<()> {
+    let is_new = |label: &&String| base.is_none_or(|base| !base.labels.contains(*label));
+    let given: BTreeSet<&String> = ours.labels.iter().filter(is_new).collect();
+    if given.is_empty() {
+        return Ok(());
+    }
+    for (key, slot) in head.version_entries(&VersionKeyRange::of_history(history))? {
+        let VersionMapEntry::Version(mut other) = slot else { continue };
+        let before = other.labels.len();
+        other.labels.retain(|label| !given.contains(label));
+        if other.labels.len() < before {
+            merged.entry(key).or_insert(Some(VersionMapEntry::Version(other)));
+        }
+    }
+    Ok(())
+}
+
+/// Merges an entry that both sides changed.
+fn merge_entry(
+    base: Option<&VersionMapEntry>,
+    ours: Option<&VersionMapEntry>,
+    theirs: Option<&VersionMapEntry>,
+) -> Option<VersionMapEntry> {
+    match (ours, theirs) {
+        (Some(VersionMapEntry::Version(ours)), Some(VersionMapEntry::Version(theirs))) => {
+            let none = BTreeSet::new();
+            let old = entry_version(base).map_or(&none, |base| &base.labels);
+            let given = ours.labels.difference(old).cloned();
+            let mut labels: BTreeSet<String> = theirs.labels.clone();
+            labels.retain(|label| !old.contains(label) || ours.labels.contains(label));
+            labels.extend(given);
+            Some(VersionMapEntry::Version(StoredVersion { labels, ..theirs.clone() }))
+        }
+        (Some(VersionMapEntry::History(ours)), Some(VersionMapEntry::History(theirs))) => {
+            let was_at = match base {
+                Some(VersionMapEntry::History(base)) => Some(&base.path),
+                _ => None,
+            };
+            let path = if was_at == Some(&ours.path) { &theirs.path } else { &ours.path };
+            Some(VersionMapEntry::History(VersionHistory {
+                last_number: ours.last_number.max(theirs.last_number),
+                base_version: ours.base_version.clone(),
+                path: path.clone(),
+            }))
+        }
+        // Removed on one side, changed on the other: it stays.
+        (None, Some(theirs)) => Some(theirs.clone()),
+        (ours, _) => ours.cloned(),
+    }
+}
+
+fn entry_version(slot: Option<&VersionMapEntry>) -> Option<&StoredVersion> {
+    match slot {
+        Some(VersionMapEntry::Version(kept)) => Some(kept),
+        _ => None,
+    }
+}
+
+fn empty_change_error() -> Error {
+    let reason = "its map of versions lists a change of nothing";
+    Error::Damaged { path: NodePath::root(), reason }
+}

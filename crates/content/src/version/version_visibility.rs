@@ -1,0 +1,80 @@
+//! What a viewer sees of versions, and may do to them: what holds for the node where it is, or where it was last.
+
+use super::NodeVersion;
+use super::version_entry::{VersionMapKey, parse_version_key};
+use crate::access::{AccessGate, AccessedItem, Privileges, RecordExtent};
+use crate::document_body::DocumentBody;
+use crate::snapshot::SnapshotView;
+use crate::{Error, NodePath, Result, Snapshot, Subtree};
+
+impl Snapshot {
+    /// Returns the state whoever sees this one.
+    pub(super) fn unrestricted(&self) -> Self {
+        Self(self.0.clone(), None)
+    }
+
+    /// Tells whether the versions of the node at a path are seen: whoever sees the node sees them. A node that is gone
+    /// took its own policies along, so that those see its versions who would see it there and may manage versions.
+    pub(super) fn can_see_versions(&self, path: &NodePath) -> Result<bool> {
+        let Some(gate) = &self.1 else { return Ok(true) };
+        if self.unrestricted().node(path)?.is_some() {
+            return Ok(self.node(path)?.is_some());
+        }
+        let (primary_type, wanted) = ("nt:unstructured", Privileges::VERSION_MANAGEMENT);
+        let item = AccessedItem { path: path.as_str(), property: None, primary_type };
+        Ok(gate.can_see(path, primary_type)
+            && gate.granted_privileges(&item, wanted).contains(wanted))
+    }
+
+    /// Decodes what is seen of a version.
+    pub(super) fn visible_version(
+        &self,
+        version: &NodeVersion,
+        body: &DocumentBody,
+    ) -> Result<Option<Subtree>> {
+        let Some(at) = body.find_relative(&version.stored_version.relative_path()) else {
+            return Ok(None);
+        };
+        let Some(gate) = &self.1 else { return Ok(Some(body.subtree(at))) };
+        let now = self.0.version_history(&version.history_id)?.map(|history| history.path);
+        let mut document = now.unwrap_or_else(|| version.path.clone());
+        if !self.can_see_versions(&document)? {
+            return Ok(None);
+        }
+        for _ in 0..version.stored_version.inner_depth {
+            document = document.parent().unwrap_or_else(NodePath::root);
+        }
+        Ok(match gate.compute_mask(&document, body, RecordExtent::All) {
+            None => Some(body.subtree(at)),
+            Some(mask) => mask.is_visible(at).then(|| mask.visible_subtree(body, at)),
+        })
+    }
+}
+
+/// Refuses to make, label or remove versions where the viewer lacks `jcr:versionManagement`.
+pub(crate) fn check_version_privilege(
+    base: &Snapshot,
+    pending: &SnapshotView,
+    gate: &AccessGate,
+) -> Result<()> {
+    for key in pending.version_edits.keys() {
+        let VersionMapKey::Version { history, name } = parse_version_key(key)? else { continue };
+        if name.is_empty() {
+            continue;
+        }
+        let known = pending.version_history(history)?;
+        let known = if known.is_some() { known } else { base.0.version_history(history)? };
+        let Some(path) = known.map(|history| history.path) else { continue };
+        let primary_type = match base.unrestricted().node(&path)? {
+            Some(node) => node.primary_type().to_owned(),
+            None => "nt:unstructured".to_owned(),
+        };
+        let item =
+            AccessedItem { path: path.as_str(), property: None, primary_type: &primary_type };
+        let wanted = Privileges::VERSION_MANAGEMENT;
+        if gate.granted_privileges(&item, wanted) != wanted {
+            return Err(Error::AccessDenied { path, privilege: "jcr:versionManagement" });
+        }
+    }
+    Ok(())
+}

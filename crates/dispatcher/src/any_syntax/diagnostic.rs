@@ -1,0 +1,126 @@
+//! Places in configuration files and what is wrong there.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A place in a configuration file; lines and columns count from 1, columns in characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourcePosition {
+    /// The file as it was named.
+    pub file: Arc<Path>,
+    /// The line.
+    pub line: u32,
+    /// The column.
+    pub column: u32,
+}
+
+impl fmt::Display for SourcePosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
+    }
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DiagnosticSeverity {
+    /// The configuration works, but perhaps not as it was meant.
+    Warning,
+    /// The configuration must not be used.
+    Error,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigDiagnostic {
+    /// Where.
+    pub position: SourcePosition,
+    /// How bad.
+    pub severity: DiagnosticSeverity,
+    /// What, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigDiagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            DiagnosticSeverity::Warning => "warning",
+            DiagnosticSeverity::Error => "error",
+        };
+        write!(f, "{}: {severity}: {}", self.position, self.message)
+    }
+}
+
+/// Collects findings while a file is read.
+#[derive(Debug, Default)]
+pub(crate) struct DiagnosticCollector(pub(crate) Vec<ConfigDiagnostic>);
+
+impl DiagnosticCollector {
+    pub(crate) fn add_error(&mut self, at: &SourcePosition, message: impl Into<String>) {
+        self.push(DiagnosticSeverity::Error, at, message.into());
+    }
+
+    pub(crate) fn add_warning(&mut self, at: &SourcePosition, message: impl Into<String>) {
+        self.push(DiagnosticSeverity::Warning, at, message.into());
+    }
+
+    fn push(&mut self, severity: DiagnosticSeverity, at: &SourcePosition, message: String) {
+        self.0.push(ConfigDiagnostic { position: at.clone(), severity, message });
+    }
+}
+
+/// Returns the known key that `key` is most likely a slip of, if one is near enough.
+#[must_use]
+pub fn nearest_key<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
+    let allowed = (key.chars().count() / 3).max(1);
+    known
+        .iter()
+        .map(|candidate| (edit_distance(key, candidate), *candidate))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Counts the insertions, removals and replacements between two words, without regard to case.
+fn edit_distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().flat_map(char::to_lowercase).collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (index, left) in left.chars().flat_map(char::to_lowercase).enumerate() {
+        let mut diagonal = std::mem::replace(row.first_mut().unwrap_or(&mut 0), index + 1);
+        let mut before = index + 1;
+        for (cell, right) in row.iter_mut().skip(1).zip(&right) {
+            let replaced = diagonal + usize::from(left != *right);
+            diagonal = *cell;
+            *cell = replaced.min(before + 1).min(diagonal + 1);
+            before = *cell;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{edit_distance, nearest_key};
+
+    #[test]
+    fn distance_counts_single_edits() {
+        for (left, right, expected) in [
+            ("", "", 0),
+            ("abc", "", 3),
+            ("", "abc", 3),
+            ("enableTTL", "enablettl", 0),
+            ("rule", "rules", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(edit_distance(left, right), expected, "{left} {right}");
+        }
+    }
+
+    #[test]
+    fn only_near_keys_are_proposed() {
+        let known = ["rules", "invalidate", "headers"];
+        assert_eq!(nearest_key("rule", &known), Some("rules"));
+        assert_eq!(nearest_key("invalidates", &known), Some("invalidate"));
+        assert_eq!(nearest_key("cache", &known), None);
+    }
+}

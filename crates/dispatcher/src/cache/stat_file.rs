@@ -1,0 +1,312 @@
+//! `.stat` files: when something below a folder changed last.
+//!
+//! The level of a folder is the number of its components below the document root. `.stat` files live at the levels 0
+//! to `statfileslevel`; the nearest one above a file counts, not the newest.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fstat, futimens, openat,
+    statat,
+};
+use rustix::io::Errno;
+
+use super::confined_open;
+use super::docroot::{Docroot, OpenCacheFile, TEMPORARY_FOLDER, to_system_time};
+use crate::config::{CacheConfig, StatFileLayout};
+use crate::freshness::FreshnessInput;
+
+const STAT_FILE_NAME: &str = ".stat";
+
+/// How often a folder may vanish while its stat file is touched.
+const MAX_TOUCH_ATTEMPTS: u32 = 100;
+
+impl Docroot {
+    /// Reads what decides whether `cached` is fresh; its file below the root and its page's path name it.
+    pub(crate) fn freshness_facts(
+        &self,
+        cache: &CacheConfig,
+        (file, path): (&Path, &str),
+        cached: &OpenCacheFile,
+        now: SystemTime,
+    ) -> FreshnessInput {
+        let obeys_stat = cache.invalidate.allows(path);
+        let touched = if obeys_stat { self.stat_file_times(file, &cache.stat_files) } else { None };
+        FreshnessInput {
+            now,
+            fetch_time: cached.fetched_at,
+            is_marked: cached.marked_at.is_some(),
+            flush_time: touched.map(|touched| touched.touched_at),
+            previous_flush_time: touched.and_then(|touched| touched.previous_touch),
+            expiry: cached.expires_at,
+        }
+    }
+
+    /// Returns when something above `file` was flushed last, whether or not its page obeys that.
+    pub(crate) fn last_flush_above(
+        &self,
+        file: &Path,
+        stat_files: &StatFileLayout,
+    ) -> Option<SystemTime> {
+        self.stat_file_times(file, stat_files).map(|touched| touched.touched_at)
+    }
+
+    /// Returns the times of the stat file that `file` obeys, if there is one.
+    fn stat_file_times(&self, file: &Path, stat_files: &StatFileLayout) -> Option<StatFileTimes> {
+        let level = match stat_files {
+            StatFileLayout::Single(file) => {
+                return rustix::fs::lstat(file).ok().map(|stat| StatFileTimes::from_stat(&stat));
+            }
+            StatFileLayout::Level(level) => *level,
+        };
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let depth = folder.components().count();
+        let above = depth.saturating_sub(usize::try_from(level).unwrap_or(usize::MAX));
+        folder.ancestors().skip(above).find_map(|folder| self.stat_file_times_in(folder))
+    }
+
+    /// Touches the stat files that a change of `handle` concerns, but for those that are in `stat_file_times` already, and adds
+    /// them there.
+    pub(crate) fn touch_stat_files(
+        &self,
+        handle: &Path,
+        cache: &CacheConfig,
+        now: SystemTime,
+        touched: &mut BTreeSet<PathBuf>,
+    ) -> io::Result<()> {
+        let mode = cache.mode;
+        let level = match &cache.stat_files {
+            StatFileLayout::Single(file) => {
+                if touched.insert(file.clone()) {
+                    touch_single_stat_file(file, now, mode)?;
+                }
+                return Ok(());
+            }
+            StatFileLayout::Level(level) => usize::try_from(*level).unwrap_or(usize::MAX),
+        };
+        let mut folder = PathBuf::new();
+        let mut names = handle.components().filter_map(|component| match component {
+            Component::Normal(name) => Some(name),
+            _ => None,
+        });
+        // The handle's own folder is touched as well if it exists, which errs to freshness.
+        for depth in 0..=level {
+            if depth > 0 {
+                let Some(name) = names.next() else { break };
+                folder.push(name);
+            }
+            let stat = self.path.join(&folder).join(STAT_FILE_NAME);
+            if touched.contains(&stat) {
+                continue;
+            }
+            if !self.touch_stat_file_in(&folder, now, mode)? {
+                break;
+            }
+            touched.insert(stat);
+        }
+        Ok(())
+    }
+
+    /// Touches the root's stat file and all that stand below it, so that nothing hides the change: the nearest one counts.
+    /// Those that were touched from `since` on, if there is such a time, stay as they are.
+    pub(crate) fn touch_all_stat_files(
+        &self,
+        cache: &CacheConfig,
+        (now, since): (SystemTime, Option<SystemTime>),
+        touched: &mut BTreeSet<PathBuf>,
+    ) -> io::Result<()> {
+        // A time to come says nothing of what was touched until now.
+        let is_done = |at: Option<SystemTime>| {
+            since.zip(at).is_some_and(|(since, at)| (since..=now).contains(&at))
+        };
+        let level = match &cache.stat_files {
+            StatFileLayout::Single(file) => {
+                let at = rustix::fs::lstat(file)
+                    .ok()
+                    .map(|stat| StatFileTimes::from_stat(&stat).touched_at);
+                if !is_done(at) {
+                    touched.insert(file.clone());
+                    touch_single_stat_file(file, now, cache.mode)?;
+                }
+                return Ok(());
+            }
+            StatFileLayout::Level(level) => usize::try_from(*level).unwrap_or(usize::MAX),
+        };
+        let mut folders = vec![PathBuf::new()];
+        while let Some(folder) = folders.pop() {
+            let at = self.modified_at(&folder.join(STAT_FILE_NAME));
+            let has_stat = folder.as_os_str().is_empty() || at.is_some();
+            if has_stat && !is_done(at) && self.touch_stat_file_in(&folder, now, cache.mode)? {
+                touched.insert(self.path.join(&folder).join(STAT_FILE_NAME));
+            }
+            if folder.components().count() < level {
+                folders.extend(self.list_folders(&folder)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn list_folders(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
+        let opened = match confined_open::open_folder_below(self.root_fd(), folder) {
+            Ok(opened) => opened,
+            // It was removed meanwhile, and its stat file with it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut folders = Vec::new();
+        for entry in Dir::read_from(&opened)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            // What is no folder has no stat file, so that asking is enough where the listing does not tell.
+            let may_be_folder =
+                matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+            if may_be_folder && name != "." && name != ".." && name != TEMPORARY_FOLDER {
+                folders.push(folder.join(name));
+            }
+        }
+        Ok(folders)
+    }
+
+    /// Touches the stat file in `folder`, if the folder exists.
+    fn touch_stat_file_in(&self, folder: &Path, now: SystemTime, mode: u32) -> io::Result<bool> {
+        for _ in 0..MAX_TOUCH_ATTEMPTS {
+            let opened = match confined_open::open_folder_below(self.root_fd(), folder) {
+                Ok(opened) => opened,
+                Err(
+                    Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG,
+                ) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            };
+            let before =
+                || self.nearest_stat_file_times(folder).and_then(|above| above.touched_before(now));
+            match touch_file_at(
+                (opened.as_fd(), STAT_FILE_NAME),
+                OFlags::NOFOLLOW,
+                (now, mode),
+                before,
+            ) {
+                Ok(()) => return Ok(true),
+                // Eviction removed the empty folder since it was opened; another one may stand there already.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Errno::NOENT.into())
+    }
+
+    /// Returns the times of the nearest stat file above `folder`, which files in it obey while it has none of its own.
+    fn nearest_stat_file_times(&self, folder: &Path) -> Option<StatFileTimes> {
+        folder.ancestors().skip(1).find_map(|folder| self.stat_file_times_in(folder))
+    }
+
+    fn stat_file_times_in(&self, folder: &Path) -> Option<StatFileTimes> {
+        let stat = statat(self.root_fd(), folder.join(STAT_FILE_NAME), AtFlags::SYMLINK_NOFOLLOW);
+        stat.ok().map(|stat| StatFileTimes::from_stat(&stat))
+    }
+}
+
+fn touch_single_stat_file(file: &Path, now: SystemTime, mode: u32) -> io::Result<()> {
+    // It may be reached by a link; those in folders are none.
+    Ok(touch_file_at((rustix::fs::CWD, file), OFlags::empty(), (now, mode), || None)?)
+}
+
+/// The times of a stat file.
+#[derive(Debug, Clone, Copy)]
+struct StatFileTimes {
+    touched_at: SystemTime,
+    /// What its time was before, if that is known.
+    previous_touch: Option<SystemTime>,
+}
+
+impl StatFileTimes {
+    fn from_stat(stat: &Stat) -> Self {
+        let at = to_system_time(stat.st_mtime, stat.st_mtime_nsec);
+        let earlier = to_system_time(stat.st_atime, stat.st_atime_nsec);
+        Self { touched_at: at, previous_touch: Some(earlier).filter(|earlier| *earlier < at) }
+    }
+
+    /// Returns the time that it had before the flushes which count at `moment`.
+    fn touched_before(self, moment: SystemTime) -> Option<SystemTime> {
+        if self.touched_at < moment { Some(self.touched_at) } else { self.previous_touch }
+    }
+}
+
+/// Sets the time of a stat file, making it if it is absent. The time that it had before becomes that of its last use: the
+/// new one may lie ahead, at the end of a window, and says nothing then of what is out of date already. Whoever reads the
+/// file, as a backup does, makes that a later time, which errs to freshness.
+///
+/// A new one gets `touched_before`, as it hides the stat file that counted there until now.
+fn touch_file_at(
+    (folder, file): (BorrowedFd<'_>, impl rustix::path::Arg + Copy),
+    flags: OFlags,
+    (now, mode): (SystemTime, u32),
+    before: impl FnOnce() -> Option<SystemTime>,
+) -> rustix::io::Result<()> {
+    let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;
+    let (file, before) = match openat(folder, file, flags, Mode::empty()) {
+        Ok(known) => {
+            let before = StatFileTimes::from_stat(&fstat(&known)?).touched_before(now);
+            (known, before)
+        }
+        Err(Errno::NOENT) => {
+            let mode = Mode::from_raw_mode(mode & 0o777);
+            (openat(folder, file, flags | OFlags::CREATE, mode)?, before())
+        }
+        Err(error) => return Err(error),
+    };
+    let before = same_timestamps(before.unwrap_or(SystemTime::UNIX_EPOCH)).last_access;
+    futimens(&file, &Timestamps { last_access: before, ..same_timestamps(now) })
+}
+
+/// Sets an exact time: the kernel's own "now" is up to 4 ms old, and a fetch that was sent in between would count as
+/// newer than a flush that came after it.
+pub(super) fn same_timestamps(time: SystemTime) -> Timestamps {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let time = Timespec {
+        tv_sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: since.subsec_nanos().into(),
+    };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::DirBuilderExt;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::SystemTime;
+
+    use crate::cache::Docroot;
+
+    /// Eviction removes folders that are empty while a flush touches what stands in them.
+    #[test]
+    fn a_folder_that_vanishes_while_it_is_touched_is_no_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
+        let place = folder.path().join("content");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    std::fs::DirBuilder::new().mode(0o755).create(&place).ok();
+                    // One with a stat file is not empty.
+                    std::fs::remove_file(place.join(".stat")).ok();
+                    std::fs::remove_dir(&place).ok();
+                }
+            });
+            let touch =
+                || docroot.touch_stat_file_in(Path::new("content"), SystemTime::now(), 0o644);
+            let outcomes: Vec<_> = (0..20_000).map(|_| touch()).collect();
+            is_over.store(true, Ordering::SeqCst);
+            let failure = outcomes.into_iter().find_map(Result::err);
+            assert!(failure.is_none(), "{failure:?}");
+        });
+    }
+}

@@ -1,0 +1,632 @@
+//! Answering from the cache, or around it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use tokio::sync::oneshot;
+
+use crate::auth_check::AuthCheckResult;
+use crate::cache::{CacheFileLookup, CacheFileStamp, Docroot, OpenCacheFile};
+use crate::cache_file_response::{self, CacheFileHead};
+use crate::cacheability::NotCacheableReason;
+use crate::config::{CacheConfig, FlushMode};
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::freshness::{CacheFileFreshness, assess_freshness, is_flushed};
+use crate::header_forwarding::{ForwardPurpose, clean_response_headers, request_headers};
+use crate::log::LogLevel;
+use crate::metrics::DispatcherCounter;
+use crate::page_fetch::{FetchResult, PageFetch, spawn_fetch};
+use crate::page_variant;
+use crate::request_coalescing::{
+    FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
+};
+use crate::request_decision::is_accepted;
+use crate::request_pipeline::{
+    CacheOutcome as Told, RequestExchange, own_response, with_connection_close,
+};
+use crate::request_view::RequestView;
+use crate::response_body::{FetchedPage, ResponseBody, boxed_body, empty_body};
+use crate::response_memory::{
+    CacheableResponse, CachedBody, ResponseSource, SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES,
+    add_vary_accept_encoding, is_encodable,
+};
+use crate::response_plan::StoredEntity;
+use crate::sticky_cookie;
+use crate::ttl::StaleLenience;
+use crate::upstream::{UpstreamFailure, UpstreamRequest, VisitorBody};
+use crate::visit_address::VisitAddress;
+
+const STALE_CACHE_INFO: &str = "caching: stat file is more recent";
+
+/// So many fetches of others a visitor waits for, of which the next one is needed only if the one before was given up.
+const MAX_FETCH_WAITS: usize = 4;
+/// When someone may ask again who waited in vain, in seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
+
+/// A cache file whose farm is known to have a cache.
+struct CacheFileLocation<'a> {
+    docroot: &'a Docroot,
+    cache: &'a CacheConfig,
+    file: &'a Path,
+}
+
+impl DispatcherState {
+    /// Answers from the file, fetching it first where it is absent or out of date.
+    pub(crate) async fn serve_from_cache(
+        self: &Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+        file: &Path,
+    ) -> Response<ResponseBody> {
+        let farm = exchange.farm;
+        let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) else {
+            return self
+                .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::NoDocroot)
+                .await;
+        };
+        let docroot = root.docroot_for_reading();
+        let found = CacheFileLocation { docroot: &docroot, cache, file };
+        match docroot.look_up_file(file, cache.enable_ttl) {
+            Err(error) => {
+                let path = farm.absolute_path(file);
+                tracing::warn!(file = %path.display(), reason = %error, "cannot read a cache file");
+                self.forward_uncached(
+                    exchange,
+                    VisitorBody::empty(),
+                    NotCacheableReason::Unwritable,
+                )
+                .await
+            }
+            Ok(CacheFileLookup::Directory) => {
+                self.forward_uncached(
+                    exchange,
+                    VisitorBody::empty(),
+                    NotCacheableReason::TargetIsDirectory,
+                )
+                .await
+            }
+            Ok(CacheFileLookup::Absent) => self.serve_miss(exchange, &found).await,
+            Ok(CacheFileLookup::File(cached)) => {
+                let freshness = self.assess_cache_file(&found, exchange.view, &cached);
+                if freshness == CacheFileFreshness::Valid {
+                    self.serve_hit(exchange, &found, cached).await
+                } else {
+                    self.serve_stale(exchange, &found, cached, freshness).await
+                }
+            }
+        }
+    }
+
+    fn assess_cache_file(
+        &self,
+        found: &CacheFileLocation<'_>,
+        view: &RequestView,
+        cached: &OpenCacheFile,
+    ) -> CacheFileFreshness {
+        let cache = found.cache;
+        let (file, path) = (found.file, view.path.as_str());
+        let facts =
+            found.docroot.freshness_facts(cache, (file, path), cached, self.runtime.clock.now());
+        let freshness = assess_freshness(facts, cache.stale_limits());
+        let has_time_left = cached.expires_at.is_some() && freshness != CacheFileFreshness::Expired;
+        if has_time_left {
+            self.log(LogLevel::Debug, || {
+                let file = found.docroot.path().join(found.file);
+                format!("cache file has not expired: {}", file.display())
+            });
+        }
+        self.log(LogLevel::Debug, || {
+            let file = found.docroot.path().join(found.file);
+            let file = file.display();
+            match freshness {
+                CacheFileFreshness::Valid => {
+                    format!("cache file is newer than lastflush -> use cache [{file}]")
+                }
+                CacheFileFreshness::Expired => format!("cache file has expired: {file}"),
+                CacheFileFreshness::Stale | CacheFileFreshness::Marked => {
+                    format!("cache file is older than lastflush -> flush [{file}]")
+                }
+            }
+        });
+        freshness
+    }
+
+    async fn serve_hit(
+        self: &Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+        found: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> Response<ResponseBody> {
+        let permission = self.check_permission(exchange).await;
+        let AuthCheckResult::Granted(extra) = permission else {
+            return self
+                .forward_uncached(
+                    exchange,
+                    VisitorBody::empty(),
+                    NotCacheableReason::AuthCheckerDenied,
+                )
+                .await;
+        };
+        self.log_action(exchange, "DELIVER");
+        self.metrics.increment(DispatcherCounter::Hits);
+        exchange.cache_info = "target file cached".to_owned();
+        exchange.outcome = Told::Hit;
+        let mut response = self.serve_file(exchange, found, cached);
+        for (name, value) in &extra {
+            response.headers_mut().append(name, value.clone());
+        }
+        response
+    }
+
+    /// Answers with a file, whatever its age.
+    fn serve_file(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        found: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> Response<ResponseBody> {
+        exchange.cache_label = "hit";
+        found.docroot.record_use(found.file, self.runtime.clock.now());
+        self.build_file_response(exchange, found, cached).unwrap_or_else(|error| {
+            let file = found.docroot.path().join(found.file);
+            tracing::error!(file = %file.display(), reason = %error, "cannot read a cache file");
+            own_response(StatusCode::INTERNAL_SERVER_ERROR)
+        })
+    }
+
+    fn build_file_response(
+        &self,
+        exchange: &RequestExchange<'_>,
+        found: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> std::io::Result<Response<ResponseBody>> {
+        let view = exchange.view;
+        let CacheFileHead { mut headers, etag, modification_time: modified } =
+            cache_file_response::read_cache_file_head(
+                found.file,
+                &cached,
+                self.runtime.clock.now(),
+            );
+        if found.cache.compress && is_encodable(&headers) {
+            add_vary_accept_encoding(&mut headers);
+        }
+        let is_head = view.method == Method::HEAD;
+        let length = cached.length;
+        let entity = StoredEntity {
+            etag: &etag,
+            modification_time: modified,
+            length,
+            supports_ranges: !is_head,
+        };
+        let told = cache_file_response::conditional_response(&view.headers, &entity, headers);
+        let kept = if is_head {
+            CachedBody::Memory(Bytes::new())
+        } else {
+            let most = if view.is_tls { SMALL_TLS_BODY_BYTES } else { SMALL_BODY_BYTES };
+            CachedBody::read(cached.body, cached.length, most)?
+        };
+        let has_body = !is_head && told.length > 0;
+        let body = if has_body { kept.read_part(told.start, told.length)? } else { empty_body() };
+        let mut response = Response::new(body);
+        *response.status_mut() = told.status;
+        *response.headers_mut() = told.headers;
+        // A page that only the list of vanity URLs lets through is not decided by rules alone.
+        if exchange.farm.farm.vanity_urls.is_none() || is_accepted(&exchange.farm.farm, view) {
+            let source = ResponseSource {
+                farm: Arc::clone(exchange.farm),
+                config_serial: self.config_serial,
+                file: found.file.into(),
+                path: view.path.as_str().into(),
+                length: cached.length,
+                file_stamp: cached.stamp,
+                fetch_time: cached.fetched_at,
+                etag,
+                modification_time: modified,
+                warning: exchange.warning.as_deref().map(Into::into),
+                is_stale: matches!(exchange.outcome, Told::Stale),
+            };
+            let keepable = CacheableResponse { source: Arc::new(source), body: kept };
+            response.extensions_mut().insert(keepable);
+        }
+        Ok(response)
+    }
+
+    /// Serves the old file while it is replaced, and lets one visitor replace it.
+    async fn serve_stale(
+        self: &Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+        found: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+        freshness: CacheFileFreshness,
+    ) -> Response<ResponseBody> {
+        let farm = exchange.farm;
+        let is_too_old = cached.marked_at.is_some_and(|marked| {
+            let age = self.runtime.clock.now().duration_since(marked);
+            age.unwrap_or_default() > found.cache.max_stale
+        });
+        if is_too_old || self.needs_permission(exchange) {
+            return self.serve_miss(exchange, found).await;
+        }
+        let key = farm.absolute_path(found.file);
+        if farm.refetch_queue.contains(found.file) {
+            return self.serve_old_file(exchange, found, cached);
+        }
+        if exchange.view.method == Method::HEAD {
+            if self.fetch_coalescer.is_fetching(&key) {
+                return self.serve_old_file(exchange, found, cached);
+            }
+            return self
+                .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Head)
+                .await;
+        }
+        let FetchRole::Lead(ticket) = self.fetch_coalescer.join_or_lead(&key) else {
+            return self.serve_old_file(exchange, found, cached);
+        };
+        if let Some(newer) = self.recheck_cache_file(found, exchange.view) {
+            ticket.finish_fetch(FetchOutcome::Retry);
+            return self.serve_hit(exchange, found, newer).await;
+        }
+        let allowed = self.stale_allowance(found, exchange.view, &cached);
+        let wait = self.begin_fetch(exchange, ticket, found, STALE_CACHE_INFO);
+        let is_soft = found.cache.flush_mode == FlushMode::Soft;
+        if freshness == CacheFileFreshness::Marked && is_soft || allowed.while_revalidating {
+            return self.serve_old_file(exchange, found, cached);
+        }
+        let first = wait.await.unwrap_or(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+        let stands_in = found.cache.serve_stale_on_error && is_stale_on_error_failure(&first)
+            || allowed.if_error
+                && is_stale_if_error_failure(&first)
+                && self.is_stale_still_allowed(found, exchange.view, cached.stamp);
+        if stands_in {
+            self.metrics.increment(DispatcherCounter::StaleOnError);
+            let mut response = self.serve_old_file(exchange, found, cached);
+            response.extensions_mut().remove::<CacheableResponse>();
+            let warning = HeaderValue::from_static("111 - \"Revalidation Failed\"");
+            response.headers_mut().insert(header::WARNING, warning);
+            return response;
+        }
+        self.serve_fetch_result(exchange, first)
+    }
+
+    /// Returns what the render allows for a copy that it let expire. What a flush concerns is allowed nothing.
+    fn stale_allowance(
+        &self,
+        found: &CacheFileLocation<'_>,
+        view: &RequestView,
+        cached: &OpenCacheFile,
+    ) -> StaleAllowance {
+        let cache = found.cache;
+        let (Some(expires), Some(stored)) = (cached.expires_at, &cached.headers) else {
+            return StaleAllowance::default();
+        };
+        if !cache.obeys_stale_directives {
+            return StaleAllowance::default();
+        }
+        let now = self.runtime.clock.now();
+        let facts =
+            found.docroot.freshness_facts(cache, (found.file, view.path.as_str()), cached, now);
+        if is_flushed(facts) {
+            return StaleAllowance::default();
+        }
+        let lenience = StaleLenience::from_stored(&stored.headers);
+        StaleAllowance {
+            while_revalidating: now <= expires + lenience.while_revalidating,
+            if_error: now <= expires + lenience.if_error,
+        }
+    }
+
+    /// Tells whether a copy may still stand in for its render: a flush may have come since it was asked.
+    fn is_stale_still_allowed(
+        &self,
+        found: &CacheFileLocation<'_>,
+        view: &RequestView,
+        stamp: CacheFileStamp,
+    ) -> bool {
+        match found.docroot.look_up_file(found.file, found.cache.enable_ttl) {
+            Ok(CacheFileLookup::File(cached)) => {
+                cached.stamp == stamp && self.stale_allowance(found, view, &cached).if_error
+            }
+            _ => false,
+        }
+    }
+
+    fn serve_old_file(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        found: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> Response<ResponseBody> {
+        self.log_action(exchange, "DELIVER");
+        self.metrics.increment(DispatcherCounter::Stale);
+        exchange.cache_info = "target file cached".to_owned();
+        exchange.outcome = Told::Stale;
+        let mut response = self.serve_file(exchange, found, cached);
+        if !self.is_replacement_pending(exchange.farm, found.file) {
+            response.extensions_mut().remove::<CacheableResponse>();
+        }
+        response
+    }
+
+    /// Tells whether a newer file is on its way, so that visitors get the old one meanwhile.
+    pub(crate) fn is_replacement_pending(&self, farm: &FarmState, file: &Path) -> bool {
+        farm.refetch_queue.contains(file)
+            || self.fetch_coalescer.is_fetching(&farm.absolute_path(file))
+    }
+
+    /// Fetches a file that is not there, or waits for the one who does.
+    async fn serve_miss(
+        self: &Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+        found: &CacheFileLocation<'_>,
+    ) -> Response<ResponseBody> {
+        if let Some(response) = self.serve_cached_error(exchange, found.docroot, found.file) {
+            return response;
+        }
+        let key = exchange.farm.absolute_path(found.file);
+        // Who joins a fetch makes no render draw.
+        let is_drawn =
+            exchange.view.method == Method::HEAD || !self.fetch_coalescer.is_fetching(&key);
+        if is_drawn && let Some(response) = self.limit_variants(exchange).await {
+            return response;
+        }
+        if exchange.view.method == Method::HEAD {
+            return self
+                .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Head)
+                .await;
+        }
+        let mut waiting = FetchWait::new(found.cache.collapse_wait);
+        for _ in 0..MAX_FETCH_WAITS {
+            match self.fetch_coalescer.join_or_pass(&key) {
+                FetchRole::Lead(ticket) => return self.lead_fetch(exchange, found, ticket).await,
+                FetchRole::Join(_) if self.needs_permission(exchange) => {
+                    let reason = NotCacheableReason::AuthCheckerDenied;
+                    return self.forward_uncached(exchange, VisitorBody::empty(), reason).await;
+                }
+                FetchRole::Join(flight) => {
+                    let joined = self.join_fetch(exchange, found, (&flight, &mut waiting)).await;
+                    if let Some(response) = joined {
+                        return response;
+                    }
+                }
+                FetchRole::Pass(reason) => {
+                    return self.forward_uncached(exchange, VisitorBody::empty(), reason).await;
+                }
+            }
+        }
+        self.forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Flushed).await
+    }
+
+    /// Fetches a file for all who wait for it.
+    async fn lead_fetch(
+        self: &Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+        found: &CacheFileLocation<'_>,
+        ticket: FetchTicket,
+    ) -> Response<ResponseBody> {
+        if !self.needs_permission(exchange)
+            && let Some(newer) = self.recheck_cache_file(found, exchange.view)
+        {
+            ticket.finish_fetch(FetchOutcome::Retry);
+            return self.serve_hit(exchange, found, newer).await;
+        }
+        let wait = self.begin_fetch(exchange, ticket, found, "caching");
+        let first = wait.await.unwrap_or(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+        self.serve_fetch_result(exchange, first)
+    }
+
+    /// Waits for another one's fetch; nothing if the file has to be fetched nevertheless.
+    async fn join_fetch(
+        self: &Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+        found: &CacheFileLocation<'_>,
+        (flight, waiting): (&PendingFetch, &mut FetchWait),
+    ) -> Option<Response<ResponseBody>> {
+        if waiting.is_new() {
+            self.metrics.increment(DispatcherCounter::Coalesced);
+        }
+        Some(match flight.wait_as_visitor(waiting).await {
+            FetchWaitResult::Finished(FetchOutcome::Shared(page)) => {
+                let response = self.serve_fetched_page(exchange, &page, &page.stored_headers);
+                exchange.outcome = Told::Miss { is_collapsed: true };
+                response
+            }
+            FetchWaitResult::Finished(FetchOutcome::Failed(failure)) => {
+                own_response(failure.status())
+            }
+            FetchWaitResult::Finished(FetchOutcome::Unshared(reason)) => {
+                match self.serve_cached_error(exchange, found.docroot, found.file) {
+                    Some(response) => response,
+                    None => self.forward_uncached(exchange, VisitorBody::empty(), reason).await,
+                }
+            }
+            FetchWaitResult::Finished(FetchOutcome::Retry) => {
+                let newer = self.recheck_cache_file(found, exchange.view)?;
+                self.serve_hit(exchange, found, newer).await
+            }
+            FetchWaitResult::FetchSelf => {
+                self.forward_uncached(
+                    exchange,
+                    VisitorBody::empty(),
+                    NotCacheableReason::Incomplete,
+                )
+                .await
+            }
+            FetchWaitResult::TimedOut => {
+                self.metrics.increment(DispatcherCounter::CoalescingFailures);
+                let mut response = own_response(StatusCode::SERVICE_UNAVAILABLE);
+                response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+                response
+            }
+        })
+    }
+
+    /// Looks the file up once more: another fetch may have ended since.
+    fn recheck_cache_file(
+        &self,
+        found: &CacheFileLocation<'_>,
+        view: &RequestView,
+    ) -> Option<OpenCacheFile> {
+        match found.docroot.look_up_file(found.file, found.cache.enable_ttl) {
+            Ok(CacheFileLookup::File(cached)) => (self.assess_cache_file(found, view, &cached)
+                == CacheFileFreshness::Valid)
+                .then_some(cached),
+            _ => None,
+        }
+    }
+
+    fn begin_fetch(
+        self: &Arc<Self>,
+        exchange: &RequestExchange<'_>,
+        ticket: FetchTicket,
+        found: &CacheFileLocation<'_>,
+        info: &'static str,
+    ) -> oneshot::Receiver<FetchResult> {
+        self.log_action(exchange, "CREATE");
+        let target = page_variant::variant_target(found.cache, exchange.view);
+        let fetch = PageFetch {
+            call: UpstreamRequest {
+                target,
+                ..build_upstream_request(exchange, VisitorBody::empty(), ForwardPurpose::Cache)
+            },
+            file: found.file.to_owned(),
+            path: exchange.view.path.as_str().to_owned(),
+            host: exchange.view.headers.get(header::HOST).cloned(),
+            // For a host that no farm has, the page is none that anybody else should see.
+            visit: VisitAddress::from_request(exchange.view).filter(|_| exchange.warning.is_none()),
+            min_sequence: None,
+            cache_info: info,
+        };
+        spawn_fetch(self, exchange.farm, ticket, fetch)
+    }
+
+    /// Answers the one who caused a fetch.
+    fn serve_fetch_result(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        first: FetchResult,
+    ) -> Response<ResponseBody> {
+        match first {
+            FetchResult::Page(page) => {
+                let mut response = self.serve_fetched_page(exchange, &page, &page.headers);
+                sticky_cookie::add_sticky_cookie(&mut response, exchange, &page.render);
+                response
+            }
+            FetchResult::Uncached(mut response, render, reason) => {
+                self.metrics.increment(DispatcherCounter::Passes);
+                sticky_cookie::add_sticky_cookie(&mut response, exchange, &render);
+                exchange.render = Some(render);
+                exchange.record_pass(reason);
+                response
+            }
+            FetchResult::Failed(failure) => own_response(failure.status()),
+            FetchResult::Outdated => own_response(StatusCode::BAD_GATEWAY),
+        }
+    }
+
+    fn serve_fetched_page(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        page: &FetchedPage,
+        headers: &HeaderMap,
+    ) -> Response<ResponseBody> {
+        self.metrics.increment(DispatcherCounter::Misses);
+        exchange.cache_label = "miss";
+        exchange.outcome = Told::Miss { is_collapsed: false };
+        exchange.render = Some(page.render.clone());
+        exchange.cache_info.clone_from(&page.cache_info);
+        let mut response = Response::new(page.body.to_response_body());
+        *response.headers_mut() = headers.clone();
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+        let compresses = exchange.farm.farm.cache.as_ref().is_some_and(|cache| cache.compress);
+        if compresses && is_encodable(headers) {
+            add_vary_accept_encoding(response.headers_mut());
+        }
+        if let Some(length) = page.body.known_length() {
+            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        response
+    }
+
+    /// Forwards the request and stores nothing.
+    pub(crate) async fn forward_uncached(
+        self: &Arc<Self>,
+        exchange: &mut RequestExchange<'_>,
+        body: VisitorBody,
+        reason: NotCacheableReason,
+    ) -> Response<ResponseBody> {
+        self.log_action(exchange, "NONE");
+        self.metrics.increment(DispatcherCounter::Passes);
+        exchange.record_pass(reason);
+        let call = build_upstream_request(exchange, body, ForwardPurpose::Pass);
+        match exchange.farm.upstream.send(&call).await {
+            Ok(answer) => {
+                let mut response = answer.response.map(boxed_body);
+                clean_response_headers(response.headers_mut());
+                sticky_cookie::add_sticky_cookie(&mut response, exchange, &answer.render);
+                exchange.render = Some(answer.render);
+                response
+            }
+            Err(failure) => {
+                if failure.is_visitor_failure() {
+                    return with_connection_close(own_response(failure.status()));
+                }
+                self.metrics.increment(DispatcherCounter::RenderFailures);
+                own_response(failure.status())
+            }
+        }
+    }
+
+    fn log_action(&self, exchange: &RequestExchange<'_>, action: &str) {
+        self.log(LogLevel::Debug, || {
+            format!("cache-action for [{}]: {action}", exchange.view.path)
+        });
+    }
+}
+
+/// What a render allows for a copy that expired.
+#[derive(Debug, Clone, Copy, Default)]
+struct StaleAllowance {
+    while_revalidating: bool,
+    if_error: bool,
+}
+
+/// Answers in whose place `stale-if-error` puts the old file (RFC 5861, section 4).
+fn is_stale_if_error_failure(first: &FetchResult) -> bool {
+    match first {
+        FetchResult::Uncached(response, _, _) => {
+            matches!(response.status().as_u16(), 500 | 502..=504)
+        }
+        other => is_stale_on_error_failure(other),
+    }
+}
+
+/// Answers in whose place `/serveStaleOnError` puts the old file.
+fn is_stale_on_error_failure(first: &FetchResult) -> bool {
+    match first {
+        FetchResult::Page(_) => false,
+        FetchResult::Uncached(response, _, _) => {
+            matches!(response.status().as_u16(), 429 | 502 | 503 | 504)
+        }
+        FetchResult::Failed(_) | FetchResult::Outdated => true,
+    }
+}
+
+/// Returns the request that a render gets.
+fn build_upstream_request(
+    exchange: &RequestExchange<'_>,
+    body: VisitorBody,
+    purpose: ForwardPurpose,
+) -> UpstreamRequest {
+    let view = exchange.view;
+    UpstreamRequest {
+        method: view.method.clone(),
+        target: view.wire_target(),
+        headers: request_headers(&exchange.farm.farm, view, purpose),
+        body,
+        sticky_render: view
+            .cookie(sticky_cookie::STICKY_COOKIE)
+            .and_then(|render| Some(std::str::from_utf8(render).ok()?.to_owned()))
+            .or_else(|| view.page_render.clone()),
+    }
+}

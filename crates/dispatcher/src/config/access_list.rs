@@ -1,0 +1,146 @@
+//! Ordered lists of `/type` and `/glob`, in which the last matching rule wins.
+
+use super::reader::{ConfigEntry, ConfigReader};
+use crate::any_syntax::{ConfigBlock, SourcePosition};
+use crate::pattern::{BrokenPatternPolicy, RulePattern};
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleVerdict {
+    /// `/type "allow"`.
+    Allow,
+    /// `/type "deny"`.
+    Deny,
+}
+
+impl RuleVerdict {
+    /// Returns what a broken pattern of such a rule does.
+    #[must_use]
+    pub fn if_broken(self) -> BrokenPatternPolicy {
+        match self {
+            Self::Allow => BrokenPatternPolicy::MatchNone,
+            Self::Deny => BrokenPatternPolicy::MatchAll,
+        }
+    }
+}
+
+/// One rule of a list.
+#[derive(Debug, Clone)]
+pub struct AccessRule {
+    /// Where it stands.
+    pub position: SourcePosition,
+    /// Its label, if it has one.
+    pub label: Option<String>,
+    /// What it says.
+    pub verdict: RuleVerdict,
+    /// What it says it about.
+    pub pattern: RulePattern,
+}
+
+/// A list of rules.
+#[derive(Debug, Clone)]
+pub struct AccessList {
+    /// The rules in textual order.
+    pub rules: Vec<AccessRule>,
+    /// What errs to safety: a rule without `/type` says it, and one that says it counts for everything where its pattern
+    /// is missing or broken.
+    pub safe_verdict: RuleVerdict,
+}
+
+impl Default for AccessList {
+    fn default() -> Self {
+        Self::new(RuleVerdict::Deny)
+    }
+}
+
+impl AccessList {
+    /// Returns a list without rules.
+    pub(super) fn new(safe: RuleVerdict) -> Self {
+        Self { rules: Vec::new(), safe_verdict: safe }
+    }
+
+    /// Adds a rule at `position` that counts for everything, and says what is safe.
+    pub(super) fn add_safe_rule(&mut self, at: &SourcePosition) {
+        let (at, verdict) = (at.clone(), self.safe_verdict);
+        self.rules.push(AccessRule {
+            position: at,
+            label: None,
+            verdict,
+            pattern: RulePattern::Invalid,
+        });
+    }
+
+    /// Returns the rule that decides about `text`: the last one that matches.
+    #[must_use]
+    pub fn deciding_rule(&self, text: &str) -> Option<&AccessRule> {
+        let if_broken = |rule: &AccessRule| {
+            if rule.verdict == self.safe_verdict {
+                BrokenPatternPolicy::MatchAll
+            } else {
+                BrokenPatternPolicy::MatchNone
+            }
+        };
+        self.rules.iter().rev().find(|rule| rule.pattern.matches(text, if_broken(rule)))
+    }
+
+    /// Tells whether the list allows `text`; what no rule matches is not allowed.
+    #[must_use]
+    pub fn allows(&self, text: &str) -> bool {
+        self.deciding_rule(text).is_some_and(|rule| rule.verdict == RuleVerdict::Allow)
+    }
+}
+
+const ACCESS_RULE_KEYS: [&str; 2] = ["type", "glob"];
+
+/// Reads a list of which `safe_verdict` errs to safety.
+pub(super) fn read_access_list(
+    reader: &mut ConfigReader,
+    block: &ConfigBlock,
+    safe: RuleVerdict,
+) -> AccessList {
+    let mut list = AccessList::new(safe);
+    for (item, inner) in reader.rule_blocks(block) {
+        let (mut verdict, mut pattern) = (None, None);
+        for entry in reader.labelled_entries(inner) {
+            match entry.name() {
+                "type" => verdict = read_verdict(reader, &entry),
+                "glob" => {
+                    pattern = reader.read_value(&entry).map(|text| reader.compile_pattern(text))
+                }
+                _ => reader.warn_of_unknown_key(&entry, &ACCESS_RULE_KEYS),
+            }
+        }
+        let at = item.position().unwrap_or(&inner.position);
+        let verdict = verdict.unwrap_or_else(|| {
+            let does = if safe == RuleVerdict::Deny { "denies" } else { "allows" };
+            reader.add_warning(at, format!("this rule has no valid `/type`; it {does}"));
+            safe
+        });
+        let pattern = pattern.unwrap_or_else(|| {
+            let what = if verdict == safe { "everything" } else { "nothing" };
+            reader.add_warning(at, format!("this rule has no `/glob`; it counts for {what}"));
+            RulePattern::Invalid
+        });
+        let label = item.name().map(str::to_owned);
+        list.rules.push(AccessRule { position: at.clone(), label, verdict, pattern });
+    }
+    list
+}
+
+pub(super) fn read_verdict(
+    reader: &mut ConfigReader,
+    entry: &ConfigEntry<'_>,
+) -> Option<RuleVerdict> {
+    let text = reader.read_value(entry)?;
+    match text.text.to_ascii_lowercase().as_str() {
+        "allow" => Some(RuleVerdict::Allow),
+        "deny" => Some(RuleVerdict::Deny),
+        other => {
+            reader.add_warning(
+                &text.position,
+                format!("`/type` is `allow` or `deny`, not `{other}`"),
+            );
+            None
+        }
+    }
+}

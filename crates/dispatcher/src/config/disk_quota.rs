@@ -1,0 +1,83 @@
+//! What a farm's document root may take of the disk.
+
+/// Bounds of a document root; farms that share one share the narrowest of theirs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskQuota {
+    /// Bytes of cache files, in whole blocks of 4 KiB (`/x-maxSize`); `None` is no bound.
+    pub max_bytes: Option<u64>,
+    /// Files, side files and folders (`/x-maxFiles`); `None` is no bound.
+    pub max_files: Option<u64>,
+    /// Bytes of the file system that stay free (`/x-minFree`); `None` is [`DiskQuota::default_min_free`] where another
+    /// bound is set, and no bound otherwise.
+    pub min_free: Option<u64>,
+}
+
+impl DiskQuota {
+    /// Returns the bounds that keep both.
+    #[must_use]
+    pub fn narrowest(self, other: Self) -> Self {
+        let least = |own: Option<u64>, other: Option<u64>| own.into_iter().chain(other).min();
+        Self {
+            max_bytes: least(self.max_bytes, other.max_bytes),
+            max_files: least(self.max_files, other.max_files),
+            min_free: self.min_free.into_iter().chain(other.min_free).max(),
+        }
+    }
+
+    /// Returns what stays free on a file system of `all` bytes where other bounds are set: a fiftieth, at most 1 GiB.
+    #[must_use]
+    pub fn default_min_free(all: u64) -> u64 {
+        (all / 50).min(1 << 30)
+    }
+}
+
+/// Reads `"64 MiB"`; a bare number is none, so that nobody has to guess its unit.
+pub(super) fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let at = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let number: u64 = number.parse().ok()?;
+    let factor = match unit.trim_start() {
+        "" if number == 0 => 1,
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DiskQuota, parse_size};
+
+    #[test]
+    fn sizes_have_a_unit() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("512 B", Some(512)),
+            ("64 MiB", Some(64 << 20)),
+            ("20GiB", Some(20 << 30)),
+            ("1", None),
+            ("1 MB", None),
+            ("", None),
+            ("-1 MiB", None),
+            ("99999999999999999999 B", None),
+            ("99999999999 TiB", None),
+        ] {
+            assert_eq!(parse_size(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn farms_that_share_a_root_keep_the_narrowest_bounds() {
+        let one = DiskQuota { max_bytes: Some(5), max_files: None, min_free: Some(1) };
+        let other = DiskQuota { max_bytes: Some(3), max_files: Some(7), min_free: Some(2) };
+        let both = DiskQuota { max_bytes: Some(3), max_files: Some(7), min_free: Some(2) };
+        assert_eq!(one.narrowest(other), both);
+        assert_eq!(other.narrowest(one), both);
+        assert_eq!(one.narrowest(DiskQuota::default()), one);
+    }
+}

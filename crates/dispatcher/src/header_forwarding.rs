@@ -1,0 +1,214 @@
+//! The heads on their way: which headers reach a render, and which come back.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tympan_web::sling_url::REFUSED_READINGS;
+
+use crate::config::{ClientHeaderPolicy, FarmConfig};
+use crate::filter;
+use crate::request_view::RequestView;
+
+/// The header by which a render knows that a dispatcher asks.
+const SERVER_AGENT_HEADER: HeaderName = HeaderName::from_static("server-agent");
+const DISPATCHER_AGENT_VALUE: HeaderValue = HeaderValue::from_static("Communique-Dispatcher");
+/// The header by which a render knows that includes are filled in (ESI 1.0, section 6).
+const SURROGATE_CAPABILITY_HEADER: HeaderName = HeaderName::from_static("surrogate-capability");
+const SSI_CAPABILITY_VALUE: HeaderValue = HeaderValue::from_static("tympan=\"SSI/1.0\"");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+const FORWARDED_SSL: HeaderName = HeaderName::from_static("x-forwarded-ssl");
+const FORWARDED_CIPHER: HeaderName = HeaderName::from_static("x-forwarded-ssl-cipher");
+const FORWARDED_KEY_SIZE: HeaderName = HeaderName::from_static("x-forwarded-ssl-keysize");
+const FORWARDED_SESSION: HeaderName = HeaderName::from_static("x-forwarded-ssl-session-id");
+const FORWARDED_CERTIFICATE: HeaderName = HeaderName::from_static("x-forwarded-ssl-client-cert");
+
+/// A request that passed this many dispatchers goes in a circle.
+const MAX_DISPATCHER_HOPS: usize = 8;
+
+/// What the answer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ForwardPurpose {
+    /// This visitor only.
+    Pass,
+    /// The cache, so nothing may shape it that belongs to one visitor's copy.
+    Cache,
+}
+
+/// Returns the headers that a render gets for `request_view`.
+pub(crate) fn request_headers(
+    farm: &FarmConfig,
+    request: &RequestView,
+    purpose: ForwardPurpose,
+) -> HeaderMap {
+    let mut headers = proxy_headers(&farm.client_headers, request, purpose);
+    if let Some(refused) = refused_readings_header(farm, request) {
+        headers.insert(REFUSED_READINGS, refused);
+    }
+    headers
+}
+
+/// Returns what the filter refuses if the publisher reads the path otherwise than its text does.
+fn refused_readings_header(farm: &FarmConfig, request: &RequestView) -> Option<HeaderValue> {
+    let refused = filter::refused_readings(farm.filter.as_deref()?, request);
+    let depths: Vec<String> = refused.iter().map(ToString::to_string).collect();
+    if depths.is_empty() { None } else { HeaderValue::from_str(&depths.join(",")).ok() }
+}
+
+/// Returns the headers that a server gets for `request_view` of those that `client_headers` lets through.
+pub(crate) fn proxy_headers(
+    client_headers: &ClientHeaderPolicy,
+    request: &RequestView,
+    purpose: ForwardPurpose,
+) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(request.headers.len() + 4);
+    let connection = connection_named_headers(&request.headers);
+    for (name, value) in &request.headers {
+        let is_allowed = match client_headers {
+            ClientHeaderPolicy::All => true,
+            ClientHeaderPolicy::Only(names) => names.iter().any(|own| own == name.as_str()),
+        };
+        let is_kept = is_allowed
+            && !is_hop_by_hop(name)
+            && *name != CONTENT_LENGTH
+            // What is refused is for the filter to say.
+            && *name != REFUSED_READINGS
+            // Answered here, when the body is wanted.
+            && *name != EXPECT
+            // Who asks is no matter of one connection, or pages would be drawn for the render's own name.
+            && (*name == HOST || !connection.contains(name));
+        if is_kept {
+            headers.append(name, value.clone());
+        }
+    }
+    if purpose == ForwardPurpose::Cache {
+        for name in [
+            ACCEPT_ENCODING,
+            RANGE,
+            IF_RANGE,
+            IF_MATCH,
+            IF_NONE_MATCH,
+            IF_MODIFIED_SINCE,
+            IF_UNMODIFIED_SINCE,
+        ] {
+            headers.remove(name);
+        }
+    }
+    add_dispatcher_headers(&mut headers, request);
+    headers
+}
+
+fn add_dispatcher_headers(headers: &mut HeaderMap, request: &RequestView) {
+    let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    append_to_list_header(headers, &request.headers, VIA, &format!("1.1 {host} (dispatcher)"));
+    let sender = request.sender.to_string();
+    append_to_list_header(headers, &request.headers, FORWARDED_FOR, &sender);
+    let port = request.port.as_deref().unwrap_or(if request.is_tls { "443" } else { "80" });
+    // A trusted proxy knows which port the visitor came to.
+    let is_told = request.is_proxied && headers.contains_key(FORWARDED_PORT);
+    if let Ok(port) = HeaderValue::from_str(port)
+        && !is_told
+    {
+        headers.insert(FORWARDED_PORT, port);
+    }
+    if request.is_tls {
+        headers.insert(FORWARDED_SSL, HeaderValue::from_static("on"));
+    }
+    if request.is_tls && !request.is_proxied {
+        // What a visitor says about its own connection is not true.
+        for name in [FORWARDED_CIPHER, FORWARDED_KEY_SIZE, FORWARDED_SESSION, FORWARDED_CERTIFICATE]
+        {
+            headers.remove(name);
+        }
+    }
+    if let Some(cipher) = request.cipher {
+        // This connection may be a proxy's, of which the visitor's tells nothing.
+        headers.remove(FORWARDED_SESSION);
+        headers.remove(FORWARDED_CERTIFICATE);
+        headers.insert(FORWARDED_CIPHER, HeaderValue::from_static(cipher));
+        let bits = if cipher.contains("AES_128") { "128" } else { "256" };
+        headers.insert(FORWARDED_KEY_SIZE, HeaderValue::from_static(bits));
+    }
+    if let Some(certificate) = &request.certificate {
+        let text = STANDARD.encode(certificate.der());
+        if let Ok(text) = HeaderValue::from_str(&text) {
+            headers.insert(FORWARDED_CERTIFICATE, text);
+        }
+    }
+    headers.insert(SERVER_AGENT_HEADER, DISPATCHER_AGENT_VALUE);
+    headers.insert(SURROGATE_CAPABILITY_HEADER, SSI_CAPABILITY_VALUE);
+}
+
+/// Tells another server which host the visitor asked for, as `mod_proxy` does.
+pub(crate) fn add_forwarded_host(headers: &mut HeaderMap, request: &RequestView) {
+    let Some(host) = request.headers.get(HOST) else { return };
+    if request.is_proxied {
+        // The first one of the list is the visitor's, as the proxy in front saw it.
+        if let Ok(host) = host.to_str() {
+            append_to_list_header(headers, &request.headers, FORWARDED_HOST, host);
+        }
+    } else {
+        headers.insert(FORWARDED_HOST, host.clone());
+    }
+}
+
+/// Adds `own` to the end of a header that each hop extends, whether or not the list of client headers names it.
+fn append_to_list_header(headers: &mut HeaderMap, client: &HeaderMap, name: HeaderName, own: &str) {
+    let mut values: Vec<&str> =
+        client.get_all(&name).iter().filter_map(|value| value.to_str().ok()).collect();
+    values.push(own);
+    if let Ok(value) = HeaderValue::from_str(&values.join(", ")) {
+        headers.insert(name, value);
+    }
+}
+
+/// Tells whether the request went through so many dispatchers that it goes in a circle.
+pub(crate) fn is_in_forwarding_loop(request: &RequestView) -> bool {
+    let passed: usize = request
+        .headers
+        .get_all(VIA)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .map(|value| value.matches("(dispatcher)").count())
+        .sum();
+    passed >= MAX_DISPATCHER_HOPS
+}
+
+/// Removes from a render's answer what is not meant for the visitor.
+pub(crate) fn clean_response_headers(headers: &mut HeaderMap) {
+    for name in connection_named_headers(headers) {
+        headers.remove(name);
+    }
+    let own: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_hop_by_hop(name) || name.as_str() == "dispatcher")
+        .cloned()
+        .collect();
+    for name in own {
+        headers.remove(name);
+    }
+}
+
+fn connection_named_headers(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect()
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
+        || matches!(
+            name.as_str(),
+            "keep-alive" | "proxy-connection" | "proxy-authenticate" | "proxy-authorization"
+        )
+}

@@ -1,0 +1,230 @@
+//! Errors that are remembered for a short time (`/x-negativeTTL`), so that a crowd at a page that is missing, or that
+//! fails, reaches the render once.
+//!
+//! They live in memory alone: whoever reads the document root as files must not meet an error's text as a page.
+//!
+//! Invariants
+//! * No error outlives a flush: the first flush, purge or flush by keys of its document root ends all that were asked for
+//!   before it, whatever it names. A page that is published at last must not stay missing.
+//! * A `.stat` file that others touched counts as well, whether or not `/invalidate` allows the path.
+//! * An error counts only while no file stands at its place, and for no farm whose pages are not for everyone.
+//! * Memory stays below [`MAX_NEGATIVE_CACHE_BYTES`]; the least used errors go first.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode, header};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache as Kept;
+
+use crate::cache::Docroot;
+use crate::cache_file_response::cache_age;
+use crate::config::FarmConfig;
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::metrics::DispatcherCounter;
+use crate::request_pipeline::{CacheOutcome, RequestExchange};
+use crate::response_body::{ResponseBody, empty_body, full_body};
+
+/// What remembered errors of one document root may take.
+const MAX_NEGATIVE_CACHE_BYTES: u64 = 8 * 1024 * 1024;
+/// A longer text is not remembered.
+pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
+/// What an entry takes beside its texts, and how many are likely.
+const ENTRY_OVERHEAD_BYTES: u64 = 512;
+
+/// One error.
+#[derive(Debug)]
+pub(crate) struct CachedError {
+    pub(crate) status: StatusCode,
+    /// What every visitor gets.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// When the request that it answered was sent.
+    pub(crate) fetch_time: SystemTime,
+    pub(crate) expiry: SystemTime,
+    /// Which flushes had come when it was asked for.
+    pub(crate) flush_epoch: u64,
+}
+
+#[derive(Debug, Clone)]
+struct CachedErrorWeight;
+
+impl Weighter<PathBuf, Arc<CachedError>> for CachedErrorWeight {
+    fn weight(&self, file: &PathBuf, negative: &Arc<CachedError>) -> u64 {
+        let headers = negative.headers.iter();
+        let headers: usize =
+            headers.map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+        let texts = file.as_os_str().len() + negative.body.len() + headers;
+        texts as u64 + ENTRY_OVERHEAD_BYTES
+    }
+}
+
+/// The errors of one document root.
+#[derive(Debug)]
+pub(crate) struct NegativeCache {
+    errors: Kept<PathBuf, Arc<CachedError>, CachedErrorWeight>,
+    flush_epoch: AtomicU64,
+}
+
+impl Default for NegativeCache {
+    fn default() -> Self {
+        let likely =
+            usize::try_from(MAX_NEGATIVE_CACHE_BYTES / ENTRY_OVERHEAD_BYTES / 4).unwrap_or(1024);
+        Self {
+            errors: Kept::with_weighter(likely, MAX_NEGATIVE_CACHE_BYTES, CachedErrorWeight),
+            flush_epoch: AtomicU64::new(0),
+        }
+    }
+}
+
+impl NegativeCache {
+    /// Returns which flushes have come, for a request that is about to be sent.
+    pub(crate) fn flush_epoch(&self) -> u64 {
+        self.flush_epoch.load(Ordering::SeqCst)
+    }
+
+    /// Ends all errors that were asked for until now.
+    pub(crate) fn record_flush(&self) {
+        self.flush_epoch.fetch_add(1, Ordering::SeqCst);
+        self.errors.clear();
+    }
+
+    /// Remembers an error.
+    pub(crate) fn insert(&self, file: &Path, negative: CachedError) {
+        if negative.flush_epoch == self.flush_epoch() && negative.expiry > negative.fetch_time {
+            self.errors.insert(file.to_owned(), Arc::new(negative));
+        }
+    }
+
+    /// Returns the error at `file`, if it counts at `now`.
+    fn find_valid(
+        &self,
+        (file, farm): (&Path, &FarmConfig),
+        docroot: &Docroot,
+        now: SystemTime,
+    ) -> Option<Arc<CachedError>> {
+        let cache = farm.cache.as_ref()?;
+        let negative = self.errors.get(file)?;
+        let is_touched = || {
+            let flushed = docroot.last_flush_above(file, &cache.stat_files);
+            flushed.is_some_and(|flushed| flushed > negative.fetch_time)
+        };
+        // A clock that was set back gives no error a longer life; times of requests may run ahead of it by moments.
+        let is_past = now + Duration::from_secs(1) >= negative.fetch_time;
+        let is_valid = negative.flush_epoch == self.flush_epoch()
+            && now <= negative.expiry
+            && is_past
+            && cache.negative_ttls.contains_key(&negative.status.as_u16())
+            && !is_touched();
+        if !is_valid {
+            self.errors.remove(file);
+        }
+        is_valid.then_some(negative)
+    }
+}
+
+/// Returns how long an answer with this status is remembered in a farm.
+pub(crate) fn negative_ttl(farm: &FarmConfig, status: StatusCode) -> Option<Duration> {
+    let cache = farm.cache.as_ref()?;
+    if farm.auth_checker.is_some() || farm.session_management.is_some() {
+        return None;
+    }
+    cache.negative_ttls.get(&status.as_u16()).copied()
+}
+
+impl FarmState {
+    /// Ends all remembered errors of the farm's document root, as a flush came.
+    pub(crate) fn invalidate_cached_errors(&self) {
+        if let Some(root) = &self.docroot {
+            root.negative_cache.record_flush();
+        }
+    }
+}
+
+impl DispatcherState {
+    /// Answers with the error that is remembered for a file, if there is one.
+    pub(crate) fn serve_cached_error(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        docroot: &Docroot,
+        file: &Path,
+    ) -> Option<Response<ResponseBody>> {
+        let farm = &exchange.farm.farm;
+        if farm.cache.as_ref().is_none_or(|cache| cache.negative_ttls.is_empty())
+            || farm.auth_checker.is_some()
+            || farm.session_management.is_some()
+            // Another process obeys the flushes by now.
+            || self.fetch_coalescer.has_stopped_storing()
+        {
+            return None;
+        }
+        let root = exchange.farm.docroot.as_ref()?;
+        let now = self.runtime.clock.now();
+        let negative = root.negative_cache.find_valid((file, farm), docroot, now)?;
+        self.metrics.increment(DispatcherCounter::NegativeHits);
+        exchange.cache_label = "hit";
+        exchange.outcome = CacheOutcome::NegativeHit;
+        "negative answer cached".clone_into(&mut exchange.cache_info);
+        let is_head = exchange.view.method == Method::HEAD;
+        let body = if is_head { empty_body() } else { full_body(negative.body.clone()) };
+        let mut response = Response::new(body);
+        *response.status_mut() = negative.status;
+        *response.headers_mut() = negative.headers.clone();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_LENGTH, negative.body.len().into());
+        headers.insert(header::AGE, cache_age(negative.fetch_time, now).as_secs().into());
+        Some(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CachedError, MAX_NEGATIVE_CACHE_BYTES, NegativeCache};
+    use bytes::Bytes;
+    use http::{HeaderMap, StatusCode};
+    use std::path::Path;
+    use std::time::{Duration, SystemTime};
+
+    fn negative(epoch: u64, bytes: usize) -> CachedError {
+        let fetched = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        CachedError {
+            status: StatusCode::NOT_FOUND,
+            headers: HeaderMap::new(),
+            body: Bytes::from(vec![b'x'; bytes]),
+            fetch_time: fetched,
+            expiry: fetched + Duration::from_secs(10),
+            flush_epoch: epoch,
+        }
+    }
+
+    #[test]
+    fn an_error_that_was_asked_for_before_a_flush_is_not_remembered() {
+        let negatives = NegativeCache::default();
+        let before = negatives.flush_epoch();
+        negatives.insert(Path::new("a.html"), negative(before, 1));
+        assert_eq!(negatives.errors.len(), 1);
+        negatives.record_flush();
+        assert_eq!(negatives.errors.len(), 0);
+        negatives.insert(Path::new("a.html"), negative(before, 1));
+        assert_eq!(negatives.errors.len(), 0);
+        negatives.insert(Path::new("a.html"), negative(negatives.flush_epoch(), 1));
+        assert_eq!(negatives.errors.len(), 1);
+    }
+
+    #[test]
+    fn a_flood_of_missing_pages_takes_bounded_memory() {
+        let negatives = NegativeCache::default();
+        for number in 0..20_000 {
+            negatives.insert(Path::new(&format!("{number}.html")), negative(0, 1000));
+        }
+        assert!(
+            negatives.errors.weight() <= MAX_NEGATIVE_CACHE_BYTES,
+            "{}",
+            negatives.errors.weight()
+        );
+        assert!(negatives.errors.len() > 1000, "{}", negatives.errors.len());
+    }
+}

@@ -1,0 +1,681 @@
+//! The way of a request to its answer.
+//!
+//! Order: canonical path, flush or rules of the host, farm, filter, vanity URLs, cacheability, look-up, render, error
+//! document, log.
+//!
+//! Not here: how each step decides (`host_routing`, `request_decision`, `freshness`, `plan`), how pages are fetched (`fetch`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use tympan_web::access_log;
+use tympan_web::body_limit::BodyLimit;
+use tympan_web::forwarded_client::forwarded_client_address;
+use tympan_web::ip_network::IpNetwork;
+use tympan_web::listen::ConnectionPeer;
+use tympan_web::log_time::LogTime;
+use tympan_web::secret_parameter::redact_secrets;
+
+use crate::authority;
+use crate::cacheability::NotCacheableReason;
+use crate::config::{ClientHeaderPolicy, FarmConfig};
+use crate::content_coding::DecodedBody;
+use crate::dispatcher::{DispatcherState, FarmState};
+use crate::farm_selection::FarmMatch;
+use crate::flush_propagation::FLUSH_EVENTS_HEADER;
+use crate::header_forwarding::{
+    ForwardPurpose, add_forwarded_host, clean_response_headers, is_in_forwarding_loop,
+    proxy_headers,
+};
+use crate::host_routing::{ProxyTarget, RouteOutcome};
+use crate::log::LogLevel;
+use crate::metrics::DispatcherCounter;
+use crate::page_include::has_includes;
+use crate::page_variant;
+use crate::request_decision::{RequestAction, decide_request_among, decide_source, is_flush};
+use crate::request_view::RequestView;
+use crate::response_body::{ResponseBody, boxed_body, full_body};
+use crate::response_memory::CacheableResponse;
+use crate::sibling_copy::SIBLING_HEADER;
+use crate::traffic_share;
+use crate::upstream::{UpstreamFailure, VisitorBody};
+use crate::visitor_session::{self, VisitorSession};
+
+/// One request on its way, with what the log tells about it in the end.
+pub(crate) struct RequestExchange<'a> {
+    pub(crate) farm: &'a Arc<FarmState>,
+    pub(crate) view: &'a RequestView,
+    /// `hit`, `miss`, `none` or `answer_purge`.
+    pub(crate) cache_label: &'static str,
+    pub(crate) render: Option<String>,
+    /// For the header `X-Cache-Info`.
+    pub(crate) cache_info: String,
+    /// What the log was warned of.
+    pub(crate) warning: Option<String>,
+    /// What the cache did, for the counters and the header `Cache-Status`.
+    pub(crate) outcome: CacheOutcome,
+    /// Whether a visitor chose the URL, and not a page that names its parts or a rule that names a document.
+    pub(crate) is_visitor_request: bool,
+}
+
+/// What the cache did with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CacheOutcome {
+    /// Nothing: it never came to the cache.
+    Bypassed,
+    /// Served from a fresh file.
+    Hit,
+    /// Served with an error that is remembered.
+    NegativeHit,
+    /// Served from a file that is out of date.
+    Stale,
+    /// Fetched, or waited for another one's fetch.
+    Miss { is_collapsed: bool },
+    /// Forwarded and not stored.
+    Pass(NotCacheableReason),
+    /// Neither forwarded nor served.
+    Refused(NotCacheableReason),
+}
+
+/// Marks answers that the dispatcher made itself.
+#[derive(Debug, Clone, Copy)]
+struct OwnResponseMarker;
+
+impl DispatcherState {
+    pub(crate) async fn answer_logged(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Response<ResponseBody> {
+        let Some(log) = &self.runtime.access_log else {
+            return self.serve_from_memory_or_handle(request).await;
+        };
+        let mut line = new_access_line(&request, &self.request_gate.trusted_proxies);
+        let response = self.serve_from_memory_or_handle(request).await;
+        line.completed_at = LogTime::from_system(self.runtime.clock.now());
+        line.status = response.status().as_u16();
+        line.body_bytes = response
+            .headers()
+            .get(header::CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse().ok());
+        log.write(line);
+        response
+    }
+
+    pub(crate) async fn answer_with_framing_check(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Response<ResponseBody> {
+        // Another server on the way may have seen the body end elsewhere, so what follows a chunked body on its
+        // connection is not believed to be a request (RFC 9112, section 6.1).
+        let coding = request.headers().get(header::TRANSFER_ENCODING).cloned();
+        let _present = self.metrics.begin_request();
+        let Some(coding) = coding else { return self.answer_request(request).await };
+        if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+            // What is in the chunks would reach renders without a word about how it is encoded.
+            self.metrics.increment(DispatcherCounter::Refused);
+            return with_connection_close(own_response(StatusCode::NOT_IMPLEMENTED));
+        }
+        with_connection_close(self.answer_request(request).await)
+    }
+
+    async fn answer_request(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Response<ResponseBody> {
+        let (mut head, body) = request.into_parts();
+        let Some(peer) = head.extensions.get::<ConnectionPeer>().copied() else {
+            return own_response(StatusCode::INTERNAL_SERVER_ERROR);
+        };
+        let limit = head.extensions.get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
+        if let Err(fault) = authority::normalize_authority(&mut head) {
+            self.metrics.increment(DispatcherCounter::Refused);
+            self.log(LogLevel::Debug, || {
+                format!("request declined: {fault} [{}]", head.uri.path())
+            });
+            // Who writes such a head may have meant more by it than one request.
+            return with_connection_close(own_response(StatusCode::BAD_REQUEST));
+        }
+        let mut view = match RequestView::from_head(&head, peer) {
+            Ok(view) => view,
+            Err(fault) => {
+                self.metrics.increment(DispatcherCounter::Refused);
+                self.log(LogLevel::Debug, || {
+                    format!("request declined: {fault} [{}]", head.uri.path())
+                });
+                return own_response(StatusCode::BAD_REQUEST);
+            }
+        };
+        if !self.request_gate.trusted_proxies.is_empty() {
+            view.apply_forwarded(&self.request_gate.trusted_proxies);
+        }
+        if self.switches.uses_forwarded_host {
+            view.apply_forwarded_host();
+        }
+        if is_in_forwarding_loop(&view) {
+            return own_response(StatusCode::LOOP_DETECTED);
+        }
+        if view.method == Method::POST && view.headers.contains_key(FLUSH_EVENTS_HEADER) {
+            return self.handle_sibling_request(&view, body).await;
+        }
+        self.catch_up_gate.wait_until_open().await;
+        // A flush names pages as farms know them, so no rule of visitors' URLs concerns it.
+        if is_flush(&view) {
+            return self.answer_in_farm(&view, body, limit).await;
+        }
+        if let Some(response) = self.check_rate_limit(&view) {
+            return response;
+        }
+        // A sibling has applied the rules already; what is not for it, it does not get.
+        if view.headers.contains_key(SIBLING_HEADER) {
+            return self.answer_in_farm(&view, body, limit).await;
+        }
+        let host = self.switches.routes.find_host(&view.host);
+        let mut response = match self.switches.routes.route_request(&view) {
+            RouteOutcome::Serve(rewritten) => {
+                if self.switches.sends_raw_url && rewritten.is_none() {
+                    head.uri.path().clone_into(&mut view.wire_path);
+                }
+                let view = rewritten.map_or(view, |rewritten| *rewritten);
+                if self.switches.declines_root_url && view.path.as_str() == "/" {
+                    own_response(StatusCode::NOT_FOUND)
+                } else {
+                    self.answer_in_farm(&view, body, limit).await
+                }
+            }
+            RouteOutcome::Redirect(status, location) => redirect_response(status, location),
+            RouteOutcome::Respond(status) => own_response(status),
+            RouteOutcome::Proxy(proxied) => {
+                let body = VisitorBody::new(body, limit, self.request_gate.min_body_rate);
+                self.answer_from_proxy(&view, &proxied, body).await
+            }
+        };
+        if let Some(host) = host {
+            for (name, value) in &host.headers {
+                response.headers_mut().insert(name, value.clone());
+            }
+        }
+        response
+    }
+
+    /// Counts a request of its client; returns the answer if it asks too much.
+    pub(crate) fn check_rate_limit(&self, view: &RequestView) -> Option<Response<ResponseBody>> {
+        let wait = self.request_gate.admit(view.client).err()?;
+        self.metrics.increment(DispatcherCounter::RateLimited);
+        let mut response = own_response(StatusCode::TOO_MANY_REQUESTS);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
+        Some(response)
+    }
+
+    async fn answer_in_farm(
+        self: &Arc<Self>,
+        view: &RequestView,
+        body: Incoming,
+        limit: u64,
+    ) -> Response<ResponseBody> {
+        let started = Instant::now();
+        let lot = self.has_shares.then(|| self.shares.visitor_lot(view));
+        let admits = |farm: &FarmConfig| {
+            lot.is_none_or(|(lot, _)| self.shares.admits_visitor(farm, view, lot))
+        };
+        let Some(decision) = decide_request_among(&self.config, view, admits) else {
+            return own_response(StatusCode::NOT_FOUND);
+        };
+        // A visitor's session is a file, so only farms that ask for it look.
+        if let Some(sessions) = &decision.farm.session_management
+            && view.session == VisitorSession::Absent
+        {
+            let session = visitor_session::find_session(sessions, view, self.runtime.clock.now());
+            if session != VisitorSession::Absent {
+                let view = RequestView { session, ..view.clone() };
+                return Box::pin(self.answer_in_farm(&view, body, limit)).await;
+            }
+        }
+        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.farm, decision.farm));
+        let Some(state) = state else {
+            return own_response(StatusCode::NOT_FOUND);
+        };
+        let mut exchange = RequestExchange::new(state, view);
+        exchange.is_visitor_request = true;
+        if decision.farm_match == FarmMatch::Default {
+            let (host, name) = (&view.host, &state.farm.name);
+            let warning = format!("No farm matches host '{host}', selected last farm '{name}'");
+            self.log(LogLevel::Warn, || warning.clone());
+            exchange.warning = Some(warning);
+        }
+        let action = self.allow_vanity_url(decision.action, &exchange);
+        // A sibling wants neither error documents nor parts that are one visitor's.
+        let is_page = !matches!(action, RequestAction::Flush | RequestAction::Purge)
+            && !view.headers.contains_key(SIBLING_HEADER);
+        let mut response = self.perform_action(action, &mut exchange, body, limit).await;
+        self.record_session(&exchange, response.status());
+        if is_page {
+            response = self.complete_response(&exchange, response).await;
+        }
+        if let Some((lot, true)) = lot.filter(|_| is_page) {
+            traffic_share::add_lot_cookie(&mut response, view, lot);
+        }
+        self.record_response(&exchange, &mut response, started);
+        response
+    }
+
+    /// Puts an error document in the place of an error, and parts into the places that an answer has for them.
+    async fn complete_response(
+        self: &Arc<Self>,
+        exchange: &RequestExchange<'_>,
+        response: Response<ResponseBody>,
+    ) -> Response<ResponseBody> {
+        let response = self.with_error_document(exchange, response).await;
+        if !has_includes(&response) {
+            return response;
+        }
+        // A page whose places cannot be filled is an error, too.
+        let filled = self.fill_includes(exchange, response).await;
+        self.with_error_document(exchange, filled).await
+    }
+
+    /// Believes a visitor's credentials, or does so no more, as the render's answer says.
+    fn record_session(&self, exchange: &RequestExchange<'_>, status: StatusCode) {
+        let (farm, view) = (&exchange.farm.farm, exchange.view);
+        let Some(sessions) = &farm.session_management else { return };
+        let is_asked = matches!(
+            exchange.outcome,
+            CacheOutcome::Pass(
+                NotCacheableReason::SessionRequired | NotCacheableReason::SessionInvalid
+            )
+        );
+        if is_asked && status == StatusCode::OK && view.method == Method::GET {
+            // What the farm does not cache, such as a page to log in, may be for everyone.
+            let valid = RequestView { session: VisitorSession::Valid, ..view.clone() };
+            if matches!(decide_source(farm, &valid), RequestAction::Cache(_)) {
+                visitor_session::begin_session(sessions, view, self.runtime.clock.now());
+            }
+        }
+        let is_turned_away = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if is_turned_away && view.session != VisitorSession::Absent {
+            visitor_session::end_session(sessions, view);
+        }
+    }
+
+    /// Lets a refused request pass if it asks for a vanity URL.
+    fn allow_vanity_url<'a>(
+        &self,
+        action: RequestAction<'a>,
+        exchange: &RequestExchange<'_>,
+    ) -> RequestAction<'a> {
+        let RequestAction::Refuse(rule) = &action else {
+            return action;
+        };
+        let (farm, view) = (exchange.farm, exchange.view);
+        if farm.farm.vanity_urls.is_some() {
+            self.log(LogLevel::Debug, || "Checking vanity URLs".to_owned());
+            if farm.vanity_list.contains(view.path.as_str()) {
+                return decide_source(&farm.farm, view);
+            }
+        }
+        self.log(LogLevel::Debug, || format!("Filter rejects: {}", view.request_line()));
+        if let Some(rule) = rule {
+            self.log(LogLevel::Trace, || {
+                let label = rule.label.as_deref().unwrap_or("-");
+                format!("'{}' was blocked because of /{label}", view.request_line())
+            });
+        }
+        action
+    }
+
+    async fn perform_action(
+        self: &Arc<Self>,
+        action: RequestAction<'_>,
+        exchange: &mut RequestExchange<'_>,
+        body: Incoming,
+        limit: u64,
+    ) -> Response<ResponseBody> {
+        let (view, farm) = (exchange.view, exchange.farm);
+        self.log_query_effect(&action, exchange);
+        match action {
+            RequestAction::Flush => self.answer_flush(exchange, body, limit).await,
+            RequestAction::Purge => self.answer_purge(exchange).await,
+            RequestAction::Refuse(_) | RequestAction::RefuseReserved => {
+                self.metrics.increment(DispatcherCounter::Refused);
+                own_response(StatusCode::NOT_FOUND)
+            }
+            // What is not kept here, no sibling asks for.
+            RequestAction::Pass(_) if view.headers.contains_key(SIBLING_HEADER) => {
+                own_response(StatusCode::NOT_FOUND)
+            }
+            RequestAction::Pass(reason) => {
+                if view.is_get_or_head()
+                    && let Some(response) = self.limit_variants(exchange).await
+                {
+                    return response;
+                }
+                let body = VisitorBody::new(body, limit, self.request_gate.min_body_rate);
+                self.forward_uncached(exchange, body, reason).await
+            }
+            RequestAction::Cache(file) if farm.docroot.is_some() => {
+                self.log(LogLevel::Debug, || format!("checking [{}]", view.path));
+                if view.headers.contains_key(SIBLING_HEADER) {
+                    return self.serve_sibling_copy(exchange, &file);
+                }
+                self.serve_from_cache(exchange, &file).await
+            }
+            RequestAction::Cache(_) => {
+                let body = VisitorBody::new(body, limit, self.request_gate.min_body_rate);
+                self.forward_uncached(exchange, body, NotCacheableReason::NoDocroot).await
+            }
+        }
+    }
+
+    /// Tells what the query means for the cache.
+    fn log_query_effect(&self, action: &RequestAction<'_>, exchange: &RequestExchange<'_>) {
+        let Some(query) = exchange.view.query.as_deref() else { return };
+        let shown = format!("?{query}");
+        let shown = redact_secrets(&shown);
+        let shown = shown.trim_start_matches('?');
+        match action {
+            RequestAction::Cache(_) => {
+                self.log(LogLevel::Debug, || format!("Query string ignored: {shown}"))
+            }
+            RequestAction::Pass(NotCacheableReason::Query) => {
+                let cache = exchange.farm.farm.cache.as_ref();
+                let counts = |pair: &&str| {
+                    cache.is_none_or(|cache| {
+                        page_variant::parameter_use(cache, pair)
+                            == page_variant::ParameterUse::Unknown
+                    })
+                };
+                if let Some(pair) = page_variant::query_pairs(query).find(counts) {
+                    self.log(LogLevel::Debug, || {
+                        let name = pair.split('=').next().unwrap_or(pair);
+                        format!("Name not in ignored URL parameters ACL: {name}")
+                    });
+                }
+                self.log(LogLevel::Debug, || format!("request contains a query string: {shown}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets another server answer.
+    async fn answer_from_proxy(
+        &self,
+        view: &RequestView,
+        proxied: &ProxyTarget,
+        body: VisitorBody,
+    ) -> Response<ResponseBody> {
+        let mut request = Request::new(body.clone());
+        *request.method_mut() = view.method.clone();
+        *request.headers_mut() =
+            proxy_headers(&ClientHeaderPolicy::All, view, ForwardPurpose::Pass);
+        add_forwarded_host(request.headers_mut(), view);
+        if !proxied.keeps_host {
+            request.headers_mut().remove(header::HOST);
+        }
+        let Ok(uri) = proxied.url.parse() else {
+            return own_response(StatusCode::BAD_REQUEST);
+        };
+        *request.uri_mut() = uri;
+        self.metrics.increment(DispatcherCounter::Proxied);
+        match self.proxy_client.send(request).await {
+            Ok(answer) => {
+                let (mut parts, body) = answer.into_parts();
+                let body = match DecodedBody::from_response(&mut parts.headers, body) {
+                    Ok(body) => body,
+                    Err(error) => {
+                        tracing::warn!(path = %view.path, reason = %error, "a proxied server did not answer");
+                        self.metrics.increment(DispatcherCounter::RenderFailures);
+                        return own_response(StatusCode::BAD_GATEWAY);
+                    }
+                };
+                let mut response = Response::from_parts(parts, boxed_body(body));
+                clean_response_headers(response.headers_mut());
+                proxied.rewrite_location(response.headers_mut());
+                response
+            }
+            Err(error) => {
+                if let Some(failure) = UpstreamFailure::from_visitor_body(&error, &body) {
+                    return with_connection_close(own_response(failure.status()));
+                }
+                tracing::warn!(path = %view.path, reason = %error, "a proxied server did not answer");
+                self.metrics.increment(DispatcherCounter::RenderFailures);
+                own_response(match error {
+                    tympan_web::client::ClientError::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+                    _ => StatusCode::BAD_GATEWAY,
+                })
+            }
+        }
+    }
+
+    /// Puts the error document in the place of an error, if one is set for it.
+    async fn with_error_document(
+        self: &Arc<Self>,
+        exchange: &RequestExchange<'_>,
+        response: Response<ResponseBody>,
+    ) -> Response<ResponseBody> {
+        let status = response.status();
+        let is_own = response.extensions().get::<OwnResponseMarker>().is_some();
+        if status.as_u16() < 400 || !is_own && !self.switches.replaces_error(status.as_u16()) {
+            return response;
+        }
+        let host = self.switches.routes.find_host(&exchange.view.host);
+        let Some(document) = self.switches.error_document(host, status.as_u16()) else {
+            return response;
+        };
+        if document.starts_with("http://") || document.starts_with("https://") {
+            let location = HeaderValue::from_str(document);
+            return location
+                .map_or(response, |location| redirect_response(StatusCode::FOUND, location));
+        }
+        if !document.starts_with('/') {
+            let mut text = Response::new(full_body(document.to_owned()));
+            *text.status_mut() = status;
+            let kind = HeaderValue::from_static("text/html; charset=utf-8");
+            text.headers_mut().insert(header::CONTENT_TYPE, kind);
+            return text;
+        }
+        let (path, query) = document.split_once('?').unwrap_or((document, ""));
+        let query = (!query.is_empty()).then(|| query.to_owned());
+        let Ok(mut view) = exchange.view.with_target(path, query) else {
+            return response;
+        };
+        view.method = Method::GET;
+        for name in CONDITIONAL_HEADERS {
+            view.headers.remove(name);
+        }
+        let mut inner = RequestExchange::new(exchange.farm, &view);
+        // The document is the operator's own, so the filter is not asked.
+        let mut page = match decide_source(&exchange.farm.farm, &view) {
+            RequestAction::Cache(file) if exchange.farm.docroot.is_some() => {
+                self.serve_from_cache(&mut inner, &file).await
+            }
+            RequestAction::Pass(reason) => {
+                self.forward_uncached(&mut inner, VisitorBody::empty(), reason).await
+            }
+            _ => {
+                self.forward_uncached(
+                    &mut inner,
+                    VisitorBody::empty(),
+                    NotCacheableReason::NoDocroot,
+                )
+                .await
+            }
+        };
+        if has_includes(&page) {
+            page = self.fill_includes(&inner, page).await;
+        }
+        if page.status() != StatusCode::OK {
+            return response;
+        }
+        // It is no answer from a file any more, and its head is not that of the document.
+        page.extensions_mut().remove::<CacheableResponse>();
+        *page.status_mut() = status;
+        for name in [header::ETAG, header::LAST_MODIFIED, header::AGE, header::ACCEPT_RANGES] {
+            page.headers_mut().remove(name);
+        }
+        page
+    }
+
+    /// Writes what happened to the counters and the log, and to the visitor if it asked.
+    fn record_response(
+        &self,
+        exchange: &RequestExchange<'_>,
+        response: &mut Response<ResponseBody>,
+        started: Instant,
+    ) {
+        let (view, farm) = (exchange.view, &exchange.farm.farm);
+        exchange.farm.farm_metrics.count_request(view.path.as_str(), exchange.outcome);
+        exchange.farm.farm_metrics.request_histogram.record_request(
+            &view.method,
+            response.status(),
+            started.elapsed(),
+        );
+        let headers = response.headers_mut();
+        if self.switches.restricts_uncacheable_content
+            && matches!(exchange.outcome, CacheOutcome::Pass(_))
+        {
+            headers.remove(header::EXPIRES);
+            headers.remove(header::CACHE_CONTROL);
+        }
+        let wants_info =
+            farm.answers_info_requests && view.headers.contains_key("x-dispatcher-info");
+        if wants_info && let Ok(info) = HeaderValue::from_str(&exchange.cache_info) {
+            headers.insert("x-cache-info", info);
+        }
+        let tells = wants_info || farm.sends_cache_status;
+        if let Some(status) = exchange.outcome.cache_status_header().filter(|_| tells)
+            && let Ok(status) = HeaderValue::from_str(&status)
+        {
+            headers.append("cache-status", status);
+        }
+        self.log(LogLevel::Info, || {
+            let status = match (exchange.cache_label, response.status()) {
+                ("hit" | "miss", _) => "-".to_owned(),
+                (_, status) => status.as_u16().to_string(),
+            };
+            let elapsed = started.elapsed().as_millis();
+            let render = exchange.render.as_deref().unwrap_or("-");
+            format!(
+                "\"{} {}\" {status} {} [{}/{render}] {elapsed}ms",
+                view.method, view.path, exchange.cache_label, farm.name
+            )
+        });
+        let served = self.metrics.value(DispatcherCounter::Hits);
+        if served > 0 && served.is_multiple_of(1000) && exchange.cache_label == "hit" {
+            self.log(LogLevel::Info, || {
+                format!("Current cache hit ratio: {:.2} %", self.metrics.hit_ratio())
+            });
+        }
+    }
+}
+
+impl<'a> RequestExchange<'a> {
+    pub(crate) fn new(farm: &'a Arc<FarmState>, view: &'a RequestView) -> Self {
+        Self {
+            farm,
+            view,
+            cache_label: "none",
+            render: None,
+            cache_info: String::new(),
+            warning: None,
+            outcome: CacheOutcome::Bypassed,
+            is_visitor_request: false,
+        }
+    }
+
+    /// Notes that the answer is not stored, and why.
+    pub(crate) fn record_pass(&mut self, reason: NotCacheableReason) {
+        self.cache_info = format!("not cacheable: {reason}");
+        self.outcome = CacheOutcome::Pass(reason);
+    }
+}
+
+impl CacheOutcome {
+    /// Returns the header `Cache-Status` (RFC 9211).
+    fn cache_status_header(self) -> Option<String> {
+        Some(match self {
+            Self::Bypassed => return None,
+            // It was not forwarded (RFC 9211, section 2.2, has `fwd` for what was).
+            Self::Refused(reason) => format!("tympan; detail=\"{reason}\""),
+            Self::Hit => "tympan; hit".to_owned(),
+            Self::NegativeHit => "tympan; hit; detail=negative".to_owned(),
+            Self::Stale => "tympan; hit; fwd=stale; detail=stale".to_owned(),
+            Self::Miss { is_collapsed: false } => "tympan; fwd=uri-miss; stored".to_owned(),
+            Self::Miss { is_collapsed: true } => "tympan; fwd=uri-miss; collapsed".to_owned(),
+            Self::Pass(reason) => {
+                let by = if reason.is_due_to_method() { "method" } else { "bypass" };
+                format!("tympan; fwd={by}; detail=\"{reason}\"")
+            }
+        })
+    }
+}
+
+/// What a visitor asked of another page.
+pub(crate) const CONDITIONAL_HEADERS: [header::HeaderName; 6] = [
+    header::RANGE,
+    header::IF_RANGE,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
+];
+
+/// Returns the line for a request whose answer is not known yet.
+fn new_access_line(
+    request: &Request<Incoming>,
+    trusted: &[IpNetwork],
+) -> access_log::AccessLogLine {
+    let text = |name| {
+        let value = request.headers().get(name)?;
+        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let peer = request.extensions().get::<ConnectionPeer>();
+    let target = request.uri().path_and_query().map_or("*", PathAndQuery::as_str);
+    access_log::AccessLogLine {
+        client: peer.map_or_else(String::new, |peer| {
+            forwarded_client_address(request.headers(), peer.addr.ip().to_canonical(), trusted)
+                .to_string()
+        }),
+        user: None,
+        completed_at: LogTime::from_system(std::time::UNIX_EPOCH),
+        // HTTP/2 and absolute targets name the host too, which is no part of the line.
+        request: format!("{} {target} {:?}", request.method(), request.version()),
+        status: 0,
+        body_bytes: None,
+        referer: text(header::REFERER),
+        user_agent: text(header::USER_AGENT),
+    }
+}
+
+/// Makes an answer the last one of its connection.
+pub(crate) fn with_connection_close(
+    mut response: Response<ResponseBody>,
+) -> Response<ResponseBody> {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// Returns an answer of the dispatcher's own.
+pub(crate) fn own_response(status: StatusCode) -> Response<ResponseBody> {
+    let reason = status.canonical_reason().unwrap_or("Error");
+    let text = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><title>{0} {reason}</title></head>\
+         <body><h1>{reason}</h1></body></html>\n",
+        status.as_u16()
+    );
+    let mut response = Response::new(full_body(text));
+    *response.status_mut() = status;
+    response.extensions_mut().insert(OwnResponseMarker);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response
+}
+
+/// Sends the visitor elsewhere.
+fn redirect_response(status: StatusCode, location: HeaderValue) -> Response<ResponseBody> {
+    let mut response = own_response(status);
+    response.headers_mut().insert(header::LOCATION, location);
+    response
+}

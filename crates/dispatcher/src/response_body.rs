@@ -1,0 +1,177 @@
+//! Bodies on their way to visitors: from memory, from a file, from a file that still grows.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::HeaderMap;
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Either, Full, StreamBody};
+use tokio::sync::watch;
+
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of every answer.
+pub type ResponseBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BodyError>>;
+
+/// Bodies up to this size are held in memory while they are fetched or sent.
+pub(crate) const MAX_BUFFERED_BODY_BYTES: usize = 1024 * 1024;
+
+/// What is read from a file at once.
+const READ_CHUNK_BYTES: u64 = 128 * 1024;
+
+/// A fetched page that all its visitors share.
+#[derive(Debug)]
+pub(crate) struct FetchedPage {
+    /// All headers, for the visitor who caused the fetch.
+    pub(crate) headers: HeaderMap,
+    /// Those that are stored, for the others.
+    pub(crate) stored_headers: HeaderMap,
+    /// The body.
+    pub(crate) body: FetchedBody,
+    /// Who drew it.
+    pub(crate) render: String,
+    /// Whether it is (or will be) in the cache.
+    pub(crate) cache_info: String,
+}
+
+/// The body of a fetched page.
+#[derive(Debug, Clone)]
+pub(crate) enum FetchedBody {
+    /// All of it.
+    Buffered(Bytes),
+    /// A file that may still grow.
+    Growing(GrowingFile),
+}
+
+/// A file that is being written.
+#[derive(Debug, Clone)]
+pub(crate) struct GrowingFile {
+    pub(crate) file: Arc<File>,
+    pub(crate) progress: watch::Receiver<FileWriteProgress>,
+    /// The final length, if the render announced it.
+    pub(crate) length: Option<u64>,
+}
+
+/// How far a growing file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileWriteProgress {
+    /// So many bytes, and more to come.
+    Written(u64),
+    /// So many bytes, and no more.
+    Complete(u64),
+    /// So many bytes, and no more, though there should be.
+    Failed(u64),
+}
+
+pub(crate) fn full_body(bytes: impl Into<Bytes>) -> ResponseBody {
+    Either::Left(Full::new(bytes.into()))
+}
+
+pub(crate) fn empty_body() -> ResponseBody {
+    full_body(Bytes::new())
+}
+
+pub(crate) fn boxed_body<B>(body: B) -> ResponseBody
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BodyError>,
+{
+    Either::Right(body.map_err(Into::into).boxed_unsync())
+}
+
+impl FetchedBody {
+    /// Returns the body for one visitor.
+    pub(crate) fn to_response_body(&self) -> ResponseBody {
+        match self {
+            Self::Buffered(bytes) => full_body(bytes.clone()),
+            Self::Growing(growing) => growing.to_response_body(),
+        }
+    }
+
+    /// Returns the length, if it is known.
+    pub(crate) fn known_length(&self) -> Option<u64> {
+        match self {
+            Self::Buffered(bytes) => Some(bytes.len() as u64),
+            Self::Growing(growing) => growing.length,
+        }
+    }
+}
+
+impl GrowingFile {
+    fn to_response_body(&self) -> ResponseBody {
+        let state = (self.clone(), 0_u64);
+        boxed_body(StreamBody::new(stream::unfold(Some(state), |state| async move {
+            let (mut growing, offset) = state?;
+            match growing.next_chunk(offset).await {
+                Ok(None) => None,
+                Ok(Some(bytes)) => {
+                    let next = offset + bytes.len() as u64;
+                    Some((Ok(Frame::data(bytes)), Some((growing, next))))
+                }
+                Err(error) => Some((Err(error), None)),
+            }
+        })))
+    }
+
+    /// Waits for bytes behind `offset`; nothing when there will be none.
+    async fn next_chunk(&mut self, offset: u64) -> Result<Option<Bytes>, BodyError> {
+        let has_news = |progress: &FileWriteProgress| match progress {
+            FileWriteProgress::Written(bytes) => *bytes > offset,
+            FileWriteProgress::Complete(_) | FileWriteProgress::Failed(_) => true,
+        };
+        let progress = *self
+            .progress
+            .wait_for(has_news)
+            .await
+            .map_err(|_writer_gone| "the fetch was given up")?;
+        let available = match progress {
+            FileWriteProgress::Written(bytes)
+            | FileWriteProgress::Complete(bytes)
+            | FileWriteProgress::Failed(bytes) => bytes.saturating_sub(offset),
+        };
+        if available == 0 {
+            return match progress {
+                FileWriteProgress::Failed(_) => Err("the render broke off in its answer".into()),
+                FileWriteProgress::Written(_) | FileWriteProgress::Complete(_) => Ok(None),
+            };
+        }
+        let file = Arc::clone(&self.file);
+        read_chunk(file, offset, available.min(READ_CHUNK_BYTES)).await.map(Some)
+    }
+}
+
+/// Returns `known_length` bytes of `file` from `start` on.
+pub(crate) fn file_body(file: Arc<File>, start: u64, length: u64) -> std::io::Result<ResponseBody> {
+    if length <= READ_CHUNK_BYTES {
+        // The file is most likely in the kernel's cache, and a switch of threads costs more than the copy.
+        return read_file_at(&file, start, length).map(full_body);
+    }
+    let state = (file, start, length);
+    Ok(boxed_body(StreamBody::new(stream::unfold(Some(state), |state| async move {
+        let (file, offset, left) = state?;
+        if left == 0 {
+            return None;
+        }
+        let size = left.min(READ_CHUNK_BYTES);
+        Some(match read_chunk(Arc::clone(&file), offset, size).await {
+            Ok(bytes) => (Ok(Frame::data(bytes)), Some((file, offset + size, left - size))),
+            Err(error) => (Err(error), None),
+        })
+    }))))
+}
+
+async fn read_chunk(file: Arc<File>, offset: u64, length: u64) -> Result<Bytes, BodyError> {
+    let bytes = tokio::task::spawn_blocking(move || read_file_at(&file, offset, length)).await??;
+    Ok(bytes)
+}
+
+pub(crate) fn read_file_at(file: &File, offset: u64, length: u64) -> std::io::Result<Bytes> {
+    let length = usize::try_from(length).map_err(|_large| std::io::ErrorKind::FileTooLarge)?;
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(Bytes::from(bytes))
+}

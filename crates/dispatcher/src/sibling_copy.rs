@@ -1,0 +1,225 @@
+//! Asking other dispatchers of the same site before the render when a page is absent (`/x-siblings`), so that a new machine
+//! does not have every page drawn once more.
+//!
+//! In: a page that is not in the document root. Out: the copy of a sibling, with its headers and its end, as if it had been
+//! fetched here when the sibling fetched it.
+//!
+//! Invariants
+//! * A copy is taken only if it was fetched after the last flush that this dispatcher heard of for its document root, whatever
+//!   that named: a sibling may hear of a flush later, and its older copies are what that flush is about. The time is reckoned
+//!   from the copy's age, which is measured after it was asked for, so that no clock has to agree with another one.
+//! * A sibling answers from what is fresh in its document root, or not at all: nobody's render is asked, and nothing goes in
+//!   a circle.
+//! * Only who may flush a farm is answered, as the answer holds what visitors never see (surrogate keys, includes).
+//!
+//! On failure: the render is asked, as if there were no siblings.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::BodyExt;
+
+use crate::cache::{CacheFileLookup, StoredHeaders};
+use crate::config::FarmConfig;
+use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
+use crate::flush::{is_equal_constant_time, is_flush_allowed};
+use crate::flush_authorization::FlushKeys;
+use crate::freshness::{CacheFileFreshness, assess_freshness};
+use crate::metrics::DispatcherCounter;
+use crate::request_pipeline::{RequestExchange, own_response};
+use crate::request_view::RequestView;
+use crate::response_body::{MAX_BUFFERED_BODY_BYTES, ResponseBody, full_body, read_file_at};
+use crate::upstream::{Upstream, UpstreamRequest, VisitorBody};
+
+/// By which one dispatcher asks another one; the value is the farm's `/x-flushToken`, or anything without one.
+pub(crate) const SIBLING_HEADER: HeaderName = HeaderName::from_static("x-tympan-sibling");
+/// The header file of the copy, in base64.
+const STORED_HEADERS_HEADER: HeaderName = HeaderName::from_static("x-tympan-stored");
+/// How long ago the copy was fetched, in nanoseconds.
+const COPY_AGE_HEADER: HeaderName = HeaderName::from_static("x-tympan-age");
+/// How long the copy lives, in nanoseconds; `-` where it has no end, and nothing where ends are not kept.
+const COPY_LIFETIME_HEADER: HeaderName = HeaderName::from_static("x-tympan-left");
+
+/// A longer header file is not sent.
+const MAX_STORED_HEADERS_BYTES: usize = 16 * 1024;
+/// How long a sibling may take to accept, and to answer: longer than from memory and a disk is no help.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const COPY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A copy that a sibling gave.
+#[derive(Debug)]
+pub(crate) struct SiblingCopy {
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) fetch_time: SystemTime,
+    pub(crate) expiry: Option<SystemTime>,
+    pub(crate) sibling: String,
+}
+
+/// Returns the siblings of a farm, to be asked as renders are, but once and briefly.
+pub(crate) fn farm_siblings(
+    farm: &FarmConfig,
+    runtime: &DispatcherRuntime,
+    keep_alive: Option<Duration>,
+) -> Option<Upstream> {
+    if farm.siblings.is_empty() {
+        return None;
+    }
+    let mut asked = farm.clone();
+    asked.name = format!("{} (siblings)", farm.name);
+    asked.renders = std::mem::take(&mut asked.siblings);
+    for sibling in &mut asked.renders {
+        sibling.connect_timeout =
+            Some(sibling.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(CONNECT_TIMEOUT));
+        sibling.receive_timeout = Some(
+            sibling.receive_timeout.unwrap_or(COPY_RESPONSE_TIMEOUT).min(COPY_RESPONSE_TIMEOUT),
+        );
+    }
+    (asked.retry_rounds, asked.has_failover) = (1, false);
+    // One that fails is left alone, and nobody waits for it.
+    asked.health.has_circuit_breaker = true;
+    Some(Upstream::new(&Arc::new(asked), runtime, keep_alive))
+}
+
+/// Returns the copy of a page that a sibling has, if one has it.
+pub(crate) async fn fetch_sibling_copy(
+    farm: &FarmState,
+    target: &str,
+    host: Option<&HeaderValue>,
+    sent: SystemTime,
+) -> Option<SiblingCopy> {
+    let (siblings, cache) = (farm.sibling_upstream.as_ref()?, farm.farm.cache.as_ref()?);
+    let mut headers = HeaderMap::new();
+    // `Authorization` would make it a request whose answer is not kept.
+    let token = cache.flush_token.as_deref().and_then(|token| HeaderValue::from_str(token).ok());
+    headers.insert(SIBLING_HEADER, token.unwrap_or(HeaderValue::from_static("1")));
+    if let Some(host) = host {
+        headers.insert(header::HOST, host.clone());
+    }
+    let target = target.to_owned();
+    let call = UpstreamRequest {
+        method: Method::GET,
+        target,
+        headers,
+        body: VisitorBody::empty(),
+        sticky_render: None,
+    };
+    let answer = siblings.send(&call).await.ok()?;
+    if answer.response.status() != StatusCode::OK {
+        return None;
+    }
+    let (parts, mut body) = answer.response.into_parts();
+    let number = |name: &HeaderName| parts.headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
+    let stored = STANDARD.decode(parts.headers.get(STORED_HEADERS_HEADER)?.as_bytes()).ok()?;
+    let stored = StoredHeaders::parse(&stored)?;
+    let expires = match parts.headers.get(COPY_LIFETIME_HEADER).map(HeaderValue::as_bytes) {
+        _ if !cache.enable_ttl => None,
+        // Its end is not known, and it would have none here.
+        None => return None,
+        Some(b"-") => None,
+        Some(_) => Some(sent + Duration::from_nanos(number(&COPY_LIFETIME_HEADER)?)),
+    };
+    let fetched = sent.checked_sub(Duration::from_nanos(number(&COPY_AGE_HEADER)?))?;
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        bytes.extend_from_slice(&frame.ok()?.into_data().unwrap_or_default());
+        if bytes.len() > MAX_BUFFERED_BODY_BYTES {
+            return None;
+        }
+    }
+    if bytes.is_empty() {
+        return None;
+    }
+    let (body, sibling) = (Bytes::from(bytes), answer.render);
+    Some(SiblingCopy {
+        headers: stored.headers,
+        body,
+        fetch_time: fetched,
+        expiry: expires,
+        sibling,
+    })
+}
+
+/// Tells whether another dispatcher may have copies: by the token, or as one that may flush.
+fn may_request_copies(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
+    let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
+    let shown = view.headers.get(SIBLING_HEADER).map(HeaderValue::as_bytes);
+    let has_token = token
+        .zip(shown)
+        .is_some_and(|(token, shown)| is_equal_constant_time(token.as_bytes(), shown));
+    has_token || is_flush_allowed(keys, farm, view)
+}
+
+impl DispatcherState {
+    /// Answers another dispatcher with a copy that is fresh here.
+    pub(crate) fn serve_sibling_copy(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        file: &std::path::Path,
+    ) -> Response<ResponseBody> {
+        exchange.cache_label = "sibling";
+        if !may_request_copies(&self.runtime.flush_keys, exchange.farm, exchange.view) {
+            return own_response(StatusCode::FORBIDDEN);
+        }
+        let Some(response) = self.sibling_copy_response(exchange, file) else {
+            return own_response(StatusCode::NOT_FOUND);
+        };
+        self.metrics.increment(DispatcherCounter::SiblingCopiesServed);
+        response
+    }
+
+    fn sibling_copy_response(
+        &self,
+        exchange: &RequestExchange<'_>,
+        file: &std::path::Path,
+    ) -> Option<Response<ResponseBody>> {
+        let farm = &exchange.farm.farm;
+        let (cache, root) = (farm.cache.as_ref()?, exchange.farm.docroot.as_ref()?);
+        let is_private = farm.auth_checker.is_some() || farm.session_management.is_some();
+        // Another process obeys the flushes by now.
+        if is_private || self.fetch_coalescer.has_stopped_storing() {
+            return None;
+        }
+        let docroot = root.docroot_for_reading();
+        let Ok(CacheFileLookup::File(copy)) = docroot.look_up_file(file, cache.enable_ttl) else {
+            return None;
+        };
+        let now = self.runtime.clock.now();
+        let path = exchange.view.path.as_str();
+        let facts = docroot.freshness_facts(cache, (file, path), &copy, now);
+        if assess_freshness(facts, cache.stale_limits()) != CacheFileFreshness::Valid
+            || copy.length > MAX_BUFFERED_BODY_BYTES as u64
+        {
+            return None;
+        }
+        // A clock that was set back says nothing about its age.
+        let age = now.duration_since(copy.fetched_at).ok()?;
+        let headers = copy.headers.as_ref().map(|stored| stored.headers.clone());
+        let stored =
+            StoredHeaders { fetched_at: copy.fetched_at, headers: headers.unwrap_or_default() };
+        let text = stored.to_text();
+        if text.len() > MAX_STORED_HEADERS_BYTES {
+            return None;
+        }
+        let body = read_file_at(&copy.body, 0, copy.length).ok()?;
+        let nanoseconds =
+            |time: Duration| HeaderValue::from(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let mut response = Response::new(full_body(body));
+        let headers = response.headers_mut();
+        headers.insert(STORED_HEADERS_HEADER, HeaderValue::from_str(&STANDARD.encode(text)).ok()?);
+        headers.insert(COPY_AGE_HEADER, nanoseconds(age));
+        if cache.enable_ttl {
+            let left = match copy.expires_at {
+                Some(expires) => nanoseconds(expires.duration_since(now).ok()?),
+                None => HeaderValue::from_static("-"),
+            };
+            headers.insert(COPY_LIFETIME_HEADER, left);
+        }
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Some(response)
+    }
+}

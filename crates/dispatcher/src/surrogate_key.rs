@@ -1,0 +1,193 @@
+//! Surrogate keys: words by which a render marks its answers, and by which they are flushed together.
+//!
+//! In: the header `Surrogate-Key` of stored answers. Out: the files that carry a key.
+//!
+//! The words stand in the header files, so that nothing is lost at a restart; the index in memory is made from them when
+//! a key is flushed for the first time.
+//!
+//! Invariants
+//! * A page that was asked for before its key was flushed, and answered after it, is not stored.
+//! * A file that is found by a key is flushed only if it still carries it.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderName};
+use parking_lot::Mutex;
+
+use crate::cache::{CacheFileLookup, Docroot};
+
+/// The header by which renders mark answers, and by which flushes name them.
+pub(crate) const SURROGATE_KEY_HEADER: HeaderName = HeaderName::from_static("surrogate-key");
+/// The name under which a header file keeps the words; visitors never see it.
+pub(crate) const STORED_KEYS_HEADER: HeaderName = HeaderName::from_static("x-tympan-keys");
+
+/// Words of one answer that count.
+const MAX_SURROGATE_KEYS: usize = 256;
+/// Files that are looked for while nobody else notes any.
+const REMOVAL_BATCH_FILES: usize = 512;
+/// Flushes that are remembered for fetches under way.
+const MAX_REMEMBERED_FLUSHES: usize = 4096;
+
+/// The keys of one farm's files.
+#[derive(Debug, Default)]
+pub(crate) struct SurrogateKeyIndex(Mutex<SurrogateKeyIndexState>);
+
+#[derive(Debug, Default)]
+struct SurrogateKeyIndexState {
+    files_by_key: HashMap<u64, HashSet<PathBuf>>,
+    /// Whether files of earlier runs are in.
+    is_complete: bool,
+    flush_times: HashMap<u64, SystemTime>,
+    /// Fetches that began before this moment may be concerned by flushes that are forgotten.
+    forgotten_until: Option<SystemTime>,
+}
+
+/// Returns the words of an answer's head that count.
+pub(crate) fn surrogate_keys(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
+    header_keys(headers, name).take(MAX_SURROGATE_KEYS).map(str::to_owned).collect()
+}
+
+/// Returns the words that a flush names: all of them, as what it leaves out stays.
+pub(crate) fn flushed_keys(headers: &HeaderMap) -> Vec<String> {
+    header_keys(headers, &SURROGATE_KEY_HEADER).map(str::to_owned).collect()
+}
+
+/// Returns the words of a head; they may be of any letters.
+fn header_keys<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).into_iter();
+    let values = values.filter_map(|value| std::str::from_utf8(value.as_bytes()).ok());
+    values.flat_map(str::split_ascii_whitespace)
+}
+
+fn key_hash(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl SurrogateKeyIndex {
+    /// Notes that `file` carries `keys`.
+    pub(crate) fn record_keys(&self, file: &Path, keys: &[String]) {
+        let mut state = self.0.lock();
+        for key in keys {
+            state.files_by_key.entry(key_hash(key)).or_default().insert(file.to_owned());
+        }
+    }
+
+    /// Tells whether one of the keys was flushed since `fetched`.
+    pub(crate) fn is_flushed(&self, keys: &[String], fetched: SystemTime) -> bool {
+        if keys.is_empty() {
+            return false;
+        }
+        let state = self.0.lock();
+        state.forgotten_until.is_some_and(|forgotten| fetched < forgotten)
+            || keys.iter().any(|key| {
+                state.flush_times.get(&key_hash(key)).is_some_and(|flushed| fetched < *flushed)
+            })
+    }
+
+    /// Forgets files that are gone, so that the index does not outgrow the cache.
+    pub(crate) fn remove_missing_files(&self, docroot: &Docroot) {
+        let keys: Vec<u64> = self.0.lock().files_by_key.keys().copied().collect();
+        for key in keys {
+            let known =
+                self.0.lock().files_by_key.get(&key).map(|files| files.iter().cloned().collect());
+            let known: Vec<PathBuf> = known.unwrap_or_default();
+            // Whoever stores a file notes it afterwards, so one that comes back meanwhile is not lost.
+            for some in known.chunks(REMOVAL_BATCH_FILES) {
+                let mut state = self.0.lock();
+                let Some(files) = state.files_by_key.get_mut(&key) else { break };
+                for file in some.iter().filter(|file| !docroot.exists(file)) {
+                    files.remove(file);
+                }
+                if files.is_empty() {
+                    state.files_by_key.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Reads the keys of files from earlier runs, the first time.
+    pub(crate) fn load_existing_keys(&self, docroot: &Docroot) {
+        if self.0.lock().is_complete {
+            return;
+        }
+        // What is stored meanwhile notes itself.
+        docroot.for_each_file(&mut |file| self.record_keys(file, &read_stored_keys(docroot, file)));
+        self.0.lock().is_complete = true;
+    }
+
+    /// Notes a flush of `keys` at `now` and returns the files that carry them; while no file is put into place.
+    pub(crate) fn flush_keys(
+        &self,
+        keys: &[String],
+        now: SystemTime,
+        docroot: &Docroot,
+    ) -> Vec<PathBuf> {
+        let mut state = self.0.lock();
+        if state.flush_times.len() + keys.len() > MAX_REMEMBERED_FLUSHES {
+            state.forgotten_until = Some(now);
+            state.flush_times.clear();
+        }
+        let mut found = HashSet::new();
+        for key in keys {
+            state.flush_times.insert(key_hash(key), now);
+            found.extend(state.files_by_key.remove(&key_hash(key)).unwrap_or_default());
+        }
+        drop(state);
+        let carries =
+            |file: &PathBuf| read_stored_keys(docroot, file).iter().any(|own| keys.contains(own));
+        found.into_iter().filter(carries).collect()
+    }
+}
+
+fn read_stored_keys(docroot: &Docroot, file: &Path) -> Vec<String> {
+    match docroot.look_up_file(file, false) {
+        Ok(CacheFileLookup::File(cached)) => cached
+            .headers
+            .map(|stored| surrogate_keys(&stored.headers, &STORED_KEYS_HEADER))
+            .unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        MAX_SURROGATE_KEYS, SURROGATE_KEY_HEADER, SurrogateKeyIndex, flushed_keys, surrogate_keys,
+    };
+    use crate::cache::Docroot;
+    use http::{HeaderMap, HeaderValue};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_flush_names_all_its_keys_whatever_their_letters() {
+        let keys: Vec<String> =
+            (0..2 * MAX_SURROGATE_KEYS).map(|number| format!("/ä{number}")).collect();
+        let value = HeaderValue::from_bytes(keys.join(" ").as_bytes()).unwrap();
+        let headers = HeaderMap::from_iter([(SURROGATE_KEY_HEADER, value)]);
+        assert_eq!(flushed_keys(&headers), keys);
+        assert_eq!(surrogate_keys(&headers, &SURROGATE_KEY_HEADER), keys[..MAX_SURROGATE_KEYS]);
+    }
+
+    #[test]
+    fn the_index_forgets_files_that_are_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
+        let (tags, word) = (SurrogateKeyIndex::default(), |word: &str| vec![word.to_owned()]);
+        for number in 0..2000 {
+            tags.record_keys(Path::new(&format!("{number}.html")), &word("all"));
+        }
+        tags.record_keys(Path::new("gone.html"), &word("alone"));
+        std::fs::write(folder.path().join("7.html"), "x").unwrap();
+        tags.remove_missing_files(&docroot);
+        let state = tags.0.lock();
+        let files: Vec<_> = state.files_by_key.values().flatten().collect();
+        assert_eq!(files, [Path::new("7.html")]);
+        assert_eq!(state.files_by_key.len(), 1);
+    }
+}

@@ -1,0 +1,104 @@
+//! A PDF with another XMP packet: the packet is appended, as the format's incremental updates are, and not one byte of
+//! the file before it changes.
+//!
+//! In: the bytes of a file, and what it is to say. Out: what is appended, or why nothing can be.
+//!
+//! A PDF is followed by a parser that hostile files may crash or fill, so that this is done in the process that draws.
+
+use lopdf::{Dictionary, Document, IncrementalDocument, Object, ObjectId, Stream};
+
+use super::metadata::pdf::find_xmp_packet;
+use super::processing_request::MetadataValue;
+use super::write_back::{changed_names, diff_packet};
+
+/// Entries of a cross-reference stream that the update writes anew.
+const REGENERATED_STREAM_ENTRIES: [&[u8]; 7] =
+    [b"Type", b"Index", b"W", b"Filter", b"DecodeParms", b"Length", b"XRefStm"];
+/// The flag of a form that says that signatures are there.
+const SIGNATURES_EXIST_FLAG: i64 = 1;
+
+/// What is appended to a file, and the names of what it then says.
+pub(crate) type PdfAppendix = (Vec<u8>, Vec<String>);
+
+/// Returns what makes a PDF say these properties; nothing if it says them already.
+///
+/// # Errors
+/// If the file is no readable PDF, is encrypted or signed, or its packet cannot be read.
+pub(crate) fn build_pdf_appendix(
+    bytes: &[u8],
+    wanted: Vec<(String, MetadataValue)>,
+) -> Result<Option<PdfAppendix>, String> {
+    let unreadable = |error: lopdf::Error| format!("it is no readable PDF: {error}");
+    let document = Document::load_mem(bytes).map_err(unreadable)?;
+    if document.was_encrypted() || document.trailer.has(b"Encrypt") {
+        return Err("it is encrypted: nothing is written into it".to_owned());
+    }
+    let root = document.trailer.get(b"Root").and_then(Object::as_reference).map_err(unreadable)?;
+    let catalog = document.get_dictionary(root).map_err(unreadable)?;
+    if is_signed_document(&document, catalog) {
+        return Err("it is signed: a change would break its signature".to_owned());
+    }
+    let present = find_xmp_packet(&document);
+    let changes = diff_packet(present.as_deref(), wanted);
+    if changes.is_empty() {
+        return Ok(None);
+    }
+    let packet = super::metadata::xmp::update_xmp_packet(present.as_deref(), &changes)?;
+    let known = catalog.get(b"Metadata").and_then(Object::as_reference).ok();
+    let mut updated = IncrementalDocument::create_from(bytes.to_vec(), document);
+    put_packet(&mut updated, (root, known), packet.clone()).map_err(unreadable)?;
+    let mut whole = Vec::with_capacity(bytes.len() + packet.len() + 1024);
+    updated.save_to(&mut whole).map_err(|error| unreadable(error.into()))?;
+    // What cannot be read back is not kept.
+    let again = Document::load_mem(&whole).map_err(unreadable)?;
+    let appended = whole.strip_prefix(bytes).filter(|_| find_xmp_packet(&again) == Some(packet));
+    let appended = appended.ok_or("its structure takes no update")?;
+    Ok(Some((appended.to_vec(), changed_names(&changes))))
+}
+
+/// Puts a packet into the update: as a new version of the one that is there, or as a new object that the catalog names.
+fn put_packet(
+    updated: &mut IncrementalDocument,
+    (root, known): (ObjectId, Option<ObjectId>),
+    packet: Vec<u8>,
+) -> lopdf::Result<()> {
+    let mut entries = Dictionary::new();
+    entries.set("Type", Object::Name(b"Metadata".to_vec()));
+    entries.set("Subtype", Object::Name(b"XML".to_vec()));
+    // It is stored as it is, so that programs find it that know nothing of PDF.
+    let stream = Object::Stream(Stream::new(entries, packet).with_compression(false));
+    match known {
+        Some(known) => updated.new_document.set_object(known, stream),
+        None => {
+            updated.opt_clone_object_to_new_document(root)?;
+            let new = updated.new_document.add_object(stream);
+            let catalog = updated.new_document.get_object_mut(root)?.as_dict_mut()?;
+            catalog.set("Metadata", Object::Reference(new));
+        }
+    }
+    for entry in REGENERATED_STREAM_ENTRIES {
+        updated.new_document.trailer.remove(entry);
+    }
+    Ok(())
+}
+
+/// Tells whether somebody signed the document, or certified what may be changed in it.
+fn is_signed_document(document: &Document, catalog: &Dictionary) -> bool {
+    let resolve =
+        |object: &Object| document.dereference(object).ok().map(|(_, object)| object.clone());
+    let form = catalog.get(b"AcroForm").ok().and_then(resolve);
+    let flags =
+        form.as_ref().and_then(|form| form.as_dict().ok()?.get(b"SigFlags").ok()?.as_i64().ok());
+    let is_signature = |object: &Object| {
+        let dictionary = object.as_dict().ok();
+        let is = |key: &[u8], value: &[u8]| {
+            dictionary.is_some_and(|dictionary| {
+                dictionary.get(key).and_then(Object::as_name).is_ok_and(|name| name == value)
+            })
+        };
+        is(b"Type", b"Sig") || is(b"Type", b"DocTimeStamp")
+    };
+    catalog.has(b"Perms")
+        || flags.is_some_and(|flags| flags & SIGNATURES_EXIST_FLAG != 0)
+        || document.objects.values().any(is_signature)
+}

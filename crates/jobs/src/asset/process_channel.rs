@@ -1,0 +1,168 @@
+//! What the server and the process that draws say to each other, over one socket.
+//!
+//! ```text
+//! server   u32 length, order as JSON; one byte with the open file attached, or one byte and the file's bytes
+//! process  u32 length, answer as JSON      `need` bytes of memory, or the end
+//! server   one byte: go                    after `need`
+//! process  u32 length, answer as JSON; per rendition, or for what is appended, u64 length and its bytes
+//! ```
+//! Lengths are little-endian.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::processing_request::{AssetProcessingRequest, AssetProcessingResult, MetadataValue};
+
+/// The most bytes of an order or answer without its pictures.
+const MAX_JSON_BYTES: u32 = 64 << 20;
+/// The byte that comes with an open file, and the one before a file's bytes.
+const OPEN_FILE_MARKER: u8 = b'f';
+pub(crate) const FILE_BYTES_MARKER: u8 = b'b';
+/// The byte that lets decoding begin.
+pub(crate) const BEGIN_DECODING_MARKER: u8 = b'+';
+
+/// What the process says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum RenditionProcessMessage {
+    /// It waits for this many bytes of memory to be free.
+    Need(u64),
+    /// It is done; the pictures follow.
+    Drawn(AssetProcessingResult),
+    /// Nothing was drawn, for this reason.
+    Refused(String),
+    /// The properties that the file says with the bytes that follow at its end; none if it says all already.
+    Appended(Option<Vec<String>>),
+    /// The open file cannot be read: no fault of what is in it.
+    Unread(String),
+}
+
+/// An order with the length of the file that follows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct FramedProcessingRequest {
+    pub(crate) order: AssetProcessingRequest,
+    pub(crate) length: u64,
+    /// How much the process stands behind others.
+    pub(crate) niceness: i32,
+    /// What the file is to say: then nothing is drawn.
+    pub(crate) append: Option<Vec<(String, MetadataValue)>>,
+}
+
+pub(crate) fn write_json(target: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let json = serde_json::to_vec(message)?;
+    let length =
+        u32::try_from(json.len()).map_err(|_| invalid_data_error("a message is too long"))?;
+    target.write_all(&length.to_le_bytes())?;
+    target.write_all(&json)
+}
+
+pub(crate) fn read_json<T: DeserializeOwned>(source: &mut impl Read) -> io::Result<T> {
+    let mut length = [0; 4];
+    source.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > MAX_JSON_BYTES {
+        return Err(invalid_data_error("a message is too long"));
+    }
+    let mut json = Vec::new();
+    source.take(length.into()).read_to_end(&mut json)?;
+    Ok(serde_json::from_slice(&json)?)
+}
+
+/// Lets the other side read an open file, which costs no copy of it.
+pub(crate) fn send_file_descriptor(socket: impl AsFd, file: &File) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(socket, &[IoSlice::new(&[OPEN_FILE_MARKER])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Takes the file that was handed over; nothing if its bytes follow instead.
+pub(crate) fn receive_file_descriptor(socket: impl AsFd) -> io::Result<Option<File>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags)?;
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let handed = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next().map(File::from),
+        _ => None,
+    });
+    match (byte, handed) {
+        ([FILE_BYTES_MARKER], None) => Ok(None),
+        ([OPEN_FILE_MARKER], Some(file)) => Ok(Some(file)),
+        _ => Err(invalid_data_error("a file was announced and did not come")),
+    }
+}
+
+pub(crate) fn write_length_prefixed(target: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    target.write_all(&(bytes.len() as u64).to_le_bytes())?;
+    target.write_all(bytes)
+}
+
+/// Reads bytes that are at most `most`.
+pub(crate) fn read_length_prefixed(source: &mut impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut length = [0; 8];
+    source.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > most {
+        return Err(invalid_data_error("a picture is too long"));
+    }
+    let mut bytes = Vec::new();
+    source.take(length).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 != length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}
+
+fn invalid_data_error(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Seek;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn an_open_file_comes_between_messages() {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"picture").unwrap();
+        file.rewind().unwrap();
+        for _ in 0..2 {
+            write_json(&mut ours, &7).unwrap();
+            send_file_descriptor(&ours, &file).unwrap();
+            write_json(&mut ours, &8).unwrap();
+            ours.write_all(&[FILE_BYTES_MARKER]).unwrap();
+        }
+        drop(file);
+        let mut texts = Vec::new();
+        for _ in 0..2 {
+            assert_eq!(read_json::<u8>(&mut theirs).unwrap(), 7);
+            let mut text = String::new();
+            receive_file_descriptor(&theirs).unwrap().unwrap().read_to_string(&mut text).unwrap();
+            texts.push(text);
+            assert_eq!(read_json::<u8>(&mut theirs).unwrap(), 8);
+            assert!(receive_file_descriptor(&theirs).unwrap().is_none());
+        }
+        assert_eq!(texts, ["picture", ""], "both are the same open file");
+        drop(ours);
+        assert!(receive_file_descriptor(&theirs).is_err());
+    }
+}

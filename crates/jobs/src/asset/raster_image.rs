@@ -1,0 +1,325 @@
+//! Pixels of one picture, 8 bits a channel, and what is done to them: resize, crop, turn, flatten.
+//!
+//! Invariant: `bytes` holds exactly `width * height * channels` bytes, rows from the top, without padding.
+
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{PixelType, ResizeOptions, Resizer};
+
+use super::processing_request::{FocalPoint, ResizeMode};
+
+/// What the channels of a pixel are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PixelLayout {
+    Gray,
+    GrayAlpha,
+    Rgb,
+    Rgba,
+    /// Ink: 0 is none of it.
+    Cmyk,
+}
+
+impl PixelLayout {
+    pub(crate) fn channel_count(self) -> usize {
+        match self {
+            Self::Gray => 1,
+            Self::GrayAlpha => 2,
+            Self::Rgb => 3,
+            Self::Rgba | Self::Cmyk => 4,
+        }
+    }
+
+    pub(crate) fn has_alpha(self) -> bool {
+        matches!(self, Self::GrayAlpha | Self::Rgba)
+    }
+
+    fn pixel_type(self) -> PixelType {
+        match self {
+            Self::Gray => PixelType::U8,
+            Self::GrayAlpha => PixelType::U8x2,
+            Self::Rgb => PixelType::U8x3,
+            Self::Rgba | Self::Cmyk => PixelType::U8x4,
+        }
+    }
+}
+
+/// Width and height in pixels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ImageSize {
+    /// Pixels from left to right.
+    pub width: u32,
+    /// Pixels from top to bottom.
+    pub height: u32,
+}
+
+impl ImageSize {
+    /// Returns the number of pixels.
+    #[must_use]
+    pub fn pixel_count(self) -> u64 {
+        u64::from(self.width) * u64::from(self.height)
+    }
+
+    /// Returns the size with its sides exchanged.
+    pub(crate) fn transposed(self) -> Self {
+        Self { width: self.height, height: self.width }
+    }
+
+    /// Returns the largest size of the same shape inside a box, never larger than this one.
+    pub(crate) fn fit_within(self, within: Self) -> Self {
+        let scale = |most: u32, side: u32| f64::from(most) / f64::from(side.max(1));
+        let scale = scale(within.width, self.width).min(scale(within.height, self.height)).min(1.0);
+        // A side is at most as long as before, so it fits.
+        let scaled = |side: u32| ((f64::from(side) * scale).round() as u32).clamp(1, side.max(1));
+        Self { width: scaled(self.width), height: scaled(self.height) }
+    }
+
+    /// Tells whether both sides are at least as long.
+    pub(crate) fn covers(self, other: Self) -> bool {
+        self.width >= other.width && self.height >= other.height
+    }
+}
+
+/// A picture in memory.
+#[derive(Debug, Clone)]
+pub(crate) struct RasterImage {
+    pub(crate) size: ImageSize,
+    pub(crate) layout: PixelLayout,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A part of a picture, in pixels of it.
+#[derive(Debug, Clone, Copy)]
+struct CropRegion {
+    left: f64,
+    top: f64,
+    width: f64,
+    height: f64,
+}
+
+impl RasterImage {
+    /// Makes a frame of bytes that have the right number; nothing otherwise.
+    pub(crate) fn new(size: ImageSize, layout: PixelLayout, bytes: Vec<u8>) -> Option<Self> {
+        let wanted = size.pixel_count().checked_mul(layout.channel_count() as u64)?;
+        (bytes.len() as u64 == wanted && wanted > 0).then_some(Self { size, layout, bytes })
+    }
+
+    /// Returns the picture as an order wants it.
+    pub(crate) fn fit_to_box(&self, within: ImageSize, fit: ResizeMode) -> Result<Self, String> {
+        match fit {
+            ResizeMode::Inside => self.resize(self.size.fit_within(within)),
+            ResizeMode::Cover(focus) => {
+                let (part, size) = self.cover_region(within, focus);
+                self.resize_region(part, size)
+            }
+        }
+    }
+
+    /// Returns the picture in another size.
+    pub(crate) fn resize(&self, size: ImageSize) -> Result<Self, String> {
+        if size == self.size {
+            return Ok(self.clone());
+        }
+        let whole = CropRegion {
+            left: 0.0,
+            top: 0.0,
+            width: f64::from(self.size.width),
+            height: f64::from(self.size.height),
+        };
+        self.resize_region(whole, size)
+    }
+
+    fn resize_region(&self, part: CropRegion, size: ImageSize) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("it cannot be resized: {error}");
+        let pixel_type = self.layout.pixel_type();
+        let source = ImageRef::new(self.size.width, self.size.height, &self.bytes, pixel_type)
+            .map_err(|error| failed(&error))?;
+        let mut target = Image::new(size.width, size.height, pixel_type);
+        let options = ResizeOptions::new()
+            .crop(part.left, part.top, part.width, part.height)
+            .use_alpha(self.layout.has_alpha());
+        Resizer::new()
+            .resize(&source, &mut target, Some(&options))
+            .map_err(|error| failed(&error))?;
+        Ok(Self { size, layout: self.layout, bytes: target.into_vec() })
+    }
+
+    /// Returns the part that fills a box around the focus, and the size that it gets: never enlarged.
+    fn cover_region(&self, within: ImageSize, focus: FocalPoint) -> (CropRegion, ImageSize) {
+        let (width, height) = (f64::from(self.size.width), f64::from(self.size.height));
+        let (wanted_width, wanted_height) =
+            (f64::from(within.width.max(1)), f64::from(within.height.max(1)));
+        let scale = (width / wanted_width).min(height / wanted_height);
+        let part_width = (wanted_width * scale).min(width);
+        let part_height = (wanted_height * scale).min(height);
+        let place = |focus: f64, part: f64, whole: f64| {
+            (focus.clamp(0.0, 1.0) * whole - part / 2.0).clamp(0.0, (whole - part).max(0.0))
+        };
+        let part = CropRegion {
+            left: place(focus.x, part_width, width),
+            top: place(focus.y, part_height, height),
+            width: part_width,
+            height: part_height,
+        };
+        let side = |part: f64, wanted: u32| (part.round() as u32).clamp(1, wanted.max(1));
+        (
+            part,
+            ImageSize {
+                width: side(part_width, within.width),
+                height: side(part_height, within.height),
+            },
+        )
+    }
+
+    /// Returns the picture turned and mirrored as EXIF's orientation (1 to 8) says; other numbers change nothing.
+    pub(crate) fn apply_orientation(self, orientation: u8) -> Self {
+        if !(2..=8).contains(&orientation) {
+            return self;
+        }
+        let from = self.size;
+        let is_turned = orientation >= 5;
+        let to = if is_turned { from.transposed() } else { from };
+        let (width, height) = (from.width as usize, from.height as usize);
+        let channels = self.layout.channel_count();
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        for y in 0..to.height as usize {
+            for x in 0..to.width as usize {
+                let (from_x, from_y) = match orientation {
+                    2 => (width - 1 - x, y),
+                    3 => (width - 1 - x, height - 1 - y),
+                    4 => (x, height - 1 - y),
+                    5 => (y, x),
+                    6 => (y, height - 1 - x),
+                    7 => (width - 1 - y, height - 1 - x),
+                    _ => (width - 1 - y, x),
+                };
+                let at = (from_y * width + from_x) * channels;
+                bytes.extend_from_slice(self.bytes.get(at..at + channels).unwrap_or_default());
+            }
+        }
+        Self { size: to, layout: self.layout, bytes }
+    }
+
+    /// Tells whether any pixel is not opaque.
+    pub(crate) fn is_transparent(&self) -> bool {
+        let channels = self.layout.channel_count();
+        self.layout.has_alpha()
+            && self.bytes.chunks_exact(channels).any(|pixel| pixel.last() != Some(&255))
+    }
+
+    /// Returns the picture without alpha: over white.
+    pub(crate) fn flatten_alpha(&self) -> std::borrow::Cow<'_, Self> {
+        let layout = match self.layout {
+            PixelLayout::GrayAlpha => PixelLayout::Gray,
+            PixelLayout::Rgba => PixelLayout::Rgb,
+            PixelLayout::Gray | PixelLayout::Rgb | PixelLayout::Cmyk => {
+                return std::borrow::Cow::Borrowed(self);
+            }
+        };
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        for pixel in self.bytes.chunks_exact(self.layout.channel_count()) {
+            if let Some((alpha, colors)) = pixel.split_last() {
+                let alpha = u32::from(*alpha);
+                bytes.extend(colors.iter().map(|color| {
+                    ((u32::from(*color) * alpha + 255 * (255 - alpha) + 127) / 255) as u8
+                }));
+            }
+        }
+        std::borrow::Cow::Owned(Self { size: self.size, layout, bytes })
+    }
+
+    /// Returns the picture with three or four channels: gray becomes red, green and blue.
+    pub(crate) fn to_color(&self) -> std::borrow::Cow<'_, Self> {
+        let layout = match self.layout {
+            PixelLayout::Gray => PixelLayout::Rgb,
+            PixelLayout::GrayAlpha => PixelLayout::Rgba,
+            PixelLayout::Rgb | PixelLayout::Rgba | PixelLayout::Cmyk => {
+                return std::borrow::Cow::Borrowed(self);
+            }
+        };
+        let mut bytes =
+            Vec::with_capacity(self.size.pixel_count() as usize * layout.channel_count());
+        for pixel in self.bytes.chunks_exact(self.layout.channel_count()) {
+            if let Some((gray, alpha)) = pixel.split_first() {
+                bytes.extend([*gray; 3]);
+                bytes.extend(alpha);
+            }
+        }
+        std::borrow::Cow::Owned(Self { size: self.size, layout, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(width: u32, height: u32) -> ImageSize {
+        ImageSize { width, height }
+    }
+
+    #[test]
+    fn sizes_inside_a_box() {
+        for (from, within, expected) in [
+            (size(6000, 4000), size(1280, 1280), size(1280, 853)),
+            (size(100, 50), size(1280, 1280), size(100, 50)),
+            (size(20_000, 1), size(319, 319), size(319, 1)),
+            (size(1, 20_000), size(140, 100), size(1, 100)),
+            (size(301, 128), size(140, 100), size(140, 60)),
+        ] {
+            assert_eq!(from.fit_within(within), expected, "{from:?}");
+        }
+    }
+
+    /// Each orientation of a picture whose pixels are numbered: rows as a viewer shows them.
+    #[test]
+    fn orientations() {
+        let frame =
+            RasterImage::new(size(3, 2), PixelLayout::Gray, vec![1, 2, 3, 4, 5, 6]).unwrap();
+        for (orientation, width, expected) in [
+            (1, 3, [1, 2, 3, 4, 5, 6]),
+            (2, 3, [3, 2, 1, 6, 5, 4]),
+            (3, 3, [6, 5, 4, 3, 2, 1]),
+            (4, 3, [4, 5, 6, 1, 2, 3]),
+            (5, 2, [1, 4, 2, 5, 3, 6]),
+            (6, 2, [4, 1, 5, 2, 6, 3]),
+            (7, 2, [6, 3, 5, 2, 4, 1]),
+            (8, 2, [3, 6, 2, 5, 1, 4]),
+        ] {
+            let turned = frame.clone().apply_orientation(orientation);
+            assert_eq!(
+                (turned.size.width, &*turned.bytes),
+                (width, &expected[..]),
+                "{orientation}"
+            );
+        }
+    }
+
+    #[test]
+    fn flattens_on_white() {
+        let bytes = vec![0, 0, 0, 0, 10, 20, 30, 255, 0, 0, 0, 128];
+        let frame = RasterImage::new(size(3, 1), PixelLayout::Rgba, bytes).unwrap();
+        assert_eq!(frame.flatten_alpha().bytes, [255, 255, 255, 10, 20, 30, 127, 127, 127]);
+        assert!(frame.is_transparent());
+    }
+
+    #[test]
+    fn covers_around_the_focus() {
+        // 8 columns numbered by their place; a square of 2 around the right edge and around the middle.
+        let bytes: Vec<u8> = (0..4).flat_map(|_| (0..8).map(|x| x * 30)).collect();
+        let frame = RasterImage::new(size(8, 4), PixelLayout::Gray, bytes).unwrap();
+        let right =
+            frame.fit_to_box(size(4, 4), ResizeMode::Cover(FocalPoint { x: 1.0, y: 0.5 })).unwrap();
+        assert_eq!(right.bytes.get(..4), Some(&[120, 150, 180, 210][..]));
+        let middle =
+            frame.fit_to_box(size(4, 4), ResizeMode::Cover(FocalPoint::default())).unwrap();
+        assert_eq!(middle.bytes.get(..4), Some(&[60, 90, 120, 150][..]));
+        // Never enlarged: the wanted shape, as large as there is.
+        let large =
+            frame.fit_to_box(size(100, 100), ResizeMode::Cover(FocalPoint::default())).unwrap();
+        assert_eq!(large.size, size(4, 4));
+    }
+
+    #[test]
+    fn bytes_must_match_the_size() {
+        assert!(RasterImage::new(size(2, 2), PixelLayout::Rgb, vec![0; 11]).is_none());
+        assert!(RasterImage::new(size(0, 2), PixelLayout::Rgb, Vec::new()).is_none());
+    }
+}

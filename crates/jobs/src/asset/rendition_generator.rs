@@ -1,0 +1,274 @@
+//! All renditions of one file out of one decode.
+//!
+//! In: the bytes of a file and an [`AssetProcessingRequest`]. Out: what was drawn and found.
+//!
+//! The picture is decoded at the smallest fraction of its size that covers the largest rendition. Each rendition is then
+//! made of the smallest one before it that still covers it, so that all but the first cost next to nothing.
+//!
+//! Not here: limits on time and memory of the process (`child`), formats that other programs read (`tool`).
+
+use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+use image::{ExtendedColorType, ImageEncoder};
+use sha1::{Digest, Sha1};
+
+use super::file_format::FileFormat;
+use super::header_size::read_header_size;
+use super::image_decoder::{self, AssetFileError, ImageHeader};
+use super::processing_request::{
+    AssetProcessingRequest, AssetProcessingResult, EncodedRendition, RenditionEncoding,
+    RenditionSpec, ResizeMode,
+};
+use super::raster_image::{ImageSize, PixelLayout, RasterImage};
+use super::{color_conversion, jpeg, metadata};
+
+/// Draws what an order wants. `reserve` is told how many bytes of memory decoding takes, and returns when they are free.
+///
+/// # Errors
+/// If the file is no picture, a damaged one, or one beyond the limits.
+pub(crate) fn process_asset_file(
+    bytes: &[u8],
+    order: &AssetProcessingRequest,
+    reserve: impl FnOnce(u64) -> Result<(), AssetFileError>,
+) -> Result<AssetProcessingResult, AssetFileError> {
+    if bytes.len() as u64 > order.limits.file {
+        let most = order.limits.file >> 20;
+        return Err(AssetFileError::new(format!(
+            "it has {} bytes; at most {most} MiB are read",
+            bytes.len()
+        )));
+    }
+    let format = FileFormat::detect(bytes);
+    let mut drawn = AssetProcessingResult {
+        sha1: to_hex(&Sha1::digest(bytes)),
+        ..AssetProcessingResult::default()
+    };
+    if let Some(media_type) = format.and_then(FileFormat::media_type) {
+        media_type.clone_into(&mut drawn.media_type);
+    }
+    match format {
+        Some(format) if image_decoder::is_decodable_image(format) => {
+            let by_header = drawn.clone();
+            process_image(bytes, format, order, reserve, drawn).or_else(|fault| {
+                // Another program may draw it: then its header is told here.
+                let is_told = order.renditions.is_empty()
+                    && format == FileFormat::Tiff
+                    && !image_decoder::has_supported_header(bytes, format, &order.limits);
+                let told = is_told.then(|| apply_header_metadata(bytes, format, order, by_header));
+                told.and_then(Result::ok).filter(|drawn| drawn.size.is_some()).ok_or(fault)
+            })
+        }
+        Some(format) if format.is_still_image() => {
+            apply_header_metadata(bytes, format, order, drawn)
+        }
+        Some(format @ (FileFormat::Matroska | FileFormat::WebM)) => {
+            drawn.size = read_header_size(bytes, format);
+            if let Some(size) = drawn.size.filter(|_| order.metadata) {
+                drawn.metadata = metadata::header_properties(format, size);
+            }
+            Ok(drawn)
+        }
+        Some(FileFormat::Pdf) if order.metadata => {
+            drawn.metadata = metadata::pdf::read_pdf_metadata(bytes)?;
+            Ok(drawn)
+        }
+        None if order.declared.starts_with("image/") => Err(AssetFileError::new(format!(
+            "it is called {}, but its bytes are no picture of a known kind",
+            order.declared
+        ))),
+        _ => Ok(drawn),
+    }
+}
+
+/// Tells of a picture that is not decoded here what its header says.
+fn apply_header_metadata(
+    bytes: &[u8],
+    format: FileFormat,
+    order: &AssetProcessingRequest,
+    mut drawn: AssetProcessingResult,
+) -> Result<AssetProcessingResult, AssetFileError> {
+    let Some(size) = read_header_size(bytes, format) else { return Ok(drawn) };
+    if size.pixel_count() > order.limits.pixels {
+        return Err(image_decoder::too_many_pixels_error(size, &order.limits));
+    }
+    if order.metadata {
+        drawn.metadata = metadata::header_properties(format, size);
+    }
+    drawn.size = Some(size);
+    Ok(drawn)
+}
+
+/// Writes bytes in hexadecimal.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a text cannot fail.
+        write!(text, "{byte:02x}").ok();
+    }
+    text
+}
+
+fn process_image(
+    bytes: &[u8],
+    format: FileFormat,
+    order: &AssetProcessingRequest,
+    reserve: impl FnOnce(u64) -> Result<(), AssetFileError>,
+    mut drawn: AssetProcessingResult,
+) -> Result<AssetProcessingResult, AssetFileError> {
+    let wanted_of = |size: ImageSize| {
+        largest_rendition_size(&order.renditions, size, format == FileFormat::Svg)
+    };
+    let header = image_decoder::read_image_header(bytes, format, &order.limits, wanted_of)?;
+    if order.metadata {
+        drawn.metadata = metadata::image_properties(format, &header);
+    }
+    drawn.size = Some(header.display_size());
+    if order.renditions.is_empty() {
+        return Ok(drawn);
+    }
+    reserve(header.memory_bytes)?;
+    let wanted = wanted_of(header.display_size());
+    let stored_wanted = if header.orientation >= 5 { wanted.transposed() } else { wanted };
+    let decoded =
+        image_decoder::decode_image(bytes, format, &header, stored_wanted, &order.limits)?;
+    drawn.warnings = decoded.warnings;
+    let first = prepare_image(decoded.image, &header, stored_wanted, &mut drawn.warnings)?;
+    drawn.renditions = make_renditions(first, &order.renditions).map_err(AssetFileError)?;
+    Ok(drawn)
+}
+
+/// Returns the smallest size that covers all renditions of a picture. A drawing has no pixels that could run out.
+fn largest_rendition_size(
+    renditions: &[RenditionSpec],
+    size: ImageSize,
+    is_drawing: bool,
+) -> ImageSize {
+    let sizes = renditions.iter().map(|rendition| match rendition.fit {
+        ResizeMode::Inside if is_drawing => ImageSize {
+            width: rendition.within.width.min(size.width),
+            height: rendition.within.height.min(size.height),
+        },
+        ResizeMode::Inside => size.fit_within(rendition.within),
+        ResizeMode::Cover(_) => {
+            let scale = |within: u32, side: u32| f64::from(within) / f64::from(side.max(1));
+            let scale = scale(rendition.within.width, size.width)
+                .max(scale(rendition.within.height, size.height))
+                .min(1.0);
+            let scaled =
+                |side: u32| ((f64::from(side) * scale).ceil() as u32).clamp(1, side.max(1));
+            ImageSize { width: scaled(size.width), height: scaled(size.height) }
+        }
+    });
+    sizes.fold(ImageSize { width: 1, height: 1 }, |most, size| ImageSize {
+        width: most.width.max(size.width),
+        height: most.height.max(size.height),
+    })
+}
+
+/// Brings a decoded picture to the largest wanted size, to sRGB and upright.
+fn prepare_image(
+    frame: RasterImage,
+    header: &ImageHeader,
+    wanted: ImageSize,
+    warnings: &mut Vec<String>,
+) -> Result<RasterImage, AssetFileError> {
+    // Colors and turning cost by the pixel, so they come after the first step down.
+    let frame = if wanted.covers(frame.size) {
+        frame
+    } else {
+        frame.resize(wanted).map_err(AssetFileError)?
+    };
+    let frame =
+        color_conversion::convert_to_srgb(frame, header.embedded_metadata.icc.as_deref(), warnings);
+    Ok(frame.apply_orientation(header.orientation))
+}
+
+/// Makes the renditions, the largest first, each of the smallest frame before it that covers it.
+fn make_renditions(
+    first: RasterImage,
+    orders: &[RenditionSpec],
+) -> Result<Vec<EncodedRendition>, String> {
+    let mut by_size: Vec<(usize, &RenditionSpec)> = orders.iter().enumerate().collect();
+    by_size.sort_by_key(|(_, order)| std::cmp::Reverse(order.within.pixel_count()));
+    let mut frames = vec![first];
+    let mut made: Vec<(usize, EncodedRendition)> = Vec::new();
+    for (place, order) in by_size {
+        let whole = frames.first().ok_or("there is no picture")?;
+        let (source, frame) = match order.fit {
+            ResizeMode::Cover(_) => (None, whole.fit_to_box(order.within, order.fit)?),
+            ResizeMode::Inside => {
+                let target = whole.size.fit_within(order.within);
+                let source = frames.iter().rev().find(|frame| frame.size.covers(target));
+                let source = source.unwrap_or(whole);
+                (Some(target), source.resize(target)?)
+            }
+        };
+        let bytes = encode_rendition(&frame, order.encoding)?;
+        made.push((
+            place,
+            EncodedRendition {
+                name: order.name.clone(),
+                media_type: order.encoding.media_type().to_owned(),
+                size: frame.size,
+                bytes,
+            },
+        ));
+        if source.is_some() {
+            frames.push(frame);
+        }
+    }
+    made.sort_by_key(|(place, _)| *place);
+    Ok(made.into_iter().map(|(_, rendition)| rendition).collect())
+}
+
+fn encode_rendition(frame: &RasterImage, encoding: RenditionEncoding) -> Result<Vec<u8>, String> {
+    match encoding {
+        RenditionEncoding::Jpeg(quality) => jpeg::encode_jpeg(frame, quality),
+        // `avifenc` makes AVIF of a PNG afterwards.
+        RenditionEncoding::Png | RenditionEncoding::Avif(_) => encode_png(frame),
+        RenditionEncoding::WebP(quality) => encode_webp(frame, quality),
+    }
+}
+
+fn encode_png(frame: &RasterImage) -> Result<Vec<u8>, String> {
+    let opaque;
+    let frame = if frame.layout.has_alpha() && !frame.is_transparent() {
+        opaque = frame.flatten_alpha();
+        &*opaque
+    } else {
+        frame
+    };
+    let color = match frame.layout {
+        PixelLayout::Gray => ExtendedColorType::L8,
+        PixelLayout::GrayAlpha => ExtendedColorType::La8,
+        PixelLayout::Rgb => ExtendedColorType::Rgb8,
+        PixelLayout::Rgba => ExtendedColorType::Rgba8,
+        PixelLayout::Cmyk => return Err("PNG holds no ink".to_owned()),
+    };
+    let mut bytes = Vec::new();
+    PngEncoder::new_with_quality(&mut bytes, CompressionType::Fast, FilterType::Adaptive)
+        .write_image(&frame.bytes, frame.size.width, frame.size.height, color)
+        .map_err(|error| format!("it cannot be encoded as PNG: {error}"))?;
+    Ok(bytes)
+}
+
+fn encode_webp(frame: &RasterImage, quality: u8) -> Result<Vec<u8>, String> {
+    /// A side of WebP has 14 bits.
+    const MAX_SIDE: u32 = 16_383;
+    let frame = frame.to_color();
+    let ImageSize { width, height } = frame.size;
+    if width > MAX_SIDE || height > MAX_SIDE {
+        return Err(format!("WebP holds at most {MAX_SIDE} pixels a side"));
+    }
+    let encoder = match frame.layout {
+        PixelLayout::Rgba => webp::Encoder::from_rgba(&frame.bytes, width, height),
+        PixelLayout::Rgb => webp::Encoder::from_rgb(&frame.bytes, width, height),
+        PixelLayout::Gray | PixelLayout::GrayAlpha | PixelLayout::Cmyk => {
+            return Err("WebP holds colors".to_owned());
+        }
+    };
+    let encoded = encoder.encode_simple(false, f32::from(quality.clamp(1, 100)));
+    encoded
+        .map(|bytes| bytes.to_vec())
+        .map_err(|error| format!("it cannot be encoded as WebP: {error:?}"))
+}

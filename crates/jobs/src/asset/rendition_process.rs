@@ -1,0 +1,167 @@
+//! The process that draws: it takes one file after the other from its standard input and answers there.
+//!
+//! Decoders of pictures are where hostile files strike. Whatever one does to this process, the server goes on: memory,
+//! processor time and files are bounded before the first byte is read, and the server ends what takes too long.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::image_decoder::AssetFileError;
+use super::pdf_xmp_packet::build_pdf_appendix;
+use super::process_channel::{
+    BEGIN_DECODING_MARKER, FramedProcessingRequest, RenditionProcessMessage, read_json,
+    receive_file_descriptor, write_json, write_length_prefixed,
+};
+use super::rendition_generator::process_asset_file;
+
+/// Address space beside what an order may take: the program itself, its threads, fonts.
+const BASE_MEMORY_BYTES: u64 = 1 << 30;
+/// The stack of the thread that draws: deep drawings end on it, not beyond it.
+const DRAWING_STACK_BYTES: usize = 32 << 20;
+
+fn set_resource_limit(resource: Resource, most: u64) -> io::Result<()> {
+    let maximum = rustix::process::getrlimit(resource).maximum;
+    Ok(setrlimit(
+        resource,
+        Rlimit { current: Some(most.min(maximum.unwrap_or(u64::MAX))), maximum },
+    )?)
+}
+
+/// Draws for the server until it closes the channel: what the process of a [`super::RenditionProcessPool`] runs.
+///
+/// It bounds this process first, so nothing else can be done in it afterwards.
+///
+/// # Errors
+/// If the channel fails in the middle of an order, or the system refuses the bounds.
+pub fn run_rendition_process() -> io::Result<()> {
+    set_resource_limit(Resource::Core, 0)?;
+    set_resource_limit(Resource::Fsize, 0)?;
+    set_resource_limit(Resource::Nofile, 64)?;
+    // Libraries print; nothing of that may get into the channel.
+    let mut input = File::from(rustix::io::dup(std::io::stdin())?);
+    let mut output = input.try_clone()?;
+    std::thread::Builder::new()
+        .stack_size(DRAWING_STACK_BYTES)
+        .spawn(move || {
+            while serve_request(&mut input, &mut output)? {}
+            Ok(())
+        })?
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("a decoder failed")))
+}
+
+/// Takes one order; false when there are no more.
+fn serve_request(input: &mut File, output: &mut File) -> io::Result<bool> {
+    let request: FramedProcessingRequest = match read_json(input) {
+        Ok(request) => request,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    // One that may not step back works as well, only less politely.
+    rustix::process::setpriority_process(None, request.niceness).ok();
+    let limits = request.order.limits;
+    set_resource_limit(Resource::As, BASE_MEMORY_BYTES + limits.memory + request.length)?;
+    set_resource_limit(Resource::Cpu, cpu_seconds() + limits.seconds)?;
+    let bytes = match receive_file_descriptor(&*input)? {
+        Some(file) => match read_exactly(file, request.length) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                write_json(output, &RenditionProcessMessage::Unread(error.to_string()))?;
+                return Ok(true);
+            }
+        },
+        None => read_exactly(&mut *input, request.length)?,
+    };
+    if let Some(wanted) = request.append {
+        match build_pdf_appendix(&bytes, wanted) {
+            Ok(None) => write_json(output, &RenditionProcessMessage::Appended(None))?,
+            Ok(Some((appended, names))) => {
+                write_json(output, &RenditionProcessMessage::Appended(Some(names)))?;
+                write_length_prefixed(output, &appended)?;
+            }
+            Err(reason) => write_json(output, &RenditionProcessMessage::Refused(reason))?,
+        }
+        return Ok(true);
+    }
+    let reserve = |need: u64| {
+        let mut ask = || -> io::Result<u8> {
+            write_json(output, &RenditionProcessMessage::Need(need))?;
+            let mut answer = [0];
+            input.read_exact(&mut answer)?;
+            let [answer] = answer;
+            Ok(answer)
+        };
+        match ask() {
+            Ok(BEGIN_DECODING_MARKER) => Ok(()),
+            _ => Err(AssetFileError::new("there is not enough memory to draw it")),
+        }
+    };
+    let answer = process_asset_file(&bytes, &request.order, reserve);
+    let mut output = BufWriter::new(&*output);
+    match answer {
+        Ok(drawn) => {
+            let answer = RenditionProcessMessage::Drawn(drawn);
+            write_json(&mut output, &answer)?;
+            if let RenditionProcessMessage::Drawn(drawn) = &answer {
+                let pictures = drawn.renditions.iter().map(|rendition| &rendition.bytes);
+                pictures
+                    .into_iter()
+                    .try_for_each(|picture| write_length_prefixed(&mut output, picture))?;
+            }
+        }
+        Err(AssetFileError(reason)) => {
+            write_json(&mut output, &RenditionProcessMessage::Refused(reason))?
+        }
+    }
+    output.flush()?;
+    Ok(true)
+}
+
+fn read_exactly(source: impl Read, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(usize::MAX));
+    source.take(length).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 != length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}
+
+/// Returns the processor time that this process has had, in whole seconds.
+fn cpu_seconds() -> u64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    u64::try_from(used.tv_sec).unwrap_or(0) + 1
+}
+
+/// What another program may take.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolLimits {
+    /// Address space in bytes.
+    pub memory_bytes: u64,
+    /// Processor time.
+    pub cpu_time: Duration,
+    /// How much it stands behind others.
+    pub niceness: i32,
+}
+
+/// Runs another program in the place of this process, bounded in memory and time: what a [`super::RenditionProcessPool`] starts for
+/// formats that other programs read.
+///
+/// It returns only if the system refuses the bounds or there is no such program.
+pub fn run_tool(program: &str, arguments: &[String], most: ToolLimits) -> io::Error {
+    use std::os::unix::process::CommandExt;
+    let bounds = || -> io::Result<()> {
+        rustix::process::setpriority_process(None, most.niceness).ok();
+        set_resource_limit(Resource::Core, 0)?;
+        set_resource_limit(Resource::As, most.memory_bytes)?;
+        set_resource_limit(Resource::Cpu, most.cpu_time.as_secs())
+    };
+    match bounds() {
+        Ok(()) => Command::new(program).args(arguments).exec(),
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,620 @@
+//! The processes that draw, started when they are needed and used again and again.
+//!
+//! In: a blob and an [`AssetProcessingRequest`]. Out: a [`Drawn`], or why there is none.
+//!
+//! Invariants
+//! * A file that crashes, fills or stalls a process costs that process and nothing else.
+//! * The memory that all of them take for pictures at once stays under [`RenditionPoolOptions::memory`]: each says what it is
+//!   about to take, and waits until it is free.
+//!
+//! Not here: how many draw at once. That is for the queue that calls; each call uses one process.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tympan_content::BlobContent;
+
+use super::external_tool::ExternalTools;
+use super::file_format::FileFormat;
+use super::pdf_xmp_packet::PdfAppendix;
+use super::process_channel::{
+    BEGIN_DECODING_MARKER, FILE_BYTES_MARKER, FramedProcessingRequest, RenditionProcessMessage,
+    read_json, read_length_prefixed, send_file_descriptor, write_json,
+};
+use super::processing_request::{
+    AssetProcessingRequest, AssetProcessingResult, MetadataValue, ProcessingLimits,
+};
+
+/// A process is replaced after this many files: what its libraries leak goes with it.
+const MAX_FILES_PER_PROCESS: u32 = 500;
+/// The most bytes of one rendition.
+const MAX_RENDITION_BYTES: u64 = 256 << 20;
+/// How long a process may take to end after it closed its channel.
+const PROCESS_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a program is started: what comes before its own arguments, too.
+#[derive(Debug, Clone)]
+pub struct ProgramCommand {
+    /// The program, usually this one.
+    pub program: PathBuf,
+    /// What makes it do what is wanted.
+    pub arguments: Vec<OsString>,
+}
+
+/// What a studio needs to know.
+#[derive(Debug, Clone)]
+pub struct RenditionPoolOptions {
+    /// A program whose main function calls [`super::draw_pictures`].
+    pub process_command: ProgramCommand,
+    /// A program that runs another one with [`super::run_tool`]: memory in bytes, seconds, niceness, program and arguments
+    /// follow.
+    pub tool_command: ProgramCommand,
+    /// Where other programs are looked for, as `URL_PATH_ESCAPES` writes it; without, there are none.
+    pub tool_search_path: Option<OsString>,
+    /// Memory for pictures of all processes at once.
+    pub memory_bytes: u64,
+    /// How many processes are kept while nothing is drawn.
+    pub max_idle_processes: usize,
+    /// How much its processes stand behind others: 0 not at all, 19 most. A process can only step further back, so that
+    /// what visitors wait for needs a studio of its own.
+    pub niceness: i32,
+}
+
+/// Why nothing was drawn.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RenditionError {
+    /// The file is to blame; trying again gives the same.
+    #[error("{0}")]
+    File(String),
+    /// Somebody killed the process, as systems do that are short of memory; trying again can help, and may not.
+    #[error("the process that draws it was killed: memory may be short")]
+    Killed,
+    /// The time was over before the process had its share of it: the machine may have too much to do.
+    #[error(
+        "drawing it took longer than {limit} s, in which it had {had} s of processor time: the machine may be overloaded"
+    )]
+    CpuStarved {
+        /// How long it may take, in seconds.
+        limit: u64,
+        /// The processor time that it had, in seconds.
+        cpu_seconds: u64,
+    },
+    /// The machine is to blame; trying again can help.
+    #[error("cannot {action}")]
+    System {
+        /// What was tried, as a verb and its object.
+        action: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// The processes that draw.
+#[derive(Debug)]
+pub struct RenditionProcessPool {
+    options: RenditionPoolOptions,
+    idle_processes: Mutex<Vec<RenditionProcess>>,
+    memory_budget: MemoryBudget,
+    pub(crate) tools: ExternalTools,
+}
+
+impl RenditionProcessPool {
+    /// Makes a studio; processes start when they are needed.
+    #[must_use]
+    pub fn new(options: RenditionPoolOptions) -> Self {
+        let memory = MemoryBudget {
+            capacity: options.memory_bytes,
+            free_bytes: Mutex::new(options.memory_bytes),
+            freed_signal: Condvar::new(),
+        };
+        let programs = options.tool_search_path.as_deref();
+        let tools =
+            ExternalTools::find_in_path(options.tool_command.clone(), options.niceness, programs);
+        Self { options, idle_processes: Mutex::default(), memory_budget: memory, tools }
+    }
+
+    /// Draws what is wanted of a file. `open` gives its bytes, and again if a process has to be replaced.
+    ///
+    /// # Errors
+    /// [`RenditionError`] says whether trying again can help.
+    pub fn process_file(
+        &self,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        order: &AssetProcessingRequest,
+    ) -> Result<AssetProcessingResult, RenditionError> {
+        let format = detect_format(&open().map_err(system_error("read the original"))?);
+        match format {
+            Some(format) if self.tools.can_read(format) => {
+                self.process_with_tool(format, open, order)
+            }
+            Some(format) if self.tools.can_retry_refused(format) => {
+                self.process_in_pool(open, order).or_else(|refusal| match refusal {
+                    RenditionError::File(_) => {
+                        self.process_with_fallback_tool(format, open, order, refusal)
+                    }
+                    _ => Err(refusal),
+                })
+            }
+            Some(format) => self.process_in_pool(open, order).map(|mut drawn| {
+                let missing = self.tools.missing_tool_for(format);
+                let missing = missing.filter(|_| !order.renditions.is_empty());
+                drawn.warnings.extend(missing.map(|name| {
+                    format!(
+                        "there is no preview: it takes the program `{name}`, which is not installed"
+                    )
+                }));
+                drawn
+            }),
+            None => self.process_in_pool(open, order),
+        }
+        .and_then(|drawn| self.tools.encode_with_tools(drawn, order))
+    }
+
+    /// Returns the numbers of the processes that wait for work.
+    #[must_use]
+    pub fn idle_process_ids(&self) -> Vec<u32> {
+        self.idle_processes.lock().iter().map(|painter| painter.child.id()).collect()
+    }
+
+    /// Lets another program make a picture of the file, and draws that.
+    fn process_with_tool(
+        &self,
+        format: FileFormat,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        order: &AssetProcessingRequest,
+    ) -> Result<AssetProcessingResult, RenditionError> {
+        // What the file itself says: its kind, its metadata.
+        let plain = AssetProcessingRequest { renditions: Vec::new(), ..order.clone() };
+        let mut drawn = self.process_in_pool(open, &plain)?;
+        if order.renditions.is_empty() {
+            return Ok(drawn);
+        }
+        let source = open().map_err(system_error("read the original"))?;
+        let picture = match self.tools.convert_to_png(format, source, order) {
+            Ok(picture) => bytes::Bytes::from(picture),
+            Err(RenditionError::File(reason))
+                if !format.is_still_image() && format != FileFormat::Tiff =>
+            {
+                // A document without a preview is still a document.
+                drawn.warnings.push(format!("there is no preview: {reason}"));
+                return Ok(drawn);
+            }
+            Err(error) => return Err(error),
+        };
+        let pictured = AssetProcessingRequest {
+            metadata: false,
+            declared: "image/png".to_owned(),
+            ..order.clone()
+        };
+        let made = self.process_in_pool(&|| Ok(BlobContent::Bytes(picture.clone())), &pictured)?;
+        drawn.renditions = made.renditions;
+        drawn.warnings.extend(made.warnings);
+        drawn.size = drawn.size.or(made.size.filter(|_| format.is_still_image()));
+        Ok(drawn)
+    }
+
+    /// Lets another program read a picture that is refused here; if it cannot either, the refusal stands.
+    fn process_with_fallback_tool(
+        &self,
+        format: FileFormat,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        order: &AssetProcessingRequest,
+        refusal: RenditionError,
+    ) -> Result<AssetProcessingResult, RenditionError> {
+        match self.process_with_tool(format, open, order) {
+            Err(RenditionError::File(_)) => Err(refusal),
+            drawn => drawn,
+        }
+    }
+
+    /// Returns what is appended to a PDF so that it says these properties; nothing if it says them already.
+    pub(crate) fn build_pdf_appendix(
+        &self,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        wanted: Vec<(String, MetadataValue)>,
+    ) -> Result<Option<PdfAppendix>, RenditionError> {
+        let order = AssetProcessingRequest {
+            renditions: Vec::new(),
+            metadata: true,
+            declared: String::new(),
+            limits: ProcessingLimits::default(),
+        };
+        match self.send_request(open, (order, Some(wanted)))? {
+            RenditionProcessOutput::PdfAppendix(appendix) => Ok(appendix),
+            RenditionProcessOutput::Renditions(_) => Err(protocol_error()),
+        }
+    }
+
+    fn process_in_pool(
+        &self,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        order: &AssetProcessingRequest,
+    ) -> Result<AssetProcessingResult, RenditionError> {
+        match self.send_request(open, (order.clone(), None))? {
+            RenditionProcessOutput::Renditions(drawn) => Ok(drawn),
+            RenditionProcessOutput::PdfAppendix(_) => Err(protocol_error()),
+        }
+    }
+
+    /// Lets a process do what is wished.
+    fn send_request(
+        &self,
+        open: &dyn Fn() -> io::Result<BlobContent>,
+        (order, append): (AssetProcessingRequest, Option<Vec<(String, MetadataValue)>>),
+    ) -> Result<RenditionProcessOutput, RenditionError> {
+        let request =
+            FramedProcessingRequest { order, length: 0, niceness: self.options.niceness, append };
+        // Taken out of the guard first: the lock must not be held while one draws.
+        let kept = self.idle_processes.lock().pop();
+        if let Some(painter) = kept {
+            let source = open().map_err(system_error("read the original"))?;
+            match self.send_to_process(painter, &source, request.clone()) {
+                // It may have died while it waited: of that, the file is innocent. A guilty one ends the next as well.
+                Err(
+                    RenditionProcessError::BeforeRequest
+                    | RenditionProcessError::Exited(_)
+                    | RenditionProcessError::Killed,
+                ) => {}
+                other => return other.map_err(RenditionProcessError::into_error),
+            }
+        }
+        let source = open().map_err(system_error("read the original"))?;
+        let painter = self.start_process().map_err(system_error("start the process that draws"))?;
+        self.send_to_process(painter, &source, request).map_err(RenditionProcessError::into_error)
+    }
+
+    fn start_process(&self) -> io::Result<RenditionProcess> {
+        let (channel, other) = UnixStream::pair()?;
+        let ProgramCommand { program, arguments } = &self.options.process_command;
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .env_clear()
+            // Pictures are a few large pieces of memory: in large pages, where the system gives them to who asks, most of
+            // the faults are gone, which are a sixth of the processor time otherwise.
+            .env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+            // A terminal's Ctrl-C is for the server, which lets the work that runs end.
+            .process_group(0)
+            .spawn()?;
+        Ok(RenditionProcess { child, channel, file_count: 0 })
+    }
+
+    fn send_to_process(
+        &self,
+        mut painter: RenditionProcess,
+        source: &BlobContent,
+        mut request: FramedProcessingRequest,
+    ) -> Result<RenditionProcessOutput, RenditionProcessError> {
+        request.length = source.length();
+        let result = painter.exchange(source, &request, &self.memory_budget);
+        painter.file_count += 1;
+        if matches!(result, Ok(_) | Err(RenditionProcessError::File(_)))
+            && painter.file_count < MAX_FILES_PER_PROCESS
+        {
+            let mut idle = self.idle_processes.lock();
+            if idle.len() < self.options.max_idle_processes {
+                idle.push(painter);
+            }
+            return result;
+        }
+        result
+    }
+}
+
+/// What a process made.
+enum RenditionProcessOutput {
+    Renditions(AssetProcessingResult),
+    PdfAppendix(Option<PdfAppendix>),
+}
+
+fn protocol_error() -> RenditionError {
+    RenditionError::File(PROTOCOL_ERROR_MESSAGE.to_owned())
+}
+
+const PROTOCOL_ERROR_MESSAGE: &str = "the process that draws it lost its way";
+
+/// What may go wrong with a process.
+enum RenditionProcessError {
+    /// It was gone before it had its order.
+    BeforeRequest,
+    /// The file is to blame.
+    File(String),
+    /// The machine is to blame.
+    System(RenditionError),
+    /// The process ended by itself.
+    Exited(String),
+    /// The process was killed by something else.
+    Killed,
+    /// The process was ended, as it took too long.
+    TimedOut(String),
+    /// The same, and it had little of the processors in that time.
+    CpuStarved { limit: u64, cpu_seconds: u64 },
+}
+
+impl RenditionProcessError {
+    fn into_error(self) -> RenditionError {
+        match self {
+            Self::File(reason) | Self::Exited(reason) | Self::TimedOut(reason) => {
+                RenditionError::File(reason)
+            }
+            Self::System(error) => error,
+            Self::Killed => RenditionError::Killed,
+            Self::CpuStarved { limit, cpu_seconds: had } => {
+                RenditionError::CpuStarved { limit, cpu_seconds: had }
+            }
+            Self::BeforeRequest => RenditionError::System {
+                action: "start the process that draws",
+                source: io::Error::other("it ended at once"),
+            },
+        }
+    }
+}
+
+/// One process and the channel to it.
+#[derive(Debug)]
+struct RenditionProcess {
+    child: Child,
+    channel: UnixStream,
+    file_count: u32,
+}
+
+impl Drop for RenditionProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself; then this changes nothing.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl RenditionProcess {
+    fn exchange(
+        &mut self,
+        source: &BlobContent,
+        request: &FramedProcessingRequest,
+        memory: &MemoryBudget,
+    ) -> Result<RenditionProcessOutput, RenditionProcessError> {
+        let Self { child, channel, .. } = self;
+        let asked = ProcessingAttempt {
+            request: &request.order,
+            cpu_time_before: process_cpu_time(child.id()),
+        };
+        let order = asked.request;
+        let until = Instant::now() + Duration::from_secs(order.limits.seconds);
+        let mut channel = DeadlineSocket { stream: channel, deadline: until };
+        write_json(&mut channel, request).map_err(|_| RenditionProcessError::BeforeRequest)?;
+        send_file(source, &mut channel);
+        let mut reserved = None;
+        loop {
+            match read_json(&mut channel)
+                .map_err(|error| diagnose_channel_failure(child, &error, asked))?
+            {
+                RenditionProcessMessage::Need(bytes) => {
+                    // The time that it waits for others is not the file's fault.
+                    let begun = Instant::now();
+                    reserved = Some(memory.reserve(bytes));
+                    channel.deadline += begun.elapsed();
+                    channel
+                        .write_all(&[BEGIN_DECODING_MARKER])
+                        .map_err(|error| diagnose_channel_failure(child, &error, asked))?;
+                }
+                RenditionProcessMessage::Refused(reason) => {
+                    return Err(RenditionProcessError::File(reason));
+                }
+                RenditionProcessMessage::Unread(reason) => {
+                    let error = system_error("read the original")(io::Error::other(reason));
+                    return Err(RenditionProcessError::System(error));
+                }
+                RenditionProcessMessage::Drawn(mut drawn) => {
+                    for rendition in &mut drawn.renditions {
+                        rendition.bytes =
+                            read_length_prefixed(&mut channel, MAX_RENDITION_BYTES)
+                                .map_err(|error| diagnose_channel_failure(child, &error, asked))?;
+                    }
+                    drop(reserved);
+                    return Ok(RenditionProcessOutput::Renditions(drawn));
+                }
+                RenditionProcessMessage::Appended(None) => {
+                    return Ok(RenditionProcessOutput::PdfAppendix(None));
+                }
+                RenditionProcessMessage::Appended(Some(names)) => {
+                    let appended = read_length_prefixed(&mut channel, MAX_RENDITION_BYTES)
+                        .map_err(|error| diagnose_channel_failure(child, &error, asked))?;
+                    return Ok(RenditionProcessOutput::PdfAppendix(Some((appended, names))));
+                }
+            }
+        }
+    }
+}
+
+/// An order, and the processor time that the process had had before it.
+#[derive(Clone, Copy)]
+struct ProcessingAttempt<'a> {
+    request: &'a AssetProcessingRequest,
+    cpu_time_before: Duration,
+}
+
+/// Returns the processor time that a process has had; none if it is gone.
+fn process_cpu_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: in the program and in the kernel, in hundredths of a second.
+    let numbers = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11);
+    let hundredths = numbers.take(2).filter_map(|number| number.parse::<u64>().ok()).sum::<u64>();
+    Duration::from_millis(hundredths * 10)
+}
+
+/// Says why the channel failed.
+fn diagnose_channel_failure(
+    child: &mut Child,
+    error: &io::Error,
+    asked: ProcessingAttempt<'_>,
+) -> RenditionProcessError {
+    let order = asked.request;
+    if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) {
+        let (limit, had) = (order.limits.seconds, process_cpu_time(child.id()));
+        let had = had.saturating_sub(asked.cpu_time_before).as_secs();
+        if had < limit / 2 {
+            return RenditionProcessError::CpuStarved { limit, cpu_seconds: had };
+        }
+        return RenditionProcessError::TimedOut(format!(
+            "drawing it took longer than {} s",
+            order.limits.seconds
+        ));
+    }
+    // One that closed the channel is about to end by itself, and its ending tells why.
+    match wait_for_exit(child) {
+        Ok(Some(status)) if is_killed_externally(status) => RenditionProcessError::Killed,
+        Ok(Some(status)) => RenditionProcessError::Exited(describe_exit(status, order)),
+        Ok(None) => RenditionProcessError::Exited(PROTOCOL_ERROR_MESSAGE.to_owned()),
+        Err(source) => {
+            RenditionProcessError::System(system_error("wait for the process that draws")(source))
+        }
+    }
+}
+
+/// Tells whether somebody else ended a process: no fault of a file does it with these signals.
+pub(crate) fn is_killed_externally(status: ExitStatus) -> bool {
+    const HANG_UP: i32 = 1;
+    const INTERRUPT: i32 = 2;
+    const QUIT: i32 = 3;
+    const KILL: i32 = 9;
+    const TERMINATE: i32 = 15;
+    matches!(status.signal(), Some(HANG_UP | INTERRUPT | QUIT | KILL | TERMINATE))
+}
+
+/// Waits for a process whose channel is closed; one that goes on without it is killed, and nothing returned.
+pub(crate) fn wait_for_exit(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let until = Instant::now() + PROCESS_EXIT_TIMEOUT;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
+
+/// Says in words how a process ended.
+fn describe_exit(status: ExitStatus, order: &AssetProcessingRequest) -> String {
+    const ABORTED: i32 = 6;
+    const OUT_OF_TIME: i32 = 24;
+    let memory = order.limits.memory >> 20;
+    match status.signal() {
+        Some(OUT_OF_TIME) => {
+            format!("drawing it took more than {} s of processor time", order.limits.seconds)
+        }
+        Some(ABORTED) => {
+            format!("drawing it took more than {memory} MiB of memory, or a decoder failed")
+        }
+        Some(signal) => format!("drawing it ended the process with signal {signal}"),
+        None => format!("drawing it ended the process: {status}"),
+    }
+}
+
+/// Gives the process the file: open, so that it reads it at its own pace and priority. A process that stops listening has
+/// something to say, so that a failure here means nothing yet.
+fn send_file(source: &BlobContent, channel: &mut DeadlineSocket<'_>) {
+    match source {
+        BlobContent::File { file, .. } => send_file_descriptor(channel.stream, file).ok(),
+        BlobContent::Bytes(bytes) => {
+            channel.write_all(&[FILE_BYTES_MARKER]).and_then(|()| channel.write_all(bytes)).ok()
+        }
+    };
+}
+
+/// Returns what a blob is by its first bytes; nothing if they do not say.
+pub(crate) fn detect_media_type(source: &BlobContent) -> Option<&'static str> {
+    detect_format(source)?.media_type()
+}
+
+/// Recognizes a blob by its first bytes.
+fn detect_format(source: &BlobContent) -> Option<FileFormat> {
+    use std::os::unix::fs::FileExt;
+    match source {
+        BlobContent::Bytes(bytes) => FileFormat::detect(bytes),
+        BlobContent::File { file, .. } => {
+            let mut head = vec![0; 4096];
+            let count = file.read_at(&mut head, 0).ok()?;
+            FileFormat::detect(head.get(..count)?)
+        }
+    }
+}
+
+pub(crate) fn system_error(action: &'static str) -> impl Fn(io::Error) -> RenditionError {
+    move |source| RenditionError::System { action, source }
+}
+
+/// A socket on which everything together must be done by a time.
+struct DeadlineSocket<'a> {
+    stream: &'a UnixStream,
+    deadline: Instant,
+}
+
+impl DeadlineSocket<'_> {
+    fn remaining(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for DeadlineSocket<'_> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.remaining()?)?;
+        (&mut &*self.stream).read(target)
+    }
+}
+
+impl Write for DeadlineSocket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.remaining()?)?;
+        (&mut &*self.stream).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Memory that is handed out and comes back.
+#[derive(Debug)]
+struct MemoryBudget {
+    capacity: u64,
+    free_bytes: Mutex<u64>,
+    freed_signal: Condvar,
+}
+
+impl MemoryBudget {
+    /// Waits until so many bytes are free. One that wants more than all waits for all.
+    fn reserve(&self, bytes: u64) -> MemoryReservation<'_> {
+        let bytes = bytes.min(self.capacity);
+        let mut free = self.free_bytes.lock();
+        while *free < bytes {
+            self.freed_signal.wait(&mut free);
+        }
+        *free -= bytes;
+        MemoryReservation { budget: self, bytes }
+    }
+}
+
+struct MemoryReservation<'a> {
+    budget: &'a MemoryBudget,
+    bytes: u64,
+}
+
+impl Drop for MemoryReservation<'_> {
+    fn drop(&mut self) {
+        *self.budget.free_bytes.lock() += self.bytes;
+        self.budget.freed_signal.notify_all();
+    }
+}

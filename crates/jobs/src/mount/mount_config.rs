@@ -1,0 +1,184 @@
+//! Which mounts there are: those of `tympan.toml`, and those that content configures.
+//!
+//! In content a mount is a configuration `org.tympan.assets.Mount-NAME` with `source` and `target`; AEM's own
+//! configuration of the service gives `scheduler.period`. Content may only name sources in places that `tympan.toml`
+//! lists.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json};
+use sha2::{Digest, Sha256};
+use tympan_content::NodePath;
+use tympan_web::outgoing_policy::OutgoingPolicy;
+
+use super::mount_location::MountLocation;
+use crate::osgi_config::{ConfigFault, OsgiConfig, OsgiConfigs};
+
+/// The factory of mounts.
+pub const MOUNT_FACTORY: &str = "org.tympan.assets.Mount";
+/// AEM's service, whose `scheduler.period` counts; its documentation writes the name in two ways.
+pub const SYNCHRONIZATION_PIDS: [&str; 2] = [
+    "com.day.cq.dam.jcrconnector.impl.AssetSynchronizationService",
+    "com.day.cq.dam.jcrconnectors.impl.AssetSynchronizationService",
+];
+/// How long after one pass the next begins unless configured; AEM's `scheduler.period`.
+pub const DEFAULT_SYNCHRONIZATION_PERIOD: Duration = Duration::from_secs(300);
+/// Longer periods are cut to this.
+const MAX_PERIOD: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// Where assets are.
+const ASSETS_ROOT: &str = "/content/dam";
+
+/// A mount as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountConfig {
+    /// Its name: letters, digits, `-`, `_`.
+    pub name: String,
+    /// Where its files are.
+    pub source: String,
+    /// The folder that shows them.
+    pub target: NodePath,
+    /// How long after one pass the next begins, if not as for all.
+    pub sync_period: Option<Duration>,
+    /// Where it is configured; nothing for `tympan.toml`.
+    pub path: Option<String>,
+}
+
+impl MountConfig {
+    /// Checks what people wrote.
+    ///
+    /// # Errors
+    /// With what is wrong.
+    pub fn new(name: &str, source: &str, target: &str) -> Result<Self, String> {
+        let is_fine = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(is_fine) {
+            return Err(format!(
+                "`{name}` is no name of a mount; use letters, digits, `-` and `_`, at most 64"
+            ));
+        }
+        if source.is_empty() {
+            return Err(format!("the mount `{name}` has no `source`"));
+        }
+        let target = parse_target_folder(target)?;
+        Ok(Self {
+            name: name.to_owned(),
+            source: source.to_owned(),
+            target,
+            sync_period: None,
+            path: None,
+        })
+    }
+}
+
+/// Reads the folder that gets assets.
+pub(crate) fn parse_target_folder(target: &str) -> Result<NodePath, String> {
+    let path = NodePath::new(target).map_err(|error| error.to_string())?;
+    let assets = NodePath::new(ASSETS_ROOT).map_err(|error| error.to_string())?;
+    if path == assets || !path.is_within(&assets) {
+        return Err(format!("`{target}` is no folder for assets; name one below `{ASSETS_ROOT}`"));
+    }
+    Ok(path)
+}
+
+/// What `tympan.toml` says about mounts.
+#[derive(Debug, Clone, Default)]
+pub struct MountSettings {
+    /// How long after one pass the next begins; content may say otherwise.
+    pub sync_period: Option<Duration>,
+    /// Where mounts may lead.
+    pub locations: Vec<MountLocation>,
+    /// Mounts.
+    pub mounts: Vec<MountConfig>,
+    /// Which addresses near this machine may be behind the hosts of places that are not there at first.
+    pub outgoing_policy: OutgoingPolicy,
+}
+
+/// All mounts of an instance.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConfiguredMounts {
+    /// The mounts by name; each has its period.
+    pub mounts: Vec<MountConfig>,
+    /// What is wrong with others.
+    pub faults: Vec<ConfigFault>,
+}
+
+impl MountSettings {
+    /// Returns a text that is the same in two processes whose settings lead to the same mounts. It holds no password.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let mut parts: Vec<String> = vec![format!("{:?}", self.sync_period)];
+        parts.extend(self.locations.iter().map(|place| {
+            let MountLocation { url, user, endpoint, region, idle_timeout: timeout, .. } = place;
+            format!("{url:?} {user:?} {endpoint:?} {region:?} {timeout:?}")
+        }));
+        parts.extend(self.mounts.iter().map(|mount| format!("{mount:?}")));
+        // Their order means nothing.
+        parts.sort_unstable();
+        let hash = Sha256::digest(parts.join("\n"));
+        hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Adds what content configures.
+    #[must_use]
+    pub fn with_osgi_configs(&self, configs: &OsgiConfigs) -> ConfiguredMounts {
+        let mut all = ConfiguredMounts { mounts: self.mounts.clone(), faults: Vec::new() };
+        let mut period = self.sync_period.unwrap_or(DEFAULT_SYNCHRONIZATION_PERIOD);
+        for config in &configs.configs {
+            let fault = |message| ConfigFault { path: config.path.clone(), message };
+            if SYNCHRONIZATION_PIDS.contains(&config.pid.as_str()) {
+                match read_period(&config.properties) {
+                    Ok(found) => period = found.unwrap_or(period),
+                    Err(message) => all.faults.push(fault(message)),
+                }
+            } else if config.has_factory(MOUNT_FACTORY) {
+                match self.parse_mount_config(config) {
+                    Ok(mount) if all.mounts.iter().any(|known| known.name == mount.name) => {
+                        all.faults.push(fault(format!(
+                            "another mount is named `{}` already",
+                            mount.name
+                        )));
+                    }
+                    Ok(mount) => all.mounts.push(mount),
+                    Err(message) => all.faults.push(fault(message)),
+                }
+            }
+        }
+        for mount in &mut all.mounts {
+            mount.sync_period =
+                Some(mount.sync_period.unwrap_or(period).clamp(Duration::from_secs(1), MAX_PERIOD));
+        }
+        all.mounts.sort_by(|left, right| left.name.cmp(&right.name));
+        all
+    }
+
+    fn parse_mount_config(&self, config: &OsgiConfig) -> Result<MountConfig, String> {
+        let text =
+            |name: &str| config.properties.get(name).and_then(Json::as_str).unwrap_or_default();
+        let name = config.pid.get(MOUNT_FACTORY.len() + 1..).unwrap_or_default();
+        let secrets = ["user", "password", "secret", "credentials"];
+        if let Some(secret) = secrets.iter().find(|name| config.properties.contains_key(**name)) {
+            return Err(format!(
+                "`{secret}` does not stand in content; write it in `tympan.toml`, section `[[mounts.place]]`"
+            ));
+        }
+        let mut mount = MountConfig::new(name, text("source"), text("target"))?;
+        if !self.locations.iter().any(|place| place.contains_source(&mount.source)) {
+            return Err(format!(
+                "the source `{}` lies in no place that `tympan.toml` allows; add a `[[mounts.place]]` with its `url`",
+                mount.source
+            ));
+        }
+        mount.sync_period = read_period(&config.properties)?;
+        mount.path = Some(config.path.clone());
+        Ok(mount)
+    }
+}
+
+/// Reads `scheduler.period`, in seconds.
+fn read_period(properties: &Map<String, Json>) -> Result<Option<Duration>, String> {
+    let Some(value) = properties.get("scheduler.period") else { return Ok(None) };
+    let seconds = value.as_u64().or_else(|| value.as_str()?.trim().parse().ok());
+    match seconds {
+        Some(seconds) if seconds > 0 => Ok(Some(Duration::from_secs(seconds))),
+        _ => Err(format!("`scheduler.period` is a number of seconds, not `{value}`")),
+    }
+}

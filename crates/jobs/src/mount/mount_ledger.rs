@@ -1,0 +1,296 @@
+//! What a mount has synchronized so far, in the state database: which file became which asset, and how it was marked
+//! then.
+//!
+//! Content says the same: each asset notes its mount, file and mark. The ledger is there so that a pass need not read
+//! every asset; where it is lost, or behind after a crash, a pass reads assets instead of files.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use serde_json::Value as Json;
+use sha2::{Digest, Sha256};
+use sqlx::Row as _;
+use tokio::runtime::Handle;
+
+use super::mount_source::SourceFile;
+use super::pass_report::MountPassReport;
+use crate::sql::{database_error, from_epoch_millis, to_epoch_millis};
+use crate::{JobQueues, Result};
+
+/// The tables of mounts, as steps that are run once each.
+pub const MOUNT_MIGRATIONS: &[&str] = &[
+    "CREATE TABLE mount_file (
+        mount TEXT NOT NULL,
+        path TEXT NOT NULL,
+        mark TEXT NOT NULL,
+        identity TEXT,
+        asset TEXT NOT NULL,
+        PRIMARY KEY (mount, path)
+    );
+    CREATE INDEX mount_file_asset ON mount_file (mount, asset)",
+    "CREATE TABLE mount_pass (
+        mount TEXT PRIMARY KEY,
+        root TEXT NOT NULL,
+        ended BIGINT NOT NULL,
+        report TEXT NOT NULL,
+        failure TEXT,
+        accepts BIGINT NOT NULL DEFAULT 0
+    )",
+];
+
+/// Rows of one statement.
+const ROWS_PER_STATEMENT: usize = 500;
+
+/// The ledger of all mounts. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct MountLedger {
+    queues: JobQueues,
+    runtime: Handle,
+}
+
+/// A file as it was synchronized.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MountFileRow {
+    pub(crate) path: String,
+    pub(crate) fingerprint: String,
+    pub(crate) identity: Option<String>,
+    /// The path of the asset.
+    pub(crate) asset_path: String,
+}
+
+/// How the last pass ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LastMountPass {
+    /// The state of content that it began with.
+    pub(crate) start_root: String,
+    /// When it ended.
+    pub ended_at: SystemTime,
+    /// What it did.
+    pub report: MountPassReport,
+    /// Why it ended early.
+    pub failure: Option<String>,
+}
+
+/// A file that is known, in few bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KnownMountFile {
+    pub(crate) fingerprint_hash: u64,
+    pub(crate) is_listed: bool,
+}
+
+/// The name of a path in memory: two paths with one name do not occur.
+pub(crate) fn path_hash(path: &str) -> u128 {
+    let hash = Sha256::digest(path.as_bytes());
+    hash.iter().take(16).fold(0, |key, byte| key << 8 | u128::from(*byte))
+}
+
+pub(crate) fn fingerprint_hash(mark: &str) -> u64 {
+    let hash = Sha256::digest(mark.as_bytes());
+    hash.iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte))
+}
+
+impl MountLedger {
+    /// Opens the ledger in the database of the queues, whose tables [`MOUNT_MIGRATIONS`] made.
+    #[must_use]
+    pub fn new(queues: &JobQueues, runtime: Handle) -> Self {
+        Self { queues: queues.clone(), runtime }
+    }
+
+    /// Returns all files of a mount that became assets.
+    pub(crate) fn load_known_files(&self, mount: &str) -> Result<HashMap<u128, KnownMountFile>> {
+        let mut known = HashMap::new();
+        self.for_each_file(mount, |row| {
+            known.insert(
+                path_hash(&row.path),
+                KnownMountFile {
+                    fingerprint_hash: fingerprint_hash(&row.fingerprint),
+                    is_listed: false,
+                },
+            );
+            Ok(())
+        })?;
+        Ok(known)
+    }
+
+    /// Calls `with` for each row, in the order of paths. Rows may be changed meanwhile.
+    pub(crate) fn for_each_file(
+        &self,
+        mount: &str,
+        mut with: impl FnMut(MountFileRow) -> Result<()>,
+    ) -> Result<()> {
+        let action = "read the files of a mount";
+        let mut after = String::new();
+        loop {
+            let select = sqlx::query(
+                "SELECT path, mark, identity, asset FROM mount_file WHERE mount = $1 AND path > $2 \
+                 ORDER BY path LIMIT $3",
+            )
+            .bind(mount)
+            .bind(after.as_str())
+            .bind(i64::try_from(ROWS_PER_STATEMENT).unwrap_or(1))
+            .fetch_all(&self.queues.pool);
+            let rows = self.runtime.block_on(select).map_err(database_error(action))?;
+            for row in &rows {
+                let row = MountFileRow {
+                    path: row.try_get(0).map_err(database_error(action))?,
+                    fingerprint: row.try_get(1).map_err(database_error(action))?,
+                    identity: row.try_get(2).map_err(database_error(action))?,
+                    asset_path: row.try_get(3).map_err(database_error(action))?,
+                };
+                row.path.clone_into(&mut after);
+                with(row)?;
+            }
+            if rows.len() < ROWS_PER_STATEMENT {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Notes what became of some files.
+    pub(crate) fn record_files(&self, mount: &str, rows: &[(&SourceFile, String)]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let action = "note the files of a mount";
+        let write = async {
+            let mut transaction = self.queues.begin_write(action).await?;
+            for (entry, asset) in rows {
+                sqlx::query(
+                    "INSERT INTO mount_file (mount, path, mark, identity, asset) VALUES ($1, $2, $3, $4, $5) \
+                     ON CONFLICT (mount, path) DO UPDATE SET mark = excluded.mark, identity = excluded.identity, \
+                     asset = excluded.asset",
+                )
+                .bind(mount)
+                .bind(entry.path.as_str())
+                .bind(entry.fingerprint.as_str())
+                .bind(entry.identity.as_deref())
+                .bind(asset.as_str())
+                .execute(&mut *transaction)
+                .await
+                .map_err(database_error(action))?;
+            }
+            transaction.commit().await.map_err(database_error(action))
+        };
+        self.runtime.block_on(write)
+    }
+
+    /// Forgets files.
+    pub(crate) fn remove_files(&self, mount: &str, paths: &[&str]) -> Result<()> {
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let action = "forget files of a mount";
+        let write = async {
+            let mut transaction = self.queues.begin_write(action).await?;
+            for path in paths {
+                sqlx::query("DELETE FROM mount_file WHERE mount = $1 AND path = $2")
+                    .bind(mount)
+                    .bind(*path)
+                    .execute(&mut *transaction)
+                    .await
+                    .map_err(database_error(action))?;
+            }
+            transaction.commit().await.map_err(database_error(action))
+        };
+        self.runtime.block_on(write)
+    }
+
+    /// Returns path and mark of the file of an asset.
+    pub(crate) fn file_of_asset(
+        &self,
+        mount: &str,
+        asset: &str,
+    ) -> Result<Option<(String, String)>> {
+        let action = "read the file of an asset";
+        let select = sqlx::query(
+            "SELECT path, mark FROM mount_file WHERE mount = $1 AND asset = $2 LIMIT 1",
+        )
+        .bind(mount)
+        .bind(asset)
+        .fetch_optional(&self.queues.pool);
+        let row = self.runtime.block_on(select).map_err(database_error(action))?;
+        let Some(row) = row else { return Ok(None) };
+        let text = |at: usize| row.try_get::<String, _>(at).map_err(database_error(action));
+        Ok(Some((text(0)?, text(1)?)))
+    }
+
+    /// Returns how many files of a mount are known.
+    pub(crate) async fn count_files(&self, mount: &str) -> Result<u64> {
+        let action = "count the files of a mount";
+        let row = sqlx::query("SELECT COUNT(*) FROM mount_file WHERE mount = $1")
+            .bind(mount)
+            .fetch_one(&self.queues.pool)
+            .await
+            .map_err(database_error(action))?;
+        let count: i64 = row.try_get(0).map_err(database_error(action))?;
+        Ok(u64::try_from(count).unwrap_or_default())
+    }
+
+    /// Returns how the last pass of a mount ended.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn last_pass(&self, mount: &str) -> Result<Option<LastMountPass>> {
+        let action = "read the last pass of a mount";
+        let row =
+            sqlx::query("SELECT root, ended, report, failure FROM mount_pass WHERE mount = $1")
+                .bind(mount)
+                .fetch_optional(&self.queues.pool)
+                .await
+                .map_err(database_error(action))?;
+        let Some(row) = row else { return Ok(None) };
+        let report: String = row.try_get(2).map_err(database_error(action))?;
+        Ok(Some(LastMountPass {
+            start_root: row.try_get(0).map_err(database_error(action))?,
+            ended_at: from_epoch_millis(row.try_get(1).map_err(database_error(action))?),
+            report: serde_json::from_str(&report).unwrap_or_default(),
+            failure: row.try_get(3).map_err(database_error(action))?,
+        }))
+    }
+
+    /// Notes how a pass ended.
+    pub(crate) fn record_last_pass(&self, mount: &str, last: &LastMountPass) -> Result<()> {
+        let report = serde_json::to_value(&last.report).unwrap_or(Json::Null).to_string();
+        let write = sqlx::query(
+            "INSERT INTO mount_pass (mount, root, ended, report, failure) VALUES ($1, $2, $3, $4, $5) \
+             ON CONFLICT (mount) DO UPDATE SET root = excluded.root, ended = excluded.ended, \
+             report = excluded.report, failure = excluded.failure, \
+             accepts = CASE WHEN excluded.failure IS NULL THEN 0 ELSE mount_pass.accepts END",
+        )
+        .bind(mount)
+        .bind(last.start_root.as_str())
+        .bind(to_epoch_millis(last.ended_at))
+        .bind(report)
+        .bind(last.failure.as_deref())
+        .execute(&self.queues.pool);
+        self.runtime.block_on(write).map(drop).map_err(database_error("note a pass of a mount"))
+    }
+
+    /// Notes that the next pass may believe that files are gone, however many. Tells whether there was a pass before.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn accept_removals(&self, mount: &str) -> Result<bool> {
+        let done = sqlx::query("UPDATE mount_pass SET accepts = 1 WHERE mount = $1")
+            .bind(mount)
+            .execute(&self.queues.pool)
+            .await
+            .map_err(database_error("accept removals of a mount"))?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    pub(crate) fn accepts_removals(&self, mount: &str) -> Result<bool> {
+        let action = "read what a mount accepts";
+        let select = sqlx::query("SELECT accepts FROM mount_pass WHERE mount = $1")
+            .bind(mount)
+            .fetch_optional(&self.queues.pool);
+        let row = self.runtime.block_on(select).map_err(database_error(action))?;
+        let accepts =
+            row.map(|row| row.try_get::<i64, _>(0)).transpose().map_err(database_error(action))?;
+        Ok(accepts.is_some_and(|accepts| accepts != 0))
+    }
+
+    pub(crate) fn last_pass_blocking(&self, mount: &str) -> Result<Option<LastMountPass>> {
+        self.runtime.block_on(self.last_pass(mount))
+    }
+}

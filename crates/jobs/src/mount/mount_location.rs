@@ -1,0 +1,129 @@
+//! Where mounts may lead, and with which credentials.
+//!
+//! A mount can be configured in content, by whoever may write there; what it can reach, and what proves who asks,
+//! stands in the configuration of the machine only. So nobody reads the server's disk, or its passwords, by writing
+//! content.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tympan_web::tls::TlsTrust;
+
+use super::cmis::CmisSource;
+use super::directory::DirectorySource;
+use super::mount_source::MountSource;
+use super::s3::BucketSource;
+use super::source_http::SourceNetwork;
+use super::webdav::WebDavSource;
+
+/// A password or key that no log and no error shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MountSecret(String);
+
+impl MountSecret {
+    /// Takes a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn expose_secret(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for MountSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// Somewhere that mounts may lead.
+#[derive(Debug, Clone, Default)]
+pub struct MountLocation {
+    /// What sources begin with: `/srv/press`, `davs://dav.example.org/press`, `s3://bucket/press`, `cmis+https://…`.
+    pub url: String,
+    /// Who asks: a user, or the id of an access key.
+    pub user: Option<String>,
+    /// What proves it.
+    pub secret: Option<MountSecret>,
+    /// Where the bucket's server is, if not Amazon's of the region.
+    pub endpoint: Option<String>,
+    /// The region of the bucket; `us-east-1` if nothing.
+    pub region: Option<String>,
+    /// How long it may say nothing; 30 s if nothing.
+    pub idle_timeout: Option<std::time::Duration>,
+    /// Whose certificates are believed; those of the system if nothing.
+    pub tls_trust: Option<TlsTrust>,
+}
+
+impl MountLocation {
+    /// Tells whether a source lies in the place.
+    #[must_use]
+    pub fn contains_source(&self, source: &str) -> bool {
+        let url = self.url.trim_end_matches('/');
+        let rest = source.strip_prefix(url);
+        !url.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#']))
+    }
+}
+
+/// Makes what reads a source.
+///
+/// # Errors
+/// With what is wrong.
+pub(crate) fn open_mount_source(
+    source: &str,
+    places: &[MountLocation],
+    way: &SourceNetwork,
+) -> Result<Arc<dyn MountSource>, String> {
+    let lies_in = places.iter().filter(|place| place.contains_source(source));
+    let place = lies_in.max_by_key(|place| place.url.len()).cloned().unwrap_or_default();
+    let address = source.split('#').next().unwrap_or_default();
+    if address.split('/').any(|name| matches!(name, ".." | ".")) {
+        return Err(format!("`{source}` holds `..` or `.`; write the place that it leads to"));
+    }
+    let scheme = source.split_once("://").map(|(scheme, _)| scheme);
+    if scheme.is_some() && address.split('/').nth(2).is_some_and(|host| host.contains('@')) {
+        return Err("user and password do not stand in the address; write them in `tympan.toml`, \
+                    section `[[mounts.place]]`"
+            .to_owned());
+    }
+    match scheme {
+        None if source.starts_with('/') => Ok(Arc::new(DirectorySource::new(source))),
+        Some("dav" | "davs") => Ok(Arc::new(WebDavSource::new(source, &place, way)?)),
+        Some("s3") => Ok(Arc::new(BucketSource::new(source, &place, way)?)),
+        Some("cmis+http" | "cmis+https") => Ok(Arc::new(CmisSource::new(source, &place, way)?)),
+        _ => Err(format!(
+            "`{source}` is no source; write `/folder`, `davs://host/folder`, `s3://bucket/folder` or \
+             `cmis+https://host/service#repository/folder`"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_covers_what_is_below_it() {
+        let check = |place: &str, source: &str, expected: bool| {
+            let place = MountLocation { url: place.to_owned(), ..MountLocation::default() };
+            assert_eq!(place.contains_source(source), expected, "{source}");
+        };
+        check("/srv/press", "/srv/press", true);
+        check("/srv/press/", "/srv/press/2024", true);
+        check("/srv/press", "/srv/press-secret", false);
+        check("davs://a.example", "davs://a.example.evil/x", false);
+        check("davs://a.example", "davs://a.example:444/x", false);
+        check("cmis+https://a/b", "cmis+https://a/b#main/x", true);
+        check("", "/etc", false);
+        check("/", "/etc", false);
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let place =
+            MountLocation { secret: Some(MountSecret::new("hush")), ..MountLocation::default() };
+        assert!(!format!("{place:?}").contains("hush"));
+    }
+}

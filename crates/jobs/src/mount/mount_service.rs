@@ -1,0 +1,435 @@
+//! AEM's asset synchronization service: mounts by configuration, their passes as jobs.
+//!
+//! In: what `tympan.toml` and content configure. Out: a schedule for each mount, whose jobs make the passes.
+//!
+//! Invariants
+//! * Without mounts there is nothing: no schedule, no job, no thread, no look at the time.
+//! * A mount has one pass at a time, in all processes together: its job has a key.
+//! * A mount that is configured no more leaves its assets as they are.
+//!
+//! On failure: a pass that fails is noted and logged once; the next one comes when it is due.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::RwLock;
+use serde_json::{Value as Json, json};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+use tympan_content::Repository;
+
+use super::import::ImportHandler;
+use super::mount_config::{ConfiguredMounts, MountConfig, MountSettings};
+use super::mount_ledger::{LastMountPass, MountLedger};
+use super::mount_location;
+use super::mount_pass::{
+    AssetMount, MountPassError, MountPassOptions, MountPurpose, run_mount_pass,
+};
+use super::mount_source::{MountSource, MountSourceError};
+use super::source_http::SourceNetwork;
+use crate::error::format_error_chain;
+use crate::{
+    ConfigFault, Job, JobContext, JobHandler, JobOutcome, JobPriority, JobQueues, JobState, NewJob,
+    OsgiConfigWatcher, OsgiConfigs, Result,
+};
+
+/// The topics of passes end in the mount's name.
+pub const MOUNT_TOPIC: &str = "dam/synchronize";
+/// What schedules of mounts begin with.
+const SCHEDULE_NAME_PREFIX: &str = "mount ";
+/// How long ago a file must have been written to be taken.
+const MIN_FILE_AGE: Duration = Duration::from_secs(5);
+
+/// Counts since the start.
+#[derive(Debug, Default)]
+pub struct MountCounters {
+    /// Passes that began. It stays zero where there are no mounts.
+    pub passes: AtomicU64,
+    /// Passes that failed. A rise means a place that cannot be reached; its mount says why.
+    pub failed_passes: AtomicU64,
+    /// Assets that passes added, changed, moved or removed.
+    pub changes: AtomicU64,
+}
+
+/// What is known of a mount.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MountStatus {
+    /// How it is configured.
+    pub config: MountConfig,
+    /// Whether it is paused.
+    pub is_paused: bool,
+    /// When its next pass is due.
+    pub next_run: Option<SystemTime>,
+    /// Its present pass, if it waits or runs.
+    pub job: Option<Job>,
+    /// Its last pass.
+    pub last_pass: Option<LastMountPass>,
+    /// How many files are known.
+    pub file_count: u64,
+}
+
+/// The service. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct MountService {
+    pub(crate) state: Arc<MountServiceState>,
+}
+
+#[derive(Debug)]
+pub(crate) struct MountServiceState {
+    pub(crate) repository: Repository,
+    pub(crate) queues: JobQueues,
+    pub(crate) network: SourceNetwork,
+    pub(crate) ledger: MountLedger,
+    pub(crate) settings: MountSettings,
+    active_mounts: RwLock<Arc<ActiveMounts>>,
+    counters: MountCounters,
+}
+
+#[derive(Debug, Default)]
+struct ActiveMounts {
+    mounts: ConfiguredMounts,
+    sources: BTreeMap<String, Arc<dyn MountSource>>,
+}
+
+impl MountService {
+    /// Makes the service; [`MountService::apply_configs`] begins it.
+    #[must_use]
+    pub fn new(
+        repository: Repository,
+        queues: JobQueues,
+        runtime: Handle,
+        settings: MountSettings,
+    ) -> Self {
+        let ledger = MountLedger::new(&queues, runtime.clone());
+        let way = SourceNetwork { runtime, outgoing_policy: settings.outgoing_policy.clone() };
+        let (current, counters) = (RwLock::default(), MountCounters::default());
+        Self {
+            state: Arc::new(MountServiceState {
+                repository,
+                queues,
+                network: way,
+                ledger,
+                settings,
+                active_mounts: current,
+                counters,
+            }),
+        }
+    }
+
+    /// Returns the handlers of its jobs, to be registered with a worker.
+    #[must_use]
+    pub fn handlers(&self) -> Vec<Arc<dyn JobHandler>> {
+        vec![
+            Arc::new(MountHandler { service: self.clone(), topic: format!("{MOUNT_TOPIC}/*") }),
+            Arc::new(ImportHandler::new(self.clone())),
+        ]
+    }
+
+    /// Returns what it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> &MountCounters {
+        &self.state.counters
+    }
+
+    /// Returns what is wrong with configurations of mounts.
+    #[must_use]
+    pub fn faults(&self) -> Vec<ConfigFault> {
+        self.state.active_mounts.read().mounts.faults.clone()
+    }
+
+    /// Takes over the configurations that are in force now: mounts come and go.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn apply_configs(&self, configs: &OsgiConfigs, now: SystemTime) -> Result<()> {
+        self.load_configs(configs);
+        let current = self.state.active_mounts.read().clone();
+        let mounts = &current.mounts.mounts;
+        let queues = &self.state.queues;
+        let mut stored = BTreeMap::new();
+        for schedule in queues.list_schedules().await? {
+            if let Some(name) = schedule.name.strip_prefix(SCHEDULE_NAME_PREFIX) {
+                if mounts.iter().any(|mount| mount.name == name) {
+                    stored.insert(name.to_owned(), schedule.properties);
+                } else {
+                    queues.remove_schedule(&schedule.name).await?;
+                    info!(mount = name, "a mount is not synchronized any more");
+                }
+            }
+        }
+        for mount in mounts {
+            let job = mount_pass_job(mount);
+            let seconds = mount.sync_period.map_or(1, |period| period.as_secs().max(1));
+            let name = format!("{SCHEDULE_NAME_PREFIX}{}", mount.name);
+            queues.add_schedule(&name, &format!("every {seconds}s"), &job, now).await?;
+            // A new mount, or one that leads elsewhere now, does not wait for its period.
+            if stored.get(&mount.name) != Some(&job.properties) {
+                queues.add_job(job.with_key(format!("schedule {name}")), now).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads configurations, without what they lead to: for a process that makes passes and schedules none.
+    pub fn load_configs(&self, configs: &OsgiConfigs) {
+        let inner = &self.state;
+        let mut configured = inner.settings.with_osgi_configs(configs);
+        let mut sources = BTreeMap::new();
+        configured.mounts.retain(|mount| {
+            match mount_location::open_mount_source(
+                &mount.source,
+                &inner.settings.locations,
+                &inner.network,
+            ) {
+                Ok(source) => {
+                    sources.insert(mount.name.clone(), source);
+                    true
+                }
+                Err(message) => {
+                    let path = mount.path.clone().unwrap_or_else(|| "tympan.toml".to_owned());
+                    configured.faults.push(ConfigFault { path, message });
+                    false
+                }
+            }
+        });
+        for fault in &configured.faults {
+            warn!(path = fault.path, reason = fault.message, "a mount is left out");
+        }
+        *inner.active_mounts.write() = Arc::new(ActiveMounts { mounts: configured, sources });
+    }
+
+    /// Follows configurations until `request_stop` turns true. A process that `list_schedules` looks after the schedules, too.
+    pub async fn run(
+        self,
+        configurator: OsgiConfigWatcher,
+        schedules: bool,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut changes = configurator.subscribe_changes();
+        loop {
+            let configs = configurator.configs();
+            if schedules {
+                if let Err(failure) = self.apply_configs(&configs, SystemTime::now()).await {
+                    error!(reason = format_error_chain(&failure), "mounts cannot be scheduled");
+                }
+            } else {
+                self.load_configs(&configs);
+            }
+            if *stop.borrow() {
+                return;
+            }
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                _ = stop.changed() => return,
+            }
+        }
+    }
+
+    /// Lists the mounts with what is known of them.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn list_statuses(&self) -> Result<Vec<MountStatus>> {
+        let current = self.state.active_mounts.read().clone();
+        if current.mounts.mounts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let schedules = self.state.queues.list_schedules().await?;
+        let mut found = Vec::new();
+        for config in &current.mounts.mounts {
+            let name = format!("{SCHEDULE_NAME_PREFIX}{}", config.name);
+            let schedule = schedules.iter().find(|schedule| schedule.name == name);
+            found.push(MountStatus {
+                config: config.clone(),
+                is_paused: schedule.is_some_and(|schedule| schedule.is_paused),
+                next_run: schedule.and_then(|schedule| schedule.next_run),
+                job: self.find_open_job(&config.name).await?,
+                last_pass: self.state.ledger.last_pass(&config.name).await?,
+                file_count: self.state.ledger.count_files(&config.name).await?,
+            });
+        }
+        Ok(found)
+    }
+
+    async fn find_open_job(&self, mount: &str) -> Result<Option<Job>> {
+        let jobs = self.state.queues.list_topic(&mount_topic(mount), 10).await?;
+        Ok(jobs.into_iter().find(|job| job.state.is_open()))
+    }
+
+    /// Begins a pass now, also of a mount that is paused. Tells whether there is such a mount.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn start_pass_now(&self, mount: &str, now: SystemTime) -> Result<bool> {
+        let Some(config) = self.find_config(mount) else { return Ok(false) };
+        let key = format!("schedule {SCHEDULE_NAME_PREFIX}{mount}");
+        let job = mount_pass_job(&config).with_key(key).with_priority(JobPriority::High);
+        self.state.queues.add_job(job, now).await?;
+        Ok(true)
+    }
+
+    fn find_config(&self, mount: &str) -> Option<MountConfig> {
+        let current = self.state.active_mounts.read().clone();
+        current.mounts.mounts.iter().find(|config| config.name == mount).cloned()
+    }
+
+    /// Lets the next pass of a mount believe that files are gone, however many. Tells whether there is such a mount.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn accept_removals(&self, mount: &str) -> Result<bool> {
+        if self.find_config(mount).is_none() {
+            return Ok(false);
+        }
+        // Before the first pass nothing can be gone.
+        self.state.ledger.accept_removals(mount).await?;
+        Ok(true)
+    }
+
+    /// Ends the present pass of a mount after its batch, and begins no other until [`MountService::resume_mount`]. Tells whether
+    /// there is such a mount.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn pause_mount(&self, mount: &str) -> Result<bool> {
+        if self.find_config(mount).is_none() {
+            return Ok(false);
+        }
+        let is_there = self
+            .state
+            .queues
+            .set_schedule_paused(&format!("{SCHEDULE_NAME_PREFIX}{mount}"), true)
+            .await?;
+        if let Some(job) = self.find_open_job(mount).await?.filter(|_| is_there) {
+            match job.state {
+                JobState::Active => self.state.queues.request_stop(job.id).await?,
+                _ => self.state.queues.cancel_job(job.id).await?,
+            };
+        }
+        Ok(is_there)
+    }
+
+    /// Lets a mount's passes begin again, the first at once. Tells whether there is such a mount.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn resume_mount(&self, mount: &str, now: SystemTime) -> Result<bool> {
+        if self.find_config(mount).is_none() {
+            return Ok(false);
+        }
+        let is_there = self
+            .state
+            .queues
+            .set_schedule_paused(&format!("{SCHEDULE_NAME_PREFIX}{mount}"), false)
+            .await?;
+        Ok(is_there && self.start_pass_now(mount, now).await?)
+    }
+
+    /// Makes a pass of a mount.
+    fn run_pass_job(&self, name: &str, context: &JobContext) -> JobOutcome {
+        let inner = &self.state;
+        let current = inner.active_mounts.read().clone();
+        let config = current.mounts.mounts.iter().find(|config| config.name == name);
+        let (Some(config), Some(source)) = (config, current.sources.get(name)) else {
+            let reason = format!("the mount `{name}` is not configured in this process");
+            return JobOutcome::Failed { reason };
+        };
+        let mount = AssetMount {
+            name: name.to_owned(),
+            target: config.target.clone(),
+            source: source.clone(),
+            purpose: MountPurpose::Synchronize,
+            min_file_age: MIN_FILE_AGE,
+        };
+        let accepts_removals = match inner.ledger.accepts_removals(name) {
+            Ok(accepts) => accepts,
+            Err(failure) => {
+                return JobOutcome::Retry { after: None, reason: format_error_chain(&failure) };
+            }
+        };
+        inner.counters.passes.fetch_add(1, Ordering::Relaxed);
+        let order =
+            MountPassOptions { now: SystemTime::now(), accepts_removals, is_dry_run: false };
+        let mut going = |done, total| {
+            context.report_progress(done, total, if total == 0 { "listing" } else { "reading" });
+            !context.is_cancelled()
+        };
+        let made = run_mount_pass(&inner.repository, &inner.ledger, &mount, order, &mut going);
+        if made.is_err() {
+            inner.counters.failed_passes.fetch_add(1, Ordering::Relaxed);
+        }
+        match made {
+            Ok(report) => {
+                inner.counters.changes.fetch_add(report.change_count(), Ordering::Relaxed);
+                if report.held_back > 0 {
+                    warn!(
+                        mount = name,
+                        files = report.held_back,
+                        "files are gone, and their assets stay until someone accepts it"
+                    );
+                }
+                if report.change_count() > 0 {
+                    info!(mount = name, assets = report.change_count(), "a mount is synchronized");
+                }
+                // A pass without any change would only be followed by its like.
+                let goes_on = report.waiting > 0 && report.change_count() > 0;
+                match (context.is_cancelled(), goes_on) {
+                    (true, _) => JobOutcome::Cancelled,
+                    (false, true) => JobOutcome::Wait { after: Duration::ZERO },
+                    (false, false) => JobOutcome::Done,
+                }
+            }
+            Err(MountPassError::Source { source: MountSourceError::Stopped, .. }) => {
+                JobOutcome::Cancelled
+            }
+            // The place is to blame: the next pass comes when it is due.
+            Err(failure @ MountPassError::Source { .. }) => {
+                warn!(
+                    mount = name,
+                    reason = format_error_chain(&failure),
+                    "a mount is not synchronized"
+                );
+                JobOutcome::Done
+            }
+            Err(failure) if failure.is_transient() => {
+                JobOutcome::Retry { after: None, reason: format_error_chain(&failure) }
+            }
+            Err(failure) => JobOutcome::Failed { reason: format_error_chain(&failure) },
+        }
+    }
+}
+
+fn mount_topic(mount: &str) -> String {
+    format!("{MOUNT_TOPIC}/{mount}")
+}
+
+fn mount_pass_job(mount: &MountConfig) -> NewJob {
+    let properties = json!({
+        "mount": mount.name,
+        "source": mount.source,
+        "target": mount.target.as_str(),
+    });
+    NewJob::new(mount_topic(&mount.name), properties)
+}
+
+/// Carries out passes.
+struct MountHandler {
+    service: MountService,
+    topic: String,
+}
+
+impl JobHandler for MountHandler {
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    fn run(&self, job: &Job, context: &JobContext) -> JobOutcome {
+        match job.properties.get("mount").and_then(Json::as_str) {
+            Some(name) => self.service.run_pass_job(name, context),
+            None => JobOutcome::Failed { reason: "the job names no mount".to_owned() },
+        }
+    }
+}

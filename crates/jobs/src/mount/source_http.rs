@@ -1,0 +1,281 @@
+//! Requests to places that speak HTTP, from a thread that may wait.
+//!
+//! Invariants
+//! * Credentials go to the host of the place and to no other: nothing is redirected.
+//! * The host's name leads neither nearer to this machine than at first nor to where secrets are told, unless `[outgoing]`
+//!   lists it.
+//! * Every wait ends: for the answer, for each piece of it, and for all of it in proportion to its length.
+//! * What may be asked again is, a few times; who refuses is asked once.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use tokio::runtime::Handle;
+use tympan_web::client::{ClientOptions, HttpClient};
+use tympan_web::outgoing_policy::OutgoingPolicy;
+use tympan_web::tls::TlsTrust;
+
+use super::mount_location::MountLocation;
+use super::mount_source::MountSourceError;
+
+/// How long a place may say nothing unless configured.
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an answer may take at least, and how many bytes a second it must bring beyond that.
+const MIN_RESPONSE_TIME: Duration = Duration::from_secs(60);
+const MIN_BYTES_PER_SECOND: u64 = 4 * 1024;
+/// How often a request is sent, and how long the first wait between is.
+const MAX_REQUEST_ATTEMPTS: u32 = 3;
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
+
+/// What a path of a URL holds as it is.
+const URL_PATH_ESCAPES: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Escapes one part of a path or query.
+pub(crate) fn escape_url_part(bytes: &[u8]) -> String {
+    percent_encode(bytes, URL_PATH_ESCAPES).to_string()
+}
+
+/// Escapes the parts of a path that [`super::name_escaping::escape`] joined, for a URL.
+pub(crate) fn escape_url_path(escaped: &str) -> Option<String> {
+    let parts: Option<Vec<String>> = escaped
+        .split('/')
+        .map(|name| super::name_escaping::unescape_name(name).map(|name| escape_url_part(&name)))
+        .collect();
+    parts.map(|parts| parts.join("/"))
+}
+
+/// How places are reached: the runtime that asks, and which addresses near this machine may be behind their hosts.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceNetwork {
+    pub(crate) runtime: Handle,
+    pub(crate) outgoing_policy: OutgoingPolicy,
+}
+
+/// A host that is asked.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceHost {
+    client: HttpClient,
+    runtime: Handle,
+    basic_authorization: Option<HeaderValue>,
+    /// Scheme, host and port.
+    origin: String,
+    idle_timeout: Duration,
+}
+
+impl SourceHost {
+    /// Makes a client of the host of `url`, an address of HTTP or HTTPS.
+    pub(crate) fn new(
+        url: &str,
+        place: &MountLocation,
+        way: &SourceNetwork,
+    ) -> Result<Self, String> {
+        let uri: http::Uri = url.parse().map_err(|_| format!("`{url}` is no address"))?;
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(format!("`{url}` names no host"));
+        };
+        let trust = match (&place.tls_trust, scheme) {
+            (Some(trust), _) => Some(trust.clone()),
+            (None, "https") => Some(TlsTrust::system_roots().map_err(|error| error.to_string())?),
+            (None, _) => None,
+        };
+        let patience = place.idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT);
+        // The configuration names the place, which so may be a neighbor.
+        let outgoing = Some(Arc::new(way.outgoing_policy.for_configured_host(&uri)));
+        let options = ClientOptions {
+            response_timeout: Some(patience),
+            tls_trust: trust,
+            outgoing_policy: outgoing,
+            ..ClientOptions::default()
+        };
+        Ok(Self {
+            client: HttpClient::new(options),
+            runtime: way.runtime.clone(),
+            basic_authorization: basic_authorization(place)?,
+            origin: format!("{scheme}://{authority}"),
+            idle_timeout: patience,
+        })
+    }
+
+    /// Returns scheme, host and port.
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Returns the host as the request's head names it.
+    pub(crate) fn authority(&self) -> &str {
+        self.origin.split_once("://").map_or("", |(_, authority)| authority)
+    }
+
+    /// Asks for a path with query, with these headers, and returns an answer that is not a refusal.
+    pub(crate) fn send_request(
+        &self,
+        method: &Method,
+        target: &str,
+        headers: &[(&'static str, String)],
+        body: &'static str,
+    ) -> Result<SourceResponse, MountSourceError> {
+        let place = || format!("{}{}", self.origin, target.split('?').next().unwrap_or_default());
+        let unreachable =
+            |reason: String| MountSourceError::Unreachable { location: place(), reason };
+        let mut failure = unreachable(String::new());
+        for attempt in 0..MAX_REQUEST_ATTEMPTS {
+            if attempt > 0 {
+                std::thread::sleep(FIRST_RETRY_DELAY * 2_u32.pow(attempt - 1));
+            }
+            let mut request = Request::builder()
+                .method(method)
+                .uri(format!("{}{target}", self.origin))
+                .header(header::ACCEPT_ENCODING, "identity")
+                .header(header::USER_AGENT, "tympan");
+            for (name, value) in headers {
+                request = request.header(*name, value.as_str());
+            }
+            if let Some(basic) = &self.basic_authorization {
+                request = request.header(header::AUTHORIZATION, basic.clone());
+            }
+            let refused = |reason: String| MountSourceError::Refused { location: place(), reason };
+            let request = request
+                .body(Full::new(Bytes::from_static(body.as_bytes())))
+                .map_err(|error| refused(error.to_string()))?;
+            let response = match self.runtime.block_on(self.client.send(request)) {
+                Ok(response) => response,
+                Err(error) => {
+                    failure = unreachable(crate::error::format_error_chain(&error));
+                    if error.is_transient() {
+                        continue;
+                    }
+                    return Err(failure);
+                }
+            };
+            let status = response.status();
+            if status.is_success() {
+                return Ok(SourceResponse::new(response, self, place()));
+            }
+            if !(status.is_server_error() || matches!(status.as_u16(), 408 | 429)) {
+                return Err(refused(refusal_reason(
+                    status,
+                    response.headers().get(header::LOCATION),
+                )));
+            }
+            failure = unreachable(format!("it answers {status}"));
+        }
+        Err(failure)
+    }
+}
+
+fn basic_authorization(place: &MountLocation) -> Result<Option<HeaderValue>, String> {
+    let Some(user) = &place.user else { return Ok(None) };
+    let secret = place.secret.as_ref().map_or("", |secret| secret.expose_secret());
+    let text = format!("Basic {}", STANDARD.encode(format!("{user}:{secret}")));
+    let mut value = HeaderValue::from_str(&text).map_err(|error| error.to_string())?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+fn refusal_reason(status: StatusCode, location: Option<&HeaderValue>) -> String {
+    match (status.as_u16(), location.and_then(|location| location.to_str().ok())) {
+        (300..=399, Some(location)) => {
+            // Neither credentials nor requests follow: it may lead anywhere.
+            format!(
+                "it answers {status} and leads to `{}`; mount that",
+                location.split('?').next().unwrap_or_default()
+            )
+        }
+        (401 | 403, _) => {
+            format!("it answers {status}; see the credentials of its `[[mounts.place]]`")
+        }
+        _ => format!("it answers {status}"),
+    }
+}
+
+/// An answer whose body is read piece by piece.
+pub(crate) struct SourceResponse {
+    head: http::response::Parts,
+    body: Incoming,
+    chunk: Bytes,
+    runtime: Handle,
+    idle_timeout: Duration,
+    started_at: Instant,
+    received_bytes: u64,
+    location: String,
+}
+
+impl SourceResponse {
+    fn new(response: Response<Incoming>, host: &SourceHost, place: String) -> Self {
+        let (head, body) = response.into_parts();
+        Self {
+            head,
+            body,
+            chunk: Bytes::new(),
+            runtime: host.runtime.clone(),
+            idle_timeout: host.idle_timeout,
+            started_at: Instant::now(),
+            received_bytes: 0,
+            location: place,
+        }
+    }
+
+    /// Returns a header's text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.headers.get(name)?.to_str().ok()
+    }
+
+    /// Returns what was asked for, without its query.
+    pub(crate) fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// Waits for the next piece; false at the end.
+    fn read_next_chunk(&mut self) -> io::Result<bool> {
+        loop {
+            let frame = self.body.frame();
+            let frame = self
+                .runtime
+                .block_on(async { tokio::time::timeout(self.idle_timeout, frame).await })
+                .map_err(|_| {
+                    io::Error::new(io::ErrorKind::TimedOut, "it sends nothing any more")
+                })?;
+            let Some(frame) = frame else { return Ok(false) };
+            let frame = frame.map_err(io::Error::other)?;
+            let Ok(piece) = frame.into_data() else { continue };
+            self.received_bytes += piece.len() as u64;
+            let allowed =
+                MIN_RESPONSE_TIME + Duration::from_secs(self.received_bytes / MIN_BYTES_PER_SECOND);
+            if self.started_at.elapsed() > allowed {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it sends too slowly"));
+            }
+            if !piece.is_empty() {
+                self.chunk = piece;
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Read for SourceResponse {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.chunk.is_empty() && !self.read_next_chunk()? {
+            return Ok(0);
+        }
+        let piece = self.chunk.split_to(self.chunk.len().min(buffer.len()));
+        if let Some(buffer) = buffer.get_mut(..piece.len()) {
+            buffer.copy_from_slice(&piece);
+        }
+        Ok(piece.len())
+    }
+}
+
+impl std::fmt::Debug for SourceResponse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("place", &self.location).finish_non_exhaustive()
+    }
+}

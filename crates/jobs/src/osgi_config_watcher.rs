@@ -1,0 +1,133 @@
+//! Follows content: what queues are configured, applied while the worker runs.
+//!
+//! Invariants
+//! * What stands in content a moment after a commit is how the queues work, without a restart.
+//! * Only a difference that touches a configuration has them read anew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use tracing::{info, warn};
+use tympan_content::{ChunkId, Repository};
+
+use crate::error::format_error_chain;
+use crate::follower_loop::FollowerLoop;
+use crate::osgi_config::{OsgiConfigs, can_change_configs};
+use crate::{JobWorker, Result};
+
+/// How often the newest root is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Keeps a worker's queues as content says. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct OsgiConfigWatcher {
+    state: Arc<OsgiConfigWatcherState>,
+}
+
+#[derive(Debug)]
+struct OsgiConfigWatcherState {
+    worker: JobWorker,
+    repository: Repository,
+    run_modes: Vec<String>,
+    configured_root: Mutex<Option<ChunkId>>,
+    configs: RwLock<Arc<OsgiConfigs>>,
+    change_sender: watch::Sender<()>,
+}
+
+impl OsgiConfigWatcher {
+    /// Makes one for the run modes of an instance, such as `author`.
+    #[must_use]
+    pub fn new(worker: JobWorker, repository: Repository, run_modes: &[&str]) -> Self {
+        let run_modes = run_modes.iter().map(|mode| (*mode).to_owned()).collect();
+        let (seen, configs, changes) =
+            (Mutex::default(), RwLock::default(), watch::Sender::default());
+        Self {
+            state: Arc::new(OsgiConfigWatcherState {
+                worker,
+                repository,
+                run_modes,
+                configured_root: seen,
+                configs,
+                change_sender: changes,
+            }),
+        }
+    }
+
+    /// Returns the worker.
+    #[must_use]
+    pub fn worker(&self) -> &JobWorker {
+        &self.state.worker
+    }
+
+    /// Returns the run modes by which configurations are chosen.
+    pub fn run_modes(&self) -> impl Iterator<Item = &str> {
+        self.state.run_modes.iter().map(String::as_str)
+    }
+
+    /// Returns the configurations that are in force.
+    #[must_use]
+    pub fn configs(&self) -> Arc<OsgiConfigs> {
+        self.state.configs.read().clone()
+    }
+
+    /// Returns what tells that other configurations are in force.
+    #[must_use]
+    pub fn subscribe_changes(&self) -> watch::Receiver<()> {
+        self.state.change_sender.subscribe()
+    }
+
+    /// Applies the newest state, if it differs in what is configured. Tells whether it did.
+    ///
+    /// # Errors
+    /// If content cannot be read; what is in force stays so.
+    pub fn refresh_configs(&self) -> Result<bool> {
+        let inner = &self.state;
+        let mut seen = inner.configured_root.lock();
+        let head = inner.repository.head_root()?;
+        if *seen == Some(head) {
+            return Ok(false);
+        }
+        let snapshot = inner.repository.snapshot()?;
+        // A root that is collected by now tells nothing: everything is read.
+        let before = seen.and_then(|root| inner.repository.snapshot_at(root).ok());
+        if let Some(changed) = before.and_then(|before| before.changed_paths(&snapshot).ok())
+            && !changed.iter().any(can_change_configs)
+        {
+            *seen = Some(snapshot.root_id());
+            return Ok(false);
+        }
+        let modes: Vec<&str> = inner.run_modes.iter().map(String::as_str).collect();
+        let mut configs = OsgiConfigs::read_snapshot(&inner.repository, &snapshot, &modes)?;
+        let queues = configs.take_queue_configs();
+        *seen = Some(snapshot.root_id());
+        let is_new = *inner.configs.read().as_ref() != configs;
+        if is_new {
+            for fault in &configs.faults {
+                warn!(path = fault.path, reason = fault.message, "a configuration has a fault");
+            }
+            info!(queues = queues.len(), "configurations are applied");
+            inner.worker.set_queue_configs(queues);
+            *inner.configs.write() = Arc::new(configs);
+            inner.change_sender.send_replace(());
+        }
+        Ok(is_new)
+    }
+
+    /// Follows content until `stop` turns true.
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let mut rounds = FollowerLoop::new("configurations", stop, POLL_INTERVAL);
+        while !rounds.is_stopped() {
+            let following = self.clone();
+            let refreshed = tokio::task::spawn_blocking(move || following.refresh_configs()).await;
+            rounds
+                .finish_round(match refreshed {
+                    Ok(Ok(_)) => Ok(POLL_INTERVAL),
+                    Ok(Err(error)) => Err(format_error_chain(&error)),
+                    Err(error) => Err(error.to_string()),
+                })
+                .await;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What steps may name: processes that carry them out, and choosers that say who does them.
+//!
+//! Models write names of classes; where the whole name is not known, its last part counts, so that
+//! `com.day.cq.wcm.workflow.process.ActivatePageProcess` and any other `…ActivatePageProcess` are one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tympan_content::{LookupIndex, Repository};
+use tympan_web::outgoing_policy::OutgoingPolicy;
+
+use crate::workflow::model::{WorkflowModel, WorkflowModelRoots, WorkflowStepKind};
+use crate::workflow::process;
+use crate::workflow::workflow_handler::{StepRun, WorkflowProcess};
+use crate::{Error, Result};
+
+/// Says who does a dynamic participant's step, when it begins. It may be asked more than once.
+pub trait ParticipantChooser: Send + Sync {
+    /// Returns the name that models write as `DYNAMIC_PARTICIPANT`.
+    fn name(&self) -> &str;
+
+    /// Returns a user or a group.
+    ///
+    /// # Errors
+    /// With the reason why nobody is found.
+    fn choose_participant(&self, step: &StepRun) -> Result<String, String>;
+}
+
+/// The processes and choosers that steps may name.
+#[derive(Default, Clone)]
+pub struct StepRegistry {
+    processes: BTreeMap<String, Arc<dyn WorkflowProcess>>,
+    choosers: BTreeMap<String, Arc<dyn ParticipantChooser>>,
+    pub(crate) repository: Option<Repository>,
+}
+
+impl StepRegistry {
+    /// Returns what comes with the engine: see [`with_process`].
+    #[must_use]
+    pub fn standard(repository: &Repository) -> Self {
+        let mut steps = Self { repository: Some(repository.clone()), ..Self::default() };
+        for one in process::standard_processes(repository) {
+            steps = steps.with_process(one);
+        }
+        for one in process::standard_choosers(repository) {
+            steps = steps.with_chooser(one);
+        }
+        steps
+    }
+
+    /// Lets steps that have other systems do the work ask the hosts that are listed; without it they ask nobody.
+    #[must_use]
+    pub fn with_external_hosts(self, outgoing: &OutgoingPolicy) -> Self {
+        self.with_process(process::external_process(outgoing))
+    }
+
+    /// Checks that an account is a service user: nobody logs in as one, and who names it in a model may write models.
+    pub(crate) fn require_service_user(&self, name: &str) -> Result<()> {
+        let is_found = match &self.repository {
+            Some(repository) => {
+                let snapshot = repository.snapshot()?;
+                let mut is_found = false;
+                for path in snapshot.look_up_paths(LookupIndex::Type, "rep:SystemUser")? {
+                    let node = snapshot.node(&path)?;
+                    let id = node.and_then(|node| node.text("rep:authorizableId"));
+                    is_found |= id.as_deref().unwrap_or(path.name()) == name;
+                }
+                is_found
+            }
+            None => false,
+        };
+        let fault =
+            || Error::Workflow(format!("there is no service user `{name}` (`rep:SystemUser`)"));
+        if is_found { Ok(()) } else { Err(fault()) }
+    }
+
+    /// Adds a process.
+    #[must_use]
+    pub fn with_process(mut self, process: Arc<dyn WorkflowProcess>) -> Self {
+        self.processes.insert(process.name().to_owned(), process);
+        self
+    }
+
+    /// Adds a chooser.
+    #[must_use]
+    pub fn with_chooser(mut self, chooser: Arc<dyn ParticipantChooser>) -> Self {
+        self.choosers.insert(chooser.name().to_owned(), chooser);
+        self
+    }
+
+    /// Finds a process by its name or by the last part of it.
+    pub(crate) fn find_process(&self, name: &str) -> Option<&Arc<dyn WorkflowProcess>> {
+        find_by_name(&self.processes, name)
+    }
+
+    /// Finds a chooser in the same way.
+    pub(crate) fn find_chooser(&self, name: &str) -> Option<&Arc<dyn ParticipantChooser>> {
+        find_by_name(&self.choosers, name)
+    }
+
+    /// Refuses a model with a step that nothing here can carry out.
+    pub(crate) fn check_model(
+        &self,
+        model: &WorkflowModel,
+        roots: &WorkflowModelRoots,
+    ) -> Result<()> {
+        for step in model.steps.values() {
+            let fault = |what: String| {
+                let (title, path) = (&step.title, &model.path);
+                Err(Error::Workflow(format!("the step `{title}` of `{path}` {what}")))
+            };
+            match step.kind {
+                WorkflowStepKind::Process | WorkflowStepKind::External => {
+                    let name = step.text_argument("PROCESS").unwrap_or_default();
+                    if self.find_process(name).is_none() {
+                        let known = join_names(&self.processes);
+                        return fault(format!(
+                            "names the unknown process `{name}`; known are {known}"
+                        ));
+                    }
+                }
+                WorkflowStepKind::DynamicParticipant => {
+                    let name = step.chooser_name().unwrap_or_default();
+                    if self.find_chooser(name).is_none() {
+                        let known = join_names(&self.choosers);
+                        return fault(format!(
+                            "names the unknown chooser `{name}`; known are {known}"
+                        ));
+                    }
+                }
+                WorkflowStepKind::Container => {
+                    let path = step.inner_model_path().unwrap_or_default();
+                    if let Err(reason) = self.read_model(path, roots) {
+                        return fault(format!(
+                            "goes through a model that cannot be used: {reason}"
+                        ));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the model of a container.
+    pub(crate) fn read_model(
+        &self,
+        path: &str,
+        roots: &WorkflowModelRoots,
+    ) -> Result<WorkflowModel> {
+        let nowhere = || Error::Workflow("this worker reads no models".to_owned());
+        let repository = self.repository.as_ref().ok_or_else(nowhere)?;
+        roots.read_model(&repository.snapshot()?, path)
+    }
+}
+
+fn last_name_part(name: &str) -> &str {
+    name.rsplit(['.', '/']).next().unwrap_or(name)
+}
+
+fn find_by_name<'a, T: ?Sized>(
+    all: &'a BTreeMap<String, Arc<T>>,
+    name: &str,
+) -> Option<&'a Arc<T>> {
+    let by_last = || {
+        let mut known =
+            all.iter().filter(|(known, _)| last_name_part(known) == last_name_part(name));
+        known.next().map(|(_, found)| found)
+    };
+    all.get(name).or_else(by_last)
+}
+
+fn join_names<T: ?Sized>(all: &BTreeMap<String, Arc<T>>) -> String {
+    all.keys().map(|name| last_name_part(name)).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Debug for StepRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Steps")
+            .field("processes", &self.processes.keys())
+            .field("choosers", &self.choosers.keys())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,264 @@
+//! Time-outs: what becomes of a step that is not done in time.
+//!
+//! A step says so in its `metaData`: `timeout` (`90s`, `15m`, `36h`, `2d`) or `timeoutMillis`, and `timeoutHandler`:
+//!
+//! | handler | does |
+//! |---|---|
+//! | `AutoAdvancer`, or none | ends the step as if it were done |
+//! | `AbsoluteTimeAutoAdvancer` | the same, at the time that `absoluteTime` of the instance's data names in milliseconds |
+//! | `JumpTimeoutHandler` | goes to the step that `timeoutTarget` names |
+//! | `EscalateTimeoutHandler` | gives the step to `timeoutParticipant`, once |
+//!
+//! Handlers are named by the class that AEM has, of which the last part counts.
+//!
+//! Invariants
+//! * A time-out is a job that is stored together with the step; it does nothing to a step that is over.
+//! * The time of a suspended instance goes on, but nothing happens before it is resumed.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value as Json, json};
+use tokio::runtime::Handle;
+
+use crate::error::format_error_chain;
+use crate::sql::WriteTransaction;
+use crate::workflow::engine::{LockedWorkflow, StepActionContext, WorkflowEngine};
+use crate::workflow::model::WorkflowStep;
+use crate::workflow::query::WorkflowState;
+use crate::{Job, JobContext, JobHandler, JobOutcome, NewJob, Result, TIMEOUT_TOPIC};
+
+/// In whose name a step ends that was not done in time.
+pub(crate) const TIMEOUT_USER: &str = "timeout";
+/// How often a suspended instance is looked at.
+const SUSPENDED_POLL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What happens to a step that is not done in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LateStepAction {
+    Advance,
+    Jump(String),
+    Escalate(String),
+}
+
+/// When a step is late, and what happens then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StepTimeout {
+    deadline: StepDeadline,
+    pub(crate) late_action: LateStepAction,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StepDeadline {
+    After(Duration),
+    /// At the time that the instance's data name.
+    Absolute,
+}
+
+impl StepTimeout {
+    /// Reads the time-out of a step; nothing if it has none.
+    pub(crate) fn of_step(step: &WorkflowStep) -> Result<Option<Self>, String> {
+        let handler = step.text_argument("timeoutHandler").unwrap_or_default();
+        let handler = handler.rsplit(['.', '/']).next().unwrap_or_default();
+        let after = match (
+            step.text_argument("timeout"),
+            parse_json_number(step.arguments.get("timeoutMillis")),
+        ) {
+            (Some(text), _) => Some(parse_duration(text)?),
+            (None, Some(millis)) => Some(Duration::from_millis(millis)),
+            (None, None) => None,
+        };
+        let due = match (handler, after) {
+            ("AbsoluteTimeAutoAdvancer", _) => StepDeadline::Absolute,
+            (_, Some(after)) => StepDeadline::After(after),
+            ("", None) => return Ok(None),
+            (_, None) => return Err("say `timeout`, such as `36h`".to_owned()),
+        };
+        let named = |name: &str| {
+            step.text_argument(name).map(str::to_owned).ok_or_else(|| format!("say `{name}`"))
+        };
+        let late = match handler {
+            "" | "AutoAdvancer" | "AbsoluteTimeAutoAdvancer" => LateStepAction::Advance,
+            "JumpTimeoutHandler" => LateStepAction::Jump(named("timeoutTarget")?),
+            "EscalateTimeoutHandler" => LateStepAction::Escalate(named("timeoutParticipant")?),
+            other => {
+                return Err(format!(
+                    "`{other}` is no handler; known are AutoAdvancer, AbsoluteTimeAutoAdvancer, JumpTimeoutHandler and \
+                     EscalateTimeoutHandler"
+                ));
+            }
+        };
+        Ok(Some(Self { deadline: due, late_action: late }))
+    }
+
+    /// Returns how long to wait from now on; nothing if no time is named.
+    fn remaining_wait(&self, data: &Map<String, Json>, now: SystemTime) -> Option<Duration> {
+        match self.deadline {
+            StepDeadline::After(span) => Some(span),
+            StepDeadline::Absolute => {
+                let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(
+                    parse_json_number(data.get("absoluteTime"))?,
+                ))?;
+                Some(at.duration_since(now).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Reads a number that may be written as text.
+pub(crate) fn parse_json_number(value: Option<&Json>) -> Option<u64> {
+    let value = value?;
+    value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
+}
+
+/// Reads `90s`, `15m`, `36h` or `2d`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let wrong = || format!("`{text}` is no time; write `90s`, `15m`, `36h` or `2d`");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        _ => return Err(wrong()),
+    };
+    let count: u64 = text.trim_end_matches(unit).trim().parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(count.saturating_mul(seconds)))
+}
+
+/// Returns the topic and the key of the job that watches over a step.
+pub(crate) fn timeout_job_identity(instance: &LockedWorkflow, item: i64) -> (String, String) {
+    (format!("{TIMEOUT_TOPIC}/{}", instance.model.topic_suffix), format!("item {item}"))
+}
+
+impl WorkflowEngine {
+    /// Stores the job that looks whether a step is done in time.
+    pub(crate) async fn add_timeout_job(
+        &self,
+        transaction: &mut WriteTransaction,
+        instance: &LockedWorkflow,
+        (item, step): (i64, &WorkflowStep),
+        now: SystemTime,
+    ) -> Result<()> {
+        let timeout = StepTimeout::of_step(step).ok().flatten();
+        let Some(wait) = timeout.and_then(|timeout| timeout.remaining_wait(&instance.data, now))
+        else {
+            return Ok(());
+        };
+        let (topic, key) = timeout_job_identity(instance, item);
+        let properties = json!({
+            "item": item, "workflow": instance.id, "model": instance.model.path,
+            "payload": instance.payload, "step": step.title,
+        });
+        let job = NewJob::new(topic, properties).with_key(key).with_delay(wait);
+        self.queues.insert_jobs(transaction, &[(job, now)], None).await.map(|_| ())
+    }
+}
+
+/// Carries out the jobs of time-outs.
+#[derive(Debug)]
+pub(crate) struct StepTimeoutHandler {
+    pub(crate) engine: WorkflowEngine,
+    pub(crate) runtime: Handle,
+    pub(crate) topic: String,
+}
+
+impl StepTimeoutHandler {
+    async fn handle_late_step(&self, item: i64) -> Result<JobOutcome> {
+        let Some((instance, name, _)) = self.engine.load_open_item(item).await? else {
+            return Ok(JobOutcome::Done);
+        };
+        if instance.state != WorkflowState::Running {
+            return Ok(JobOutcome::Wait { after: SUSPENDED_POLL_INTERVAL });
+        }
+        let timeout = instance.model.steps.get(&name).map(StepTimeout::of_step);
+        let Some(Ok(Some(timeout))) = timeout else { return Ok(JobOutcome::Done) };
+        let now = SystemTime::now();
+        let moving =
+            StepActionContext { user: TIMEOUT_USER, comment: Some("not done in time"), now };
+        match timeout.late_action {
+            LateStepAction::Advance => {
+                self.engine.complete_step((item, instance.id), Map::new(), None, &moving).await?;
+            }
+            LateStepAction::Jump(target) => {
+                self.engine
+                    .jump_to_step((item, instance.id), &target, "timed out", &moving)
+                    .await?;
+            }
+            LateStepAction::Escalate(to) => {
+                self.engine.escalate_step((item, instance.id), &to, &moving).await?;
+            }
+        }
+        Ok(JobOutcome::Done)
+    }
+}
+
+impl JobHandler for StepTimeoutHandler {
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    fn run(&self, job: &Job, _context: &JobContext) -> JobOutcome {
+        let Some(item) = job.properties.get("item").and_then(Json::as_i64) else {
+            return JobOutcome::Failed { reason: "the job names no work item".to_owned() };
+        };
+        match self.runtime.block_on(self.handle_late_step(item)) {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_transient() => {
+                JobOutcome::Retry { after: None, reason: format_error_chain(&error) }
+            }
+            Err(error) => JobOutcome::Failed { reason: format_error_chain(&error) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workflow::model::WorkflowStepKind;
+
+    fn check(data: &Json, expected: &str) {
+        let data = data.as_object().unwrap().clone();
+        let step = WorkflowStep {
+            kind: WorkflowStepKind::Participant,
+            title: String::new(),
+            arguments: data,
+        };
+        let found = match StepTimeout::of_step(&step) {
+            Ok(None) => "none".to_owned(),
+            Ok(Some(timeout)) => format!("{:?} {:?}", timeout.deadline, timeout.late_action),
+            Err(reason) => reason,
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn steps_say_when_they_are_late() {
+        check(&json!({}), "none");
+        check(&json!({ "timeout": "90s" }), "After(90s) Advance");
+        check(&json!({ "timeout": "2d" }), "After(172800s) Advance");
+        check(&json!({ "timeoutMillis": "1500" }), "After(1.5s) Advance");
+        let class = "com.adobe.granite.workflow.core.timeout.AutoAdvancer";
+        check(&json!({ "timeoutMillis": 10, "timeoutHandler": class }), "After(10ms) Advance");
+        let class = "com.day.cq.workflow.timeout.autoadvance.AbsoluteTimeAutoAdvancer";
+        check(&json!({ "timeoutHandler": class }), "Absolute Advance");
+        let jump = json!({ "timeout": "1m", "timeoutHandler": "JumpTimeoutHandler" });
+        check(&jump, "say `timeoutTarget`");
+        check(&json!({ "timeoutHandler": "AutoAdvancer" }), "say `timeout`, such as `36h`");
+        check(
+            &json!({ "timeout": "soon" }),
+            "`soon` is no time; write `90s`, `15m`, `36h` or `2d`",
+        );
+    }
+
+    #[test]
+    fn an_absolute_time_that_passed_is_now() {
+        let due =
+            StepTimeout { deadline: StepDeadline::Absolute, late_action: LateStepAction::Advance };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        let data = |at: Json| json!({ "absoluteTime": at }).as_object().unwrap().clone();
+        assert_eq!(due.remaining_wait(&data(json!(101_000)), now), Some(Duration::from_secs(1)));
+        assert_eq!(due.remaining_wait(&data(json!("99000")), now), Some(Duration::ZERO));
+        assert_eq!(due.remaining_wait(&Map::new(), now), None);
+    }
+}

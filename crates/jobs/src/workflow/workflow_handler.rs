@@ -1,0 +1,277 @@
+//! The handler of steps that processes carry out.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value as Json};
+use tokio::runtime::Handle;
+
+use crate::error::format_error_chain;
+use crate::workflow::engine::{StepActionContext, StepCompletion, WorkflowEngine, WorkflowStart};
+use crate::workflow::model::{WorkflowModel, WorkflowStep, WorkflowStepKind};
+use crate::workflow::query::WorkflowState;
+use crate::workflow::step_registry::StepRegistry;
+use crate::workflow::step_timeout::StepTimeoutHandler;
+use crate::{
+    EXTERNAL_TOPIC, Job, JobContext, JobHandler, JobOutcome, TIMEOUT_TOPIC, TRANSIENT_TOPIC,
+    WORKFLOW_TOPIC,
+};
+
+/// How often a suspended instance is looked at.
+const SUSPENDED_POLL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Carries out steps. It runs on a thread of its own, at least once for each step.
+pub trait WorkflowProcess: Send + Sync {
+    /// Returns the name that models write as `PROCESS`.
+    fn name(&self) -> &str;
+
+    /// Carries out one step.
+    fn run(&self, step: &StepRun, context: &JobContext) -> StepOutcome;
+}
+
+/// A step that is carried out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepRun {
+    /// Its instance.
+    pub workflow_id: i64,
+    /// The number of the step: another one each time that the instance comes to it, the same for each attempt.
+    pub item_id: i64,
+    /// The path of the model.
+    pub model: String,
+    /// What it is about: a node path.
+    pub payload: String,
+    /// Who started it.
+    pub initiator: String,
+    /// Whose rights it uses: who started the instance, or the service user that the model names.
+    pub effective_user: String,
+    /// What people call the step.
+    pub title: String,
+    /// The arguments of the model: `PROCESS_ARGS` and others.
+    pub arguments: Map<String, Json>,
+    /// What earlier steps left for later ones.
+    pub data: Map<String, Json>,
+    /// What this step remembered when it said that it waits: nothing at first.
+    pub saved_data: Map<String, Json>,
+}
+
+/// How a step went.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepOutcome {
+    /// It is done, and leaves this for later steps.
+    Done(Map<String, Json>),
+    /// It is done, and lets a reader know: the notice is stored together with the end of the step.
+    Notify {
+        /// Who is to know: a user or a group.
+        reader: String,
+        /// What.
+        title: String,
+        /// What it leaves for later steps.
+        data: Map<String, Json>,
+    },
+    /// It is done, and what the workflow is about is elsewhere now.
+    Moved {
+        /// Where: a node path.
+        payload: String,
+    },
+    /// What it started elsewhere goes on: look again after a while, and remember this.
+    Wait {
+        /// How long to wait.
+        after: Duration,
+        /// What to remember.
+        saved_data: Map<String, Json>,
+    },
+    /// Try again, as often as the queue says.
+    Retry(String),
+    /// Trying again cannot help; somebody has to look.
+    Failed(String),
+}
+
+/// Carries out the jobs of workflow steps.
+pub struct WorkflowHandler {
+    engine: WorkflowEngine,
+    runtime: Handle,
+    topic: String,
+    step_registry: Arc<StepRegistry>,
+}
+
+impl WorkflowHandler {
+    /// Makes the handlers of all workflow topics for some processes, to be registered with a worker.
+    #[must_use]
+    pub fn for_processes(
+        workflows: &WorkflowEngine,
+        runtime: &Handle,
+        processes: Vec<Arc<dyn WorkflowProcess>>,
+    ) -> Vec<Arc<dyn JobHandler>> {
+        let steps = processes.into_iter().fold(StepRegistry::default(), StepRegistry::with_process);
+        Self::for_registry(workflows, runtime, steps)
+    }
+
+    /// Makes the handlers of all workflow topics. From now on instances of models that name other processes or choosers
+    /// are refused when they are started on these queues.
+    #[must_use]
+    pub fn for_registry(
+        workflows: &WorkflowEngine,
+        runtime: &Handle,
+        steps: StepRegistry,
+    ) -> Vec<Arc<dyn JobHandler>> {
+        let steps = Arc::new(steps);
+        workflows.queues().set_step_registry(&steps);
+        let handler = |base: &str| -> Arc<dyn JobHandler> {
+            Arc::new(Self {
+                engine: workflows.clone(),
+                runtime: runtime.clone(),
+                topic: format!("{base}/**"),
+                step_registry: steps.clone(),
+            })
+        };
+        let mut all = [WORKFLOW_TOPIC, TRANSIENT_TOPIC, EXTERNAL_TOPIC].map(handler).to_vec();
+        all.push(Arc::new(StepTimeoutHandler {
+            engine: workflows.clone(),
+            runtime: runtime.clone(),
+            topic: format!("{TIMEOUT_TOPIC}/**"),
+        }));
+        all
+    }
+
+    fn run_step(&self, item: i64, job: &Job, context: &JobContext) -> crate::Result<JobOutcome> {
+        let loaded = self.runtime.block_on(self.engine.load_open_item(item))?;
+        // An earlier attempt ended the step, or somebody ended the instance.
+        let Some((instance, name, kept)) = loaded else { return Ok(JobOutcome::Done) };
+        if instance.state != WorkflowState::Running {
+            return Ok(JobOutcome::Wait { after: SUSPENDED_POLL_INTERVAL });
+        }
+        let failed = |reason: String| Ok(JobOutcome::Failed { reason });
+        let Some(step) = instance.model.steps.get(&name) else {
+            return failed(format!("the model has no step `{name}`"));
+        };
+        let actor = match step.text_argument("serviceUser") {
+            Some(name) => match self.step_registry.require_service_user(name) {
+                Ok(()) => name.to_owned(),
+                Err(error) => return failed(format_error_chain(&error)),
+            },
+            None => instance.initiator.clone(),
+        };
+        let run = StepRun {
+            workflow_id: instance.id,
+            item_id: item,
+            model: instance.model.path.clone(),
+            payload: instance.payload.clone(),
+            initiator: instance.initiator.clone(),
+            effective_user: actor,
+            title: step.title.clone(),
+            arguments: step.arguments.clone(),
+            data: instance.data.clone(),
+            saved_data: kept,
+        };
+        match step.kind {
+            WorkflowStepKind::DynamicParticipant => self.assign_participant((item, step), &run),
+            WorkflowStepKind::Container => {
+                let inner = step.inner_model_path().unwrap_or_default();
+                let model = self.step_registry.read_model(inner, &self.engine.model_roots())?;
+                let now = SystemTime::now();
+                self.runtime.block_on(self.engine.begin_nested_workflow(
+                    (item, instance.id),
+                    model,
+                    now,
+                ))?;
+                Ok(JobOutcome::Done)
+            }
+            _ => self.execute_process((item, step), &run, (job, context)),
+        }
+    }
+
+    /// Finds out who is to do a step.
+    fn assign_participant(
+        &self,
+        (item, step): (i64, &WorkflowStep),
+        run: &StepRun,
+    ) -> crate::Result<JobOutcome> {
+        let wanted = step.chooser_name().unwrap_or_default();
+        let Some(chooser) = self.step_registry.find_chooser(wanted) else {
+            let reason = format!("no chooser `{wanted}` is known here");
+            return Ok(JobOutcome::Failed { reason });
+        };
+        match chooser.choose_participant(run) {
+            Ok(chosen) => {
+                self.runtime.block_on(self.engine.assign_step(item, &chosen))?;
+                Ok(JobOutcome::Done)
+            }
+            Err(reason) => Ok(JobOutcome::Failed { reason }),
+        }
+    }
+
+    fn execute_process(
+        &self,
+        (item, step): (i64, &WorkflowStep),
+        run: &StepRun,
+        (job, context): (&Job, &JobContext),
+    ) -> crate::Result<JobOutcome> {
+        let wanted = step.text_argument("PROCESS").unwrap_or_default();
+        let Some(process) = self.step_registry.find_process(wanted) else {
+            let reason = format!(
+                "no process `{wanted}` is known here; register it, or change the step `{}` of `{}`",
+                step.title, run.model
+            );
+            return Ok(JobOutcome::Failed { reason });
+        };
+        let moving = StepActionContext { user: &job.user, comment: None, now: SystemTime::now() };
+        let end = |data, payload, notice| {
+            let ending =
+                StepCompletion { payload, ..StepCompletion::new(item, run.workflow_id, data) };
+            self.runtime.block_on(self.engine.complete_step_with_notice(ending, notice, &moving))
+        };
+        Ok(match process.run(run, context) {
+            StepOutcome::Done(data) => {
+                end(data, None, None)?;
+                JobOutcome::Done
+            }
+            StepOutcome::Moved { payload } => {
+                end(Map::new(), Some(payload), None)?;
+                JobOutcome::Done
+            }
+            StepOutcome::Notify { reader, title, data } => {
+                let model = WorkflowModel::notice_model(&title, &reader);
+                let (payload, initiator) = (run.payload.clone(), run.initiator.clone());
+                end(
+                    data,
+                    None,
+                    Some(WorkflowStart { model, payload, initiator, data: Map::new() }),
+                )?;
+                JobOutcome::Done
+            }
+            StepOutcome::Wait { after, saved_data: keep } => {
+                if keep != run.saved_data {
+                    self.runtime.block_on(self.engine.save_step_data(item, &keep))?;
+                }
+                JobOutcome::Wait { after }
+            }
+            StepOutcome::Retry(reason) => JobOutcome::Retry { after: None, reason },
+            StepOutcome::Failed(reason) => JobOutcome::Failed { reason },
+        })
+    }
+}
+
+impl JobHandler for WorkflowHandler {
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    fn run(&self, job: &Job, context: &JobContext) -> JobOutcome {
+        let Some(item) = job.properties.get("item").and_then(Json::as_i64) else {
+            return JobOutcome::Failed { reason: "the job names no work item".to_owned() };
+        };
+        match self.run_step(item, job, context) {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_transient() => {
+                JobOutcome::Retry { after: None, reason: format_error_chain(&error) }
+            }
+            Err(error) => JobOutcome::Failed { reason: format_error_chain(&error) },
+        }
+    }
+}
+
+impl std::fmt::Debug for WorkflowHandler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WorkflowHandler({})", self.topic)
+    }
+}

@@ -1,0 +1,536 @@
+//! Sends as ab sends: one URL, a number of connections, a number of requests.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::tls_option;
+use crate::load::{
+    LoadRun, LoadRunState, UserStep, UserTurn, VirtualUser, WorkerLoad, processor_count, run_load,
+};
+use crate::measurement::{RecordedSample, RunResults, redact_head, trace_request_text};
+use crate::net::{
+    AbsoluteUrl, ExchangeFailure, ExchangeOutcome, NegotiatedTls, ResponseRetention,
+    TargetRegistry, TargetRequest, TargetResponse, TlsClientOptions,
+};
+use crate::{Error, Result};
+
+/// The options of ab that are given as values.
+#[derive(Debug, Clone)]
+pub struct AbOptions {
+    /// What is asked.
+    pub url: String,
+    /// `-n`.
+    pub requests: u64,
+    /// `-c`.
+    pub concurrency: usize,
+    /// `-t`.
+    pub time_limit: Option<Duration>,
+    /// `-s`.
+    pub timeout: Duration,
+    /// `-k`.
+    pub keep_alive: bool,
+    /// `-i` gives `HEAD`, `-p` `POST`, `-u` `PUT`, `-m` anything.
+    pub method: String,
+    /// The content of the file of `-p` or `-u`.
+    pub body: Vec<u8>,
+    /// `-T`.
+    pub content_type: String,
+    /// `-H`, and what `-A`, `-P` and `-C` amount to.
+    pub headers: Vec<(String, String)>,
+    /// `-X`: the proxy as `host:port`.
+    pub proxy: Option<String>,
+    /// `-B`: the address of this machine that connections begin at.
+    pub source_address: Option<IpAddr>,
+    /// `-b`: bytes of the kernel's buffers for a connection.
+    pub socket_buffer_size: Option<usize>,
+    /// `-f`: the version of TLS.
+    pub protocol: Option<String>,
+    /// `-Z`: cipher suites, as OpenSSL names them.
+    pub ciphers: Option<String>,
+    /// `-E`: a file in PEM with a certificate for the server, its chain, and its key.
+    pub certificate: Option<PathBuf>,
+    /// `-I`: does not tell the server which of its names is meant.
+    pub hides_server_name: bool,
+    /// `-v`: how much is said of each request.
+    pub verbosity: u32,
+    /// `-q`: says nothing of how far the run has come.
+    pub is_quiet: bool,
+    /// `-w`: what is printed is a table in HTML.
+    pub html_table: Option<AbTableAttributes>,
+    /// Counts answers of another length as failed, as ab does without `-l`.
+    pub is_strict: bool,
+    /// `-l`.
+    pub allows_any_length: bool,
+    /// `-S`.
+    pub omits_deviation: bool,
+    /// `-d`.
+    pub omits_percentiles: bool,
+    /// `-e`.
+    pub csv_path: Option<PathBuf>,
+    /// `-g`.
+    pub gnuplot_path: Option<PathBuf>,
+    /// Threads; 0 for one per processor.
+    pub worker_count: usize,
+}
+
+impl Default for AbOptions {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            requests: 1,
+            concurrency: 1,
+            time_limit: None,
+            timeout: Duration::from_secs(30),
+            keep_alive: false,
+            method: "GET".to_owned(),
+            body: Vec::new(),
+            content_type: "text/plain".to_owned(),
+            headers: Vec::new(),
+            proxy: None,
+            source_address: None,
+            socket_buffer_size: None,
+            protocol: None,
+            ciphers: None,
+            certificate: None,
+            hides_server_name: false,
+            verbosity: 0,
+            is_quiet: false,
+            html_table: None,
+            is_strict: false,
+            allows_any_length: false,
+            omits_deviation: false,
+            omits_percentiles: false,
+            csv_path: None,
+            gnuplot_path: None,
+            worker_count: 0,
+        }
+    }
+}
+
+/// The attributes of a table in HTML.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AbTableAttributes {
+    /// `-x`: of the table.
+    pub table_attributes: String,
+    /// `-y`: of its rows.
+    pub row_attributes: String,
+    /// `-z`: of its cells.
+    pub cell_attributes: String,
+}
+
+/// What ab says while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbMessage<'a> {
+    /// For standard error: how far it has come.
+    Progress(&'a str),
+    /// For standard output: of a single request, where `-v` asks for it.
+    Log(&'a str),
+}
+
+/// Who hears it, on the threads that send.
+pub type AbMessageListener = Arc<dyn Fn(AbMessage<'_>) + Send + Sync>;
+
+/// Requests below which ab tells nothing of how far it has come.
+const MIN_PROGRESS_REQUESTS: u64 = 150;
+/// ab tells it every tenth of a run, and not more often than every hundred requests.
+const MIN_PROGRESS_INTERVAL: u64 = 100;
+
+/// One request, in microseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct AbRequestTimes {
+    /// Since the epoch.
+    pub(super) start_us: u64,
+    pub(super) connect_us: u64,
+    pub(super) wait_us: u64,
+    pub(super) total_us: u64,
+}
+
+impl AbRequestTimes {
+    pub(super) fn processing_us(&self) -> u64 {
+        self.total_us.saturating_sub(self.connect_us)
+    }
+}
+
+/// What a run of ab gathered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AbMeasurements {
+    pub(super) times: Vec<AbRequestTimes>,
+    pub(super) software: String,
+    pub(super) document_length: Option<u64>,
+    pub(super) length_mismatches: u64,
+    pub(super) connect_failures: u64,
+    pub(super) receive_failures: u64,
+    pub(super) exceptions: u64,
+    pub(super) non_2xx_count: u64,
+    pub(super) kept_alive_count: u64,
+    pub(super) received_bytes: u64,
+    pub(super) body_bytes: u64,
+    pub(super) sent_bytes: u64,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct AbRun {
+    pub(super) options: AbOptions,
+    pub(super) url: AbsoluteUrl,
+    pub(super) measurements: AbMeasurements,
+    /// What the first handshake agreed on.
+    pub(super) negotiated_tls: Option<NegotiatedTls>,
+    /// The same run in the lab's own terms.
+    pub results: RunResults,
+}
+
+impl AbOptions {
+    /// Returns after how many requests ab says how far it has come; `Idle` for never.
+    pub(super) fn progress_interval(&self) -> Option<u64> {
+        let says = !self.is_quiet && self.requests > MIN_PROGRESS_REQUESTS;
+        says.then(|| (self.requests / 10).max(MIN_PROGRESS_INTERVAL))
+    }
+
+    /// Returns what is asked.
+    ///
+    /// # Errors
+    /// [`Error::AbsoluteUrl`].
+    pub(super) fn parse_url(&self) -> Result<AbsoluteUrl> {
+        match self.url.contains("://") {
+            true => AbsoluteUrl::parse(&self.url),
+            false => AbsoluteUrl::parse(&format!("http://{}", self.url)),
+        }
+    }
+
+    /// Runs.
+    ///
+    /// # Errors
+    /// [`Error::AbsoluteUrl`] and [`Error::UnusableInput`] for what cannot be run, [`Error::Resolve`], [`Error::Tls`], [`Error::Engine`].
+    pub fn run(&self) -> Result<AbRun> {
+        self.run_with_listener(Arc::new(|_| {}))
+    }
+
+    /// Runs, and says meanwhile what ab says.
+    ///
+    /// # Errors
+    /// As [`AbOptions::run_load`].
+    pub fn run_with_listener(&self, listener: AbMessageListener) -> Result<AbRun> {
+        if self.concurrency == 0 || self.requests == 0 {
+            return Err(Error::UnusableInput("-n and -c are numbers above 0".to_owned()));
+        }
+        if self.concurrency as u64 > self.requests {
+            return Err(Error::UnusableInput(
+                "Cannot use concurrency level greater than total number of requests".to_owned(),
+            ));
+        }
+        let url = self.parse_url()?;
+        let request = self.build_request(&url)?;
+        let target = Arc::clone(&request.target);
+        if self.verbosity >= 2 {
+            let text = trace_request_text(&request.encoded_bytes);
+            listener(AbMessage::Log(&format!(
+                "INFO: {} header == \n---\n{text}\n---",
+                self.method
+            )));
+        }
+        let shared = Arc::new(AbSharedState {
+            request,
+            remaining_requests: AtomicI64::new(i64::try_from(self.requests).unwrap_or(i64::MAX)),
+            measurements: Mutex::default(),
+            first_length: OnceLock::new(),
+            label: format!("{} {}", self.method, url.path_and_query),
+            is_strict: self.is_strict && !self.allows_any_length,
+            verbosity: self.verbosity,
+            progress_interval: self.progress_interval(),
+            completed_count: AtomicU64::new(0),
+            listener,
+        });
+        let wanted = if self.worker_count == 0 { processor_count() } else { self.worker_count };
+        let workers = wanted.min(self.concurrency);
+        let mut crews: Vec<WorkerLoad> =
+            (0..workers).map(|_| WorkerLoad { users: Vec::new(), arrivals: None }).collect();
+        for number in 0..self.concurrency {
+            if let Some(crew) = crews.get_mut(number % workers) {
+                let user = AbUser::new(Arc::clone(&shared));
+                crew.users.push((Duration::ZERO, Box::new(user)));
+            }
+        }
+        let load = LoadRun {
+            worker_loads: crews,
+            stop_after: self.time_limit,
+            drain_timeout: Duration::ZERO,
+            run_state: Arc::new(LoadRunState::default()),
+            row_sink: None,
+        };
+        let results = run_load(load, &mut ())?;
+        let mut gathered = std::mem::take(
+            &mut *shared.measurements.lock().unwrap_or_else(PoisonError::into_inner),
+        );
+        gathered.document_length = shared.first_length.get().copied();
+        if shared.progress_interval.is_some() {
+            let done = shared.completed_count.load(Ordering::Relaxed);
+            (shared.listener)(AbMessage::Progress(&format!("Finished {done} requests")));
+        }
+        let agreed = target.negotiated_tls.get().cloned();
+        Ok(AbRun {
+            options: self.clone(),
+            url,
+            measurements: gathered,
+            negotiated_tls: agreed,
+            results,
+        })
+    }
+
+    /// Reads how TLS is to be spoken.
+    fn tls_options(&self) -> Result<TlsClientOptions> {
+        let suites = self.ciphers.as_deref().map(tls_option::parse_cipher_suites).transpose()?;
+        Ok(TlsClientOptions {
+            only_version: self
+                .protocol
+                .as_deref()
+                .map(tls_option::parse_tls_version)
+                .transpose()?
+                .flatten(),
+            cipher_suites: suites.unwrap_or_default(),
+            client_identity: self
+                .certificate
+                .as_deref()
+                .map(tls_option::read_identity)
+                .transpose()?,
+            hides_server_name: self.hides_server_name,
+            disables_resumption: false,
+            is_http2: false,
+        })
+    }
+
+    fn build_request(&self, url: &AbsoluteUrl) -> Result<TargetRequest> {
+        let speech = self.tls_options()?;
+        if url.is_tls && self.proxy.is_some() {
+            return Err(Error::UnusableInput(
+                "-X: an https address cannot be asked for through a proxy here: the proxy would see the request".to_owned(),
+            ));
+        }
+        let targets = TargetRegistry::default();
+        let own =
+            targets.get_or_resolve_at((url.is_tls, &url.host, url.port), None, self.source_address);
+        let (target, asked) = match &self.proxy {
+            Some(proxy) => {
+                let at = AbsoluteUrl::parse(&format!("http://{proxy}"))?;
+                let port = if at.port == 80 && !proxy.contains(':') { 80 } else { at.port };
+                let asked = format!("http://{}:{}{}", url.host, url.port, url.path_and_query);
+                (
+                    targets.get_or_resolve_at(
+                        (false, &at.host, port),
+                        None,
+                        self.source_address,
+                    )?,
+                    asked,
+                )
+            }
+            None => (own?, url.path_and_query.clone()),
+        };
+        let target = target.with_tls_options(&speech, self.socket_buffer_size)?;
+        let has =
+            |name: &str| self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        let version = if self.keep_alive { "1.1" } else { "1.0" };
+        let mut text = format!("{} {asked} HTTP/{version}\r\n", self.method);
+        if self.keep_alive {
+            text.push_str("Connection: Keep-Alive\r\n");
+        }
+        if !self.body.is_empty() || self.method == "POST" || self.method == "PUT" {
+            text.push_str(&format!(
+                "Content-length: {}\r\nContent-type: {}\r\n",
+                self.body.len(),
+                self.content_type
+            ));
+        }
+        if !has("Host") {
+            let default = if url.is_tls { 443 } else { 80 };
+            match url.port {
+                port if port == default => text.push_str(&format!("Host: {}\r\n", url.host)),
+                port => text.push_str(&format!("Host: {}:{port}\r\n", url.host)),
+            }
+        }
+        if !has("User-Agent") {
+            text.push_str("User-Agent: ApacheBench/2.3\r\n");
+        }
+        if !has("Accept") {
+            text.push_str("Accept: */*\r\n");
+        }
+        for (name, value) in &self.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str("\r\n");
+        let mut bytes = text.into_bytes();
+        bytes.extend_from_slice(&self.body);
+        Ok(TargetRequest {
+            target,
+            encoded_bytes: bytes.into(),
+            is_head: self.method == "HEAD",
+            retention: ResponseRetention::Head,
+            uses_keep_alive: self.keep_alive,
+            connect_timeout: Some(self.timeout),
+            idle_timeout: Some(self.timeout),
+        })
+    }
+}
+
+struct AbSharedState {
+    request: TargetRequest,
+    remaining_requests: AtomicI64,
+    measurements: Mutex<AbMeasurements>,
+    /// The length of the first answer that any connection received: ab holds all others against it.
+    first_length: OnceLock<u64>,
+    label: String,
+    is_strict: bool,
+    verbosity: u32,
+    /// Says after so many requests how far the run has come.
+    progress_interval: Option<u64>,
+    completed_count: AtomicU64,
+    listener: AbMessageListener,
+}
+
+impl std::fmt::Debug for AbSharedState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+impl AbSharedState {
+    /// Says that a request is done, where ab does.
+    fn count_completed(&self) {
+        let Some(heartbeat) = self.progress_interval else { return };
+        let done = self.completed_count.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(heartbeat) {
+            (self.listener)(AbMessage::Progress(&format!("Completed {done} requests")));
+        }
+    }
+
+    /// Says of an answer what `-v` asks for.
+    fn log_response(&self, response: &TargetResponse) {
+        if self.verbosity < 2 {
+            return;
+        }
+        let log = |text: String| (self.listener)(AbMessage::Log(&text));
+        if self.verbosity >= 4
+            && let Some(head) = &response.head
+        {
+            log(format!("LOG: header received:\n{}\n", redact_head(head.text())));
+        }
+        match response.status {
+            200..300 if self.verbosity >= 3 => {
+                log(format!("LOG: Response code = {}", response.status))
+            }
+            200..300 => {}
+            other => log(format!("WARNING: Response code not 2xx ({other})")),
+        }
+    }
+}
+
+/// One of ab's connections.
+#[derive(Debug)]
+struct AbUser {
+    shared: Arc<AbSharedState>,
+    measurements: AbMeasurements,
+    /// The wall clock at a moment of the steady one.
+    epoch: (Instant, SystemTime),
+}
+
+impl AbUser {
+    fn new(shared: Arc<AbSharedState>) -> Self {
+        Self {
+            shared,
+            measurements: AbMeasurements::default(),
+            epoch: (Instant::now(), SystemTime::now()),
+        }
+    }
+
+    fn record_outcome(&mut self, reply: &ExchangeOutcome) {
+        let own = &mut self.measurements;
+        own.sent_bytes += reply.sent_bytes;
+        own.received_bytes += reply.received_bytes;
+        match &reply.result {
+            Err(
+                ExchangeFailure::Connect
+                | ExchangeFailure::ConnectTimeout
+                | ExchangeFailure::Resolve
+                | ExchangeFailure::ResourcesExhausted
+                | ExchangeFailure::BindFailed,
+            ) => {
+                own.connect_failures += 1;
+            }
+            Err(ExchangeFailure::RunEnded) => {}
+            Err(
+                ExchangeFailure::NoResponse | ExchangeFailure::Malformed | ExchangeFailure::Tls,
+            ) => own.exceptions += 1,
+            Err(_) => own.receive_failures += 1,
+            Ok(response) => {
+                self.shared.log_response(response);
+                own.body_bytes += response.body_bytes;
+                own.non_2xx_count += u64::from(!(200..300).contains(&response.status));
+                own.kept_alive_count += u64::from(reply.is_connection_reusable);
+                let length = self.shared.first_length.get_or_init(|| response.body_bytes);
+                own.length_mismatches += u64::from(*length != response.body_bytes);
+                if own.software.is_empty()
+                    && let Some(server) =
+                        response.head.as_ref().and_then(|head| head.header("Server"))
+                {
+                    server.clone_into(&mut own.software);
+                }
+                let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+                let start = self.epoch.1 + reply.started_at.saturating_duration_since(self.epoch.0);
+                let since = start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                let connected = reply.started_at + reply.connect_time;
+                own.times.push(AbRequestTimes {
+                    start_us: micros(since),
+                    connect_us: micros(reply.connect_time),
+                    wait_us: micros(reply.first_byte_at.saturating_duration_since(connected)),
+                    total_us: micros(reply.ended_at.saturating_duration_since(reply.started_at)),
+                });
+            }
+        }
+    }
+
+    /// Adds what this connection gathered to what the others did.
+    fn merge_measurements(&mut self) {
+        let own = std::mem::take(&mut self.measurements);
+        let mut all = self.shared.measurements.lock().unwrap_or_else(PoisonError::into_inner);
+        all.length_mismatches += own.length_mismatches;
+        all.times.extend(own.times);
+        if all.software.is_empty() {
+            all.software = own.software;
+        }
+        all.connect_failures += own.connect_failures;
+        all.receive_failures += own.receive_failures;
+        all.exceptions += own.exceptions;
+        all.non_2xx_count += own.non_2xx_count;
+        all.kept_alive_count += own.kept_alive_count;
+        all.received_bytes += own.received_bytes;
+        all.body_bytes += own.body_bytes;
+        all.sent_bytes += own.sent_bytes;
+    }
+}
+
+impl VirtualUser for AbUser {
+    fn next_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep {
+        if let Some(reply) = turn.outcomes.pop() {
+            self.record_outcome(&reply);
+            let is_finished = !matches!(reply.result, Err(ExchangeFailure::RunEnded));
+            if is_finished {
+                let shared = Arc::clone(&self.shared);
+                shared.count_completed();
+                let label = turn.recorder.label_id(&shared.label);
+                let mut sample = RecordedSample::from_reply(label, reply.started_at, &reply);
+                if sample.failure == Some("status") && !shared.is_strict {
+                    // As in ab, a status is told on a line of its own and is no failure.
+                    sample.failure = None;
+                }
+                turn.recorder.record_sample(&sample);
+            }
+        }
+        if turn.is_stopping || self.shared.remaining_requests.fetch_sub(1, Ordering::Relaxed) <= 0 {
+            self.merge_measurements();
+            return UserStep::Leave;
+        }
+        UserStep::Fetch(self.shared.request.clone())
+    }
+}

@@ -1,0 +1,235 @@
+//! The arithmetic of a performance plan: what a sheet of paper beside the load test is used for.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How many of a site's requests a cache answered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CacheHitRatio {
+    /// Requests in all.
+    pub total_requests: u64,
+    /// Those that reached the publisher.
+    pub publisher_requests: u64,
+}
+
+impl CacheHitRatio {
+    /// Returns the share that the cache answered: (total - reached) / total.
+    #[must_use]
+    pub fn hit_share(&self) -> f64 {
+        if self.total_requests == 0 {
+            return 0.0;
+        }
+        (self.total_requests as f64 - self.publisher_requests as f64) / self.total_requests as f64
+    }
+}
+
+impl fmt::Display for CacheHitRatio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "({} - {}) / {} = {:.1} %",
+            self.total_requests,
+            self.publisher_requests,
+            self.total_requests,
+            self.hit_share() * 100.0
+        )
+    }
+}
+
+/// Visitors who each ask once in a while.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct VisitorLoad {
+    /// How many.
+    pub user_count: u64,
+    /// How often each asks.
+    pub request_interval: Duration,
+    /// How long an answer takes.
+    pub response_time: Duration,
+}
+
+impl VisitorLoad {
+    /// Returns arrivals per second.
+    #[must_use]
+    pub fn arrival_rate(&self) -> f64 {
+        self.user_count as f64 / self.request_interval.as_secs_f64()
+    }
+
+    /// Returns requests under way at a time (Little's law): what ab's `-c` would have to be.
+    #[must_use]
+    pub fn in_flight(&self) -> f64 {
+        self.arrival_rate() * self.response_time.as_secs_f64()
+    }
+
+    /// Returns how many visitors a rate stands for.
+    #[must_use]
+    pub fn users_for_rate(rate: f64, every: Duration) -> f64 {
+        rate * every.as_secs_f64()
+    }
+}
+
+impl fmt::Display for VisitorLoad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (every, response) =
+            (self.request_interval.as_secs_f64(), self.response_time.as_secs_f64());
+        writeln!(
+            f,
+            "arrivals   {} users / {every} s = {:.1} requests/s",
+            self.user_count,
+            self.arrival_rate()
+        )?;
+        if self.response_time.is_zero() {
+            return write!(f, "in flight  unknown: give the time of an answer with --resp");
+        }
+        write!(
+            f,
+            "in flight  {:.1}/s x {response} s = {:.1} requests at a time (ab -c {})",
+            self.arrival_rate(),
+            self.in_flight(),
+            self.in_flight().ceil().max(1.0)
+        )
+    }
+}
+
+/// Returns by how much the busy time exceeds the average, if `hit_share` of the work falls into `time` of the time.
+///
+/// 80 % of all edits in 20 % of the time is four times the average.
+#[must_use]
+pub fn peak_factor(share: f64, time: f64) -> f64 {
+    // In whole per mille, because 0.8 / 0.2 is not 4 in binary fractions for every pair.
+    (share * 1000.0).round() / (time * 1000.0).round()
+}
+
+/// Assets that arrive in a working day.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UploadWorkload {
+    /// How many per window.
+    pub assets_per_window: f64,
+    /// Megabytes of an original.
+    pub original_mb: f64,
+    /// Megabytes of its renditions.
+    pub renditions_mb: f64,
+    /// The window.
+    pub window: Duration,
+    /// From [`peak_factor`].
+    pub peak_factor: f64,
+}
+
+impl UploadWorkload {
+    /// Returns megabytes per second on average.
+    #[must_use]
+    pub fn average_mb_per_second(&self) -> f64 {
+        self.assets_per_window * (self.original_mb + self.renditions_mb) / self.window.as_secs_f64()
+    }
+
+    /// Returns megabytes per second in the busy time: the goal of an upload test.
+    #[must_use]
+    pub fn peak_mb_per_second(&self) -> f64 {
+        self.average_mb_per_second() * self.peak_factor
+    }
+
+    /// Returns assets per minute in the busy time.
+    #[must_use]
+    pub fn peak_assets_per_minute(&self) -> f64 {
+        self.assets_per_window / self.window.as_secs_f64() * 60.0 * self.peak_factor
+    }
+}
+
+/// Returns the working time that a backup costs: its duration times the throughput that it takes away.
+#[must_use]
+pub fn backup_cost(duration: Duration, loss: f64) -> Duration {
+    duration.mul_f64(loss.clamp(0.0, 1.0))
+}
+
+/// How much faster one setting is than another, from the extremes of several runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SpeedupBounds {
+    /// The fastest default run divided by the slowest run of the setting.
+    pub min_speedup: f64,
+    /// The slowest default run divided by the fastest run of the setting.
+    pub max_speedup: f64,
+    /// The means divided.
+    pub mean_speedup: f64,
+}
+
+impl SpeedupBounds {
+    /// Compares durations; `Idle` if one side has no run.
+    #[must_use]
+    pub fn from_runs(default: &[Duration], setting: &[Duration]) -> Option<Self> {
+        let seconds = |runs: &[Duration]| -> Option<(f64, f64, f64)> {
+            let all: Vec<f64> = runs.iter().map(Duration::as_secs_f64).collect();
+            let mean = all.iter().sum::<f64>() / all.len() as f64;
+            let least = all.iter().copied().reduce(f64::min)?;
+            let most = all.iter().copied().reduce(f64::max)?;
+            (least > 0.0).then_some((least, mean, most))
+        };
+        let (default, setting) = (seconds(default)?, seconds(setting)?);
+        Some(Self {
+            min_speedup: default.0 / setting.2,
+            max_speedup: default.2 / setting.0,
+            mean_speedup: default.1 / setting.1,
+        })
+    }
+}
+
+impl fmt::Display for SpeedupBounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.min_speedup >= 2.0 {
+            write!(f, "at least {}x", self.min_speedup.floor())?;
+        } else {
+            write!(f, "at least {:.2}x", self.min_speedup)?;
+        }
+        write!(
+            f,
+            " (range {:.1}-{:.1}, mean {:.1})",
+            self.min_speedup, self.max_speedup, self.mean_speedup
+        )
+    }
+}
+
+/// Reads `64MiB`, `1.5 GB`, `300 kB`, `12B`; a bare number is refused.
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at_checked(end)?;
+    let unit = match unit.trim_start() {
+        "B" => 1.0,
+        "kB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "KiB" => 1024.0,
+        "MiB" => 1_048_576.0,
+        "GiB" => 1_073_741_824.0,
+        _ => return None,
+    };
+    // No size above what a number holds.
+    number.parse().ok().map(|number: f64| (number * unit) as u64)
+}
+
+/// Reads `22m21s`, `1h5m`, `150ms`, `2s`, `1.5h`; a bare number is refused.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return None;
+    }
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest.get(..end)?.parse().ok()?;
+        rest = rest.get(end..)?;
+        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let unit = match rest.get(..end)?.trim() {
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => return None,
+        };
+        seconds += number * unit;
+        rest = rest.get(end..)?;
+    }
+    Duration::try_from_secs_f64(seconds).ok()
+}

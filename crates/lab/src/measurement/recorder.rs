@@ -1,0 +1,382 @@
+//! Collects the samples of one worker and hands them over once a second.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, SyncSender};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::server_timing::for_each_phase;
+use super::slow_sample::{SlowSample, SlowestSamples};
+use super::trace::{ExchangeTrace, TraceQuota};
+use crate::measurement::jtl::{JtlExtraColumns, JtlRow};
+use crate::measurement::{MAX_LABELS, SampleStats, TimingHistogram, counted_label};
+use crate::net::{ExchangeFailure, ExchangeOutcome};
+
+/// A label's place in its worker's recorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SampleLabelId(usize);
+
+/// One measured request.
+#[derive(Debug)]
+pub(crate) struct RecordedSample<'a> {
+    pub(crate) label: SampleLabelId,
+    /// When the request was due; later than that is the server's or the generator's delay.
+    pub(crate) due: Instant,
+    pub(crate) start: Instant,
+    pub(crate) first_byte: Instant,
+    pub(crate) end: Instant,
+    /// Zero if the connection stood.
+    pub(crate) connect_time: Duration,
+    /// 0 if there was no response.
+    pub(crate) status: u16,
+    /// Why the sample failed, if it did.
+    pub(crate) failure: Option<&'a str>,
+    /// Whether a header says that a cache answered, or that none did.
+    pub(crate) is_hit: Option<bool>,
+    pub(crate) received_bytes: u64,
+    pub(crate) body_bytes: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+impl<'a> RecordedSample<'a> {
+    /// Returns the sample of a single exchange; statuses from 400 count as failed.
+    pub(crate) fn from_reply(
+        label: SampleLabelId,
+        intended: Instant,
+        reply: &'a ExchangeOutcome,
+    ) -> Self {
+        let (status, body, failure, is_hit) = match &reply.result {
+            Ok(response) => {
+                let failure = (response.status >= 400).then_some("status");
+                (response.status, response.body_bytes, failure, response.is_cache_hit)
+            }
+            Err(failure) => (0, 0, Some(ExchangeFailure::description(*failure)), None),
+        };
+        Self {
+            label,
+            due: intended,
+            start: reply.started_at,
+            first_byte: reply.first_byte_at,
+            end: reply.ended_at,
+            connect_time: reply.connect_time,
+            status,
+            failure,
+            is_hit,
+            received_bytes: reply.received_bytes,
+            body_bytes: body,
+            sent_bytes: reply.sent_bytes,
+        }
+    }
+}
+
+/// What one worker measured in one second.
+#[derive(Debug)]
+pub(crate) struct WorkerInterval {
+    pub(crate) worker: usize,
+    /// Counted from the start of the run.
+    pub(crate) second: u32,
+    /// Name, numbers, and whether they are sums of transactions.
+    pub(crate) labels: Vec<(Arc<str>, SampleStats, bool)>,
+    pub(crate) lag: TimingHistogram,
+    /// Arrivals that found no free user.
+    pub(crate) late_arrivals: u64,
+    /// Arrivals that were never sent.
+    pub(crate) unsent_arrivals: u64,
+    /// Requests that were sent a second time because the server had closed their connection.
+    pub(crate) repeated_requests: u64,
+    pub(crate) active_users: u64,
+    /// Processor time of the worker's thread since its start.
+    pub(crate) cpu_time: Duration,
+    /// Exchanges that are kept whole.
+    pub(crate) traces: Vec<ExchangeTrace>,
+    /// The slowest marked samples.
+    pub(crate) slow_samples: Vec<SlowSample>,
+}
+
+/// Where rows go, in pieces of text.
+#[derive(Debug, Clone)]
+pub(crate) struct JtlRowSink {
+    pub(crate) sender: SyncSender<Vec<u8>>,
+    /// The time of day at `epoch_instant`.
+    pub(crate) epoch_time: SystemTime,
+    pub(crate) epoch_instant: Instant,
+    pub(crate) extra_columns: JtlExtraColumns,
+}
+
+/// Most phases of one label.
+const MAX_LABEL_PHASES: usize = 64;
+/// Rows are handed over in pieces of this size.
+const ROW_CHUNK_LEN: usize = 64 * 1024;
+
+/// Collects on one worker.
+#[derive(Debug)]
+pub(crate) struct SampleRecorder {
+    worker: usize,
+    run_start: Instant,
+    second: u32,
+    label_indexes: HashMap<Arc<str>, usize>,
+    transaction_indexes: HashMap<Arc<str>, usize>,
+    labels: Vec<(Arc<str>, SampleStats, bool)>,
+    lag: TimingHistogram,
+    late_arrivals: u64,
+    unsent_arrivals: u64,
+    repeated_requests: u64,
+    sender: Sender<WorkerInterval>,
+    rows: Option<JtlRowSink>,
+    row_text: Vec<u8>,
+    /// How many exchanges of a label are kept whole.
+    max_traces: usize,
+    trace_quotas: HashMap<String, TraceQuota>,
+    traces: Vec<ExchangeTrace>,
+    slowest: SlowestSamples,
+}
+
+impl SampleRecorder {
+    pub(crate) fn new(
+        worker: usize,
+        started: Instant,
+        sender: Sender<WorkerInterval>,
+        rows: Option<JtlRowSink>,
+    ) -> Self {
+        Self {
+            worker,
+            run_start: started,
+            second: 0,
+            label_indexes: HashMap::new(),
+            transaction_indexes: HashMap::new(),
+            labels: Vec::new(),
+            lag: TimingHistogram::new(),
+            late_arrivals: 0,
+            unsent_arrivals: 0,
+            repeated_requests: 0,
+            sender,
+            rows,
+            row_text: Vec::new(),
+            max_traces: 0,
+            trace_quotas: HashMap::new(),
+            traces: Vec::new(),
+            slowest: SlowestSamples::default(),
+        }
+    }
+
+    /// Returns the place of a label, which lasts as long as the recorder.
+    pub(crate) fn label_id(&mut self, name: &str) -> SampleLabelId {
+        self.label_id_of_kind(name, false)
+    }
+
+    /// Returns the place of a label; sums of transactions are kept apart, because their samples count already.
+    pub(crate) fn label_id_of_kind(&mut self, name: &str, is_transaction: bool) -> SampleLabelId {
+        let names =
+            if is_transaction { &mut self.transaction_indexes } else { &mut self.label_indexes };
+        if let Some(&place) = names.get(name) {
+            return SampleLabelId(place);
+        }
+        let name = counted_label(name, |name| names.contains_key(name), names.len());
+        if let Some(&place) = names.get(name) {
+            return SampleLabelId(place);
+        }
+        let name: Arc<str> = name.into();
+        names.insert(Arc::clone(&name), self.labels.len());
+        self.labels.push((name, SampleStats::default(), is_transaction));
+        SampleLabelId(self.labels.len() - 1)
+    }
+
+    pub(crate) fn record_sample(&mut self, sample: &RecordedSample<'_>) {
+        let Some((_, stats, is_sum)) = self.labels.get_mut(sample.label.0) else { return };
+        if sample.failure.is_none() && !*is_sum {
+            let us = |from: Instant| {
+                let span = sample.end.saturating_duration_since(from);
+                u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+            };
+            stats.cache_warmup.record_response(us(self.run_start), us(sample.start), sample.is_hit);
+        }
+        stats.response_times.record(sample.end.saturating_duration_since(sample.due));
+        stats.service_times.record(sample.end.saturating_duration_since(sample.start));
+        stats.latency_times.record(sample.first_byte.saturating_duration_since(sample.start));
+        if !sample.connect_time.is_zero() {
+            stats.connect_times.record(sample.connect_time);
+        }
+        stats.received_bytes += sample.received_bytes;
+        stats.body_bytes += sample.body_bytes;
+        stats.sent_bytes += sample.sent_bytes;
+        *stats.status_counts.entry(sample.status).or_default() += 1;
+        if let Some(reason) = sample.failure {
+            let took = sample.end.saturating_duration_since(sample.due);
+            stats.record_failed_us(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            let reason = match sample.status {
+                0 => reason.to_owned(),
+                status if reason == "status" => format!("status {status}"),
+                _ => reason.to_owned(),
+            };
+            stats.count_failure_reason(&reason, 1);
+        }
+    }
+
+    /// Adds what the server said of its own time for a sample.
+    pub(crate) fn record_server_timing(&mut self, label: SampleLabelId, header: &str) {
+        let Some((_, stats, _)) = self.labels.get_mut(label.0) else { return };
+        for_each_phase(header, &mut |phase, time| {
+            // A server that makes up names does not make the report longer without end.
+            let is_full = stats.server_phases.len() >= MAX_LABEL_PHASES;
+            match stats.server_phases.get_mut(phase) {
+                Some(timing) => timing.record(time),
+                None if is_full => {}
+                None => stats.server_phases.entry(phase.to_owned()).or_default().record(time),
+            }
+        });
+    }
+
+    /// Keeps a sample that servers know by a mark, if it is one of the slowest.
+    pub(crate) fn record_marked(
+        &mut self,
+        sample: &RecordedSample<'_>,
+        mark: &str,
+        server_timing: Option<&str>,
+    ) {
+        let Some((label, ..)) = self.labels.get(sample.label.0) else { return };
+        let us = |from: Instant| {
+            let span = sample.end.saturating_duration_since(from);
+            u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+        };
+        let response_us = us(sample.due);
+        if !self.slowest.is_slow_enough(label, response_us) {
+            return;
+        }
+        self.slowest.add(SlowSample {
+            label: Arc::clone(label),
+            mark: mark.into(),
+            started_ms: to_epoch_ms(sample.start),
+            response_us,
+            service_us: us(sample.start),
+            outcome: match (sample.status, sample.failure) {
+                (0, reason) => reason.unwrap_or_default().into(),
+                (status, None | Some("status")) => status.to_string().into(),
+                (status, Some(reason)) => format!("{status}: {reason}").into(),
+            },
+            server_timing: server_timing.map(Into::into),
+            server_log_timing: None,
+        });
+    }
+
+    /// Keeps so many exchanges of each label whole.
+    pub(crate) fn set_max_traces(&mut self, most: usize) {
+        self.max_traces = most;
+    }
+
+    /// Reports whether an exchange of a label may be kept whole.
+    pub(crate) fn wants_trace(&self, label: &str) -> bool {
+        self.max_traces > 0
+            && match self.trace_quotas.get(label) {
+                Some(quota) => quota.is_open(self.max_traces),
+                None => self.trace_quotas.len() < MAX_LABELS,
+            }
+    }
+
+    /// Keeps an exchange, if there is room for its kind; `epoch_instant` is when it started.
+    pub(crate) fn record_trace(&mut self, at: Instant, mut trace: ExchangeTrace) {
+        if !self.wants_trace(&trace.label) {
+            return;
+        }
+        let quota = self.trace_quotas.entry(trace.label.clone()).or_default();
+        if !quota.try_take(trace.is_ok, self.max_traces) {
+            return;
+        }
+        trace.started_ms = to_epoch_ms(at);
+        self.traces.push(trace);
+    }
+
+    /// Notes how late something was that the generator should have done at `due`.
+    pub(crate) fn record_lag(&mut self, lag: Duration) {
+        self.lag.record(lag);
+    }
+
+    /// Notes an arrival that had to wait for a free user.
+    pub(crate) fn record_late_arrival(&mut self) {
+        self.late_arrivals += 1;
+    }
+
+    /// Notes arrivals that the run's end left unsent.
+    pub(crate) fn record_unsent_arrivals(&mut self, count: u64) {
+        self.unsent_arrivals += count;
+    }
+
+    /// Notes a request that is sent a second time.
+    pub(crate) fn record_repeated_request(&mut self) {
+        self.repeated_requests += 1;
+    }
+
+    /// Reports whether rows are wanted.
+    pub(crate) fn wants_rows(&self) -> bool {
+        self.rows.is_some()
+    }
+
+    /// Writes a row; `epoch_instant` is when its sample started.
+    pub(crate) fn write_row(&mut self, at: Instant, mut row: JtlRow<'_>) {
+        let Some(sink) = &self.rows else { return };
+        let since = at.saturating_duration_since(sink.epoch_instant);
+        let wall = sink.epoch_time + since;
+        let since_epoch = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        row.start_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+        row.write_with_columns(sink.extra_columns, &mut self.row_text);
+        if self.row_text.len() >= ROW_CHUNK_LEN {
+            // A full queue makes the worker wait; the lag tells.
+            sink.sender.send(std::mem::take(&mut self.row_text)).ok();
+        }
+    }
+
+    /// Hands over the second that is over, if one is.
+    pub(crate) fn flush_finished_second(
+        &mut self,
+        now: Instant,
+        active: u64,
+        cpu: impl FnOnce() -> Duration,
+    ) {
+        let second = u32::try_from(now.saturating_duration_since(self.run_start).as_secs())
+            .unwrap_or(u32::MAX);
+        if second > self.second {
+            self.flush_interval(active, cpu());
+            self.second = second;
+        }
+    }
+
+    /// Hands over what there is.
+    pub(crate) fn flush_interval(&mut self, active: u64, cpu: Duration) {
+        let mut labels = Vec::new();
+        for (name, stats, is_transaction) in &mut self.labels {
+            if stats.count() > 0 {
+                labels.push((Arc::clone(name), std::mem::take(stats), *is_transaction));
+            }
+        }
+        let lag = self.lag.clone();
+        self.lag.clear();
+        let late = std::mem::take(&mut self.late_arrivals);
+        let unsent = std::mem::take(&mut self.unsent_arrivals);
+        let repeated = std::mem::take(&mut self.repeated_requests);
+        let interval = WorkerInterval {
+            worker: self.worker,
+            second: self.second,
+            labels,
+            lag,
+            late_arrivals: late,
+            unsent_arrivals: unsent,
+            repeated_requests: repeated,
+            active_users: active,
+            cpu_time: cpu,
+            traces: std::mem::take(&mut self.traces),
+            slow_samples: self.slowest.take_all(),
+        };
+        self.sender.send(interval).ok();
+        if let Some(sink) = &self.rows
+            && !self.row_text.is_empty()
+        {
+            sink.sender.send(std::mem::take(&mut self.row_text)).ok();
+        }
+    }
+}
+
+/// Returns a moment as milliseconds of the epoch.
+fn to_epoch_ms(at: Instant) -> u64 {
+    let began = SystemTime::now().checked_sub(at.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

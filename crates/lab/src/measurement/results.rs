@@ -1,0 +1,532 @@
+//! The whole of a run: every label's totals and seconds, and what is known about the generator.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::jtl::JtlRow;
+use super::label::{OTHER_LABELS, counted_label};
+use super::recorder::WorkerInterval;
+use super::slow_sample::{ServerLogJoin, SlowSample, SlowestSamples, parse_mark_field};
+use super::trace::{ExchangeTrace, TraceQuota};
+use super::{SampleStats, TimingHistogram};
+use crate::log_watch::LogWatchResult;
+use crate::phase::process_watch::ProcessMetrics;
+
+/// What a run measured.
+#[derive(Debug, Clone)]
+pub struct RunResults {
+    /// When the run started.
+    pub started: SystemTime,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Per label, in the order of their names.
+    pub labels: BTreeMap<Arc<str>, LabelSeries>,
+    /// Per transaction: sums over samples that `labels` holds too.
+    pub transactions: BTreeMap<Arc<str>, LabelSeries>,
+    /// What is known about the generator.
+    pub generator: GeneratorStats,
+    /// Exchanges that were kept whole, per label.
+    pub traces: BTreeMap<Arc<str>, Vec<ExchangeTrace>>,
+    /// The processes that made the load together; empty if it was one.
+    pub processes: Vec<LoadProcess>,
+    /// The goal whose miss ended the run early.
+    pub breached_goal: Option<String>,
+    /// Whether `labels` holds the sums of transactions, because nothing is known of their samples.
+    pub has_only_transactions: bool,
+    /// What was seen of the tested process, oldest first; empty unless it was watched.
+    pub target_facts: Vec<ProcessMetrics>,
+    /// What was written to the logs that were watched.
+    pub log_watches: Vec<LogWatchResult>,
+    /// The slowest samples, where servers were told which sample a request belongs to.
+    pub slowest_samples: SlowestSamples,
+    /// What a log of the server says of marked samples, if one was read beside them.
+    pub server_log_join: Option<ServerLogJoin>,
+    /// How finely the seconds' times are kept.
+    histogram_precision: HistogramPrecision,
+}
+
+/// How finely the times of single seconds are kept: as they were recorded, until a run has so many of them that memory
+/// would grow with its length. Totals keep their three digits in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HistogramPrecision {
+    /// Leading binary digits of a time that are kept.
+    kept_bits: u32,
+    /// Buckets that all seconds hold together.
+    bucket_count: usize,
+}
+
+/// Histograms of three digits tell apart this many binary digits.
+const MAX_PRECISION_BITS: u32 = 11;
+/// Times are kept to 6 % at least.
+const MIN_PRECISION_BITS: u32 = 5;
+/// Buckets of all seconds together beyond which they are kept more coarsely: 64 MiB.
+const MAX_SECOND_BUCKETS: usize = 4 << 20;
+
+/// One of several processes that made the load.
+#[derive(Debug, Clone)]
+pub struct LoadProcess {
+    /// For people.
+    pub name: String,
+    /// Its own limits.
+    pub generator: GeneratorStats,
+    /// How long it worked.
+    pub elapsed: Duration,
+    /// Samples that it told of.
+    pub sample_count: u64,
+    /// Why it is lost, if it is.
+    pub loss_reason: Option<String>,
+}
+
+/// One label.
+#[derive(Debug, Clone, Default)]
+pub struct LabelSeries {
+    /// The whole run.
+    pub total: SampleStats,
+    /// Per second of the run in which something ended.
+    pub seconds: BTreeMap<u32, LabelSecond>,
+}
+
+/// One label in one second.
+#[derive(Debug, Clone, Default)]
+pub struct LabelSecond {
+    /// Samples that ended.
+    pub sample_count: u64,
+    /// Those that failed.
+    pub error_count: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Response times: upper end of the bucket in microseconds, and count.
+    pub time_buckets: Vec<(u64, u64)>,
+}
+
+impl LabelSecond {
+    /// Puts buckets together that are the same at `kept_bits` binary digits.
+    fn merge_buckets(&mut self, bits: u32) {
+        for (time, _) in &mut self.time_buckets {
+            *time = coarse_bucket_end(*time, bits);
+        }
+        self.time_buckets.sort_unstable();
+        self.time_buckets.dedup_by(|next, known| {
+            let is_same = next.0 == known.0;
+            if is_same {
+                known.1 += next.1;
+            }
+            is_same
+        });
+    }
+}
+
+/// Returns the upper end of the bucket that a time falls into where only its first `kept_bits` binary digits count.
+fn coarse_bucket_end(us: u64, bits: u32) -> u64 {
+    let more = (u64::BITS - us.leading_zeros()).saturating_sub(bits);
+    if bits >= MAX_PRECISION_BITS { us } else { us | ((1u64 << more) - 1) }
+}
+
+/// What is known about the generator, so that a reader can tell whether to believe it.
+#[derive(Debug, Clone, Default)]
+pub struct GeneratorStats {
+    /// Threads that sent.
+    pub worker_count: usize,
+    /// Processors that it may use.
+    pub processor_count: usize,
+    /// Processor time of the threads that sent.
+    pub cpu_time: Duration,
+    /// How much later than planned it acted.
+    pub lag: TimingHistogram,
+    /// Arrivals that found no free user.
+    pub late_arrivals: u64,
+    /// Arrivals that the run's end left unsent.
+    pub unsent_arrivals: u64,
+    /// Requests that were sent a second time because the server had closed their kept connection.
+    pub repeated_requests: u64,
+    /// Most users at a time.
+    pub max_active_users: u64,
+    /// Whether it followed a schedule of arrivals.
+    pub is_open_model: bool,
+    /// Arrivals that it was asked for per second.
+    pub offered_rate: Option<f64>,
+    /// What it did per second of the run; empty where other processes made the load.
+    pub seconds: BTreeMap<u32, GeneratorSecond>,
+}
+
+/// The generator in one second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GeneratorSecond {
+    /// Processor time of all threads that sent.
+    pub cpu_time: Duration,
+    /// How much later than planned it acted: the worst 99th percentile of its threads.
+    pub lag: Duration,
+    /// Arrivals that found no free user.
+    pub late_arrivals: u64,
+    /// Users at a time.
+    pub active_users: u64,
+}
+
+impl GeneratorStats {
+    /// Returns the share of its processors that it used, 0 to 1.
+    #[must_use]
+    pub fn cpu_share(&self, elapsed: Duration) -> f64 {
+        let may = self.worker_count.min(self.processor_count).max(1) as f64;
+        let span = elapsed.as_secs_f64() * may;
+        if span > 0.0 { self.cpu_time.as_secs_f64() / span } else { 0.0 }
+    }
+}
+
+impl RunResults {
+    /// Returns empty results of a run that begins at `started`.
+    #[must_use]
+    pub fn new(started: SystemTime) -> Self {
+        Self {
+            started,
+            elapsed: Duration::ZERO,
+            labels: BTreeMap::new(),
+            transactions: BTreeMap::new(),
+            generator: GeneratorStats::default(),
+            traces: BTreeMap::new(),
+            processes: Vec::new(),
+            breached_goal: None,
+            has_only_transactions: false,
+            target_facts: Vec::new(),
+            log_watches: Vec::new(),
+            slowest_samples: SlowestSamples::default(),
+            server_log_join: None,
+            histogram_precision: HistogramPrecision {
+                kept_bits: MAX_PRECISION_BITS,
+                bucket_count: 0,
+            },
+        }
+    }
+
+    pub(crate) fn add_interval(&mut self, interval: &WorkerInterval) {
+        for (name, stats, is_transaction) in &interval.labels {
+            let labels = if *is_transaction { &mut self.transactions } else { &mut self.labels };
+            let series = series_for_label(labels, name);
+            series.total.merge(stats);
+            let second = series.seconds.entry(interval.second).or_default();
+            second.sample_count += stats.count();
+            second.error_count += stats.error_count;
+            second.received_bytes += stats.received_bytes;
+            let before = second.time_buckets.len();
+            second.time_buckets.extend(stats.response_times.buckets());
+            // What several workers saw in the same second is kept once.
+            if before > 0 || self.histogram_precision.kept_bits < MAX_PRECISION_BITS {
+                second.merge_buckets(self.histogram_precision.kept_bits);
+            }
+            self.histogram_precision.bucket_count +=
+                second.time_buckets.len().saturating_sub(before);
+        }
+        if self.histogram_precision.bucket_count > MAX_SECOND_BUCKETS
+            && self.histogram_precision.kept_bits > MIN_PRECISION_BITS
+        {
+            self.coarsen_seconds(self.histogram_precision.kept_bits - 1);
+        }
+        self.generator.lag.merge(&interval.lag);
+        self.generator.late_arrivals += interval.late_arrivals;
+        self.generator.unsent_arrivals += interval.unsent_arrivals;
+        self.generator.repeated_requests += interval.repeated_requests;
+        for trace in &interval.traces {
+            self.traces.entry(trace.label.as_str().into()).or_default().push(trace.clone());
+        }
+        interval.slow_samples.iter().for_each(|slow| self.slowest_samples.add(slow.clone()));
+    }
+
+    /// Keeps the times of all seconds so far with fewer digits.
+    fn coarsen_seconds(&mut self, bits: u32) {
+        let mut held = 0;
+        for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
+            for second in series.seconds.values_mut() {
+                second.merge_buckets(bits);
+                second.time_buckets.shrink_to_fit();
+                held += second.time_buckets.len();
+            }
+        }
+        self.histogram_precision = HistogramPrecision { kept_bits: bits, bucket_count: held };
+    }
+
+    /// Leaves of each label the first exchanges, and the first that failed, of all that workers kept.
+    pub(crate) fn limit_traces(&mut self, most: usize) {
+        for traces in self.traces.values_mut() {
+            traces.sort_by_key(|trace| trace.started_ms);
+            let mut quota = TraceQuota::default();
+            traces.retain(|trace| quota.try_take(trace.is_ok, most));
+        }
+    }
+
+    /// Adds a part that was run after this one.
+    pub(crate) fn append_part(&mut self, mut part: Self) {
+        let offset = u32::try_from(self.elapsed.as_secs()).unwrap_or(u32::MAX);
+        for (own, other) in
+            [(&mut self.labels, part.labels), (&mut self.transactions, part.transactions)]
+        {
+            for (name, series) in other {
+                let known = series_for_label(own, &name);
+                let mut total = series.total;
+                total.cache_warmup.shift_later(self.elapsed);
+                known.total.merge(&total);
+                for (second, mut values) in series.seconds {
+                    let place = known.seconds.entry(second.saturating_add(offset)).or_default();
+                    place.sample_count += values.sample_count;
+                    place.error_count += values.error_count;
+                    place.received_bytes += values.received_bytes;
+                    place.time_buckets.append(&mut values.time_buckets);
+                }
+            }
+        }
+        for (label, mut traces) in part.traces {
+            self.traces.entry(label).or_default().append(&mut traces);
+        }
+        part.slowest_samples.take_all().into_iter().for_each(|slow| self.slowest_samples.add(slow));
+        self.breached_goal = self.breached_goal.take().or(part.breached_goal);
+        self.elapsed += part.elapsed;
+        self.histogram_precision.kept_bits =
+            self.histogram_precision.kept_bits.min(part.histogram_precision.kept_bits);
+        self.histogram_precision.bucket_count += part.histogram_precision.bucket_count;
+        let (own, other) = (&mut self.generator, part.generator);
+        own.worker_count = own.worker_count.max(other.worker_count);
+        own.processor_count = other.processor_count;
+        own.cpu_time += other.cpu_time;
+        own.lag.merge(&other.lag);
+        own.late_arrivals += other.late_arrivals;
+        own.unsent_arrivals += other.unsent_arrivals;
+        own.repeated_requests += other.repeated_requests;
+        own.max_active_users = own.max_active_users.max(other.max_active_users);
+        own.is_open_model |= other.is_open_model;
+        own.offered_rate = own.offered_rate.or(other.offered_rate);
+        for (second, values) in other.seconds {
+            let place = own.seconds.entry(second.saturating_add(offset)).or_default();
+            place.cpu_time += values.cpu_time;
+            place.lag = place.lag.max(values.lag);
+            place.late_arrivals += values.late_arrivals;
+            place.active_users = place.active_users.max(values.active_users);
+        }
+    }
+
+    /// Adds a row of a file that ended in `second`.
+    pub(crate) fn add_row(&mut self, row: &JtlRow<'_>, second: u32) {
+        let labels = if row.is_transaction() { &mut self.transactions } else { &mut self.labels };
+        let series = series_for_label(labels, row.label.as_ref());
+        let us = |ms: u64| ms.saturating_mul(1000);
+        let elapsed = if row.elapsed_us > 0 { row.elapsed_us } else { us(row.elapsed_ms) };
+        let total = &mut series.total;
+        total.response_times.record_us(elapsed, 1);
+        total.latency_times.record_us(us(row.latency_ms), 1);
+        if row.connect_ms > 0 {
+            total.connect_times.record_us(us(row.connect_ms), 1);
+        }
+        total.received_bytes += row.received_bytes;
+        total.sent_bytes += row.sent_bytes;
+        *total.status_counts.entry(row.response_code.parse().unwrap_or(0)).or_default() += 1;
+        self.generator.max_active_users = self.generator.max_active_users.max(row.all_threads);
+        let own = self.generator.seconds.entry(second).or_default();
+        own.active_users = own.active_users.max(row.all_threads);
+        let place = series.seconds.entry(second).or_default();
+        place.sample_count += 1;
+        place.received_bytes += row.received_bytes;
+        place.time_buckets.push((elapsed, 1));
+        if row.is_ok && !row.is_transaction() {
+            let end = row.start_ms.saturating_add(row.elapsed_ms);
+            total.cache_warmup.record_response(us(end), elapsed, None);
+        }
+        if !row.is_ok {
+            total.record_failed_us(elapsed);
+            place.error_count += 1;
+            let reason = if row.failure.is_empty() {
+                format!("{} {}", row.response_code, row.response_message).trim().to_owned()
+            } else {
+                row.failure.to_string()
+            };
+            let reason = if reason.is_empty() { "no reason is given".to_owned() } else { reason };
+            total.count_failure_reason(&reason, 1);
+        }
+        if let Some(mark) = parse_mark_field(&row.mark).filter(|_| !row.is_transaction()) {
+            self.add_marked(row, mark, elapsed);
+        }
+    }
+
+    /// Adds a row that says by which mark servers know its sample.
+    fn add_marked(&mut self, row: &JtlRow<'_>, mark: &str, elapsed_us: u64) {
+        let served =
+            self.server_log_join.as_mut().and_then(|joined| joined.match_sample(mark, elapsed_us));
+        let known = self.labels.get_key_value(row.label.as_ref());
+        let label = known.map_or_else(|| OTHER_LABELS.into(), |(label, _)| Arc::clone(label));
+        if !self.slowest_samples.is_slow_enough(&label, elapsed_us) {
+            return;
+        }
+        self.slowest_samples.add(SlowSample {
+            label,
+            mark: mark.into(),
+            started_ms: row.start_ms,
+            response_us: elapsed_us,
+            service_us: elapsed_us,
+            outcome: row.response_code.as_ref().into(),
+            server_timing: None,
+            server_log_timing: served,
+        });
+    }
+
+    /// Counts seconds from a later one on, before which there is nothing.
+    pub(crate) fn rebase_seconds(&mut self, first: u32) {
+        fn shift<T>(seconds: &mut BTreeMap<u32, T>, first: u32) {
+            let all = std::mem::take(seconds).into_iter();
+            seconds.extend(all.map(|(second, values)| (second.saturating_sub(first), values)));
+        }
+        for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
+            shift(&mut series.seconds, first);
+        }
+        shift(&mut self.generator.seconds, first);
+    }
+
+    /// Counts the moments of rows, which tell the time of day, from the beginning of the run: a millisecond of the epoch.
+    pub(crate) fn rebase_cache_warmups(&mut self, first: u64) {
+        for series in self.labels.values_mut() {
+            series.total.cache_warmup.shift_earlier(first.saturating_mul(1000));
+        }
+    }
+
+    /// Takes transactions for samples where rows hold nothing else.
+    pub(crate) fn use_transactions_as_labels(&mut self) {
+        if self.labels.is_empty() && !self.transactions.is_empty() {
+            std::mem::swap(&mut self.labels, &mut self.transactions);
+            self.has_only_transactions = true;
+        }
+    }
+
+    /// Puts together what rows left apart: equal times of a second, and service times, which rows do not have.
+    pub(crate) fn finish_rows(&mut self) {
+        for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
+            series.total.service_times = series.total.response_times.clone();
+            for second in series.seconds.values_mut() {
+                second.merge_buckets(MAX_PRECISION_BITS);
+                second.time_buckets.shrink_to_fit();
+            }
+        }
+    }
+
+    /// Returns how many samples, and sums of transactions, count under [`OTHER_LABELS`].
+    #[must_use]
+    pub fn other_label_samples(&self) -> u64 {
+        let of = |labels: &BTreeMap<Arc<str>, LabelSeries>| {
+            labels.get(OTHER_LABELS).map_or(0, |series| series.total.count())
+        };
+        of(&self.labels) + of(&self.transactions)
+    }
+
+    /// Returns all labels together.
+    #[must_use]
+    pub fn total_stats(&self) -> SampleStats {
+        let mut total = SampleStats::default();
+        for series in self.labels.values() {
+            total.merge(&series.total);
+        }
+        total
+    }
+
+    /// Returns samples per second.
+    #[must_use]
+    pub fn rate_of(&self, count: u64) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+    }
+}
+
+/// Returns the series that a label counts under.
+fn series_for_label<'s>(
+    labels: &'s mut BTreeMap<Arc<str>, LabelSeries>,
+    name: &str,
+) -> &'s mut LabelSeries {
+    if labels.contains_key(name) {
+        #[expect(clippy::expect_used, reason = "the line above found it")]
+        return labels.get_mut(name).expect("the label is there");
+    }
+    let name = counted_label(name, |name| labels.contains_key(name), labels.len());
+    labels.entry(name.into()).or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MAX_LABELS;
+    use super::*;
+
+    /// Adds a second in which a label has samples of `sample_count` different times.
+    fn second(results: &mut RunResults, second: u32, count: u64) {
+        let mut stats = SampleStats::default();
+        // Above 2 ms each time of three digits has a bucket of its own.
+        for number in 0..count {
+            stats.response_times.record_us(2_048 + number * 16, 1);
+        }
+        results.add_interval(&WorkerInterval {
+            worker: 0,
+            second,
+            labels: vec![("page".into(), stats, false)],
+            lag: TimingHistogram::new(),
+            late_arrivals: 0,
+            unsent_arrivals: 0,
+            repeated_requests: 0,
+            active_users: 1,
+            cpu_time: Duration::ZERO,
+            traces: Vec::new(),
+            slow_samples: Vec::new(),
+        });
+    }
+
+    #[test]
+    fn long_runs_keep_their_seconds_more_coarsely_and_their_totals_exactly() {
+        let mut results = RunResults::new(SystemTime::UNIX_EPOCH);
+        let (seconds, samples) = (2_000u32, 4_000u64);
+        for at in 0..seconds {
+            second(&mut results, at, samples);
+        }
+        let series = &results.labels["page"];
+        let held: usize = series.seconds.values().map(|second| second.time_buckets.len()).sum();
+        assert!(
+            held <= MAX_SECOND_BUCKETS && held == results.histogram_precision.bucket_count,
+            "{held}"
+        );
+        assert!(results.histogram_precision.kept_bits < MAX_PRECISION_BITS);
+        for second in series.seconds.values() {
+            assert_eq!(second.time_buckets.iter().map(|(_, count)| count).sum::<u64>(), samples);
+            // No time is told as shorter than it was, nor as longer by more than its digits.
+            let (first, last) =
+                (second.time_buckets[0].0, second.time_buckets[second.time_buckets.len() - 1].0);
+            assert!((2_048..=2_048 + 2_048 / 16).contains(&first), "{first}");
+            let longest = 2_048 + (samples - 1) * 16;
+            assert!((longest..=longest + longest / 16).contains(&last), "{last}");
+        }
+        assert_eq!(series.total.count(), u64::from(seconds) * samples);
+        assert!(series.total.response_times.buckets().count() > 1_000, "totals keep their digits");
+    }
+
+    #[test]
+    fn labels_without_end_count_together_and_no_sample_is_lost() {
+        let mut results = RunResults::new(SystemTime::UNIX_EPOCH);
+        let row =
+            |number: usize| JtlRow { label: format!("item {number}").into(), ..JtlRow::default() };
+        for number in 0..3 * MAX_LABELS {
+            results.add_row(&row(number), 0);
+        }
+        // Those that are told apart stay so.
+        results.add_row(&row(0), 1);
+        assert_eq!(results.labels.len(), MAX_LABELS + 1);
+        assert_eq!(results.other_label_samples(), 2 * MAX_LABELS as u64);
+        assert_eq!(results.labels["item 0"].total.count(), 2);
+        assert_eq!(results.total_stats().count(), 3 * MAX_LABELS as u64 + 1);
+        // Another part whose labels are other ones, as of another worker.
+        let mut part = RunResults::new(SystemTime::UNIX_EPOCH);
+        (0..10).for_each(|number| part.add_row(&row(10 * MAX_LABELS + number), 0));
+        results.append_part(part);
+        assert_eq!(results.labels.len(), MAX_LABELS + 1);
+        assert_eq!(results.other_label_samples(), 2 * MAX_LABELS as u64 + 10);
+    }
+
+    #[test]
+    fn what_workers_saw_in_one_second_is_kept_once() {
+        let mut results = RunResults::new(SystemTime::UNIX_EPOCH);
+        for _ in 0..8 {
+            second(&mut results, 3, 50);
+        }
+        let times = &results.labels["page"].seconds[&3].time_buckets;
+        assert_eq!(times.len(), 50);
+        assert!(times.iter().all(|(_, count)| *count == 8));
+    }
+}

@@ -1,0 +1,234 @@
+//! The samples that took longest, with the marks by which logs of servers know them.
+//!
+//! In: samples that were sent with `X-Tympan-Lab`, and what a `request.log` says of their requests. Out: of each label the
+//! slowest, and how the time of all divides into the server's and the rest: network and queues.
+//!
+//! Invariant: memory does not grow with the run but by its labels, which are bounded.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tympan_web::sample_mark;
+
+use super::TimingHistogram;
+use crate::request_log::RequestLog;
+
+/// How many of each label are kept.
+const MAX_SLOW_SAMPLES_PER_LABEL: usize = 10;
+
+/// Gives the samples of one run their marks.
+#[derive(Debug)]
+pub(crate) struct SampleMarkGenerator {
+    run_name: Box<str>,
+    next_number: AtomicU64,
+}
+
+impl SampleMarkGenerator {
+    pub(crate) fn for_run(run: &str) -> Self {
+        Self { run_name: run.into(), next_number: AtomicU64::new(1) }
+    }
+
+    /// Returns the mark of the next sample.
+    pub(crate) fn next_mark(&self) -> Box<str> {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number}", self.run_name).into()
+    }
+}
+
+/// Returns a name for a run that begins now.
+#[must_use]
+pub fn run_name(now: SystemTime) -> String {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{:x}", since.as_millis())
+}
+
+/// Puts a mark into a request, behind its first line.
+pub(crate) fn insert_mark_header(request: &mut Arc<[u8]>, mark: &str) {
+    let Some(end) = request.windows(2).position(|pair| pair == b"\r\n") else { return };
+    let (line, rest) = request.split_at(end);
+    let header = format!("\r\nX-Tympan-Lab: {mark}");
+    *request = [line, header.as_bytes(), rest].concat().into();
+}
+
+/// A marked sample that took long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlowSample {
+    /// What it counts under.
+    pub label: Arc<str>,
+    /// What it was sent with: run and number.
+    pub mark: Box<str>,
+    /// When it was sent, in milliseconds of the epoch.
+    pub started_ms: u64,
+    /// Microseconds from when it was due until its last byte.
+    pub response_us: u64,
+    /// Microseconds from when it was sent until its last byte.
+    pub service_us: u64,
+    /// The status, or why there is none.
+    pub outcome: Box<str>,
+    /// What the server said of its own time, in the answer.
+    pub server_timing: Option<Box<str>>,
+    /// What the server's log says of its requests.
+    pub server_log_timing: Option<ServerLogTiming>,
+}
+
+/// What a `request.log` says of a sample.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerLogTiming {
+    /// Requests: one, and one more for each redirect.
+    pub request_count: u64,
+    /// How long they took in all.
+    pub elapsed: Duration,
+}
+
+impl SlowSample {
+    /// Returns what the sample waited for besides the server's work, if its log tells that: network and queues.
+    #[must_use]
+    pub fn time_outside_server(&self) -> Option<Duration> {
+        Some(Duration::from_micros(self.service_us).saturating_sub(self.server_log_timing?.elapsed))
+    }
+}
+
+/// The slowest samples of each label.
+#[derive(Debug, Clone, Default)]
+pub struct SlowestSamples(BTreeMap<Arc<str>, Vec<SlowSample>>);
+
+impl SlowestSamples {
+    /// Reports whether a sample of a label belongs here.
+    pub(crate) fn is_slow_enough(&self, label: &str, response_us: u64) -> bool {
+        let Some(known) = self.0.get(label) else { return true };
+        known.len() < MAX_SLOW_SAMPLES_PER_LABEL
+            || known.last().is_some_and(|least| response_us > least.response_us)
+    }
+
+    /// Takes a sample in, if it is one of the slowest of its label.
+    pub(crate) fn add(&mut self, slow: SlowSample) {
+        let known = self.0.entry(Arc::clone(&slow.label)).or_default();
+        let place = known.partition_point(|one| one.response_us >= slow.response_us);
+        known.insert(place, slow);
+        known.truncate(MAX_SLOW_SAMPLES_PER_LABEL);
+    }
+
+    /// Takes out everything.
+    pub(crate) fn take_all(&mut self) -> Vec<SlowSample> {
+        std::mem::take(&mut self.0).into_values().flatten().collect()
+    }
+
+    /// Returns all of them, the slowest first.
+    #[must_use]
+    pub fn sorted(&self) -> Vec<&SlowSample> {
+        let mut all: Vec<&SlowSample> = self.0.values().flatten().collect();
+        all.sort_by_key(|one| std::cmp::Reverse(one.response_us));
+        all
+    }
+}
+
+/// What a `request.log` says of marked samples, and how the time of those that were read divides.
+#[derive(Debug, Clone)]
+pub struct ServerLogJoin {
+    timing_by_mark: HashMap<String, ServerLogTiming>,
+    /// Marked samples, and those of them that the log knows.
+    pub marked_samples: u64,
+    /// Samples whose requests stand in the log.
+    pub matched_samples: u64,
+    /// What clients waited for these.
+    pub client_times: TimingHistogram,
+    /// What the server took for them.
+    pub server_times: TimingHistogram,
+    /// The rest: network and queues.
+    pub other_times: TimingHistogram,
+}
+
+impl ServerLogJoin {
+    /// Reads the marks of a log.
+    #[must_use]
+    pub fn from_logs(logs: &[RequestLog]) -> Self {
+        let mut served: HashMap<String, ServerLogTiming> = HashMap::new();
+        for request in logs.iter().flat_map(|log| &log.requests) {
+            let Some(mark) = &request.sample_mark else { continue };
+            let known = served.entry(mark.clone()).or_default();
+            known.request_count += 1;
+            known.elapsed += request.elapsed;
+        }
+        let [client, server, elsewhere] = [(); 3].map(|()| TimingHistogram::new());
+        Self {
+            timing_by_mark: served,
+            marked_samples: 0,
+            matched_samples: 0,
+            client_times: client,
+            server_times: server,
+            other_times: elsewhere,
+        }
+    }
+
+    /// Adds a sample; returns what the log says of it.
+    pub(crate) fn match_sample(&mut self, mark: &str, service_us: u64) -> Option<ServerLogTiming> {
+        self.marked_samples += 1;
+        let served = *self.timing_by_mark.get(mark)?;
+        self.matched_samples += 1;
+        let client = Duration::from_micros(service_us);
+        self.client_times.record(client);
+        self.server_times.record(served.elapsed);
+        self.other_times.record(client.saturating_sub(served.elapsed));
+        Some(served)
+    }
+}
+
+/// Returns the mark that a field of a row is.
+pub(crate) fn parse_mark_field(field: &str) -> Option<&str> {
+    sample_mark::parse_sample_mark(field.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slow(label: &str, response_us: u64) -> SlowSample {
+        SlowSample {
+            label: label.into(),
+            mark: format!("run-{response_us}").into(),
+            started_ms: 0,
+            response_us,
+            service_us: response_us,
+            outcome: "200".into(),
+            server_timing: None,
+            server_log_timing: None,
+        }
+    }
+
+    #[test]
+    fn the_slowest_of_each_label_are_kept_and_no_more() {
+        let mut slowest = SlowestSamples::default();
+        for time in [5, 3, 9, 1, 7].into_iter().chain(100..200) {
+            if slowest.is_slow_enough("page", time) {
+                slowest.add(slow("page", time));
+            }
+        }
+        slowest.add(slow("picture", 150));
+        let times: Vec<u64> = slowest.sorted().iter().map(|one| one.response_us).collect();
+        assert_eq!(times, [199, 198, 197, 196, 195, 194, 193, 192, 191, 190, 150]);
+        assert!(!slowest.is_slow_enough("page", 190) && slowest.is_slow_enough("page", 191));
+        assert_eq!(slowest.take_all().len(), 11);
+        assert!(slowest.sorted().is_empty() && slowest.is_slow_enough("page", 0));
+    }
+
+    #[test]
+    fn a_mark_stands_behind_the_first_line_whatever_follows() {
+        let mut request: Arc<[u8]> = (*b"POST /a HTTP/1.1\r\nHost: h\r\n\r\na\r\nb").into();
+        let marks = SampleMarkGenerator::for_run("1a2b");
+        insert_mark_header(&mut request, &marks.next_mark());
+        insert_mark_header(&mut request, &marks.next_mark());
+        assert_eq!(
+            &*request,
+            b"POST /a HTTP/1.1\r\nX-Tympan-Lab: 1a2b-2\r\nX-Tympan-Lab: 1a2b-1\r\nHost: h\r\n\r\na\r\nb"
+        );
+    }
+
+    #[test]
+    fn every_run_has_a_name_that_servers_take() {
+        let name = run_name(SystemTime::now());
+        assert!(parse_mark_field(&format!("{name}-{}", u64::MAX / 4096)).is_some(), "{name}");
+        assert_eq!(run_name(SystemTime::UNIX_EPOCH + Duration::from_millis(0x1a2b)), "1a2b");
+    }
+}

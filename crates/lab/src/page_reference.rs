@@ -1,0 +1,225 @@
+//! What a page makes a browser fetch, as the tags of HTML and the text of style sheets tell.
+
+use std::cell::{Cell, RefCell};
+
+use html5ever::tendril::StrTendril;
+use html5ever::tokenizer::states::RawKind;
+use html5ever::tokenizer::{
+    BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
+};
+
+/// What a page refers to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageReferences {
+    /// `<base href>`.
+    pub(crate) base_href: Option<String>,
+    /// Each once, in the order of the page.
+    pub(crate) references: Vec<String>,
+}
+
+/// Reads a page.
+pub(crate) fn parse_page_references(html: &str) -> PageReferences {
+    let sink = PageReferenceSink::default();
+    let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
+    let input = BufferQueue::default();
+    input.push_back(StrTendril::from(html));
+    // A script of a page does not run here, so nothing interrupts the reading.
+    drop(tokenizer.feed(&input));
+    tokenizer.end();
+    tokenizer.sink.page_references.into_inner()
+}
+
+/// Reads a style sheet: what `url(...)` and `@import` name.
+pub(crate) fn parse_style_references(css: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = css;
+    while let Some(at) = rest.find("url(") {
+        rest = rest.get(at + 4..).unwrap_or_default();
+        let Some(end) = rest.find(')') else { break };
+        add_reference(&mut found, trim_css_quotes(rest.get(..end).unwrap_or_default()));
+        rest = rest.get(end..).unwrap_or_default();
+    }
+    let mut rest = css;
+    while let Some(at) = rest.find("@import") {
+        rest = rest.get(at + 7..).unwrap_or_default().trim_start();
+        let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else { continue };
+        let inside = rest.get(1..).unwrap_or_default();
+        let Some(end) = inside.find(quote) else { break };
+        add_reference(&mut found, inside.get(..end).unwrap_or_default());
+        rest = inside;
+    }
+    found
+}
+
+/// Returns how the text of an element is read that begins with a tag of this name: in some, tags are no tags.
+pub(crate) fn raw_text_mode(name: &str) -> TokenSinkResult<()> {
+    match name {
+        "script" => TokenSinkResult::RawData(RawKind::ScriptData),
+        "style" | "xmp" | "iframe" | "noembed" | "noframes" => {
+            TokenSinkResult::RawData(RawKind::Rawtext)
+        }
+        "title" | "textarea" => TokenSinkResult::RawData(RawKind::Rcdata),
+        "plaintext" => TokenSinkResult::Plaintext,
+        _ => TokenSinkResult::Continue,
+    }
+}
+
+fn trim_css_quotes(text: &str) -> &str {
+    text.trim().trim_matches(['"', '\'']).trim()
+}
+
+fn add_reference(found: &mut Vec<String>, reference: &str) {
+    let reference = reference.trim();
+    let scheme = reference.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let is_other = reference.contains(':')
+        && matches!(scheme.as_str(), "data" | "javascript" | "about" | "blob" | "mailto" | "tel");
+    if reference.is_empty() || reference.starts_with('#') || is_other {
+        return;
+    }
+    if !found.iter().any(|known| known == reference) {
+        found.push(reference.to_owned());
+    }
+}
+
+#[derive(Debug, Default)]
+struct PageReferenceSink {
+    page_references: RefCell<PageReferences>,
+    /// Inside `<noscript>`, which browsers with scripts do not look into.
+    is_in_noscript: Cell<bool>,
+    is_in_style: Cell<bool>,
+}
+
+impl TokenSink for PageReferenceSink {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
+        match token {
+            Token::TagToken(tag) => return self.handle_tag(&tag),
+            Token::CharacterTokens(text) if self.is_in_style.get() => {
+                for reference in parse_style_references(&text) {
+                    add_reference(&mut self.page_references.borrow_mut().references, &reference);
+                }
+            }
+            _ => {}
+        }
+        TokenSinkResult::Continue
+    }
+}
+
+impl PageReferenceSink {
+    fn handle_tag(&self, tag: &Tag) -> TokenSinkResult<()> {
+        let name: &str = &tag.name;
+        let is_start = tag.kind == TagKind::StartTag;
+        if name == "noscript" {
+            self.is_in_noscript.set(is_start);
+        }
+        if name == "style" {
+            self.is_in_style.set(is_start);
+        }
+        if !is_start {
+            return TokenSinkResult::Continue;
+        }
+        if !self.is_in_noscript.get() {
+            self.collect_references(name, tag);
+        }
+        raw_text_mode(name)
+    }
+
+    fn collect_references(&self, name: &str, tag: &Tag) {
+        let attribute = |wanted: &str| -> Option<String> {
+            let found = tag.attrs.iter().find(|attribute| &*attribute.name.local == wanted);
+            found.map(|attribute| attribute.value.to_string())
+        };
+        let mut parts = self.page_references.borrow_mut();
+        let reference = match name {
+            "base" => {
+                if parts.base_href.is_none() {
+                    parts.base_href = attribute("href");
+                }
+                None
+            }
+            "link" => {
+                let rel = attribute("rel").unwrap_or_default().to_ascii_lowercase();
+                let is_fetched = rel.split_whitespace().any(|word| {
+                    matches!(word, "stylesheet" | "icon" | "preload" | "modulepreload" | "manifest")
+                });
+                attribute("href").filter(|_| is_fetched)
+            }
+            "img" => attribute("src").or_else(|| first_srcset_candidate(&attribute("srcset")?)),
+            "script" | "iframe" | "frame" | "embed" | "audio" | "track" => attribute("src"),
+            "video" => attribute("poster"),
+            "object" => attribute("data"),
+            "input" => attribute("src").filter(|_| {
+                attribute("type").is_some_and(|kind| kind.eq_ignore_ascii_case("image"))
+            }),
+            "body" | "table" | "td" | "th" => attribute("background"),
+            _ => None,
+        };
+        if let Some(reference) = reference {
+            add_reference(&mut parts.references, &reference);
+        }
+        if let Some(style) = attribute("style") {
+            parse_style_references(&style)
+                .iter()
+                .for_each(|one| add_reference(&mut parts.references, one));
+        }
+    }
+}
+
+/// Returns the first picture of a `srcset`, which a browser of the usual density takes.
+fn first_srcset_candidate(set: &str) -> Option<String> {
+    set.split(',').next()?.split_whitespace().next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(html: &str, expected: &[&str]) {
+        assert_eq!(parse_page_references(html).references, expected, "{html}");
+    }
+
+    #[test]
+    fn pages_name_their_parts_as_browsers_read_them() {
+        check(
+            "<link rel=stylesheet href='a.css'><LINK REL='shortcut icon' HREF=i.ico><link rel=canonical href=/x>",
+            &["a.css", "i.ico"],
+        );
+        check(
+            "<script src=\"b.js?x=1&amp;y=2\"></script><script>document.write('<img src=no.png>')</script>",
+            &["b.js?x=1&y=2"],
+        );
+        check(
+            "<img src=c.png><img src=\"c.png\"><img src='data:image/png;base64,xx'><img srcset='s.webp 1x, t.webp 2x'>",
+            &["c.png", "s.webp"],
+        );
+        check(
+            "<!-- <img src=no.png> --><title><img src=no.png></title><textarea><img src=no.png></textarea>",
+            &[],
+        );
+        check("<noscript><img src=no.png></noscript><img src=yes.png>", &["yes.png"]);
+        check(
+            "<style>a{background:url( 'x.png' )}@import \"y.css\";</style><p style='background:url(z.png)'>",
+            &["x.png", "y.css", "z.png"],
+        );
+        check(
+            "<a href=e.html><iframe src=f.html></iframe><input type=image src=d.gif><input src=no.gif>",
+            &["f.html", "d.gif"],
+        );
+        assert_eq!(
+            parse_page_references("<base href='/x/'><base href='/y/'>").base_href.as_deref(),
+            Some("/x/")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_can_be_read(text in "[<>a-z=\"' /!-]{0,200}") {
+            parse_page_references(&text);
+            parse_style_references(&text);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Error scenarios: healthy traffic alone, then the same with errors beside it, and without the back ends of the site.
+//!
+//! Two questions: was each error answered rightly and quickly, and what did it cost those who made none.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::outage::{OutageOptions, OutageResult};
+use super::slow_client::SlowClients;
+use super::{
+    LoadPhase, PhaseMeasurement, PhaseSubject, add_phase_row, phase_grid, process_charts,
+    run_phase, top_failure_reason,
+};
+use crate::goal::{GoalResult, format_response_time};
+use crate::plan::{LoadAmount, LoadOffer, RunOptions, TestPlan};
+use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
+use crate::{Error, Result};
+
+/// What is allowed.
+#[derive(Debug, Clone)]
+pub struct ErrorTrial {
+    /// Healthy visits.
+    pub healthy_offer: LoadOffer,
+    /// Visits with errors, beside the healthy ones.
+    pub error_offer: LoadOffer,
+    /// Longest time in which 95 % of the errors are answered.
+    pub max_error_p95: Duration,
+    /// How much slower healthy answers may become, as a share.
+    pub max_slowdown: f64,
+    /// Clients beside the errors that are slow without end: the site, and how many.
+    pub slow_clients: Option<(String, usize)>,
+    /// Back ends that go away, one after the other, when the errors are over.
+    pub outages: Option<OutageOptions>,
+}
+
+/// Smaller differences of healthy times are noise.
+const MIN_TIME_DIFFERENCE: Duration = Duration::from_millis(5);
+
+/// Returns the mistakes that any site can be asked to bear, as a plan: pages that do not exist, query strings that
+/// defeat caches, addresses and encodings that are wrong, searches if there is a page for them, and uploads of a size
+/// (`64 MiB`) to a path where they are refused.
+///
+/// # Errors
+/// [`Error::Refused`] if `target` is no address, or the size none.
+pub fn common_mistakes_plan(
+    target: &str,
+    page: &str,
+    search: Option<&str>,
+    upload: Option<(&str, &str)>,
+) -> Result<TestPlan> {
+    // A text of JSON is one of TOML.
+    let quoted = |text: &str| Value::from(text).to_string();
+    let mut text = format!(
+        "name = \"errors\"\ntarget = {}\nredirects = false\n\
+         [load]\nrate = 1\nduration = \"1s\"\n",
+        quoted(target)
+    );
+    let mut add = |name: &str, path: &str, expect: &str| {
+        text.push_str(&format!(
+            "[[scenario]]\nname = {0}\n[[scenario.step]]\nname = {0}\npath = {1}\nexpect = {{ status = {expect} }}\n",
+            quoted(name),
+            quoted(path)
+        ));
+    };
+    let separator = if page.contains('?') { '&' } else { '?' };
+    add("no such page", "/tympan-lab-${__Random(1,1000000000)}/missing.html", "[404, 410]");
+    add(
+        "query string that defeats the cache",
+        &format!("{page}{separator}tympan-lab=${{__Random(1,1000000000)}}"),
+        "[200, 301, 302, 304, 404]",
+    );
+    add("encoding that is wrong", "/%zz/%ff.html", "[400, 403, 404]");
+    add("way out of the site", "/..%2f..%2fetc/passwd", "[400, 403, 404]");
+    if let Some(search) = search {
+        add(
+            "search for nothing sensible",
+            &search.replace("{}", "%22%28%5B*%3A%3A%22"),
+            "[200, 400, 404]",
+        );
+        add("search for everything", &search.replace("{}", "e*"), "[200, 400]");
+    }
+    if let Some((path, size)) = upload {
+        add("upload that is too large", path, "[400, 401, 403, 404, 405, 413]");
+        text.push_str(&format!("body_size = {}\n", quoted(size)));
+    }
+    TestPlan::parse(text.as_bytes(), "errors.toml", std::path::PathBuf::new())
+}
+
+/// Runs both phases.
+///
+/// # Errors
+/// As [`run_phase`].
+pub fn run_error_trial(
+    subject: &PhaseSubject<'_>,
+    errors: &TestPlan,
+    trial: &ErrorTrial,
+    say: &mut dyn FnMut(&str),
+) -> Result<ReportSheet> {
+    trial.outages.as_ref().map_or(Ok(()), OutageOptions::check_placeholder_absent)?;
+    say("healthy traffic alone");
+    let phase = |name: &str, offer: &LoadOffer| LoadPhase {
+        name: name.to_owned(),
+        load_offer: offer.clone(),
+    };
+    let alone = run_phase(subject, phase("healthy alone", &trial.healthy_offer))?;
+    say("healthy traffic beside errors");
+    let run = RunOptions { result_file: None, ..subject.run.clone() };
+    // The healthy traffic is what is shown and watched.
+    let other =
+        PhaseSubject { plan: errors, run_error_trial, metrics_source: None, live_display: None };
+    let slow =
+        trial.slow_clients.as_ref().map(|(site, clients)| SlowClients::start(site, *clients));
+    let slow = slow.transpose()?;
+    let (beside, mistakes) = std::thread::scope(|scope| {
+        let mistakes = scope.spawn(|| run_phase(&other, phase("errors", &trial.error_offer)));
+        let beside = run_phase(subject, phase("healthy beside errors", &trial.healthy_offer));
+        let mistakes = mistakes.join().unwrap_or_else(|_| {
+            Err(Error::Engine(std::io::Error::other("the thread that sends errors has ended")))
+        });
+        (beside, mistakes)
+    });
+    let slow = slow.map(SlowClients::stop).transpose()?;
+    let (beside, mistakes) = (beside?, mistakes?);
+    let survived = match &trial.outages {
+        Some(outages) => outages.run_outages(subject, trial, say)?,
+        None => Vec::new(),
+    };
+    let mut sheet = build_error_sheet(trial, [&alone, &beside, &mistakes], &survived);
+    if let Some(fates) = slow {
+        sheet.parts.push(ReportPart::Table(fates.to_grid()));
+        if let Value::Object(fields) = &mut sheet.json_result {
+            fields.insert("slow".to_owned(), fates.to_json());
+        }
+    }
+    Ok(sheet)
+}
+
+/// Returns what the healthy traffic lost: name, before, after, and whether that is allowed.
+pub(super) fn judge_healthy_traffic(
+    trial: &ErrorTrial,
+    alone: &PhaseMeasurement,
+    beside: &PhaseMeasurement,
+) -> Vec<GoalResult> {
+    let label = format!("healthy {}", beside.phase.name.trim_start_matches("healthy "));
+    let time = |name: &str, share: f64| {
+        let (before, after) = (
+            alone.total_stats.response_times.quantile(share),
+            beside.total_stats.response_times.quantile(share),
+        );
+        let most = before.mul_f64(1.0 + trial.max_slowdown).max(before + MIN_TIME_DIFFERENCE);
+        GoalResult {
+            label: label.clone(),
+            requirement: format!("{name} at most {}", format_response_time(most)),
+            measured: format!(
+                "{} (alone {})",
+                format_response_time(after),
+                format_response_time(before)
+            ),
+            is_met: after <= most,
+        }
+    };
+    let rate = |measured: &PhaseMeasurement| measured.achieved_rate;
+    let errors = (alone.total_stats.error_rate(), beside.total_stats.error_rate());
+    vec![
+        time("p50", 0.5),
+        time("p95", 0.95),
+        GoalResult {
+            label: label.clone(),
+            requirement: format!("at least {:.1}/s", rate(alone) * (1.0 - trial.max_slowdown)),
+            measured: format!("{:.1}/s (alone {:.1}/s)", rate(beside), rate(alone)),
+            is_met: rate(beside) >= rate(alone) * (1.0 - trial.max_slowdown),
+        },
+        GoalResult {
+            label: label.clone(),
+            requirement: "no more failures than alone, or 0.1 %".to_owned(),
+            measured: format!("{:.2} % (alone {:.2} %)", errors.1 * 100.0, errors.0 * 100.0),
+            is_met: errors.1 <= (errors.0 * (1.0 + trial.max_slowdown)).max(0.001),
+        },
+    ]
+}
+
+fn build_error_sheet(
+    trial: &ErrorTrial,
+    [alone, beside, mistakes]: [&PhaseMeasurement; 3],
+    survived: &[OutageResult],
+) -> ReportSheet {
+    let mut sheet = ReportSheet::new("Error scenarios");
+    let mut answers = ReportTable::new(
+        "Answers to errors",
+        &["error", "sent", "answered wrongly", "p50", "p95", "reason", ""],
+    );
+    let mut told = serde_json::Map::new();
+    for (name, series) in &mistakes.results.labels {
+        let stats = &series.total;
+        let p95 = stats.response_times.quantile(0.95);
+        let is_met = stats.error_count == 0 && p95 <= trial.max_error_p95;
+        let reason = if stats.error_count > 0 { top_failure_reason(stats) } else { String::new() };
+        let (tone, word) =
+            if is_met { (ReportTone::Good, "right") } else { (ReportTone::Bad, "wrong") };
+        answers.add_row(
+            tone,
+            vec![
+                name.to_string(),
+                stats.count().to_string(),
+                stats.error_count.to_string(),
+                format_response_time(stats.response_times.quantile(0.5)),
+                format_response_time(p95),
+                reason.clone(),
+                word.to_owned(),
+            ],
+        );
+        told.insert(name.to_string(), json!({
+            "sent": stats.count(), "wrong": stats.error_count, "p95_ms": p95.as_secs_f64() * 1000.0, "statuses": stats.status_counts, "right": is_met,
+        }));
+        sheet.judged_goals.push(GoalResult {
+            label: name.to_string(),
+            requirement: format!(
+                "answered rightly, 95 % within {}",
+                format_response_time(trial.max_error_p95)
+            ),
+            measured: format!(
+                "{} of {} wrong, p95 {}",
+                stats.error_count,
+                stats.count(),
+                format_response_time(p95)
+            ),
+            is_met,
+        });
+    }
+    let costs = judge_healthy_traffic(trial, alone, beside);
+    let are_right = sheet.judged_goals.iter().all(|goal| goal.is_met);
+    let is_unharmed = costs.iter().all(|goal| goal.is_met);
+    sheet.judged_goals.extend(costs);
+    let others = || survived.iter().flat_map(OutageResult::measurements);
+    for measured in [alone, beside, mistakes].into_iter().chain(others()) {
+        for doubt in &measured.doubts {
+            sheet.add_verdict(ReportTone::Doubtful, format!("in {}: {doubt}", measured.phase.name));
+        }
+        if measured.is_unreachable() {
+            sheet.add_verdict(
+                ReportTone::Doubtful,
+                format!("{}: the target never answered", measured.phase.name),
+            );
+        }
+    }
+    sheet.add_verdict(
+        if are_right { ReportTone::Good } else { ReportTone::Bad },
+        if are_right {
+            "every error is answered rightly and quickly"
+        } else {
+            "errors are answered wrongly or slowly"
+        },
+    );
+    sheet.add_verdict(
+        if is_unharmed { ReportTone::Good } else { ReportTone::Bad },
+        if is_unharmed { "healthy visitors do not notice" } else { "healthy visitors pay for it" },
+    );
+    let told_of = |one: &OutageResult| {
+        let outages = trial.outages.as_ref()?;
+        Some(one.add_to_sheet(&mut sheet, (trial, outages), alone))
+    };
+    let outages: Vec<Value> = survived.iter().filter_map(told_of).collect();
+    let mut table = phase_grid("Healthy traffic");
+    add_phase_row(&mut table, alone, ReportTone::Plain, "");
+    add_phase_row(
+        &mut table,
+        beside,
+        if is_unharmed { ReportTone::Good } else { ReportTone::Bad },
+        "",
+    );
+    others().for_each(|measured| add_phase_row(&mut table, measured, ReportTone::Plain, ""));
+    sheet.parts.push(ReportPart::Table(table));
+    sheet.parts.push(ReportPart::Table(answers));
+    let healthy: Vec<&PhaseMeasurement> = [alone, beside].into_iter().chain(others()).collect();
+    sheet.parts.extend(process_charts(&healthy));
+    sheet.json_result = json!({
+        "alone": alone.to_json(), "beside": beside.to_json(), "errors": told,
+        "answered_rightly": are_right, "healthy_unharmed": is_unharmed, "outages": outages,
+    });
+    sheet
+}
+
+/// Returns the load of the errors for a healthy load: a fifth of it.
+#[must_use]
+pub fn scale_offer(healthy: &LoadOffer, share: f64) -> LoadOffer {
+    let amount = match healthy.amount {
+        LoadAmount::Rate(rate) => LoadAmount::Rate(rate * share),
+        LoadAmount::Users(users) => {
+            LoadAmount::Users(((users as f64 * share).round() as u64).max(1))
+        }
+    };
+    LoadOffer { amount, ..healthy.clone() }
+}

@@ -1,0 +1,384 @@
+//! Assertions: whether an answer is right.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use md5::Digest as _;
+use serde_json::Value;
+
+use super::json_path;
+use super::markup::{MarkupTree, XPath, XPathResult};
+use super::regex_pattern::RegexPatternCache;
+use super::sample_response::SampleResponse;
+use super::script::PlanScript;
+use super::template::TextTemplate;
+use super::variable_scope::VariableScope;
+
+/// What of an answer a response assertion looks at.
+#[derive(Debug, Clone)]
+pub(super) enum AssertionSubject {
+    Body,
+    Code,
+    Message,
+    Headers,
+    RequestHeaders,
+    /// The request as JMeter tells it.
+    Request,
+    Url,
+    Variable(TextTemplate),
+}
+
+/// How a response assertion compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TextComparison {
+    Contains,
+    Matches,
+    Equals,
+    Substring,
+}
+
+/// How a size is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SizeComparison {
+    Equal,
+    NotEqual,
+    Greater,
+    Less,
+    GreaterOrEqual,
+    LessOrEqual,
+}
+
+/// Whose size is asserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SizeSubject {
+    /// Everything that came over the network.
+    All,
+    Body,
+    Headers,
+    Code,
+    Message,
+}
+
+/// One assertion.
+#[derive(Debug, Clone)]
+pub(super) enum SampleAssertion {
+    Response {
+        subject: AssertionSubject,
+        comparison: TextComparison,
+        is_negated: bool,
+        matches_any: bool,
+        patterns: Vec<TextTemplate>,
+        message: TextTemplate,
+        assumes_success: bool,
+    },
+    Duration(TextTemplate),
+    Size {
+        size: TextTemplate,
+        comparison: SizeComparison,
+        subject: SizeSubject,
+    },
+    /// The digest of the body in hexadecimal digits.
+    Md5(TextTemplate),
+    Json {
+        path: TextTemplate,
+        expected: Option<TextTemplate>,
+        is_regex: bool,
+        expects_null: bool,
+        inverts: bool,
+        /// What is expected is the text of a value, as in plans in TOML; else it is JSON itself.
+        compares_text: bool,
+    },
+    XPath {
+        path: TextTemplate,
+        inverts: bool,
+        /// Anything is HTML; else the answer must be XML.
+        is_html: bool,
+        /// With functions of XPath 2.0.
+        is_xpath2: bool,
+        variable: Option<TextTemplate>,
+    },
+    /// The answer is well-formed XML.
+    Xml,
+    /// Run by the thread itself, because it may say more than right or wrong.
+    Script(Arc<PlanScript>),
+}
+
+/// What an assertion says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum AssertionResult {
+    Passed,
+    /// Right, and earlier doubts about the status do not count.
+    PassedOverridingStatus,
+    Failed(String),
+}
+
+impl SampleAssertion {
+    /// Judges an answer.
+    pub(super) fn evaluate(
+        &self,
+        answer: &SampleResponse,
+        scope: &mut VariableScope,
+        patterns: &mut RegexPatternCache,
+    ) -> AssertionResult {
+        match self {
+            Self::Response { .. } => self.evaluate_response(answer, scope, patterns),
+            Self::Script(_) => AssertionResult::Passed,
+            Self::Xml if answer.body.is_empty() => {
+                AssertionResult::Failed("Response was null".to_owned())
+            }
+            Self::Xml => MarkupTree::check_well_formed(&answer.body)
+                .map_or_else(AssertionResult::Failed, |()| AssertionResult::Passed),
+            Self::Duration(most) => {
+                let most: u64 = most.evaluate(scope).trim().parse().unwrap_or(0);
+                if most == 0 || answer.elapsed_ms <= most {
+                    return AssertionResult::Passed;
+                }
+                AssertionResult::Failed(format!(
+                    "The operation lasted too long: It took {} milliseconds, but should not have lasted longer than {most} milliseconds.",
+                    answer.elapsed_ms
+                ))
+            }
+            Self::Md5(_) if answer.body.is_empty() => {
+                AssertionResult::Failed("Response was null".to_owned())
+            }
+            Self::Md5(wanted) => {
+                let wanted = wanted.evaluate(scope).trim().to_owned();
+                let found: String = md5::Md5::digest(answer.body.as_bytes())
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
+                if found.eq_ignore_ascii_case(&wanted) {
+                    return AssertionResult::Passed;
+                }
+                AssertionResult::Failed(format!(
+                    "Error asserting MD5 sum : got {found} but should have been {wanted}"
+                ))
+            }
+            Self::Size { size, comparison: order, subject: part } => {
+                let wanted: u64 = size.evaluate(scope).trim().parse().unwrap_or(0);
+                let found = match part {
+                    SizeSubject::All => answer.bytes,
+                    SizeSubject::Body => answer.body_bytes,
+                    SizeSubject::Headers => answer.headers.len() as u64,
+                    SizeSubject::Code => answer.code.len() as u64,
+                    SizeSubject::Message => answer.message.len() as u64,
+                };
+                let (holds, words) = match order {
+                    SizeComparison::Equal => (found == wanted, "equal to"),
+                    SizeComparison::NotEqual => (found != wanted, "not equal to"),
+                    SizeComparison::Greater => (found > wanted, "greater than"),
+                    SizeComparison::Less => (found < wanted, "less than"),
+                    SizeComparison::GreaterOrEqual => (found >= wanted, "greater than or equal to"),
+                    SizeComparison::LessOrEqual => (found <= wanted, "less than or equal to"),
+                };
+                if holds {
+                    return AssertionResult::Passed;
+                }
+                AssertionResult::Failed(format!(
+                    "The result was the wrong size: It was {found} bytes, but should have been {words} {wanted} bytes."
+                ))
+            }
+            Self::XPath { path, inverts, is_html, is_xpath2: is_second, variable } => {
+                let path = path.evaluate(scope).into_owned();
+                let text = match variable {
+                    Some(variable) => {
+                        let variable = variable.evaluate(scope).into_owned();
+                        scope.variable(&variable).unwrap_or_default().to_owned()
+                    }
+                    None => answer.body.clone(),
+                };
+                match check_xpath(&text, &path, *inverts, (*is_html, *is_second)) {
+                    None => AssertionResult::Passed,
+                    Some(fault) => AssertionResult::Failed(fault),
+                }
+            }
+            Self::Json {
+                path,
+                expected,
+                is_regex,
+                expects_null,
+                inverts,
+                compares_text: by_text,
+            } => {
+                let path = path.evaluate(scope).into_owned();
+                let expected =
+                    expected.as_ref().map(|expected| expected.evaluate(scope).into_owned());
+                let expected = expected.as_deref();
+                let fault = check_json_path(
+                    answer,
+                    &path,
+                    expected,
+                    (*is_regex, *expects_null, *by_text),
+                    patterns,
+                );
+                match (fault, inverts) {
+                    (None, false) | (Some(_), true) => AssertionResult::Passed,
+                    (Some(fault), false) => AssertionResult::Failed(fault),
+                    (None, true) => AssertionResult::Failed(format!("JSONPath `{path}` was found")),
+                }
+            }
+        }
+    }
+
+    fn evaluate_response(
+        &self,
+        answer: &SampleResponse,
+        scope: &mut VariableScope,
+        patterns: &mut RegexPatternCache,
+    ) -> AssertionResult {
+        let Self::Response {
+            subject,
+            comparison: way,
+            is_negated: is_not,
+            matches_any: is_or,
+            patterns: texts,
+            message,
+            assumes_success,
+        } = self
+        else {
+            return AssertionResult::Passed;
+        };
+        let (word, found) = match subject {
+            AssertionSubject::Body => ("text", Cow::Borrowed(answer.body.as_str())),
+            AssertionSubject::Code => ("code", answer.code.as_str().into()),
+            AssertionSubject::Message => ("message", answer.message.as_str().into()),
+            AssertionSubject::Headers => ("headers", answer.headers.as_str().into()),
+            AssertionSubject::RequestHeaders => ("request headers", answer.request_headers_text()),
+            AssertionSubject::Request => ("request data", answer.request_text().into()),
+            AssertionSubject::Url => ("URL", answer.url.as_str().into()),
+            AssertionSubject::Variable(name) => {
+                let name = name.evaluate(scope).into_owned();
+                ("variable", scope.variable(&name).unwrap_or_default().to_owned().into())
+            }
+        };
+        let mut faults = Vec::new();
+        for text in texts {
+            let text = text.evaluate(scope);
+            let holds = match way {
+                TextComparison::Substring => found.contains(&*text),
+                TextComparison::Equals => found == text,
+                TextComparison::Contains => {
+                    patterns.search_pattern(&text).is_some_and(|pattern| pattern.is_match(&found))
+                }
+                TextComparison::Matches => patterns
+                    .full_match_pattern(&text)
+                    .is_some_and(|pattern| pattern.is_match(&found)),
+            };
+            if holds != *is_not {
+                if *is_or {
+                    faults.clear();
+                    break;
+                }
+                continue;
+            }
+            let not = if *is_not { "not " } else { "" };
+            let verb = match way {
+                TextComparison::Contains | TextComparison::Substring => "contain",
+                TextComparison::Matches => "match",
+                TextComparison::Equals => "equal",
+            };
+            faults.push(format!("Test failed: {word} expected {not}to {verb} /{text}/"));
+            if !is_or {
+                break;
+            }
+        }
+        match faults.first() {
+            None if *assumes_success => AssertionResult::PassedOverridingStatus,
+            None => AssertionResult::Passed,
+            Some(fault) => {
+                let own = message.evaluate(scope);
+                AssertionResult::Failed(if own.is_empty() {
+                    fault.clone()
+                } else {
+                    own.into_owned()
+                })
+            }
+        }
+    }
+
+    /// Reports whether the judge resets a failed status before it looks.
+    pub(super) fn assumes_success(&self) -> bool {
+        matches!(self, Self::Response { assumes_success: true, .. })
+    }
+}
+
+/// Judges by a path as JMeter does: nodes must be there, and what is true or false must be true.
+fn check_xpath(
+    text: &str,
+    path: &str,
+    inverts: bool,
+    (is_html, is_second): (bool, bool),
+) -> Option<String> {
+    if text.is_empty() {
+        return Some("Response was null".to_owned());
+    }
+    let tree = if is_html { Ok(MarkupTree::parse_html(text)) } else { MarkupTree::parse_xml(text) };
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(fault) => return Some(format!("the response is no XML: {fault}")),
+    };
+    let none = || format!("No Nodes Matched {path}");
+    match XPath::parse(path, is_second).map(|path| path.evaluate(&tree)) {
+        Err(fault) => Some(fault),
+        Ok(XPathResult::Nodes(nodes)) if nodes.is_empty() => (!inverts).then(none),
+        Ok(XPathResult::Nodes(_)) => inverts.then(|| {
+            "Specified XPath was found... Turn off negate if this is not desired".to_owned()
+        }),
+        Ok(XPathResult::Boolean(false)) => (!inverts).then(none),
+        Ok(XPathResult::Boolean(true)) => None,
+        Ok(XPathResult::Value(_)) => Some(format!("Cannot understand: {path}")),
+    }
+}
+
+/// Reports whether a value is what a text says: by its worth, so that 1.5 is 1.50, but the whole number 1 is not 1.0. A text
+/// that is no JSON stands for itself.
+fn equals_json_text(value: &Value, expected: &str) -> bool {
+    match serde_json::from_str::<Value>(expected) {
+        Ok(expected) => *value == expected,
+        Err(_) => matches!(value, Value::String(text) if text == expected.trim()),
+    }
+}
+
+fn check_json_path(
+    answer: &SampleResponse,
+    path: &str,
+    expected: Option<&str>,
+    (is_regex, expects_null, by_text): (bool, bool, bool),
+    patterns: &mut RegexPatternCache,
+) -> Option<String> {
+    let document: serde_json::Value = match serde_json::from_str(&answer.body) {
+        Ok(document) => document,
+        Err(_) => return Some("the response is no JSON".to_owned()),
+    };
+    let found = json_path::find_values(&document, path).unwrap_or_default();
+    if found.is_empty() {
+        return Some(format!("No results for path: {path}"));
+    }
+    if expects_null {
+        let is_null = found.iter().all(|value| value.is_null());
+        return (!is_null).then(|| format!("Value at `{path}` is not null"));
+    }
+    let expected = expected?;
+    let mut candidates: Vec<Value> = found.iter().map(|value| (**value).clone()).collect();
+    // Of a list, one that fits is enough, or the whole of it.
+    if let [Value::Array(items)] = candidates.as_slice() {
+        let items = items.clone();
+        candidates.extend(items);
+    }
+    if path.contains(['*', '?', ',']) || path.contains("..") {
+        let all = candidates.clone();
+        candidates.push(Value::Array(all));
+    }
+    let holds = candidates.iter().any(|value| {
+        if is_regex {
+            let shown = super::extractor::json_value_text(value);
+            patterns.full_match_pattern(expected).is_some_and(|pattern| pattern.is_match(&shown))
+        } else {
+            equals_json_text(value, expected)
+                || (by_text && super::extractor::json_value_text(value) == expected)
+        }
+    });
+    let first =
+        found.first().map(|value| super::extractor::json_value_text(value)).unwrap_or_default();
+    (!holds).then(|| format!("Value expected to be '{expected}', but found '{first}'"))
+}

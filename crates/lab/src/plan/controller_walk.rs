@@ -1,0 +1,708 @@
+//! How a thread walks the tree: each controller gives its next sampler until its iteration is over, as in JMeter.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::data_set::RowFetch;
+use super::expression;
+use super::interleave::InterleaveState;
+use super::model::{
+    FlowControlAction, IterationEvent, PlanModel, PlanNodeId, PlanNodeKind, SamplerAction,
+};
+use super::plan_thread::PlanThread;
+use super::sample::TransactionEnding;
+use crate::load::LoadPortion;
+
+/// Where one thread stands in one controller.
+#[derive(Debug, Clone)]
+pub(super) struct ControllerState {
+    child_index: usize,
+    pub(super) is_first: bool,
+    pub(super) is_done: bool,
+    /// A loop that a sampler in it left.
+    is_loop_left: bool,
+    pass_count: i64,
+    executed_count: i64,
+    is_active: bool,
+    child_order: Vec<usize>,
+    pub(super) choice: Option<Box<InterleaveState>>,
+    started: Option<Instant>,
+    pub(super) open_transaction: Option<Box<OpenTransaction>>,
+}
+
+impl Default for ControllerState {
+    fn default() -> Self {
+        Self {
+            child_index: 0,
+            is_first: true,
+            is_done: false,
+            is_loop_left: false,
+            pass_count: 0,
+            executed_count: 0,
+            is_active: false,
+            child_order: Vec::new(),
+            choice: None,
+            started: None,
+            open_transaction: None,
+        }
+    }
+}
+
+/// A transaction under way.
+#[derive(Debug, Clone)]
+pub(super) struct OpenTransaction {
+    /// The name as it was when the transaction began.
+    pub(super) label: Arc<str>,
+    pub(super) started: Instant,
+    /// Time that does not count.
+    pub(super) idle_time: Duration,
+    pub(super) previous_end: Instant,
+    /// Samplers that were chosen.
+    pub(super) sampler_calls: u64,
+    /// Samples that ended.
+    pub(super) ended_samples: u64,
+    pub(super) failed_samples: u64,
+    /// What the last sample was answered with, or the first one that failed.
+    pub(super) response_code: String,
+    pub(super) received_bytes: u64,
+    pub(super) sent_bytes: u64,
+    pub(super) latency: Duration,
+    pub(super) connect_time: Duration,
+    pub(super) children_time: Duration,
+}
+
+/// How far a controller goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RestartScope {
+    /// As if it had never run.
+    Whole,
+    /// To its next iteration: what comes in turn stays in turn.
+    Iteration,
+}
+
+/// Passes through a loop without any sampler after which it ends: nothing would ever come.
+const MAX_EMPTY_PASSES: u32 = 10_000;
+
+impl PlanThread {
+    pub(super) fn controller_state(&mut self, node: PlanNodeId) -> &mut ControllerState {
+        if self.controller_states.len() <= node {
+            self.controller_states.resize_with(node + 1, ControllerState::default);
+        }
+        #[expect(clippy::indexing_slicing, reason = "the list was made long enough above")]
+        &mut self.controller_states[node]
+    }
+
+    /// Returns the next sampler of a controller; `Idle` when its iteration is over.
+    pub(super) fn next_sampler(&mut self, node: PlanNodeId) -> Option<PlanNodeId> {
+        let model = std::sync::Arc::clone(&self.model);
+        let kind = &model.nodes.get(node)?.kind;
+        match kind {
+            PlanNodeKind::Sampler(_) => None,
+            PlanNodeKind::Simple => self.next_in_order(node),
+            PlanNodeKind::Transaction { .. } => self.next_in_transaction(node),
+            PlanNodeKind::Loop { count, only_once } => {
+                let wanted: i64 = count.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
+                self.next_in_loop(node, *only_once, |state| {
+                    wanted >= 0 && state.pass_count >= wanted
+                })
+            }
+            PlanNodeKind::OnceOnly => {
+                if self.controller_state(node).is_done {
+                    return None;
+                }
+                let found = self.next_in_order(node);
+                self.controller_state(node).is_done = found.is_none();
+                found
+            }
+            PlanNodeKind::If { condition, is_script, evaluates_for_all: every } => {
+                if *every || self.controller_state(node).is_first {
+                    let text = condition.evaluate(&mut self.scope).into_owned();
+                    let holds = if *is_script {
+                        expression::evaluate_expression(
+                            &text,
+                            expression::NumberSemantics::JavaScript,
+                            &mut self.scope,
+                        )
+                        .is_ok_and(|value| value.is_true())
+                    } else {
+                        text.trim().eq_ignore_ascii_case("true")
+                    };
+                    if !holds {
+                        self.reset_controller(node, RestartScope::Whole);
+                        return None;
+                    }
+                }
+                self.next_in_order(node)
+            }
+            PlanNodeKind::While(condition) => self.next_in_while(node, condition),
+            PlanNodeKind::ForEach { .. } => self.next_in_for_each(node, kind),
+            PlanNodeKind::Throughput { .. } => self.next_in_throughput(node, kind),
+            PlanNodeKind::Interleave(way) => self.next_interleaved_sampler(node, *way),
+            PlanNodeKind::RandomOrder => {
+                if self.controller_state(node).is_first {
+                    self.shuffle_children(node);
+                }
+                self.next_in_order(node)
+            }
+            PlanNodeKind::Switch(value) => {
+                if self.controller_state(node).is_first {
+                    let value = value.evaluate(&mut self.scope).into_owned();
+                    let at = self.switch_child(node, &value);
+                    self.controller_state(node).child_order = at.into_iter().collect();
+                    // A choice that fits nothing leaves nothing to walk.
+                    self.controller_state(node).is_active = true;
+                }
+                self.next_in_order(node)
+            }
+            PlanNodeKind::ScenarioMix { order, meter_index: meter } => {
+                if self.controller_state(node).is_first {
+                    let turn = model.meters.get(*meter)?.count.fetch_add(1, Ordering::Relaxed);
+                    let turn = usize::try_from(turn).unwrap_or(0) % order.len().max(1);
+                    self.controller_state(node).child_order =
+                        order.get(turn).copied().into_iter().collect();
+                    self.controller_state(node).is_active = true;
+                }
+                self.next_in_order(node)
+            }
+            PlanNodeKind::Runtime(seconds) => {
+                let most: f64 = seconds.evaluate(&mut self.scope).trim().parse().unwrap_or(0.0);
+                let most = Duration::try_from_secs_f64(most).unwrap_or_default();
+                let since = *self.controller_state(node).started.get_or_insert_with(Instant::now);
+                let found = self.next_in_loop(node, false, |_| since.elapsed() >= most);
+                if found.is_none() {
+                    self.controller_state(node).started = None;
+                }
+                found
+            }
+        }
+    }
+
+    /// Walks the children once, in order.
+    pub(super) fn next_in_order(&mut self, node: PlanNodeId) -> Option<PlanNodeId> {
+        if self.controller_state(node).is_first {
+            self.controller_state(node).is_first = false;
+            self.fire_iteration_events(node);
+            if self.is_ending {
+                return None;
+            }
+        }
+        let model = std::sync::Arc::clone(&self.model);
+        loop {
+            let state = self.controller_state(node);
+            let at = state.child_index;
+            let place = if state.is_active || !state.child_order.is_empty() {
+                state.child_order.get(at).copied()
+            } else {
+                Some(at)
+            };
+            let child = place.and_then(|place| model.nodes.get(node)?.children.get(place).copied());
+            let Some(child) = child else {
+                self.rewind_controller(node);
+                return None;
+            };
+            if matches!(
+                model.nodes.get(child).map(|node| &node.kind),
+                Some(PlanNodeKind::Sampler(_))
+            ) {
+                self.controller_state(node).child_index += 1;
+                return Some(child);
+            }
+            if let Some(found) = self.next_sampler(child) {
+                return Some(found);
+            }
+            if self.is_ending {
+                return None;
+            }
+            self.controller_state(node).child_index += 1;
+        }
+    }
+
+    fn rewind_controller(&mut self, node: PlanNodeId) {
+        let state = self.controller_state(node);
+        state.child_index = 0;
+        state.is_first = true;
+    }
+
+    /// Puts a controller and everything below it back to its beginning.
+    fn reset_controller(&mut self, node: PlanNodeId, restart: RestartScope) {
+        self.rewind_controller(node);
+        let state = self.controller_state(node);
+        match (restart, &mut state.choice) {
+            (RestartScope::Whole, choice) => *choice = None,
+            (RestartScope::Iteration, Some(choice)) => choice.end_iteration(),
+            (RestartScope::Iteration, None) => {}
+        }
+        let model = std::sync::Arc::clone(&self.model);
+        let Some(node) = model.nodes.get(node) else { return };
+        for &child in &node.children {
+            if !matches!(
+                model.nodes.get(child).map(|node| &node.kind),
+                Some(PlanNodeKind::Sampler(_) | PlanNodeKind::OnceOnly)
+            ) {
+                self.controller_state(child).pass_count = 0;
+                self.reset_controller(child, restart);
+            }
+        }
+    }
+
+    /// Returns the transactions under way, the innermost first.
+    fn open_transactions(&self) -> Vec<PlanNodeId> {
+        let is_open = |node: &PlanNodeId| {
+            self.controller_states.get(*node).is_some_and(|state| state.open_transaction.is_some())
+        };
+        (0..self.controller_states.len()).rev().filter(is_open).collect()
+    }
+
+    /// Ends the transactions that stand for their samples, because the thread ends in the middle of them. Of others nothing
+    /// is told, as in JMeter.
+    pub(super) fn end_parent_transactions(&mut self) {
+        let model = std::sync::Arc::clone(&self.model);
+        for node in self.open_transactions() {
+            let kind = model.nodes.get(node).map(|node| &node.kind);
+            if matches!(kind, Some(PlanNodeKind::Transaction { is_parent: true, .. })) {
+                self.end_transaction(node, TransactionEnding::Stopped);
+            }
+        }
+    }
+
+    /// Gives up the iteration of the whole tree, as an error that starts the next loop does.
+    pub(super) fn abandon_iteration(&mut self, root: PlanNodeId) {
+        for node in self.open_transactions() {
+            self.end_transaction(node, TransactionEnding::Abandoned);
+        }
+        self.critical_sections.leave_all();
+        self.reset_controller(root, RestartScope::Iteration);
+    }
+
+    /// Gives up the pass of the innermost loop around a sampler, or all of its passes; false if there is no loop but the
+    /// thread's own.
+    pub(super) fn leave_loop_pass(&mut self, node: PlanNodeId, is_left: bool) -> bool {
+        let model = std::sync::Arc::clone(&self.model);
+        let mut path = Vec::new();
+        if !find_controller_path(&model, self.group_state.root_node, node, &mut path) {
+            return false;
+        }
+        let is_loop = |node: &PlanNodeId| {
+            let kind = model.nodes.get(*node).map(|node| &node.kind);
+            matches!(
+                kind,
+                Some(
+                    PlanNodeKind::Loop { .. }
+                        | PlanNodeKind::While(_)
+                        | PlanNodeKind::ForEach { .. }
+                )
+            )
+        };
+        // The thread group's own controller stands first.
+        let Some(at) = path.iter().rposition(is_loop).filter(|at| *at > 0) else { return false };
+        let Some(&found) = path.get(at) else { return false };
+        for &inner in path.iter().skip(at + 1).rev() {
+            self.end_transaction(inner, TransactionEnding::Abandoned);
+            if is_critical_section(&model, inner) {
+                self.critical_sections.leave();
+            }
+        }
+        self.reset_controller(found, RestartScope::Iteration);
+        let state = self.controller_state(found);
+        state.pass_count += 1;
+        state.is_loop_left = is_left;
+        true
+    }
+
+    fn next_in_loop(
+        &mut self,
+        node: PlanNodeId,
+        only_once: bool,
+        is_over: impl Fn(&ControllerState) -> bool,
+    ) -> Option<PlanNodeId> {
+        if self.controller_state(node).is_done {
+            return None;
+        }
+        for _ in 0..MAX_EMPTY_PASSES {
+            if is_over(self.controller_state(node))
+                | std::mem::take(&mut self.controller_state(node).is_loop_left)
+            {
+                self.controller_state(node).pass_count = 0;
+                self.controller_state(node).is_done = only_once;
+                self.set_index_variable(node);
+                return None;
+            }
+            let is_start =
+                self.controller_state(node).is_first && self.controller_state(node).pass_count == 0;
+            if is_start {
+                self.reset_once_only(node);
+            }
+            self.set_index_variable(node);
+            if let Some(found) = self.next_in_order(node) {
+                return Some(found);
+            }
+            if self.is_ending {
+                return None;
+            }
+            self.controller_state(node).pass_count += 1;
+        }
+        self.controller_state(node).pass_count = 0;
+        None
+    }
+
+    /// Lets the once-only controllers of a loop that begins anew run again.
+    fn reset_once_only(&mut self, node: PlanNodeId) {
+        let model = std::sync::Arc::clone(&self.model);
+        let Some(node) = model.nodes.get(node) else { return };
+        for &child in &node.children {
+            if matches!(model.nodes.get(child).map(|node| &node.kind), Some(PlanNodeKind::OnceOnly))
+            {
+                self.controller_state(child).is_done = false;
+                self.rewind_controller(child);
+            }
+        }
+    }
+
+    /// Gives the variable that holds how many passes of a controller are over, as JMeter names it.
+    fn set_index_variable(&mut self, node: PlanNodeId) {
+        if !self.model.has_loop_indexes {
+            return;
+        }
+        let model = std::sync::Arc::clone(&self.model);
+        let Some(entry) = model.nodes.get(node) else { return };
+        let name = format!("__jm__{}__idx", entry.name.evaluate(&mut self.scope));
+        let count = self.controller_state(node).pass_count.to_string();
+        self.scope.set_variable(&name, &count);
+    }
+
+    fn next_in_while(
+        &mut self,
+        node: PlanNodeId,
+        condition: &super::template::TextTemplate,
+    ) -> Option<PlanNodeId> {
+        for _ in 0..MAX_EMPTY_PASSES {
+            if std::mem::take(&mut self.controller_state(node).is_loop_left) {
+                break;
+            }
+            self.set_index_variable(node);
+            if self.controller_state(node).is_first {
+                let at_end = self.controller_state(node).pass_count > 0;
+                let text = condition.evaluate(&mut self.scope).trim().to_owned();
+                let is_over = if text.eq_ignore_ascii_case("LAST") || (text.is_empty() && at_end) {
+                    !self.last_sample_ok
+                } else {
+                    text.eq_ignore_ascii_case("false")
+                };
+                if is_over {
+                    break;
+                }
+            }
+            if let Some(found) = self.next_in_order(node) {
+                return Some(found);
+            }
+            if self.is_ending {
+                return None;
+            }
+            self.controller_state(node).pass_count += 1;
+        }
+        self.controller_state(node).pass_count = 0;
+        self.set_index_variable(node);
+        None
+    }
+
+    fn next_in_for_each(&mut self, node: PlanNodeId, kind: &PlanNodeKind) -> Option<PlanNodeId> {
+        let PlanNodeKind::ForEach {
+            input_prefix: input,
+            output_variable: output,
+            start_index: from,
+            end_index: to,
+            has_separator: separator,
+        } = kind
+        else {
+            return None;
+        };
+        let input = input.evaluate(&mut self.scope).into_owned();
+        let output = output.evaluate(&mut self.scope).into_owned();
+        let from: i64 = from.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
+        let to: i64 = to.evaluate(&mut self.scope).trim().parse().unwrap_or(i64::MAX);
+        for _ in 0..MAX_EMPTY_PASSES {
+            if std::mem::take(&mut self.controller_state(node).is_loop_left) {
+                break;
+            }
+            self.set_index_variable(node);
+            let index = from + self.controller_state(node).pass_count;
+            let dash = if *separator { "_" } else { "" };
+            let value =
+                self.scope.variable(&format!("{input}{dash}{}", index + 1)).map(str::to_owned);
+            let Some(value) = value.filter(|_| index < to) else { break };
+            if self.controller_state(node).is_first {
+                self.scope.set_variable(&output, &value);
+            }
+            if let Some(found) = self.next_in_order(node) {
+                return Some(found);
+            }
+            if self.is_ending {
+                return None;
+            }
+            self.controller_state(node).pass_count += 1;
+        }
+        self.controller_state(node).pass_count = 0;
+        self.set_index_variable(node);
+        None
+    }
+
+    fn next_in_throughput(&mut self, node: PlanNodeId, kind: &PlanNodeKind) -> Option<PlanNodeId> {
+        let PlanNodeKind::Throughput { is_percent, value, per_user, meter_index: meter } = kind
+        else {
+            return None;
+        };
+        if self.controller_state(node).is_first {
+            let value: f64 = value.evaluate(&mut self.scope).trim().parse().unwrap_or(0.0);
+            // What all users together may do is divided among the processes that run them.
+            let portion =
+                if *per_user { LoadPortion::default() } else { self.scope.run_context.portion };
+            let most = portion.share_of(value.max(0.0).ceil() as u64) as i64;
+            let decide = |executed: i64, iteration: i64| {
+                if *is_percent {
+                    (100.0 * executed as f64 + 50.0) / (iteration as f64 + 1.0) < value
+                } else {
+                    executed < most
+                }
+            };
+            let runs = if *per_user {
+                let state = self.controller_state(node);
+                let runs = decide(state.executed_count, state.pass_count);
+                state.pass_count += 1;
+                state.executed_count += i64::from(runs);
+                runs
+            } else {
+                let model = std::sync::Arc::clone(&self.model);
+                let meter = model.meters.get(*meter)?;
+                // Both counts change together.
+                let _held = meter.last_due.lock();
+                let iteration = meter.count.fetch_add(1, Ordering::Relaxed);
+                let runs = decide(meter.executed.load(Ordering::Relaxed), iteration);
+                meter.executed.fetch_add(i64::from(runs), Ordering::Relaxed);
+                runs
+            };
+            if !runs {
+                return None;
+            }
+        }
+        self.next_in_order(node)
+    }
+
+    fn shuffle_children(&mut self, node: PlanNodeId) {
+        let count = self.model.nodes.get(node).map_or(0, |node| node.children.len());
+        let mut order: Vec<usize> = (0..count).collect();
+        for at in (1..order.len()).rev() {
+            let other = self.scope.random_between(0, i64::try_from(at).unwrap_or(0));
+            order.swap(at, usize::try_from(other).unwrap_or(0));
+        }
+        self.controller_state(node).child_order = order;
+    }
+
+    /// Returns which child a switch chooses: by number, else by name, else the one named `default`.
+    fn switch_child(&mut self, node: PlanNodeId, value: &str) -> Option<usize> {
+        let model = std::sync::Arc::clone(&self.model);
+        let children = &model.nodes.get(node)?.children;
+        let value = value.trim();
+        if value.is_empty() {
+            return Some(0);
+        }
+        if let Ok(number) = value.parse::<usize>() {
+            return Some(if number < children.len() { number } else { 0 });
+        }
+        let mut named = |wanted: &str| {
+            children.iter().position(|&child| {
+                let name = model
+                    .nodes
+                    .get(child)
+                    .map(|node| node.name.evaluate(&mut self.scope).into_owned());
+                name.as_deref() == Some(wanted)
+            })
+        };
+        named(value).or_else(|| named("default"))
+    }
+
+    /// Evaluates the names of the transactions below a node, as JMeter does once for each thread that starts.
+    pub(super) fn evaluate_transaction_names(&mut self, node: PlanNodeId) {
+        let model = Arc::clone(&self.model);
+        let Some(entry) = model.nodes.get(node) else { return };
+        if matches!(entry.kind, PlanNodeKind::Transaction { .. })
+            && entry.name.as_literal().is_none()
+        {
+            entry.name.evaluate(&mut self.scope);
+        }
+        for &child in &entry.children {
+            self.evaluate_transaction_names(child);
+        }
+    }
+
+    fn next_in_transaction(&mut self, node: PlanNodeId) -> Option<PlanNodeId> {
+        if self.controller_state(node).is_first
+            && self.controller_state(node).open_transaction.is_none()
+        {
+            let model = Arc::clone(&self.model);
+            let label = model.nodes.get(node)?.name.evaluate_shared(&mut self.scope);
+            let now = Instant::now();
+            self.controller_state(node).open_transaction = Some(Box::new(OpenTransaction {
+                label,
+                started: now,
+                idle_time: Duration::ZERO,
+                previous_end: now,
+                sampler_calls: 0,
+                ended_samples: 0,
+                failed_samples: 0,
+                response_code: String::new(),
+                received_bytes: 0,
+                sent_bytes: 0,
+                latency: Duration::ZERO,
+                connect_time: Duration::ZERO,
+                children_time: Duration::ZERO,
+            }));
+        }
+        let found = self.next_in_order(node);
+        if self.is_ending {
+            return None;
+        }
+        match found {
+            Some(_) => {
+                if let Some(open) = &mut self.controller_state(node).open_transaction {
+                    open.sampler_calls += 1;
+                }
+            }
+            None => self.end_transaction(node, TransactionEnding::Completed),
+        }
+        found
+    }
+
+    /// Does what happens when an iteration of a controller begins.
+    pub(super) fn fire_iteration_events(&mut self, node: PlanNodeId) {
+        let model = std::sync::Arc::clone(&self.model);
+        let Some(node) = model.nodes.get(node) else { return };
+        for event in &node.events {
+            match *event {
+                IterationEvent::DataSet(place) => {
+                    let Some(data) = model.data_sets.get(place) else { continue };
+                    match data.fetch_row(&mut self.scope) {
+                        RowFetch::Row => {}
+                        RowFetch::Exhausted => self.is_ending = true,
+                        RowFetch::Failed(fault) => {
+                            self.record_run_fault(&fault);
+                            self.is_ending = true;
+                        }
+                    }
+                }
+                IterationEvent::Counter(place) => self.advance_counter(place),
+                IterationEvent::RandomVariable(place) => {
+                    let Some(variable) = model.random_variables.get(place) else { continue };
+                    let low = variable.low.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
+                    let high =
+                        variable.high.evaluate(&mut self.scope).trim().parse().unwrap_or(low);
+                    let value = self.scope.random_between(low, high);
+                    let format = variable.format.evaluate(&mut self.scope).into_owned();
+                    let name = variable.name.evaluate(&mut self.scope).into_owned();
+                    self.scope.set_variable(&name, &format_decimal(&format, value));
+                }
+                IterationEvent::UserParameters(place) => self.apply_user_parameters(place),
+            }
+        }
+    }
+
+    pub(super) fn apply_user_parameters(&mut self, place: usize) {
+        let model = std::sync::Arc::clone(&self.model);
+        let Some(parameters) = model.user_parameters.get(place) else { return };
+        if parameters.user_values.is_empty() {
+            return;
+        }
+        let user = (self.scope.thread_number - 1) % parameters.user_values.len();
+        let Some(values) = parameters.user_values.get(user) else { return };
+        for (name, value) in parameters.names.iter().zip(values) {
+            let name = name.evaluate(&mut self.scope).into_owned();
+            let value = value.evaluate(&mut self.scope).into_owned();
+            self.scope.set_variable(&name, &value);
+        }
+    }
+
+    fn advance_counter(&mut self, place: usize) {
+        let model = std::sync::Arc::clone(&self.model);
+        let Some(counter) = model.counters.get(place) else { return };
+        let mut number = |template: &super::template::TextTemplate| -> Option<i64> {
+            template.evaluate(&mut self.scope).trim().parse().ok()
+        };
+        let start = number(&counter.start).unwrap_or(0);
+        let step = number(&counter.step).unwrap_or(1);
+        let end = number(&counter.end).unwrap_or(i64::MAX);
+        let advance = |known: Option<i64>| match known {
+            None => start,
+            Some(value) if value.saturating_add(step) > end => start,
+            Some(value) => value.saturating_add(step),
+        };
+        let value = if counter.per_user {
+            let resets = counter.resets && self.scope.iteration != self.counter_iteration(place);
+            let known =
+                if resets { None } else { self.counters.get(&place).map(|(value, _)| *value) };
+            let value = advance(known);
+            self.counters.insert(place, (value, self.scope.iteration));
+            value
+        } else {
+            let mut shared =
+                counter.shared_value.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            // Each process that runs some of the users takes every so many of the counts.
+            let portion = self.scope.run_context.portion;
+            let turns = if shared.is_none() { portion.index + 1 } else { portion.count };
+            let mut value = start;
+            for _ in 0..turns {
+                value = advance(*shared);
+                *shared = Some(value);
+            }
+            value
+        };
+        let format = counter.format.evaluate(&mut self.scope).into_owned();
+        let name = counter.name.evaluate(&mut self.scope).into_owned();
+        self.scope.set_variable(&name, &format_decimal(&format, value));
+    }
+
+    fn counter_iteration(&self, place: usize) -> u64 {
+        self.counters.get(&place).map_or(0, |(_, iteration)| *iteration)
+    }
+}
+
+/// Finds the controllers from `start_index` down to what holds `node`; false if it is not below.
+fn find_controller_path(
+    model: &PlanModel,
+    from: PlanNodeId,
+    node: PlanNodeId,
+    path: &mut Vec<PlanNodeId>,
+) -> bool {
+    let Some(entry) = model.nodes.get(from) else { return false };
+    path.push(from);
+    let is_below =
+        |child: &PlanNodeId| *child == node || find_controller_path(model, *child, node, path);
+    if entry.children.iter().any(is_below) {
+        return true;
+    }
+    path.pop();
+    false
+}
+
+/// Reports whether a controller is a critical section: what enters it stands first.
+fn is_critical_section(model: &PlanModel, node: PlanNodeId) -> bool {
+    let first = model.nodes.get(node).and_then(|node| node.children.first());
+    let Some(PlanNodeKind::Sampler(first)) =
+        first.and_then(|first| model.nodes.get(*first)).map(|node| &node.kind)
+    else {
+        return false;
+    };
+    matches!(first.action, SamplerAction::FlowControl(FlowControlAction::EnterSection(_)))
+}
+
+/// Formats as Java's `DecimalFormat` does where plans use it: zeros for digits that are always shown, between texts.
+fn format_decimal(format: &str, value: i64) -> String {
+    let Some(from) = format.find(['0', '#']) else {
+        return if format.is_empty() { value.to_string() } else { format!("{format}{value}") };
+    };
+    let rest = format.get(from..).unwrap_or_default();
+    let length = rest.find(|c| !matches!(c, '0' | '#')).unwrap_or(rest.len());
+    let (digits, suffix) = rest.split_at(length);
+    let width = digits.bytes().filter(|&byte| byte == b'0').count();
+    let prefix = format.get(..from).unwrap_or_default();
+    format!("{prefix}{value:0width$}{suffix}")
+}

@@ -1,0 +1,82 @@
+//! Critical sections: of all threads, one at a time is between the beginning and the end of sections of one name.
+//!
+//! Invariants
+//! * A thread may enter a section that it is in already.
+//! * Who ends, gives up its iteration or goes away leaves all its sections.
+//!
+//! Not here: threads of other processes; each process has sections of its own, as JMeter's servers do.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Whether somebody is inside.
+type CriticalSectionFlag = Arc<AtomicBool>;
+
+/// The sections of a run, by their names.
+#[derive(Debug, Default)]
+pub(super) struct CriticalSections(Mutex<HashMap<String, CriticalSectionFlag>>);
+
+/// The sections that a thread is in, the innermost last.
+#[derive(Debug, Default)]
+pub(super) struct EnteredSections(Vec<CriticalSectionFlag>);
+
+impl EnteredSections {
+    /// Enters a section; false if somebody else is inside.
+    pub(super) fn enter(&mut self, sections: &CriticalSections, name: &str) -> bool {
+        let gate = {
+            let mut known = sections.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match known.get(name) {
+                Some(gate) => Arc::clone(gate),
+                None => Arc::clone(known.entry(name.to_owned()).or_default()),
+            }
+        };
+        let is_inside = self.0.iter().any(|held| Arc::ptr_eq(held, &gate));
+        let may = is_inside
+            || gate.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if may {
+            self.0.push(gate);
+        }
+        may
+    }
+
+    /// Leaves the innermost section.
+    pub(super) fn leave(&mut self) {
+        let Some(gate) = self.0.pop() else { return };
+        if !self.0.iter().any(|held| Arc::ptr_eq(held, &gate)) {
+            gate.store(false, Ordering::Release);
+        }
+    }
+
+    /// Leaves all sections.
+    pub(super) fn leave_all(&mut self) {
+        while !self.0.is_empty() {
+            self.leave();
+        }
+    }
+}
+
+impl Drop for EnteredSections {
+    fn drop(&mut self) {
+        self.leave_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_is_inside() {
+        let sections = CriticalSections::default();
+        let (mut one, mut other) = (EnteredSections::default(), EnteredSections::default());
+        assert!(one.enter(&sections, "a") && one.enter(&sections, "a"));
+        assert!(!other.enter(&sections, "a") && other.enter(&sections, "b"));
+        one.leave();
+        assert!(!other.enter(&sections, "a"));
+        one.leave();
+        assert!(other.enter(&sections, "a"));
+        drop(other);
+        assert!(one.enter(&sections, "a") && one.enter(&sections, "b"));
+    }
+}

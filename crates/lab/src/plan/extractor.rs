@@ -1,0 +1,528 @@
+//! Extractors: from an answer into variables.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::json_path;
+use super::markup::{self, CssSelector, MarkupTree, XPath};
+use super::regex_pattern::RegexPatternCache;
+use super::sample_response::SampleResponse;
+use super::template::TextTemplate;
+use super::variable_scope::VariableScope;
+
+/// Where a regular expression looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResponseField {
+    Body,
+    UnescapedBody,
+    Headers,
+    RequestHeaders,
+    Url,
+    Code,
+    Message,
+}
+
+impl ResponseField {
+    /// Reads JMeter's word for it.
+    pub(super) fn from_keyword(word: &str) -> Option<Self> {
+        Some(match word {
+            "" | "false" => Self::Body,
+            "unescaped" => Self::UnescapedBody,
+            "true" => Self::Headers,
+            "request_headers" => Self::RequestHeaders,
+            "URL" => Self::Url,
+            "code" => Self::Code,
+            "message" => Self::Message,
+            "as_document" => Self::Body,
+            _ => return None,
+        })
+    }
+
+    fn read_from(self, answer: &SampleResponse) -> Cow<'_, str> {
+        match self {
+            Self::Body => answer.body.as_str().into(),
+            Self::UnescapedBody => unescape_html(&answer.body).into(),
+            Self::Headers => answer.headers.as_str().into(),
+            Self::RequestHeaders => answer.request_headers_text(),
+            Self::Url => answer.url.as_str().into(),
+            Self::Code => answer.code.as_str().into(),
+            Self::Message => answer.message.as_str().into(),
+        }
+    }
+}
+
+fn unescape_html(text: &str) -> String {
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&#39;", "'")
+        .replace("&amp;", "&")
+}
+
+/// How XPath looks at an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct XPathOptions {
+    /// Anything is HTML; else it must be XML.
+    pub(super) is_html: bool,
+    /// Takes what is found as markup instead of its text.
+    pub(super) returns_markup: bool,
+    /// With functions of XPath 2.0; the value of an element is all of its text, not that of its first child.
+    pub(super) is_xpath2: bool,
+}
+
+/// Reads something from the answer.
+#[derive(Debug, Clone)]
+pub(super) enum ResponseExtractor {
+    Regex {
+        name: TextTemplate,
+        pattern: TextTemplate,
+        /// `$1$`.
+        template: TextTemplate,
+        match_number: TextTemplate,
+        default: TextTemplate,
+        clears_on_missing: bool,
+        response_field: ResponseField,
+        /// The variable to look in instead of the answer.
+        variable: Option<TextTemplate>,
+    },
+    Json {
+        names: TextTemplate,
+        paths: TextTemplate,
+        match_numbers: TextTemplate,
+        defaults: TextTemplate,
+        joins_all: bool,
+        variable: Option<TextTemplate>,
+    },
+    /// XPath in XML, or in HTML made a tree.
+    XPath {
+        name: TextTemplate,
+        path: TextTemplate,
+        match_number: TextTemplate,
+        default: TextTemplate,
+        options: XPathOptions,
+        variable: Option<TextTemplate>,
+    },
+    /// A selector in HTML.
+    CssSelector {
+        name: TextTemplate,
+        selector: TextTemplate,
+        /// The text of what is found if it names none.
+        attribute: TextTemplate,
+        match_number: TextTemplate,
+        default: TextTemplate,
+        clears_on_missing: bool,
+        variable: Option<TextTemplate>,
+    },
+    Boundary {
+        name: TextTemplate,
+        left: TextTemplate,
+        right: TextTemplate,
+        match_number: TextTemplate,
+        default: TextTemplate,
+        clears_on_missing: bool,
+        response_field: ResponseField,
+    },
+}
+
+impl ResponseExtractor {
+    /// Sets the variables.
+    pub(super) fn set_variables(
+        &self,
+        answer: &SampleResponse,
+        scope: &mut VariableScope,
+        patterns: &mut RegexPatternCache,
+    ) {
+        match self {
+            Self::Regex {
+                name,
+                pattern,
+                template,
+                match_number: number,
+                default,
+                clears_on_missing: clears,
+                response_field: field,
+                variable,
+            } => {
+                let text: Cow<'_, str> = match variable {
+                    Some(variable) => {
+                        let variable = variable.evaluate(scope).into_owned();
+                        scope.variable(&variable).unwrap_or_default().to_owned().into()
+                    }
+                    None => field.read_from(answer),
+                };
+                let pattern = pattern.evaluate(scope).into_owned();
+                let template = template.evaluate(scope).into_owned();
+                let matches = match patterns.search_pattern(&pattern) {
+                    Some(pattern) => pattern.match_groups(&text),
+                    None => Vec::new(),
+                };
+                let found: Vec<ExtractedMatch> = matches
+                    .into_iter()
+                    .map(|groups| ExtractedMatch {
+                        value: fill_group_template(&template, &groups),
+                        groups,
+                    })
+                    .collect();
+                set_match_variables(
+                    scope,
+                    &found,
+                    &MatchSelection::new(name, number, default, *clears),
+                );
+            }
+            Self::Boundary {
+                name,
+                left,
+                right,
+                match_number: number,
+                default,
+                clears_on_missing: clears,
+                response_field: field,
+            } => {
+                let text = field.read_from(answer);
+                let (left, right) =
+                    (left.evaluate(scope).into_owned(), right.evaluate(scope).into_owned());
+                let found = find_between(&text, &left, &right)
+                    .into_iter()
+                    .map(|value| ExtractedMatch { value, groups: Vec::new() })
+                    .collect::<Vec<_>>();
+                set_match_variables(
+                    scope,
+                    &found,
+                    &MatchSelection::new(name, number, default, *clears),
+                );
+            }
+            Self::XPath { name, path, match_number: number, default, options: way, variable } => {
+                let text = variable_or_body(variable.as_ref(), answer, scope);
+                let path = path.evaluate(scope).into_owned();
+                let number = number.evaluate(scope).trim().parse().unwrap_or(-1);
+                let found = find_xpath_values(&text, &path, (number, *way), scope);
+                let name = name.evaluate(scope).trim().to_owned();
+                let default = default.evaluate(scope).into_owned();
+                set_xpath_variables(scope, &name, &default, &found);
+            }
+            Self::CssSelector {
+                name,
+                selector,
+                attribute,
+                match_number: number,
+                default,
+                clears_on_missing: clears,
+                variable,
+            } => {
+                let text = variable_or_body(variable.as_ref(), answer, scope);
+                let (selector, attribute) = (
+                    selector.evaluate(scope).into_owned(),
+                    attribute.evaluate(scope).trim().to_owned(),
+                );
+                let found = select_html(&text, &selector, &attribute);
+                set_match_variables(
+                    scope,
+                    &found,
+                    &MatchSelection::new(name, number, default, *clears),
+                );
+            }
+            Self::Json {
+                names,
+                paths,
+                match_numbers: numbers,
+                defaults,
+                joins_all: joins,
+                variable,
+            } => {
+                let text = variable_or_body(variable.as_ref(), answer, scope);
+                let lists = [names, paths, numbers, defaults]
+                    .map(|list| split_semicolon_list(&list.evaluate(scope)));
+                set_json_variables(&text, &lists, *joins, scope);
+            }
+        }
+    }
+}
+
+/// Returns the text of a variable, or the body.
+fn variable_or_body(
+    variable: Option<&TextTemplate>,
+    answer: &SampleResponse,
+    scope: &mut VariableScope,
+) -> String {
+    match variable {
+        Some(variable) => {
+            let variable = variable.evaluate(scope).into_owned();
+            scope.variable(&variable).unwrap_or_default().to_owned()
+        }
+        None => answer.body.clone(),
+    }
+}
+
+fn select_html(text: &str, selector: &str, attribute: &str) -> Vec<ExtractedMatch> {
+    let Ok(selector) = CssSelector::parse(selector) else { return Vec::new() };
+    let tree = MarkupTree::parse_html(text);
+    let found = selector.select(&tree).into_iter();
+    let value = |place| match attribute {
+        "" => tree.display_text(place),
+        name => tree.attribute(place, &name.to_lowercase()).unwrap_or_default().to_owned(),
+    };
+    found.map(|place| ExtractedMatch { value: value(place), groups: Vec::new() }).collect()
+}
+
+/// Returns what a path finds: everything for a negative number, one of it at random for 0, else the one of that number.
+/// What has no value of its own counts and is `Idle`.
+fn find_xpath_values(
+    text: &str,
+    path: &str,
+    (number, way): (i64, XPathOptions),
+    scope: &mut VariableScope,
+) -> Vec<Option<String>> {
+    let tree =
+        if way.is_html { Ok(MarkupTree::parse_html(text)) } else { MarkupTree::parse_xml(text) };
+    let (Ok(tree), Ok(path)) = (tree, XPath::parse(path, way.is_xpath2)) else { return Vec::new() };
+    let nodes = match path.evaluate(&tree) {
+        markup::XPathResult::Nodes(nodes) => nodes,
+        markup::XPathResult::Value(value) => return vec![Some(value)],
+        markup::XPathResult::Boolean(flag) => return vec![Some(flag.to_string())],
+    };
+    let values = nodes.iter().map(|one| match way {
+        XPathOptions { returns_markup: true, .. } => Some(one.to_markup(&tree)),
+        XPathOptions { is_xpath2: true, .. } => Some(one.text.clone()),
+        _ => one.value.clone(),
+    });
+    let values: Vec<Option<String>> = values.collect();
+    if number < 0 || values.is_empty() {
+        return values;
+    }
+    let last = i64::try_from(values.len()).unwrap_or(i64::MAX);
+    let wanted = if number == 0 { scope.random_between(1, last) } else { number };
+    let wanted = usize::try_from(wanted).ok().and_then(|wanted| wanted.checked_sub(1));
+    wanted.and_then(|wanted| values.into_iter().nth(wanted)).into_iter().collect()
+}
+
+/// Sets the variables of an XPath extractor: the first value, all values by number, and how many.
+fn set_xpath_variables(
+    scope: &mut VariableScope,
+    name: &str,
+    default: &str,
+    found: &[Option<String>],
+) {
+    let count = format!("{name}_matchNr");
+    let before: usize = scope.variable(&count).and_then(|count| count.parse().ok()).unwrap_or(0);
+    scope.set_variable(name, default);
+    scope.set_variable(&count, &found.len().to_string());
+    scope.remove_variable(&format!("{name}_1"));
+    if let Some(Some(first)) = found.first() {
+        scope.set_variable(name, first);
+    }
+    for (place, value) in found.iter().enumerate() {
+        if let Some(value) = value {
+            scope.set_variable(&format!("{name}_{}", place + 1), value);
+        }
+    }
+    for place in found.len()..before.max(found.len() + 1).min(found.len() + 10_000) {
+        scope.remove_variable(&format!("{name}_{}", place + 1));
+    }
+}
+
+struct ExtractedMatch {
+    value: String,
+    groups: Vec<String>,
+}
+
+/// What is wanted of the matches.
+struct MatchSelection<'a> {
+    name: &'a TextTemplate,
+    match_number: &'a TextTemplate,
+    default: &'a TextTemplate,
+    clears_on_missing: bool,
+}
+
+impl<'a> MatchSelection<'a> {
+    fn new(
+        name: &'a TextTemplate,
+        number: &'a TextTemplate,
+        default: &'a TextTemplate,
+        clears: bool,
+    ) -> Self {
+        Self { name, match_number: number, default, clears_on_missing: clears }
+    }
+}
+
+fn set_match_variables(
+    scope: &mut VariableScope,
+    found: &[ExtractedMatch],
+    wish: &MatchSelection<'_>,
+) {
+    let name = wish.name.evaluate(scope).trim().to_owned();
+    let default = wish.default.evaluate(scope).into_owned();
+    let number: i64 = wish.match_number.evaluate(scope).trim().parse().unwrap_or(0);
+    let has_default = !default.is_empty() || wish.clears_on_missing;
+    if number < 0 {
+        if has_default {
+            scope.set_variable(&name, &default);
+        }
+        let before: usize = scope
+            .variable(&format!("{name}_matchNr"))
+            .and_then(|count| count.parse().ok())
+            .unwrap_or(0);
+        scope.set_variable(&format!("{name}_matchNr"), &found.len().to_string());
+        for (place, one) in found.iter().enumerate() {
+            scope.set_variable(&format!("{name}_{}", place + 1), &one.value);
+            set_group_variables(scope, &format!("{name}_{}", place + 1), &one.groups);
+        }
+        for place in found.len()..before.min(found.len() + 10_000) {
+            scope.remove_variable(&format!("{name}_{}", place + 1));
+        }
+        return;
+    }
+    let place = match usize::try_from(number) {
+        Ok(0) if found.is_empty() => None,
+        Ok(0) => {
+            let last = i64::try_from(found.len()).unwrap_or(1) - 1;
+            usize::try_from(scope.random_between(0, last)).ok()
+        }
+        Ok(number) => Some(number - 1),
+        Err(_) => None,
+    };
+    match place.and_then(|place| found.get(place)) {
+        Some(one) => {
+            scope.set_variable(&name, &one.value);
+            set_group_variables(scope, &name, &one.groups);
+        }
+        None => {
+            if has_default {
+                scope.set_variable(&name, &default);
+            }
+            for suffix in ["_g", "_g0", "_g1"] {
+                scope.remove_variable(&format!("{name}{suffix}"));
+            }
+        }
+    }
+}
+
+fn set_group_variables(scope: &mut VariableScope, name: &str, groups: &[String]) {
+    if groups.is_empty() {
+        return;
+    }
+    for (place, group) in groups.iter().enumerate() {
+        scope.set_variable(&format!("{name}_g{place}"), group);
+    }
+    scope.set_variable(&format!("{name}_g"), &(groups.len() - 1).to_string());
+}
+
+/// Replaces `$1$` by group 1.
+pub(super) fn fill_group_template(template: &str, groups: &[String]) -> String {
+    let template = if template.is_empty() { "$1$" } else { template };
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        match after.split_once('$') {
+            Some((digits, tail)) if digits.parse::<usize>().is_ok() => {
+                let group = digits.parse::<usize>().ok().and_then(|place| groups.get(place));
+                out.push_str(group.map_or("", String::as_str));
+                rest = tail;
+            }
+            _ => {
+                out.push('$');
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn find_between(text: &str, left: &str, right: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    loop {
+        let start =
+            if left.is_empty() { Some(0) } else { rest.find(left).map(|at| at + left.len()) };
+        let Some(inside) = start.and_then(|start| rest.get(start..)) else { return found };
+        if right.is_empty() {
+            found.push(inside.to_owned());
+            return found;
+        }
+        let Some(end) = inside.find(right) else { return found };
+        found.push(inside.get(..end).unwrap_or_default().to_owned());
+        rest = inside.get(end + right.len()..).unwrap_or_default();
+        if left.is_empty() {
+            return found;
+        }
+    }
+}
+
+fn split_semicolon_list(text: &str) -> Vec<String> {
+    text.split(';').map(|part| part.trim().to_owned()).collect()
+}
+
+fn set_json_variables(
+    text: &str,
+    lists: &[Vec<String>; 4],
+    joins: bool,
+    scope: &mut VariableScope,
+) {
+    let [names, paths, numbers, defaults] = lists;
+    let document: Option<Value> = serde_json::from_str(text).ok();
+    for (place, name) in names.iter().enumerate() {
+        let path = paths.get(place).map_or("", String::as_str);
+        let default = defaults.get(place).map_or("", String::as_str);
+        let number: i64 = numbers.get(place).and_then(|number| number.parse().ok()).unwrap_or(0);
+        let count = format!("{name}_matchNr");
+        remove_previous_matches(scope, name, &count);
+        let found: Vec<String> = document
+            .as_ref()
+            .and_then(|document| json_path::find_values(document, path).ok())
+            .unwrap_or_default()
+            .iter()
+            .map(|value| if value.is_null() { default.to_owned() } else { json_value_text(value) })
+            .collect();
+        if found.is_empty() {
+            scope.set_variable(name, default);
+            scope.set_variable(&count, "0");
+            continue;
+        }
+        match usize::try_from(number) {
+            Err(_) => {
+                for (place, value) in found.iter().enumerate() {
+                    scope.set_variable(&format!("{name}_{}", place + 1), value);
+                }
+                if joins {
+                    scope.set_variable(&format!("{name}_ALL"), &found.join(","));
+                }
+            }
+            Ok(0) => {
+                let last = i64::try_from(found.len()).unwrap_or(1) - 1;
+                let chosen = usize::try_from(scope.random_between(0, last)).unwrap_or(0);
+                scope.set_variable(name, found.get(chosen).map_or(default, String::as_str));
+            }
+            Ok(number) => {
+                // The only one is taken, whichever was wanted.
+                let chosen = if found.len() == 1 { 0 } else { number - 1 };
+                scope.set_variable(name, found.get(chosen).map_or(default, String::as_str));
+            }
+        }
+        if number != 0 {
+            scope.set_variable(&count, &found.len().to_string());
+        }
+    }
+}
+
+/// Removes what an earlier answer left: how many were found, and each of them.
+fn remove_previous_matches(scope: &mut VariableScope, name: &str, count: &str) {
+    scope.remove_variable(count);
+    for place in 1.. {
+        let one = format!("{name}_{place}");
+        if scope.variable(&one).is_none() {
+            return;
+        }
+        scope.remove_variable(&one);
+    }
+}
+
+/// Returns a JSON value as a variable holds it: texts without quotes.
+pub(super) fn json_value_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "null".to_owned(),
+        other => other.to_string(),
+    }
+}

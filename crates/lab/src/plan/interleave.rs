@@ -1,0 +1,162 @@
+//! Controllers that choose one child for each of their iterations, in turn or at random, as JMeter's do: interleave and
+//! random.
+//!
+//! Invariants
+//! * A child that is a controller runs as a whole in one iteration, or gives one sampler in each, as its element says.
+//! * A child that gives nothing is passed over within the same iteration; the search ends where it began.
+//!
+//! Not here: the random order controller, which runs all of its children (`walk`).
+
+use std::sync::Arc;
+
+use super::model::{InterleaveMode, PlanModel, PlanNodeId, PlanNodeKind};
+use super::plan_thread::PlanThread;
+
+/// Where one thread stands among the children of such a controller.
+#[derive(Debug, Clone)]
+pub(super) struct InterleaveState {
+    /// Places of the children that may still give something.
+    remaining_children: Vec<usize>,
+    /// Which of these is next.
+    next_index: usize,
+    /// The child at which the search of this iteration began.
+    search_start: Option<usize>,
+    /// No other child was looked at since then.
+    is_at_start: bool,
+    /// A child has given a sampler in this iteration.
+    has_yielded: bool,
+    /// Nothing more comes in this iteration.
+    is_over: bool,
+}
+
+impl InterleaveState {
+    fn new(count: usize) -> Self {
+        Self {
+            remaining_children: (0..count).collect(),
+            next_index: 0,
+            search_start: None,
+            is_at_start: true,
+            has_yielded: false,
+            is_over: false,
+        }
+    }
+
+    /// Ends an iteration; the next one begins with the child behind the last.
+    pub(super) fn end_iteration(&mut self) {
+        self.search_start = None;
+        self.is_at_start = true;
+        self.has_yielded = false;
+        self.is_over = false;
+    }
+}
+
+impl PlanThread {
+    /// Gives the next sampler of one child per iteration.
+    pub(super) fn next_interleaved_sampler(
+        &mut self,
+        node: PlanNodeId,
+        way: InterleaveMode,
+    ) -> Option<PlanNodeId> {
+        let model = Arc::clone(&self.model);
+        let children = &model.nodes.get(node)?.children;
+        let mut choice = match self.controller_state(node).choice.take() {
+            Some(choice) => choice,
+            None => Box::new(self.start_interleave(children.len(), way)),
+        };
+        let found = self.search_children(node, way, &model, &mut choice);
+        self.controller_state(node).choice = Some(choice);
+        found
+    }
+
+    fn start_interleave(&mut self, count: usize, way: InterleaveMode) -> InterleaveState {
+        let mut choice = InterleaveState::new(count);
+        self.reset_to_first_child(&mut choice, way);
+        if way.across_threads {
+            choice.next_index = (self.scope.thread_number - 1) % count.max(1);
+        }
+        choice
+    }
+
+    fn search_children(
+        &mut self,
+        node: PlanNodeId,
+        way: InterleaveMode,
+        model: &PlanModel,
+        choice: &mut InterleaveState,
+    ) -> Option<PlanNodeId> {
+        let children = &model.nodes.get(node)?.children;
+        if !choice.is_over && self.controller_state(node).is_first {
+            self.controller_state(node).is_first = false;
+            self.fire_iteration_events(node);
+            if self.is_ending {
+                return None;
+            }
+        }
+        // Gave nothing although it had come to its end just before.
+        let mut barren = None;
+        while !choice.is_over && !choice.remaining_children.is_empty() {
+            let Some(&place) = choice.remaining_children.get(choice.next_index) else {
+                self.reset_to_first_child(choice, way);
+                continue;
+            };
+            if choice.search_start == Some(place) && !choice.is_at_start {
+                break;
+            }
+            choice.search_start.get_or_insert(place);
+            let child = *children.get(place)?;
+            let kind = &model.nodes.get(child)?.kind;
+            if matches!(kind, PlanNodeKind::Sampler(_)) {
+                self.advance_to_next_child(choice, way);
+                choice.is_over = true;
+                return Some(child);
+            }
+            if let Some(found) = self.next_sampler(child) {
+                choice.has_yielded = true;
+                if way.by_controller {
+                    choice.search_start = None;
+                } else {
+                    self.advance_to_next_child(choice, way);
+                    choice.is_over = true;
+                }
+                return Some(found);
+            }
+            if self.is_ending {
+                return None;
+            }
+            let is_empty = model.nodes.get(child).is_none_or(|child| child.children.is_empty());
+            if is_empty
+                || self.controller_state(child).is_done && matches!(kind, PlanNodeKind::Loop { .. })
+            {
+                choice.remaining_children.remove(choice.next_index);
+            } else if way.by_controller || barren == Some(place) {
+                self.advance_to_next_child(choice, way);
+            } else {
+                // Its samplers came to their end in the iteration before; it begins anew.
+                barren = Some(place);
+            }
+        }
+        choice.end_iteration();
+        self.controller_state(node).is_first = true;
+        None
+    }
+
+    /// Passes to the next child. One that gave something has had its iteration.
+    fn advance_to_next_child(&mut self, choice: &mut InterleaveState, way: InterleaveMode) {
+        choice.is_over |= choice.has_yielded;
+        choice.is_at_start = false;
+        choice.next_index += 1;
+        if way.is_random {
+            self.reset_to_first_child(choice, way);
+        }
+    }
+
+    /// Passes to the first child, or to any.
+    fn reset_to_first_child(&mut self, choice: &mut InterleaveState, way: InterleaveMode) {
+        let last = i64::try_from(choice.remaining_children.len()).unwrap_or(1) - 1;
+        choice.next_index = if way.is_random && last > 0 {
+            usize::try_from(self.scope.random_between(0, last)).unwrap_or(0)
+        } else {
+            0
+        };
+    }
+}

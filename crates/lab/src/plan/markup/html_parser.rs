@@ -1,0 +1,243 @@
+//! HTML to a tree, by the algorithm of browsers.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use html5ever::tendril::{StrTendril, TendrilSink as _};
+use html5ever::tree_builder::{ElemName, ElementFlags, NodeOrText, QuirksMode, TreeSink};
+use html5ever::{Attribute, LocalName, Namespace, QualName, parse_document};
+
+use super::{MarkupNodeId, MarkupNodeKind, MarkupTree};
+
+/// Reads HTML.
+pub(super) fn parse_html(text: &str) -> MarkupTree {
+    let sink = HtmlTreeSink::default();
+    sink.add_node(MarkupNodeKind::Root, None);
+    let built = parse_document(sink, html5ever::ParseOpts::default()).one(StrTendril::from(text));
+    into_document_order(&built)
+}
+
+/// What is being built: parents change while it is, so places are put in order at the end.
+#[derive(Debug, Default)]
+struct UnorderedHtmlTree {
+    kinds: Vec<MarkupNodeKind>,
+    names: Vec<Option<QualName>>,
+    parents: Vec<Option<MarkupNodeId>>,
+    children: Vec<Vec<MarkupNodeId>>,
+}
+
+fn into_document_order(built: &UnorderedHtmlTree) -> MarkupTree {
+    let mut tree = MarkupTree::new();
+    let children = |place: MarkupNodeId| built.children.get(place).map_or(&[][..], Vec::as_slice);
+    let mut open: Vec<(MarkupNodeId, MarkupNodeId)> =
+        children(0).iter().rev().map(|&child| (child, 0)).collect();
+    while let Some((place, parent)) = open.pop() {
+        let Some(kind) = built.kinds.get(place) else { continue };
+        let added = tree.add_node(parent, kind.clone());
+        open.extend(children(place).iter().rev().map(|&child| (child, added)));
+    }
+    tree
+}
+
+#[derive(Debug, Default)]
+struct HtmlTreeSink(RefCell<UnorderedHtmlTree>);
+
+/// An element's name, owned: the tree may change while it is looked at.
+#[derive(Debug)]
+struct OwnedElementName(QualName);
+
+impl ElemName for OwnedElementName {
+    fn ns(&self) -> &Namespace {
+        &self.0.ns
+    }
+
+    fn local_name(&self) -> &LocalName {
+        &self.0.local
+    }
+}
+
+impl HtmlTreeSink {
+    fn add_node(&self, kind: MarkupNodeKind, name: Option<QualName>) -> MarkupNodeId {
+        let mut built = self.0.borrow_mut();
+        built.kinds.push(kind);
+        built.names.push(name);
+        built.parents.push(None);
+        built.children.push(Vec::new());
+        built.kinds.len() - 1
+    }
+
+    /// Puts a node or a text below `parent`, at `at` among its children.
+    fn insert_child(&self, parent: MarkupNodeId, at: usize, child: NodeOrText<MarkupNodeId>) {
+        let place = match child {
+            NodeOrText::AppendNode(place) => {
+                self.remove_from_parent(&place);
+                place
+            }
+            NodeOrText::AppendText(text) => {
+                if self.append_to_text_before(parent, at, &text) {
+                    return;
+                }
+                self.add_node(MarkupNodeKind::Text(text.to_string()), None)
+            }
+        };
+        let mut built = self.0.borrow_mut();
+        if let Some(up) = built.parents.get_mut(place) {
+            *up = Some(parent);
+        }
+        if let Some(children) = built.children.get_mut(parent) {
+            children.insert(at.min(children.len()), place);
+        }
+    }
+
+    /// Adds to the text before `at`, if one is there.
+    fn append_to_text_before(&self, parent: MarkupNodeId, at: usize, text: &str) -> bool {
+        let mut built = self.0.borrow_mut();
+        let before = at.checked_sub(1).and_then(|at| built.children.get(parent)?.get(at).copied());
+        let Some(MarkupNodeKind::Text(known)) =
+            before.and_then(|before| built.kinds.get_mut(before))
+        else {
+            return false;
+        };
+        known.push_str(text);
+        true
+    }
+
+    fn child_count(&self, parent: MarkupNodeId) -> usize {
+        self.0.borrow().children.get(parent).map_or(0, Vec::len)
+    }
+}
+
+fn attribute_pairs(attributes: Vec<Attribute>) -> Vec<(String, String)> {
+    attributes.into_iter().map(|one| (one.name.local.to_string(), one.value.to_string())).collect()
+}
+
+impl TreeSink for HtmlTreeSink {
+    type Handle = MarkupNodeId;
+    type Output = UnorderedHtmlTree;
+    type ElemName<'a> = OwnedElementName;
+
+    fn finish(self) -> UnorderedHtmlTree {
+        self.0.into_inner()
+    }
+
+    fn parse_error(&self, _message: Cow<'static, str>) {}
+
+    fn get_document(&self) -> MarkupNodeId {
+        0
+    }
+
+    fn elem_name<'a>(&'a self, target: &'a MarkupNodeId) -> OwnedElementName {
+        let name = self.0.borrow().names.get(*target).cloned().flatten();
+        let nameless = || QualName::new(None, Namespace::default(), LocalName::default());
+        OwnedElementName(name.unwrap_or_else(nameless))
+    }
+
+    fn create_element(
+        &self,
+        name: QualName,
+        attributes: Vec<Attribute>,
+        _: ElementFlags,
+    ) -> MarkupNodeId {
+        let kind = MarkupNodeKind::Element {
+            name: name.local.to_string(),
+            attributes: attribute_pairs(attributes),
+        };
+        self.add_node(kind, Some(name))
+    }
+
+    fn create_comment(&self, text: StrTendril) -> MarkupNodeId {
+        self.add_node(MarkupNodeKind::Comment(text.to_string()), None)
+    }
+
+    fn create_pi(&self, target: StrTendril, data: StrTendril) -> MarkupNodeId {
+        self.add_node(
+            MarkupNodeKind::Instruction { target: target.to_string(), data: data.to_string() },
+            None,
+        )
+    }
+
+    fn append(&self, parent: &MarkupNodeId, child: NodeOrText<MarkupNodeId>) {
+        // A child that moves within its parent leaves one place fewer.
+        if let NodeOrText::AppendNode(place) = &child {
+            self.remove_from_parent(place);
+        }
+        self.insert_child(*parent, self.child_count(*parent), child);
+    }
+
+    fn append_based_on_parent_node(
+        &self,
+        element: &MarkupNodeId,
+        previous: &MarkupNodeId,
+        child: NodeOrText<MarkupNodeId>,
+    ) {
+        let has_parent = self.0.borrow().parents.get(*element).copied().flatten().is_some();
+        if has_parent {
+            self.append_before_sibling(element, child);
+        } else {
+            self.append(previous, child);
+        }
+    }
+
+    fn append_doctype_to_document(&self, _: StrTendril, _: StrTendril, _: StrTendril) {}
+
+    /// A template's content stands in the template itself: nothing here tells them apart.
+    fn get_template_contents(&self, target: &MarkupNodeId) -> MarkupNodeId {
+        *target
+    }
+
+    fn same_node(&self, one: &MarkupNodeId, other: &MarkupNodeId) -> bool {
+        one == other
+    }
+
+    fn set_quirks_mode(&self, _: QuirksMode) {}
+
+    fn append_before_sibling(&self, sibling: &MarkupNodeId, child: NodeOrText<MarkupNodeId>) {
+        if let NodeOrText::AppendNode(place) = &child {
+            self.remove_from_parent(place);
+        }
+        let found = {
+            let built = self.0.borrow();
+            let parent = built.parents.get(*sibling).copied().flatten();
+            parent.and_then(|parent| {
+                let children = built.children.get(parent)?;
+                Some((parent, children.iter().position(|one| one == sibling)?))
+            })
+        };
+        if let Some((parent, at)) = found {
+            self.insert_child(parent, at, child);
+        }
+    }
+
+    fn add_attrs_if_missing(&self, target: &MarkupNodeId, more: Vec<Attribute>) {
+        let mut built = self.0.borrow_mut();
+        let Some(MarkupNodeKind::Element { attributes, .. }) = built.kinds.get_mut(*target) else {
+            return;
+        };
+        for (name, value) in attribute_pairs(more) {
+            if !attributes.iter().any(|(known, _)| *known == name) {
+                attributes.push((name, value));
+            }
+        }
+    }
+
+    fn remove_from_parent(&self, target: &MarkupNodeId) {
+        let mut built = self.0.borrow_mut();
+        let parent = built.parents.get_mut(*target).and_then(Option::take);
+        if let Some(children) = parent.and_then(|parent| built.children.get_mut(parent)) {
+            children.retain(|one| one != target);
+        }
+    }
+
+    fn reparent_children(&self, node: &MarkupNodeId, parent: &MarkupNodeId) {
+        let mut built = self.0.borrow_mut();
+        let moved = built.children.get_mut(*node).map(std::mem::take).unwrap_or_default();
+        for child in &moved {
+            if let Some(up) = built.parents.get_mut(*child) {
+                *up = Some(*parent);
+            }
+        }
+        if let Some(children) = built.children.get_mut(*parent) {
+            children.extend(moved);
+        }
+    }
+}

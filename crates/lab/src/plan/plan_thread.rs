@@ -1,0 +1,769 @@
+//! One thread of a plan: walks the tree, waits, sends, judges, and tells.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::client_cache::ClientCache;
+use super::controller_walk::ControllerState;
+use super::cookie_jar::CookieJar;
+use super::critical_section::EnteredSections;
+use super::http_sample::HttpSampleExchange;
+use super::model::{
+    FlowControlAction, PlanModel, PlanNodeId, PlanNodeKind, SampleErrorAction, SamplerAction,
+    SamplerTimer, ThroughputMode,
+};
+use super::pacer::SamplePacer;
+use super::regex_pattern::RegexPatternCache;
+use super::sample::{FinishedSample, TransactionRows};
+use super::sample_response::SampleResponse;
+use super::thread_lifetime;
+use super::variable_scope::VariableScope;
+use crate::load::{LoadRunState, UserStep, UserTurn, VirtualUser};
+use crate::measurement::SampleMarkGenerator;
+use crate::measurement::summariser::{SummaryTally, ThreadCounts};
+use crate::net::{LoadTarget, TargetRegistry};
+
+/// Iterations without any sampler, one after the other, after which a thread ends that nothing else would end.
+const MAX_EMPTY_ITERATIONS: u64 = 10_000;
+/// Steps of a thread in one turn, as many as lead to a request where one is sent, and time of a turn beyond which
+/// others come first.
+const MAX_STEPS_PER_TURN: u32 = 8;
+const MAX_TURN_DURATION: Duration = Duration::from_millis(1);
+/// How often a thread looks whether a critical section is free.
+const CRITICAL_SECTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Longest time between two samples of a constant throughput timer: longer than any run.
+const MAX_THROUGHPUT_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// What all threads of a run share beside the plan.
+#[derive(Debug)]
+pub(super) struct PlanRunState {
+    pub(super) targets: TargetRegistry,
+    pub(super) load_state: Arc<LoadRunState>,
+    /// Threads that began, and that ended.
+    pub(super) started_threads: AtomicU64,
+    pub(super) ended_threads: AtomicU64,
+    /// Visits of the open model that came to their end.
+    pub(super) completed_visits: AtomicU64,
+    pub(super) tallies: Mutex<(SummaryTally, SummaryTally)>,
+    /// A moment, and milliseconds of the epoch at it.
+    pub(super) epoch: (Instant, u64),
+    /// What went wrong outside of samples, such as a data file that cannot be read.
+    pub(super) faults: Mutex<Vec<String>>,
+    /// Whether rows tell what samples consist of: hops, parts, and samples of a transaction that stands for them.
+    pub(super) writes_sub_samples: bool,
+    /// Names samples to servers, if they are told.
+    pub(super) sample_marks: Option<SampleMarkGenerator>,
+}
+
+impl PlanRunState {
+    /// Returns milliseconds of the epoch at a moment of this run.
+    pub(super) fn epoch_ms(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.epoch.0);
+        self.epoch.1.saturating_add(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the threads that run now, that began, and that ended.
+    pub(super) fn thread_counts(&self) -> ThreadCounts {
+        let (started, finished) = (
+            self.started_threads.load(Ordering::Relaxed),
+            self.ended_threads.load(Ordering::Relaxed),
+        );
+        ThreadCounts { active: started.saturating_sub(finished), started, finished }
+    }
+}
+
+/// What the threads of a group share.
+#[derive(Debug)]
+pub(super) struct ThreadGroupState {
+    pub(super) active_threads: AtomicU64,
+    pub(super) thread_count: u64,
+    pub(super) on_error: SampleErrorAction,
+    pub(super) is_same_user: bool,
+    /// `Idle` without end.
+    pub(super) loop_count: Option<u64>,
+    pub(super) root_node: PlanNodeId,
+    /// In the open model: the variables that each visitor begins with. An iteration is one visit.
+    pub(super) initial_scope: Option<Arc<VariableScope>>,
+}
+
+impl ThreadGroupState {
+    pub(super) fn is_open_model(&self) -> bool {
+        self.initial_scope.is_some()
+    }
+}
+
+/// What a thread does at its next turn.
+#[derive(Debug)]
+pub(super) enum ThreadPhase {
+    Begin,
+    /// The iteration is over, or has not begun.
+    BetweenIterations,
+    /// Looks for the next sampler.
+    PickSampler,
+    /// Waited, and now samples.
+    Sample(PlanNodeId),
+    /// Waits for others.
+    Synchronize {
+        node: PlanNodeId,
+        min_threads: i64,
+        meter_index: usize,
+        timer_index: usize,
+        /// When they go on although too few have come.
+        deadline: Option<Instant>,
+    },
+    /// A pause of the flow control action is over.
+    Paused,
+    /// Java's test sleeps until it is done.
+    JavaSleep {
+        node: PlanNodeId,
+        started_at: Instant,
+    },
+    Exchange(Box<HttpSampleExchange>),
+}
+
+/// Where a name led.
+#[derive(Debug)]
+pub(super) struct ResolvedTarget {
+    /// By whose addresses.
+    pub(super) host_table: Option<usize>,
+    /// From which address of this machine.
+    pub(super) source_address: Option<IpAddr>,
+    pub(super) is_tls: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) target: Arc<LoadTarget>,
+}
+
+/// One thread.
+#[derive(Debug)]
+pub(super) struct PlanThread {
+    pub(super) model: Arc<PlanModel>,
+    pub(super) run_state: Arc<PlanRunState>,
+    pub(super) group_state: Arc<ThreadGroupState>,
+    pub(super) scope: VariableScope,
+    pub(super) controller_states: Vec<ControllerState>,
+    pub(super) counters: HashMap<usize, (i64, u64)>,
+    pub(super) patterns: RegexPatternCache,
+    pub(super) cookie_jars: HashMap<usize, CookieJar>,
+    pub(super) caches: HashMap<usize, ClientCache>,
+    pub(super) phase: ThreadPhase,
+    pub(super) last_sample_ok: bool,
+    /// The last answer, where scripts before a sample look at it.
+    pub(super) last_response: Option<SampleResponse>,
+    pub(super) is_ending: bool,
+    /// When the thread ends, whatever it does.
+    pub(super) ends_at: Option<Instant>,
+    /// How long after its start the thread lives; `ends_at` is set when it begins.
+    pub(super) lifetime: Option<Duration>,
+    previous_sample_times: HashMap<usize, Instant>,
+    /// When the first request of a visit is due; taken by it.
+    pub(super) due_at: Option<Instant>,
+    is_in_visit: bool,
+    pub(super) finished_samples: Vec<FinishedSample>,
+    /// Rows of samples that stand below that of a transaction, until it ends.
+    pub(super) pending_rows: Vec<TransactionRows>,
+    iteration_count: u64,
+    iteration_sample_count: u64,
+    /// Iterations without a sampler since the last one with any.
+    empty_iteration_count: u64,
+    /// The request under way as it is sent.
+    pub(super) request_bytes: Option<Arc<[u8]>>,
+    /// Where the last request went.
+    pub(super) last_target: Option<ResolvedTarget>,
+    pub(super) critical_sections: EnteredSections,
+}
+
+impl PlanThread {
+    pub(super) fn new(
+        model: Arc<PlanModel>,
+        stage: Arc<PlanRunState>,
+        squad: Arc<ThreadGroupState>,
+        scope: VariableScope,
+    ) -> Self {
+        Self {
+            model,
+            run_state: stage,
+            group_state: squad,
+            scope,
+            controller_states: Vec::new(),
+            counters: HashMap::new(),
+            patterns: RegexPatternCache::default(),
+            cookie_jars: HashMap::new(),
+            caches: HashMap::new(),
+            phase: ThreadPhase::Begin,
+            last_sample_ok: true,
+            last_response: None,
+            is_ending: false,
+            ends_at: None,
+            lifetime: None,
+            previous_sample_times: HashMap::new(),
+            due_at: None,
+            is_in_visit: false,
+            finished_samples: Vec::new(),
+            pending_rows: Vec::new(),
+            iteration_count: 0,
+            iteration_sample_count: 0,
+            empty_iteration_count: 0,
+            request_bytes: None,
+            last_target: None,
+            critical_sections: EnteredSections::default(),
+        }
+    }
+
+    pub(super) fn record_run_fault(&self, fault: &str) {
+        let mut faults = self.run_state.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        if !faults.iter().any(|known| known == fault) {
+            faults.push(fault.to_owned());
+        }
+    }
+
+    fn end_thread(&mut self) -> UserStep {
+        self.end_parent_transactions();
+        self.critical_sections.leave_all();
+        if !matches!(self.phase, ThreadPhase::Begin) {
+            self.group_state.active_threads.fetch_sub(1, Ordering::Relaxed);
+            self.run_state.ended_threads.fetch_add(1, Ordering::Relaxed);
+        }
+        UserStep::Leave
+    }
+
+    /// Waits for the next visitor, whom this thread then is.
+    fn end_visit(&mut self) -> UserStep {
+        self.critical_sections.leave_all();
+        self.group_state.active_threads.fetch_sub(1, Ordering::Relaxed);
+        self.run_state.ended_threads.fetch_add(1, Ordering::Relaxed);
+        self.run_state.completed_visits.fetch_add(1, Ordering::Relaxed);
+        if let Some(first) = &self.group_state.initial_scope {
+            self.scope.copy_variables(first);
+        }
+        self.is_in_visit = false;
+        self.phase = ThreadPhase::Begin;
+        UserStep::AwaitArrival
+    }
+
+    fn is_finished(&self, now: Instant, is_stopping: bool) -> bool {
+        self.is_ending || is_stopping || self.ends_at.is_some_and(|at| now >= at)
+    }
+
+    /// Goes on until there is something to send or to wait for.
+    fn run_until_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep {
+        let began = turn.now;
+        let mut steps = 0;
+        loop {
+            // A sample under way is finished, whatever the time.
+            let is_under_way =
+                matches!(self.phase, ThreadPhase::Exchange(_) | ThreadPhase::JavaSleep { .. });
+            if !is_under_way && self.is_finished(turn.now, turn.is_stopping) {
+                return self.end_thread();
+            }
+            // Samples without requests, and iterations without samples, would keep all others from their turns.
+            if steps >= MAX_STEPS_PER_TURN && !is_under_way && turn.now - began >= MAX_TURN_DURATION
+            {
+                return UserStep::Yield;
+            }
+            steps += 1;
+            match std::mem::replace(&mut self.phase, ThreadPhase::PickSampler) {
+                ThreadPhase::Begin => {
+                    self.evaluate_transaction_names(self.group_state.root_node);
+                    self.group_state.active_threads.fetch_add(1, Ordering::Relaxed);
+                    self.run_state.started_threads.fetch_add(1, Ordering::Relaxed);
+                    self.ends_at = self.lifetime.map(|lives| turn.now + lives);
+                    self.due_at = self.group_state.is_open_model().then_some(turn.due_at);
+                    self.phase = ThreadPhase::BetweenIterations;
+                }
+                ThreadPhase::BetweenIterations if self.is_in_visit => return self.end_visit(),
+                ThreadPhase::BetweenIterations => {
+                    self.is_in_visit = self.group_state.is_open_model();
+                    if self.group_state.loop_count.is_some_and(|most| self.iteration_count >= most)
+                    {
+                        return self.end_thread();
+                    }
+                    self.begin_iteration(turn);
+                }
+                ThreadPhase::PickSampler => {
+                    let found = self.next_sampler(self.group_state.root_node);
+                    self.report_finished_samples(turn);
+                    match found {
+                        None => self.phase = ThreadPhase::BetweenIterations,
+                        Some(node) => {
+                            if let Some(step) = self.prepare_sampler(node, turn.now) {
+                                return step;
+                            }
+                        }
+                    }
+                }
+                ThreadPhase::Sample(node) => {
+                    if let Some(step) = self.start_sample(node, turn) {
+                        return step;
+                    }
+                }
+                ThreadPhase::Synchronize {
+                    node,
+                    min_threads: at_least,
+                    meter_index: meter,
+                    timer_index: timers,
+                    deadline: until,
+                } => {
+                    let model = Arc::clone(&self.model);
+                    let is_late = until.is_some_and(|until| turn.now >= until);
+                    let here = model.meters.get(meter).map_or(i64::MAX, |meter| match is_late {
+                        // The first one whose time is over takes all along who wait with it.
+                        true => meter.count.fetch_max(at_least, Ordering::Relaxed).max(at_least),
+                        false => meter.count.load(Ordering::Relaxed),
+                    });
+                    if here >= at_least {
+                        if let Some(step) = self.wait_for_timers(node, timers, turn.now) {
+                            return step;
+                        }
+                    } else {
+                        self.phase = ThreadPhase::Synchronize {
+                            node,
+                            min_threads: at_least,
+                            meter_index: meter,
+                            timer_index: timers,
+                            deadline: until,
+                        };
+                        return UserStep::WaitUntil(turn.now + Duration::from_millis(2));
+                    }
+                }
+                ThreadPhase::Paused => {}
+                ThreadPhase::JavaSleep { node, started_at: started } => {
+                    self.finish_java_sample(node, started, turn)
+                }
+                ThreadPhase::Exchange(exchange) => {
+                    if let Some(step) = self.resume_exchange(exchange, turn) {
+                        return step;
+                    }
+                }
+            }
+            turn.now = Instant::now();
+        }
+    }
+
+    fn begin_iteration(&mut self, turn: &mut UserTurn<'_>) {
+        self.iteration_count += 1;
+        self.scope.iteration = self.iteration_count;
+        let is_empty = self.iteration_count > 1 && self.iteration_sample_count == 0;
+        self.empty_iteration_count = if is_empty { self.empty_iteration_count + 1 } else { 0 };
+        // Where no condition ever holds, a thread would turn without end.
+        if self.empty_iteration_count >= MAX_EMPTY_ITERATIONS && self.is_endless() {
+            self.is_ending = true;
+            return;
+        }
+        self.iteration_sample_count = 0;
+        let is_known_user = self.group_state.is_same_user && !self.group_state.is_open_model();
+        let is_new_user = self.iteration_count > 1 && !is_known_user;
+        if is_new_user && !self.group_state.is_same_user {
+            turn.drops_connections = true;
+        }
+        let model = Arc::clone(&self.model);
+        for (place, manager) in model.cookie_managers.iter().enumerate() {
+            let clears = if manager.is_controlled_by_group {
+                is_new_user
+            } else {
+                manager.clears_each_iteration
+            };
+            if clears {
+                self.cookie_jars.remove(&place);
+            }
+        }
+        for (place, manager) in model.cache_managers.iter().enumerate() {
+            if manager.clears_each_iteration || is_new_user {
+                self.caches.remove(&place);
+            }
+        }
+    }
+
+    /// Reports whether neither a number of loops, nor a time, nor a schedule ends the thread.
+    fn is_endless(&self) -> bool {
+        self.group_state.loop_count.is_none()
+            && self.ends_at.is_none()
+            && !self.group_state.is_open_model()
+    }
+
+    /// Prepares a sampler and waits for its timers.
+    fn prepare_sampler(&mut self, node: PlanNodeId, now: Instant) -> Option<UserStep> {
+        let model = Arc::clone(&self.model);
+        let entry = model.nodes.get(node)?;
+        let PlanNodeKind::Sampler(sampler) = &entry.kind else { return None };
+        // The gates of a critical section are no samples; one that holds none must not turn without end.
+        if matches!(
+            sampler.action,
+            SamplerAction::FlowControl(
+                FlowControlAction::EnterSection(_) | FlowControlAction::LeaveSection
+            )
+        ) {
+            self.phase = ThreadPhase::Sample(node);
+            return None;
+        }
+        self.iteration_sample_count += 1;
+        self.scope.enter_sampler(&entry.name);
+        for &place in &sampler.user_parameters {
+            self.apply_user_parameters(place);
+        }
+        for script in &sampler.pre_processors {
+            self.run_pre_processor(script);
+        }
+        self.wait_for_timers(node, 0, now)
+    }
+
+    /// Sums the delays of a sampler's timers, from one on.
+    fn wait_for_timers(&mut self, node: PlanNodeId, from: usize, now: Instant) -> Option<UserStep> {
+        let model = Arc::clone(&self.model);
+        let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)
+        else {
+            return None;
+        };
+        let mut delay = Duration::from_millis(std::mem::take(&mut self.scope.sleep_ms));
+        for (number, timer) in sampler.timers.iter().enumerate().skip(from) {
+            if let SamplerTimer::Synchronize { size, timeout, meter_index: meter } = timer {
+                let timeout = self.evaluate_number(timeout);
+                let until = (timeout > 0.0)
+                    .then(|| Duration::try_from_secs_f64(timeout / 1000.0).ok())
+                    .flatten()
+                    .map(|timeout| now + delay + timeout);
+                let size: i64 = size.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
+                // Users gather in their own process, each with its portion of the number.
+                let size = match u64::try_from(size) {
+                    Ok(size) if size > 0 => self.scope.run_context.portion.share_of(size),
+                    _ => self.group_state.thread_count,
+                };
+                let size = i64::try_from(size).unwrap_or(i64::MAX).max(1);
+                let Some(shared) = model.meters.get(*meter) else { continue };
+                let ticket = shared.count.fetch_add(1, Ordering::Relaxed);
+                let at_least = (ticket / size + 1) * size;
+                let (meter, timers) = (*meter, number + 1);
+                self.phase = ThreadPhase::Synchronize {
+                    node,
+                    min_threads: at_least,
+                    meter_index: meter,
+                    timer_index: timers,
+                    deadline: until,
+                };
+                return Some(UserStep::WaitUntil(now + delay));
+            }
+            delay += self.timer_delay(timer, now);
+        }
+        self.due_at = self.due_at.map(|due| due + delay);
+        self.phase = ThreadPhase::Sample(node);
+        if delay.is_zero() {
+            return None;
+        }
+        if self.ends_at.is_some_and(|end| now + delay > end) {
+            self.is_ending = true;
+            return None;
+        }
+        Some(UserStep::WaitUntil(now + delay))
+    }
+
+    fn timer_delay(&mut self, timer: &SamplerTimer, now: Instant) -> Duration {
+        let millis = match timer {
+            SamplerTimer::Constant(delay) => self.evaluate_number(delay),
+            SamplerTimer::Uniform { delay, range } => {
+                let unit = self.scope.random_unit();
+                self.evaluate_number(delay) + unit * self.evaluate_number(range)
+            }
+            SamplerTimer::Gaussian { delay, range } => {
+                let normal = self.random_normal();
+                (normal * self.evaluate_number(range) + self.evaluate_number(delay)).abs()
+            }
+            SamplerTimer::Poisson { delay, range } => {
+                let mean = self.evaluate_number(range);
+                self.evaluate_number(delay)
+                    + (mean + self.random_normal() * mean.max(0.0).sqrt()).max(0.0)
+            }
+            SamplerTimer::Throughput { per_minute, mode, meter_index: meter } => {
+                let per_minute = self.evaluate_number(per_minute);
+                return self.throughput_delay(per_minute, *mode, *meter, now);
+            }
+            SamplerTimer::Synchronize { .. } => 0.0,
+            SamplerTimer::Script(script) => self.run_timer(script),
+            SamplerTimer::Precise { .. } | SamplerTimer::ShapedThroughput { .. } => {
+                return self.paced_delay(timer, now);
+            }
+        };
+        Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default()
+    }
+
+    /// Waits until a constant throughput timer lets the next sample begin. Who is late owes nothing, as in JMeter.
+    fn throughput_delay(
+        &mut self,
+        per_minute: f64,
+        mode: ThroughputMode,
+        meter: usize,
+        now: Instant,
+    ) -> Duration {
+        // In the open model the schedule says when.
+        if per_minute <= 0.0 || self.group_state.is_open_model() {
+            return Duration::ZERO;
+        }
+        let distance =
+            Duration::try_from_secs_f64(60.0 / per_minute).unwrap_or(MAX_THROUGHPUT_INTERVAL);
+        let times = |count: u64| {
+            let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+            distance.saturating_mul(count).min(MAX_THROUGHPUT_INTERVAL)
+        };
+        // A rate of several threads is divided among the processes that run them.
+        let processes = self.scope.run_context.portion.count;
+        let distance = match mode {
+            ThroughputMode::ThisThread => times(1),
+            ThroughputMode::AllThreads => {
+                times(self.run_state.thread_counts().active.saturating_mul(processes))
+            }
+            ThroughputMode::GroupThreads => times(
+                self.group_state.active_threads.load(Ordering::Relaxed).saturating_mul(processes),
+            ),
+            ThroughputMode::Shared | ThroughputMode::SharedByGroup => times(processes),
+        };
+        let due = |last: Option<Instant>| last.map_or(now, |last| (last + distance).max(now));
+        let place = match mode {
+            ThroughputMode::Shared => 0,
+            ThroughputMode::SharedByGroup => self.group_state.root_node,
+            ThroughputMode::ThisThread
+            | ThroughputMode::AllThreads
+            | ThroughputMode::GroupThreads => {
+                let due = due(self.previous_sample_times.get(&meter).copied());
+                self.previous_sample_times.insert(meter, due);
+                return due - now;
+            }
+        };
+        let Some(shared) = self.model.meters.get(meter) else { return Duration::ZERO };
+        let mut last = shared.last_due.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = due(last.get(&place).copied());
+        last.insert(place, due);
+        due - now
+    }
+
+    /// Waits for the next moment of a timer that gives moments to all threads.
+    fn paced_delay(&mut self, timer: &SamplerTimer, now: Instant) -> Duration {
+        let model = Arc::clone(&self.model);
+        // In the open model the schedule says when.
+        if self.group_state.is_open_model() {
+            return Duration::ZERO;
+        }
+        let (meter, place) = match timer {
+            // Each group has moments of its own.
+            SamplerTimer::Precise { meter_index: meter, .. } => {
+                (*meter, self.group_state.root_node)
+            }
+            SamplerTimer::ShapedThroughput { meter_index: meter, .. } => (*meter, 0),
+            _ => return Duration::ZERO,
+        };
+        let Some(shared) = model.meters.get(meter) else { return Duration::ZERO };
+        let mut pacers = shared.pacers.lock().unwrap_or_else(PoisonError::into_inner);
+        let pacer = match pacers.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let Some(pacer) = self.create_pacer(timer) else { return Duration::ZERO };
+                place.insert(pacer)
+            }
+        };
+        let moment = pacer.next();
+        drop(pacers);
+        match moment {
+            Some(moment) => (self.run_state.epoch.0 + moment).saturating_duration_since(now),
+            None => {
+                // The rows are over, and so is the test.
+                self.run_state.load_state.request_stop();
+                self.is_ending = true;
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Makes the moments of a timer; nothing if its numbers are none.
+    fn create_pacer(&mut self, timer: &SamplerTimer) -> Option<SamplePacer> {
+        let portion = self.scope.run_context.portion;
+        match timer {
+            SamplerTimer::Precise { settings: values, .. } => {
+                let throughput = self.evaluate_number(&values.throughput);
+                let period = self.evaluate_number(&values.period);
+                let duration = self.evaluate_number(&values.duration);
+                let batch = self.evaluate_number(&values.batch).max(1.0) as u64;
+                let apart =
+                    Duration::try_from_secs_f64(self.evaluate_number(&values.batch_delay) / 1000.0)
+                        .ok()?;
+                let count = throughput / period * duration;
+                let duration = Duration::try_from_secs_f64(duration).ok()?;
+                let seed =
+                    self.scope.run_context.seed().wrapping_add(self.group_state.root_node as u64);
+                SamplePacer::with_exact_throughput(count, duration, (batch, apart), (seed, portion))
+            }
+            SamplerTimer::ShapedThroughput { rows, .. } => {
+                let stretches = match thread_lifetime::rate_intervals(rows, 1.0, &mut self.scope) {
+                    // Rates count for a second, and so do times.
+                    Ok(stretches) => stretches,
+                    Err(fault) => {
+                        self.record_run_fault(&format!("throughput shaping timer: {fault}"));
+                        return None;
+                    }
+                };
+                Some(SamplePacer::with_rate_intervals(&stretches, portion))
+            }
+            _ => None,
+        }
+    }
+
+    fn evaluate_number(&mut self, template: &super::template::TextTemplate) -> f64 {
+        template.evaluate(&mut self.scope).trim().parse().unwrap_or(0.0)
+    }
+
+    /// Returns a number of the normal distribution (Box and Muller).
+    fn random_normal(&mut self) -> f64 {
+        let (one, two) = (self.scope.random_unit(), self.scope.random_unit());
+        (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * two).cos()
+    }
+
+    /// Begins a sampler.
+    fn start_sample(&mut self, node: PlanNodeId, turn: &mut UserTurn<'_>) -> Option<UserStep> {
+        let model = Arc::clone(&self.model);
+        let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)
+        else {
+            return None;
+        };
+        match &sampler.action {
+            SamplerAction::Http(spec) => self.begin_http_sample(node, spec, turn),
+            SamplerAction::FlowControl(FlowControlAction::EnterSection(name)) => {
+                let name = name.evaluate(&mut self.scope).trim().to_owned();
+                if self.critical_sections.enter(&self.scope.run_context.critical_sections, &name) {
+                    return None;
+                }
+                self.phase = ThreadPhase::Sample(node);
+                Some(UserStep::WaitUntil(turn.now + CRITICAL_SECTION_POLL_INTERVAL))
+            }
+            SamplerAction::FlowControl(flow) => self.run_flow_action(node, flow, turn.now),
+            SamplerAction::Debug => {
+                self.scope.label_sample();
+                let variables: Vec<String> = self
+                    .scope
+                    .sorted_variables()
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}\n"))
+                    .collect();
+                let answer = SampleResponse {
+                    code: "200".to_owned(),
+                    message: "OK".to_owned(),
+                    body: format!("\nJMeterVariables:\n{}", variables.concat()),
+                    ..SampleResponse::default()
+                };
+                self.finish_without_reply(node, answer, turn.now, true);
+                turn.now = Instant::now();
+                None
+            }
+            SamplerAction::Script(script) => {
+                self.run_script_sampler(node, script, turn.now);
+                turn.now = Instant::now();
+                None
+            }
+            SamplerAction::Java(test) => {
+                let sleep = self.evaluate_number(&test.sleep);
+                let mask = self.evaluate_number(&test.sleep_mask) as u64;
+                let now = super::variable_scope::VariableScope::now_ms();
+                let extra = if mask > 0 { (now & mask) as f64 } else { 0.0 };
+                let pause =
+                    Duration::try_from_secs_f64((sleep + extra) / 1000.0).unwrap_or_default();
+                self.phase = ThreadPhase::JavaSleep { node, started_at: turn.now };
+                Some(UserStep::WaitUntil(turn.now + pause))
+            }
+        }
+    }
+
+    fn finish_java_sample(&mut self, node: PlanNodeId, started: Instant, turn: &mut UserTurn<'_>) {
+        let model = Arc::clone(&self.model);
+        let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)
+        else {
+            return;
+        };
+        let SamplerAction::Java(test) = &sampler.action else { return };
+        self.scope.label_sample();
+        let is_ok = test.status.evaluate(&mut self.scope).trim().eq_ignore_ascii_case("OK");
+        if !test.label.is_empty() {
+            self.scope.sample_label = test.label.evaluate(&mut self.scope).as_ref().into();
+        }
+        let answer = SampleResponse {
+            code: test.code.evaluate(&mut self.scope).into_owned(),
+            message: test.message.evaluate(&mut self.scope).into_owned(),
+            body: test.result.evaluate(&mut self.scope).into_owned(),
+            ..SampleResponse::default()
+        };
+        self.finish_without_reply(node, answer, started, is_ok);
+        turn.now = Instant::now();
+    }
+
+    fn run_flow_action(
+        &mut self,
+        node: PlanNodeId,
+        flow: &FlowControlAction,
+        now: Instant,
+    ) -> Option<UserStep> {
+        match flow {
+            FlowControlAction::NoOp | FlowControlAction::EnterSection(_) => None,
+            FlowControlAction::LeaveSection => {
+                self.critical_sections.leave();
+                None
+            }
+            FlowControlAction::Pause(pause) => {
+                let pause = Duration::try_from_secs_f64(self.evaluate_number(pause) / 1000.0)
+                    .unwrap_or_default();
+                if self.ends_at.is_some_and(|end| now + pause > end) {
+                    self.is_ending = true;
+                    return None;
+                }
+                self.due_at = self.due_at.map(|due| due + pause);
+                self.phase = ThreadPhase::Paused;
+                Some(UserStep::WaitUntil(now + pause))
+            }
+            FlowControlAction::StopThread => {
+                self.is_ending = true;
+                None
+            }
+            FlowControlAction::StopTest => {
+                self.run_state.load_state.request_stop();
+                self.is_ending = true;
+                None
+            }
+            FlowControlAction::NextLoop => {
+                self.abandon_iteration(self.group_state.root_node);
+                self.phase = ThreadPhase::BetweenIterations;
+                None
+            }
+            FlowControlAction::ContinueLoop | FlowControlAction::BreakLoop => {
+                let is_left = matches!(flow, FlowControlAction::BreakLoop);
+                if !self.leave_loop_pass(node, is_left) {
+                    self.abandon_iteration(self.group_state.root_node);
+                    self.phase = ThreadPhase::BetweenIterations;
+                    self.is_ending |= is_left;
+                }
+                None
+            }
+        }
+    }
+
+    /// Does what a failed sample asks for.
+    pub(super) fn apply_error_action(&mut self, action: SampleErrorAction) {
+        match action {
+            SampleErrorAction::Continue => {}
+            SampleErrorAction::NextLoop => {
+                self.abandon_iteration(self.group_state.root_node);
+                self.phase = ThreadPhase::BetweenIterations;
+            }
+            SampleErrorAction::StopThread => self.is_ending = true,
+            SampleErrorAction::StopTest => {
+                self.run_state.load_state.request_stop();
+                self.is_ending = true;
+            }
+        }
+    }
+}
+
+impl VirtualUser for PlanThread {
+    fn next_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep {
+        let step = self.run_until_step(turn);
+        self.report_finished_samples(turn);
+        step
+    }
+}

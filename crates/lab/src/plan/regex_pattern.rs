@@ -1,0 +1,192 @@
+//! Regular expressions, compiled once per user.
+//!
+//! Most expressions run in linear time. Those with look-around, back-references, or parts that give nothing back need a
+//! library that tries one way after the other; it gives up after [`MAX_BACKTRACK_STEPS`], and then nothing matches.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::regex_translation::{TextEndAnchor, translate_pattern};
+
+/// A compiled expression.
+#[derive(Debug, Clone)]
+pub(super) enum RegexPattern {
+    Linear(regex::Regex),
+    Backtracking(Arc<fancy_regex::Regex>),
+}
+
+impl RegexPattern {
+    /// Reports whether the expression is somewhere in a text.
+    pub(super) fn is_match(&self, text: &str) -> bool {
+        match self {
+            Self::Linear(regex) => regex.is_match(text),
+            Self::Backtracking(regex) => regex.is_match(text).unwrap_or(false),
+        }
+    }
+
+    /// Returns the groups of every place where the expression is, that of the whole first; what is not there is empty.
+    pub(super) fn match_groups(&self, text: &str) -> Vec<Vec<String>> {
+        match self {
+            Self::Linear(regex) => {
+                let shown = |group: Option<regex::Match<'_>>| {
+                    group.map(|group| group.as_str().to_owned()).unwrap_or_default()
+                };
+                regex.captures_iter(text).map(|found| found.iter().map(shown).collect()).collect()
+            }
+            Self::Backtracking(regex) => {
+                let shown = |group: Option<fancy_regex::Match<'_>>| {
+                    group.map(|group| group.as_str().to_owned()).unwrap_or_default()
+                };
+                let found = regex.captures_iter(text).map_while(Result::ok);
+                found.map(|found| found.iter().map(shown).collect()).collect()
+            }
+        }
+    }
+}
+
+/// Compiled expressions of one user, by their text and whether they are to match whole texts.
+#[derive(Debug, Default)]
+pub(super) struct RegexPatternCache([HashMap<String, Option<RegexPattern>>; 2]);
+
+/// Patterns with variables in them differ each time: more than this are forgotten.
+const MAX_CACHED_PATTERNS: usize = 200;
+/// Most steps of an expression that tries one way after the other.
+const MAX_BACKTRACK_STEPS: usize = 1_000_000;
+/// Largest compiled expression.
+const MAX_COMPILED_BYTES: usize = 4 << 20;
+
+impl RegexPatternCache {
+    /// Returns the expression as it is looked for in a text; `Idle` if it cannot be compiled.
+    pub(super) fn search_pattern(&mut self, pattern: &str) -> Option<RegexPattern> {
+        let [inside, _] = &mut self.0;
+        get_or_compile(inside, pattern, compile_pattern)
+    }
+
+    /// Returns the expression as a whole text has to match it; `Idle` if it cannot be compiled.
+    pub(super) fn full_match_pattern(&mut self, pattern: &str) -> Option<RegexPattern> {
+        let [_, whole] = &mut self.0;
+        get_or_compile(whole, pattern, compile_full_match)
+    }
+}
+
+fn get_or_compile(
+    known: &mut HashMap<String, Option<RegexPattern>>,
+    pattern: &str,
+    compile: impl Fn(&str) -> Result<RegexPattern, String>,
+) -> Option<RegexPattern> {
+    if let Some(compiled) = known.get(pattern) {
+        return compiled.clone();
+    }
+    if known.len() >= MAX_CACHED_PATTERNS {
+        known.clear();
+    }
+    let compiled = compile(pattern).ok();
+    known.insert(pattern.to_owned(), compiled.clone());
+    compiled
+}
+
+/// Compiles an expression in the form of Perl or Java, to be looked for in a text.
+///
+/// # Errors
+/// What cannot be compiled, and why.
+pub(super) fn compile_pattern(pattern: &str) -> Result<RegexPattern, String> {
+    build_regex(pattern, &translate_pattern(pattern, TextEndAnchor::BeforeLineFeed))
+}
+
+/// Compiles an expression that a whole text has to match.
+///
+/// # Errors
+/// What cannot be compiled, and why.
+pub(super) fn compile_full_match(pattern: &str) -> Result<RegexPattern, String> {
+    build_regex(pattern, &format!("^(?:{})\\z", translate_pattern(pattern, TextEndAnchor::Exact)))
+}
+
+fn build_regex(shown: &str, translated: &str) -> Result<RegexPattern, String> {
+    let plain = regex::RegexBuilder::new(translated).size_limit(MAX_COMPILED_BYTES).build();
+    if let (Ok(regex), false) = (&plain, has_possessive_repetition(translated)) {
+        return Ok(RegexPattern::Linear(regex.clone()));
+    }
+    fancy_regex::RegexBuilder::new(translated)
+        .backtrack_limit(MAX_BACKTRACK_STEPS)
+        .delegate_size_limit(MAX_COMPILED_BYTES)
+        .build()
+        .map(|regex| RegexPattern::Backtracking(Arc::new(regex)))
+        .map_err(|error| {
+            // The reason in one line: that of the library shows the expression again, with a mark below it.
+            let reason = error.to_string();
+            let reason = reason.lines().last().unwrap_or_default().trim();
+            format!("regular expression `{shown}`: {reason}")
+        })
+}
+
+/// Reports whether a repetition is possessive, which the linear library reads as a repetition of a repetition.
+fn has_possessive_repetition(pattern: &str) -> bool {
+    let mut is_escaped = false;
+    let mut is_set = false;
+    let mut before = ' ';
+    for letter in pattern.chars() {
+        if is_escaped {
+            is_escaped = false;
+            before = ' ';
+            continue;
+        }
+        match letter {
+            '\\' => is_escaped = true,
+            '[' => is_set = true,
+            ']' => is_set = false,
+            '+' if !is_set && matches!(before, '*' | '+' | '?' | '}') => return true,
+            _ => {}
+        }
+        before = if is_set { ' ' } else { letter };
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, text: &str, expected: &[&str]) {
+        let found = compile_pattern(pattern).unwrap().match_groups(text);
+        let found: Vec<String> = found.iter().map(|groups| groups.join("|")).collect();
+        assert_eq!(found, expected, "{pattern}");
+    }
+
+    #[test]
+    fn expressions_of_real_plans_find_what_they_find_in_jmeter() {
+        check(
+            r#"{"id":"(.+?)"}"#,
+            r#"[{"id":"7"},{"id":"8"}]"#,
+            &[r#"{"id":"7"}|7"#, r#"{"id":"8"}|8"#],
+        );
+        check(r#"\<a b=\"([^\"]+)\"\/\>"#, r#"<a b="x"/>"#, &[r#"<a b="x"/>|x"#]);
+        check(r"(?<=id=)\d+", "id=12 no=3", &["12"]);
+        check(r"a(?!b)", "ab ac", &["a"]);
+        check(r"(\w)\1", "xxyz", &["xx|x"]);
+        check(r"a++b", "aab", &["aab"]);
+        check(r"end$", "the end\n", &["end\n"]);
+    }
+
+    #[test]
+    fn whole_texts_match_from_end_to_end() {
+        let holds = |pattern: &str, text: &str| compile_full_match(pattern).unwrap().is_match(text);
+        assert!(holds("a|ab", "ab") && !holds("a$", "a\n") && !holds("b", "ab"));
+        assert!(holds("(?!x).*", "abc") && !holds("(?!a).*", "abc"));
+    }
+
+    #[test]
+    fn an_expression_that_never_ends_finds_nothing() {
+        let endless = compile_pattern(r"(a|aa)+(?=b)c\1$").unwrap();
+        assert!(!endless.is_match(&"a".repeat(200)));
+    }
+
+    #[test]
+    fn what_does_not_compile_is_told_in_one_line() {
+        for pattern in ["(", "[a", "(?P<"] {
+            let told = compile_pattern(pattern).unwrap_err();
+            assert!(told.starts_with(&format!("regular expression `{pattern}`: ")), "{told}");
+            assert!(!told.contains('\n'), "{told}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! From a drawn request to one that can be sent: where it leads, and what cookies and caches add to it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::http_spec::{HttpSamplerSpec, ResolvedHttpRequest};
+use super::plan_thread::{PlanThread, ResolvedTarget};
+use crate::net::{AbsoluteUrl, LoadTarget, ResponseRetention, TargetRequest};
+
+impl PlanThread {
+    /// Turns a drawn request into one that can be sent.
+    pub(super) fn build_request(
+        &mut self,
+        drawn: &ResolvedHttpRequest,
+        spec: &HttpSamplerSpec,
+        keep: ResponseRetention,
+    ) -> Result<TargetRequest, (String, String)> {
+        let url = &drawn.url;
+        let source = self.source_address(spec)?;
+        let target = self
+            .resolve_target(url, spec.host_addresses, source)
+            .map_err(|_| ("java.net.UnknownHostException".to_owned(), url.host.clone()))?;
+        let cookies = self.active_cookie_manager(spec).and_then(|place| {
+            self.ensure_cookie_jar(place);
+            self.cookie_jars.get(&place).and_then(|jar| jar.cookie_header(url))
+        });
+        let mut conditional;
+        let mut sent = drawn;
+        if let Some(place) = spec.cache_manager
+            && drawn.method == "GET"
+        {
+            let conditions = self
+                .caches
+                .entry(place)
+                .or_default()
+                .conditional_headers(&drawn.display_url(), &drawn.headers);
+            if !conditions.is_empty() {
+                conditional = drawn.clone();
+                let shared = |(name, value): (String, String)| (name.into(), value.into());
+                conditional.headers.extend(conditions.into_iter().map(shared));
+                sent = &conditional;
+            }
+        }
+        let bytes = sent.to_wire_bytes(cookies.as_deref());
+        let mut millis = |template: &super::template::TextTemplate| -> Option<Duration> {
+            let text = template.evaluate(&mut self.scope);
+            text.trim().parse().ok().filter(|&millis| millis > 0).map(Duration::from_millis)
+        };
+        Ok(TargetRequest {
+            target,
+            encoded_bytes: bytes.into(),
+            is_head: drawn.method == "HEAD",
+            retention: keep,
+            uses_keep_alive: spec.keep_alive,
+            connect_timeout: millis(&spec.connect_timeout),
+            idle_timeout: millis(&spec.response_timeout),
+        })
+    }
+
+    /// Returns the cookie manager of a request, unless it is one that ignores all cookies.
+    pub(super) fn active_cookie_manager(&self, spec: &HttpSamplerSpec) -> Option<usize> {
+        let manages = |place: &usize| {
+            self.model.cookie_managers.get(*place).is_some_and(|manager| !manager.ignores_cookies)
+        };
+        spec.cookie_manager.filter(manages)
+    }
+
+    /// Returns the address of this machine that the plan wants to send from.
+    fn source_address(
+        &mut self,
+        spec: &HttpSamplerSpec,
+    ) -> Result<Option<IpAddr>, (String, String)> {
+        if spec.source_address.is_empty() {
+            return Ok(None);
+        }
+        let text = spec.source_address.evaluate(&mut self.scope);
+        match text.trim() {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| ("java.net.UnknownHostException".to_owned(), text.to_owned())),
+        }
+    }
+
+    /// Returns where a URL leads, which is mostly where the last one led.
+    fn resolve_target(
+        &mut self,
+        url: &AbsoluteUrl,
+        hosts: Option<usize>,
+        source: Option<IpAddr>,
+    ) -> crate::Result<Arc<LoadTarget>> {
+        if let Some(led) = &self.last_target
+            && (led.host_table, led.source_address) == (hosts, source)
+            && (led.is_tls, led.port) == (url.is_tls, url.port)
+            && led.host == url.host
+        {
+            return Ok(Arc::clone(&led.target));
+        }
+        let given = hosts.and_then(|place| self.plan_host_addresses(place, &url.host));
+        let targets = &self.run_state.targets;
+        let target = targets.get_or_resolve_at(
+            (url.is_tls, &url.host, url.port),
+            given.as_deref(),
+            source,
+        )?;
+        // What a plan writes with variables may be another address for the next request.
+        let is_fixed = given.is_none() || self.has_fixed_hosts(hosts);
+        self.last_target = is_fixed.then(|| ResolvedTarget {
+            host_table: hosts,
+            source_address: source,
+            is_tls: url.is_tls,
+            host: url.host.clone(),
+            port: url.port,
+            target: Arc::clone(&target),
+        });
+        Ok(target)
+    }
+
+    /// Returns the addresses that the plan itself gives a name.
+    fn plan_host_addresses(&mut self, place: usize, host: &str) -> Option<String> {
+        let model = Arc::clone(&self.model);
+        let hosts = model.host_addresses.get(place)?;
+        let found = hosts
+            .iter()
+            .find(|(name, _)| name.evaluate(&mut self.scope).trim().eq_ignore_ascii_case(host))?;
+        Some(found.1.evaluate(&mut self.scope).into_owned())
+    }
+
+    fn has_fixed_hosts(&self, place: Option<usize>) -> bool {
+        let hosts = place.and_then(|place| self.model.host_addresses.get(place));
+        hosts.into_iter().flatten().all(|(name, addresses)| {
+            name.as_literal().is_some() && addresses.as_literal().is_some()
+        })
+    }
+
+    /// Gives a cookie manager a jar of its own with the cookies that the plan begins with, unless it has one.
+    pub(super) fn ensure_cookie_jar(&mut self, place: usize) {
+        if self.cookie_jars.contains_key(&place) {
+            return;
+        }
+        let mut jar = super::cookie_jar::CookieJar::default();
+        let model = Arc::clone(&self.model);
+        if let Some(manager) = model.cookie_managers.get(place) {
+            for ([name, value, domain, path], is_secure) in &manager.cookies {
+                let mut text = |template: &super::template::TextTemplate| {
+                    template.evaluate(&mut self.scope).into_owned()
+                };
+                let (name, value, domain, path) =
+                    (text(name), text(value), text(domain), text(path));
+                jar.set_plan_cookie(&name, &value, (&domain, &path), *is_secure);
+            }
+        }
+        self.cookie_jars.insert(place, jar);
+    }
+}

@@ -1,0 +1,832 @@
+//! Runs a script over a thread's variables and the sample that it stands at.
+
+use hashbrown::HashMap;
+
+use super::super::regex_pattern::{compile_full_match, compile_pattern};
+use super::super::sample_response::SampleResponse;
+use super::super::variable_scope::VariableScope;
+use super::ScriptDialect;
+use super::ast::{ScriptBlock, ScriptExpression, ScriptOperator, ScriptStatement};
+use super::library;
+use super::value::ScriptValue;
+
+/// The sample that a script stands at, and what it says of it.
+#[derive(Debug, Default)]
+pub(in super::super) struct ScriptSampleContext {
+    /// The answer; what a script sets is set in it.
+    pub(in super::super) response: SampleResponse,
+    pub(in super::super) is_ok: bool,
+    /// What an assertion says went wrong.
+    pub(in super::super) failure: Option<String>,
+    /// The sample's name, if the script gives it another.
+    pub(in super::super) label: Option<String>,
+    is_marked_failed: bool,
+    /// There is no sample yet.
+    is_absent: bool,
+    /// The script is the sample itself; `prev` is the one before it, if there was one.
+    previous_of_sampler: Option<Option<Box<ScriptSampleContext>>>,
+}
+
+impl ScriptSampleContext {
+    /// Returns what stands for a sample.
+    pub(in super::super) fn new(answer: SampleResponse, is_ok: bool) -> Self {
+        Self { response: answer, is_ok, ..Self::default() }
+    }
+
+    /// Returns what stands for the sample that a script is itself, after the one before it.
+    pub(in super::super) fn for_sampler(answer: SampleResponse, previous: Option<Self>) -> Self {
+        Self { previous_of_sampler: Some(previous.map(Box::new)), ..Self::new(answer, true) }
+    }
+
+    /// Returns what stands for a sample before there is one: whatever asks for it fails.
+    pub(in super::super) fn absent() -> Self {
+        Self { is_absent: true, ..Self::default() }
+    }
+}
+
+/// What a script may touch.
+pub(in super::super) struct ScriptHost<'a> {
+    pub(in super::super) scope: &'a mut VariableScope,
+    pub(in super::super) sample_context: &'a mut ScriptSampleContext,
+}
+
+/// Steps after which a script is ended: it would hold up all users of its thread.
+const MAX_SCRIPT_STEPS: u64 = 2_000_000;
+/// Longest text that a script may make.
+const MAX_SCRIPT_TEXT_LEN: usize = 16 << 20;
+
+enum ScriptControlFlow {
+    Next,
+    Break,
+    Continue,
+    Return(ScriptValue),
+}
+
+type InterpreterResult<T> = Result<T, String>;
+
+pub(super) fn run_script_block(
+    block: &ScriptBlock,
+    dialect: ScriptDialect,
+    parameters: &str,
+    host: ScriptHost<'_>,
+) -> InterpreterResult<ScriptValue> {
+    let (returned, last) = run_block_with_last(block, dialect, parameters, host)?;
+    // The value of the last statement is that of a Groovy script.
+    Ok(returned.unwrap_or(if dialect == ScriptDialect::Groovy { last } else { ScriptValue::Null }))
+}
+
+/// Runs a script whose value is that of its last statement, whatever its language.
+pub(super) fn run_block_to_value(
+    block: &ScriptBlock,
+    dialect: ScriptDialect,
+    host: ScriptHost<'_>,
+) -> InterpreterResult<ScriptValue> {
+    run_block_with_last(block, dialect, "", host).map(|(returned, last)| returned.unwrap_or(last))
+}
+
+/// Returns what a script returned, and the value of its last statement.
+fn run_block_with_last(
+    block: &ScriptBlock,
+    dialect: ScriptDialect,
+    parameters: &str,
+    host: ScriptHost<'_>,
+) -> InterpreterResult<(Option<ScriptValue>, ScriptValue)> {
+    let mut machine = ScriptInterpreter {
+        host,
+        dialect,
+        parameters: parameters.to_owned(),
+        variables: HashMap::new(),
+        step_count: 0,
+        last_value: ScriptValue::Null,
+    };
+    let flow = machine.run_block(block)?;
+    machine.apply_script_variables();
+    Ok(match flow {
+        ScriptControlFlow::Return(value) => (Some(value), ScriptValue::Null),
+        ScriptControlFlow::Next | ScriptControlFlow::Break | ScriptControlFlow::Continue => {
+            (None, machine.last_value)
+        }
+    })
+}
+
+struct ScriptInterpreter<'a> {
+    host: ScriptHost<'a>,
+    dialect: ScriptDialect,
+    parameters: String,
+    variables: HashMap<String, ScriptValue>,
+    step_count: u64,
+    last_value: ScriptValue,
+}
+
+impl ScriptInterpreter<'_> {
+    /// Takes what a BeanShell script said through names.
+    fn apply_script_variables(&mut self) {
+        let stand = &mut *self.host.sample_context;
+        if let Some(failed) = self.variables.get("Failure") {
+            stand.is_marked_failed |= failed.is_true();
+        }
+        let text = |name: &str| self.variables.get(name).map(ScriptValue::to_string);
+        if let Some(code) = text("ResponseCode") {
+            stand.response.code = code;
+        }
+        if let Some(message) = text("ResponseMessage") {
+            stand.response.message = message;
+        }
+        if let Some(is_ok) = self.variables.get("IsSuccess") {
+            stand.is_ok = is_ok.is_true();
+        }
+        if stand.is_marked_failed {
+            let told = stand.failure.take().or_else(|| text("FailureMessage"));
+            stand.failure = Some(told.unwrap_or_default());
+        } else {
+            stand.failure = None;
+        }
+    }
+
+    fn count_step(&mut self) -> InterpreterResult<()> {
+        self.step_count += 1;
+        if self.step_count > MAX_SCRIPT_STEPS {
+            return Err(format!("the script was ended after {MAX_SCRIPT_STEPS} steps"));
+        }
+        Ok(())
+    }
+
+    fn run_block(&mut self, block: &ScriptBlock) -> InterpreterResult<ScriptControlFlow> {
+        for statement in &block.0 {
+            match self.run_statement(statement)? {
+                ScriptControlFlow::Next => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(ScriptControlFlow::Next)
+    }
+
+    fn run_statement(
+        &mut self,
+        statement: &ScriptStatement,
+    ) -> InterpreterResult<ScriptControlFlow> {
+        self.count_step()?;
+        match statement {
+            ScriptStatement::Evaluate(expression) => self.last_value = self.evaluate(expression)?,
+            ScriptStatement::Declare(name, value) => {
+                let value = match value {
+                    Some(value) => self.evaluate(value)?,
+                    None => ScriptValue::Null,
+                };
+                self.variables.insert(name.clone(), value);
+            }
+            ScriptStatement::If(condition, yes, no) => {
+                let holds = self.evaluate(condition)?.is_true();
+                return self.run_block(if holds { yes } else { no });
+            }
+            ScriptStatement::While(condition, body) => {
+                while self.evaluate(condition)?.is_true() {
+                    self.count_step()?;
+                    match self.run_block(body)? {
+                        ScriptControlFlow::Next | ScriptControlFlow::Continue => {}
+                        ScriptControlFlow::Break => break,
+                        ScriptControlFlow::Return(value) => {
+                            return Ok(ScriptControlFlow::Return(value));
+                        }
+                    }
+                }
+            }
+            ScriptStatement::For { init: first, condition, update: after, body } => {
+                return self.run_loop(first, condition.as_ref(), after, body);
+            }
+            ScriptStatement::ForEach(name, list, body) => {
+                return self.run_for_each(name, list, body);
+            }
+            ScriptStatement::Return(value) => {
+                return Ok(ScriptControlFlow::Return(match value {
+                    Some(value) => self.evaluate(value)?,
+                    None => ScriptValue::Null,
+                }));
+            }
+            ScriptStatement::Break => return Ok(ScriptControlFlow::Break),
+            ScriptStatement::Continue => return Ok(ScriptControlFlow::Continue),
+            ScriptStatement::Nested(block) => return self.run_block(block),
+            ScriptStatement::Try(tried, rescue, last) => {
+                let outcome = match (self.run_block(tried), rescue) {
+                    (Err(fault), Some((name, rescue))) if self.step_count <= MAX_SCRIPT_STEPS => {
+                        self.variables.insert(name.clone(), ScriptValue::from_text(fault));
+                        self.run_block(rescue)
+                    }
+                    (outcome, _) => outcome,
+                };
+                return match self.run_block(last)? {
+                    ScriptControlFlow::Next => outcome,
+                    other => Ok(other),
+                };
+            }
+            ScriptStatement::Throw(value) => return Err(self.evaluate(value)?.to_string()),
+        }
+        Ok(ScriptControlFlow::Next)
+    }
+
+    fn run_loop(
+        &mut self,
+        first: &ScriptBlock,
+        condition: Option<&ScriptExpression>,
+        after: &[ScriptExpression],
+        body: &ScriptBlock,
+    ) -> InterpreterResult<ScriptControlFlow> {
+        self.run_block(first)?;
+        loop {
+            self.count_step()?;
+            if let Some(condition) = condition
+                && !self.evaluate(condition)?.is_true()
+            {
+                return Ok(ScriptControlFlow::Next);
+            }
+            match self.run_block(body)? {
+                ScriptControlFlow::Next | ScriptControlFlow::Continue => {}
+                ScriptControlFlow::Break => return Ok(ScriptControlFlow::Next),
+                ScriptControlFlow::Return(value) => return Ok(ScriptControlFlow::Return(value)),
+            }
+            for expression in after {
+                self.evaluate(expression)?;
+            }
+        }
+    }
+
+    fn run_for_each(
+        &mut self,
+        name: &str,
+        list: &ScriptExpression,
+        body: &ScriptBlock,
+    ) -> InterpreterResult<ScriptControlFlow> {
+        let all = match self.evaluate(list)? {
+            ScriptValue::List(values) => values.borrow().clone(),
+            ScriptValue::Null => Vec::new(),
+            other => vec![other],
+        };
+        for value in all {
+            self.count_step()?;
+            self.variables.insert(name.to_owned(), value);
+            match self.run_block(body)? {
+                ScriptControlFlow::Next | ScriptControlFlow::Continue => {}
+                ScriptControlFlow::Break => break,
+                ScriptControlFlow::Return(value) => return Ok(ScriptControlFlow::Return(value)),
+            }
+        }
+        Ok(ScriptControlFlow::Next)
+    }
+
+    fn evaluate_all(&mut self, all: &[ScriptExpression]) -> InterpreterResult<Vec<ScriptValue>> {
+        all.iter().map(|expression| self.evaluate(expression)).collect()
+    }
+
+    fn evaluate(&mut self, expression: &ScriptExpression) -> InterpreterResult<ScriptValue> {
+        self.count_step()?;
+        Ok(match expression {
+            ScriptExpression::Null => ScriptValue::Null,
+            ScriptExpression::Bool(value) => ScriptValue::Bool(*value),
+            ScriptExpression::Int(value) => ScriptValue::Int(*value),
+            ScriptExpression::Double(value) => ScriptValue::Double(*value),
+            ScriptExpression::Text(text) => ScriptValue::from_text(text.as_str()),
+            ScriptExpression::Interpolated(parts) => {
+                let mut text = String::new();
+                for value in self.evaluate_all(parts)? {
+                    text.push_str(&value.to_string());
+                }
+                check_text_length(ScriptValue::from_text(text))?
+            }
+            ScriptExpression::Name(name) => self.read_name(name)?,
+            ScriptExpression::List(all) => ScriptValue::from_list(self.evaluate_all(all)?),
+            ScriptExpression::Assign(target, operator, value) => {
+                self.assign(target, *operator, value)?
+            }
+            ScriptExpression::Increment(target, by, is_after) => {
+                let before = self.evaluate(target)?;
+                let next =
+                    self.apply_operator(ScriptOperator::Add, &before, &ScriptValue::Int(*by))?;
+                self.assign_value(target, next.clone())?;
+                if *is_after { before } else { next }
+            }
+            ScriptExpression::Binary(operator, left, right) => {
+                self.evaluate_binary(*operator, left, right)?
+            }
+            ScriptExpression::Not(value) => ScriptValue::Bool(!self.evaluate(value)?.is_true()),
+            ScriptExpression::Negate(value) => match self.evaluate(value)? {
+                ScriptValue::Int(value) => ScriptValue::Int(value.wrapping_neg()),
+                other => ScriptValue::Double(-other.to_double().unwrap_or(f64::NAN)),
+            },
+            ScriptExpression::Conditional(condition, yes, no) => {
+                let holds = self.evaluate(condition)?.is_true();
+                self.evaluate(if holds { yes } else { no })?
+            }
+            ScriptExpression::Elvis(value, other) => {
+                let value = self.evaluate(value)?;
+                if value.is_true() { value } else { self.evaluate(other)? }
+            }
+            ScriptExpression::Index(on, place) => self.evaluate_index(on, place)?,
+            ScriptExpression::Property(on, name) => self.evaluate_property(on, name)?,
+            ScriptExpression::SafeNavigation(inner) => self.evaluate_null_safe(inner)?,
+            ScriptExpression::Call(on, name, arguments) => {
+                self.evaluate_call(on, name, arguments)?
+            }
+            ScriptExpression::StaticCall(class, name, arguments) => {
+                let arguments = self.evaluate_all(arguments)?;
+                library::call_static(class, name, &arguments, self.host.scope)?
+            }
+            ScriptExpression::New(class, arguments) => {
+                library::construct_object(class, &self.evaluate_all(arguments)?)?
+            }
+            ScriptExpression::Cast(class, value) => {
+                let value = self.evaluate(value)?;
+                match (class.as_str(), &value) {
+                    ("int" | "long" | "short", ScriptValue::Double(number)) => {
+                        ScriptValue::Int(*number as i64)
+                    }
+                    ("double" | "float", ScriptValue::Int(number)) => {
+                        ScriptValue::Double(*number as f64)
+                    }
+                    ("String", ScriptValue::Null) => ScriptValue::Null,
+                    ("String", _) => ScriptValue::from_text(value.to_string()),
+                    _ => value,
+                }
+            }
+        })
+    }
+
+    fn read_name(&mut self, name: &str) -> InterpreterResult<ScriptValue> {
+        if let Some(value) = self.variables.get(name) {
+            return Ok(value.clone());
+        }
+        let answer = &self.host.sample_context.response;
+        Ok(match name {
+            "Parameters" => ScriptValue::from_text(self.parameters.as_str()),
+            "args" => self.script_arguments(),
+            "Label" | "SampleLabel" => ScriptValue::from_text(&*self.host.scope.sample_label),
+            "threadName" => ScriptValue::from_text(&*self.host.scope.thread_name),
+            "ResponseCode" => ScriptValue::from_text(answer.code.as_str()),
+            "ResponseMessage" => ScriptValue::from_text(answer.message.as_str()),
+            "ResponseData" | "data" => ScriptValue::from_text(answer.body.as_str()),
+            "Failure" => ScriptValue::Bool(self.host.sample_context.is_marked_failed),
+            "IsSuccess" => ScriptValue::Bool(self.host.sample_context.is_ok),
+            "FailureMessage" => ScriptValue::from_text(""),
+            _ if library::is_global(name) => ScriptValue::Null,
+            _ => {
+                return Err(format!(
+                    "groovy.lang.MissingPropertyException: No such property: {name}"
+                ));
+            }
+        })
+    }
+
+    fn script_arguments(&self) -> ScriptValue {
+        ScriptValue::from_list(
+            self.parameters.split_whitespace().map(ScriptValue::from_text).collect(),
+        )
+    }
+
+    fn evaluate_index(
+        &mut self,
+        on: &ScriptExpression,
+        place: &ScriptExpression,
+    ) -> InterpreterResult<ScriptValue> {
+        let place = self.evaluate(place)?;
+        if library::root_object_of(on) == Some("vars") {
+            return Ok(self.read_plan_variable(&place.to_string()));
+        }
+        let on = self.evaluate(on)?;
+        if let ScriptValue::Map(_) = on {
+            return library::call_method(&on, "get", &[place], self.host.scope);
+        }
+        let place = match place {
+            ScriptValue::Int(place) => place,
+            other => other.to_string().parse().unwrap_or(-1),
+        };
+        let from_end = |length: usize| {
+            let length = i64::try_from(length).unwrap_or(i64::MAX);
+            let place = if place < 0 && self.dialect == ScriptDialect::Groovy {
+                length + place
+            } else {
+                place
+            };
+            usize::try_from(place).ok()
+        };
+        let outside = || "java.lang.IndexOutOfBoundsException".to_owned();
+        match &on {
+            ScriptValue::List(values) => {
+                let values = values.borrow();
+                let at = from_end(values.len()).ok_or_else(outside)?;
+                match values.get(at) {
+                    Some(value) => Ok(value.clone()),
+                    None if self.dialect == ScriptDialect::Groovy => Ok(ScriptValue::Null),
+                    None => Err(outside()),
+                }
+            }
+            ScriptValue::Text(text) => {
+                let at = from_end(text.chars().count()).ok_or_else(outside)?;
+                let found = text.chars().nth(at).ok_or_else(outside)?;
+                Ok(ScriptValue::from_text(found.to_string()))
+            }
+            _ => Err("only lists and texts have places".to_owned()),
+        }
+    }
+
+    fn evaluate_property(
+        &mut self,
+        on: &ScriptExpression,
+        name: &str,
+    ) -> InterpreterResult<ScriptValue> {
+        match library::root_object_of(on) {
+            Some("vars") => Ok(self.read_plan_variable(name)),
+            Some("props") => {
+                let found = self.host.scope.run_context.property(name);
+                Ok(found.map_or(ScriptValue::Null, ScriptValue::from_text))
+            }
+            Some("bsh") => Ok(self.script_arguments()),
+            _ => library::property_of(&self.evaluate(on)?, name),
+        }
+    }
+
+    /// Reads a property or calls a method unless the receiver is nothing.
+    fn evaluate_null_safe(&mut self, inner: &ScriptExpression) -> InterpreterResult<ScriptValue> {
+        let (ScriptExpression::Property(on, _) | ScriptExpression::Call(on, ..)) = inner else {
+            return self.evaluate(inner);
+        };
+        let on = self.evaluate(on)?;
+        match (on, inner) {
+            (ScriptValue::Null, _) => Ok(ScriptValue::Null),
+            (on, ScriptExpression::Property(_, name)) => library::property_of(&on, name),
+            (on, ScriptExpression::Call(_, name, arguments)) => {
+                let given = self.evaluate_all(arguments)?;
+                check_text_length(library::call_method(&on, name, &given, self.host.scope)?)
+            }
+            (on, _) => Ok(on),
+        }
+    }
+
+    fn read_plan_variable(&self, name: &str) -> ScriptValue {
+        self.host.scope.variable(name).map_or(ScriptValue::Null, ScriptValue::from_text)
+    }
+
+    fn assign(
+        &mut self,
+        target: &ScriptExpression,
+        operator: ScriptOperator,
+        value: &ScriptExpression,
+    ) -> InterpreterResult<ScriptValue> {
+        let mut value = self.evaluate(value)?;
+        if operator != ScriptOperator::Assign {
+            let before = self.evaluate(target)?;
+            value = self.apply_operator(operator, &before, &value)?;
+        }
+        self.assign_value(target, value.clone())?;
+        Ok(value)
+    }
+
+    fn assign_value(
+        &mut self,
+        target: &ScriptExpression,
+        value: ScriptValue,
+    ) -> InterpreterResult<()> {
+        match target {
+            ScriptExpression::Name(name) => {
+                self.variables.insert(name.clone(), value);
+                Ok(())
+            }
+            ScriptExpression::Property(_, name) => {
+                self.host.scope.set_variable(name, &value.to_string());
+                Ok(())
+            }
+            ScriptExpression::Index(on, place) => {
+                let place = self.evaluate(place)?;
+                if library::root_object_of(on) == Some("vars") {
+                    self.host.scope.set_variable(&place.to_string(), &value.to_string());
+                    return Ok(());
+                }
+                let on = self.evaluate(on)?;
+                library::call_method(&on, "set", &[place, value], self.host.scope).map(drop)
+            }
+            _ => Err("nothing can be assigned there".to_owned()),
+        }
+    }
+
+    fn evaluate_binary(
+        &mut self,
+        operator: ScriptOperator,
+        left: &ScriptExpression,
+        right: &ScriptExpression,
+    ) -> InterpreterResult<ScriptValue> {
+        let left = self.evaluate(left)?;
+        match operator {
+            ScriptOperator::And if !left.is_true() => return Ok(ScriptValue::Bool(false)),
+            ScriptOperator::Or if left.is_true() => return Ok(ScriptValue::Bool(true)),
+            ScriptOperator::And | ScriptOperator::Or => {
+                return Ok(ScriptValue::Bool(self.evaluate(right)?.is_true()));
+            }
+            _ => {}
+        }
+        let right = self.evaluate(right)?;
+        self.apply_operator(operator, &left, &right)
+    }
+
+    fn apply_operator(
+        &self,
+        operator: ScriptOperator,
+        left: &ScriptValue,
+        right: &ScriptValue,
+    ) -> InterpreterResult<ScriptValue> {
+        let is_text =
+            |value: &ScriptValue| !matches!(value, ScriptValue::Int(_) | ScriptValue::Double(_));
+        Ok(match operator {
+            ScriptOperator::Equal => ScriptValue::Bool(left.equals(right)),
+            ScriptOperator::NotEqual => ScriptValue::Bool(!left.equals(right)),
+            ScriptOperator::Less
+            | ScriptOperator::LessOrEqual
+            | ScriptOperator::Greater
+            | ScriptOperator::GreaterOrEqual => {
+                let order = match (left.to_double(), right.to_double()) {
+                    (Some(one), Some(two)) => one.partial_cmp(&two),
+                    _ => Some(left.to_string().cmp(&right.to_string())),
+                };
+                ScriptValue::Bool(order.is_some_and(|order| match operator {
+                    ScriptOperator::Less => order.is_lt(),
+                    ScriptOperator::LessOrEqual => order.is_le(),
+                    ScriptOperator::Greater => order.is_gt(),
+                    _ => order.is_ge(),
+                }))
+            }
+            ScriptOperator::RegexFind | ScriptOperator::RegexMatch => {
+                let (text, pattern) = (left.to_string(), right.to_string());
+                let is_whole = operator == ScriptOperator::RegexMatch;
+                let compiled =
+                    if is_whole { compile_full_match(&pattern) } else { compile_pattern(&pattern) };
+                let compiled = compiled
+                    .map_err(|_| format!("java.util.regex.PatternSyntaxException: {right}"))?;
+                ScriptValue::Bool(compiled.is_match(&text))
+            }
+            ScriptOperator::Add | ScriptOperator::Subtract
+                if matches!((left, right), (ScriptValue::DateTime(_), ScriptValue::Int(_))) =>
+            {
+                let (ScriptValue::DateTime(time), ScriptValue::Int(days)) = (left, right) else {
+                    return Ok(ScriptValue::Null);
+                };
+                let days =
+                    if operator == ScriptOperator::Add { Some(*days) } else { days.checked_neg() };
+                let moved = days.and_then(|days| time.plus_days(days));
+                moved.map(ScriptValue::DateTime).ok_or("java.time.DateTimeException")?
+            }
+            ScriptOperator::Add if is_text(left) || is_text(right) => {
+                check_text_length(ScriptValue::from_text(format!("{left}{right}")))?
+            }
+            _ => self.apply_arithmetic(operator, left, right)?,
+        })
+    }
+
+    fn apply_arithmetic(
+        &self,
+        operator: ScriptOperator,
+        left: &ScriptValue,
+        right: &ScriptValue,
+    ) -> InterpreterResult<ScriptValue> {
+        if let (ScriptValue::Int(one), ScriptValue::Int(two)) = (left, right) {
+            let is_exact = *two != 0 && one.checked_rem(*two) == Some(0);
+            let divides = matches!(operator, ScriptOperator::Divide | ScriptOperator::Remainder);
+            if divides && *two == 0 {
+                return Err("java.lang.ArithmeticException: / by zero".to_owned());
+            }
+            // Groovy divides whole numbers to decimal ones.
+            if operator != ScriptOperator::Divide || is_exact || self.dialect == ScriptDialect::Java
+            {
+                return Ok(ScriptValue::Int(match operator {
+                    ScriptOperator::Add => one.wrapping_add(*two),
+                    ScriptOperator::Subtract => one.wrapping_sub(*two),
+                    ScriptOperator::Multiply => one.wrapping_mul(*two),
+                    ScriptOperator::Divide => one.wrapping_div(*two),
+                    _ => one.wrapping_rem(*two),
+                }));
+            }
+        }
+        let (Some(one), Some(two)) = (left.to_double(), right.to_double()) else {
+            return Err(format!("`{left}` and `{right}` are no numbers"));
+        };
+        Ok(ScriptValue::Double(match operator {
+            ScriptOperator::Add => one + two,
+            ScriptOperator::Subtract => one - two,
+            ScriptOperator::Multiply => one * two,
+            ScriptOperator::Divide => one / two,
+            _ => one % two,
+        }))
+    }
+
+    fn evaluate_call(
+        &mut self,
+        on: &ScriptExpression,
+        name: &str,
+        arguments: &[ScriptExpression],
+    ) -> InterpreterResult<ScriptValue> {
+        let given = self.evaluate_all(arguments)?;
+        if let Some(root) = library::root_object_of(on)
+            && !self.variables.contains_key(root)
+        {
+            match root {
+                "vars" | "props" => return self.call_variables(root == "props", name, &given),
+                "prev" | "SampleResult" | "sampleResult" => {
+                    return self.call_sample(root == "prev", name, &given);
+                }
+                "sampler" if name == "getName" => {
+                    return Ok(ScriptValue::from_text(&*self.host.scope.evaluate_sampler_name()));
+                }
+                "threadGroup" => return Ok(ScriptValue::from_text(&*self.host.scope.group_name)),
+                "AssertionResult" => return Ok(self.call_assertion_result(name, &given)),
+                "log" | "OUT" => {
+                    let text = given.first().unwrap_or(&ScriptValue::Null).to_string();
+                    tracing::debug!(reason = %text, "a script of the plan says");
+                    return Ok(ScriptValue::Null);
+                }
+                "ctx" | "thread" | "sampler" => {
+                    let scope = &self.host.scope;
+                    return Ok(if name == "getThreadNum" {
+                        // Counted from 0 here, from 1 in `__threadNum`.
+                        ScriptValue::Int(i64::try_from(scope.thread_number).unwrap_or(1) - 1)
+                    } else {
+                        ScriptValue::from_text(&*scope.thread_name)
+                    });
+                }
+                _ => {}
+            }
+        }
+        let on = self.evaluate(on)?;
+        check_text_length(library::call_method(&on, name, &given, self.host.scope)?)
+    }
+
+    fn call_variables(
+        &mut self,
+        is_property: bool,
+        name: &str,
+        given: &[ScriptValue],
+    ) -> InterpreterResult<ScriptValue> {
+        // Variables hold texts: Java has no method that takes anything else.
+        if name == "put"
+            && !is_property
+            && let Some(value) = given.get(1)
+            && !matches!(value, ScriptValue::Text(_) | ScriptValue::Null)
+        {
+            return Err(
+                "groovy.lang.MissingMethodException: No signature of method: org.apache.jmeter.threads.JMeterVariables.put() is applicable"
+                    .to_owned(),
+            );
+        }
+        let key = given.first().map(ScriptValue::to_string).unwrap_or_default();
+        let value = given.get(1).cloned().unwrap_or_default();
+        let scope = &mut *self.host.scope;
+        let known = if is_property {
+            scope.run_context.property(&key)
+        } else {
+            scope.variable(&key).map(str::to_owned)
+        };
+        Ok(match name {
+            "put" | "setProperty" if is_property => {
+                scope.run_context.set_property(&key, &value.to_string());
+                ScriptValue::Null
+            }
+            "put" if matches!(value, ScriptValue::Null) => {
+                scope.remove_variable(&key);
+                ScriptValue::Null
+            }
+            "put" => {
+                scope.set_variable(&key, &value.to_string());
+                ScriptValue::Null
+            }
+            "remove" => {
+                if is_property {
+                    scope.run_context.remove_property(&key);
+                } else {
+                    scope.remove_variable(&key);
+                }
+                known.map_or(ScriptValue::Null, ScriptValue::from_text)
+            }
+            "containsKey" => ScriptValue::Bool(known.is_some()),
+            _ => known.map_or(value, ScriptValue::from_text),
+        })
+    }
+
+    fn call_sample(
+        &mut self,
+        is_previous: bool,
+        name: &str,
+        given: &[ScriptValue],
+    ) -> InterpreterResult<ScriptValue> {
+        let scope = &mut *self.host.scope;
+        let mut stand = Some(&mut *self.host.sample_context);
+        if is_previous
+            && let Some(ScriptSampleContext { previous_of_sampler: Some(previous), .. }) = stand
+        {
+            stand = previous.as_deref_mut();
+        }
+        let Some(stand) = stand.filter(|stand| !stand.is_absent) else {
+            return Err(format!(
+                "java.lang.NullPointerException: Cannot invoke method {name}() on null object"
+            ));
+        };
+        let text = || given.first().map(ScriptValue::to_string).unwrap_or_default();
+        let answer = &mut stand.response;
+        Ok(match name {
+            "getResponseCode" => ScriptValue::from_text(answer.code.as_str()),
+            "getResponseMessage" => ScriptValue::from_text(answer.message.as_str()),
+            "getResponseDataAsString" => ScriptValue::from_text(answer.body.as_str()),
+            "getResponseData" => ScriptValue::Bytes(answer.body.as_bytes().into()),
+            // What names a type or an encoding changes nothing that is sent or told here.
+            "setDataType" | "setDataEncoding" | "setContentType" | "setSamplerData" => {
+                ScriptValue::Null
+            }
+            "getResponseHeaders" => ScriptValue::from_text(answer.headers.as_str()),
+            "getRequestHeaders" => ScriptValue::from_text(&*answer.request_headers_text()),
+            "getUrlAsString" => ScriptValue::from_text(answer.url.as_str()),
+            "getSampleLabel" => ScriptValue::from_text(
+                stand.label.clone().unwrap_or_else(|| scope.sample_label.to_string()),
+            ),
+            "getTime" => ScriptValue::Int(i64::try_from(answer.elapsed_ms).unwrap_or(i64::MAX)),
+            "getThreadName" => ScriptValue::from_text(&*scope.thread_name),
+            "isSuccessful" => ScriptValue::Bool(stand.is_ok),
+            "setSuccessful" => {
+                stand.is_ok = given.first().is_some_and(ScriptValue::is_true);
+                ScriptValue::Null
+            }
+            "setResponseCode" => {
+                answer.code = text();
+                ScriptValue::Null
+            }
+            "setResponseMessage" => {
+                answer.message = text();
+                ScriptValue::Null
+            }
+            "setResponseCodeOK" | "setResponseMessageOK" | "setResponseOK" => {
+                if name != "setResponseMessageOK" {
+                    "200".clone_into(&mut answer.code);
+                }
+                if name != "setResponseCodeOK" {
+                    "OK".clone_into(&mut answer.message);
+                }
+                stand.is_ok |= name == "setResponseOK";
+                ScriptValue::Null
+            }
+            "setResponseData" => {
+                answer.body = text();
+                ScriptValue::Null
+            }
+            "setSampleLabel" => {
+                stand.label = Some(text());
+                ScriptValue::Null
+            }
+            "getSamplerData" => ScriptValue::from_text(answer.request_text()),
+            "getURL" => ScriptValue::from_text(answer.url.as_str()),
+            "getBytesAsLong" => ScriptValue::Int(i64::try_from(answer.bytes).unwrap_or(i64::MAX)),
+            "getBodySizeAsLong" => {
+                ScriptValue::Int(i64::try_from(answer.body_bytes).unwrap_or(i64::MAX))
+            }
+            "setIgnore" => {
+                answer.script_directives.is_ignored = true;
+                ScriptValue::Null
+            }
+            "isIgnore" => ScriptValue::Bool(answer.script_directives.is_ignored),
+            "isStopThread" => ScriptValue::Bool(answer.script_directives.stops_thread),
+            "isStopTest" | "isStopTestNow" => {
+                ScriptValue::Bool(answer.script_directives.stops_test)
+            }
+            "isStartNextThreadLoop" => ScriptValue::Bool(answer.script_directives.starts_next_loop),
+            "setStopThread" | "setStopTest" | "setStopTestNow" | "setStartNextThreadLoop" => {
+                let flag = match name {
+                    "setStopThread" => &mut answer.script_directives.stops_thread,
+                    "setStartNextThreadLoop" => &mut answer.script_directives.starts_next_loop,
+                    _ => &mut answer.script_directives.stops_test,
+                };
+                *flag = given.first().is_some_and(ScriptValue::is_true);
+                ScriptValue::Null
+            }
+            _ => return Err(format!("script calls `prev.{name}()` (not supported)")),
+        })
+    }
+
+    fn call_assertion_result(&mut self, name: &str, given: &[ScriptValue]) -> ScriptValue {
+        let stand = &mut *self.host.sample_context;
+        match name {
+            "setFailure" => {
+                stand.is_marked_failed = given.first().is_some_and(ScriptValue::is_true)
+            }
+            "setFailureMessage" => stand.failure = given.first().map(ScriptValue::to_string),
+            "getFailureMessage" => {
+                return stand.failure.as_deref().map_or(ScriptValue::Null, ScriptValue::from_text);
+            }
+            _ => return ScriptValue::Bool(stand.is_marked_failed),
+        }
+        ScriptValue::Null
+    }
+}
+
+fn check_text_length(value: ScriptValue) -> InterpreterResult<ScriptValue> {
+    let length = match &value {
+        ScriptValue::Text(text) => text.len(),
+        ScriptValue::StringBuilder(text) => text.borrow().len(),
+        _ => 0,
+    };
+    if length > MAX_SCRIPT_TEXT_LEN {
+        return Err("java.lang.OutOfMemoryError: the text is too long".to_owned());
+    }
+    Ok(value)
+}

@@ -1,0 +1,50 @@
+//! What can be known of a plan before anything is sent: its data files, and that every variable is set by something.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+
+use super::TomlCompiler;
+use super::toml_table::{TomlSource, closest_word};
+
+/// Bytes of a first line that are read.
+const MAX_HEADER_LINE_BYTES: u64 = 1 << 20;
+
+/// Returns the columns of a data file's first line.
+///
+/// # Errors
+/// Why it cannot be read, in words.
+pub(super) fn read_header_columns(path: &Path, delimiter: &str) -> Result<Vec<String>, String> {
+    let lost = |error| format!("cannot read `{}`: {error}", path.display());
+    let file = File::open(path).map_err(lost)?;
+    let mut line = Vec::new();
+    BufReader::new(file.take(MAX_HEADER_LINE_BYTES)).read_until(b'\n', &mut line).map_err(lost)?;
+    let line = String::from_utf8_lossy(&line);
+    let line = line.trim_start_matches('\u{feff}').trim_end();
+    if line.is_empty() {
+        return Err(format!("`{}` is empty", path.display()));
+    }
+    let delimiter = if delimiter == "\\t" { "\t" } else { delimiter };
+    Ok(line.split(delimiter).map(|name| name.trim().trim_matches('"').to_owned()).collect())
+}
+
+/// Notes every variable that nothing sets.
+pub(super) fn check_variables(compiler: &TomlCompiler<'_>, source: &TomlSource<'_>) {
+    let known: Vec<&str> = compiler.known_variables.iter().map(String::as_str).collect();
+    for (template, at) in &compiler.templates {
+        template.for_each_variable(&mut |name| {
+            // Functions and groups of extractors set variables of their own, with a number behind the name.
+            let is_known = compiler.known_variables.iter().any(|one| {
+                name == one || name.strip_prefix(one.as_str()).is_some_and(|rest| rest.starts_with('_'))
+            });
+            if is_known || name.starts_with("JMeterThread.") {
+                return;
+            }
+            let near = closest_word(name, &known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            source.add_finding(
+                *at,
+                format!("variable `{name}` is set by nothing: no `[variables]`, no `data`, no `extract`{near}"),
+            );
+        });
+    }
+}

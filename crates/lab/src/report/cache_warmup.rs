@@ -1,0 +1,102 @@
+//! When answers began to come from a cache: after a flush, how long visitors waited for a page to be drawn.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::html::escape_html;
+use super::text::format_count;
+use crate::goal::format_response_time;
+use crate::measurement::{CacheEvidence, FirstCachedResponse, RunResults};
+
+/// Lines on a terminal, and rows of the table.
+const MAX_SHOWN_LABELS: (usize, usize) = (10, 100);
+
+/// Returns the labels of which something is known, the last to be cached first.
+fn labels_by_first_cached(results: &RunResults) -> Vec<(&str, FirstCachedResponse)> {
+    let of = results.labels.iter();
+    let mut all: Vec<(&str, FirstCachedResponse)> =
+        of.filter_map(|(name, series)| Some((&**name, series.total.first_cached()?))).collect();
+    // What never came from a cache stands first.
+    all.sort_by_key(|(_, found)| {
+        (found.first_cached.is_some(), std::cmp::Reverse(found.first_cached))
+    });
+    all
+}
+
+fn evidence_name(known: CacheEvidence) -> &'static str {
+    match known {
+        CacheEvidence::Header => "a header",
+        CacheEvidence::ResponseTime => "its time",
+    }
+}
+
+fn label_name(label: &str) -> &str {
+    if label.is_empty() { "(no name)" } else { label }
+}
+
+/// Writes the table.
+pub(super) fn write_warmup_table(out: &mut String, results: &RunResults) {
+    let all = labels_by_first_cached(results);
+    if all.is_empty() {
+        return;
+    }
+    out.push_str("<h2>First cached answers</h2><p>Times count from the beginning of the run. Where headers say nothing of a cache, an answer counts as cached that took a tenth of the first one's time.</p><div class=\"wide\"><table class=\"stack\"><thead><tr><th>Label</th><th>First answer at</th><th>It took</th><th>First cached at</th><th>Known by</th></tr></thead><tbody>");
+    let more = all.len().saturating_sub(MAX_SHOWN_LABELS.1);
+    for (label, found) in all.into_iter().take(MAX_SHOWN_LABELS.1) {
+        write!(
+            out,
+            "<tr><td>{}</td><td data-n=\"First answer at\">{}</td><td data-n=\"It took\">{}</td><td data-n=\"First cached at\">{}</td><td data-n=\"Known by\">{}</td></tr>",
+            escape_html(label_name(label)),
+            format_response_time(found.first_response),
+            format_response_time(found.first_response_time),
+            found.first_cached.map_or_else(|| "never".to_owned(), format_response_time),
+            evidence_name(found.evidence)
+        )
+        .ok();
+    }
+    out.push_str("</tbody></table></div>");
+    if more > 0 {
+        write!(out, "<p>{} more labels are left out.</p>", format_count(more as u64)).ok();
+    }
+}
+
+/// Returns what is known of one label as JSON.
+pub(super) fn first_cached_to_json(found: Option<FirstCachedResponse>) -> Value {
+    let Some(found) = found else { return Value::Null };
+    let seconds = |time: std::time::Duration| time.as_secs_f64();
+    json!({
+        "first_answer_s": seconds(found.first_response),
+        "first_took_s": seconds(found.first_response_time),
+        "first_cached_s": found.first_cached.map(seconds),
+        "known_by": match found.evidence {
+            CacheEvidence::Header => "header",
+            CacheEvidence::ResponseTime => "time",
+        },
+    })
+}
+
+/// Tells on a terminal which labels were not cached from their first answer on.
+pub(super) fn write_warmup_text(out: &mut String, results: &RunResults) {
+    let all = labels_by_first_cached(results);
+    let late =
+        all.into_iter().filter(|(_, found)| found.first_cached != Some(found.first_response));
+    for (label, found) in late.take(MAX_SHOWN_LABELS.0) {
+        let cached = match found.first_cached {
+            Some(at) => format!(
+                "first cached answer at {} by {}",
+                format_response_time(at),
+                evidence_name(found.evidence)
+            ),
+            None => "no answer of a cache".to_owned(),
+        };
+        writeln!(
+            out,
+            "cached     {}: {cached}; the first answer at {} took {}",
+            label_name(label),
+            format_response_time(found.first_response),
+            format_response_time(found.first_response_time)
+        )
+        .ok();
+    }
+}

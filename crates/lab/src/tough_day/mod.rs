@@ -1,0 +1,746 @@
+//! Tough Day: the tests, weights and modes with which Adobe loads an author, on the lab's own engine.
+//!
+//! In: a [`ToughConfig`], of a predefined suite or from a file of Tough Day in YAML, and an author. Out: a [`ReportSheet`] with Tough
+//! Day's metrics per test.
+//!
+//! Invariants
+//! * Everything that tests make stands below one name of the run, and is deleted at its end unless it is to be kept.
+//! * Tests take turns in exactly the shares of their weights. What a test needs, others of the suite made: pages that are
+//!   deleted or published, assets, tags. A test that lacks it is skipped and counted as such.
+//!
+//! Not here: live copies, which are refused by name.
+
+mod action;
+pub mod backup_impact;
+mod config;
+mod shared_state;
+mod suite;
+mod tester;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::goal::{LoadGoal, format_response_time, judge_goals};
+use crate::live_display::LiveDisplay;
+use crate::load::{
+    ArrivalProcess, ArrivalSchedule, LoadRun, LoadRunState, RateInterval, VirtualUser, WorkerLoad,
+    processor_count, run_load,
+};
+use crate::measurement::{RunResults, SampleStats};
+use crate::net::{AbsoluteUrl, LoadTarget};
+use crate::probe_client::{ProbeClient, ProbeRequest, ProbeResponse};
+use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
+use crate::scripted_fetch::basic_auth_header;
+use crate::{Error, Result, result_validity};
+
+pub use config::{ToughConfig, config_of_suites, config_of_yaml};
+pub use suite::{
+    LoadRamp, PageAppearance, SUITE_NAMES, ToughLoadMode, ToughPhase, ToughTest, ToughTestKind,
+    find_suite,
+};
+
+use action::USERS_ROOT;
+use shared_state::{CreatedContent, ToughEnvironment, ToughServer, ToughSharedState};
+use tester::ToughTester;
+
+/// Asks an author for a page that is drawn by a component.
+const RENDERED_PAGE_QUERY: &str = "/bin/querybuilder.json?path=%2Fcontent&type=cq%3APageContent&property=sling%3AresourceType\
+                     &property.operation=exists&orderby=path&p.limit=1&p.hits=full";
+/// Most executions at a time of the open model.
+const MAX_CONCURRENT_EXECUTIONS: usize = 10_000;
+/// How long what is under way at the end of a phase may still take.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A run of Tough Day.
+#[derive(Debug)]
+pub struct ToughDayRun<'a> {
+    /// What is done.
+    pub config: ToughConfig,
+    /// Where authors are, such as `http://127.0.0.1:4502`.
+    pub author_url: String,
+    /// Where visitors look, for tests of publish and for the time until a publication is visible.
+    pub publish_url: Option<String>,
+    /// `user:password_prefix`.
+    pub login: String,
+    /// The name of the run, below which everything is made.
+    pub run_name: String,
+    /// Leaves what was made.
+    pub keeps_content: bool,
+    /// A picture to upload instead of a drawn one.
+    pub upload_picture: Option<Vec<u8>>,
+    /// What pictures derive from.
+    pub picture_seed: u64,
+    /// How the passwords of users begin that tests make: these can log in until the run ends.
+    pub user_password_prefix: String,
+    /// What must hold, over all phases that are measured.
+    pub goals: &'a [LoadGoal],
+}
+
+/// Executions and skips of each test of a phase.
+type TestExecutionCounts = Vec<(u64, u64)>;
+/// What was waited for when a phase ended: how often, and the longest.
+type PendingWaits = BTreeMap<String, (u64, Duration)>;
+
+impl ToughDayRun<'_> {
+    /// Tells what would be done: phases, tests with their shares, and the nodes that would stay.
+    #[must_use]
+    pub fn describe_plan(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        for phase in &self.config.phases {
+            let load = match &phase.load_mode {
+                ToughLoadMode::Normal { users, pause: wait } => {
+                    format!(
+                        "normal: {} users, {} between executions",
+                        format_ramp(users),
+                        format_response_time(*wait)
+                    )
+                }
+                ToughLoadMode::ConstantLoad { rate } => {
+                    format!("constantload: {} executions/s", format_ramp(rate))
+                }
+            };
+            writeln!(out, "{} ({}), {load}", phase.name, format_response_time(phase.duration)).ok();
+            let weights: u64 = phase.tests.iter().map(|test| test.weight).sum();
+            let executions = planned_executions(phase);
+            let mut nodes = Some(0u64);
+            for test in &phase.tests {
+                let share = test.weight as f64 / weights.max(1) as f64;
+                let count = test
+                    .max_executions
+                    .map_or_else(String::new, |count| format!(", at most {count} times"));
+                writeln!(out, "    {:>5.1} %  {}{count}", share * 100.0, test.name).ok();
+                let times = executions.map(|all| (all * share) as u64).or(
+                    match test.kind.nodes_per_execution() {
+                        0 => Some(0),
+                        _ => test.max_executions,
+                    },
+                );
+                let times = times.map(|times| times.min(test.max_executions.unwrap_or(u64::MAX)));
+                nodes = nodes
+                    .zip(times)
+                    .map(|(nodes, times)| nodes + times * test.kind.nodes_per_execution());
+            }
+            match nodes {
+                Some(nodes) => writeln!(out, "    about {nodes} nodes at most").ok(),
+                None => writeln!(out, "    as many nodes as the author manages to make").ok(),
+            };
+        }
+        out
+    }
+
+    /// Prepares the author, runs all phases, cleans up, and tells.
+    ///
+    /// # Errors
+    /// [`Error::AbsoluteUrl`], [`Error::Resolve`], [`Error::UnusableInput`]; [`Error::NoResponse`] if the author does not let itself be
+    /// prepared; [`Error::Engine`].
+    pub fn run(&self, live: &mut LiveDisplay) -> Result<ReportSheet> {
+        for phase in &self.config.phases {
+            let needs_publish = phase.tests.iter().any(|test| test.is_on_publish);
+            if needs_publish && self.publish_url.is_none() {
+                return Err(Error::UnusableInput(
+                    "tests of publish need `--publish URL`".to_owned(),
+                ));
+            }
+            test_order(phase)?;
+        }
+        let mut author = ToughAuthor::new(&self.author_url, &self.login)?;
+        author.create_roots(&self.run_name)?;
+        if self.runs_any_of(&[ToughTestKind::CreateUserTree]) {
+            let body = "./jcr%3AprimaryType=rep%3AAuthorizableFolder";
+            author.post(&format!("{USERS_ROOT}/{}", self.run_name), body)?;
+        }
+        if self.runs_any_of(&[ToughTestKind::CreateGroupWithUsers]) {
+            author.create_group(&ToughSharedState::everybody_group(&self.run_name))?;
+        }
+        let outcome = self.run_phases(&mut author, live);
+        let cleaned = if self.keeps_content { Ok(()) } else { self.clean_up(&mut author) };
+        let mut sheet = outcome?;
+        if let Err(error) = cleaned {
+            sheet.add_verdict(
+                ReportTone::Doubtful,
+                format!("what was made below `{}` could not be deleted: {error}", self.run_name),
+            );
+        }
+        Ok(sheet)
+    }
+
+    /// Reports whether one of these tests runs.
+    fn runs_any_of(&self, kinds: &[ToughTestKind]) -> bool {
+        let mut tests = self.config.phases.iter().flat_map(|phase| &phase.tests);
+        tests.any(|test| kinds.contains(&test.kind))
+    }
+
+    fn clean_up(&self, author: &mut ToughAuthor) -> Result<()> {
+        let is_published =
+            self.runs_any_of(&[ToughTestKind::PublishPage, ToughTestKind::ActivatePagesTree]);
+        let cleaned = author.clean_up(&self.run_name, is_published);
+        let accounts = [
+            ToughTestKind::CreateUser,
+            ToughTestKind::CreateUserTree,
+            ToughTestKind::CreateUserGroup,
+            ToughTestKind::CreateGroupWithUsers,
+        ];
+        if self.runs_any_of(&accounts) {
+            author.remove_accounts(&self.run_name)?;
+        }
+        if self.runs_any_of(&[ToughTestKind::CreateUserTree]) {
+            author.post(&format!("{USERS_ROOT}/{}", self.run_name), "%3Aoperation=delete")?;
+        }
+        cleaned
+    }
+
+    fn run_phases(&self, author: &mut ToughAuthor, live: &mut LiveDisplay) -> Result<ReportSheet> {
+        let mut setting = self.detect_environment(author)?;
+        let mut left = CreatedContent::default();
+        let mut told = Vec::new();
+        for phase in &self.config.phases {
+            let wait = match &phase.load_mode {
+                ToughLoadMode::Normal { pause: wait, .. } => *wait,
+                ToughLoadMode::ConstantLoad { .. } => Duration::ZERO,
+            };
+            let shared = Arc::new(ToughSharedState::new(
+                setting,
+                phase.tests.clone(),
+                test_order(phase)?,
+                wait,
+                left,
+            ));
+            let results = run_load(phase_load(phase, &shared), live)?;
+            let counts = (shared.execution_and_skip_counts(), shared.pending_waits());
+            // Workers are over, so nobody else holds it.
+            let shared = Arc::into_inner(shared)
+                .ok_or_else(|| Error::UnusableInput("a worker did not end".to_owned()))?;
+            (setting, left) = shared.into_parts();
+            told.push((phase, results, counts));
+        }
+        Ok(self.build_tough_sheet(told))
+    }
+
+    /// Finds the servers, and where their homepages are.
+    fn detect_environment(&self, author: &mut ToughAuthor) -> Result<ToughEnvironment> {
+        let url = AbsoluteUrl::parse(self.author_url.trim_end_matches('/'))?;
+        let publish = match &self.publish_url {
+            None => None,
+            Some(publish) => {
+                let url = AbsoluteUrl::parse(publish.trim_end_matches('/'))?;
+                let target = LoadTarget::resolve(url.is_tls, &url.host, url.port)?;
+                Some(ToughServer { base_url: url, target, headers: Vec::new() })
+            }
+        };
+        let homepage = [
+            author.find_homepage(&url)?,
+            match &publish {
+                Some(place) => author.find_homepage(&place.base_url)?,
+                None => "/".to_owned(),
+            },
+        ];
+        Ok(ToughEnvironment {
+            author: ToughServer {
+                target: LoadTarget::resolve(url.is_tls, &url.host, url.port)?,
+                base_url: url,
+                headers: vec![basic_auth_header(&self.login)],
+            },
+            publish,
+            run_name: self.run_name.clone(),
+            picture: self
+                .upload_picture
+                .clone()
+                .unwrap_or_else(|| crate::content_generator::sample_picture(self.picture_seed)),
+            homepages: homepage,
+            default_appearance: author.page_appearance(),
+            password_prefix: self.user_password_prefix.clone(),
+        })
+    }
+
+    fn build_tough_sheet(
+        &self,
+        told: Vec<(&ToughPhase, RunResults, (TestExecutionCounts, PendingWaits))>,
+    ) -> ReportSheet {
+        let mut sheet = ReportSheet::new("Tough Day");
+        let mut whole: Option<RunResults> = None;
+        let mut phases = Vec::new();
+        for (phase, results, (counts, waiting)) in told {
+            let title = if phase.is_measured {
+                phase.name.clone()
+            } else {
+                format!("{} (not measured)", phase.name)
+            };
+            let (grid, json) = test_metrics_table(&title, phase, &results, &counts);
+            sheet.parts.push(ReportPart::Table(grid));
+            phases.push(json);
+            for doubt in result_validity::validity_doubts(&results) {
+                sheet.add_verdict(
+                    ReportTone::Doubtful,
+                    format!("GENERATOR SATURATED in {}: {doubt}", phase.name),
+                );
+            }
+            for (label, (count, longest)) in waiting {
+                // What never came is in no time of the table, so that it must be told, or the table looks better than it was.
+                sheet.add_verdict(
+                    if results.labels.contains_key(label.as_str()) { ReportTone::Plain } else { ReportTone::Bad },
+                    format!(
+                        "{label}: {count} still waited when `{}` ended, the longest for {}; the table does not hold them",
+                        phase.name,
+                        format_response_time(longest)
+                    ),
+                );
+            }
+            if !phase.is_measured {
+                continue;
+            }
+            match &mut whole {
+                None => whole = Some(results),
+                Some(whole) => whole.append_part(results),
+            }
+        }
+        let Some(results) = whole else {
+            sheet.add_verdict(ReportTone::Doubtful, "no phase is measured");
+            return sheet;
+        };
+        let total = results.total_stats();
+        if total.status_counts.keys().all(|status| *status == 0) {
+            sheet.add_verdict(ReportTone::Doubtful, "the author never answered");
+        }
+        let tone = if total.error_count == 0 { ReportTone::Good } else { ReportTone::Plain };
+        sheet.add_verdict(
+            tone,
+            format!(
+                "{} requests in {}, {:.1}/s, {} failed ({:.2} %)",
+                total.count(),
+                format_response_time(results.elapsed),
+                results.rate_of(total.count()),
+                total.error_count,
+                total.error_rate() * 100.0
+            ),
+        );
+        if let Some(line) = flat_to_tree_ratio(&results) {
+            sheet.add_verdict(ReportTone::Plain, line);
+        }
+        sheet.judged_goals = judge_goals(self.goals, &results);
+        sheet.json_result = json!({ "run": self.run_name, "phases": phases, "seconds": results.elapsed.as_secs_f64() });
+        sheet
+    }
+}
+
+/// Returns how much longer creating takes below one parent than in a tree: the mark of a store that minds many children.
+fn flat_to_tree_ratio(results: &RunResults) -> Option<String> {
+    let median = |label: &str| Some(results.labels.get(label)?.total.response_times.quantile(0.5));
+    let flat = median(ToughTestKind::CreatePage.name())?;
+    let tree = median(ToughTestKind::CreatePageTree.name())?;
+    let ratio = flat.as_secs_f64() / tree.as_secs_f64().max(1e-9);
+    Some(format!(
+        "creating a page takes {} below one parent and {} in a tree (medians): {ratio:.2} times",
+        format_response_time(flat),
+        format_response_time(tree)
+    ))
+}
+
+fn format_ramp(ramp: &LoadRamp) -> String {
+    if ramp.start_level == ramp.end_level {
+        return ramp.end_level.to_string();
+    }
+    format!(
+        "{} to {}, {} every {}",
+        ramp.start_level,
+        ramp.end_level,
+        ramp.step_size,
+        format_response_time(ramp.step_interval)
+    )
+}
+
+/// Returns how many executions a phase begins, if its load says so.
+fn planned_executions(phase: &ToughPhase) -> Option<f64> {
+    match &phase.load_mode {
+        ToughLoadMode::Normal { .. } => None,
+        ToughLoadMode::ConstantLoad { rate } => Some(
+            rate.levels(phase.duration)
+                .iter()
+                .map(|(level, lasts)| level * lasts.as_secs_f64())
+                .sum(),
+        ),
+    }
+}
+
+/// Returns the order in which tests take turns.
+fn test_order(phase: &ToughPhase) -> Result<Vec<usize>> {
+    let weights: Vec<u64> = phase.tests.iter().map(|test| test.weight).collect();
+    if weights.iter().all(|weight| *weight == 0) {
+        return Err(Error::UnusableInput(format!("no test of `{}` has a weight", phase.name)));
+    }
+    // Tests without a weight never run, and the order is of the others.
+    let (places, weights): (Vec<usize>, Vec<u64>) =
+        weights.into_iter().enumerate().filter(|(_, weight)| *weight > 0).unzip();
+    let order = crate::plan::weighted_order(&weights).ok_or_else(|| {
+        Error::UnusableInput(format!(
+            "the weights of `{}` have no common measure; use smaller ones",
+            phase.name
+        ))
+    })?;
+    Ok(order.into_iter().filter_map(|turn| places.get(turn).copied()).collect())
+}
+
+/// Returns the load of a phase.
+fn phase_load(phase: &ToughPhase, shared: &Arc<ToughSharedState>) -> LoadRun {
+    let workers = processor_count();
+    let mut crews: Vec<WorkerLoad> = Vec::new();
+    match &phase.load_mode {
+        ToughLoadMode::Normal { users, .. } => {
+            crews.extend((0..workers).map(|_| WorkerLoad { users: Vec::new(), arrivals: None }));
+            for (number, (start, lives)) in
+                user_lifetimes(users, phase.duration).into_iter().enumerate()
+            {
+                let user = ToughTester::new(Arc::clone(shared), lives, false);
+                if let Some(crew) = crews.get_mut(number % workers) {
+                    crew.users.push((start, Box::new(user) as Box<dyn VirtualUser>));
+                }
+            }
+        }
+        ToughLoadMode::ConstantLoad { rate } => {
+            let stretches: Vec<RateInterval> = rate
+                .levels(phase.duration)
+                .into_iter()
+                .map(|(level, lasts)| RateInterval::constant(level, lasts))
+                .collect();
+            let schedule = ArrivalSchedule::from_intervals(ArrivalProcess::Uniform, &stretches, 0);
+            let hired = Arc::new(AtomicUsize::new(0));
+            for worker in 0..workers {
+                let (shared, hired) = (Arc::clone(shared), Arc::clone(&hired));
+                let hire = move || {
+                    let is_free = hired.fetch_add(1, Ordering::Relaxed) < MAX_CONCURRENT_EXECUTIONS;
+                    is_free.then(|| {
+                        Box::new(ToughTester::new(Arc::clone(&shared), None, true))
+                            as Box<dyn VirtualUser>
+                    })
+                };
+                let arrivals = Some((schedule.for_share(worker, workers), Box::new(hire) as _));
+                crews.push(WorkerLoad { users: Vec::new(), arrivals });
+            }
+        }
+    }
+    LoadRun {
+        worker_loads: crews,
+        stop_after: Some(phase.duration),
+        drain_timeout: DRAIN_TIMEOUT,
+        run_state: Arc::new(LoadRunState::default()),
+        row_sink: None,
+    }
+}
+
+/// Returns when each user of a ramp begins, and how long it stays; `Idle` to the end.
+fn user_lifetimes(users: &LoadRamp, lasts: Duration) -> Vec<(Duration, Option<Duration>)> {
+    let mut spans: Vec<(Duration, Option<Duration>)> = Vec::new();
+    let mut running: Vec<usize> = Vec::new();
+    let mut now = Duration::ZERO;
+    for (level, holds) in users.levels(lasts) {
+        let wanted = level.round().clamp(0.0, 1e6) as usize;
+        while running.len() < wanted {
+            running.push(spans.len());
+            spans.push((now, None));
+        }
+        while running.len() > wanted {
+            let Some(span) = running.pop().and_then(|last| spans.get_mut(last)) else { continue };
+            span.1 = Some(now.saturating_sub(span.0));
+        }
+        now += holds;
+    }
+    spans
+}
+
+/// Returns Tough Day's metrics per test.
+fn test_metrics_table(
+    title: &str,
+    phase: &ToughPhase,
+    results: &RunResults,
+    counts: &[(u64, u64)],
+) -> (ReportTable, serde_json::Value) {
+    let mut grid = ReportTable::new(
+        title,
+        &[
+            "test",
+            "passed",
+            "failed",
+            "skipped",
+            "average",
+            "median",
+            "stddev",
+            "min",
+            "max",
+            "90p",
+            "99p",
+            "99.9p",
+            "real throughput",
+            "reason",
+        ],
+    );
+    let mut rows = Vec::new();
+    let skipped = |label: &str| {
+        let at = phase.tests.iter().position(|test| test.name == label);
+        at.and_then(|at| counts.get(at)).map_or(0, |(_, skipped)| *skipped)
+    };
+    let mut add = |label: &str, stats: &SampleStats| {
+        let tone = if stats.error_count == 0 { ReportTone::Plain } else { ReportTone::Bad };
+        let time = |share: f64| format_response_time(stats.response_times.quantile(share));
+        let rate = results.rate_of(stats.count() - stats.error_count.min(stats.count()));
+        let reason = stats.failure_reason_counts.iter().max_by_key(|(_, count)| **count);
+        let reason = reason.map_or_else(String::new, |(reason, _)| reason.clone());
+        rows.push(json!({
+            "test": label, "passed": stats.count() - stats.error_count, "failed": stats.error_count, "skipped": skipped(label),
+            "average_ms": stats.response_times.mean().as_secs_f64() * 1e3,
+            "median_ms": stats.response_times.quantile(0.5).as_secs_f64() * 1e3,
+            "p99_ms": stats.response_times.quantile(0.99).as_secs_f64() * 1e3, "throughput": rate,
+        }));
+        grid.add_row(
+            // A table of failures is read as one; the verdict is for the goals.
+            if tone == ReportTone::Bad { ReportTone::Doubtful } else { tone },
+            vec![
+                label.to_owned(),
+                (stats.count() - stats.error_count).to_string(),
+                stats.error_count.to_string(),
+                skipped(label).to_string(),
+                format_response_time(stats.response_times.mean()),
+                time(0.5),
+                format_response_time(stats.response_times.standard_deviation()),
+                format_response_time(stats.response_times.min()),
+                format_response_time(stats.response_times.max()),
+                time(0.9),
+                time(0.99),
+                time(0.999),
+                format!("{rate:.2}/s"),
+                reason,
+            ],
+        );
+    };
+    for (label, series) in &results.labels {
+        add(label, &series.total);
+    }
+    for test in phase.tests.iter().filter(|test| !results.labels.contains_key(test.name.as_str())) {
+        // Their samples have names of their own.
+        let is_composite = matches!(
+            test.kind,
+            ToughTestKind::Authoring
+                | ToughTestKind::AuthoringTree
+                | ToughTestKind::CreateGroupWithUsers
+                | ToughTestKind::CreateUserTree
+        );
+        if !is_composite || skipped(&test.name) > 0 {
+            add(&test.name, &SampleStats::default());
+        }
+    }
+    (grid, json!({ "phase": phase.name, "measured": phase.is_measured, "tests": rows }))
+}
+
+/// The author before and after the tests, asked for one thing at a time.
+struct ToughAuthor {
+    base_url: AbsoluteUrl,
+    client: ProbeClient,
+    headers: Vec<(String, String)>,
+}
+
+impl ToughAuthor {
+    fn new(url: &str, login: &str) -> Result<Self> {
+        Ok(Self {
+            base_url: AbsoluteUrl::parse(url.trim_end_matches('/'))?,
+            client: ProbeClient::new(Duration::from_secs(60)),
+            headers: vec![basic_auth_header(login)],
+        })
+    }
+
+    fn post(&mut self, path: &str, body: &str) -> Result<()> {
+        let prefix = self.base_url.path_and_query.trim_end_matches('/');
+        let url = AbsoluteUrl {
+            path_and_query: format!("{prefix}{}", path.replace(':', "%3A")),
+            ..self.base_url.clone()
+        };
+        let mut headers = self.headers.clone();
+        headers.push(("Content-Type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
+        let question =
+            ProbeRequest { method: "POST", url: &url, headers: &headers, body: body.as_bytes() };
+        let answer = self.client.send(&question)?;
+        if answer.status < 400 {
+            return Ok(());
+        }
+        Err(Error::NoResponse {
+            url: url.to_string(),
+            reason: format!("it refused with status {}", answer.status),
+        })
+    }
+
+    /// Makes the roots of what tests make.
+    fn create_roots(&mut self, run: &str) -> Result<()> {
+        for (path, kind) in ToughSharedState::content_roots(run) {
+            let body = match kind {
+                "cq:Page" => format!(
+                    "./jcr%3AprimaryType=cq%3APage&./jcr%3Acontent/jcr%3AprimaryType=cq%3APageContent&./jcr%3Acontent/jcr%3Atitle={run}"
+                ),
+                "cq:Tag" => format!("./jcr%3AprimaryType=cq%3ATag&./jcr%3Atitle={run}"),
+                _ => "./jcr%3AprimaryType=sling%3AOrderedFolder".to_owned(),
+            };
+            self.post(&path, &body)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a group.
+    fn create_group(&mut self, name: &str) -> Result<()> {
+        let body = json!({ "name": name }).to_string();
+        self.send_request("POST", "/api/v1/groups", body.as_bytes()).map(|_| ())
+    }
+
+    /// Removes the users and groups of a run, also those whose making was not answered.
+    fn remove_accounts(&mut self, run: &str) -> Result<()> {
+        let prefix = format!("{run}-");
+        for (kind, one) in [("users", "user"), ("groups", "group")] {
+            let mut after = String::new();
+            loop {
+                let list = format!("/api/v1/{kind}?search={prefix}&limit=100&after={after}");
+                let answer = self.send_request("GET", &list, b"")?;
+                let page: serde_json::Value =
+                    serde_json::from_slice(&answer.body).unwrap_or_default();
+                let names = page.get(kind).and_then(serde_json::Value::as_array);
+                for account in names.into_iter().flatten() {
+                    let name = account.get("name").and_then(serde_json::Value::as_str);
+                    let Some(name) = name.filter(|name| name.starts_with(&prefix)) else {
+                        continue;
+                    };
+                    self.send_request("DELETE", &format!("/api/v1/{one}?name={name}"), b"")?;
+                }
+                match page.get("next").and_then(serde_json::Value::as_str) {
+                    Some(next) => next.clone_into(&mut after),
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the author's API.
+    fn send_request(
+        &mut self,
+        method: &'static str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<ProbeResponse> {
+        let prefix = self.base_url.path_and_query.trim_end_matches('/');
+        let url =
+            AbsoluteUrl { path_and_query: format!("{prefix}{path}"), ..self.base_url.clone() };
+        let mut headers = self.headers.clone();
+        if !body.is_empty() {
+            headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
+        }
+        let answer =
+            self.client.send(&ProbeRequest { method, url: &url, headers: &headers, body })?;
+        if answer.status < 400 {
+            return Ok(answer);
+        }
+        Err(Error::NoResponse {
+            url: url.to_string(),
+            reason: format!("it refused with status {}", answer.status),
+        })
+    }
+
+    /// Deletes everything that tests made, and takes it away from visitors: a deletion on the author withdraws a page that
+    /// was published itself, but not what was published below one that never was.
+    fn clean_up(&mut self, run: &str, is_published: bool) -> Result<()> {
+        let mut withdrawn = Ok(());
+        if is_published {
+            let body = "%3Aoperation=deactivate&%3Adeep=true";
+            withdrawn = self.post(&format!("/content/{run}"), body);
+        }
+        for path in [
+            format!("/content/{run}"),
+            format!("/content/dam/{run}"),
+            format!("/content/cq:tags/{run}"),
+        ] {
+            self.post(&path, "%3Aoperation=delete")?;
+        }
+        withdrawn
+    }
+
+    /// Returns how a page looks that the author has: what is made is to be drawn as its pages are. An author without
+    /// pages, or without a search, gives nothing, and pages are made without a look.
+    fn page_appearance(&mut self) -> PageAppearance {
+        let prefix = self.base_url.path_and_query.trim_end_matches('/');
+        let url = AbsoluteUrl {
+            path_and_query: format!("{prefix}{RENDERED_PAGE_QUERY}"),
+            ..self.base_url.clone()
+        };
+        let question = ProbeRequest { method: "GET", url: &url, headers: &self.headers, body: b"" };
+        let Ok(answer) = self.client.send(&question) else { return PageAppearance::default() };
+        let found: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let text = |name| Some(found.pointer("/hits/0")?.get(name)?.as_str()?.to_owned());
+        PageAppearance { resource_type: text("sling:resourceType"), template: text("cq:template") }
+    }
+
+    /// Follows redirects from the root; returns the path where they end.
+    fn find_homepage(&mut self, base: &AbsoluteUrl) -> Result<String> {
+        let prefix = base.path_and_query.trim_end_matches('/').to_owned();
+        let mut path = "/".to_owned();
+        for _ in 0..5 {
+            let url = AbsoluteUrl { path_and_query: format!("{prefix}{path}"), ..base.clone() };
+            let question =
+                ProbeRequest { method: "GET", url: &url, headers: &self.headers, body: b"" };
+            let answer = self.client.send(&question)?;
+            let next = answer.header("Location").filter(|_| (300..400).contains(&answer.status));
+            let Some(next) = next else { break };
+            // Of the same host only: another one is not to be loaded.
+            let own = AbsoluteUrl::parse(next)
+                .ok()
+                .filter(|to| to.host == base.host && to.port == base.port);
+            path = match own {
+                Some(to) => {
+                    to.path_and_query.strip_prefix(&prefix).unwrap_or(&to.path_and_query).to_owned()
+                }
+                None if next.starts_with('/') => {
+                    next.strip_prefix(&prefix).unwrap_or(next).to_owned()
+                }
+                None => break,
+            };
+        }
+        Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_come_and_go_as_the_ramp_says() {
+        let seconds = Duration::from_secs;
+        let up = LoadRamp {
+            start_level: 1.0,
+            end_level: 3.0,
+            step_size: 1.0,
+            step_interval: seconds(2),
+        };
+        assert_eq!(
+            user_lifetimes(&up, seconds(10)),
+            [(seconds(0), None), (seconds(2), None), (seconds(4), None)]
+        );
+        let down = LoadRamp { start_level: 3.0, end_level: 1.0, ..up };
+        assert_eq!(
+            user_lifetimes(&down, seconds(10)),
+            [(seconds(0), None), (seconds(0), Some(seconds(4))), (seconds(0), Some(seconds(2)))]
+        );
+    }
+
+    #[test]
+    fn tests_take_turns_by_their_weights() {
+        let mut phase = config_of_suites("toughday").unwrap().phases.remove(0);
+        let turns = test_order(&phase).unwrap();
+        let counts: Vec<usize> =
+            (0..5).map(|place| turns.iter().filter(|turn| **turn == place).count()).collect();
+        assert_eq!(counts, [1, 1, 1, 2, 15]);
+        phase.tests[4].weight = 0;
+        assert!(!test_order(&phase).unwrap().contains(&4));
+        phase.tests.iter_mut().for_each(|test| test.weight = 0);
+        assert!(test_order(&phase).is_err());
+    }
+}

@@ -1,0 +1,330 @@
+//! What all users share: whose turn it is, how far trees have grown, and what tests hand on to each other.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::action::ToughAction;
+use super::suite::{PageAppearance, ToughTest};
+use crate::net::{AbsoluteUrl, LoadTarget};
+
+/// Most pages or assets that wait to be used; the oldest are forgotten.
+const MAX_OFFERED_ITEMS: usize = 100_000;
+
+/// Where requests go.
+#[derive(Debug)]
+pub(super) struct ToughServer {
+    pub(super) base_url: AbsoluteUrl,
+    pub(super) target: Arc<LoadTarget>,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+/// Which tree: what it is of, and how many children its nodes get.
+pub(super) type ToughTreeKey = (&'static str, u64);
+
+/// A tree that is filled level by level: a node gets its children when it is there itself.
+#[derive(Debug, Default)]
+struct ToughTree {
+    next_number: u64,
+    /// Numbers below this are done; above it, those in the set.
+    finished_below: u64,
+    finished_later: BTreeSet<u64>,
+}
+
+/// What all users share.
+#[derive(Debug)]
+pub(super) struct ToughSharedState {
+    pub(super) author: ToughServer,
+    pub(super) publish: Option<ToughServer>,
+    /// The name below which everything is made.
+    pub(super) run_name: String,
+    pub(super) tests: Vec<ToughTest>,
+    /// The tests' places, in the order in which they take turns.
+    pub(super) test_order: Vec<usize>,
+    pub(super) picture: Vec<u8>,
+    pub(super) homepages: [String; 2],
+    /// How pages look whose test does not say it.
+    pub(super) default_appearance: PageAppearance,
+    /// How passwords of users begin that tests make.
+    pub(super) password_prefix: String,
+    pub(super) pause: Duration,
+    turn_count: AtomicU64,
+    execution_counts: Vec<AtomicU64>,
+    skip_counts: Vec<AtomicU64>,
+    /// Executions that have begun and are not over.
+    executing: AtomicU64,
+    /// Skips since an execution last found what it needs.
+    consecutive_skips: AtomicU64,
+    /// What was still waited for when the run ended, by its label: how often, and the longest.
+    pending_waits: Mutex<BTreeMap<String, (u64, Duration)>>,
+    next_number: AtomicU64,
+    pages: Mutex<VecDeque<String>>,
+    /// Pages of trees: they stay, since others stand below them.
+    tree_pages: Mutex<VecDeque<String>>,
+    assets: Mutex<VecDeque<String>>,
+    tags: Mutex<VecDeque<String>>,
+    trees: Mutex<BTreeMap<ToughTreeKey, ToughTree>>,
+}
+
+/// What a test needs of the machine that it runs against.
+#[derive(Debug)]
+pub(super) struct ToughEnvironment {
+    pub(super) author: ToughServer,
+    pub(super) publish: Option<ToughServer>,
+    pub(super) run_name: String,
+    pub(super) picture: Vec<u8>,
+    /// Of author and publish, where redirects end.
+    pub(super) homepages: [String; 2],
+    /// How pages look whose test does not say it.
+    pub(super) default_appearance: PageAppearance,
+    /// How passwords of users begin that tests make.
+    pub(super) password_prefix: String,
+}
+
+/// What earlier phases made, for those that follow.
+#[derive(Debug, Default)]
+pub(super) struct CreatedContent {
+    next_number: u64,
+    pages: VecDeque<String>,
+    tree_pages: VecDeque<String>,
+    assets: VecDeque<String>,
+    tags: VecDeque<String>,
+    trees: BTreeMap<ToughTreeKey, ToughTree>,
+}
+
+impl ToughSharedState {
+    pub(super) fn new(
+        setting: ToughEnvironment,
+        tests: Vec<ToughTest>,
+        order: Vec<usize>,
+        wait: Duration,
+        left: CreatedContent,
+    ) -> Self {
+        let counters = || tests.iter().map(|_| AtomicU64::new(0)).collect();
+        Self {
+            execution_counts: counters(),
+            skip_counts: counters(),
+            author: setting.author,
+            publish: setting.publish,
+            run_name: setting.run_name,
+            picture: setting.picture,
+            homepages: setting.homepages,
+            default_appearance: setting.default_appearance,
+            password_prefix: setting.password_prefix,
+            tests,
+            test_order: order,
+            pause: wait,
+            turn_count: AtomicU64::new(0),
+            executing: AtomicU64::new(0),
+            consecutive_skips: AtomicU64::new(0),
+            pending_waits: Mutex::default(),
+            next_number: AtomicU64::new(left.next_number),
+            pages: Mutex::new(left.pages),
+            tree_pages: Mutex::new(left.tree_pages),
+            assets: Mutex::new(left.assets),
+            tags: Mutex::new(left.tags),
+            trees: Mutex::new(left.trees),
+        }
+    }
+
+    /// Returns executions that began, and those that lacked what they need, per test.
+    pub(super) fn execution_and_skip_counts(&self) -> Vec<(u64, u64)> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        self.execution_counts.iter().map(read).zip(self.skip_counts.iter().map(read)).collect()
+    }
+
+    /// Gives back what it was given, and what was made.
+    pub(super) fn into_parts(self) -> (ToughEnvironment, CreatedContent) {
+        let mut trees = self.trees.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // What was not answered when a phase ended counts as done, or its children would wait for ever.
+        for tree in trees.values_mut() {
+            tree.finished_below = tree.next_number;
+            tree.finished_later.clear();
+        }
+        let left = CreatedContent {
+            next_number: self.next_number.into_inner(),
+            pages: self.pages.into_inner().unwrap_or_else(PoisonError::into_inner),
+            tree_pages: self.tree_pages.into_inner().unwrap_or_else(PoisonError::into_inner),
+            assets: self.assets.into_inner().unwrap_or_else(PoisonError::into_inner),
+            tags: self.tags.into_inner().unwrap_or_else(PoisonError::into_inner),
+            trees,
+        };
+        let setting = ToughEnvironment {
+            author: self.author,
+            publish: self.publish,
+            run_name: self.run_name,
+            picture: self.picture,
+            homepages: self.homepages,
+            default_appearance: self.default_appearance,
+            password_prefix: self.password_prefix,
+        };
+        (setting, left)
+    }
+
+    /// Returns the next test that is due and not used up.
+    pub(super) fn next_test(&self) -> Option<usize> {
+        let length = u64::try_from(self.test_order.len()).ok().filter(|length| *length > 0)?;
+        for _ in 0..length {
+            let turn = self.turn_count.fetch_add(1, Ordering::Relaxed) % length;
+            let place = *self.test_order.get(usize::try_from(turn).ok()?)?;
+            let test = self.tests.get(place)?;
+            let counter = self.execution_counts.get(place)?;
+            let most = test.max_executions.unwrap_or(u64::MAX);
+            let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < most).then_some(count + 1)
+            });
+            if taken.is_ok() {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Counts an execution that lacked what it needs, and gives its turn back: `max_executions` is of executions.
+    pub(super) fn record_skip(&self, test: usize) {
+        if let (Some(executed), Some(skipped)) =
+            (self.execution_counts.get(test), self.skip_counts.get(test))
+        {
+            executed.fetch_sub(1, Ordering::Relaxed);
+            skipped.fetch_add(1, Ordering::Relaxed);
+        }
+        self.consecutive_skips.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Begins an execution of a test; nothing if what it needs is not there yet.
+    pub(super) fn begin_execution(&self, test: &ToughTest) -> Option<VecDeque<ToughAction>> {
+        // Before the look: what others wait for may come of it.
+        self.executing.fetch_add(1, Ordering::SeqCst);
+        let acts = self.plan_actions(test);
+        match &acts {
+            Some(_) => self.consecutive_skips.store(0, Ordering::SeqCst),
+            None => self.end_execution(),
+        }
+        acts
+    }
+
+    /// Ends an execution that had begun.
+    pub(super) fn end_execution(&self) {
+        self.executing.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Reports whether what tests lack never comes: nothing is under way that could make it, and every test that is left
+    /// was tried since.
+    pub(super) fn is_stuck(&self) -> bool {
+        let skips = self.consecutive_skips.load(Ordering::SeqCst);
+        self.executing.load(Ordering::SeqCst) == 0
+            && usize::try_from(skips).is_ok_and(|skips| skips > self.test_order.len())
+    }
+
+    /// Notes what the end of the run left unanswered.
+    pub(super) fn record_pending_wait(&self, label: &str, waited: Duration) {
+        let mut waiting = self.pending_waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, longest) = waiting.entry(label.to_owned()).or_default();
+        *count += 1;
+        *longest = (*longest).max(waited);
+    }
+
+    /// Returns what was still waited for when the run ended, how often, and the longest.
+    pub(super) fn pending_waits(&self) -> BTreeMap<String, (u64, Duration)> {
+        self.pending_waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn take_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns the next number of a tree whose parent is there; number 0 is the root, which is made before.
+    pub(super) fn reserve_tree_node(&self, tree: &'static str, base: u64) -> Option<u64> {
+        let base = base.max(1);
+        let mut trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        let tree = trees.entry((tree, base)).or_default();
+        let number = tree.next_number + 1;
+        let parent = (number - 1) / base;
+        if parent > tree.finished_below && !tree.finished_later.contains(&parent) {
+            return None;
+        }
+        tree.next_number = number;
+        Some(number)
+    }
+
+    pub(super) fn finish_tree_node(&self, tree: ToughTreeKey, number: u64) {
+        let mut trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        let tree = trees.entry(tree).or_default();
+        tree.finished_later.insert(number);
+        while tree.finished_later.remove(&(tree.finished_below + 1)) {
+            tree.finished_below += 1;
+        }
+    }
+
+    fn queue_of(&self, what: CreatedContentKind) -> &Mutex<VecDeque<String>> {
+        match what {
+            CreatedContentKind::Page => &self.pages,
+            CreatedContentKind::TreePage => &self.tree_pages,
+            CreatedContentKind::Asset => &self.assets,
+            CreatedContentKind::Tag => &self.tags,
+        }
+    }
+
+    pub(super) fn offer_content(&self, what: CreatedContentKind, path: String) {
+        let mut queue = self.queue_of(what).lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.len() >= MAX_OFFERED_ITEMS {
+            queue.pop_front();
+        }
+        queue.push_back(path);
+    }
+
+    pub(super) fn take_content(&self, what: CreatedContentKind) -> Option<String> {
+        self.queue_of(what).lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Returns the roots of what tests make, with their types.
+    pub(super) fn content_roots(run: &str) -> [(String, &'static str); 8] {
+        [
+            (format!("/content/{run}"), "cq:Page"),
+            (format!("/content/{run}/flat"), "cq:Page"),
+            (format!("/content/{run}/tree"), "cq:Page"),
+            (format!("/content/{run}/folders"), "sling:OrderedFolder"),
+            (format!("/content/dam/{run}"), "sling:OrderedFolder"),
+            (format!("/content/dam/{run}/flat"), "sling:OrderedFolder"),
+            (format!("/content/dam/{run}/tree"), "sling:OrderedFolder"),
+            (format!("/content/cq:tags/{run}"), "cq:Tag"),
+        ]
+    }
+}
+
+/// Returns the path of a number in a tree.
+pub(super) fn tree_node_path(root: &str, letter: char, base: u64, number: u64) -> String {
+    let base = base.max(1);
+    let (mut names, mut at) = (Vec::new(), number);
+    while at > 0 {
+        // Trees of different widths stand side by side.
+        names.push(format!("{letter}{base}-{at}"));
+        at = (at - 1) / base;
+    }
+    names.push(root.to_owned());
+    names.reverse();
+    names.join("/")
+}
+
+/// What tests hand on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CreatedContentKind {
+    Page,
+    TreePage,
+    Asset,
+    Tag,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_are_filled_level_by_level() {
+        assert_eq!(tree_node_path("/r", 'p', 3, 1), "/r/p3-1");
+        assert_eq!(tree_node_path("/r", 'p', 3, 4), "/r/p3-1/p3-4");
+        assert_eq!(tree_node_path("/r", 'p', 3, 13), "/r/p3-1/p3-4/p3-13");
+        assert_eq!(tree_node_path("/r", 'p', 1, 2), "/r/p1-1/p1-2");
+    }
+}

@@ -1,0 +1,264 @@
+//! What two answers to the same request disagree in.
+
+use std::fmt;
+
+use super::ComparisonRules;
+
+/// An answer as the comparison sees it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct ComparedResponse {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+    pub(super) is_text: bool,
+    /// The site that answered, `host:port`.
+    pub(super) site_authority: String,
+}
+
+/// Where two answers disagree.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DifferenceAspect {
+    /// The status.
+    Status,
+    /// A header, by its name in lower case.
+    Header(String),
+    /// The body, after the rules.
+    Body,
+    /// Only one side was asked for it: the plan took another way.
+    Sequence,
+}
+
+impl fmt::Display for DifferenceAspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status => f.write_str("status"),
+            Self::Header(name) => write!(f, "header {name}"),
+            Self::Body => f.write_str("body"),
+            Self::Sequence => f.write_str("request"),
+        }
+    }
+}
+
+/// One disagreement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseDifference {
+    /// `GET /path`.
+    pub request_line: String,
+    /// Where.
+    pub aspect: DifferenceAspect,
+    /// Lines of before with `-`, lines of after with `+`.
+    pub diff: String,
+}
+
+/// Returns everything in which two answers disagree.
+pub(super) fn response_differences(
+    request: &str,
+    before: &ComparedResponse,
+    after: &ComparedResponse,
+    rules: &ComparisonRules,
+) -> Vec<ResponseDifference> {
+    let mut found = Vec::new();
+    let mut note = |aspect: DifferenceAspect, diff: String| {
+        found.push(ResponseDifference { request_line: request.to_owned(), aspect, diff });
+    };
+    if before.status != after.status {
+        note(DifferenceAspect::Status, format!("- {}\n+ {}", before.status, after.status));
+    }
+    let (one, two) = (compared_headers(before, rules), compared_headers(after, rules));
+    let mut names: Vec<&String> = one.iter().chain(&two).map(|(name, _)| name).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let of = |side: &[(String, String)]| -> Vec<String> {
+            let mut values: Vec<String> = side
+                .iter()
+                .filter(|(key, _)| key == name)
+                .map(|(_, value)| value.clone())
+                .collect();
+            if name == "set-cookie" {
+                values.sort_unstable();
+            }
+            values
+        };
+        let (one, two) = (of(&one), of(&two));
+        if one != two {
+            note(DifferenceAspect::Header(name.clone()), diff_lines(&one, &two));
+        }
+    }
+    if before.is_text && after.is_text {
+        let pieces = |side: &ComparedResponse| {
+            split_for_diff(
+                &rules.normalize_text(&String::from_utf8_lossy(&side.body), &side.site_authority),
+            )
+        };
+        let (one, two) = (pieces(before), pieces(after));
+        if one != two {
+            note(DifferenceAspect::Body, diff_lines(&one, &two));
+        }
+    } else if before.body != after.body {
+        let at = before.body.iter().zip(&after.body).position(|(one, two)| one != two);
+        let at = at.unwrap_or_else(|| before.body.len().min(after.body.len()));
+        note(
+            DifferenceAspect::Body,
+            format!(
+                "- {} bytes\n+ {} bytes, the first that differs is at {at}",
+                before.body.len(),
+                after.body.len()
+            ),
+        );
+    }
+    found
+}
+
+fn compared_headers(side: &ComparedResponse, rules: &ComparisonRules) -> Vec<(String, String)> {
+    side.headers
+        .iter()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .filter(|(name, _)| rules.is_header_compared(name))
+        .map(|(name, value)| {
+            let value = match name.as_str() {
+                "set-cookie" => rules.normalize_cookie(value),
+                _ => rules.normalize_text(value, &side.site_authority),
+            };
+            (name, value)
+        })
+        .collect()
+}
+
+/// Splits a text into what a difference shows: lines, and tags where a page is one line.
+fn split_for_diff(text: &str) -> Vec<String> {
+    text.lines()
+        .flat_map(|line| {
+            let mut parts = Vec::new();
+            let mut rest = line;
+            while rest.len() > 160
+                && let Some(at) = rest.find("><")
+                && let (Some(one), Some(two)) = (rest.get(..=at), rest.get(at + 1..))
+            {
+                parts.push(one.to_owned());
+                rest = two;
+            }
+            parts.push(rest.to_owned());
+            parts
+        })
+        .collect()
+}
+
+/// Most lines of a difference that are shown.
+const MAX_DIFF_LINES: usize = 40;
+/// Larger tables of common lines are not made: what lies between the first and the last change is shown as one.
+const MAX_DIFF_CELLS: usize = 4_000_000;
+const MAX_DIFF_LINE_WIDTH: usize = 200;
+
+/// Returns the lines that were taken away and added, in their order.
+pub(super) fn diff_lines(before: &[String], after: &[String]) -> String {
+    let start = before.iter().zip(after).take_while(|(one, two)| one == two).count();
+    let (one, two) = (&before.get(start..), &after.get(start..));
+    let (one, two) = (one.unwrap_or_default(), two.unwrap_or_default());
+    let end = one.iter().rev().zip(two.iter().rev()).take_while(|(one, two)| one == two).count();
+    let one = one.get(..one.len() - end).unwrap_or_default();
+    let two = two.get(..two.len() - end).unwrap_or_default();
+    let mut lines: Vec<String> = Vec::new();
+    if one.len().saturating_mul(two.len()) > MAX_DIFF_CELLS {
+        lines.extend(one.iter().map(|line| format!("- {}", truncate_diff_line(line))));
+        lines.extend(two.iter().map(|line| format!("+ {}", truncate_diff_line(line))));
+    } else {
+        append_edit_script(one, two, &mut lines);
+    }
+    let more = lines.len().saturating_sub(MAX_DIFF_LINES);
+    lines.truncate(MAX_DIFF_LINES);
+    if more > 0 {
+        lines.push(format!("... {more} lines more"));
+    }
+    lines.join("\n")
+}
+
+/// Adds the shortest list of changes, from the lengths of common subsequences.
+fn append_edit_script(one: &[String], two: &[String], lines: &mut Vec<String>) {
+    let width = two.len() + 1;
+    let mut lengths = vec![0u32; (one.len() + 1) * width];
+    let at = |lengths: &[u32], row: usize, column: usize| {
+        lengths.get(row * width + column).copied().unwrap_or(0)
+    };
+    for (row, left) in one.iter().enumerate().rev() {
+        for (column, right) in two.iter().enumerate().rev() {
+            let length = if left == right {
+                at(&lengths, row + 1, column + 1) + 1
+            } else {
+                at(&lengths, row + 1, column).max(at(&lengths, row, column + 1))
+            };
+            if let Some(place) = lengths.get_mut(row * width + column) {
+                *place = length;
+            }
+        }
+    }
+    let (mut row, mut column) = (0, 0);
+    loop {
+        match (one.get(row), two.get(column)) {
+            (Some(left), Some(right)) if left == right => {
+                row += 1;
+                column += 1;
+            }
+            (Some(left), right)
+                if right.is_none()
+                    || at(&lengths, row + 1, column) >= at(&lengths, row, column + 1) =>
+            {
+                lines.push(format!("- {}", truncate_diff_line(left)));
+                row += 1;
+            }
+            (_, Some(right)) => {
+                lines.push(format!("+ {}", truncate_diff_line(right)));
+                column += 1;
+            }
+            _ => return,
+        }
+    }
+}
+
+fn truncate_diff_line(line: &str) -> String {
+    if line.chars().count() <= MAX_DIFF_LINE_WIDTH {
+        return line.to_owned();
+    }
+    let mut text: String = line.chars().take(MAX_DIFF_LINE_WIDTH).collect();
+    text.push_str("...");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.chars().map(String::from).collect()
+    }
+
+    #[test]
+    fn a_difference_shows_what_went_and_what_came() {
+        assert_eq!(diff_lines(&lines("abcd"), &lines("abxd")), "- c\n+ x");
+        assert_eq!(diff_lines(&lines("abcd"), &lines("bcde")), "- a\n+ e");
+        assert_eq!(diff_lines(&lines("ab"), &lines("ab")), "");
+        assert_eq!(diff_lines(&[], &lines("a")), "+ a");
+        let long = diff_lines(&lines(&"a".repeat(100)), &[]);
+        assert!(long.ends_with("... 60 lines more"), "{long}");
+    }
+
+    #[test]
+    fn a_page_of_one_line_is_split_at_its_tags() {
+        let page = format!("<html>{}<p>x</p></html>", "<i></i>".repeat(40));
+        assert!(split_for_diff(&page).len() > 20);
+        assert_eq!(split_for_diff("a\nb"), ["a", "b"]);
+    }
+
+    proptest! {
+        /// Applying the changes to one side gives the other.
+        #[test]
+        fn changes_lead_from_one_side_to_the_other(one in "[abc]{0,12}", two in "[abc]{0,12}") {
+            let text = diff_lines(&lines(&one), &lines(&two));
+            let count = |sign: char| text.lines().filter(|line| line.starts_with(sign)).count();
+            prop_assert_eq!(one.len() as i64 - count('-') as i64, two.len() as i64 - count('+') as i64);
+            prop_assert_eq!(text.is_empty(), one == two);
+        }
+    }
+}

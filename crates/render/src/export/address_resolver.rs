@@ -1,0 +1,534 @@
+//! Where an address leads and what it is called on disk: resolution, the decision to export, names of files.
+//!
+//! In: an address of this instance as a page writes it. Out: a [`ResolvedExportAddress`]: what stands there, whether it is exported and
+//! under which file name. Everything that decides is read through the [`ContentReader`], so that whoever writes such an
+//! address depends on it.
+//!
+//! The order of decisions is that of OpenCms: the property `export` of the resource or of what lies above it, the
+//! configured default, the extension. Client libraries are exported wherever a page names them.
+//!
+//! Invariants
+//! * Addresses that mean the same have one [`ExportAddress`], however their letters are escaped.
+//! * A file name has no segment that is empty, `.`, `..`, longer than file systems take, or read as an order by a web
+//!   server (`.htaccess`); and no control character.
+//! * A name below another file's name, such as a rendition below its asset, is made a name beside it.
+
+use percent_encoding::percent_decode_str;
+use sha2::{Digest, Sha256};
+use tympan_content::NodePath;
+
+use super::rule::ExportRule;
+use crate::client_library_file::ClientLibraryResolver;
+use crate::content_reader::ContentReader;
+use crate::image_address::ImageAddress;
+use crate::link::encode_path;
+use crate::page;
+use crate::url::{SlingUrl, mangle_namespaces};
+use crate::url_route::{RouteTarget, UrlRoutes};
+
+/// What says whether a resource is exported: `true` or `false`, for everything below it too.
+pub(crate) const EXPORT_PROPERTY: &str = "export";
+/// What stands for the path of a folder in names of files.
+pub(crate) const EXPORT_NAME_PROPERTY: &str = "exportname";
+/// What is added to the name of what is drawn.
+const EXPORT_SUFFIX_PROPERTY: &str = "exportsuffix";
+/// Whether a page is visited by an encrypted connection: `true`, `false`, or `both` to stay with the present one.
+const SECURE_PROPERTY: &str = "secure";
+
+/// The properties that decide about everything below the node that has them.
+pub(crate) const INHERITED_PROPERTIES: [&str; 4] =
+    [EXPORT_PROPERTY, EXPORT_NAME_PROPERTY, EXPORT_SUFFIX_PROPERTY, SECURE_PROPERTY];
+
+/// The name of a folder's own file.
+const INDEX_FILE_NAME: &str = "index_export.html";
+/// What most file systems take for one segment, in bytes; the name of a file on its way is no longer.
+const MAX_SEGMENT_BYTES: usize = 255;
+/// What operating systems take for a path, with room for the folder above.
+const MAX_FILE_NAME_BYTES: usize = 2048;
+
+/// What decides where nothing is said in content.
+#[derive(Debug, Clone)]
+pub(crate) struct ExportRuleSet {
+    /// Whether a resource is exported about which nothing is said.
+    pub is_exported_by_default: bool,
+    /// Extensions that are exported although nothing is said, with their dot.
+    pub suffixes: Vec<String>,
+    /// Parts of the site with folders of their own.
+    pub source_rules: Vec<ExportRule>,
+}
+
+impl ExportRuleSet {
+    /// Returns the rule for a resource, if there is one.
+    pub(super) fn rule_for(&self, source: &str) -> Option<&ExportRule> {
+        self.source_rules.iter().find(|rule| rule.matches(source))
+    }
+}
+
+/// An address of this instance, written in one way.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExportAddress {
+    /// The path, percent-encoded.
+    pub path: String,
+    /// The query without its mark; empty without one.
+    pub query: String,
+}
+
+impl std::fmt::Display for ExportAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.path)?;
+        if self.query.is_empty() { Ok(()) } else { write!(f, "?{}", self.query) }
+    }
+}
+
+impl ExportAddress {
+    /// Reads what [`ExportAddress`] writes.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let (path, query) = text.split_once('?').unwrap_or((text, ""));
+        Self { path: path.to_owned(), query: query.to_owned() }
+    }
+}
+
+/// Why something is not exported.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotExportedReason {
+    /// The address cannot be understood.
+    #[error("the address is malformed: {0}")]
+    Malformed(String),
+    /// There is nothing, or the user of the export may not read it.
+    #[error("there is nothing that the export's user may read")]
+    Missing,
+    /// The property `export` says so.
+    #[error("`export` is false at `{0}`")]
+    Excluded(String),
+    /// It shows what is one visitor's alone.
+    #[error("it shows who asks, so that it is no file for everybody")]
+    Personalized,
+    /// Nothing says that it is.
+    #[error("nothing says `export`, and the extension is none of those that are exported always")]
+    Undecided,
+    /// The name cannot be that of a file.
+    #[error("{0}")]
+    InvalidName(String),
+}
+
+/// What stands at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ExportAddressKind {
+    /// A resource, drawn or sent.
+    Resource,
+    /// A picture of an asset in a size.
+    Image(ImageAddress),
+    /// A file of a client library.
+    ClientLibrary,
+}
+
+/// An address, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResolvedExportAddress {
+    pub address: ExportAddress,
+    pub kind: ExportAddressKind,
+    /// The resource that decides.
+    pub source: String,
+    /// The file below the export's folder, or why there is none.
+    pub file: Result<String, NotExportedReason>,
+    /// What `secure_setting` says.
+    pub secure_setting: Option<String>,
+    /// Whether the address is that of the resource itself: no selectors, no suffix, no query.
+    pub is_canonical: bool,
+}
+
+/// Resolves addresses as one request of the renderer does.
+pub(crate) struct ExportAddressResolver<'a> {
+    pub reader: &'a ContentReader,
+    pub rules: &'a ExportRuleSet,
+    pub routes: &'a UrlRoutes,
+    pub libraries: ClientLibraryResolver<'a>,
+    /// The scheme and host that links are written for.
+    pub scheme_and_host: (&'a str, &'a str),
+}
+
+impl ExportAddressResolver<'_> {
+    /// Finds what stands at an address.
+    pub(crate) fn resolve(&self, path: &str, query: &str) -> ResolvedExportAddress {
+        match self.try_resolve(path, query) {
+            Ok(place) => place,
+            Err(reason) => ResolvedExportAddress {
+                address: ExportAddress { path: path.to_owned(), query: query.to_owned() },
+                kind: ExportAddressKind::Resource,
+                source: String::new(),
+                file: Err(reason),
+                secure_setting: None,
+                is_canonical: false,
+            },
+        }
+    }
+
+    fn try_resolve(
+        &self,
+        path: &str,
+        query: &str,
+    ) -> Result<ResolvedExportAddress, NotExportedReason> {
+        if path.contains(';') {
+            return Err(NotExportedReason::Malformed("it has parameters in its path".to_owned()));
+        }
+        let decoded = percent_decode_str(path).decode_utf8();
+        let decoded =
+            decoded.map_err(|_| NotExportedReason::Malformed("it is not UTF-8".to_owned()))?;
+        if self.libraries.find_by_url(self.reader, &decoded).is_some() {
+            return self.resolve_client_library(&decoded);
+        }
+        if let Some(place) = self.resolve_image(&decoded) {
+            return Ok(place);
+        }
+        let exists = |path: &str| self.reader.resource_at(path).is_some();
+        let (scheme, host) = self.scheme_and_host;
+        let way = self.routes.resolve(scheme, host, path, |path| {
+            SlingUrl::split(path, exists).is_ok_and(|url| url.exists)
+        });
+        let inner = match &way {
+            Some(RouteTarget::Internal(inner)) => inner,
+            // A redirect of the site's own has no resource that would decide.
+            Some(RouteTarget::Redirect { .. }) => return Err(NotExportedReason::Missing),
+            None => path,
+        };
+        let url = SlingUrl::split(inner, exists)
+            .map_err(|error| NotExportedReason::Malformed(error.to_string()))?;
+        if !url.exists {
+            return Err(NotExportedReason::Missing);
+        }
+        // An alias or a vanity path is an address of its own, whose file is named after it.
+        let outer = way.is_some().then(|| decoded.to_string());
+        Ok(self.resolve_resource(&url, outer.as_deref(), query))
+    }
+
+    /// Finds a picture in a size, as the server does: a node of just this name goes first.
+    fn resolve_image(&self, decoded: &str) -> Option<ResolvedExportAddress> {
+        let picture = ImageAddress::parse(&encode_path(decoded))?;
+        if self.reader.resource_at(decoded).is_some() {
+            return None;
+        }
+        let asset = self.reader.resource_at(&picture.asset)?;
+        if asset.primary_type() != "dam:Asset" {
+            return None;
+        }
+        let rest = decoded.strip_prefix(&picture.asset)?;
+        let extension = rest.rsplit_once('.').map(|(_, extension)| extension.to_owned());
+        let url = SlingUrl {
+            path: picture.asset.clone(),
+            exists: true,
+            extension,
+            ..SlingUrl::default()
+        };
+        let decided = self.check_exported(&url);
+        let name = self.apply_export_names(asset.path(), rest);
+        Some(ResolvedExportAddress {
+            address: ExportAddress { path: encode_path(decoded), query: String::new() },
+            source: picture.asset.clone(),
+            kind: ExportAddressKind::Image(picture),
+            file: decided.and_then(|()| self.rule_file_name(asset.path().as_str(), name)),
+            secure_setting: None,
+            is_canonical: false,
+        })
+    }
+
+    fn resolve_client_library(
+        &self,
+        decoded: &str,
+    ) -> Result<ResolvedExportAddress, NotExportedReason> {
+        Ok(ResolvedExportAddress {
+            address: ExportAddress { path: encode_path(decoded), query: String::new() },
+            kind: ExportAddressKind::ClientLibrary,
+            source: decoded.to_owned(),
+            file: self.rule_file_name(decoded, decoded.to_owned()),
+            secure_setting: None,
+            is_canonical: false,
+        })
+    }
+
+    fn resolve_resource(
+        &self,
+        url: &SlingUrl,
+        outer: Option<&str>,
+        query: &str,
+    ) -> ResolvedExportAddress {
+        let rest = url_remainder(url);
+        let own = match outer {
+            Some(outer) => outer.to_owned(),
+            None => format!("{}{rest}", if url.path == "/" { "/" } else { &url.path }),
+        };
+        let address = ExportAddress { path: encode_path(&own), query: query.to_owned() };
+        let file = self.check_exported(url);
+        let file = file
+            .and_then(|()| self.rule_file_name(&url.path, self.file_name_for(url, outer, query)));
+        let secure = NodePath::new(&url.path)
+            .ok()
+            .and_then(|path| self.inherited_property(&path, SECURE_PROPERTY));
+        ResolvedExportAddress {
+            kind: ExportAddressKind::Resource,
+            source: url.path.clone(),
+            is_canonical: query.is_empty()
+                && outer.is_none()
+                && url.selectors.is_empty()
+                && url.suffix.is_none(),
+            file,
+            secure_setting: secure.map(|(_, text)| text),
+            address,
+        }
+    }
+
+    /// Puts the file of a resource into the folder that a rule has for it, and refuses what cannot be its name.
+    fn rule_file_name(&self, source: &str, name: String) -> Result<String, NotExportedReason> {
+        match self.rules.rule_for(source) {
+            Some(rule) => validate_file_name(rule.file_in_folder(&name)),
+            None => validate_file_name(name),
+        }
+    }
+
+    /// Decides whether a resource is exported.
+    fn check_exported(&self, url: &SlingUrl) -> Result<(), NotExportedReason> {
+        let path = NodePath::new(&url.path).map_err(|_| NotExportedReason::Missing)?;
+        let said = self.inherited_property(&path, EXPORT_PROPERTY);
+        match said.as_ref().map(|(at, text)| (at, text.trim())) {
+            Some((_, "true")) => return Ok(()),
+            Some((at, "false")) => return Err(NotExportedReason::Excluded(at.to_string())),
+            // As in OpenCms, any other value says nothing.
+            _ if self.rules.is_exported_by_default => return Ok(()),
+            _ => {}
+        }
+        let name = match &url.extension {
+            Some(extension) => format!(".{extension}"),
+            None => path.name().to_owned(),
+        };
+        let name = name.to_ascii_lowercase();
+        match self.rules.suffixes.iter().any(|suffix| name.ends_with(&**suffix)) {
+            true => Ok(()),
+            false => Err(NotExportedReason::Undecided),
+        }
+    }
+
+    /// Finds a property of a node, of its content, or of what lies above, and where it stands.
+    pub(crate) fn inherited_property(
+        &self,
+        path: &NodePath,
+        name: &str,
+    ) -> Option<(NodePath, String)> {
+        let mut next = Some(path.clone());
+        while let Some(path) = next {
+            if let Some(node) = self.reader.node_existence(&path) {
+                let own = self.reader.text_property(&node, name);
+                let text = own.or_else(|| {
+                    let content = page::page_content(self.reader, &node)?;
+                    self.reader.text_property(&content, name)
+                });
+                if let Some(text) = text {
+                    return Some((path, text));
+                }
+            }
+            next = path.parent();
+        }
+        None
+    }
+
+    /// Names the file of a resource.
+    fn file_name_for(&self, url: &SlingUrl, outer: Option<&str>, query: &str) -> String {
+        let Ok(path) = NodePath::new(&url.path) else { return String::new() };
+        if url.path == "/" && url.extension.is_none() {
+            return add_hash_to_name(&format!("/{INDEX_FILE_NAME}"), query);
+        }
+        let is_folder = url.suffix.as_deref() == Some("/") && url.extension.is_none();
+        let rest = match &url.suffix {
+            Some(suffix) if !is_folder => {
+                // A suffix would need a folder with the name of a file.
+                let head = url_remainder(&SlingUrl { suffix: None, ..url.clone() });
+                add_hash_to_name(&head, suffix)
+            }
+            _ => url_remainder(&SlingUrl { suffix: None, ..url.clone() }),
+        };
+        let named = match outer {
+            Some(outer) => outer.to_owned(),
+            None => self.apply_export_names(&path, &rest),
+        };
+        let named = match self.rendered_suffix(url, &path) {
+            Some(ending) if !named.ends_with(&ending) => format!("{named}{ending}"),
+            _ => named,
+        };
+        add_hash_to_name(&named, query)
+    }
+
+    /// Returns what is added to the name of what is drawn under a name that says nothing to web servers.
+    fn rendered_suffix(&self, url: &SlingUrl, path: &NodePath) -> Option<String> {
+        let node = self.reader.node_existence(path)?;
+        if is_file_type(node.primary_type()) || self.containing_file(path).is_some() {
+            return None;
+        }
+        let said = self.inherited_property(path, EXPORT_SUFFIX_PROPERTY).map(|(_, text)| text);
+        match (&url.extension, said) {
+            (None, said) => Some(said.unwrap_or_else(|| ".html".to_owned())),
+            (Some(_), Some(said)) => Some(said),
+            (Some(_), None) => None,
+        }
+    }
+
+    /// Names a resource and what follows it, with the names that folders have been given.
+    fn apply_export_names(&self, path: &NodePath, rest: &str) -> String {
+        if let Some(holder) = self.containing_file(path) {
+            // What lies below a file in content lies beside it on disk.
+            let inner = path.as_str().strip_prefix(holder.as_str()).unwrap_or_default();
+            let name = format!("{}{rest}", mangle_namespaces(inner));
+            let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+            let ending = ending.filter(|ending| !ending.contains('/'));
+            let hash = name_hash(&name);
+            let ending = ending.map(|ending| format!(".{ending}")).unwrap_or_default();
+            return self.apply_export_names(&holder, &format!("_{hash}{ending}"));
+        }
+        let Some((folder, name)) = self.inherited_property(path, EXPORT_NAME_PROPERTY) else {
+            return format!("{}{rest}", mangle_namespaces(path.as_str()));
+        };
+        let name = name.trim().trim_matches('/');
+        let inner = match folder.as_str() {
+            "/" => path.as_str(),
+            folder => path.as_str().strip_prefix(folder).unwrap_or_default(),
+        };
+        match (name, inner) {
+            // The folder that stands for the top keeps a name of its own.
+            ("", "") => format!("/{}{rest}", mangle_namespaces(path.name())),
+            ("", inner) => format!("{}{rest}", mangle_namespaces(inner)),
+            (name, inner) => format!("/{name}{}{rest}", mangle_namespaces(inner)),
+        }
+    }
+
+    /// Finds the file or asset that a node is a part of.
+    fn containing_file(&self, path: &NodePath) -> Option<NodePath> {
+        let mut next = path.parent();
+        while let Some(path) = next.filter(|path| path.depth() > 0) {
+            if self
+                .reader
+                .node_existence(&path)
+                .is_some_and(|node| is_file_type(node.primary_type()))
+            {
+                return Some(path);
+            }
+            next = path.parent();
+        }
+        None
+    }
+}
+
+fn is_file_type(primary_type: &str) -> bool {
+    matches!(primary_type, "nt:file" | "dam:Asset")
+}
+
+/// Writes what follows the resource in a URL.
+fn url_remainder(url: &SlingUrl) -> String {
+    let mut rest = String::new();
+    for selector in &url.selectors {
+        rest.push('.');
+        rest.push_str(selector);
+    }
+    if let Some(extension) = &url.extension {
+        rest.push('.');
+        rest.push_str(extension);
+    }
+    rest.push_str(url.suffix.as_deref().unwrap_or_default());
+    rest
+}
+
+/// Puts the hash of a text into a name before its extension; an empty text changes nothing.
+fn add_hash_to_name(name: &str, text: &str) -> String {
+    if text.is_empty() {
+        return name.to_owned();
+    }
+    let hash = name_hash(text);
+    let folder = name.rfind('/').map_or(0, |at| at + 1);
+    match name.rfind('.').filter(|at| *at >= folder) {
+        Some(at) => {
+            let (stem, extension) = name.split_at(at);
+            format!("{stem}_{hash}{extension}")
+        }
+        None => format!("{name}_{hash}"),
+    }
+}
+
+/// Hashes a text for a name: OpenCms's 32 bits would let visitors find two queries with one name.
+fn name_hash(text: &str) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Refuses what cannot be the name of a file, and takes the slash away that it begins with.
+pub(crate) fn validate_file_name(name: String) -> Result<String, NotExportedReason> {
+    let name = match name.strip_suffix('/') {
+        Some(folder) => format!("{folder}/{INDEX_FILE_NAME}"),
+        None => name,
+    };
+    let refuse = |why: &str| {
+        Err(NotExportedReason::InvalidName(format!("`{name}` is no name of a file: {why}")))
+    };
+    let inner = name.trim_start_matches('/');
+    if inner.len() > MAX_FILE_NAME_BYTES {
+        return refuse("it is too long");
+    }
+    for segment in inner.split('/') {
+        match segment {
+            "" => return refuse("a part of it is empty"),
+            "." | ".." => return refuse("it leads out of its folder"),
+            _ if segment.len() > MAX_SEGMENT_BYTES => return refuse("a part of it is too long"),
+            _ if segment.chars().any(char::is_control) => {
+                return refuse("it holds a control character");
+            }
+            _ if segment.to_ascii_lowercase().starts_with(".ht") => {
+                return refuse("web servers take it for orders");
+            }
+            _ => {}
+        }
+    }
+    Ok(inner.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_get_the_hash_of_what_they_cannot_hold() {
+        assert_eq!(add_hash_to_name("/a/b.html", ""), "/a/b.html");
+        let named = add_hash_to_name("/a.x/b.html", "q=1");
+        assert!(named.starts_with("/a.x/b_") && named.ends_with(".html"), "{named}");
+        assert_eq!(named.len(), "/a.x/b_.html".len() + 32);
+        assert!(add_hash_to_name("/a.x/b", "q=1").starts_with("/a.x/b_"));
+        assert_ne!(add_hash_to_name("/b.html", "q=1"), add_hash_to_name("/b.html", "q=2"));
+    }
+
+    #[test]
+    fn names_that_no_file_may_have_are_refused() {
+        assert_eq!(validate_file_name("/a/b.html".to_owned()), Ok("a/b.html".to_owned()));
+        assert_eq!(validate_file_name("/a/".to_owned()), Ok(format!("a/{INDEX_FILE_NAME}")));
+        assert_eq!(validate_file_name("/".to_owned()), Ok(INDEX_FILE_NAME.to_owned()));
+        assert_eq!(validate_file_name("/ä/b c%".to_owned()), Ok("ä/b c%".to_owned()));
+        let long = format!("/{}", "x".repeat(256));
+        let deep = "/abcdefg".repeat(300);
+        for bad in [
+            "",
+            "/a//b",
+            "/../a",
+            "/a/..",
+            "/a/./b",
+            "/a\nb",
+            "/a\0",
+            "/.htaccess",
+            "/a/.HTpasswd",
+            &long,
+            &deep,
+        ] {
+            assert!(validate_file_name(bad.to_owned()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_back() {
+        for text in ["/a.html", "/a.html?b=c?d", "/"] {
+            assert_eq!(ExportAddress::parse(text).to_string(), text);
+        }
+    }
+}

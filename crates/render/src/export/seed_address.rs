@@ -1,0 +1,135 @@
+//! Where an export begins: the addresses of pages, files and assets, and those that a change may have made new.
+//!
+//! Not here: addresses that only links lead to, which drawing finds.
+
+use std::collections::BTreeSet;
+
+use tympan_content::{Node, NodePath, Snapshot, Viewer};
+
+use super::address_resolver::{ExportAddress, INHERITED_PROPERTIES};
+use super::{ExportError, ExportResult, StaticExporter, is_at_or_below};
+use crate::changed_aspects::ChangedAspects;
+use crate::link::encode_path;
+
+impl StaticExporter {
+    /// Tells whether a change may give files other names.
+    pub(super) fn may_rename_files(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        touched: &ChangedAspects,
+    ) -> ExportResult<bool> {
+        let (before, after) =
+            (before.as_viewer(&Viewer::system()), after.as_viewer(&Viewer::system()));
+        for path in touched.changed_documents() {
+            if inherited_settings(&before, path)? != inherited_settings(&after, path)? {
+                return Ok(true);
+            }
+        }
+        Ok(touched.is_everything_changed())
+    }
+
+    /// Walks the addresses of all pages, files and assets.
+    pub(super) fn for_each_seed(
+        &self,
+        snapshot: &Snapshot,
+        mut hear: impl FnMut(ExportAddress),
+    ) -> ExportResult<()> {
+        let root = snapshot.node(&NodePath::root())?;
+        if root.is_some_and(|root| root.resource_type().is_some()) {
+            hear(ExportAddress::parse("/"));
+        }
+        for path in &self.options.content_roots {
+            self.for_each_seed_below(snapshot, path, &mut hear)?;
+        }
+        Ok(())
+    }
+
+    fn for_each_seed_below(
+        &self,
+        snapshot: &Snapshot,
+        path: &str,
+        hear: &mut dyn FnMut(ExportAddress),
+    ) -> ExportResult<()> {
+        let Ok(path) = NodePath::new(path) else { return Ok(()) };
+        let mut pending: Vec<Node> = snapshot.node(&path)?.into_iter().collect();
+        while let Some(node) = pending.pop() {
+            if let Some(address) = seed_address(&node) {
+                hear(address);
+            }
+            pending.extend(node.listed_children()?.into_iter().rev());
+        }
+        match snapshot.failure() {
+            Some(error) => Err(ExportError::Comparison(Box::new(crate::Error::Blob {
+                path: path.to_string(),
+                source: std::io::Error::other(error.to_string()),
+            }))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the addresses that a change may have made new.
+    pub(super) fn new_seed_addresses(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        touched: &ChangedAspects,
+    ) -> ExportResult<BTreeSet<ExportAddress>> {
+        let mut found = BTreeSet::new();
+        if touched.is_everything_changed() {
+            self.for_each_seed(after, |address| {
+                found.insert(address);
+            })?;
+            return Ok(found);
+        }
+        for path in touched.changed_documents() {
+            let is_root = path.depth() == 0;
+            let is_within =
+                self.options.content_roots.iter().any(|root| is_at_or_below(path.as_str(), root))
+                    || is_root;
+            let decides_below =
+                inherited_settings(before, path)? != inherited_settings(after, path)?;
+            if decides_below {
+                // What is below is decided anew, up to the roots.
+                for root in &self.options.content_roots {
+                    let begin =
+                        if is_at_or_below(root, path.as_str()) { root } else { path.as_str() };
+                    if is_at_or_below(begin, root) {
+                        self.for_each_seed_below(after, begin, &mut |address| {
+                            found.insert(address);
+                        })?;
+                    }
+                }
+            }
+            if let Some(node) = after.node(path)?.filter(|_| is_within) {
+                found.extend(seed_address(&node));
+            }
+            if is_root {
+                found.insert(ExportAddress::parse("/"));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the address of a page, file or asset.
+fn seed_address(node: &Node) -> Option<ExportAddress> {
+    let path = encode_path(node.path().as_str());
+    let path = match node.primary_type() {
+        "nt:file" | "dam:Asset" => path,
+        _ if node.is_page() => format!("{path}.html"),
+        _ => return None,
+    };
+    Some(ExportAddress { path, query: String::new() })
+}
+
+/// Returns what a node says about everything below it.
+fn inherited_settings(snapshot: &Snapshot, path: &NodePath) -> ExportResult<Vec<Option<String>>> {
+    let Some(node) = snapshot.node(path)? else { return Ok(Vec::new()) };
+    let content = node.content_node()?;
+    let both = [Some(&node), content.as_ref()];
+    let texts = both.into_iter().flat_map(|node| {
+        INHERITED_PROPERTIES.iter().map(move |name| node.and_then(|node| node.text(name)))
+    });
+    Ok(texts.collect())
+}

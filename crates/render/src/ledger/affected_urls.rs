@@ -1,0 +1,322 @@
+//! Answers: which URLs a change concerns, and which of them are owed until their flushes are stored.
+//!
+//! What differs is held against what was drawn; lists are asked again, and pages drawn again, as long as that is not too
+//! much.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tympan_content::{ChunkId, Snapshot};
+
+use super::response_fingerprint::ResponseFingerprint;
+use super::url_rendering::{
+    AcknowledgedAnswer, FlushCandidate, FollowerStep, StepImpact, UnchangedUrl,
+};
+use super::{DependencyLedger, LedgerError, LedgerResult};
+use crate::changed_aspects::ChangedAspects;
+use crate::dependency::DependencySet;
+use crate::request::RenderRequest;
+use crate::response::RenderResponse;
+
+/// The most URLs of one change that are drawn to see whether they show it. A drawing takes about a millisecond, and a
+/// flush waits for all of them.
+const MAX_COMPARED_URLS: usize = 200;
+/// How long they are drawn, however few were. Pages that took long when they were asked for are left out from the
+/// beginning ([`ResponseFingerprint::from_response`]); this is for those that take long now.
+const COMPARISON_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most lists that are asked again for one change; of more, all count as if they had another answer.
+const MAX_REPEATED_QUERIES: usize = 500;
+/// The most look-ups for lists that are asked again for one change; the other lists count as if they had another answer.
+const MAX_QUERY_LOOKUPS: u64 = 200_000;
+
+/// Draws a request as visitors get it from a state; nothing if that cannot be done now.
+pub type UrlRenderFn<'a> = &'a dyn Fn(&Snapshot, &RenderRequest<'_>) -> Option<RenderResponse>;
+
+/// What a change concerns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AffectedUrls {
+    /// Paths of URLs, as they were asked for, sorted.
+    pub urls: Vec<String>,
+    /// Paths below which there may be URLs that are not known one by one; `/` means anything.
+    pub scopes: Vec<String>,
+    /// How many documents differ.
+    pub changed_documents: usize,
+    /// How many URLs were drawn from what differs and look the same.
+    pub unchanged_urls: usize,
+    /// The answer's number, for [`DependencyLedger::acknowledge`].
+    answer_number: u64,
+    /// When it was found out what the change concerns, and the state in which it ends.
+    step_end: Option<(u64, ChunkId)>,
+    unchanged: Vec<UnchangedUrl>,
+}
+
+impl AffectedUrls {
+    /// Tells whether nothing has to be flushed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.urls.is_empty() && self.scopes.is_empty()
+    }
+}
+
+/// What lists answer in a state.
+#[derive(Debug, Default)]
+pub(super) struct ListQueryResults {
+    root: Option<ChunkId>,
+    result_by_query: HashMap<u64, u64>,
+}
+
+impl DependencyLedger {
+    /// Returns the URLs that a change of content concerns, those of changes that were not settled included.
+    ///
+    /// # Errors
+    /// If the two states cannot be compared.
+    pub fn affected_urls(&self, before: &Snapshot, after: &Snapshot) -> LedgerResult<AffectedUrls> {
+        self.visibly_affected_urls(before, after, &|_, _| None)
+    }
+
+    /// Returns the URLs that show a change of content, those of changes that were not settled included: what was drawn
+    /// from something that differs is drawn again and compared, as long as that is not too much.
+    ///
+    /// # Errors
+    /// If the two states cannot be compared.
+    pub fn visibly_affected_urls(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        draw: UrlRenderFn<'_>,
+    ) -> LedgerResult<AffectedUrls> {
+        let to = after.root_id();
+        // Answers go on where the last one ended, stored or not: what that one named is owed until it is.
+        let begin = self.0.index.lock().answered_root().filter(|end| *end != before.root_id());
+        let earlier = begin
+            .and_then(|end| self.snapshot_of_last_answer(after, end).transpose())
+            .transpose()?;
+        let is_lost = begin.is_some() && earlier.is_none();
+        let from = earlier.as_ref().unwrap_or(before);
+        let compare = |error| LedgerError::Comparison(Box::new(error));
+        let touched = match from.root_id() == to {
+            true => ChangedAspects::default(),
+            false => ChangedAspects::between_snapshots(from, after).map_err(compare)?,
+        };
+        let counters = &self.0.counters;
+        counters.changes.fetch_add(u64::from(!touched.is_empty()), Ordering::Relaxed);
+        counters
+            .everything
+            .fetch_add(u64::from(touched.is_everything_changed()), Ordering::Relaxed);
+        let documents = touched.document_count();
+        let is_idle = touched.is_empty() && !is_lost;
+        // What visitors see of the state before is told of that state alone that was given.
+        let same = match touched.is_empty() || begin.is_some() {
+            true => HashSet::new(),
+            false => self.unchanged_list_queries(&touched, before, after),
+        };
+        let ends = [from.root_id(), to];
+        let since = self.changes_since_strays(ends, after);
+        let step = FollowerStep { end_roots: ends, changes: Arc::new(touched) };
+        let (is_altered, StepImpact { candidates, clock: seen, stray_only_count: strays }) = {
+            let mut index = self.0.index.lock();
+            let is_altered = index.is_rendering_changed();
+            let concerned = index.record_step(step, &same, &since);
+            self.0.step_count.store(index.step_count(), Ordering::Release);
+            (is_altered, concerned)
+        };
+        counters.strays.fetch_add(strays as u64, Ordering::Relaxed);
+        let (named, same) = self.split_by_comparison(candidates, after, draw);
+        let (number, urls, mut scopes) = self.0.index.lock().collect_answer(&named);
+        if is_idle && !is_altered {
+            // Nothing changed for the others.
+            scopes = self.0.index.lock().pending_scopes(scopes);
+        }
+        counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
+        let spared = same.len();
+        Ok(AffectedUrls {
+            urls,
+            scopes,
+            changed_documents: documents,
+            unchanged_urls: spared,
+            answer_number: number,
+            step_end: Some((seen, to)),
+            unchanged: same,
+        })
+    }
+
+    /// Reads the state in which the last answer ended; nothing if it is gone, and everything is owed.
+    fn snapshot_of_last_answer(
+        &self,
+        newer: &Snapshot,
+        root: ChunkId,
+    ) -> LedgerResult<Option<Snapshot>> {
+        match newer.snapshot_at(root) {
+            Ok(state) => Ok(Some(state)),
+            Err(error) if error.is_transient() => {
+                Err(LedgerError::Comparison(Box::new(crate::Error::Content(error))))
+            }
+            Err(error) => {
+                tracing::warn!(root = %root, error = %error, "the state of the last flushes is gone");
+                self.0.index.lock().add_scope("/");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Compares the states that strays are of with the one in which a step ends. One that cannot be read is left out.
+    fn changes_since_strays(
+        &self,
+        ends: [ChunkId; 2],
+        after: &Snapshot,
+    ) -> HashMap<ChunkId, ChangedAspects> {
+        let roots = self.0.index.lock().stray_roots(ends);
+        let compared = roots.into_iter().filter_map(|root| {
+            let state = after.snapshot_at(root).ok()?;
+            Some((root, ChangedAspects::between_snapshots(&state, after).ok()?))
+        });
+        compared.collect()
+    }
+
+    /// Asks the lists again whose answers a change may have changed; returns those with the same answer before and after it.
+    fn unchanged_list_queries(
+        &self,
+        touched: &ChangedAspects,
+        before: &Snapshot,
+        after: &Snapshot,
+    ) -> HashSet<u64> {
+        let mut answers = self.0.query_results.lock();
+        let ListQueryResults { root: state, result_by_query: known } = &mut *answers;
+        if *state != Some(before.root_id()) {
+            known.clear();
+        }
+        *state = Some(after.root_id());
+        let doubtful = {
+            let mut index = self.0.index.lock();
+            let doubtful = index.possibly_changed_queries(touched);
+            // Of a list that nobody notes any more, later changes would not be noticed.
+            known.retain(|id, _| index.has_list_query(*id));
+            doubtful
+        };
+        if touched.is_everything_changed() || doubtful.len() > MAX_REPEATED_QUERIES {
+            // Also what is known of others may not hold for what visitors see now.
+            known.clear();
+            return HashSet::new();
+        }
+        let (mut same, mut left) = (HashSet::new(), MAX_QUERY_LOOKUPS);
+        for listing in doubtful {
+            let old = known.remove(&listing.id());
+            if left == 0 {
+                continue;
+            }
+            self.0.counters.asked.fetch_add(1, Ordering::Relaxed);
+            let mut ask = |state: &Snapshot| {
+                let (digest, reads) = listing.digest_results(state)?;
+                left = left.saturating_sub(reads);
+                Some(digest)
+            };
+            let old = old.or_else(|| ask(before));
+            let new = ask(after);
+            known.extend(new.map(|new| (listing.id(), new)));
+            if old.is_some() && old == new {
+                same.insert(listing.id());
+            }
+        }
+        self.0.counters.unchanged.fetch_add(same.len() as u64, Ordering::Relaxed);
+        same
+    }
+
+    /// Draws URLs that a change concerns again; returns those that show it or may, and the others.
+    fn split_by_comparison(
+        &self,
+        candidates: Vec<FlushCandidate>,
+        after: &Snapshot,
+        draw: UrlRenderFn<'_>,
+    ) -> (Vec<Arc<str>>, Vec<UnchangedUrl>) {
+        let (mut named, mut same, mut left) = (Vec::new(), Vec::new(), MAX_COMPARED_URLS);
+        // Of very many only those are worth a drawing of which it is doubtful.
+        let is_few = candidates.len() <= MAX_COMPARED_URLS;
+        let begun = Instant::now();
+        for candidate in candidates {
+            let is_in_time = left > 0 && begun.elapsed() < COMPARISON_TIMEOUT;
+            let is_tried = is_in_time && (is_few || candidate.may_be_unaffected());
+            let looked = candidate.fingerprint.as_ref().filter(|_| is_tried).and_then(|look| {
+                left -= 1;
+                self.0.counters.compared.fetch_add(1, Ordering::Relaxed);
+                let mut read = DependencySet::default();
+                for request in look.repeat_requests(&candidate.url) {
+                    let drawn = draw(after, &request)?;
+                    ResponseFingerprint::from_response(&drawn, &request)
+                        .filter(|now| now.equals_ignoring_client(look))?;
+                    read = read.union(&drawn.reads.dependencies());
+                }
+                Some(read)
+            });
+            let spared =
+                looked.and_then(|read| self.0.index.lock().record_unchanged(&candidate, &read));
+            match spared {
+                Some(one) => same.push(one),
+                None => named.push(candidate.url),
+            }
+        }
+        self.0.counters.spared.fetch_add(same.len() as u64, Ordering::Relaxed);
+        (named, same)
+    }
+
+    /// Returns the URLs that a step from one state to the next concerns, for a follower that stores its place together
+    /// with the flushes and then tells so ([`DependencyLedger::acknowledge_step`]). A step that is asked for again gets the same answer, or more.
+    /// A follower asks also where nothing seems to differ: copies of states in between may be about.
+    ///
+    /// # Errors
+    /// If the two states cannot be compared.
+    pub fn affected_by_step(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        draw: UrlRenderFn<'_>,
+    ) -> LedgerResult<AffectedUrls> {
+        let mut answered = self.0.unacknowledged_answer.lock();
+        let affected = self.visibly_affected_urls(before, after, draw)?;
+        *answered = Some(affected.clone());
+        Ok(affected)
+    }
+
+    /// Notes that the flushes for the last step are stored, and that the follower stands at a state. If no step was asked
+    /// for that ends there, nobody was to be told of what led there, and what was drawn before is held against it.
+    pub fn acknowledge_step(&self, root: ChunkId) {
+        let answered = self.0.unacknowledged_answer.lock().take();
+        match answered.filter(|answer| answer.step_end.is_some_and(|(_, end)| end == root)) {
+            Some(answer) => self.acknowledge(&answer),
+            None => {
+                self.0.index.lock().skip_to_root(root);
+                self.0.store_signal.notify_one();
+            }
+        }
+    }
+
+    /// Notes that the flushes for an answer are stored, so that they will be sent whatever happens.
+    pub fn acknowledge(&self, affected: &AffectedUrls) {
+        let AffectedUrls { urls, scopes, answer_number: number, step_end: end, .. } = affected;
+        let mut index = self.0.index.lock();
+        index.acknowledge(AcknowledgedAnswer {
+            answer_number: *number,
+            step_end: *end,
+            urls,
+            scopes,
+        });
+        index.acknowledge_unchanged(&affected.unchanged);
+        drop(index);
+        self.0.store_signal.notify_one();
+    }
+
+    /// Tells whether something waits to be named by the next answer although no change concerns it: URLs of a publisher that
+    /// is gone, of which nobody told what changed since, what was named and not flushed, and that a publisher is gone.
+    #[must_use]
+    pub fn has_pending_flushes(&self) -> bool {
+        self.0.index.lock().has_pending() || !self.0.taken_over_publishers.lock().is_empty()
+    }
+
+    /// Returns what is owed, as an answer to no change.
+    #[must_use]
+    pub fn pending_flushes(&self) -> AffectedUrls {
+        let (number, urls, scopes) = self.0.index.lock().take_pending();
+        AffectedUrls { urls, scopes, answer_number: number, ..AffectedUrls::default() }
+    }
+}

@@ -1,0 +1,842 @@
+//! The ledger in memory: URLs and what they were drawn from, found by what a change touches.
+//!
+//! Invariants
+//! * `slots_by_path` names every URL whose set holds a path. It may name others; the set of a URL decides.
+//! * Nothing is kept that the journal does not name or a stored row does not hold, also not that a URL has strays.
+//! * A copy that is no stray looks as one of the state in which the latest step ended would, unless its URL is owed.
+//! * URLs that show faults take no room from others: there are at most a tenth as many, and of one more no copy may be kept.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use tympan_content::ChunkId;
+
+use super::flush_scope::{FlushScopes, url_folder};
+use super::journal::LedgerJournal;
+use super::response_fingerprint::ResponseFingerprint;
+use super::stray_copy::StrayCopies;
+use super::table::{LedgerBatch, LedgerRow, LedgerRowKind, UnstoredUrl};
+use super::url_rendering::{
+    AcknowledgedAnswer, FlushCandidate, FollowerStep, IndexRecordOutcome, StepImpact, UnchangedUrl,
+    UrlRendering, UrlRenderingDigest,
+};
+use crate::changed_aspects::ChangedAspects;
+use crate::dependency::{DependencySet, PathAspects};
+use crate::list_query::ListQuery;
+
+/// Steps that are remembered for drawings that take longer than they.
+const MAX_RECENT_STEPS: usize = 256;
+/// Longer URLs are known by their folder only: indexes of databases have limits.
+const MAX_URL_BYTES: usize = 1024;
+/// Links that may be left over from earlier sets before all are made anew.
+const MAX_OBSOLETE_LINKS: usize = 100_000;
+
+/// A URL that was drawn.
+#[derive(Debug)]
+struct UrlDependencyEntry {
+    url: Arc<str>,
+    dependencies: Arc<DependencySet>,
+    /// The digest of a drawing that read just this, if there was one.
+    digest: Option<u64>,
+    /// How all copies look; nothing if they differ or nobody knows.
+    fingerprint: Option<Arc<ResponseFingerprint>>,
+    /// What was drawn since an answer named it: the flushes for that answer need not reach these copies.
+    since_answer: Option<(Arc<DependencySet>, Option<Arc<ResponseFingerprint>>)>,
+    /// When it was last drawn, as a count of drawings.
+    last_rendered: u64,
+    /// Whether flushes for it are stored, so that the next drawing begins a new set.
+    is_flushed: bool,
+    is_dirty: bool,
+    /// Whether all drawings of it showed that nothing is there: such URLs can be made up without end.
+    is_fault: bool,
+}
+
+impl UrlDependencyEntry {
+    /// Notes a drawing after an answer that named the URL.
+    fn record_since_answer(
+        &mut self,
+        read: &DependencySet,
+        look: Option<&Arc<ResponseFingerprint>>,
+    ) {
+        self.since_answer = Some(match self.since_answer.take() {
+            None => (Arc::new(read.clone()), look.cloned()),
+            Some((known, old)) => {
+                (Arc::new(known.union(read)), join_fingerprints(old.as_ref(), look))
+            }
+        });
+    }
+}
+
+/// Returns how all copies of two kinds look; nothing if they differ or nobody knows.
+fn join_fingerprints(
+    one: Option<&Arc<ResponseFingerprint>>,
+    other: Option<&Arc<ResponseFingerprint>>,
+) -> Option<Arc<ResponseFingerprint>> {
+    let (one, other) = (one?, other?);
+    if one == other { Some(Arc::clone(one)) } else { one.join(other).map(Arc::new) }
+}
+
+/// Hashes what is a hash already.
+#[derive(Debug, Default)]
+struct IdentityHasher(u64);
+
+impl Hasher for IdentityHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+/// What is known.
+#[derive(Debug)]
+pub(super) struct UrlDependencyIndex {
+    journal: LedgerJournal,
+    max_urls: usize,
+    slot_by_url: HashMap<Arc<str>, u32>,
+    entries: Vec<Option<UrlDependencyEntry>>,
+    free_slots: Vec<u32>,
+    slots_by_path: HashMap<u64, Vec<u32>, BuildHasherDefault<IdentityHasher>>,
+    /// The lists of all sets, and perhaps others.
+    list_queries: HashMap<u64, Arc<ListQuery>, BuildHasherDefault<IdentityHasher>>,
+    /// How many URLs show faults.
+    fault_count: usize,
+    /// How many links `slots_by_path` holds, and how many of them sets need.
+    link_count: usize,
+    needed_link_count: usize,
+    /// The newest steps; the last one has the number `number`.
+    recent_steps: VecDeque<FollowerStep>,
+    step_number: u64,
+    /// The state in which the last step ended that was answered, and the one whose flushes are stored.
+    answered_root: Option<ChunkId>,
+    acknowledged_root: Option<ChunkId>,
+    /// The number of the answer that led to `acknowledged_root`.
+    acknowledged_number: u64,
+    stray_copies: StrayCopies,
+    /// Counts drawings and answers.
+    clock: u64,
+    dirty_slots: Vec<u32>,
+    removed_urls: Vec<Arc<str>>,
+    /// Folders that have to be flushed as a whole.
+    scopes: FlushScopes,
+    /// URLs to be named by the next answer, whatever it is about.
+    pending_urls: BTreeSet<Arc<str>>,
+    /// Whether URLs are in doubt that no answer was about since.
+    has_doubtful_urls: bool,
+    /// Whether the same content may be drawn otherwise since the last step.
+    is_rendering_changed: bool,
+    /// Drawings that began before this step may be of templates of before.
+    rendering_changed_at: u64,
+}
+
+impl UrlDependencyIndex {
+    pub(super) fn new(journal: LedgerJournal, max_urls: usize) -> Self {
+        Self {
+            journal,
+            max_urls: max_urls.max(16),
+            slot_by_url: HashMap::new(),
+            entries: Vec::new(),
+            free_slots: Vec::new(),
+            slots_by_path: HashMap::default(),
+            list_queries: HashMap::default(),
+            fault_count: 0,
+            link_count: 0,
+            needed_link_count: 0,
+            recent_steps: VecDeque::new(),
+            step_number: 0,
+            answered_root: None,
+            acknowledged_root: None,
+            acknowledged_number: 0,
+            stray_copies: StrayCopies::default(),
+            clock: 0,
+            dirty_slots: Vec::new(),
+            removed_urls: Vec::new(),
+            scopes: FlushScopes::default(),
+            pending_urls: BTreeSet::new(),
+            has_doubtful_urls: false,
+            is_rendering_changed: false,
+            rendering_changed_at: 0,
+        }
+    }
+
+    /// Returns how many steps were answered.
+    pub(super) fn step_count(&self) -> u64 {
+        self.step_number
+    }
+
+    /// Returns the state in which the last step ended that was answered.
+    pub(super) fn answered_root(&self) -> Option<ChunkId> {
+        self.answered_root
+    }
+
+    /// Returns the states of strays that a step between two others has to look at.
+    pub(super) fn stray_roots(&self, ends: [ChunkId; 2]) -> Vec<ChunkId> {
+        self.stray_copies.roots_to_compare(ends)
+    }
+
+    /// Returns how many URLs have copies of states at which no follower stands.
+    pub(super) fn stray_url_count(&self) -> usize {
+        self.stray_copies.url_count()
+    }
+
+    /// Returns how many URLs there are, and how many dependencies.
+    pub(super) fn url_and_dependency_counts(&self) -> (usize, usize) {
+        (self.slot_by_url.len(), self.needed_link_count)
+    }
+
+    /// Takes up a stored row.
+    pub(super) fn load_row(&mut self, row: LedgerRow) {
+        match row.kind {
+            LedgerRowKind::Url => {
+                let at = self.set_dependencies(&row.url, Arc::new(row.dependencies));
+                self.set_fingerprint(at, row.fingerprint.map(Arc::new));
+                self.set_fault(at, row.is_fault);
+                if row.is_stray {
+                    self.stray_copies.add_copy(at, None, self.clock);
+                    // Perhaps what it shows is told of no change to come.
+                    self.has_doubtful_urls = true;
+                }
+            }
+            LedgerRowKind::Scope => self.scopes.load_scope(row.url, row.is_stray, self.clock),
+        }
+    }
+
+    /// Takes up a URL whose drawing was not stored in time.
+    pub(super) fn load_unstored_url(&mut self, url: &str) {
+        let read = self.dependencies_of(url).map_or_else(DependencySet::on_anything, |known| {
+            known.union(&DependencySet::on_anything())
+        });
+        let at = self.set_dependencies(url, Arc::new(read));
+        self.set_fingerprint(at, None);
+        self.set_fault(at, false);
+        self.stray_copies.add_copy(at, None, self.clock);
+        self.mark_dirty(at);
+    }
+
+    /// Takes every URL for one of which copies of an unknown state are about.
+    pub(super) fn mark_all_doubtful(&mut self) {
+        let all: Vec<u32> = self.slot_by_url.values().copied().collect();
+        for at in all {
+            self.stray_copies.add_copy(at, None, self.clock);
+            self.mark_dirty(at);
+        }
+        self.has_doubtful_urls = !self.slot_by_url.is_empty();
+    }
+
+    /// Takes every copy for one that would be drawn otherwise now, also those that are drawn until the next step: nobody knows
+    /// of which templates they are.
+    pub(super) fn mark_rendering_changed(&mut self) {
+        self.mark_all_doubtful();
+        self.is_rendering_changed = true;
+    }
+
+    /// Tells whether the next step is about everything that was drawn.
+    pub(super) fn is_rendering_changed(&self) -> bool {
+        self.is_rendering_changed
+    }
+
+    /// Takes up a row of a publisher that is gone.
+    pub(super) fn adopt_row(&mut self, row: LedgerRow) {
+        if row.kind == LedgerRowKind::Scope {
+            return self.add_pending_scope(&row.url);
+        }
+        let read = self
+            .dependencies_of(&row.url)
+            .map_or_else(|| row.dependencies.clone(), |known| known.union(&row.dependencies));
+        let at = self.set_dependencies(&row.url, Arc::new(read));
+        // What this publisher draws is not what the other one drew.
+        self.set_fingerprint(at, None);
+        self.set_fault(at, false);
+        // That it is owed has to be known after a kill, too.
+        self.stray_copies.add_copy(at, None, self.clock);
+        self.mark_dirty(at);
+        self.pending_urls.insert(row.url.into());
+    }
+
+    /// Forgets the URLs that the journal names, as all of them are stored.
+    pub(super) fn clear_journal(&mut self) {
+        [0, 1].into_iter().for_each(|file| self.journal.clear_file(file));
+    }
+
+    fn dependencies_of(&self, url: &str) -> Option<Arc<DependencySet>> {
+        let at = *self.slot_by_url.get(url)?;
+        Some(Arc::clone(&self.entry(at)?.dependencies))
+    }
+
+    fn entry(&self, at: u32) -> Option<&UrlDependencyEntry> {
+        self.entries.get(at as usize)?.as_ref()
+    }
+
+    fn entry_mut(&mut self, at: u32) -> Option<&mut UrlDependencyEntry> {
+        self.entries.get_mut(at as usize)?.as_mut()
+    }
+
+    /// Tells whether copies of a state are strays: no follower stands there. While an answer waits for its flushes to be
+    /// stored, the next step begins where that one ends, and after a kill where it began; so all copies are strays then.
+    fn is_stray_root(&self, root: Option<ChunkId>) -> bool {
+        root.is_none()
+            || root != self.acknowledged_root
+            || self.acknowledged_root != self.answered_root
+    }
+
+    /// Tells whether a drawing that began after the step with a number read, looks and is like the URL is known, as
+    /// most are; nothing else need be recorded of it then.
+    pub(super) fn record_if_known(&mut self, began: u64, sketch: UrlRenderingDigest<'_>) -> bool {
+        let UrlRenderingDigest { url, root, digest, fingerprint: look, is_fault } = sketch;
+        if began != self.step_number
+            || (!self.pending_urls.is_empty() && self.pending_urls.contains(url))
+        {
+            return false;
+        }
+        let clock = self.clock + 1;
+        let Some(at) = self.slot_by_url.get(url).copied() else { return false };
+        let is_astray = self.is_stray_root(root);
+        let Some(entry) = self.entry_mut(at) else { return false };
+        let looks_alike = match (entry.fingerprint.as_deref(), look) {
+            // The first copy after a flush begins anew.
+            (known, look) if entry.is_flushed => known == look,
+            (Some(known), Some(look)) => known.covers(look),
+            (known, _) => known.is_none(),
+        };
+        let is_known = entry.digest == Some(digest) && looks_alike && entry.is_fault == is_fault;
+        if !is_known || (is_astray && !self.stray_copies.refresh_copy(at, root, clock)) {
+            return false;
+        }
+        if let Some(entry) = self.entry_mut(at) {
+            (entry.last_rendered, entry.is_flushed) = (clock, false);
+            self.clock = clock;
+        }
+        true
+    }
+
+    /// Records a drawing that began after the step with a number.
+    pub(super) fn record(&mut self, began: u64, drawn: UrlRendering<'_>) -> IndexRecordOutcome {
+        let UrlRendering { url, root, dependencies: read, digest, fingerprint: look, is_fault } =
+            drawn;
+        if self.is_outdated(began, root, read) {
+            return IndexRecordOutcome::Outdated;
+        }
+        if url.len() > MAX_URL_BYTES {
+            if is_fault {
+                return IndexRecordOutcome::TooManyFaults;
+            }
+            self.add_scope(url_folder(url));
+            return IndexRecordOutcome::Changed { evicted_count: 1 };
+        }
+        self.clock += 1;
+        let clock = self.clock;
+        let at = self.slot_by_url.get(url).copied();
+        if at.is_none() && is_fault && self.fault_count >= self.max_faults() {
+            return IndexRecordOutcome::TooManyFaults;
+        }
+        let (mut grown, mut look, mut known_at) = (None, look.map(Arc::new), None);
+        let (is_owed, mut only_faults) = (self.pending_urls.contains(url), is_fault);
+        let is_astray = self.is_stray_root(root);
+        if let Some(entry) = at.and_then(|at| self.entry_mut(at)) {
+            entry.last_rendered = clock;
+            if is_owed {
+                entry.record_since_answer(read, look.as_ref());
+            }
+            if !entry.is_flushed {
+                // Copies of an earlier drawing may be about that look otherwise.
+                look = join_fingerprints(entry.fingerprint.as_ref(), look.as_ref());
+                only_faults &= entry.is_fault;
+            }
+            let is_known = if entry.is_flushed {
+                *entry.dependencies == *read
+            } else {
+                entry.dependencies.contains(read)
+            };
+            // A row with an older look would let a change pass that leads back to it.
+            if is_known && entry.fingerprint == look && entry.is_fault == only_faults {
+                entry.is_flushed = false;
+                entry.digest = digest.filter(|_| *entry.dependencies == *read).or(entry.digest);
+                known_at = at;
+            } else {
+                grown = (!entry.is_flushed).then(|| entry.dependencies.union(read));
+            }
+        }
+        // That there are strays must be known after a kill, too; that there are more of them need not.
+        if let Some(at) = known_at.filter(|at| !is_astray || self.stray_copies.has_copies(*at)) {
+            if is_astray {
+                self.stray_copies.add_copy(at, root, clock);
+            }
+            return IndexRecordOutcome::AlreadyKnown;
+        }
+        if let Err(error) = self.journal.append_url(url) {
+            tracing::error!(file = url, error = %error, "a drawing cannot be noted in the ledger");
+            return IndexRecordOutcome::NotRecorded;
+        }
+        if let Some(at) = known_at {
+            self.stray_copies.add_copy(at, root, clock);
+            self.mark_dirty(at);
+            return IndexRecordOutcome::Changed { evicted_count: 0 };
+        }
+        let digest = digest.filter(|_| grown.is_none());
+        let at = self.set_dependencies(url, Arc::new(grown.unwrap_or_else(|| read.clone())));
+        self.set_fingerprint(at, look);
+        self.set_fault(at, only_faults);
+        if let Some(entry) = self.entry_mut(at) {
+            entry.digest = digest;
+        }
+        if is_astray {
+            self.stray_copies.add_copy(at, root, clock);
+        }
+        self.mark_dirty(at);
+        IndexRecordOutcome::Changed { evicted_count: self.evict_if_full() }
+    }
+
+    /// Returns how many URLs may show faults.
+    fn max_faults(&self) -> usize {
+        self.max_urls / 10
+    }
+
+    fn set_fault(&mut self, at: u32, is_fault: bool) {
+        let Some(entry) = self.entry_mut(at) else { return };
+        let was_fault = std::mem::replace(&mut entry.is_fault, is_fault);
+        self.fault_count = self.fault_count + usize::from(is_fault) - usize::from(was_fault);
+    }
+
+    /// Tells whether a step that was answered since a drawing began concerns it, or may: one of a state between the ends of
+    /// steps has nothing that it could be held against.
+    fn is_outdated(&self, began: u64, root: Option<ChunkId>, read: &DependencySet) -> bool {
+        let missed = usize::try_from(self.step_number.saturating_sub(began)).unwrap_or(usize::MAX);
+        if missed == 0 {
+            return false;
+        }
+        if began < self.rendering_changed_at {
+            return true;
+        }
+        let Some(first) = self.recent_steps.len().checked_sub(missed) else { return true };
+        let steps = || self.recent_steps.range(first..);
+        // States with the same root are the same, whichever way led there.
+        let ended = steps().rposition(|step| Some(step.end_roots[1]) == root).map(|at| at + 1);
+        let begun = steps().next().filter(|step| Some(step.end_roots[0]) == root).map(|_| 0);
+        let Some(later) = ended.or(begun) else { return true };
+        steps().skip(later).any(|step| step.changes.affects(read))
+    }
+
+    /// Sets what a URL was drawn from.
+    fn set_dependencies(&mut self, url: &str, read: Arc<DependencySet>) -> u32 {
+        let known = self.slot_by_url.get(url).copied();
+        let at = known.unwrap_or_else(|| {
+            self.free_slots.pop().unwrap_or_else(|| {
+                self.entries.push(None);
+                u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
+            })
+        });
+        let old = known.and_then(|at| Some(Arc::clone(&self.entry(at)?.dependencies)));
+        for key in read.path_and_query_keys() {
+            if old.as_ref().is_none_or(|old| old.aspects_with_results(key).is_empty()) {
+                self.slots_by_path.entry(key).or_default().push(at);
+                self.link_count += 1;
+            }
+        }
+        for listing in read.list_queries() {
+            self.list_queries.entry(listing.id()).or_insert_with(|| Arc::clone(listing));
+        }
+        self.needed_link_count =
+            self.needed_link_count + read.len() - old.map_or(0, |old| old.len());
+        let drawn = self.clock;
+        match self.entry_mut(at) {
+            Some(entry) => {
+                (entry.dependencies, entry.last_rendered, entry.is_flushed) = (read, drawn, false);
+                entry.digest = None;
+            }
+            None => {
+                let url: Arc<str> = url.into();
+                self.slot_by_url.insert(Arc::clone(&url), at);
+                if let Some(place) = self.entries.get_mut(at as usize) {
+                    let (look, later, is_flushed, is_dirty) = (None, None, false, false);
+                    let (digest, is_fault) = (None, false);
+                    *place = Some(UrlDependencyEntry {
+                        url,
+                        dependencies: read,
+                        digest,
+                        fingerprint: look,
+                        since_answer: later,
+                        last_rendered: drawn,
+                        is_flushed,
+                        is_dirty,
+                        is_fault,
+                    });
+                }
+            }
+        }
+        if self.link_count > 2 * self.needed_link_count + MAX_OBSOLETE_LINKS {
+            self.rebuild_links();
+        }
+        at
+    }
+
+    fn set_fingerprint(&mut self, at: u32, look: Option<Arc<ResponseFingerprint>>) {
+        if let Some(entry) = self.entry_mut(at) {
+            entry.fingerprint = look;
+        }
+    }
+
+    /// Makes all links anew, without those that no set needs any more.
+    fn rebuild_links(&mut self) {
+        self.slots_by_path.clear();
+        self.list_queries.clear();
+        for (at, entry) in self.entries.iter().enumerate() {
+            let Some(entry) = entry else { continue };
+            for key in entry.dependencies.path_and_query_keys() {
+                self.slots_by_path
+                    .entry(key)
+                    .or_default()
+                    .push(u32::try_from(at).unwrap_or(u32::MAX));
+            }
+            for listing in entry.dependencies.list_queries() {
+                self.list_queries.entry(listing.id()).or_insert_with(|| Arc::clone(listing));
+            }
+        }
+        self.link_count = self.needed_link_count;
+    }
+
+    /// Notes that a row has to be stored.
+    fn mark_dirty(&mut self, at: u32) {
+        if let Some(entry) = self.entry_mut(at).filter(|entry| !entry.is_dirty) {
+            entry.is_dirty = true;
+            self.dirty_slots.push(at);
+        }
+    }
+
+    /// Notes that all rows have to be stored.
+    pub(super) fn mark_all_dirty(&mut self) {
+        let all: Vec<u32> = self.slot_by_url.values().copied().collect();
+        all.into_iter().for_each(|at| self.mark_dirty(at));
+        self.scopes.mark_all_dirty();
+    }
+
+    /// Gives up a tenth of the URLs, those not drawn for longest, if there are too many; returns how many.
+    fn evict_if_full(&mut self) -> u64 {
+        if self.slot_by_url.len() - self.fault_count <= self.max_urls {
+            return 0;
+        }
+        let drawn = |at: &u32| {
+            let entry = self.entry(*at).filter(|entry| !entry.is_fault)?;
+            Some((entry.last_rendered, *at))
+        };
+        let mut oldest: Vec<(u64, u32)> = self.slot_by_url.values().filter_map(drawn).collect();
+        let count = (self.max_urls / 10).max(1).min(oldest.len() - 1);
+        oldest.select_nth_unstable(count);
+        oldest.truncate(count);
+        for (_, at) in oldest {
+            if let Some(url) = self.remove_url(at) {
+                self.add_scope(url_folder(&url));
+            }
+        }
+        count as u64
+    }
+
+    /// Forgets a URL.
+    fn remove_url(&mut self, at: u32) -> Option<Arc<str>> {
+        let entry = self.entries.get_mut(at as usize).and_then(Option::take)?;
+        self.slot_by_url.remove(&entry.url);
+        self.stray_copies.remove_url(at);
+        self.needed_link_count -= entry.dependencies.len();
+        self.fault_count -= usize::from(entry.is_fault);
+        self.free_slots.push(at);
+        self.removed_urls.push(Arc::clone(&entry.url));
+        Some(entry.url)
+    }
+
+    /// Notes that anything below a path may depend on anything.
+    pub(super) fn add_scope(&mut self, scope: &str) {
+        self.clock += 1;
+        self.scopes.add_scope(scope, self.clock);
+    }
+
+    /// Notes that anything below a path may have depended on what changed already.
+    pub(super) fn add_pending_scope(&mut self, scope: &str) {
+        self.clock += 1;
+        self.scopes.add_pending_scope(scope, self.clock);
+    }
+
+    /// Returns those of some folders that are flushed although nothing changed.
+    pub(super) fn pending_scopes(&self, scopes: Vec<String>) -> Vec<String> {
+        self.scopes.filter_pending(scopes)
+    }
+
+    /// Returns the lists of URLs whose answers a change may have changed.
+    pub(super) fn possibly_changed_queries(
+        &mut self,
+        touched: &ChangedAspects,
+    ) -> Vec<Arc<ListQuery>> {
+        let (entries, by_path) = (&self.entries, &self.slots_by_path);
+        let is_needed = |listing: &ListQuery| {
+            let holds = |at: &u32| {
+                let entry = entries.get(*at as usize).and_then(Option::as_ref);
+                entry.is_some_and(|entry| {
+                    !entry.dependencies.aspects_with_results(listing.id()).is_empty()
+                })
+            };
+            by_path.get(&listing.id()).is_some_and(|at| at.iter().any(holds))
+        };
+        let (mut doubtful, mut idle) = (Vec::new(), Vec::new());
+        for listing in self
+            .list_queries
+            .values()
+            .filter(|one| touched.affects_dependency(one.scope_dependency()))
+        {
+            match is_needed(listing) {
+                true => doubtful.push(Arc::clone(listing)),
+                false => idle.push(listing.id()),
+            }
+        }
+        for id in idle {
+            self.list_queries.remove(&id);
+        }
+        doubtful
+    }
+
+    /// Tells whether a list is among those that changes are held against.
+    pub(super) fn has_list_query(&self, id: u64) -> bool {
+        self.list_queries.contains_key(&id)
+    }
+
+    /// Counts a step and returns the URLs that it concerns, those first of which it is not sure that they show it. Of
+    /// some lists it is known that their answers are the same at both ends, of some states of strays what differs from them
+    /// to the end; strays of others are taken for concerned.
+    pub(super) fn record_step(
+        &mut self,
+        step: FollowerStep,
+        same: &HashSet<u64>,
+        since: &HashMap<ChunkId, ChangedAspects>,
+    ) -> StepImpact {
+        self.step_number += 1;
+        self.clock += 1;
+        self.has_doubtful_urls = false;
+        if std::mem::take(&mut self.is_rendering_changed) {
+            self.rendering_changed_at = self.step_number;
+            self.mark_all_doubtful();
+            self.has_doubtful_urls = false;
+        }
+        let mut found = self.affected_slots(&step.changes, same);
+        let by_step = found.len();
+        for (at, mut roots) in self.stray_copies.iter() {
+            let Some(entry) = self.entry(at) else { continue };
+            let is_concerned = roots.any(|root| match root {
+                Some(root) if step.end_roots.contains(&root) => false,
+                Some(root) => {
+                    since.get(&root).is_none_or(|touched| touched.affects(&entry.dependencies))
+                }
+                None => true,
+            });
+            if is_concerned {
+                found.entry(at).or_default();
+            }
+        }
+        self.answered_root = Some(step.end_roots[1]);
+        self.recent_steps.push_back(step);
+        if self.recent_steps.len() > MAX_RECENT_STEPS {
+            self.recent_steps.pop_front();
+        }
+        let strays = found.len() - by_step;
+        let candidate = |(at, shared): (u32, PathAspects)| {
+            let UrlDependencyEntry { url, fingerprint: look, .. } = self.entry(at)?;
+            Some(FlushCandidate {
+                url: Arc::clone(url),
+                touched_aspects: shared,
+                fingerprint: look.clone(),
+            })
+        };
+        let mut candidates: Vec<FlushCandidate> = found.into_iter().filter_map(candidate).collect();
+        candidates.sort_unstable_by(|left, right| {
+            let key = |one: &FlushCandidate| !one.may_be_unaffected();
+            (key(left), &left.url).cmp(&(key(right), &right.url))
+        });
+        StepImpact { candidates, clock: self.clock, stray_only_count: strays }
+    }
+
+    /// Returns the URLs that read what differs between the ends of a step, and what of that.
+    fn affected_slots(
+        &self,
+        touched: &ChangedAspects,
+        same: &HashSet<u64>,
+    ) -> HashMap<u32, PathAspects> {
+        let mut found: HashMap<u32, PathAspects> = HashMap::new();
+        if touched.is_everything_changed() {
+            found.extend(self.slot_by_url.values().map(|at| (*at, PathAspects::default())));
+            return found;
+        }
+        // A list that was noted since the others were asked again counts like those with another answer.
+        let answers = self.list_queries.values();
+        let answers = answers
+            .filter(|one| {
+                touched.affects_dependency(one.scope_dependency()) && !same.contains(&one.id())
+            })
+            .map(|one| (one.id(), PathAspects::LIST_RESULT));
+        for (key, aspects) in touched.changed_paths().chain(answers) {
+            for at in self.slots_by_path.get(&key).into_iter().flatten() {
+                let Some(entry) = self.entry(*at) else { continue };
+                let shared = entry.dependencies.aspects_with_results(key).intersection(aspects);
+                if !shared.is_empty() {
+                    let known = found.entry(*at).or_default();
+                    *known = known.combine(shared);
+                }
+            }
+        }
+        found
+    }
+
+    /// Notes that a URL looks the same after a change, drawn from this; nothing if that does not hold for all its copies.
+    pub(super) fn record_unchanged(
+        &mut self,
+        candidate: &FlushCandidate,
+        read: &DependencySet,
+    ) -> Option<UnchangedUrl> {
+        let at = *self.slot_by_url.get(&candidate.url)?;
+        let entry = self.entry(at)?;
+        let is_same = entry.fingerprint.is_some()
+            && entry.fingerprint == candidate.fingerprint
+            && !entry.is_flushed;
+        if !is_same {
+            return None;
+        }
+        let url = Arc::clone(&entry.url);
+        let read = Arc::new(read.clone());
+        if entry.dependencies.contains(&read) {
+            let joined = Arc::clone(&entry.dependencies);
+            return Some(UnchangedUrl { url, joined_dependencies: joined, dependencies: read });
+        }
+        let joined = Arc::new(entry.dependencies.union(&read));
+        self.journal.append_url(&url).ok()?;
+        self.set_dependencies(&url, Arc::clone(&joined));
+        self.mark_dirty(at);
+        Some(UnchangedUrl { url, joined_dependencies: joined, dependencies: read })
+    }
+
+    /// Returns what is owed without a change.
+    pub(super) fn take_pending(&mut self) -> (u64, Vec<String>, Vec<String>) {
+        self.collect_answer(&[])
+    }
+
+    /// Tells whether anything is owed without a change.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending_urls.is_empty()
+            || self.has_doubtful_urls
+            || self.is_rendering_changed
+            || self.scopes.has_pending()
+    }
+
+    /// Returns the URLs that have to be flushed and the folders to be flushed as a whole, those not settled included.
+    pub(super) fn collect_answer(&mut self, urls: &[Arc<str>]) -> (u64, Vec<String>, Vec<String>) {
+        self.clock += 1;
+        self.pending_urls.extend(urls.iter().cloned());
+        let urls = self.pending_urls.iter().map(|url| url.to_string()).collect();
+        (self.clock, urls, self.scopes.to_vec())
+    }
+
+    /// Notes that flushes for an answer are stored.
+    pub(super) fn acknowledge(&mut self, answer: AcknowledgedAnswer<'_>) {
+        let AcknowledgedAnswer { answer_number: answered, step_end: end, urls, scopes } = answer;
+        if let Some((seen, end)) = end.filter(|_| self.acknowledged_number < answered) {
+            (self.acknowledged_number, self.acknowledged_root) = (answered, Some(end));
+            let over = self.stray_copies.remove_acknowledged(seen, end);
+            over.into_iter().for_each(|at| self.mark_dirty(at));
+        }
+        for url in urls {
+            self.pending_urls.remove(url.as_str());
+            let Some(at) = self.slot_by_url.get(url.as_str()).copied() else { continue };
+            if self.stray_copies.remove_recorded_until(at, answered) {
+                self.mark_dirty(at);
+            }
+            let Some(entry) = self.entry_mut(at) else { continue };
+            let drawn = entry.last_rendered;
+            let Some((read, look)) = entry.since_answer.take() else {
+                entry.is_flushed = drawn <= answered;
+                if entry.is_flushed && entry.is_fault {
+                    // Nobody has a copy any more, and perhaps nobody asks again.
+                    self.remove_url(at);
+                }
+                continue;
+            };
+            self.set_dependencies(url, read);
+            self.set_fingerprint(at, look);
+            self.mark_dirty(at);
+            if let Some(entry) = self.entry_mut(at) {
+                entry.last_rendered = drawn;
+            }
+        }
+        self.scopes.acknowledge(scopes, answered);
+    }
+
+    /// Notes that the follower stands at a state although no step that ends there was answered: nobody was to be told.
+    pub(super) fn skip_to_root(&mut self, root: ChunkId) {
+        if self.acknowledged_root == Some(root) && self.answered_root == self.acknowledged_root {
+            return;
+        }
+        (self.acknowledged_root, self.answered_root) = (Some(root), Some(root));
+        self.has_doubtful_urls = false;
+        let over = self.stray_copies.clear();
+        over.into_iter().for_each(|at| self.mark_dirty(at));
+    }
+
+    /// Forgets what spared URLs were drawn from before the change: nobody asks any more from the state before it.
+    pub(super) fn acknowledge_unchanged(&mut self, spared: &[UnchangedUrl]) {
+        for UnchangedUrl { url, joined_dependencies: joined, dependencies: read } in spared {
+            let known = self.slot_by_url.get(url).and_then(|at| self.entry(*at));
+            let is_last = |entry: &&UrlDependencyEntry| {
+                !entry.is_flushed && Arc::ptr_eq(&entry.dependencies, joined)
+            };
+            if let Some(entry) = known.filter(is_last) {
+                let drawn = entry.last_rendered;
+                let at = self.set_dependencies(url, Arc::clone(read));
+                if let Some(entry) = self.entry_mut(at) {
+                    entry.last_rendered = drawn;
+                }
+            }
+        }
+    }
+
+    /// Takes what has to be stored.
+    pub(super) fn take_batch(&mut self) -> Option<LedgerBatch> {
+        if self.dirty_slots.is_empty() && self.removed_urls.is_empty() && !self.scopes.has_unsaved()
+        {
+            return None;
+        }
+        let mut rows = Vec::with_capacity(self.dirty_slots.len());
+        for at in std::mem::take(&mut self.dirty_slots) {
+            // The place of a URL that was given up may be another one's by now, and be here twice.
+            if let Some(entry) = self.entry_mut(at).filter(|entry| entry.is_dirty) {
+                entry.is_dirty = false;
+                let (url, read) = (Arc::clone(&entry.url), Arc::clone(&entry.dependencies));
+                let (look, is_fault) = (entry.fingerprint.clone(), entry.is_fault);
+                rows.push(UnstoredUrl {
+                    url,
+                    dependencies: read,
+                    fingerprint: look,
+                    is_fault,
+                    is_stray: self.stray_copies.has_copies(at),
+                });
+            }
+        }
+        let (scopes, gone) = (self.scopes.take_rows(), std::mem::take(&mut self.removed_urls));
+        Some(LedgerBatch { rows, removed_urls: gone, scopes, journal_file: self.journal.rotate() })
+    }
+
+    /// Empties the journal of what was stored, or takes back what was not.
+    pub(super) fn finish_batch(&mut self, batch: &LedgerBatch, is_stored: bool) {
+        if is_stored {
+            return self.journal.clear_file(batch.journal_file);
+        }
+        for row in &batch.rows {
+            if let Some(at) = self.slot_by_url.get(&row.url).copied() {
+                self.mark_dirty(at);
+            }
+        }
+        self.removed_urls.extend(batch.removed_urls.iter().cloned());
+        self.scopes.restore_rows(&batch.scopes);
+    }
+}

@@ -1,0 +1,259 @@
+//! The renderer: one request in, one answer out.
+//!
+//! In: a pinned snapshot and a [`RenderRequest`]. Out: a [`RenderResponse`], always; what goes wrong is an outcome.
+//!
+//! The order of decisions: client libraries, mappings and vanity paths, resolution, aliases, redirects, a script for the resource, a script for the content
+//! of a page, the default output for the extension, the error page.
+//!
+//! Not here: who may ask (`server`), caching of fragments.
+
+use std::sync::Arc;
+
+use tympan_content::query::QueryEngine;
+use tympan_content::{Repository, Snapshot, Viewer};
+
+use crate::backend::BackendRegistry;
+use crate::content_reader::{ContentReader, ReadRecording};
+use crate::fragment::FragmentCache;
+use crate::image_address::ImageSigningKey;
+use crate::request::RenderRequest;
+use crate::request_renderer::{DraftResponse, RequestFault, RequestRenderer};
+use crate::response::{RenderOutcome, RenderResponse};
+use crate::script::{RepositoryScriptSource, ScriptCache, ScriptSource};
+use crate::template::new_environment;
+use crate::url::SlingUrl;
+use crate::url_route::{UrlRouteTable, UrlRoutes};
+
+/// Which role renders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RenderMode {
+    /// For authors: failures show their cause, nodes without scripts show their properties.
+    Author,
+    /// For visitors: failures leave nothing but a log line.
+    #[default]
+    Publish,
+}
+
+/// The budgets of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RenderLimits {
+    /// How deep components may include each other.
+    pub max_include_depth: usize,
+    /// How many bytes of stack the components may take; the thread needs 512 KiB more.
+    pub max_stack_bytes: usize,
+    /// How many components may be drawn.
+    pub max_components: usize,
+    /// How many steps the templates may take together.
+    pub max_steps: u64,
+    /// How many steps one component may take, so that a runaway leaves enough for the rest of the page.
+    pub max_component_steps: u64,
+    /// How many bytes the components may write together, those of included ones counted at each level.
+    pub max_output_bytes: usize,
+}
+
+impl Default for RenderLimits {
+    /// Depth and number of components as in Sling; steps for about a hundred times a large page.
+    fn default() -> Self {
+        Self {
+            max_include_depth: 50,
+            max_stack_bytes: 1536 * 1024,
+            max_components: 1000,
+            max_steps: 5_000_000,
+            max_component_steps: 1_000_000,
+            max_output_bytes: 64 * 1024 * 1024,
+        }
+    }
+}
+
+/// How a renderer works.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RenderOptions {
+    /// Which role renders.
+    pub mode: RenderMode,
+    /// The budgets of one request.
+    pub limits: RenderLimits,
+}
+
+/// Draws requests. One renderer serves all threads.
+#[derive(Debug)]
+pub struct Renderer {
+    options: RenderOptions,
+    script_cache: Arc<ScriptCache>,
+    route_table: UrlRouteTable,
+    query_engine: Arc<QueryEngine>,
+    image_key: Option<ImageSigningKey>,
+    backends: Option<Arc<BackendRegistry>>,
+    fragments: Option<Arc<FragmentCache>>,
+    is_timed: bool,
+}
+
+impl Renderer {
+    /// Makes a renderer with the scripts of the repository.
+    #[must_use]
+    pub fn new(repository: &Repository, options: RenderOptions) -> Self {
+        Self::with_scripts(Box::new(RepositoryScriptSource::new(repository.clone())), options)
+    }
+
+    /// Makes a renderer with another source of scripts.
+    #[must_use]
+    pub fn with_scripts(source: Box<dyn ScriptSource>, options: RenderOptions) -> Self {
+        let environment = new_environment(options.mode, &options.limits);
+        let queries = Arc::default();
+        let table = Arc::new(ScriptCache::new(source, environment));
+        let routes = UrlRouteTable::default();
+        let (image_key, back_ends, fragments) = (None, None, None);
+        let is_timed = true;
+        Self {
+            options,
+            script_cache: table,
+            route_table: routes,
+            query_engine: queries,
+            image_key,
+            backends: back_ends,
+            fragments,
+            is_timed,
+        }
+    }
+
+    /// Lets components search with the engine of the repository, and its indexes; one without them looks at every page.
+    #[must_use]
+    pub fn with_query_engine(self, queries: Arc<QueryEngine>) -> Self {
+        Self { query_engine: queries, ..self }
+    }
+
+    /// Lets templates sign addresses of pictures, so that they may name any size.
+    #[must_use]
+    pub fn with_image_key(self, key: ImageSigningKey) -> Self {
+        Self { image_key: Some(key), ..self }
+    }
+
+    /// Lets components show the data of other systems.
+    #[must_use]
+    pub fn with_backends(self, back_ends: Arc<BackendRegistry>) -> Self {
+        Self { backends: Some(back_ends), ..self }
+    }
+
+    /// Keeps what components draw, as far as they say so. Requests that record nothing do without.
+    #[must_use]
+    pub fn with_fragments(self, fragments: Arc<FragmentCache>) -> Self {
+        Self { fragments: Some(fragments), ..self }
+    }
+
+    /// Takes no times of components, to measure what taking them costs.
+    #[must_use]
+    pub fn without_timing(self) -> Self {
+        Self { is_timed: false, ..self }
+    }
+
+    /// Returns the fragment cache.
+    #[must_use]
+    pub fn fragments(&self) -> Option<&Arc<FragmentCache>> {
+        self.fragments.as_ref()
+    }
+
+    /// Returns the back ends.
+    #[must_use]
+    pub fn backends(&self) -> Option<&BackendRegistry> {
+        self.backends.as_deref()
+    }
+
+    /// Answers a request.
+    #[must_use]
+    pub fn render(&self, snapshot: &Snapshot, request: &RenderRequest<'_>) -> RenderResponse {
+        self.render_request(snapshot, request, |answer| answer.render())
+    }
+
+    /// Returns the parts of a request's path as [`Renderer::render`] reads them; nothing if it leads to another address, or
+    /// cannot be read.
+    #[must_use]
+    pub fn resolve_url(
+        &self,
+        snapshot: &Snapshot,
+        request: &RenderRequest<'_>,
+    ) -> Option<SlingUrl> {
+        let mut url = None;
+        self.render_request(snapshot, request, |answer| {
+            url = answer.resolved_url();
+            DraftResponse::with_message(RenderOutcome::NotFound, "")
+        });
+        url
+    }
+
+    /// Draws the site's page for a fault that the caller found, such as `403`, with one sentence about it.
+    ///
+    /// The outcome is [`RenderOutcome::Error`]; the caller knows better.
+    #[must_use]
+    pub fn render_fault(
+        &self,
+        snapshot: &Snapshot,
+        request: &RenderRequest<'_>,
+        name: &str,
+        message: &str,
+    ) -> RenderResponse {
+        let url = SlingUrl::split(request.path, |_| false).unwrap_or_default();
+        let fault = RequestFault { handler_name: name, message };
+        self.render_request(snapshot, request, |answer| {
+            answer.render_fault(&url, &fault, RenderOutcome::Error)
+        })
+    }
+
+    /// Returns the scripts and the routes that lead from an address to a resource.
+    pub(crate) fn scripts_and_routes(
+        &self,
+        snapshot: &Snapshot,
+    ) -> (Arc<ScriptCache>, Arc<UrlRoutes>) {
+        (Arc::clone(&self.script_cache), self.route_table.routes_at(snapshot, &self.query_engine))
+    }
+
+    /// Returns the fragment cache if a request may use it: editors draw everything, and so does who looks at an older
+    /// state than the newest that was asked for.
+    fn usable_fragments(
+        &self,
+        snapshot: &Snapshot,
+        request: &RenderRequest<'_>,
+    ) -> Option<Arc<FragmentCache>> {
+        let fragments = self.fragments.as_ref().filter(|_| {
+            request.recording == ReadRecording::Paths
+                && !request.is_edit_mode
+                && matches!(request.method, "GET" | "HEAD")
+        })?;
+        fragments.advance_to(&snapshot.as_viewer(&Viewer::system())).then(|| Arc::clone(fragments))
+    }
+
+    /// Draws with the scripts of the snapshot and adds the records of the request.
+    fn render_request(
+        &self,
+        snapshot: &Snapshot,
+        request: &RenderRequest<'_>,
+        draw: impl FnOnce(&RequestRenderer<'_>) -> DraftResponse,
+    ) -> RenderResponse {
+        let reader = Arc::new(ContentReader::new(snapshot.clone(), request.recording));
+        let drawn = match self.script_cache.scripts_at(snapshot) {
+            Ok(scripts) => draw(&RequestRenderer {
+                options: self.options,
+                script_cache: Arc::clone(&self.script_cache),
+                scripts,
+                reader: Arc::clone(&reader),
+                routes: self.route_table.routes_at(snapshot, &self.query_engine),
+                query_engine: Arc::clone(&self.query_engine),
+                image_key: self.image_key,
+                backends: self.backends.clone(),
+                fragments: self.usable_fragments(snapshot, request),
+                is_timed: self.is_timed,
+                request,
+            }),
+            Err(error) => {
+                tracing::error!(error = %error, "scripts cannot be loaded");
+                DraftResponse::with_message(RenderOutcome::Error, "The scripts cannot be loaded.")
+            }
+        };
+        match reader.failure() {
+            Some(error) => {
+                tracing::error!(file = request.path, error = %error, "content cannot be read");
+                DraftResponse::with_message(RenderOutcome::Error, "The content cannot be read.")
+            }
+            None => drawn,
+        }
+        .into_response(reader.take_reads())
+    }
+}

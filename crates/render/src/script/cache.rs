@@ -1,0 +1,562 @@
+//! The compiled scripts of one state of `/apps` and `/libs`.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use minijinja::{Environment, Template};
+use parking_lot::RwLock;
+use quick_cache::sync::Cache;
+use tympan_content::{ChunkId, Snapshot, Viewer};
+
+use super::declared_url_parts::DeclaredUrlParts;
+use super::index::{ScriptIndex, script_folders};
+use super::name_match::ScriptCriteria;
+use super::source::{ScriptSet, ScriptSource};
+use crate::Result;
+use crate::client_library::ClientLibrarySet;
+use crate::container_policy::relative_resource_type;
+use crate::content_reader::ContentReader;
+use crate::dependency::hash_path_text;
+use crate::dynamic_inclusion::{DynamicChildInclusions, DynamicInclusion, parse_child_inclusions};
+use crate::fragment::FragmentDirectives;
+use crate::i18n::TranslationDictionaries;
+use crate::template::{ComponentFailure, RewrittenTemplate, analyze_templates};
+
+/// How many resolutions are remembered; selectors come from visitors, so there is no end of them.
+const MAX_RESOLUTIONS: usize = 4096;
+
+/// A script, and what is known of its text.
+#[derive(Debug)]
+pub(crate) struct ScriptInfo {
+    path: Arc<str>,
+    /// Whether it cannot be drawn with.
+    is_broken: bool,
+    /// Whether its text takes in other scripts.
+    imports_scripts: bool,
+    /// Whether it puts out what it includes as it is, so that it can be found in what it draws.
+    has_only_plain_includes: bool,
+}
+
+impl ScriptInfo {
+    /// Returns the path.
+    pub(crate) fn path(&self) -> &Arc<str> {
+        &self.path
+    }
+
+    /// Tells whether it puts out what it includes as it is.
+    pub(crate) fn has_only_plain_includes(&self) -> bool {
+        self.has_only_plain_includes
+    }
+}
+
+/// What is known of a resource type and what was asked of it.
+#[derive(Debug, Clone)]
+pub(crate) struct ScriptResolution {
+    pub script: Option<Arc<ScriptInfo>>,
+    /// How many of the leading selectors the script's file name holds.
+    pub named_selector_count: usize,
+    /// The hashes of the folders in which it was looked for.
+    pub searched_folders: Arc<[u64]>,
+    /// How the type is put into pages, if for each visitor.
+    pub dynamic: Option<DynamicInclusion>,
+}
+
+/// All scripts, compiled, with the resolutions found so far.
+#[derive(Debug)]
+pub(crate) struct CompiledScripts {
+    index: ScriptIndex,
+    environment: Environment<'static>,
+    failures: HashMap<String, ComponentFailure>,
+    /// The texts as their authors wrote them, for excerpts.
+    originals: HashMap<String, Arc<RewrittenTemplate>>,
+    resolutions: Cache<String, ScriptResolution>,
+    /// The folders in which scripts of a type are looked for, by the type and the super type of its resource.
+    script_folders: Cache<String, Arc<[u64]>>,
+    /// Scripts whose text takes in other scripts.
+    importing_scripts: HashSet<String>,
+    /// Scripts that put out what they include as it is, so that it can be found in what they draw.
+    plain_include_scripts: HashSet<String>,
+    /// What folders say about keeping.
+    folder_directives: HashMap<String, Arc<FragmentDirectives>>,
+    /// What types say, found so far.
+    type_directives: Cache<String, Arc<FragmentDirectives>>,
+    never_cached: Arc<FragmentDirectives>,
+    /// Tells drawings of these scripts from those of others; empty where a commit tells of new scripts.
+    cache_key_mark: String,
+    /// Types that are put into pages for each visitor, by their folders.
+    folder_dynamics: HashMap<String, DynamicInclusion>,
+    /// How types are put into pages, found so far.
+    type_dynamics: Cache<String, Option<DynamicInclusion>>,
+    /// What types say of those that they include, by their folders.
+    dynamic_children: HashMap<String, Arc<DynamicChildInclusions>>,
+    /// What types name of URLs, by their folders.
+    declared_url_parts: BTreeMap<String, DeclaredUrlParts>,
+    client_libraries: ClientLibrarySet,
+    dictionaries: TranslationDictionaries,
+}
+
+/// Reads what a component says of its being dynamic; nothing, with a warning, if that makes no sense.
+fn parse_dynamic(folder: &str, text: &str) -> Option<(String, DynamicInclusion)> {
+    let dynamic = DynamicInclusion::parse(text);
+    if dynamic.is_none() {
+        tracing::warn!(path = %folder, reason = %text, "`dynamic` of a component makes no sense");
+    }
+    Some((folder.to_owned(), dynamic?))
+}
+
+impl CompiledScripts {
+    /// Compiles a set; a script that does not compile is kept with its error.
+    pub(crate) fn compile(set: ScriptSet, mut environment: Environment<'static>) -> Self {
+        let mut index = ScriptIndex::default();
+        let mut broken = HashMap::new();
+        for (folder, super_type) in &set.super_types {
+            index.set_super_type(folder, super_type);
+        }
+        let mut takers = HashSet::new();
+        let dynamics =
+            set.dynamic_settings.iter().filter_map(|(folder, text)| parse_dynamic(folder, text));
+        let dynamics = dynamics.collect();
+        let dynamic_children = set.dynamic_children.iter().map(|(folder, entries)| {
+            let (children, odd) = parse_child_inclusions(entries);
+            if !odd.is_empty() {
+                tracing::warn!(path = %folder, reason = ?odd, "`dynamicChildren` of a component makes no sense");
+            }
+            (folder.clone(), Arc::new(children))
+        });
+        let dynamic_children = dynamic_children.collect();
+        let caches = set
+            .cache_directives
+            .iter()
+            .map(|(folder, text)| (folder.clone(), parse_directives(folder, text)));
+        let caches = caches.collect();
+        for (path, text) in &set.scripts {
+            index.add(path);
+            if imports_scripts(text) {
+                takers.insert(path.clone());
+            }
+        }
+        let mut plain = HashSet::new();
+        let mut origins = HashMap::new();
+        for (name, found) in analyze_templates(&set.scripts) {
+            match found {
+                Ok(rewritten) => {
+                    let rewritten = Arc::new(rewritten);
+                    if has_only_plain_includes(&rewritten.compiled_text) {
+                        plain.insert(name.clone());
+                    }
+                    let added = environment
+                        .add_template_owned(name.clone(), rewritten.compiled_text.clone());
+                    if let Err(error) = added {
+                        let origin = Some(Arc::clone(&rewritten));
+                        broken.insert(
+                            name.clone(),
+                            ComponentFailure::TemplateError(Arc::new(error), origin),
+                        );
+                    }
+                    origins.insert(name, rewritten);
+                }
+                Err(refusal) => {
+                    let text = set.scripts.get(&refusal.template).map_or("", String::as_str);
+                    broken.insert(
+                        name,
+                        ComponentFailure::TemplateRefused(Arc::new(refusal), text.into()),
+                    );
+                }
+            }
+        }
+        let libraries = ClientLibrarySet::build(&set.client_libraries);
+        let dictionaries = TranslationDictionaries::new(set.messages);
+        for (path, text) in set.scripts {
+            if origins.contains_key(&path) || broken.contains_key(&path) {
+                continue;
+            }
+            // The pass could not parse it, so this tells why.
+            if let Err(error) = environment.add_template_owned(path.clone(), text) {
+                broken.insert(path, ComponentFailure::TemplateError(Arc::new(error), None));
+            }
+        }
+        let (resolutions, places) = (Cache::new(MAX_RESOLUTIONS), Cache::new(MAX_RESOLUTIONS));
+        let (directives, never) =
+            (Cache::new(MAX_RESOLUTIONS), Arc::new(FragmentDirectives::never()));
+        Self {
+            index,
+            environment,
+            failures: broken,
+            originals: origins,
+            resolutions,
+            script_folders: places,
+            importing_scripts: takers,
+            plain_include_scripts: plain,
+            folder_directives: caches,
+            type_directives: directives,
+            never_cached: never,
+            cache_key_mark: String::new(),
+            folder_dynamics: dynamics,
+            type_dynamics: Cache::new(MAX_RESOLUTIONS),
+            dynamic_children,
+            declared_url_parts: set.declared_url_parts,
+            client_libraries: libraries,
+            dictionaries,
+        }
+    }
+
+    /// Returns what a type and its super types name of URLs.
+    pub(crate) fn declared_url_parts(
+        &self,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) -> Vec<&DeclaredUrlParts> {
+        if self.declared_url_parts.is_empty() {
+            return Vec::new();
+        }
+        let chain = self.index.super_type_chain(resource_type, super_type);
+        let places = chain.iter().flat_map(|one| script_folders(one));
+        places.filter_map(|folder| self.declared_url_parts.get(&folder)).collect()
+    }
+
+    /// Returns the client libraries.
+    pub(crate) fn client_libraries(&self) -> &ClientLibrarySet {
+        &self.client_libraries
+    }
+
+    /// Returns what texts are in other languages.
+    pub(crate) fn dictionaries(&self) -> &TranslationDictionaries {
+        &self.dictionaries
+    }
+
+    /// Tells how a type, or the nearest super type that says so, is put into pages.
+    fn dynamic_of(
+        &self,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) -> Option<DynamicInclusion> {
+        if self.folder_dynamics.is_empty() {
+            return None;
+        }
+        let key = match super_type {
+            None => Cow::Borrowed(resource_type),
+            Some(super_type) => Cow::Owned(format!("{resource_type}\0{super_type}")),
+        };
+        if let Some(known) = self.type_dynamics.get(&*key) {
+            return known;
+        }
+        let chain = self.index.super_type_chain(resource_type, super_type);
+        let mut places = chain.iter().flat_map(|one| script_folders(one));
+        let found = places.find_map(|folder| self.folder_dynamics.get(&folder).copied());
+        self.type_dynamics.insert(key.into_owned(), found);
+        found
+    }
+
+    /// Tells whether any component says something of those that it includes.
+    pub(crate) fn has_dynamic_children(&self) -> bool {
+        !self.dynamic_children.is_empty()
+    }
+
+    /// Returns what a type, or the nearest super type that says something, says of the components that it includes.
+    pub(crate) fn dynamic_children(
+        &self,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) -> Option<Arc<DynamicChildInclusions>> {
+        let chain = self.index.super_type_chain(resource_type, super_type);
+        let mut places = chain.iter().flat_map(|one| script_folders(one));
+        places.find_map(|folder| self.dynamic_children.get(&folder)).cloned()
+    }
+
+    /// Tells whether any component may have a type put into its page for each visitor.
+    fn is_dynamic_child(&self, resource_type: &str) -> bool {
+        let kind = relative_resource_type(resource_type);
+        self.dynamic_children.values().any(|children| children.contains_key(kind))
+    }
+
+    /// Finds the script for a resource type, and notes where it was looked for: one that appears there later may draw it.
+    pub(crate) fn find_script(
+        &self,
+        reader: &ContentReader,
+        (resource_type, super_type): (&str, Option<&str>),
+        wanted: &ScriptCriteria<'_>,
+    ) -> Option<Arc<ScriptInfo>> {
+        let ScriptResolution { script, searched_folders: places, .. } =
+            self.resolve_script((resource_type, super_type), wanted);
+        reader.record_script_folders(places);
+        script
+    }
+
+    /// Finds the script for a resource type, and where it was looked for, which the caller notes.
+    pub(crate) fn resolve_script(
+        &self,
+        (resource_type, super_type): (&str, Option<&str>),
+        wanted: &ScriptCriteria<'_>,
+    ) -> ScriptResolution {
+        let key = resolution_key(resource_type, super_type, wanted);
+        self.resolutions.get(&key).unwrap_or_else(|| {
+            let script = self.index.find_script(resource_type, super_type, wanted);
+            let named_selectors = script.as_ref().map_or(0, |(fit, _)| fit.selector_count);
+            let script = script.map(|(_, path)| self.script_info(&path));
+            let places = self.script_folders(resource_type, super_type);
+            let dynamic = self.dynamic_of(resource_type, super_type);
+            let found = ScriptResolution {
+                script,
+                named_selector_count: named_selectors,
+                searched_folders: places,
+                dynamic,
+            };
+            self.resolutions.insert(key, found.clone());
+            found
+        })
+    }
+
+    /// Puts together what is known of a script.
+    fn script_info(&self, path: &str) -> Arc<ScriptInfo> {
+        Arc::new(ScriptInfo {
+            path: path.into(),
+            is_broken: self.failures.contains_key(path),
+            imports_scripts: self.importing_scripts.contains(path),
+            has_only_plain_includes: self.plain_include_scripts.contains(path),
+        })
+    }
+
+    /// Notes where scripts of a type are looked for.
+    pub(crate) fn record_script_folders(
+        &self,
+        reader: &ContentReader,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) {
+        reader.record_script_folders(self.script_folders(resource_type, super_type));
+    }
+
+    /// Returns the hashes of the folders in which scripts of a type are looked for.
+    fn script_folders(&self, resource_type: &str, super_type: Option<&str>) -> Arc<[u64]> {
+        let key = match super_type {
+            None => Cow::Borrowed(resource_type),
+            Some(super_type) => Cow::Owned(format!("{resource_type}\0{super_type}")),
+        };
+        self.script_folders.get(&*key).unwrap_or_else(|| {
+            let chain = self.index.super_type_chain(resource_type, super_type);
+            let found = chain.iter().flat_map(|one| script_folders(one));
+            let found: Arc<[u64]> = found.map(|folder| hash_path_text(&folder)).collect();
+            self.script_folders.insert(key.into_owned(), Arc::clone(&found));
+            found
+        })
+    }
+
+    /// Returns what tells kept drawings of these scripts from those of others, where nothing else does.
+    pub(crate) fn cache_key_mark(&self) -> &str {
+        &self.cache_key_mark
+    }
+
+    /// Tells whether any component is kept.
+    pub(crate) fn has_cached_components(&self) -> bool {
+        !self.folder_directives.is_empty()
+    }
+
+    /// Returns what a type says about keeping its drawings: the nearest folder at or above it, or above a super type.
+    pub(crate) fn directives_of(
+        &self,
+        resource_type: &str,
+        super_type: Option<&str>,
+    ) -> Arc<FragmentDirectives> {
+        if self.folder_directives.is_empty() {
+            return Arc::clone(&self.never_cached);
+        }
+        let key = format!("{resource_type}\0{}", super_type.unwrap_or_default());
+        if let Some(known) = self.type_directives.get(&key) {
+            return known;
+        }
+        // What stands for a dynamic component is noted in its page's answer each time.
+        if self.dynamic_of(resource_type, super_type).is_some()
+            || self.is_dynamic_child(resource_type)
+        {
+            return Arc::clone(&self.never_cached);
+        }
+        let chain = self.index.super_type_chain(resource_type, super_type);
+        let places = chain.iter().flat_map(|one| script_folders(one));
+        let found = places.into_iter().find_map(|folder| {
+            let above = std::iter::successors(Some(folder.as_str()), |path| {
+                path.rsplit_once('/').map(|(above, _)| above)
+            });
+            above.into_iter().find_map(|path| self.folder_directives.get(path))
+        });
+        let found = Arc::clone(found.unwrap_or(&self.never_cached));
+        self.type_directives.insert(key, Arc::clone(&found));
+        found
+    }
+
+    /// Notes that a script is run, and which ones it depends on besides itself.
+    pub(crate) fn record_script_use(&self, reader: &ContentReader, script: &ScriptInfo) {
+        reader.record_script(&script.path);
+        if script.imports_scripts {
+            reader.record_any_script();
+        }
+    }
+
+    /// Finds the script that draws an error.
+    pub(crate) fn find_error_handler(
+        &self,
+        name: &str,
+        wanted: &ScriptCriteria<'_>,
+    ) -> Option<Arc<ScriptInfo>> {
+        self.index.find_error_handler(name, wanted).map(|path| self.script_info(&path))
+    }
+
+    /// Returns a compiled script.
+    ///
+    /// # Errors
+    /// The failure of a script that does not compile.
+    pub(crate) fn template(
+        &self,
+        script: &ScriptInfo,
+    ) -> Result<Template<'_, '_>, ComponentFailure> {
+        let failure = if script.is_broken { self.failures.get(&*script.path) } else { None };
+        match failure {
+            Some(failure) => Err(failure.clone()),
+            None => self
+                .environment
+                .get_template(&script.path)
+                .map_err(|error| ComponentFailure::TemplateError(Arc::new(error), None)),
+        }
+    }
+
+    /// Returns what keeps scripts from being drawn, in the order of their paths.
+    pub(crate) fn script_failures(&self) -> Vec<(&str, &ComponentFailure)> {
+        let mut faults: Vec<_> =
+            self.failures.iter().map(|(path, failure)| (path.as_str(), failure)).collect();
+        faults.sort_by_key(|(path, _)| *path);
+        faults
+    }
+
+    /// Returns the text of a script as its author wrote it.
+    pub(crate) fn original_text(&self, name: &str) -> Option<Arc<RewrittenTemplate>> {
+        self.originals.get(name).cloned()
+    }
+}
+
+/// Tells whether all that a template includes is put out where it stands and as it is: never compared, filtered or captured.
+fn has_only_plain_includes(text: &str) -> bool {
+    let is_free = text.split("{%").skip(1).all(|tag| {
+        let tag = tag.split("%}").next().unwrap_or_default();
+        let word = tag.trim_start_matches(['-', '+']).split_whitespace().next().unwrap_or_default();
+        let captures = match word {
+            "include" | "import" | "from" | "extends" | "filter" | "macro" | "call" => true,
+            "set" => !tag.contains('='),
+            _ => false,
+        };
+        !captures && !tag.contains("include")
+    });
+    is_free
+        && text.split("{{").skip(1).all(|output| {
+            let output = output.split("}}").next().unwrap_or_default();
+            !output.contains("include") || is_plain_include(output)
+        })
+}
+
+/// Tells whether an output is one call that includes, and nothing else.
+fn is_plain_include(output: &str) -> bool {
+    let output = output.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+    let calls = ["include_children", "include"];
+    let called = calls.iter().find_map(|call| output.strip_prefix(call));
+    let Some(arguments) = called.and_then(|rest| rest.trim_start().strip_prefix('(')) else {
+        return false;
+    };
+    let (mut depth, mut quote, mut rest) = (1_usize, None, arguments.char_indices());
+    let end = rest.find_map(|(at, one)| {
+        match (quote, one) {
+            (Some(open), _) if open == one => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(one),
+            (None, '(') => depth += 1,
+            (None, ')') => depth -= 1,
+            _ => {}
+        }
+        (depth == 0).then_some(at + 1)
+    });
+    end == Some(arguments.len()) && !arguments.contains("include")
+}
+
+/// Tells whether a template may take in others: by a tag that does.
+fn imports_scripts(text: &str) -> bool {
+    let tags = text.split("{%").skip(1);
+    let words = tags.map(|tag| tag.trim_start_matches(['-', '+']).split_whitespace().next());
+    let is_taking = |word: &str| matches!(word, "include" | "import" | "from" | "extends");
+    words.flatten().any(is_taking)
+}
+
+/// Reads what a folder says; a mistake counts as `never_cached`.
+fn parse_directives(folder: &str, text: &str) -> Arc<FragmentDirectives> {
+    Arc::new(FragmentDirectives::parse(text).unwrap_or_else(|mistake| {
+        tracing::warn!(path = folder, reason = mistake, "`cache` of a component makes no sense");
+        FragmentDirectives::malformed()
+    }))
+}
+
+/// Joins what a resolution depends on, with a separator that none of it holds.
+fn resolution_key(
+    resource_type: &str,
+    super_type: Option<&str>,
+    wanted: &ScriptCriteria<'_>,
+) -> String {
+    let mut key = String::with_capacity(resource_type.len() + 48);
+    key.push_str(resource_type);
+    let rest =
+        [super_type.unwrap_or_default(), wanted.method, wanted.extension.unwrap_or_default()];
+    for part in rest.into_iter().chain(wanted.selectors.iter().map(String::as_str)) {
+        key.push('\0');
+        key.push_str(part);
+    }
+    key
+}
+
+/// Keeps the compiled scripts until their source changes.
+#[derive(Debug)]
+pub(crate) struct ScriptCache {
+    source: Box<dyn ScriptSource>,
+    environment: Environment<'static>,
+    current: RwLock<Option<CachedScripts>>,
+}
+
+#[derive(Debug)]
+struct CachedScripts {
+    /// The root at which the state was last compared; nothing for sources that change without a commit.
+    root: Option<ChunkId>,
+    state_hash: u64,
+    scripts: Arc<CompiledScripts>,
+}
+
+impl ScriptCache {
+    pub(crate) fn new(source: Box<dyn ScriptSource>, environment: Environment<'static>) -> Self {
+        Self { source, environment, current: RwLock::new(None) }
+    }
+
+    /// Returns the source.
+    pub(crate) fn source(&self) -> &dyn ScriptSource {
+        &*self.source
+    }
+
+    /// Returns the scripts that belong to a snapshot, compiling them if they changed. They are part of the program,
+    /// whoever the snapshot is seen by.
+    pub(crate) fn scripts_at(&self, snapshot: &Snapshot) -> Result<Arc<CompiledScripts>> {
+        let snapshot = &snapshot.as_viewer(&Viewer::system());
+        let root = (!self.source.is_live()).then(|| snapshot.root_id());
+        if let Some(newest) = &*self.current.read()
+            && root.is_some()
+            && newest.root == root
+        {
+            return Ok(Arc::clone(&newest.scripts));
+        }
+        let state = self.source.state_hash(snapshot)?;
+        let mut newest = self.current.write();
+        let scripts = match newest.as_ref().filter(|newest| newest.state_hash == state) {
+            Some(known) => Arc::clone(&known.scripts),
+            None => {
+                let set = self.source.load_scripts(snapshot)?;
+                let scripts = CompiledScripts::compile(set, self.environment.clone());
+                let mark = if root.is_none() { format!("\0{state:x}") } else { String::new() };
+                Arc::new(CompiledScripts { cache_key_mark: mark, ..scripts })
+            }
+        };
+        *newest = Some(CachedScripts { root, state_hash: state, scripts: Arc::clone(&scripts) });
+        Ok(scripts)
+    }
+}

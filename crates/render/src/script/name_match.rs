@@ -1,0 +1,210 @@
+//! Reads the file name of a script: `[<selectors with />|<label>][.<extension>][.<METHOD>].<engine>`.
+
+/// The file suffix of the only engine today.
+pub(crate) const SCRIPT_ENGINE_SUFFIX: &str = "j2";
+
+/// What a request asks of a script.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScriptCriteria<'a> {
+    /// The HTTP method, in capitals.
+    pub method: &'a str,
+    /// The selectors of the URL, in order.
+    pub selectors: &'a [String],
+    /// The extension of the URL.
+    pub extension: Option<&'a str>,
+}
+
+impl ScriptCriteria<'_> {
+    /// Tells whether a script may leave the method out.
+    fn is_read_method(&self) -> bool {
+        matches!(self.method, "GET" | "HEAD")
+    }
+
+    /// Tells whether a script may leave the extension out.
+    fn is_html(&self) -> bool {
+        self.extension.is_none_or(|extension| extension == "html")
+    }
+}
+
+/// How well a script's name fits a request; greater is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ScriptMatch {
+    /// How many leading selectors the script names.
+    pub selector_count: usize,
+    /// Tells whether it names the extension.
+    pub has_extension: bool,
+    /// Tells whether it names the method beside something else: a bare `GET` comes last.
+    pub has_method: bool,
+    /// Tells whether it names a selector or the label.
+    pub has_base: bool,
+}
+
+/// Judges a script by its path below the folder of a resource type.
+///
+/// `label` is the last segment of the type. Returns nothing for a script that does not fit.
+pub(crate) fn match_script_name(
+    relative: &str,
+    label: &str,
+    wanted: &ScriptCriteria<'_>,
+) -> Option<ScriptMatch> {
+    let (folder, file) = relative.rsplit_once('/').unwrap_or(("", relative));
+    let folders: Vec<&str> = folder.split('/').filter(|name| !name.is_empty()).collect();
+    let leading = wanted.selectors.get(..folders.len())?;
+    if leading.iter().ne(folders.iter()) {
+        return None;
+    }
+    let mut parts: Vec<&str> = file.split('.').collect();
+    if parts.pop() != Some(SCRIPT_ENGINE_SUFFIX) {
+        return None;
+    }
+    let next_selector = wanted.selectors.get(folders.len()).map(String::as_str);
+    let readings = [ScriptNameBase::Selector, ScriptNameBase::Label, ScriptNameBase::None]
+        .into_iter()
+        .filter_map(|base| {
+            let rest = base.strip_base(&parts, next_selector, label, folders.is_empty())?;
+            let (extension, method) = match_name_rest(rest, wanted)?;
+            let selectors = folders.len() + usize::from(base == ScriptNameBase::Selector);
+            let is_bare = base == ScriptNameBase::None && !extension;
+            Some(ScriptMatch {
+                selector_count: selectors,
+                has_extension: extension,
+                has_method: method && !is_bare,
+                has_base: base != ScriptNameBase::None,
+            })
+        });
+    readings.max()
+}
+
+/// What the first part of a script's file name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScriptNameBase {
+    Selector,
+    Label,
+    None,
+}
+
+impl ScriptNameBase {
+    /// Takes the first part off if it can be read this way.
+    fn strip_base<'a, 'b>(
+        self,
+        parts: &'a [&'b str],
+        selector: Option<&str>,
+        label: &str,
+        is_top: bool,
+    ) -> Option<&'a [&'b str]> {
+        let first = parts.first().copied();
+        match self {
+            Self::Selector if first.is_some() && first == selector => parts.get(1..),
+            Self::Label if is_top && first == Some(label) => parts.get(1..),
+            Self::None if is_top => Some(parts),
+            Self::Selector | Self::Label | Self::None => None,
+        }
+    }
+}
+
+/// Reads `[extension][.METHOD]`; returns which of the two are named.
+fn match_name_rest(parts: &[&str], wanted: &ScriptCriteria<'_>) -> Option<(bool, bool)> {
+    let names_extension = parts.first().copied().is_some_and(|part| Some(part) == wanted.extension);
+    let rest = if names_extension { parts.get(1..)? } else { parts };
+    let names_method = match rest {
+        [] => false,
+        [method] => *method == wanted.method || (wanted.method == "HEAD" && *method == "GET"),
+        _ => return None,
+    };
+    if !rest.is_empty() && !names_method {
+        return None;
+    }
+    let has_extension = names_extension || wanted.is_html();
+    let has_method = names_method || wanted.is_read_method();
+    (has_extension && has_method).then_some((names_extension, names_method))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(candidates: &[&str], request: &str) -> Vec<String> {
+        let (method, rest) = request.split_once(' ').unwrap();
+        let mut selectors = crate::url::split_selectors(rest);
+        let extension = selectors.pop().filter(|extension| extension != "-");
+        let wanted =
+            ScriptCriteria { method, selectors: &selectors, extension: extension.as_deref() };
+        let mut fits: Vec<(ScriptMatch, &str)> = candidates
+            .iter()
+            .filter_map(|name| Some((match_script_name(name, "sample", &wanted)?, *name)))
+            .collect();
+        fits.sort_by_key(|fit| std::cmp::Reverse(fit.0));
+        fits.into_iter().map(|(_, name)| name.trim_end_matches(".j2").to_owned()).collect()
+    }
+
+    /// Every name that one of the cases below is about.
+    const NAMES: [&str; 14] = [
+        "GET.j2",
+        "sample.j2",
+        "html.j2",
+        "print.j2",
+        "print.html.j2",
+        "print/a4.j2",
+        "print/a4.html.j2",
+        "a4.html.j2",
+        "a4/print.html.j2",
+        "sample.html.j2",
+        "sample.POST.j2",
+        "POST.j2",
+        "json.j2",
+        "print.esp",
+    ];
+
+    #[test]
+    fn ranks_as_sling_documents() {
+        let expected = [
+            "print/a4.html",
+            "print/a4",
+            "print.html",
+            "print",
+            "sample.html",
+            "html",
+            "sample",
+            "GET",
+        ];
+        assert_eq!(rank(&NAMES, "GET print.a4.html"), expected);
+        let methods = ["sample.j2", "GET.j2", "sample.GET.j2", "html.GET.j2", "sample.html.j2"];
+        let expected = ["html.GET", "sample.html", "sample.GET", "sample", "GET"];
+        assert_eq!(rank(&methods, "GET html"), expected);
+    }
+
+    #[test]
+    fn takes_only_what_the_request_allows() {
+        assert_eq!(rank(&NAMES, "GET html"), ["sample.html", "html", "sample", "GET"]);
+        assert_eq!(rank(&NAMES, "GET json"), ["json"]);
+        assert_eq!(rank(&NAMES, "GET -"), ["sample", "GET"]);
+        assert_eq!(rank(&NAMES, "POST html"), ["sample.POST", "POST"]);
+        assert_eq!(rank(&NAMES, "HEAD html"), ["sample.html", "html", "sample", "GET"]);
+        assert_eq!(rank(&NAMES, "DELETE html"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn selectors_must_lead_in_order() {
+        assert_eq!(
+            rank(&["a4.html.j2", "a4/print.html.j2"], "GET print.a4.html"),
+            Vec::<String>::new()
+        );
+        assert_eq!(rank(&["christmas.html.j2"], "GET christmas.1.html"), ["christmas.html"]);
+        assert_eq!(rank(&["2214.j2"], "GET 2214.pdf"), Vec::<String>::new());
+        assert_eq!(rank(&["print/html.j2"], "GET print.html"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_label_can_look_like_an_extension_or_selector() {
+        let wanted = ScriptCriteria { method: "GET", selectors: &[], extension: Some("html") };
+        assert!(match_script_name("html.html.j2", "html", &wanted).unwrap().has_extension);
+        assert!(match_script_name("html.j2", "html", &wanted).unwrap().has_extension);
+        let selectors = ["sample".to_owned()];
+        let wanted =
+            ScriptCriteria { method: "GET", selectors: &selectors, extension: Some("html") };
+        assert_eq!(
+            match_script_name("sample.html.j2", "sample", &wanted).unwrap().selector_count,
+            1
+        );
+    }
+}

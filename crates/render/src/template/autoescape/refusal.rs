@@ -1,0 +1,40 @@
+//! Templates that cannot be escaped, and why.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Why a template is refused, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TemplateRefusal {
+    /// The path of the template.
+    pub template: String,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The column, counted from 1.
+    pub column: usize,
+    /// The bytes of the template's text that it is about.
+    pub range: Range<usize>,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for TemplateRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.template, self.line, self.column, self.message)
+    }
+}
+
+impl TemplateRefusal {
+    /// Makes the refusal of a range in a template.
+    pub(in crate::template) fn new(
+        template: &str,
+        text: &str,
+        range: Range<usize>,
+        message: String,
+    ) -> Self {
+        let before = text.get(..range.start).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Self { template: template.to_owned(), line, column, range, message }
+    }
+}

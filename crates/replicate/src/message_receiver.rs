@@ -1,0 +1,232 @@
+//! Receiving: a publisher takes chunks and blobs, then applies the message in one commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tympan_content::{
+    BlobId, ChunkId, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Repository, Session, Snapshot,
+    SubtreeScope,
+};
+use tympan_store::ChunkBatch;
+
+use crate::message::{decode_framed_chunks, parse_chunk_id};
+use crate::replication_request::{ReplicationAction, carries_replication_stamp, is_policy};
+use crate::{Error, ReplicationMessage, Result};
+
+/// Who receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiverRole {
+    /// An instance that shows visitors what it receives.
+    Publisher,
+    /// An author that takes a part of its content from another one; what its own visitors have is its own affair.
+    Author,
+}
+
+/// What a message did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppliedMessage {
+    /// The new root.
+    pub root: ChunkId,
+    /// The paths of the documents that differ from before, pages or not.
+    pub changed_paths: Vec<NodePath>,
+}
+
+/// Applies a message in one commit. Applying it again changes nothing more.
+///
+/// # Errors
+/// [`ClientError::Missing`] with everything that must be sent first; nothing is changed then. [`ClientError::Malformed`] and
+/// errors of the content if the message makes no sense.
+pub fn apply_replication(
+    repository: &Repository,
+    message: &ReplicationMessage,
+    receiver: ReceiverRole,
+    now: SystemTime,
+) -> Result<AppliedMessage> {
+    let action = ReplicationAction::from_name(&message.action)
+        .ok_or_else(|| Error::Malformed(format!("`{}` is no action", message.action)))?;
+    // What is found present has to stay until the commit refers to it.
+    let _hold = repository.hold_blobs()?;
+    check_chunks_and_blobs(repository, message)?;
+    let mut session = repository.session(&message.user)?;
+    match receiver {
+        ReceiverRole::Publisher => session.mark_as_follower(),
+        ReceiverRole::Author => session.mark_as_author_follower(),
+    }
+    let before = session.snapshot()?;
+    match action {
+        ReplicationAction::Activate => apply_activation(&mut session, message)?,
+        ReplicationAction::Deactivate => {
+            let kept = message.kept.iter().map(|path| Ok(NodePath::new(path)?));
+            let kept = kept.collect::<Result<BTreeSet<NodePath>>>()?;
+            let tops = match message.taken_away.as_slice() {
+                [] => std::slice::from_ref(&message.path),
+                part => part,
+            };
+            for top in tops {
+                let top = NodePath::new(top)?;
+                if session.node(&top)?.is_some() {
+                    remove_except_retained(&mut session, &top, &kept)?;
+                }
+            }
+        }
+    }
+    let root = session.commit(&format!("{} {}", action.name(), message.path), now)?;
+    let after = session.snapshot()?;
+    Ok(AppliedMessage { root, changed_paths: before.changed_paths(&after)? })
+}
+
+/// Removes a node with everything below it but the documents that stay: these keep the folders and pages above them,
+/// without their content, and the policies of these, which may close them.
+fn remove_except_retained(
+    session: &mut Session,
+    top: &NodePath,
+    kept: &BTreeSet<NodePath>,
+) -> Result<()> {
+    let mut needed = BTreeSet::new();
+    for path in kept.iter().filter(|path| path.is_within(top)) {
+        let mut above = path.parent();
+        while let Some(path) = above.filter(|path| path.is_within(top)) {
+            above = path.parent();
+            if !needed.insert(path) {
+                break;
+            }
+        }
+    }
+    if needed.is_empty() && !kept.contains(top) {
+        return Ok(session.remove_node(top)?);
+    }
+    let before = session.snapshot()?;
+    let mut removed: BTreeSet<NodePath> = BTreeSet::new();
+    for document in before.stored_documents(top, SubtreeScope::Subtree)? {
+        let path = document.path;
+        // Documents are read as they are stored; this message may have taken some away already.
+        if before.node(&path)?.is_none() {
+            continue;
+        }
+        let parent = path.parent();
+        if parent.as_ref().is_some_and(|parent| removed.contains(parent)) {
+            removed.insert(path);
+        } else if !is_retained(&before, &path, top, kept)? {
+            let is_policy = matches!(path.name(), "rep:policy" | "rep:cugPolicy");
+            if needed.contains(&path) {
+                clear_document(session, &before, &path)?;
+            } else if !is_policy || !parent.is_some_and(|parent| needed.contains(&parent)) {
+                session.remove_node(&path)?;
+                removed.insert(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells whether a document stays: whether the page or asset that it is, or belongs to, stays.
+fn is_retained(
+    before: &Snapshot,
+    path: &NodePath,
+    top: &NodePath,
+    kept: &BTreeSet<NodePath>,
+) -> Result<bool> {
+    let mut at = Some(path.clone());
+    while let Some(path) = at.filter(|path| path.is_within(top)) {
+        if kept.contains(&path) {
+            return Ok(true);
+        }
+        if before.node(&path)?.is_some_and(|node| carries_replication_stamp(&node)) {
+            return Ok(false);
+        }
+        let parent = path.parent();
+        let above = parent.as_ref().map(|parent| before.node(parent)).transpose()?.flatten();
+        let is_in_folder =
+            above.is_some_and(|node| !carries_replication_stamp(&node) && node.is_folder());
+        if is_in_folder && !is_policy(&path) {
+            // A folder that stays keeps its policies, and nothing else.
+            return Ok(false);
+        }
+        at = parent;
+    }
+    Ok(false)
+}
+
+/// Leaves nothing of a document but its type, for what is below it.
+fn clear_document(session: &mut Session, before: &Snapshot, path: &NodePath) -> Result<()> {
+    let Some(node) = before.node(path)? else { return Ok(()) };
+    for child in node.children()? {
+        if child.summary().is_none() && !child.name().starts_with("rep:") {
+            session.remove_node(child.path())?;
+        }
+    }
+    let mut properties: BTreeMap<String, Property> = node.properties().into_iter().collect();
+    properties.retain(|name, _| name == PRIMARY_TYPE || name == MIXIN_TYPES);
+    Ok(session.replace_properties(path, properties)?)
+}
+
+fn apply_activation(session: &mut Session, message: &ReplicationMessage) -> Result<()> {
+    for (path, primary_type) in &message.ancestors {
+        let path = NodePath::new(path)?;
+        if session.node(&path)?.is_none() {
+            session.add_node(&path, primary_type)?;
+        }
+    }
+    for document in &message.documents {
+        session.put_document(&document.to_stored()?)?;
+    }
+    Ok(())
+}
+
+/// Checks that every chunk and blob of the message is here.
+fn check_chunks_and_blobs(repository: &Repository, message: &ReplicationMessage) -> Result<()> {
+    let chunks: Vec<ChunkId> =
+        message.chunks.iter().map(|id| parse_chunk_id(id)).collect::<Result<_>>()?;
+    let present = repository.chunks().contains_chunks(&chunks)?;
+    let chunks: Vec<ChunkId> =
+        chunks.into_iter().zip(present).filter(|(_, is_here)| !is_here).map(|(id, _)| id).collect();
+    let mut blobs = Vec::new();
+    for id in &message.blobs {
+        let id = parse_blob_id(id)?;
+        // It must not be collected before the commit names it.
+        if !repository.blobs().touch(&id)? {
+            blobs.push(id);
+        }
+    }
+    if chunks.is_empty() && blobs.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Missing { chunks, blobs })
+    }
+}
+
+/// Keeps framed chunks; they become durable with the commit that needs them. Returns how many there were.
+///
+/// # Errors
+/// [`ClientError::Malformed`] if the framing is broken; errors of the store.
+pub fn store_framed_chunks(repository: &Repository, framed: &Bytes) -> Result<usize> {
+    let mut batch = ChunkBatch::default();
+    let chunks = decode_framed_chunks(framed)?;
+    let count = chunks.len();
+    for bytes in chunks {
+        tympan_store::Chunk::parse(bytes.clone())?;
+        batch.add_chunk(bytes);
+    }
+    repository.chunks().commit(batch)?;
+    Ok(count)
+}
+
+/// Keeps a blob.
+///
+/// # Errors
+/// [`ClientError::IdMismatch`] if the bytes are not those that the id names.
+pub fn store_blob(repository: &Repository, id: &str, source: &mut dyn Read) -> Result<BlobId> {
+    let expected = parse_blob_id(id)?;
+    match repository.blobs().put_named(&expected, source) {
+        Err(tympan_blobs::Error::IdMismatch { expected, actual }) => {
+            Err(Error::Mismatch { expected: expected.to_string(), actual: actual.to_string() })
+        }
+        put => Ok(put.map(|()| expected)?),
+    }
+}
+
+fn parse_blob_id(text: &str) -> Result<BlobId> {
+    text.parse().map_err(|_| Error::Malformed(format!("`{text}` is no blob id")))
+}

@@ -1,0 +1,390 @@
+//! Sending: the message first, then what the publisher says it lacks, then the message again.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::{Method, Request, header};
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
+use serde_json::Value as Json;
+use tympan_content::{BlobId, ChunkId, NodePath, Repository, Snapshot, SubtreeScope};
+use tympan_jobs::Job;
+use tympan_web::client::HttpClient;
+use tympan_web::reader_body::body_from_reader;
+
+use crate::blob_bundle::{BlobBundleReader, bundle_length, split_into_bundles};
+use crate::home_pair::{HomePairs, PairKeyPurpose};
+use crate::message::{encode_framed_chunks, parse_chunk_id};
+use crate::on_off_time::is_due;
+use crate::replication_request::{ReplicationAction, carries_replication_stamp, is_policy};
+use crate::superseded_job::SupersedingRequests;
+use crate::tree_replication::{TreePart, parse_tree_part};
+use crate::withdrawal::{
+    WITHDRAWAL_PROPERTY, is_still_requested, live_documents_below, retained_documents_below,
+};
+use crate::{Error, RECEIVE_PATH, ReplicationAgent, ReplicationMessage, Result, WireDocument};
+
+/// The header that proves knowledge of the key that author and publisher share.
+pub(crate) const REPLICATION_KEY_HEADER: &str = "x-tympan-replication-key";
+/// Chunks go in requests of about this size.
+const CHUNK_REQUEST_BYTES: usize = 4 * 1024 * 1024;
+/// How often the publisher may ask for more before the attempt counts as failed.
+const MAX_OFFER_ROUNDS: usize = 4;
+
+type BoxedBodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Tells whether a job takes away what a commit removed, not what a user named.
+pub(crate) fn is_withdrawal(job: &Job) -> bool {
+    job.properties.get(WITHDRAWAL_PROPERTY).and_then(Json::as_bool).unwrap_or(false)
+}
+
+/// What a sender works with.
+#[derive(Debug, Clone)]
+pub(crate) struct MessageSender {
+    pub(crate) repository: Repository,
+    pub(crate) client: HttpClient,
+    /// The key of the whole farm, for agents that have no pair.
+    pub(crate) farm_key: String,
+    /// The keys of pairs.
+    pub(crate) pairs: HomePairs,
+}
+
+impl MessageSender {
+    /// Carries out one job: the publisher has applied it when this returns.
+    pub(crate) async fn deliver_job(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
+        let (sender, to, job) = (self.clone(), agent.clone(), job.clone());
+        let Some(message) = run_blocking(move || sender.compose_message(&to, &job)).await?? else {
+            return Ok(());
+        };
+        for _ in 0..MAX_OFFER_ROUNDS {
+            match self.offer_message(agent, &message).await? {
+                None => return Ok(()),
+                Some((chunks, blobs)) => {
+                    self.send_chunks(agent, chunks).await?;
+                    for blobs in split_into_bundles(blobs) {
+                        self.send_bundle(agent, blobs).await?;
+                    }
+                }
+            }
+        }
+        Err(Error::Refused {
+            target: agent.target.clone(),
+            status: 409,
+            message: "it asks again for parts that were sent".to_owned(),
+        })
+    }
+
+    /// Asks a publisher whether it hears and knows the key, without any effect.
+    pub(crate) async fn test_publisher(&self, agent: &ReplicationAgent) -> Result<()> {
+        let nothing = encode_framed_chunks(std::iter::empty());
+        let request = self.build_request(agent, Method::POST, "/chunks", Full::from(nothing))?;
+        send_request(&self.client, &agent.target, request).await.map(|_| ())
+    }
+
+    /// Reads what a job means from the root that was pinned with the wish, but for what later wishes decided meanwhile;
+    /// nothing where that is nothing to this agent.
+    fn compose_message(
+        &self,
+        agent: &ReplicationAgent,
+        job: &Job,
+    ) -> Result<Option<ReplicationMessage>> {
+        let text = |name: &str| {
+            let malformed = || Error::Malformed(format!("job {} has no `{name}`", job.id));
+            job.properties.get(name).and_then(Json::as_str).ok_or_else(malformed)
+        };
+        let path = NodePath::new(text("path")?)?;
+        let action = ReplicationAction::from_name(text("action")?)
+            .ok_or_else(|| Error::Malformed("no action".to_owned()))?;
+        let is_deep = job.properties.get("deep").and_then(Json::as_bool).unwrap_or(false);
+        let mut message = ReplicationMessage {
+            agent: agent.name.clone(),
+            sequence: job.id.0,
+            action: action.name().to_owned(),
+            path: path.to_string(),
+            user: job.user.clone(),
+            ancestors: Vec::new(),
+            documents: Vec::new(),
+            chunks: Vec::new(),
+            blobs: Vec::new(),
+            kept: Vec::new(),
+            taken_away: Vec::new(),
+        };
+        if is_withdrawal(job) {
+            let kept = retained_documents_below(&self.repository.snapshot()?, &path)?;
+            message.kept = kept.iter().map(ToString::to_string).collect();
+            return Ok(Some(message));
+        }
+        let later = SupersedingRequests::from_job(job)?;
+        let part = parse_tree_part(job)?;
+        if action == ReplicationAction::Deactivate {
+            if let Some(part) = &part {
+                return self.compose_deactivation_part(agent, part, (&later, message));
+            }
+            return Ok(later.is_deactivation_needed(&path)?.then_some(message));
+        }
+        // A job without a root was stored just before a crash: what it announced is in the newest state, if anywhere.
+        let snapshot = match text("root") {
+            Ok(root) => self.repository.snapshot_at(parse_chunk_id(root)?)?,
+            Err(_) => self.repository.snapshot()?,
+        };
+        message.ancestors = match &part {
+            Some(part) => part_ancestor_types(&snapshot, part)?,
+            None => ancestor_types(&snapshot, &path)?,
+        };
+        let depth = if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
+        let (mut chunks, mut blobs) = (BTreeSet::new(), BTreeSet::new());
+        let now = SystemTime::now();
+        let viewer = agent.user.as_deref().map(|user| self.repository.viewer(Some(user)));
+        let readable = viewer.transpose()?.map(|viewer| snapshot.as_viewer(&viewer));
+        let mut documents = match &part {
+            Some(part) => part.read_documents(&self.repository, &snapshot)?,
+            None => snapshot.stored_documents(&path, depth)?,
+        };
+        later.retain_undecided(&snapshot, &mut documents)?;
+        let newest = self.repository.snapshot()?;
+        for document in documents {
+            let place = &document.path;
+            let is_readable = match &readable {
+                Some(readable) => readable.node(place)?.is_some(),
+                None => true,
+            };
+            if !is_readable || !agent.accepts_path(place) {
+                continue;
+            }
+            if let Some(node) = snapshot.node(place)? {
+                // What closes a document goes wherever that goes.
+                let is_withdrawable = carries_replication_stamp(&node) || !is_policy(place);
+                if !is_due(&node, now)? || (is_withdrawable && !is_still_requested(&newest, place)?)
+                {
+                    continue;
+                }
+            }
+            let needs = snapshot.document_requirements(&document)?;
+            chunks.extend(needs.chunks);
+            blobs.extend(needs.blobs);
+            message.documents.push(WireDocument::from_stored(&document));
+        }
+        message.chunks = chunks.iter().map(ToString::to_string).collect();
+        message.blobs = blobs.iter().map(ToString::to_string).collect();
+        Ok(Some(message).filter(|message| !message.documents.is_empty()))
+    }
+
+    /// Reads what a part of a deactivation takes away, and what of that stays as it was activated since.
+    fn compose_deactivation_part(
+        &self,
+        agent: &ReplicationAgent,
+        part: &TreePart,
+        (later, mut message): (&SupersedingRequests, ReplicationMessage),
+    ) -> Result<Option<ReplicationMessage>> {
+        let newest = self.repository.snapshot()?;
+        let mut kept = BTreeSet::new();
+        let is_left = |path: &&NodePath| agent.accepts_path(path) && later.is_removal_needed(path);
+        for path in part.document_paths().iter().filter(is_left) {
+            if part.is_activated_since(path) || later.has_activated_below(path) {
+                kept.extend(live_documents_below(&newest, path)?);
+            }
+            message.taken_away.push(path.to_string());
+        }
+        message.kept = kept.iter().map(ToString::to_string).collect();
+        Ok(Some(message).filter(|message| !message.taken_away.is_empty()))
+    }
+
+    /// Posts the message; gives what the publisher lacks, or nothing if it applied the message.
+    async fn offer_message(
+        &self,
+        agent: &ReplicationAgent,
+        message: &ReplicationMessage,
+    ) -> Result<Option<(Vec<ChunkId>, Vec<BlobId>)>> {
+        let body =
+            serde_json::to_vec(message).map_err(|error| Error::Malformed(error.to_string()))?;
+        let request = self.build_request(agent, Method::POST, "", Full::from(body))?;
+        match send_request(&self.client, &agent.target, request).await {
+            Ok(_) => Ok(None),
+            Err(Error::Refused { target, status: 409, message }) => {
+                match parse_missing_parts(&message) {
+                    Ok(missing) => Ok(Some(missing)),
+                    // A conflict with another delivery, which trying again resolves.
+                    Err(_) => Err(Error::Refused { target, status: 409, message }),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send_chunks(&self, agent: &ReplicationAgent, mut wanted: Vec<ChunkId>) -> Result<()> {
+        while !wanted.is_empty() {
+            let repository = self.repository.clone();
+            let (framed, rest) = run_blocking(move || -> Result<_> {
+                let mut bundle: Vec<tympan_store::Chunk> = Vec::new();
+                let mut bytes = 0;
+                while let Some(id) = wanted.pop() {
+                    let chunk = repository.chunks().read_chunk(&id)?;
+                    bytes += chunk.bytes().len();
+                    bundle.push(chunk);
+                    if bytes >= CHUNK_REQUEST_BYTES {
+                        break;
+                    }
+                }
+                Ok((encode_framed_chunks(bundle.iter().map(|chunk| &chunk.bytes()[..])), wanted))
+            })
+            .await??;
+            wanted = rest;
+            let request = self.build_request(agent, Method::POST, "/chunks", Full::from(framed))?;
+            send_request(&self.client, &agent.target, request).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends blobs in one request; a publisher that knows no bundles gets them one by one.
+    async fn send_bundle(&self, agent: &ReplicationAgent, blobs: Vec<BlobId>) -> Result<()> {
+        if let [blob] = blobs.as_slice() {
+            return self.send_blob(agent, *blob).await;
+        }
+        let (repository, wanted) = (self.repository.clone(), blobs.clone());
+        run_blocking(move || -> Result<()> {
+            for blob in wanted {
+                if !repository.blobs().contains(&blob)? {
+                    return Err(Error::LostBlob(blob));
+                }
+            }
+            Ok(())
+        })
+        .await??;
+        let reader = BlobBundleReader::new(self.repository.clone(), blobs.clone());
+        let body = body_from_reader(reader, bundle_length(&blobs));
+        let request = self.build_request(agent, Method::POST, "/blobs", body)?;
+        match send_request(&self.client, &agent.target, request).await {
+            Err(Error::Refused { status: 404 | 405, .. }) => {}
+            answer => return answer.map(|_| ()),
+        }
+        for blob in blobs {
+            self.send_blob(agent, blob).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_blob(&self, agent: &ReplicationAgent, id: BlobId) -> Result<()> {
+        let repository = self.repository.clone();
+        let content = run_blocking(move || repository.blobs().open(&id))
+            .await??
+            .ok_or(Error::LostBlob(id))?;
+        let place = format!("/blob/{}", id.to_string().replace('#', "/"));
+        let request = self.build_request(
+            agent,
+            Method::PUT,
+            &place,
+            body_from_reader(content.into_reader(), id.length()),
+        )?;
+        send_request(&self.client, &agent.target, request).await.map(|_| ())
+    }
+
+    fn build_request<B>(
+        &self,
+        agent: &ReplicationAgent,
+        method: Method,
+        place: &str,
+        body: B,
+    ) -> Result<Request<B>> {
+        let malformed = |reason: String| Error::InvalidAgent { agent: agent.name.clone(), reason };
+        let target: http::Uri =
+            agent.target.parse().map_err(|_| malformed(format!("`{}` is no URI", agent.target)))?;
+        let (Some(scheme), Some(authority)) = (target.scheme_str(), target.authority()) else {
+            return Err(malformed(format!("`{}` names no host", agent.target)));
+        };
+        let base = match target.path() {
+            "" | "/" => RECEIVE_PATH,
+            path => path,
+        };
+        let own = self
+            .pairs
+            .key_for(&agent.name, PairKeyPurpose::Send)
+            .map_err(|error| malformed(error.to_string()))?;
+        Request::builder()
+            .method(method)
+            .uri(format!("{scheme}://{authority}{base}{place}"))
+            .header(header::HOST, authority.as_str())
+            .header(REPLICATION_KEY_HEADER, own.as_ref().unwrap_or(&self.farm_key))
+            .body(body)
+            .map_err(|error| malformed(error.to_string()))
+    }
+}
+
+/// Returns the folders and pages above a node with their types, outermost first.
+fn ancestor_types(snapshot: &Snapshot, path: &NodePath) -> Result<Vec<(String, String)>> {
+    let mut ancestors = Vec::new();
+    let mut next = path.parent();
+    while let Some(path) = next.filter(|path| !path.is_root()) {
+        if let Some(node) = snapshot.node(&path)? {
+            ancestors.push((path.to_string(), node.primary_type().to_owned()));
+        }
+        next = path.parent();
+    }
+    ancestors.reverse();
+    Ok(ancestors)
+}
+
+/// Returns the folders and pages above the documents of a part of a tree with their types, outermost first.
+fn part_ancestor_types(snapshot: &Snapshot, part: &TreePart) -> Result<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    let mut parents = BTreeSet::new();
+    for path in part.document_paths() {
+        // Most documents of a part have the same parent.
+        if !parents.insert(path.parent()) {
+            continue;
+        }
+        for ancestor in ancestor_types(snapshot, path)? {
+            if !all.contains(&ancestor) {
+                all.push(ancestor);
+            }
+        }
+    }
+    all.sort_by_key(|(path, _)| path.matches('/').count());
+    Ok(all)
+}
+
+/// Sends a request and returns the answer's body; statuses other than 2xx are errors.
+pub(crate) async fn send_request<B>(
+    client: &HttpClient,
+    target: &str,
+    request: Request<B>,
+) -> Result<Bytes>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxedBodyError>,
+{
+    let unreachable = |source| Error::Unreachable { target: target.to_owned(), source };
+    let response = client.send(request).await.map_err(unreachable)?;
+    let status = response.status();
+    let body = http_body_util::Limited::new(response.into_body(), 64 * 1024 * 1024).collect().await;
+    let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    if status.is_success() {
+        return Ok(body);
+    }
+    let message = String::from_utf8_lossy(&body).into_owned();
+    Err(Error::Refused { target: target.to_owned(), status: status.as_u16(), message })
+}
+
+/// Reads the lists of a 409 answer.
+fn parse_missing_parts(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
+    let malformed = || Error::Malformed(format!("`{text}` does not say what is missing"));
+    let answer: Json = serde_json::from_str(text).map_err(|_| malformed())?;
+    let list = |name: &str| -> Result<Vec<String>> {
+        let list = answer.get(name).and_then(Json::as_array).ok_or_else(malformed)?;
+        Ok(list.iter().filter_map(Json::as_str).map(str::to_owned).collect())
+    };
+    let chunks = list("chunks")?.iter().map(|id| parse_chunk_id(id)).collect::<Result<_>>()?;
+    let blobs = list("blobs")?
+        .iter()
+        .map(|id| id.parse().map_err(|_| malformed()))
+        .collect::<Result<_>>()?;
+    Ok((chunks, blobs))
+}
+
+/// Runs reading and writing of content where it may block.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|error| Error::Malformed(format!("the work was ended: {error}")))
+}

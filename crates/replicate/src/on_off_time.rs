@@ -1,0 +1,248 @@
+//! On and off times: pages that appear and vanish by the clock.
+//!
+//! `onTime` and `offTime` stand on a page's `jcr:content_node`, as in AEM. An activated page whose `onTime` is still to come is
+//! not sent before, so that visitors keep what they have; at `onTime` it is. At `offTime` it is taken away, and an
+//! activation after it sends nothing.
+//!
+//! Invariants
+//! * Each change of content is met once, in order: the cursor behind it is stored together with the jobs that follow. A time
+//!   that passes while no process runs is made up for.
+//! * What happens at a time needs `crx:replicate` of whoever made the change that it follows from.
+//! * A page whose times were changed meanwhile follows the new ones only.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value as Json, json};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tracing::debug;
+use tympan_content::{
+    ChangeCursor, JCR_CONTENT, JcrDate, Node, NodePath, Property, RevisionChanges, SubtreeScope,
+    Value,
+};
+use tympan_jobs::{
+    ChangesAfterCursor, FollowerLoop, Job, JobContext, JobHandler, JobOutcome, NewJob,
+    format_error_chain, read_changes_after,
+};
+
+use crate::message_sender::run_blocking;
+use crate::replication_request::{
+    ActivationVersioning, ReplicationAction, ReplicationRequest, is_live,
+    require_replicate_permission, viewer_of_user,
+};
+use crate::replicator::Replicator;
+use crate::{Error, Result};
+
+/// The topic of what is to happen at a time.
+const ON_OFF_TIME_TOPIC: &str = "com/day/cq/replication/times";
+const ON_OFF_TIME_FOLLOWER_NAME: &str = "replication-times";
+/// Its name in the log.
+const FOLLOWER_LOG_NAME: &str = "on and off times";
+/// How often content is looked at.
+const CONTENT_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Changes of one look.
+const MAX_CHANGES_PER_STEP: usize = 1000;
+
+/// Returns when a page appears or vanishes.
+fn read_time(node: &Node, name: &str) -> tympan_content::Result<Option<JcrDate>> {
+    let content = node.content_node()?;
+    let property = content.and_then(|content| content.property(name));
+    Ok(match property.as_ref().and_then(Property::first) {
+        Some(Value::Date(date)) => Some(*date),
+        Some(value) => JcrDate::parse_lenient(&value.to_text()).ok(),
+        None => None,
+    })
+}
+
+/// Tells whether visitors may have a page at a time.
+///
+/// # Errors
+/// If content fails.
+pub(crate) fn is_due(node: &Node, now: SystemTime) -> Result<bool> {
+    if !node.is_page() {
+        return Ok(true);
+    }
+    let now = JcrDate::from_system_time(now).millis;
+    let is_early = read_time(node, "onTime")?.is_some_and(|on| on.millis > now);
+    let is_late = read_time(node, "offTime")?.is_some_and(|off| off.millis <= now);
+    Ok(!is_early && !is_late)
+}
+
+/// Follows content and stores what is to happen at which time.
+#[derive(Debug, Clone)]
+pub struct OnOffTimeFollower {
+    replicator: Replicator,
+}
+
+impl OnOffTimeFollower {
+    /// Makes one for an author.
+    #[must_use]
+    pub fn new(replicator: Replicator) -> Self {
+        Self { replicator }
+    }
+
+    /// Follows until `stop` turns true.
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let mut rounds = FollowerLoop::new(FOLLOWER_LOG_NAME, stop, CONTENT_POLL_INTERVAL * 10);
+        while !rounds.is_stopped() {
+            let done = self.process_next_changes(SystemTime::now()).await;
+            let wait =
+                done.map(|is_end| if is_end { CONTENT_POLL_INTERVAL } else { Duration::ZERO });
+            rounds.finish_round(wait.map_err(|error| format_error_chain(&error))).await;
+        }
+    }
+
+    /// Digests the next changes. Tells whether those were all there are. The first call only notes where to begin.
+    ///
+    /// # Errors
+    /// If content or the queues fail.
+    pub async fn process_next_changes(&self, now: SystemTime) -> Result<bool> {
+        let queues = self.replicator.queues();
+        let stored = queues.follower_root(ON_OFF_TIME_FOLLOWER_NAME).await?;
+        let (this, from) = (self.clone(), stored.clone());
+        let (jobs, next, is_end) =
+            run_blocking(move || this.collect_jobs(from.as_deref(), now)).await??;
+        let next = next.to_string();
+        if stored.as_deref() != Some(&*next) {
+            queues
+                .advance_follower(ON_OFF_TIME_FOLLOWER_NAME, (stored.as_deref(), &next), jobs, now)
+                .await?;
+        }
+        Ok(is_end)
+    }
+
+    fn collect_jobs(
+        &self,
+        from: Option<&str>,
+        now: SystemTime,
+    ) -> Result<(Vec<NewJob>, ChangeCursor, bool)> {
+        let repository = self.replicator.repository();
+        let page =
+            match read_changes_after(repository, from, MAX_CHANGES_PER_STEP, FOLLOWER_LOG_NAME)? {
+                ChangesAfterCursor::Changes(page) => page,
+                ChangesAfterCursor::Start(cursor) => return Ok((Vec::new(), cursor, true)),
+            };
+        let mut jobs = Vec::new();
+        for revision in &page.revisions {
+            self.collect_revision_jobs(revision, now, &mut jobs)?;
+        }
+        Ok((jobs, page.next, page.is_end))
+    }
+
+    fn collect_revision_jobs(
+        &self,
+        revision: &RevisionChanges,
+        now: SystemTime,
+        jobs: &mut Vec<NewJob>,
+    ) -> Result<()> {
+        let mut pages = BTreeSet::new();
+        for change in &revision.changes {
+            let path = &change.path;
+            if path.name() == JCR_CONTENT {
+                pages.extend(path.parent());
+            } else {
+                pages.insert(path.clone());
+            }
+        }
+        let repository = self.replicator.repository();
+        // The state that the commit led to; the newest one where that is collected.
+        let snapshot = repository.snapshot_at(revision.root).or_else(|_| repository.snapshot())?;
+        let made = JcrDate::from_system_time(revision.time).millis;
+        for path in pages {
+            let Some(node) = snapshot.node(&path)?.filter(Node::is_page) else { continue };
+            for (name, action) in [
+                ("onTime", ReplicationAction::Activate),
+                ("offTime", ReplicationAction::Deactivate),
+            ] {
+                // What was in the past when it was written is nothing to wait for.
+                let time = read_time(&node, name)?.filter(|time| time.millis > made);
+                let Some(time) = time else { continue };
+                let wait = time.to_system_time().duration_since(now).unwrap_or_default();
+                let (user, at) = (revision.user.as_str(), time.millis);
+                let properties =
+                    json!({ "path": path.as_str(), "action": action.name(), "at": at });
+                let job = NewJob::new(ON_OFF_TIME_TOPIC, properties)
+                    .with_key(format!("{} {at} {user} {path}", action.name()))
+                    .with_user(user)
+                    .with_delay(wait);
+                jobs.push(job);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Carries out what is to happen at a time.
+#[derive(Debug)]
+pub struct OnOffTimeHandler {
+    replicator: Replicator,
+    versioning: ActivationVersioning,
+    runtime: Handle,
+}
+
+impl OnOffTimeHandler {
+    /// Makes the handler, to be registered with a worker.
+    #[must_use]
+    pub fn new(replicator: Replicator, keeping: ActivationVersioning, runtime: Handle) -> Self {
+        Self { replicator, versioning: keeping, runtime }
+    }
+
+    fn run_scheduled_action(&self, job: &Job) -> Result<()> {
+        let member = |name: &str| job.properties.get(name);
+        let text = |name: &str| member(name).and_then(Json::as_str).unwrap_or_default();
+        let path = NodePath::new(text("path"))?;
+        let unknown = || Error::Malformed(format!("the job {} has no action", job.id));
+        let action = ReplicationAction::from_name(text("action")).ok_or_else(unknown)?;
+        let snapshot = self.replicator.repository().snapshot()?;
+        let Some(node) = snapshot.node(&path)? else { return Ok(()) };
+        let name = if action == ReplicationAction::Activate { "onTime" } else { "offTime" };
+        let at = read_time(&node, name)?.map(|time| time.millis);
+        if at != member("at").and_then(Json::as_i64) || !is_action_needed(&node, action)? {
+            return Ok(());
+        }
+        let wish = ReplicationRequest {
+            action,
+            path,
+            depth: SubtreeScope::Document,
+            user: job.user.clone(),
+        };
+        let viewer = viewer_of_user(self.replicator.repository(), &job.user)?;
+        match require_replicate_permission(&snapshot.as_viewer(&viewer), &wish) {
+            Err(Error::Content(tympan_content::Error::AccessDenied { path, .. })) => {
+                debug!(path = %path, user = job.user, "who set a time may not replicate");
+                return Ok(());
+            }
+            permitted => permitted?,
+        }
+        let done = self.replicator.replicate(vec![wish], self.versioning, SystemTime::now());
+        self.runtime.block_on(done).map(|_| ())
+    }
+}
+
+/// Tells whether a page is to appear, because somebody activated it before, or to vanish, because visitors have it.
+fn is_action_needed(node: &Node, action: ReplicationAction) -> Result<bool> {
+    let was_activated = node.summary().and_then(|summary| summary.activation_action());
+    match action {
+        ReplicationAction::Activate => {
+            Ok(was_activated == Some(ReplicationAction::Activate.name()))
+        }
+        ReplicationAction::Deactivate => is_live(node),
+    }
+}
+
+impl JobHandler for OnOffTimeHandler {
+    fn topic(&self) -> &str {
+        ON_OFF_TIME_TOPIC
+    }
+
+    fn run(&self, job: &Job, _context: &JobContext) -> JobOutcome {
+        match self.run_scheduled_action(job) {
+            Ok(()) => JobOutcome::Done,
+            Err(error) if error.is_transient() => {
+                JobOutcome::Retry { after: None, reason: format_error_chain(&error) }
+            }
+            Err(error) => JobOutcome::Failed { reason: format_error_chain(&error) },
+        }
+    }
+}

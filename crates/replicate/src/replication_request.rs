@@ -1,0 +1,369 @@
+//! Wishes: a user activates or deactivates, and jobs for every agent are stored.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use serde_json::{Value as Json, json};
+use tympan_content::{
+    CheckInOptions, CheckOutState, ChunkId, JCR_CONTENT, JcrDate, Node, NodePath, Privileges,
+    Property, Repository, Session, Snapshot, SubtreeScope, Value, Viewer,
+};
+use tympan_jobs::{JobId, JobQueues, NewJob};
+
+use crate::agent::{ReplicationAgentKind, read_agents};
+use crate::message_sender::run_blocking;
+use crate::replicator::agent_topic;
+use crate::tree_replication::{
+    TREE_TOPIC, is_partwise, record_with_waiting_trees, tree_job_payload,
+};
+use crate::{Error, ReplicationAgent, Result};
+
+/// What a user wishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicationAction {
+    /// Show it to visitors.
+    Activate,
+    /// Take it away from visitors, with everything below it.
+    Deactivate,
+}
+
+impl ReplicationAction {
+    /// Returns AEM's name of the action.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Activate => "Activate",
+            Self::Deactivate => "Deactivate",
+        }
+    }
+
+    /// Finds an action by its name, ignoring case.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Activate, Self::Deactivate]
+            .into_iter()
+            .find(|action| action.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// A user's wish about a node and, with [`SubtreeScope::Subtree`], everything below it.
+#[derive(Debug, Clone)]
+pub struct ReplicationRequest {
+    /// What.
+    pub action: ReplicationAction,
+    /// Which node.
+    pub path: NodePath,
+    /// How much of it. A deactivation always takes the whole subtree.
+    pub depth: SubtreeScope,
+    /// Who wishes.
+    pub user: String,
+}
+
+/// Whether what is activated is kept as a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ActivationVersioning {
+    /// Every page and asset whose newest version is not what is activated gets one.
+    #[default]
+    CreateVersion,
+    /// No versions are made.
+    NoVersion,
+}
+
+/// Notes wishes in the content itself: `cq:lastReplicated` and its companions on every page and asset that they cover,
+/// in one commit, which keeps what is activated as a version. Returns the root to send from, which every later change
+/// leaves as it is.
+///
+/// # Errors
+/// If a node to activate is missing or content fails.
+pub fn mark_replicated(
+    repository: &Repository,
+    wishes: &[ReplicationRequest],
+    now: SystemTime,
+) -> Result<ChunkId> {
+    mark_replicated_with_versioning(repository, wishes, ActivationVersioning::CreateVersion, now)
+}
+
+/// Does the same as [`mark_replicated`], with the choice whether versions are kept.
+///
+/// # Errors
+/// If a node to activate is missing or content fails.
+pub fn mark_replicated_with_versioning(
+    repository: &Repository,
+    wishes: &[ReplicationRequest],
+    keeping: ActivationVersioning,
+    now: SystemTime,
+) -> Result<ChunkId> {
+    let Some(first) = wishes.first() else { return Ok(repository.head_root()?) };
+    let user = &first.user;
+    let mut session = repository.session(user)?;
+    let taken_away = wishes.iter().filter(|wish| wish.action == ReplicationAction::Deactivate);
+    session.record_replication(taken_away.map(|wish| wish.path.clone()).collect());
+    let snapshot = session.snapshot()?;
+    let mut message = String::new();
+    for wish in wishes {
+        session.record_activated_documents(list_unstamped_documents(&snapshot, wish)?, now);
+        for path in list_stamped_content(&snapshot, wish)? {
+            if wish.action == ReplicationAction::Activate
+                && keeping == ActivationVersioning::CreateVersion
+                && let Some(document) = path.parent()
+            {
+                let comment = "activated";
+                let check_in = CheckInOptions {
+                    comment,
+                    created_at: now,
+                    check_out_state: CheckOutState::CheckedOut,
+                };
+                session.create_version_if_changed(&document, &check_in)?;
+            }
+            write_replication_stamp(&mut session, &path, (wish.action, &wish.user), now)?;
+        }
+        message = format!("{} {}", wish.action.name(), wish.path);
+    }
+    Ok(session.commit(&message, now)?)
+}
+
+/// Returns who it is in whose name something is done later. No account has the program's own name.
+///
+/// # Errors
+/// If content fails.
+pub(crate) fn viewer_of_user(repository: &Repository, user: &str) -> Result<Viewer> {
+    if user == Viewer::system().name() {
+        return Ok(Viewer::system());
+    }
+    Ok(repository.viewer(Some(user))?)
+}
+
+/// Refuses a wish that the viewer of a snapshot may not have: it takes `crx:replicate` at each document that an activation
+/// shows or a deactivation takes away.
+///
+/// # Errors
+/// Access denied, with the first document where the privilege is missing; with the node of the wish where the viewer does
+/// not see that document. If content fails.
+pub fn require_replicate_permission(seen: &Snapshot, wish: &ReplicationRequest) -> Result<()> {
+    let denied = |path: &NodePath| {
+        let (path, privilege) = (path.clone(), "crx:replicate");
+        Err(tympan_content::Error::AccessDenied { path, privilege }.into())
+    };
+    if !seen.has_privileges(&wish.path, Privileges::REPLICATE)? {
+        return denied(&wish.path);
+    }
+    if wish.depth == SubtreeScope::Document && wish.action == ReplicationAction::Activate {
+        return Ok(());
+    }
+    let whole = seen.as_viewer(&Viewer::system());
+    let Some(top) = whole.node(&wish.path)? else { return Ok(()) };
+    let is_shown = |node: &Node| node.summary().is_some_and(|summary| summary.is_activated());
+    top.visit_listed_descendants(|node| {
+        let is_concerned = wish.action == ReplicationAction::Activate || is_shown(&node);
+        if is_concerned && !seen.has_privileges(node.path(), Privileges::REPLICATE)? {
+            let is_seen = seen.can_see(node.path(), node.primary_type());
+            return denied(if is_seen { node.path() } else { &wish.path });
+        }
+        Ok(())
+    })
+}
+
+/// Notes on the content of a page or an asset what was said about it last.
+pub(crate) fn write_replication_stamp(
+    session: &mut Session,
+    content: &NodePath,
+    (action, user): (ReplicationAction, &str),
+    at: SystemTime,
+) -> Result<()> {
+    let date = Property::Single(Value::Date(JcrDate::from_system_time(at)));
+    session.set_property(content, "cq:lastReplicated", date)?;
+    session.set_property(content, "cq:lastReplicatedBy", Property::text(user))?;
+    session.set_property(content, "cq:lastReplicationAction", Property::text(action.name()))?;
+    Ok(())
+}
+
+/// Returns the content nodes that carry the stamp: those of pages and assets.
+fn list_stamped_content(snapshot: &Snapshot, wish: &ReplicationRequest) -> Result<Vec<NodePath>> {
+    let node = match (snapshot.node(&wish.path)?, wish.action) {
+        (Some(node), _) => node,
+        // What was deleted here can still be taken away from visitors.
+        (None, ReplicationAction::Deactivate) => return Ok(Vec::new()),
+        (None, ReplicationAction::Activate) => {
+            return Err(tympan_content::Error::NodeMissing(wish.path.clone()).into());
+        }
+    };
+    let mut nodes = vec![node.clone()];
+    if wish.depth == SubtreeScope::Subtree || wish.action == ReplicationAction::Deactivate {
+        nodes.extend(node.listed_descendants()?);
+    }
+    let mut paths = Vec::new();
+    for node in nodes {
+        if carries_replication_stamp(&node) && node.content_node()?.is_some() {
+            paths.push(node.path().child(JCR_CONTENT)?);
+        }
+    }
+    Ok(paths)
+}
+
+/// Returns the documents that an activation covers and that carry no stamps: folders, tags, templates and others. Policies go
+/// with what they are for.
+fn list_unstamped_documents(
+    snapshot: &Snapshot,
+    wish: &ReplicationRequest,
+) -> Result<Vec<NodePath>> {
+    let mut paths = Vec::new();
+    if wish.action == ReplicationAction::Deactivate {
+        return Ok(paths);
+    }
+    let Some(node) = snapshot.node(&wish.path)? else { return Ok(paths) };
+    let Some(document) = snapshot.node(node.record_path())? else { return Ok(paths) };
+    let mut nodes = vec![document];
+    if wish.depth == SubtreeScope::Subtree {
+        nodes.extend(node.listed_descendants()?);
+    }
+    let nodes =
+        nodes.iter().filter(|node| !carries_replication_stamp(node) && !is_policy(node.path()));
+    paths.extend(nodes.map(|node| node.path().clone()));
+    Ok(paths)
+}
+
+/// Tells whether a document is a policy of the node above it.
+pub(crate) fn is_policy(path: &NodePath) -> bool {
+    matches!(path.name(), "rep:policy" | "rep:cugPolicy" | "rep:repoPolicy")
+}
+
+/// Tells whether a node carries stamps of replication.
+pub(crate) fn carries_replication_stamp(node: &Node) -> bool {
+    matches!(node.primary_type(), "cq:Page" | "dam:Asset")
+}
+
+/// Tells whether visitors may see a node or anything below it: whether any of it was activated last.
+///
+/// # Errors
+/// If content fails.
+pub fn is_live(node: &Node) -> Result<bool> {
+    let is_active = |node: &Node| node.summary().is_some_and(|summary| summary.is_activated());
+    Ok(is_active(node) || node.listed_descendants()?.iter().any(is_active))
+}
+
+/// Jobs that are stored before the wish is noted in content, so that a crash between the two loses neither.
+#[derive(Debug)]
+pub struct HeldReplicationJobs {
+    jobs: Vec<(JobId, Json)>,
+    /// The wishes, by number, that are carried out in parts.
+    partwise_requests: BTreeSet<usize>,
+}
+
+/// Stores a held job for each wish and each enabled agent of the author that talks to a publisher. For a tree that is carried
+/// out in parts, one for all of them.
+///
+/// # Errors
+/// [`ClientError::Agent`] if there is none for a wish; errors of the queues.
+pub async fn store_held_jobs(
+    repository: &Repository,
+    queues: &JobQueues,
+    wishes: &[ReplicationRequest],
+    now: SystemTime,
+) -> Result<HeldReplicationJobs> {
+    let (reading, asked) = (repository.clone(), wishes.to_vec());
+    let (agents, in_parts) = run_blocking(move || -> Result<_> {
+        let snapshot = reading.snapshot()?;
+        let mut in_parts = BTreeSet::new();
+        for (number, wish) in asked.iter().enumerate() {
+            if is_partwise(&snapshot, wish)? {
+                in_parts.insert(number);
+            }
+        }
+        Ok((read_agents(&snapshot, "author")?, in_parts))
+    })
+    .await??;
+    record_with_waiting_trees(queues, wishes).await?;
+    let agents: Vec<ReplicationAgent> = read_agents
+        .into_iter()
+        .filter(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish)
+        .collect();
+    let nobody = |reason: String| Error::InvalidAgent { agent: "author".to_owned(), reason };
+    if read_agents.is_empty() {
+        let reason =
+            "no enabled agent talks to a publisher; add one below `/etc/replication/agents.author`";
+        return Err(nobody(reason.to_owned()));
+    }
+    let mut wanted = Vec::new();
+    for (number, wish) in wishes.iter().enumerate() {
+        let takers: Vec<String> = read_agents
+            .iter()
+            .filter(|agent| is_agent_for_request(agent, wish))
+            .map(|agent| agent_topic("author", &agent.name))
+            .collect();
+        if takers.is_empty() {
+            let path = &wish.path;
+            return Err(nobody(format!(
+                "no enabled agent takes `{path}`: each is for other paths"
+            )));
+        }
+        if in_parts.contains(&number) {
+            wanted.push((TREE_TOPIC.to_owned(), tree_job_payload(wish, now), wish));
+            continue;
+        }
+        for topic in &takers {
+            let payload = json!({
+                "action": wish.action.name(),
+                "path": wish.path.as_str(),
+                "deep": wish.depth == SubtreeScope::Subtree,
+            });
+            wanted.push((topic.clone(), payload, wish));
+        }
+    }
+    let jobs = wanted.iter().map(|(topic, payload, wish)| {
+        NewJob::new(topic.as_str(), payload.clone())
+            .with_user(wish.user.as_str())
+            .with_subject_path(wish.path.clone())
+    });
+    let ids = queues.add_held_jobs(jobs.collect(), now).await?;
+    let payloads = wanted.iter().map(|(_, payload, _)| payload.clone());
+    Ok(HeldReplicationJobs {
+        jobs: ids.into_iter().zip(payloads).collect(),
+        partwise_requests: in_parts,
+    })
+}
+
+/// Tells whether an agent is for a wish, or for a part of it.
+fn is_agent_for_request(agent: &ReplicationAgent, wish: &ReplicationRequest) -> bool {
+    if wish.depth == SubtreeScope::Subtree || wish.action == ReplicationAction::Deactivate {
+        agent.accepts_any_below(&wish.path)
+    } else {
+        agent.accepts_path(&wish.path)
+    }
+}
+
+impl HeldReplicationJobs {
+    /// Returns the wishes that are noted in content at once; the others are noted part by part.
+    #[must_use]
+    pub fn immediate_requests(&self, wishes: Vec<ReplicationRequest>) -> Vec<ReplicationRequest> {
+        let wishes = wishes.into_iter().enumerate();
+        let at_once = wishes.filter(|(number, _)| !self.partwise_requests.contains(number));
+        at_once.map(|(_, wish)| wish).collect()
+    }
+
+    /// Lets the agents send, from the state that was made meanwhile.
+    ///
+    /// # Errors
+    /// Errors of the queues.
+    pub async fn release(
+        mut self,
+        queues: &JobQueues,
+        root: ChunkId,
+        now: SystemTime,
+    ) -> Result<()> {
+        for (_, payload) in &mut self.jobs {
+            if let Some(payload) = payload.as_object_mut() {
+                payload.insert("root".to_owned(), root.to_string().into());
+            }
+        }
+        Ok(queues.release_held(&self.jobs, now).await?)
+    }
+
+    /// Takes the jobs back, as what they were for did not come about.
+    ///
+    /// # Errors
+    /// Errors of the queues.
+    pub async fn discard(self, queues: &JobQueues) -> Result<()> {
+        let ids: Vec<JobId> = self.jobs.iter().map(|(id, _)| *id).collect();
+        Ok(queues.discard_held(&ids).await?)
+    }
+}

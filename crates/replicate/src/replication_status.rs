@@ -1,0 +1,135 @@
+//! What is live: for each page and asset whether visitors have it, since when, from whom, and whether it changed since.
+
+use std::time::SystemTime;
+
+use tympan_content::{Node, NodePath, Snapshot, SubtreeScope};
+
+use crate::Result;
+use crate::replication_request::{ReplicationAction, carries_replication_stamp};
+
+/// What visitors have of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicationStatus {
+    /// Nothing: it was never activated.
+    Never,
+    /// Its present state.
+    Live,
+    /// An older state.
+    Outdated,
+    /// Nothing any more.
+    Deactivated,
+}
+
+impl ReplicationStatus {
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Live => "live",
+            Self::Outdated => "outdated",
+            Self::Deactivated => "taken-away",
+        }
+    }
+}
+
+/// A document with what visitors have of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicatedDocument {
+    /// Where it is.
+    pub path: NodePath,
+    /// Its title, if it has one.
+    pub title: Option<String>,
+    /// What visitors have.
+    pub status: ReplicationStatus,
+    /// When it was activated or deactivated last.
+    pub replicated_at: Option<SystemTime>,
+    /// Who did it.
+    pub replicated_by: Option<String>,
+}
+
+/// Tells what visitors have of a document, also of one that carries no stamps, such as a tag.
+///
+/// # Errors
+/// If content fails.
+pub fn document_status(node: &Node) -> Result<ReplicationStatus> {
+    if carries_replication_stamp(node) {
+        return Ok(stamped_status(node));
+    }
+    let activated =
+        node.snapshot().activated_documents(node.record_path(), SubtreeScope::Document)?;
+    Ok(match activated.first() {
+        None => ReplicationStatus::Never,
+        Some(document) if document.is_unchanged => ReplicationStatus::Live,
+        Some(_) => ReplicationStatus::Outdated,
+    })
+}
+
+/// Tells what visitors have of a page or an asset.
+#[must_use]
+pub fn stamped_status(node: &Node) -> ReplicationStatus {
+    let Some(summary) = node.summary() else { return ReplicationStatus::Never };
+    match summary.activation_action().and_then(ReplicationAction::from_name) {
+        None => ReplicationStatus::Never,
+        Some(ReplicationAction::Deactivate) => ReplicationStatus::Deactivated,
+        Some(ReplicationAction::Activate) => {
+            let (modified, activated) = (summary.last_modified(), summary.activation_date());
+            let changed = modified.zip(activated).map(|(one, other)| one.millis > other.millis);
+            if changed == Some(true) {
+                ReplicationStatus::Outdated
+            } else {
+                ReplicationStatus::Live
+            }
+        }
+    }
+}
+
+/// Lists pages and assets at and below a node that visitors have, in the order of content, from behind `after` on and at
+/// most `limit`.
+///
+/// # Errors
+/// If content fails.
+pub fn list_live_documents(
+    snapshot: &Snapshot,
+    top: &NodePath,
+    after: Option<&NodePath>,
+    limit: usize,
+) -> Result<Vec<ReplicatedDocument>> {
+    let Some(node) = snapshot.node(top)? else { return Ok(Vec::new()) };
+    let mut nodes = vec![node.clone()];
+    nodes.extend(node.listed_descendants()?);
+    let mut found = Vec::new();
+    let mut is_behind = after.is_none();
+    for node in nodes {
+        if !is_behind {
+            is_behind = Some(node.path()) == after;
+            continue;
+        }
+        let status = stamped_status(&node);
+        if !matches!(status, ReplicationStatus::Live | ReplicationStatus::Outdated) {
+            continue;
+        }
+        found.push(describe_document(&node, status)?);
+        if found.len() >= limit {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Describes a document.
+pub(crate) fn describe_document(
+    node: &Node,
+    status: ReplicationStatus,
+) -> Result<ReplicatedDocument> {
+    let summary = node.summary();
+    let activated = summary.and_then(|summary| summary.activation_date());
+    let content = node.content_node()?;
+    Ok(ReplicatedDocument {
+        path: node.path().clone(),
+        title: summary.and_then(|summary| summary.title()).map(str::to_owned),
+        status,
+        replicated_at: activated.map(tympan_content::JcrDate::to_system_time),
+        replicated_by: content.and_then(|content| content.text("cq:lastReplicatedBy")),
+    })
+}

@@ -1,0 +1,550 @@
+//! Trees that are activated or deactivated in parts: a wish for very many documents is one job, which becomes messages of
+//! bounded size one by one.
+//!
+//! In: a wish that covers more than [`MAX_SINGLE_MESSAGE_DOCUMENTS`] documents: an activation with [`SubtreeScope::Subtree`], or a deactivation. Out: for
+//! each part of up to [`MAX_PART_DOCUMENTS`] a commit that notes it in content, and a job for each agent.
+//!
+//! Invariants
+//! * Memory holds one part. A tree has at most one part that waits in the queue of an agent that can send, beside one that is
+//!   being sent, so that what is wished meanwhile waits for no more than these.
+//! * A document is sent as it was when the tree was wished. It carries the time of the wish, so that a later change shows.
+//! * What was activated or taken away by name since the wish is left as it is.
+//! * An activation goes from parents to children, a deactivation from children to parents. Policies go with what they are for,
+//!   so that nothing is open to visitors for a while that was closed before.
+//! * The next part is stored before the job of this one goes. A crash between the two makes a part twice, which changes
+//!   nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value as Json, json};
+use tokio::sync::watch;
+use tracing::{info, warn};
+use tympan_content::{
+    CheckInOptions, CheckOutState, ChunkId, JCR_CONTENT, JcrDate, NodePath, Repository, Session,
+    Snapshot, StoredDocument, SubtreeScope,
+};
+use tympan_jobs::{Job, JobClaim, JobQueues, JobState, NewJob, format_error_chain};
+
+use crate::agent::{ReplicationAgentKind, read_agents};
+use crate::message::parse_chunk_id;
+use crate::message_sender::run_blocking;
+use crate::replication_request::{
+    ActivationVersioning, ReplicationAction, ReplicationRequest, carries_replication_stamp,
+    is_policy, write_replication_stamp,
+};
+use crate::replicator::{IDLE_POLL_INTERVAL, JOB_LEASE, Replicator, agent_topic};
+use crate::{Error, ReplicationAgent, Result};
+
+/// The topic of trees that are activated or deactivated in parts.
+pub const TREE_TOPIC: &str = "com/day/cq/replication/tree/author";
+/// The most documents of one part.
+pub const MAX_PART_DOCUMENTS: usize = 200;
+/// A tree of up to this many documents is one message.
+const MAX_SINGLE_MESSAGE_DOCUMENTS: usize = 500;
+/// How often it is looked whether a part was delivered by another process.
+const DELIVERY_POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// So many jobs of an agent are looked through for a part of a tree.
+const MAX_SCANNED_JOBS: u32 = 500;
+/// The most nodes of later wishes that are noted with a tree.
+const MAX_LATER_REQUESTS: usize = 1000;
+
+/// The property of a job with the documents of a part.
+const DOCUMENTS_PROPERTY: &str = "documents";
+/// The property with those among them that changed since the wish.
+const CHANGED_PROPERTY: &str = "changed";
+/// The property with the state that the tree was wished in.
+const REQUESTED_ROOT_PROPERTY: &str = "wishedRoot";
+/// The property of a deactivation with what was activated by name since.
+const ACTIVATED_SINCE_PROPERTY: &str = "activatedSince";
+
+/// Tells whether a wish is carried out in parts.
+pub(crate) fn is_partwise(snapshot: &Snapshot, wish: &ReplicationRequest) -> Result<bool> {
+    if wish.action == ReplicationAction::Activate && wish.depth == SubtreeScope::Document {
+        return Ok(false);
+    }
+    Ok(snapshot.document_paths(&wish.path, None, MAX_SINGLE_MESSAGE_DOCUMENTS + 1)?.len()
+        > MAX_SINGLE_MESSAGE_DOCUMENTS)
+}
+
+/// Returns the properties of the job of a tree.
+pub(crate) fn tree_job_payload(wish: &ReplicationRequest, now: SystemTime) -> Json {
+    json!({
+        "action": wish.action.name(),
+        "path": wish.path.as_str(),
+        "deep": true,
+        "wished": JcrDate::from_system_time(now).millis,
+    })
+}
+
+/// Notes later wishes with the trees that wait: parts to come leave what they are about.
+pub(crate) async fn record_with_waiting_trees(
+    queues: &JobQueues,
+    wishes: &[ReplicationRequest],
+) -> Result<()> {
+    for job in queues.list_topic(TREE_TOPIC, MAX_SCANNED_JOBS).await? {
+        let Some(mut tree) = RequestedTree::from_job(&job) else { continue };
+        let mut is_changed = false;
+        for wish in wishes {
+            is_changed |= tree.record_later_request(wish);
+        }
+        let mut properties = job.properties;
+        if let Some(members) = properties.as_object_mut().filter(|_| is_changed) {
+            let paths: Vec<&str> = tree.later_deactivations.iter().map(NodePath::as_str).collect();
+            members.insert("takenAway".to_owned(), json!(paths));
+            members.insert(ACTIVATED_SINCE_PROPERTY.to_owned(), tree.later_activations.to_json());
+            queues.replace_properties(job.id, &properties).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What was activated by name since a deactivation was wished: nodes, and for each whether everything below went along.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct LaterActivations(BTreeMap<NodePath, bool>);
+
+impl LaterActivations {
+    fn from_properties(properties: &Json) -> Self {
+        let nodes = properties.get(ACTIVATED_SINCE_PROPERTY).and_then(Json::as_object);
+        let nodes = nodes.into_iter().flatten().filter_map(|(path, is_deep)| {
+            Some((NodePath::new(path).ok()?, is_deep.as_bool().unwrap_or(false)))
+        });
+        Self(nodes.collect())
+    }
+
+    fn to_json(&self) -> Json {
+        let nodes = self.0.iter().map(|(path, is_deep)| (path.to_string(), json!(is_deep)));
+        Json::Object(nodes.collect())
+    }
+
+    /// Adds a node. Too many are taken for everything below the top of the tree.
+    fn add(&mut self, wish: &ReplicationRequest, top: &NodePath) {
+        if self.0.len() >= MAX_LATER_REQUESTS {
+            self.0 = BTreeMap::from([(top.clone(), true)]);
+        }
+        *self.0.entry(wish.path.clone()).or_default() |= wish.depth == SubtreeScope::Subtree;
+    }
+
+    /// Tells whether anything at or below a node may be among it.
+    fn may_overlap(&self, path: &NodePath) -> bool {
+        let meets = |(top, is_deep): (&NodePath, &bool)| {
+            top.is_within(path) || (*is_deep && path.is_within(top))
+        };
+        self.0.iter().any(meets)
+    }
+}
+
+/// A tree that is to be activated or deactivated, as its job says.
+#[derive(Debug, Clone)]
+struct RequestedTree {
+    action: ReplicationAction,
+    path: NodePath,
+    user: String,
+    requested_at: SystemTime,
+    /// The state in which it was wished.
+    requested_root: Option<ChunkId>,
+    /// The last document of the part before.
+    last_document: Option<NodePath>,
+    /// For an activation: what was taken away by name since.
+    later_deactivations: BTreeSet<NodePath>,
+    /// For a deactivation: what was activated by name since.
+    later_activations: LaterActivations,
+}
+
+impl RequestedTree {
+    /// Reads it from its job; nothing if that makes no sense.
+    fn from_job(job: &Job) -> Option<Self> {
+        let text = |name: &str| job.properties.get(name).and_then(Json::as_str);
+        let path = |text: &str| NodePath::new(text).ok();
+        let millis = job.properties.get("wished").and_then(Json::as_i64)?;
+        let taken_away = job.properties.get("takenAway").and_then(Json::as_array);
+        let taken_away = taken_away.into_iter().flatten().filter_map(Json::as_str);
+        Some(Self {
+            action: ReplicationAction::from_name(text("action")?)?,
+            path: path(text("path")?)?,
+            user: job.user.clone(),
+            requested_at: JcrDate { millis, offset_minutes: 0 }.to_system_time(),
+            requested_root: text("root").and_then(|root| parse_chunk_id(root).ok()),
+            last_document: text("after").and_then(path),
+            later_deactivations: taken_away.filter_map(path).collect(),
+            later_activations: LaterActivations::from_properties(&job.properties),
+        })
+    }
+
+    /// Notes a later wish if it takes something back; tells whether it does.
+    fn record_later_request(&mut self, wish: &ReplicationRequest) -> bool {
+        let is_deep =
+            wish.depth == SubtreeScope::Subtree || wish.action == ReplicationAction::Deactivate;
+        let meets = wish.path.is_within(&self.path) || (is_deep && self.path.is_within(&wish.path));
+        if !meets || wish.action == self.action {
+            return false;
+        }
+        match wish.action {
+            ReplicationAction::Activate => self.later_activations.add(wish, &self.path),
+            ReplicationAction::Deactivate
+                if self.later_deactivations.len() < MAX_LATER_REQUESTS =>
+            {
+                self.later_deactivations.insert(wish.path.clone());
+            }
+            ReplicationAction::Deactivate => return false,
+        }
+        true
+    }
+
+    /// Returns the next documents in the state in which the tree was wished.
+    fn next_documents(&self, wished: &Snapshot) -> Result<Vec<NodePath>> {
+        let after = self.last_document.as_ref();
+        Ok(match self.action {
+            ReplicationAction::Activate => {
+                wished.document_paths(&self.path, after, MAX_PART_DOCUMENTS)?
+            }
+            ReplicationAction::Deactivate => {
+                wished.document_paths_before(&self.path, after, MAX_PART_DOCUMENTS)?
+            }
+        })
+    }
+
+    /// Tells whether a document was activated or taken away by name since the tree was wished.
+    fn is_decided_since(&self, newest: &Snapshot, path: &NodePath) -> Result<bool> {
+        if self.later_deactivations.iter().any(|top| path.is_within(top)) {
+            return Ok(true);
+        }
+        // Dates are kept in milliseconds.
+        let wished = JcrDate::from_system_time(self.requested_at).millis;
+        let Some(node) = newest.node(path)? else { return Ok(true) };
+        if carries_replication_stamp(&node) {
+            let noted = node.summary().and_then(|summary| summary.activation_date());
+            return Ok(noted.is_some_and(|noted| noted.millis > wished));
+        }
+        let noted = newest.activated_documents(path, SubtreeScope::Document)?;
+        let noted =
+            noted.first().map(|document| JcrDate::from_system_time(document.activated_at).millis);
+        Ok(noted.is_some_and(|noted| noted > wished))
+    }
+}
+
+/// A part of a tree, as the job of an agent says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TreePart {
+    document_paths: Vec<NodePath>,
+    changed_paths: BTreeSet<NodePath>,
+    requested_root: ChunkId,
+    later_activations: LaterActivations,
+}
+
+impl TreePart {
+    /// Returns the paths of its documents.
+    pub(crate) fn document_paths(&self) -> &[NodePath] {
+        &self.document_paths
+    }
+
+    /// Tells whether anything at or below a document may have been activated by name since the tree was wished.
+    pub(crate) fn is_activated_since(&self, path: &NodePath) -> bool {
+        self.later_activations.may_overlap(path)
+    }
+
+    /// Reads its documents: as they were marked, or, where they changed since the wish, as they were wished.
+    pub(crate) fn read_documents(
+        &self,
+        repository: &Repository,
+        marked: &Snapshot,
+    ) -> Result<Vec<StoredDocument>> {
+        let wished = repository.snapshot_at(self.requested_root)?;
+        let mut documents = Vec::new();
+        for path in &self.document_paths {
+            let snapshot = if self.changed_paths.contains(path) { &wished } else { marked };
+            documents.extend(snapshot.stored_documents(path, SubtreeScope::Document)?);
+        }
+        Ok(documents)
+    }
+}
+
+/// Returns the paths of the documents of a part of a tree; of any other job, none.
+pub(crate) fn tree_part_paths(properties: &Json) -> Vec<NodePath> {
+    let documents = properties.get(DOCUMENTS_PROPERTY).and_then(Json::as_array);
+    let documents = documents.into_iter().flatten().filter_map(Json::as_str);
+    documents.filter_map(|path| NodePath::new(path).ok()).collect()
+}
+
+/// Tells whether a job sends a part of a tree.
+pub(crate) fn is_tree_part_job(job: &Job) -> bool {
+    job.properties.get(DOCUMENTS_PROPERTY).is_some()
+}
+
+/// Reads a part of a tree from the job of an agent; nothing if it is about something else.
+pub(crate) fn parse_tree_part(job: &Job) -> Result<Option<TreePart>> {
+    if !is_tree_part_job(job) {
+        return Ok(None);
+    }
+    let root =
+        job.properties.get(REQUESTED_ROOT_PROPERTY).and_then(Json::as_str).unwrap_or_default();
+    let wished_root = parse_chunk_id(root)?;
+    let changed = job.properties.get(CHANGED_PROPERTY).and_then(Json::as_array);
+    let changed = changed.into_iter().flatten().filter_map(Json::as_str);
+    let changed = changed.filter_map(|path| NodePath::new(path).ok()).collect();
+    let activated = LaterActivations::from_properties(&job.properties);
+    Ok(Some(TreePart {
+        document_paths: tree_part_paths(&job.properties),
+        changed_paths: changed,
+        requested_root: wished_root,
+        later_activations: activated,
+    }))
+}
+
+/// A part that was noted in content.
+#[derive(Debug)]
+struct MarkedTreePart {
+    root: ChunkId,
+    requested_root: ChunkId,
+    paths: Vec<NodePath>,
+    changed_paths: Vec<NodePath>,
+    /// The last document that was looked at; nothing if there is none behind it.
+    last_document: Option<NodePath>,
+}
+
+/// Notes the next part of a tree in content, in one commit.
+fn mark_next_part(
+    repository: &Repository,
+    tree: &RequestedTree,
+    keeping: ActivationVersioning,
+    now: SystemTime,
+) -> Result<MarkedTreePart> {
+    // A job without a root was stored just before a crash: what it announced is in the newest state, if anywhere.
+    let wished_root = tree.requested_root.map_or_else(|| repository.head_root(), Ok)?;
+    let wished = repository.snapshot_at(wished_root)?;
+    let looked_at = tree.next_documents(&wished)?;
+    let mut session = repository.session(&tree.user)?;
+    session.record_replication(Vec::new());
+    let newest = session.snapshot()?;
+    let mut paths = Vec::new();
+    for path in &looked_at {
+        if !is_policy(path) && !tree.is_decided_since(&newest, path)? {
+            paths.push(path.clone());
+        }
+    }
+    let mut changed = Vec::new();
+    match tree.action {
+        ReplicationAction::Activate => {
+            for path in &paths {
+                let is_same = wished.stored_documents(path, SubtreeScope::Document)?.first()
+                    == newest.stored_documents(path, SubtreeScope::Document)?.first();
+                mark_activated(&mut session, path, (tree, is_same, keeping), now)?;
+                if !is_same {
+                    changed.push(path.clone());
+                }
+            }
+        }
+        ReplicationAction::Deactivate => mark_deactivated(&mut session, tree, &paths)?,
+    }
+    let root = match paths.is_empty() {
+        true => newest.root_id(),
+        false => {
+            let message = format!("{} {} in parts", tree.action.name(), tree.path);
+            session.commit(&message, now)?
+        }
+    };
+    let last = looked_at.last().filter(|_| looked_at.len() == MAX_PART_DOCUMENTS).cloned();
+    Ok(MarkedTreePart {
+        root,
+        requested_root: wished_root,
+        paths,
+        changed_paths: changed,
+        last_document: last,
+    })
+}
+
+/// Notes that documents are taken away from visitors, with everything below them but for what was activated since.
+fn mark_deactivated(session: &mut Session, tree: &RequestedTree, paths: &[NodePath]) -> Result<()> {
+    let (emptied, gone): (Vec<_>, Vec<_>) =
+        paths.iter().cloned().partition(|path| tree.later_activations.may_overlap(path));
+    session.record_replication(gone);
+    session.record_emptied_documents(emptied);
+    for path in paths {
+        let Some(node) = session.node(path)? else { continue };
+        if carries_replication_stamp(&node) && node.content_node()?.is_some() {
+            drop(node);
+            let content = path.child(JCR_CONTENT)?;
+            write_replication_stamp(
+                session,
+                &content,
+                (tree.action, &tree.user),
+                tree.requested_at,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn mark_activated(
+    session: &mut Session,
+    path: &NodePath,
+    (tree, is_same, keeping): (&RequestedTree, bool, ActivationVersioning),
+    now: SystemTime,
+) -> Result<()> {
+    let Some(node) = session.node(path)? else { return Ok(()) };
+    if !carries_replication_stamp(&node) {
+        session.record_activated_documents([path.clone()], tree.requested_at);
+        return Ok(());
+    }
+    if node.content_node()?.is_none() {
+        return Ok(());
+    }
+    drop(node);
+    if keeping == ActivationVersioning::CreateVersion && is_same {
+        let check_in = CheckInOptions {
+            comment: "activated",
+            created_at: now,
+            check_out_state: CheckOutState::CheckedOut,
+        };
+        session.create_version_if_changed(path, &check_in)?;
+    }
+    let content = path.child(JCR_CONTENT)?;
+    write_replication_stamp(
+        session,
+        &content,
+        (ReplicationAction::Activate, &tree.user),
+        tree.requested_at,
+    )
+}
+
+/// What one look at the trees has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreePartOutcome {
+    /// There is no tree to carry out.
+    Idle,
+    /// A part still waits in the queue of an agent that can send.
+    Waiting,
+    /// A part was noted and stored for the agents.
+    Stored,
+}
+
+impl Replicator {
+    /// Activates and deactivates trees part by part until `stop` turns true.
+    pub(crate) async fn run_tree_loop(self, mut stop: watch::Receiver<bool>) {
+        while !*stop.borrow() {
+            // Registered before looking, so that a bell between looking and waiting is heard.
+            let bell = self.wake_signal().notified();
+            let pause = match self.replicate_next_part(SystemTime::now()).await {
+                Ok(TreePartOutcome::Stored) => continue,
+                Ok(TreePartOutcome::Waiting) => DELIVERY_POLL_INTERVAL,
+                Ok(TreePartOutcome::Idle) => IDLE_POLL_INTERVAL,
+                Err(error) => {
+                    warn!(
+                        reason = format_error_chain(&error),
+                        "a tree cannot be activated or deactivated further"
+                    );
+                    IDLE_POLL_INTERVAL
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = bell => {}
+                _ = stop.changed() => {}
+            }
+        }
+    }
+
+    /// Carries out the next part of the tree that was wished first, unless the part before still waits to be sent.
+    ///
+    /// # Errors
+    /// If content or the queues fail.
+    pub async fn replicate_next_part(&self, now: SystemTime) -> Result<TreePartOutcome> {
+        let queues = self.queues();
+        if queues.list_topic(TREE_TOPIC, 1).await?.is_empty() {
+            return Ok(TreePartOutcome::Idle);
+        }
+        let repository = self.repository().clone();
+        let mut agents: Vec<ReplicationAgent> =
+            run_blocking(move || read_agents(&repository.snapshot()?, "author")).await??;
+        read_agents.retain(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish);
+        for agent in &read_agents {
+            let topic = agent_topic(self.role(), &agent.name);
+            let jobs = queues.list_topic(&topic, MAX_SCANNED_JOBS).await?;
+            // The next part is made while one is being sent.
+            let waits = |job: &Job| {
+                is_tree_part_job(job) && !matches!(job.state, JobState::GivenUp | JobState::Active)
+            };
+            if self.blocked_reason(&agent.name).is_none() && jobs.iter().any(waits) {
+                return Ok(TreePartOutcome::Waiting);
+            }
+        }
+        // Wishes wait meanwhile, so that both have one order.
+        let turn = self.lock_requests().await;
+        let claim = JobClaim { worker: self.process_name(), lease: JOB_LEASE };
+        let Some(job) = queues.claim_in_order(&[TREE_TOPIC], claim, now).await? else {
+            return Ok(TreePartOutcome::Idle);
+        };
+        let stored = self.store_part_jobs(&job, &read_agents, now).await;
+        drop(turn);
+        match stored {
+            Ok(()) => {
+                self.wake_workers();
+                Ok(TreePartOutcome::Stored)
+            }
+            Err(error) => {
+                let retry_at = is_retryable(&error).then(|| now + IDLE_POLL_INTERVAL);
+                let reason = format_error_chain(&error);
+                queues.fail_job(job.id, self.process_name(), &reason, (retry_at, now)).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn store_part_jobs(
+        &self,
+        job: &Job,
+        agents: &[ReplicationAgent],
+        now: SystemTime,
+    ) -> Result<()> {
+        let malformed = || Error::Malformed(format!("job {} says no tree", job.id));
+        let tree = RequestedTree::from_job(job).ok_or_else(malformed)?;
+        let (repository, path) = (self.repository().clone(), tree.path.clone());
+        let (action, activated) = (tree.action, tree.later_activations.to_json());
+        let keeping = self.versioning();
+        let part = run_blocking(move || mark_next_part(&repository, &tree, keeping, now)).await??;
+        let mut jobs = Vec::new();
+        let takers = read_agents.iter().filter(|agent| agent.accepts_any_below(&path));
+        for agent in takers.filter(|_| !part.paths.is_empty()) {
+            let text = |paths: &[NodePath]| -> Vec<String> {
+                paths.iter().map(ToString::to_string).collect()
+            };
+            let payload = json!({
+                "action": action.name(),
+                "path": path.as_str(),
+                "deep": false,
+                "root": part.root.to_string(),
+                DOCUMENTS_PROPERTY: text(&part.paths),
+                CHANGED_PROPERTY: text(&part.changed_paths),
+                REQUESTED_ROOT_PROPERTY: part.requested_root.to_string(),
+                ACTIVATED_SINCE_PROPERTY: activated,
+            });
+            let topic = agent_topic(self.role(), &agent.name);
+            jobs.push(
+                NewJob::new(topic, payload)
+                    .with_user(job.user.as_str())
+                    .with_subject_path(path.clone()),
+            );
+        }
+        if let Some(last) = &part.last_document {
+            let mut rest = job.properties.clone();
+            if let Some(members) = rest.as_object_mut() {
+                members.insert("after".to_owned(), last.as_str().into());
+                members.insert("root".to_owned(), part.requested_root.to_string().into());
+            }
+            jobs.push(
+                NewJob::new(TREE_TOPIC, rest)
+                    .with_user(job.user.as_str())
+                    .with_subject_path(path.clone()),
+            );
+        } else {
+            info!(path = %path, action = action.name(), "a tree was carried out");
+        }
+        self.queues().add_jobs(jobs, now).await?;
+        Ok(self.queues().finish_job(job.id, self.process_name()).await?)
+    }
+}
+
+fn is_retryable(error: &Error) -> bool {
+    let is_clash = matches!(error, Error::Content(tympan_content::Error::Conflicts(_)));
+    is_clash || error.is_transient()
+}

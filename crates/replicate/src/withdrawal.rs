@@ -1,0 +1,271 @@
+//! Withdrawals: what commits took from the author and visitors still have becomes work for the agents.
+//!
+//! In: the entries that commits leave beside the content (`content::Withdrawal`). Out: jobs for the agents, and afterwards
+//! the removal of the entries.
+//!
+//! Invariants
+//! * Jobs are stored before their entries go. A crash between the two stores them a second time, which changes nothing, as
+//!   what a withdrawal leaves is read from the newest state when it is sent.
+//! * A document that was moved stays with visitors at its old address until they have it at the new one.
+//! * An entry that no agent takes stays, and is listed as an orphan.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use serde_json::json;
+use tokio::sync::watch;
+use tracing::info;
+use tympan_content::{
+    ChunkId, Node, NodePath, RevisionDetails, Snapshot, SubtreeScope, Withdrawal,
+};
+use tympan_jobs::{FollowerLoop, NewJob, format_error_chain};
+
+use crate::agent::{ReplicationAgentKind, read_agents};
+use crate::message_sender::run_blocking;
+use crate::replication_request::{ReplicationAction, carries_replication_stamp};
+use crate::replication_status::{ReplicationStatus, stamped_status};
+use crate::replicator::{IDLE_POLL_INTERVAL, Replicator, agent_topic, root_poll_interval};
+use crate::{Error, ReplicationAgent, Result};
+
+/// The property of a job that takes away what a commit removed, but for what is live by the newest state.
+pub(crate) const WITHDRAWAL_PROPERTY: &str = "withdrawal";
+
+/// A document that visitors have although it is not at this address any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrphanedDocument {
+    /// The address.
+    pub path: NodePath,
+    /// Where the document is now; visitors keep the old one until it is activated there.
+    pub moved_to: Option<NodePath>,
+    /// Who removed or moved it.
+    pub removed_by: String,
+    /// When.
+    pub removed_at: SystemTime,
+    /// Whether it waits for an activation; else it is about to be taken away, as soon as an agent is there for it.
+    pub awaits_activation: bool,
+}
+
+/// Lists what visitors have at and below a node that is not there any more.
+///
+/// # Errors
+/// If content fails.
+pub fn list_orphaned_documents(
+    snapshot: &Snapshot,
+    top: &NodePath,
+) -> Result<Vec<OrphanedDocument>> {
+    let mut found = Vec::new();
+    for entry in snapshot.withdrawals(top)?.into_iter().filter(|entry| entry.was_activated) {
+        let is_waiting = awaits_activation(snapshot, &entry)?;
+        let Withdrawal { path, moved_to, user: by, withdrawn_at: at, .. } = entry;
+        found.push(OrphanedDocument {
+            path,
+            moved_to,
+            removed_by: by,
+            removed_at: at,
+            awaits_activation: is_waiting,
+        });
+    }
+    Ok(found)
+}
+
+/// Tells whether a moved document is still to be activated at its new address.
+fn awaits_activation(snapshot: &Snapshot, entry: &Withdrawal) -> Result<bool> {
+    let Some(to) = entry.moved_to.as_ref().filter(|_| entry.was_activated) else {
+        return Ok(false);
+    };
+    let Some(moved) = snapshot.node(to)? else { return Ok(false) };
+    if carries_replication_stamp(&moved) {
+        return Ok(stamped_status(&moved) == ReplicationStatus::Never);
+    }
+    // A folder waits for nothing but what is in it.
+    let is_activated =
+        || Ok::<_, Error>(!snapshot.activated_documents(to, SubtreeScope::Document)?.is_empty());
+    Ok(moved.summary().is_some() && !moved.is_folder() && !is_activated()?)
+}
+
+/// Tells whether an entry is about a folder, which stays as long as visitors have anything in it.
+fn is_folder_withdrawal(snapshot: &Snapshot, entry: &Withdrawal) -> Result<bool> {
+    let Some(to) = entry.moved_to.as_ref().filter(|_| entry.was_activated) else {
+        return Ok(!entry.was_activated);
+    };
+    let moved = snapshot.node(to)?;
+    Ok(moved.is_some_and(|node| !carries_replication_stamp(&node) && node.is_folder()))
+}
+
+/// Divides entries into those that are to be carried out and those that wait.
+fn partition_due_withdrawals(
+    snapshot: &Snapshot,
+    entries: Vec<Withdrawal>,
+) -> Result<(Vec<Withdrawal>, Vec<Withdrawal>)> {
+    let (mut due, mut waiting, mut folders) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in entries {
+        if is_folder_withdrawal(snapshot, &entry)? {
+            folders.push(entry);
+        } else if awaits_activation(snapshot, &entry)? {
+            waiting.push(entry);
+        } else {
+            due.push(entry);
+        }
+    }
+    // A folder stays as long as visitors have anything in it, with the policies that close it.
+    for folder in folders {
+        let is_needed = waiting.iter().any(|entry| entry.path.is_within(&folder.path));
+        if is_needed { waiting.push(folder) } else { due.push(folder) }
+    }
+    Ok((due, waiting))
+}
+
+/// Returns the documents at and below an address that were activated last.
+pub(crate) fn live_documents_below(
+    snapshot: &Snapshot,
+    top: &NodePath,
+) -> Result<BTreeSet<NodePath>> {
+    let mut live = BTreeSet::new();
+    let mut add = |node: &Node| {
+        if node.summary().is_some_and(|summary| summary.is_activated()) {
+            live.insert(node.path().clone());
+        }
+    };
+    if let Some(node) = snapshot.node(top)? {
+        add(&node);
+        node.visit_listed_descendants(|node| -> Result<()> {
+            add(&node);
+            Ok(())
+        })?;
+    }
+    let activated = snapshot.activated_documents(top, SubtreeScope::Subtree)?;
+    live.extend(activated.into_iter().map(|document| document.path));
+    Ok(live)
+}
+
+/// Returns the documents at and below an address that visitors are to keep when everything else there is taken away.
+pub(crate) fn retained_documents_below(
+    snapshot: &Snapshot,
+    top: &NodePath,
+) -> Result<Vec<NodePath>> {
+    let mut kept = live_documents_below(snapshot, top)?;
+    let (_, waiting) = partition_due_withdrawals(snapshot, snapshot.withdrawals(top)?)?;
+    kept.extend(waiting.into_iter().map(|entry| entry.path));
+    Ok(kept.into_iter().collect())
+}
+
+/// Tells whether visitors are to get a document by the newest state, whatever an older wish said: whether it is neither
+/// gone nor taken away.
+pub(crate) fn is_still_requested(newest: &Snapshot, path: &NodePath) -> Result<bool> {
+    match newest.node(path)? {
+        Some(node) => Ok(stamped_status(&node) != ReplicationStatus::Deactivated),
+        None => {
+            let entries = newest.withdrawals(path)?;
+            let Some(entry) = entries.iter().find(|entry| entry.path == *path) else {
+                return Ok(false);
+            };
+            awaits_activation(newest, entry)
+        }
+    }
+}
+
+/// Returns those entries that are not below others.
+fn topmost_withdrawals(due: &[Withdrawal]) -> Vec<&Withdrawal> {
+    let paths: BTreeSet<&NodePath> = due.iter().map(|entry| &entry.path).collect();
+    let is_top = |entry: &&Withdrawal| {
+        let mut above = entry.path.parent();
+        while let Some(path) = above {
+            if paths.contains(&path) {
+                return false;
+            }
+            above = path.parent();
+        }
+        true
+    };
+    due.iter().filter(is_top).collect()
+}
+
+/// Jobs, and the entries that they carry out.
+type WithdrawalPlan = (Vec<NewJob>, Vec<Withdrawal>);
+
+fn plan_withdrawals(snapshot: &Snapshot) -> Result<WithdrawalPlan> {
+    let (mut jobs, mut done) = (Vec::new(), Vec::new());
+    let entries = snapshot.withdrawals(&NodePath::root())?;
+    if entries.is_empty() {
+        return Ok((jobs, done));
+    }
+    let (due, _) = partition_due_withdrawals(snapshot, entries)?;
+    let mut agents: Vec<ReplicationAgent> = read_agents(snapshot, "author")?;
+    read_agents.retain(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish);
+    for top in topmost_withdrawals(&due) {
+        let takers = read_agents.iter().filter(|agent| agent.accepts_any_below(&top.path));
+        let before = jobs.len();
+        for agent in takers {
+            let topic = agent_topic("author", &agent.name);
+            let at = tympan_content::JcrDate::from_system_time(top.withdrawn_at).millis;
+            let key = format!("withdraw {topic} {at} {}", top.path);
+            let payload = json!({
+                "action": ReplicationAction::Deactivate.name(),
+                "path": top.path.as_str(),
+                "deep": true,
+                WITHDRAWAL_PROPERTY: true,
+            });
+            let job = NewJob::new(topic, payload).with_user(top.user.as_str());
+            jobs.push(job.with_subject_path(top.path.clone()).with_key(key));
+        }
+        if jobs.len() > before {
+            let covered = due.iter().filter(|entry| entry.path.is_within(&top.path));
+            done.extend(covered.cloned());
+        }
+    }
+    Ok((jobs, done))
+}
+
+impl Replicator {
+    /// Stores jobs for what commits took from the author and visitors still have; returns how many.
+    ///
+    /// # Errors
+    /// If content or the queues fail.
+    pub async fn store_withdrawals(&self, now: SystemTime) -> Result<usize> {
+        let turn = self.lock_requests().await;
+        let repository = self.repository().clone();
+        let (jobs, done) =
+            run_blocking(move || plan_withdrawals(&repository.snapshot()?)).await??;
+        if jobs.is_empty() {
+            return Ok(0);
+        }
+        let count = self.queues().add_jobs(jobs, now).await?.len();
+        let repository = self.repository().clone();
+        run_blocking(move || -> Result<()> {
+            let message = match done.as_slice() {
+                [one] => format!("withdraw {}", one.path),
+                all => format!("withdraw {} addresses", all.len()),
+            };
+            let revising = RevisionDetails { user: "system", message: &message, time: now };
+            Ok(repository.complete_withdrawals(&done, revising)?)
+        })
+        .await??;
+        drop(turn);
+        info!(jobs = count, "what was removed or moved is taken away from visitors");
+        self.wake_workers();
+        Ok(count)
+    }
+
+    /// Follows content until `stop` turns true: what other processes, commands and crashes left is withdrawn, too.
+    pub async fn run_withdrawal_loop(self, stop: watch::Receiver<bool>) {
+        let look = root_poll_interval(self.repository());
+        let mut rounds = FollowerLoop::new("withdrawals", stop, IDLE_POLL_INTERVAL);
+        let mut last = None;
+        while !rounds.is_stopped() {
+            let round = self.withdraw_if_changed(&mut last).await.map(|()| look);
+            rounds.finish_round(round.map_err(|error| format_error_chain(&error))).await;
+        }
+    }
+
+    /// Withdraws if content has moved on since the last look.
+    async fn withdraw_if_changed(&self, last: &mut Option<ChunkId>) -> Result<()> {
+        let repository = self.repository().clone();
+        let head = run_blocking(move || repository.head_root()).await??;
+        if *last == Some(head) {
+            return Ok(());
+        }
+        self.store_withdrawals(SystemTime::now()).await?;
+        *last = Some(head);
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! The steps of workflows that activate and deactivate.
+//!
+//! `ActivatePageProcess` and `DeactivatePageProcess` (and the names that AEM has beside these) act on the payload; with
+//! `deep=true` an activation takes everything below it. They need `crx:replicate_payload` there, of who started the workflow or of
+//! the service user that the step names. A step that is begun again after a kill activates again, which changes nothing
+//! for visitors.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::Map;
+use tokio::runtime::Handle;
+use tympan_content::{NodePath, SubtreeScope};
+use tympan_jobs::workflow::{StepOutcome, StepRun, WorkflowProcess};
+use tympan_jobs::{JobContext, format_error_chain};
+
+use crate::replication_request::{
+    ActivationVersioning, ReplicationAction, ReplicationRequest, require_replicate_permission,
+    viewer_of_user,
+};
+use crate::replicator::Replicator;
+use crate::{Error, Result};
+
+/// Returns the processes of a replicator.
+#[must_use]
+pub fn replication_processes(
+    replicator: &Replicator,
+    keeping: ActivationVersioning,
+    runtime: &Handle,
+) -> Vec<Arc<dyn WorkflowProcess>> {
+    let named = [
+        ("com.day.cq.wcm.workflow.process.ActivatePageProcess", ReplicationAction::Activate),
+        ("com.day.cq.wcm.workflow.process.ActivateProcess", ReplicationAction::Activate),
+        ("com.day.cq.dam.core.process.ActivateAssetProcess", ReplicationAction::Activate),
+        ("com.day.cq.wcm.workflow.process.DeactivatePageProcess", ReplicationAction::Deactivate),
+        ("com.day.cq.wcm.workflow.process.DeactivateProcess", ReplicationAction::Deactivate),
+    ];
+    let process = |(name, action)| -> Arc<dyn WorkflowProcess> {
+        let (replicator, runtime) = (replicator.clone(), runtime.clone());
+        Arc::new(ReplicateProcess { name, action, replicator, versioning: keeping, runtime })
+    };
+    named.map(process).to_vec()
+}
+
+struct ReplicateProcess {
+    name: &'static str,
+    action: ReplicationAction,
+    replicator: Replicator,
+    versioning: ActivationVersioning,
+    runtime: Handle,
+}
+
+impl ReplicateProcess {
+    fn replicate_payload(&self, step: &StepRun) -> Result<()> {
+        let path = NodePath::new(&step.payload)?;
+        let snapshot = self.replicator.repository().snapshot()?;
+        let is_deep = step.argument("deep").as_deref() == Some("true");
+        let depth = if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
+        let wish = ReplicationRequest {
+            action: self.action,
+            path,
+            depth,
+            user: step.effective_user.clone(),
+        };
+        let viewer = viewer_of_user(self.replicator.repository(), &step.effective_user)?;
+        require_replicate_permission(&snapshot.as_viewer(&viewer), &wish)?;
+        let done = self.replicator.replicate(vec![wish], self.versioning, SystemTime::now());
+        self.runtime.block_on(done).map(|_| ())
+    }
+}
+
+impl WorkflowProcess for ReplicateProcess {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
+        match self.replicate_payload(step) {
+            Ok(()) => StepOutcome::Done(Map::new()),
+            Err(error) if is_retryable(&error) => StepOutcome::Retry(format_error_chain(&error)),
+            Err(error) => StepOutcome::Failed(format_error_chain(&error)),
+        }
+    }
+}
+
+fn is_retryable(error: &Error) -> bool {
+    let is_clash = matches!(error, Error::Content(tympan_content::Error::Conflicts(_)));
+    is_clash || error.is_transient()
+}

@@ -1,0 +1,450 @@
+//! From an expression of words to a query of the index, with an estimate of its hits.
+//!
+//! A word is looked for as it is, in titles (where it counts more) and as a stem of each language that the index has.
+//! The parts of such a union are plain terms, so that the scorers can pass over blocks that cannot reach the first
+//! page: a word that stands everywhere costs about as much as a rare one.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use tantivy::query::{
+    AllQuery, BooleanQuery, BoostQuery, ConstScoreQuery, EmptyQuery, Occur, PhrasePrefixQuery,
+    PhraseQuery, Query, TermQuery, TermSetQuery,
+};
+use tantivy::schema::IndexRecordOption;
+use tantivy::tokenizer::Token;
+use tantivy::{Searcher, Term};
+use tympan_content::NodePath;
+use tympan_content::query::{FullTextExpression, FullTextRequest, normalize_word};
+
+use crate::analyzer::{all_stems_name, build_word_analyzer, tokenize};
+use crate::error::{Error, Result};
+use crate::schema::SearchIndexFields;
+use crate::similar_query;
+use crate::word_expansion::{MAX_EXPANSION, WordLocation, matches_wildcard, most_frequent};
+
+/// How much more a word in a title counts.
+const TITLE_BOOST: f32 = 3.0;
+/// How much a stem counts beside the exact word.
+const STEM_BOOST: f32 = 0.5;
+/// Up to so many words that a prefix or pattern stands for are scored one by one.
+const MAX_SCORED_WORDS: usize = 64;
+/// Deeper expressions are refused.
+const MAX_EXPRESSION_DEPTH: usize = 64;
+/// Expressions with more words are refused.
+const MAX_EXPRESSION_WORDS: usize = 1024;
+
+/// A query and about how many documents it matches.
+pub(crate) struct PlannedTextQuery {
+    pub(crate) query: Box<dyn Query>,
+    pub(crate) estimated_matches: u64,
+}
+
+/// What a query is made against.
+pub(crate) struct TextQueryPlanner<'a> {
+    pub(crate) searcher: &'a Searcher,
+    pub(crate) fields: &'a SearchIndexFields,
+    /// Where the index is, for errors.
+    pub(crate) dir: &'a Path,
+    /// The property that must hold the words.
+    pub(crate) property: Option<&'a str>,
+    /// How many words of the dictionary its patterns may still look at.
+    pub(crate) remaining_scans: Cell<usize>,
+}
+
+impl TextQueryPlanner<'_> {
+    /// Makes the query of a request, its restrictions included.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for an expression without end; errors of the index.
+    pub(crate) fn plan_request(&self, request: &FullTextRequest) -> Result<PlannedTextQuery> {
+        check_expression_size(&request.expression, 0, &mut 0)?;
+        let text = self.plan_expression(&request.expression)?;
+        let mut planned =
+            text.unwrap_or(PlannedTextQuery { query: Box::new(EmptyQuery), estimated_matches: 0 });
+        let mut filters = Vec::new();
+        if !request.node_types.is_empty() {
+            let terms: Vec<Term> = request
+                .node_types
+                .iter()
+                .map(|one| Term::from_field_text(self.fields.node_types, one))
+                .collect();
+            filters.push(self.plan_any_term(terms)?);
+        }
+        if let Some(below) = &request.ancestor
+            && !below.is_root()
+        {
+            filters.push(self.plan_any_term(vec![self.subtree_term(below)?])?);
+        }
+        if filters.is_empty() {
+            return Ok(planned);
+        }
+        let mut clauses = vec![(Occur::Must, planned.query)];
+        for filter in filters {
+            planned.estimated_matches = planned.estimated_matches.min(filter.estimated_matches);
+            let silent: Box<dyn Query> = Box::new(ConstScoreQuery::new(filter.query, 0.0));
+            clauses.push((Occur::Must, silent));
+        }
+        Ok(PlannedTextQuery {
+            query: Box::new(BooleanQuery::new(clauses)),
+            estimated_matches: planned.estimated_matches,
+        })
+    }
+
+    /// Returns the term that all documents have which hold nodes below a path. A path inside of a document stands
+    /// for the document.
+    fn subtree_term(&self, below: &NodePath) -> Result<Term> {
+        let mut owner = Some(below.clone());
+        while let Some(path) = owner {
+            let term = Term::from_field_text(self.fields.path, path.as_str());
+            if self.count_documents(&term)? > 0 {
+                let is_itself = path == *below;
+                let within = Term::from_field_text(self.fields.ancestor_paths, path.as_str());
+                return Ok(if is_itself { within } else { term });
+            }
+            owner = path.parent();
+        }
+        Ok(Term::from_field_text(self.fields.ancestor_paths, below.as_str()))
+    }
+
+    fn plan_any_term(&self, terms: Vec<Term>) -> Result<PlannedTextQuery> {
+        let mut estimate = 0;
+        for term in &terms {
+            estimate += self.count_documents(term)?;
+        }
+        let query: Box<dyn Query> = match <[Term; 1]>::try_from(terms) {
+            Ok([term]) => Box::new(TermQuery::new(term, IndexRecordOption::Basic)),
+            Err(terms) => Box::new(TermSetQuery::new(terms)),
+        };
+        Ok(PlannedTextQuery { query, estimated_matches: estimate.min(self.searcher.num_docs()) })
+    }
+
+    /// Makes the query of an expression; nothing if there is no word in it.
+    fn plan_expression(&self, expression: &FullTextExpression) -> Result<Option<PlannedTextQuery>> {
+        match expression {
+            FullTextExpression::Term(text) => self.plan_term(text),
+            FullTextExpression::Phrase(text) => self.plan_phrase(&tokenize_words(text), false),
+            FullTextExpression::Prefix(text) => self.plan_prefix(text),
+            FullTextExpression::Wildcard(pattern) => self.plan_wildcard(pattern),
+            FullTextExpression::And(parts) => self.plan_all(parts),
+            FullTextExpression::Or(parts) => self.plan_any(parts),
+            FullTextExpression::Not(_) => self.plan_all(std::slice::from_ref(expression)),
+            FullTextExpression::Boost(part, boost) => {
+                let boost = if boost.is_finite() { boost.clamp(0.001, 1000.0) } else { 1.0 };
+                Ok(self.plan_expression(part)?.map(|part| PlannedTextQuery {
+                    query: Box::new(BoostQuery::new(part.query, boost)),
+                    estimated_matches: part.estimated_matches,
+                }))
+            }
+            FullTextExpression::Similar(path) => similar_query::plan_similar(self, path).map(Some),
+        }
+    }
+
+    fn plan_all(&self, parts: &[FullTextExpression]) -> Result<Option<PlannedTextQuery>> {
+        let mut clauses: Vec<(Occur, Box<dyn Query>)> = Vec::new();
+        let mut estimate = self.searcher.num_docs();
+        for part in parts {
+            let (occur, part) = match part {
+                FullTextExpression::Not(part) => (Occur::MustNot, &**part),
+                part => (Occur::Must, part),
+            };
+            let Some(planned) = self.plan_expression(part)? else { continue };
+            estimate = match occur {
+                Occur::Must => estimate.min(planned.estimated_matches),
+                _ => {
+                    estimate.min(self.searcher.num_docs().saturating_sub(planned.estimated_matches))
+                }
+            };
+            clauses.push((occur, planned.query));
+        }
+        if clauses.is_empty() {
+            return Ok(None);
+        }
+        if clauses.iter().all(|(occur, _)| *occur == Occur::MustNot) {
+            clauses.push((Occur::Must, Box::new(AllQuery)));
+        }
+        Ok(Some(PlannedTextQuery {
+            query: Box::new(BooleanQuery::new(clauses)),
+            estimated_matches: estimate,
+        }))
+    }
+
+    fn plan_any(&self, parts: &[FullTextExpression]) -> Result<Option<PlannedTextQuery>> {
+        let mut planned = Vec::new();
+        for part in parts {
+            planned.extend(self.plan_expression(part)?);
+        }
+        Ok((!planned.is_empty()).then(|| self.plan_union(planned)))
+    }
+
+    pub(crate) fn plan_union(&self, parts: Vec<PlannedTextQuery>) -> PlannedTextQuery {
+        let estimate = parts.iter().map(|part| part.estimated_matches).sum::<u64>();
+        let queries = parts.into_iter().map(|part| part.query).collect();
+        PlannedTextQuery {
+            query: Box::new(BooleanQuery::union(queries)),
+            estimated_matches: estimate.min(self.searcher.num_docs()),
+        }
+    }
+
+    /// A word, or what punctuation makes of it: words that follow each other.
+    fn plan_term(&self, text: &str) -> Result<Option<PlannedTextQuery>> {
+        let found = tokenize_words(text);
+        match (found.as_slice(), self.property) {
+            ([_], None) => {}
+            (found, _) => return self.plan_phrase(found, false),
+        }
+        let mut parts = self.plan_exact(text)?;
+        let mut stems_as_words = BTreeSet::new();
+        for (code, field) in &self.fields.stems {
+            let language = Term::from_field_text(self.fields.language, code);
+            if self.count_documents(&language)? == 0 {
+                continue;
+            }
+            let analyzer = self.searcher.index().tokenizers().get(&all_stems_name(code));
+            for stem in analyzer.map(|mut stems| tokenize(&mut stems, text)).unwrap_or_default() {
+                let term = Term::from_field_text(*field, &stem.text);
+                parts.extend(self.plan_scored_term(term, STEM_BOOST)?);
+                stems_as_words.insert(stem.text);
+            }
+        }
+        // A word that is its own stem stands among the words alone.
+        for stem in stems_as_words {
+            if found.iter().all(|token| token.text != stem) {
+                for field in [self.fields.words, self.fields.file_words] {
+                    let term = Term::from_field_text(field, &stem);
+                    parts.extend(self.plan_scored_term(term, STEM_BOOST)?);
+                }
+            }
+        }
+        Ok(Some(self.plan_overlapping_union(parts)))
+    }
+
+    /// The word as it is, in the text and in titles.
+    fn plan_exact(&self, text: &str) -> Result<Vec<PlannedTextQuery>> {
+        let mut parts = Vec::new();
+        for token in tokenize_words(text) {
+            for field in [self.fields.words, self.fields.file_words] {
+                parts
+                    .extend(self.plan_scored_term(Term::from_field_text(field, &token.text), 1.0)?);
+            }
+            let title = Term::from_field_text(self.fields.title, &token.text);
+            parts.extend(self.plan_scored_term(title, TITLE_BOOST)?);
+        }
+        Ok(parts)
+    }
+
+    /// The documents that have a term; nothing if there are none.
+    pub(crate) fn plan_scored_term(
+        &self,
+        term: Term,
+        boost: f32,
+    ) -> Result<Option<PlannedTextQuery>> {
+        let estimate = self.count_documents(&term)?;
+        if estimate == 0 {
+            return Ok(None);
+        }
+        let query: Box<dyn Query> = Box::new(TermQuery::new(term, IndexRecordOption::WithFreqs));
+        let query = if boost == 1.0 { query } else { Box::new(BoostQuery::new(query, boost)) };
+        Ok(Some(PlannedTextQuery { query, estimated_matches: estimate }))
+    }
+
+    /// A union of parts that match much the same documents.
+    fn plan_overlapping_union(&self, parts: Vec<PlannedTextQuery>) -> PlannedTextQuery {
+        let estimate = parts.iter().map(|part| part.estimated_matches).max().unwrap_or(0);
+        match <[PlannedTextQuery; 1]>::try_from(parts) {
+            Ok([part]) => part,
+            Err(parts) => {
+                PlannedTextQuery { estimated_matches: estimate, ..self.plan_union(parts) }
+            }
+        }
+    }
+
+    /// Words that follow each other, nothing if there are none; with `is_open` the last one only begins so.
+    fn plan_phrase(&self, found: &[Token], is_open: bool) -> Result<Option<PlannedTextQuery>> {
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let mut parts = Vec::new();
+        for place in self.exact_word_locations() {
+            let terms: Vec<(usize, Term)> =
+                found.iter().map(|token| (token.position, place.term_of(&token.text))).collect();
+            let mut estimate = self.searcher.num_docs();
+            let closed = terms.len() - usize::from(is_open);
+            for (_, term) in terms.iter().take(closed) {
+                estimate = estimate.min(self.count_documents(term)?);
+            }
+            if estimate == 0 {
+                continue;
+            }
+            let query: Box<dyn Query> = match terms.as_slice() {
+                [(_, term)] => Box::new(TermQuery::new(term.clone(), IndexRecordOption::WithFreqs)),
+                _ if is_open => Box::new(PhrasePrefixQuery::new_with_offset(terms)),
+                _ => Box::new(PhraseQuery::new_with_offset(terms)),
+            };
+            parts.extend(self.restrict_to_location(
+                &place,
+                PlannedTextQuery { query, estimated_matches: estimate },
+            )?);
+        }
+        if self.property.is_none()
+            && !is_open
+            && let [token] = found
+        {
+            let title = Term::from_field_text(self.fields.title, &token.text);
+            parts.extend(self.plan_scored_term(title, TITLE_BOOST)?);
+        }
+        Ok(Some(self.plan_overlapping_union(parts)))
+    }
+
+    /// Returns where exact words are looked for.
+    fn exact_word_locations(&self) -> Vec<WordLocation> {
+        match self.property {
+            None => [self.fields.words, self.fields.file_words].map(WordLocation::of_field).into(),
+            // The name may be one of nodes as well.
+            Some(property) => {
+                let nodes = WordLocation::of_nodes(self.fields, property);
+                WordLocation::of_property(self.fields, property).into_iter().chain(nodes).collect()
+            }
+        }
+    }
+
+    /// Restricts what was found in a place to the documents that the place has; nothing if there are none.
+    fn restrict_to_location(
+        &self,
+        place: &WordLocation,
+        found: PlannedTextQuery,
+    ) -> Result<Option<PlannedTextQuery>> {
+        if place.required_terms.is_empty() {
+            return Ok(Some(found));
+        }
+        let among = self.plan_any_term(place.required_terms.clone())?;
+        let estimate = found.estimated_matches.min(among.estimated_matches);
+        let silent: Box<dyn Query> = Box::new(ConstScoreQuery::new(among.query, 0.0));
+        let query = BooleanQuery::intersection(vec![found.query, silent]);
+        Ok((estimate > 0)
+            .then(|| PlannedTextQuery { query: Box::new(query), estimated_matches: estimate }))
+    }
+
+    fn plan_prefix(&self, text: &str) -> Result<Option<PlannedTextQuery>> {
+        let found = tokenize_words(text);
+        match found.as_slice() {
+            [] => Ok(None),
+            [token] => self.plan_expanded(&token.text, &|_| true).map(Some),
+            found => self.plan_phrase(found, true),
+        }
+    }
+
+    fn plan_wildcard(&self, pattern: &str) -> Result<Option<PlannedTextQuery>> {
+        let pattern = normalize_word(pattern);
+        if pattern.chars().all(|character| character == '*') {
+            let estimate = self.searcher.num_docs();
+            return Ok(Some(PlannedTextQuery {
+                query: Box::new(AllQuery),
+                estimated_matches: estimate,
+            }));
+        }
+        if !pattern.contains(['*', '?']) {
+            return self.plan_term(&pattern);
+        }
+        let prefix = pattern.split(['*', '?']).next().unwrap_or_default();
+        self.plan_expanded(prefix, &|word| matches_wildcard(&pattern, word)).map(Some)
+    }
+
+    /// The documents that have any of the words that begin so and pass the test.
+    pub(crate) fn plan_expanded(
+        &self,
+        prefix: &str,
+        is_match: &dyn Fn(&str) -> bool,
+    ) -> Result<PlannedTextQuery> {
+        let mut parts = Vec::new();
+        for place in self.exact_word_locations() {
+            if place
+                .required_terms
+                .iter()
+                .try_fold(0, |sum, term| self.count_documents(term).map(|one| sum + one))?
+                == 0
+                && !place.required_terms.is_empty()
+            {
+                continue;
+            }
+            let words = place.expand(self.searcher, prefix, is_match, &self.remaining_scans);
+            let words = words.map_err(|error| self.query_error(error))?;
+            if self.remaining_scans.get() == 0 {
+                return Err(Error::Refused(
+                    "its patterns look at too many words; begin them with more letters, or search for fewer",
+                ));
+            }
+            if let Some(found) = self.plan_any_word(&place, words)? {
+                parts.extend(self.restrict_to_location(&place, found)?);
+            }
+        }
+        Ok(match parts.len() {
+            0 => PlannedTextQuery { query: Box::new(EmptyQuery), estimated_matches: 0 },
+            _ => self.plan_union(parts),
+        })
+    }
+
+    /// The documents that have any of these words in a place; nothing if there are no words.
+    fn plan_any_word(
+        &self,
+        place: &WordLocation,
+        words: BTreeMap<String, u64>,
+    ) -> Result<Option<PlannedTextQuery>> {
+        if words.len() <= MAX_SCORED_WORDS {
+            let mut parts = Vec::new();
+            for word in words.keys() {
+                parts.extend(self.plan_scored_term(place.term_of(word), 1.0)?);
+            }
+            return Ok((!parts.is_empty()).then(|| self.plan_union(parts)));
+        }
+        let estimate = words.values().sum::<u64>().min(self.searcher.num_docs());
+        let words = most_frequent(words, MAX_EXPANSION);
+        let query = TermSetQuery::new(words.iter().map(|(word, _)| place.term_of(word)));
+        Ok(Some(PlannedTextQuery { query: Box::new(query), estimated_matches: estimate }))
+    }
+
+    /// Counts the documents that have a term, deleted ones included until they are merged away.
+    pub(crate) fn count_documents(&self, term: &Term) -> Result<u64> {
+        self.searcher.doc_freq(term).map_err(|error| self.query_error(error))
+    }
+
+    pub(crate) fn query_error(&self, error: tantivy::TantivyError) -> Error {
+        Error::index_access("read", self.dir, error)
+    }
+}
+
+fn tokenize_words(text: &str) -> Vec<Token> {
+    tokenize(&mut build_word_analyzer(), text)
+}
+
+/// Refuses expressions that are too deep or too long.
+fn check_expression_size(
+    expression: &FullTextExpression,
+    depth: usize,
+    words: &mut usize,
+) -> Result<()> {
+    if depth > MAX_EXPRESSION_DEPTH {
+        return Err(Error::Refused("its parts are nested too deep"));
+    }
+    match expression {
+        FullTextExpression::And(parts) | FullTextExpression::Or(parts) => {
+            parts.iter().try_for_each(|part| check_expression_size(part, depth + 1, words))
+        }
+        FullTextExpression::Not(part) | FullTextExpression::Boost(part, _) => {
+            check_expression_size(part, depth + 1, words)
+        }
+        FullTextExpression::Term(text)
+        | FullTextExpression::Phrase(text)
+        | FullTextExpression::Prefix(text)
+        | FullTextExpression::Wildcard(text) => {
+            *words += 1 + text.len() / 64;
+            if *words > MAX_EXPRESSION_WORDS {
+                Err(Error::Refused("it has too many words"))
+            } else {
+                Ok(())
+            }
+        }
+        FullTextExpression::Similar(_) => Ok(()),
+    }
+}

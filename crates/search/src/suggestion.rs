@@ -1,0 +1,195 @@
+//! Completions and corrections, from the words of the index; for a reader who may not read everything, from the words
+//! that this one may read.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use tantivy::Term;
+use tantivy::query::FuzzyTermQuery;
+use tympan_content::query::ReadableTextFn;
+
+use crate::analyzer::{build_word_analyzer, tokenize};
+use crate::error::{Error, Result};
+use crate::query_planner::TextQueryPlanner;
+use crate::reader_vocabulary::ReaderVocabulary;
+use crate::word_expansion::{MAX_SCANNED_WORDS, WordLocation, most_frequent};
+
+/// Shorter words are left as they are.
+const MIN_CORRECTED_CHARACTERS: usize = 3;
+/// Words behind so many are left as they are.
+const MAX_CORRECTED_WORDS: usize = 32;
+/// Up to this length a word is one letter wrong, longer ones up to two.
+const MAX_SINGLE_ERROR_CHARACTERS: usize = 5;
+/// So many words near a wrong one are looked at for a reader who may not read everything.
+const MAX_NEAR_WORDS: usize = 1_000;
+/// How often such a word is counted, to tell which is said more often.
+const MAX_WORD_COUNT: u64 = 20;
+
+/// Returns completions of the last word of a text, most frequent first, with the words before it.
+///
+/// # Errors
+/// Errors of the index, and those of the reader.
+pub(crate) fn suggest_completions(
+    planner: &TextQueryPlanner<'_>,
+    reader: Option<ReadableTextFn<'_>>,
+    prefix: &str,
+    limit: usize,
+) -> Result<Vec<String>> {
+    // After a space the next word is not begun.
+    let Some(last) = tokenize(&mut build_word_analyzer(), prefix)
+        .pop()
+        .filter(|last| last.offset_to == prefix.len())
+    else {
+        return Ok(Vec::new());
+    };
+    let before = prefix.get(..last.offset_from).unwrap_or_default().to_lowercase();
+    let found = match reader {
+        None => words_with_prefix(planner, &last.text)?,
+        Some(reader) => {
+            match ReaderVocabulary::new(planner, reader).find_words_with_prefix(&last.text) {
+                // There are too many words.
+                Err(Error::Refused(_)) => BTreeMap::new(),
+                found => found?,
+            }
+        }
+    };
+    let found = most_frequent(found, limit).into_iter();
+    Ok(found.map(|(word, _)| format!("{before}{word}")).collect())
+}
+
+/// Returns the words of all documents that begin so. However many there are: the first ones of the alphabet count then.
+fn words_with_prefix(
+    planner: &TextQueryPlanner<'_>,
+    prefix: &str,
+) -> Result<BTreeMap<String, u64>> {
+    let mut found = BTreeMap::<String, u64>::new();
+    let left = Cell::new(MAX_SCANNED_WORDS);
+    for place in [planner.fields.words, planner.fields.file_words].map(WordLocation::of_field) {
+        let words = place.expand(planner.searcher, prefix, &|_| true, &left);
+        for (word, count) in words.map_err(|error| planner.query_error(error))? {
+            *found.entry(word).or_default() += count;
+        }
+    }
+    Ok(found)
+}
+
+/// Returns a text with its unknown words corrected, in up to `limit` ways; nothing if all are known or none is near, or
+/// if a reader may read so little that looking for it takes too long.
+///
+/// # Errors
+/// Errors of the index, and those of the reader.
+pub(crate) fn spellcheck(
+    planner: &TextQueryPlanner<'_>,
+    reader: Option<ReadableTextFn<'_>>,
+    text: &str,
+    limit: usize,
+) -> Result<Vec<String>> {
+    let mut sight = reader.map(|reader| ReaderVocabulary::new(planner, reader));
+    let mut corrected = vec![String::new()];
+    let mut is_changed = false;
+    let mut at = 0;
+    for (number, token) in tokenize(&mut build_word_analyzer(), text).into_iter().enumerate() {
+        let between = text.get(at..token.offset_from).unwrap_or_default();
+        corrected.iter_mut().for_each(|one| one.push_str(between));
+        at = token.offset_to;
+        let is_looked_at =
+            number < MAX_CORRECTED_WORDS && token.text.chars().count() >= MIN_CORRECTED_CHARACTERS;
+        let mut choices = match &mut sight {
+            _ if !is_looked_at => Vec::new(),
+            None => find_near_words(planner, &token.text)?,
+            Some(sight) => match find_readable_near_words(sight, planner, &token.text)? {
+                Some(choices) => choices,
+                None => return Ok(Vec::new()),
+            },
+        };
+        if choices.is_empty() {
+            choices.push(token.text);
+        } else {
+            is_changed = true;
+        }
+        let longer = corrected
+            .iter()
+            .flat_map(|one| choices.iter().map(move |choice| format!("{one}{choice}")));
+        corrected = longer.take(limit).collect();
+    }
+    let rest = text.get(at..).unwrap_or_default();
+    corrected.iter_mut().for_each(|one| one.push_str(rest));
+    Ok(if is_changed { corrected } else { Vec::new() })
+}
+
+/// Returns the known words near an unknown one, nearest and then most frequent first.
+fn find_near_words(planner: &TextQueryPlanner<'_>, word: &str) -> Result<Vec<String>> {
+    for field in [planner.fields.words, planner.fields.file_words] {
+        if planner.count_documents(&Term::from_field_text(field, word))? > 0 {
+            return Ok(Vec::new());
+        }
+    }
+    for distance in 1..=max_edit_distance(word) {
+        let found = words_at_distance(planner, word, distance)?;
+        if !found.is_empty() {
+            return Ok(sort_by_frequency(found));
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// As [`find_near_words`], of the words that a reader sees; nothing if too many documents were looked at.
+fn find_readable_near_words(
+    sight: &mut ReaderVocabulary<'_>,
+    planner: &TextQueryPlanner<'_>,
+    word: &str,
+) -> Result<Option<Vec<String>>> {
+    match sight.count_readable(word, 1)? {
+        None => return Ok(None),
+        Some(0) => {}
+        Some(_) => return Ok(Some(Vec::new())),
+    }
+    for distance in 1..=max_edit_distance(word) {
+        let mut found = BTreeMap::new();
+        for word in words_at_distance(planner, word, distance)?.into_keys().take(MAX_NEAR_WORDS) {
+            let Some(count) = sight.count_readable(&word, MAX_WORD_COUNT)? else { return Ok(None) };
+            if count > 0 {
+                found.insert(word, count);
+            }
+        }
+        if !found.is_empty() {
+            return Ok(Some(sort_by_frequency(found)));
+        }
+    }
+    Ok(Some(Vec::new()))
+}
+
+/// Returns how many letters of a word may be wrong.
+fn max_edit_distance(word: &str) -> u8 {
+    if word.chars().count() <= MAX_SINGLE_ERROR_CHARACTERS { 1 } else { 2 }
+}
+
+fn sort_by_frequency(found: BTreeMap<String, u64>) -> Vec<String> {
+    most_frequent(found, usize::MAX).into_iter().map(|(word, _)| word).collect()
+}
+
+/// Returns the words of the index of which up to so many letters differ from a word.
+fn words_at_distance(
+    planner: &TextQueryPlanner<'_>,
+    word: &str,
+    distance: u8,
+) -> Result<BTreeMap<String, u64>> {
+    let find = || -> tantivy::Result<BTreeMap<String, u64>> {
+        let mut found = BTreeMap::<String, u64>::new();
+        for segment in planner.searcher.segment_readers() {
+            for field in [planner.fields.words, planner.fields.file_words] {
+                let term = Term::from_field_text(field, word);
+                let index = segment.inverted_index(field)?;
+                let automaton = FuzzyTermQuery::new(term, distance, true).automaton()?;
+                let mut stream = index.terms().search(automaton).into_stream()?;
+                while let Some((key, info)) = stream.next() {
+                    if let Ok(word) = std::str::from_utf8(key) {
+                        *found.entry(word.to_owned()).or_default() += u64::from(info.doc_freq);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    };
+    find().map_err(|error| planner.query_error(error))
+}

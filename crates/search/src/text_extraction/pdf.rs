@@ -1,0 +1,124 @@
+//! Text out of PDF, in a process of its own.
+//!
+//! PDF is a language with fonts, filters and references; files that make its readers loop, recurse or allocate without
+//! end are common. The program starts itself again ([`read_pdf`] is what that process runs), gives it the bytes, and
+//! kills it after a time. The process bounds its own memory, processor time and output first. Whatever happens to it,
+//! this process goes on, and the document is noted as failed.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use tympan_content::BlobContent;
+
+use super::{MAX_DOCUMENT_BYTES, MAX_EXTRACTED_BYTES};
+
+/// Stands before the text in the output, as whatever else runs in that process may print.
+const OUTPUT_BEGIN_MARKER: &[u8] = b"\x02tympan text\n";
+/// Stands behind it: without it the process did not come to its end.
+const OUTPUT_END_MARKER: &[u8] = b"\x03";
+/// Memory of the process.
+const MAX_MEMORY_BYTES: u64 = 1 << 30;
+/// Processor time of the process, in seconds.
+const MAX_CPU_SECONDS: u64 = 20;
+/// The stack of the thread that reads: deep files end on it, not beyond it.
+const READER_STACK_BYTES: usize = 64 << 20;
+/// How long the process may live.
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How the process is started that reads PDF: a program whose main function calls [`read_pdf`].
+#[derive(Debug, Clone)]
+pub struct PdfReader {
+    /// The program, usually this one.
+    pub program: PathBuf,
+    /// What makes it read PDF.
+    pub arguments: Vec<OsString>,
+}
+
+impl PdfReader {
+    /// Reads the text of a PDF.
+    pub(super) fn extract_pdf_text(&self, blob: BlobContent) -> Result<String, String> {
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .env_clear()
+            .spawn()
+            .map_err(|error| format!("the process that reads PDF does not start: {error}"))?;
+        let output = run_reader_process(&mut child, blob);
+        // It has said what it has to say, or died by itself: then this changes nothing.
+        child.kill().ok();
+        let status =
+            child.wait().map_err(|error| format!("the process that reads PDF: {error}"))?;
+        let output = output.ok_or_else(|| {
+            format!("reading it as PDF took longer than {} s", PROCESS_TIMEOUT.as_secs())
+        })?;
+        let begin = output
+            .windows(OUTPUT_BEGIN_MARKER.len())
+            .position(|window| window == OUTPUT_BEGIN_MARKER);
+        let said = begin.and_then(|begin| output.get(begin + OUTPUT_BEGIN_MARKER.len()..));
+        match said
+            .and_then(|said| said.strip_suffix(OUTPUT_END_MARKER))
+            .and_then(<[u8]>::split_first)
+        {
+            Some((b'+', text)) => Ok(String::from_utf8_lossy(text).into_owned()),
+            Some((_, reason)) => Err(String::from_utf8_lossy(reason).into_owned()),
+            None => Err(format!("the process that reads PDF ended with {status}")),
+        }
+    }
+}
+
+/// Gives the blob to the process and reads what it says; nothing if that takes too long.
+fn run_reader_process(child: &mut Child, blob: BlobContent) -> Option<Vec<u8>> {
+    let (mut input, output) = (child.stdin.take()?, child.stdout.take()?);
+    let mut source = blob.into_reader().take(MAX_DOCUMENT_BYTES);
+    std::thread::spawn(move || {
+        // A process that stops reading says why on its output.
+        std::io::copy(&mut source, &mut input).ok();
+    });
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let most = MAX_EXTRACTED_BYTES as u64 + 4096;
+        output.take(most).read_to_end(&mut said).ok();
+        // Nobody listens any more after the time is over.
+        sender.send(said).ok();
+    });
+    receiver.recv_timeout(PROCESS_TIMEOUT).ok()
+}
+
+/// Reads a PDF from standard input and writes its text to standard output: what the process of a [`PdfReader`] runs.
+///
+/// It bounds this process first, so nothing else can be done in it afterwards.
+///
+/// # Errors
+/// If standard input or output fails, or the system refuses the bounds.
+pub fn read_pdf() -> std::io::Result<()> {
+    let bound = |most| Rlimit { current: Some(most), maximum: Some(most) };
+    setrlimit(Resource::As, bound(MAX_MEMORY_BYTES))?;
+    setrlimit(Resource::Cpu, bound(MAX_CPU_SECONDS))?;
+    setrlimit(Resource::Core, bound(0))?;
+    setrlimit(Resource::Fsize, bound(0))?;
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().take(MAX_DOCUMENT_BYTES).read_to_end(&mut bytes)?;
+    // Libraries print; only what this function writes is to arrive.
+    let mut output = std::fs::File::from(rustix::io::dup(std::io::stdout())?);
+    rustix::stdio::dup2_stdout(std::fs::OpenOptions::new().write(true).open("/dev/null")?)?;
+    let read = move || {
+        pdf_extract::extract_text_from_mem(&bytes)
+            .map_err(|error| format!("it is no readable PDF: {error}"))
+    };
+    let thread = std::thread::Builder::new().stack_size(READER_STACK_BYTES).spawn(read)?;
+    let text = thread.join().unwrap_or_else(|_| Err("it is no readable PDF".to_owned()));
+    let (mark, mut said) = match text {
+        Ok(text) => (b"+", text),
+        Err(reason) => (b"-", reason),
+    };
+    super::truncate_text(&mut said, MAX_EXTRACTED_BYTES);
+    output.write_all(&[OUTPUT_BEGIN_MARKER, mark, said.as_bytes(), OUTPUT_END_MARKER].concat())
+}

@@ -1,0 +1,259 @@
+//! What waits for the visitors: the agents' queues, and activating.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tympan_content::{JcrDate, NodePath, Snapshot, SubtreeScope};
+use tympan_jobs::{Job, JobId};
+use tympan_replicate::{
+    ReplicationAction, ReplicationRequest, agent_topic, read_agents, require_replicate_permission,
+};
+
+use crate::Instance;
+use crate::api::endpoint::{
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
+};
+use crate::companion_request::{AccompaniedRequests, with_companions, with_replication_requests};
+use crate::failure::{RequestFailure, Result};
+use crate::metrics::increment;
+
+/// The most jobs that are shown for an agent.
+pub(crate) const MAX_JOBS_PER_AGENT: u32 = 500;
+/// What those who do not look after agents are told of the reason why one cannot send.
+const HIDDEN_FAILURE_REASON: &str = "it cannot send";
+/// The most paths of one wish.
+pub(crate) const MAX_REQUEST_PATHS: usize = 1000;
+
+const JOB_ID_PARAMETERS: &[EndpointParameter] = &[EndpointParameter::required(
+    "id",
+    ParameterKind::Integer(0, i64::MAX as u64),
+    "The job's number.",
+)];
+
+/// The endpoints of this part.
+pub(crate) const AGENT_QUEUE_ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        method: EndpointMethod::Get,
+        path: "/api/v1/queue",
+        id: "readQueue",
+        description: "Lists the agents with the jobs that wait for them, at most 500 each.",
+        parameters: &[],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Queue", "The agents.")],
+        handler: EndpointHandler::Async(list_agent_queues),
+    },
+    Endpoint {
+        method: EndpointMethod::Post,
+        path: "/api/v1/queue/retry",
+        id: "retryJob",
+        description: "Lets a job that failed or waits run again now.",
+        parameters: JOB_ID_PARAMETERS,
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Changed", "Whether there was such a job.")],
+        handler: EndpointHandler::Async(retry_replication),
+    },
+    Endpoint {
+        method: EndpointMethod::Post,
+        path: "/api/v1/queue/cancel",
+        id: "cancelJob",
+        description: "Removes a job that does not run.",
+        parameters: JOB_ID_PARAMETERS,
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Changed", "Whether there was such a job.")],
+        handler: EndpointHandler::Async(cancel_replication),
+    },
+    Endpoint {
+        method: EndpointMethod::Post,
+        path: "/api/v1/replication",
+        id: "replicate",
+        description: "Activates or deactivates documents: what was stored first is sent first. With `companions`, what visitors lack of that \
+                which the documents refer to goes along, before them; `left` lists what the user may not activate of it.",
+        parameters: &[],
+        body: RequestBodySpec::Json("Replication"),
+        responses: &[ResponseSpec::json("Replicated", "What is on its way.")],
+        handler: EndpointHandler::Async(request_replication),
+    },
+];
+
+/// Lists the agents with what waits for them.
+fn list_agent_queues(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        let seen = call.pin_snapshot()?;
+        let is_administrator = call.instance.is_administrator(&call.viewer)?;
+        let instance = call.instance;
+        let role = instance.role.name();
+        let mut described = Vec::new();
+        for agent in read_agents(&instance.repository.snapshot()?, role)? {
+            let topic = agent_topic(role, &agent.name);
+            let jobs = instance.queues.list_topic(&topic, MAX_JOBS_PER_AGENT).await?;
+            let shown = jobs.iter().filter(|job| is_job_visible(job, &seen));
+            let items: Vec<Value> =
+                shown.map(|job| queued_job_json(job, is_administrator)).collect();
+            let blocked = instance.replicator.blocked_reason(&agent.name);
+            // Where an agent sends to, why it cannot, and how much waits in all is for those who look after it.
+            let (target, blocked, queued) = if is_administrator {
+                let queued = instance.queues.count_jobs(&topic).await?;
+                (Some(&agent.target), blocked, json!(queued))
+            } else {
+                (None, blocked.map(|_| HIDDEN_FAILURE_REASON.to_owned()), json!(items.len()))
+            };
+            described.push(json!({
+                "name": agent.name,
+                "title": agent.title,
+                "target": target,
+                "enabled": agent.is_enabled,
+                "blocked": blocked,
+                "queued": queued,
+                "items": items,
+            }));
+        }
+        Ok(ApiResponse::json(json!({ "agents": described })))
+    })
+}
+
+/// Tells whether the asker may see the node that a job is about, whether or not it is still there.
+fn is_job_visible(job: &Job, seen: &Snapshot) -> bool {
+    job_path(job).is_some_and(|path| seen.can_see(&path, "cq:Page"))
+}
+
+fn job_path(job: &Job) -> Option<NodePath> {
+    NodePath::new(job.properties.get("path")?.as_str()?).ok()
+}
+
+/// Returns the wish that a job carries out.
+fn replication_request_of(job: &Job) -> ReplicationRequest {
+    let word = |name: &str| job.properties.get(name);
+    let is_deep = word("deep").and_then(Value::as_bool) == Some(true);
+    let action = word("action").and_then(Value::as_str).and_then(ReplicationAction::from_name);
+    ReplicationRequest {
+        // What is not known to show one document only is taken for more.
+        action: action.unwrap_or(ReplicationAction::Deactivate),
+        path: job_path(job).unwrap_or_else(NodePath::root),
+        depth: if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document },
+        user: job.user.clone(),
+    }
+}
+
+/// Tells whether there is a job whose node the asker may see.
+///
+/// # Errors
+/// If the asker may not replicate that node.
+async fn is_job_found(call: &ApiRequest, id: JobId) -> Result<bool> {
+    let (instance, seen) = (&call.instance, call.pin_snapshot()?);
+    let role = instance.role.name();
+    for agent in read_agents(&instance.repository.snapshot()?, role)? {
+        let jobs =
+            instance.queues.list_topic(&agent_topic(role, &agent.name), MAX_JOBS_PER_AGENT).await?;
+        if let Some(job) = jobs.iter().find(|job| job.id == id && is_job_visible(job, &seen)) {
+            require_replicate_permission(&seen, &replication_request_of(job))?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn queued_job_json(job: &Job, is_administrator: bool) -> Value {
+    // The reason names addresses and what they answered.
+    let reason = job.last_error.as_deref();
+    let reason = reason.map(|reason| if is_administrator { reason } else { HIDDEN_FAILURE_REASON });
+    json!({
+        "id": job.id.0,
+        "action": job.properties.get("action"),
+        "path": job.properties.get("path"),
+        "user": job.user,
+        "created": JcrDate::from_system_time(job.created_at).to_string(),
+        "attempt": job.attempt,
+        "lastError": reason,
+        "state": job.state.name(),
+    })
+}
+
+/// Lets a job run again now.
+fn retry_replication(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        let id = job_id_of(&call)?;
+        let is_there = is_job_found(&call, id).await?;
+        let is_done = is_there && call.instance.queues.retry_job(id, call.now).await?;
+        call.instance.replicator.wake_workers();
+        Ok(ApiResponse::json(json!({ "changed": is_done })))
+    })
+}
+
+/// Removes a job that does not run.
+fn cancel_replication(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        let id = job_id_of(&call)?;
+        let is_there = is_job_found(&call, id).await?;
+        let is_done = is_there && call.instance.queues.cancel_job(id).await?;
+        call.instance.replicator.wake_workers();
+        Ok(ApiResponse::json(json!({ "changed": is_done })))
+    })
+}
+
+fn job_id_of(call: &ApiRequest) -> Result<JobId> {
+    let id = call.parameter("id").and_then(|id| id.parse().ok());
+    id.map(JobId).ok_or_else(|| RequestFailure::bad_request("say which job: `id`"))
+}
+
+/// What is to become of documents.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplicationCommand {
+    action: ReplicationVerb,
+    paths: Vec<String>,
+    #[serde(default)]
+    deep: bool,
+    #[serde(default)]
+    companions: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum ReplicationVerb {
+    Activate,
+    Deactivate,
+}
+
+/// Activates or deactivates.
+fn request_replication(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        let ReplicationCommand { action, paths, deep, companions } = call.parse_body()?;
+        if paths.is_empty() || paths.len() > MAX_REQUEST_PATHS {
+            return Err(RequestFailure::bad_request(format!("say 1 to {MAX_REQUEST_PATHS} paths")));
+        }
+        let action = match action {
+            ReplicationVerb::Activate => ReplicationAction::Activate,
+            ReplicationVerb::Deactivate => ReplicationAction::Deactivate,
+        };
+        let depth = if deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
+        let instance = call.instance.clone();
+        let user = call.user_name().to_owned();
+        let wishes = instance.run_work(move |_| {
+            let snapshot = call.pin_snapshot()?;
+            let mut wishes = Vec::new();
+            for path in paths {
+                let path = NodePath::new(&path)?;
+                // What is gone here can still be taken away there.
+                if action == ReplicationAction::Activate && snapshot.node(&path)?.is_none() {
+                    return Err(RequestFailure::not_found(path.as_str()));
+                }
+                let wish = ReplicationRequest { action, path, depth, user: user.clone() };
+                require_replicate_permission(&snapshot, &wish)?;
+                wishes.push(wish);
+            }
+            match companions {
+                true => with_companions(&snapshot, wishes),
+                false => Ok(AccompaniedRequests::without_companions(wishes)),
+            }
+        });
+        let AccompaniedRequests { requests: wishes, skipped_companions: left, .. } = wishes.await?;
+        let paths: Vec<String> = wishes.iter().map(|wish| wish.path.to_string()).collect();
+        let work = move |instance: &Instance, wishes: &[ReplicationRequest], now| {
+            Ok(((), instance.mark_replication(wishes, now)?))
+        };
+        with_replication_requests(&instance, wishes, work).await?;
+        increment(&instance.metrics.activations);
+        let left: Vec<&str> = left.iter().map(NodePath::as_str).collect();
+        Ok(ApiResponse::json(json!({ "paths": paths, "left": left })))
+    })
+}

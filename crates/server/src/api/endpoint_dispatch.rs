@@ -1,0 +1,402 @@
+//! From a request to its endpoint: login, CSRF, parameters, body; and from its reply to HTTP.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::body::Body as HttpBody;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use percent_encoding::percent_decode;
+use tympan_content::{JcrDate, NodePath, check_item_name};
+use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
+use tympan_web::listen::ConnectionPeer;
+
+use crate::api::endpoint::{
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointParameter, JsonApiResponse,
+    MAX_JSON_BYTES, ParameterKind, RequestBodySpec,
+};
+use crate::api::{entity_tag, query, require_reader};
+use crate::failure::{RequestFailure, Result};
+use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
+use crate::query::require_queries_allowed;
+use crate::{Instance, InstanceRole};
+
+/// The longest text of a parameter, in characters.
+const MAX_PARAMETER_CHARS: usize = 4096;
+
+/// Answers a request to an endpoint.
+pub(crate) async fn handle_request(
+    endpoint: &'static Endpoint,
+    instance: Arc<Instance>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let identity = match authenticate_request(endpoint, &instance, &parts).await {
+        Ok(identity) => identity,
+        Err(failure) => return failure.into_problem_response(),
+    };
+    let headers = parts.headers.clone();
+    let mut response = match run_handler(endpoint, &instance, identity.clone(), parts, body).await {
+        Ok(ApiResponse::Json(reply)) => to_http_response(&headers, reply),
+        Ok(ApiResponse::Http(response)) => response,
+        Err(failure) => failure.into_problem_response(),
+    };
+    response
+        .headers_mut()
+        .entry(header::CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("private, no-cache"));
+    response
+        .headers_mut()
+        .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(identity) = identity {
+        response.extensions_mut().insert(identity);
+    }
+    response
+}
+
+/// Checks who asks, and for a write that no other site made a browser send it.
+///
+/// A publisher answers visitors, too: the few endpoints that it has show what they may read.
+async fn authenticate_request(
+    endpoint: &Endpoint,
+    instance: &Arc<Instance>,
+    parts: &Parts,
+) -> Result<Option<RequestIdentity>> {
+    let identity = match instance.role {
+        InstanceRole::Author => require_reader(instance, parts).await?,
+        InstanceRole::Publish => match instance.identify_reader(parts).await? {
+            Some(identity) => identity,
+            None => {
+                if query::is_query_endpoint(endpoint) {
+                    require_queries_allowed(instance)?;
+                }
+                return Ok(None);
+            }
+        },
+    };
+    if endpoint.is_write() {
+        identity.require_write_scope()?;
+        let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
+        check_csrf_token(&identity, token)?;
+        check_request_origin(&identity, &parts.headers)?;
+    }
+    Ok(Some(identity))
+}
+
+async fn run_handler(
+    endpoint: &'static Endpoint,
+    instance: &Arc<Instance>,
+    identity: Option<RequestIdentity>,
+    parts: Parts,
+    body: HttpBody,
+) -> Result<ApiResponse> {
+    let query = parts.uri.query().unwrap_or_default();
+    let mut parameters = parse_parameters(endpoint.parameters, query)?;
+    check_headers(endpoint, &parts.headers)?;
+    let viewer = instance.viewer_of(identity.as_ref())?;
+    let (mut json, mut stream) = (Bytes::new(), None);
+    match endpoint.body {
+        RequestBodySpec::None => {}
+        RequestBodySpec::Json(_) | RequestBodySpec::QueryJson(_) | RequestBodySpec::Patch(_) => {
+            json = read_json_body(endpoint, &parts.headers, body).await?
+        }
+        RequestBodySpec::Form(fields) => {
+            parameters.extend(read_form_body(fields, &parts.headers, body).await?)
+        }
+        RequestBodySpec::Text | RequestBodySpec::Bytes => {
+            let limit = parts.extensions.get::<BodyLimit>().map_or(MAX_JSON_BYTES, |limit| limit.0);
+            stream = Some(HttpBody::new(limit_body(body, limit)));
+        }
+    }
+    let call = ApiRequest {
+        instance: Arc::clone(instance),
+        identity,
+        viewer,
+        peer: parts.extensions.get::<ConnectionPeer>().copied(),
+        headers: parts.headers,
+        parameters,
+        json_body: json,
+        body_stream: Mutex::new(stream),
+        now: SystemTime::now(),
+    };
+    match endpoint.handler {
+        EndpointHandler::Blocking(work) => {
+            instance.run_work(move |instance| work(instance, &call)).await
+        }
+        EndpointHandler::Async(task) => task(call).await,
+        EndpointHandler::Route(_) => {
+            Err(RequestFailure::new(StatusCode::NOT_FOUND, "this route is another's"))
+        }
+    }
+}
+
+/// Reads a JSON body.
+async fn read_json_body(endpoint: &Endpoint, headers: &HeaderMap, body: HttpBody) -> Result<Bytes> {
+    let essence = media_type_of(headers);
+    let is_patch = matches!(endpoint.body, RequestBodySpec::Patch(_));
+    let fits = essence.eq_ignore_ascii_case("application/json")
+        || (is_patch && essence.eq_ignore_ascii_case("application/merge-patch+json"));
+    if !fits {
+        let message = "the body must be JSON, with `Content-Type: application/json`";
+        return Err(RequestFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    read_whole_body(body).await
+}
+
+/// Reads the fields of a form.
+async fn read_form_body(
+    fields: &'static [EndpointParameter],
+    headers: &HeaderMap,
+    body: HttpBody,
+) -> Result<Vec<(String, String)>> {
+    if !media_type_of(headers).eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        let message =
+            "the body must be a form, with `Content-Type: application/x-www-form-urlencoded`";
+        return Err(RequestFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let body = read_whole_body(body).await?;
+    let text = std::str::from_utf8(&body).map_err(|_| {
+        RequestFailure::bad_request("the form is not in ASCII, with other letters as %XX")
+    })?;
+    parse_parameters(fields, text)
+}
+
+fn media_type_of(headers: &HeaderMap) -> &str {
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    media_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
+async fn read_whole_body(body: HttpBody) -> Result<Bytes> {
+    let collected = HttpBody::new(limit_body(body, MAX_JSON_BYTES)).collect().await;
+    Ok(collected.map_err(|error| body_read_failure(&error))?.to_bytes())
+}
+
+/// Sorts what went wrong while a body was read.
+pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
+    if is_body_too_large(error) {
+        RequestFailure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is larger than this endpoint takes",
+        )
+    } else if is_body_timeout(error) {
+        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "the body stopped arriving")
+    } else {
+        RequestFailure::bad_request(format!("the body cannot be read: {error}"))
+    }
+}
+
+/// Reads a query or a form by what the endpoint knows.
+fn parse_parameters(known: &[EndpointParameter], query: &str) -> Result<Vec<(String, String)>> {
+    let known: Vec<&EndpointParameter> = known.iter().filter(|one| !one.kind.is_header()).collect();
+    let mut given: Vec<(String, String)> = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decode_percent(name)?, decode_percent(value)?);
+        let Some(parameter) = known.iter().find(|one| one.name == name) else {
+            return Err(unknown_parameter_failure(&name, &known));
+        };
+        if !parameter.kind.is_repeatable() && given.iter().any(|(before, _)| *before == name) {
+            return Err(RequestFailure::bad_request(format!("`{name}` is given twice")));
+        }
+        check_parameter_value(parameter, &value)?;
+        given.push((name, value));
+    }
+    let is_missing = |one: &&&EndpointParameter| {
+        one.is_required && !given.iter().any(|(name, _)| name == one.name)
+    };
+    match known.iter().find(is_missing) {
+        Some(missing) => {
+            let message = format!("`{}` is missing: {}", missing.name, missing.description);
+            Err(RequestFailure::bad_request(message))
+        }
+        None => Ok(given),
+    }
+}
+
+fn decode_percent(text: &str) -> Result<String> {
+    let spaced = text.replace('+', " ");
+    let decoded = percent_decode(spaced.as_bytes()).decode_utf8();
+    let decoded = decoded.map_err(|_| RequestFailure::bad_request("what is sent is not UTF-8"))?;
+    Ok(decoded.into_owned())
+}
+
+/// Refuses a parameter that the endpoint does not know.
+fn unknown_parameter_failure(name: &str, known: &[&EndpointParameter]) -> RequestFailure {
+    let names: Vec<&str> = known.iter().map(|one| one.name).collect();
+    let nearest = names.iter().map(|one| (edit_distance(name, one), *one)).min();
+    let hint = match nearest {
+        Some((away, nearest)) if away <= 3 => format!("did you mean `{nearest}`?"),
+        Some(_) => format!("there are {}", names.join(", ")),
+        None => "there are none".to_owned(),
+    };
+    let name: String = name.chars().take(100).collect();
+    RequestFailure::bad_request(format!("`{name}` is no parameter here: {hint}"))
+}
+
+/// Counts the letters to put in, leave out or change (Levenshtein).
+fn edit_distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.chars().take(64).enumerate() {
+        let mut next = vec![at + 1];
+        for (column, (known, above)) in other.iter().zip(row.windows(2)).enumerate() {
+            let [diagonal, above] = above else { continue };
+            let left = next.get(column).copied().unwrap_or(usize::MAX - 1);
+            next.push((diagonal + usize::from(*known != letter)).min(above + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+/// Checks a value by what its parameter holds.
+fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<()> {
+    let wanted = match parameter.kind {
+        ParameterKind::Text
+        | ParameterKind::Texts
+        | ParameterKind::Header
+        | ParameterKind::HeaderKeyword(_) => {
+            let fits = value.chars().count() <= MAX_PARAMETER_CHARS && !value.contains('\0');
+            (!fits).then(|| format!("a text of at most {MAX_PARAMETER_CHARS} characters"))
+        }
+        ParameterKind::NonEmptyText => {
+            let fits =
+                (1..=MAX_PARAMETER_CHARS).contains(&value.chars().count()) && !value.contains('\0');
+            (!fits).then(|| format!("a text of 1 to {MAX_PARAMETER_CHARS} characters"))
+        }
+        ParameterKind::Pairs => {
+            let is_pair = value.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+            let fits =
+                is_pair && value.chars().count() <= MAX_PARAMETER_CHARS && !value.contains('\0');
+            (!fits).then(|| format!("`name=value`, of at most {MAX_PARAMETER_CHARS} characters"))
+        }
+        ParameterKind::Path => return Ok(NodePath::new(value).map(drop)?),
+        ParameterKind::Name => return Ok(check_item_name(value)?),
+        ParameterKind::Integer(least, most) => {
+            let is_plain = value.bytes().all(|byte| byte.is_ascii_digit());
+            let number = value.parse::<u64>().ok().filter(|_| is_plain);
+            let fits = number.is_some_and(|number| (least..=most).contains(&number));
+            (!fits).then(|| format!("a number from {least} to {most}"))
+        }
+        ParameterKind::Flag => {
+            (!matches!(value, "true" | "false")).then(|| "true or false".to_owned())
+        }
+        ParameterKind::Statement => {
+            value.contains('\0').then(|| "a text without U+0000".to_owned())
+        }
+        ParameterKind::Time => return Ok(JcrDate::parse(value).map(drop)?),
+        // Read by the handler, which says what is wrong.
+        ParameterKind::Patterns | ParameterKind::Cursor | ParameterKind::ListPosition => None,
+        ParameterKind::Keyword(words) | ParameterKind::Keywords(words) => {
+            (!words.contains(&value)).then(|| format!("one of {}", words.join(", ")))
+        }
+        ParameterKind::Seconds(most) => {
+            let digits = value.strip_suffix('s').unwrap_or_default();
+            let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let fits = is_plain && digits.parse::<u64>().is_ok_and(|number| number <= most);
+            (!fits).then(|| format!("seconds from `0s` to `{most}s`"))
+        }
+    };
+    match wanted {
+        Some(wanted) => {
+            Err(RequestFailure::bad_request(format!("`{}` must be {wanted}", parameter.name)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks headers that have one possible value, and refuses a condition that nobody would look at.
+fn check_headers(endpoint: &Endpoint, headers: &HeaderMap) -> Result<()> {
+    let takes = |name: &str| endpoint.parameters.iter().any(|one| one.name == name);
+    if endpoint.is_write() && headers.contains_key(header::IF_MATCH) && !takes("If-Match") {
+        let message = "this takes no condition: what `If-Match` asks for would not be checked";
+        return Err(RequestFailure::bad_request(message));
+    }
+    for one in endpoint.parameters {
+        let ParameterKind::HeaderKeyword(word) = one.kind else { continue };
+        if headers.get(one.name).is_some_and(|value| value.as_bytes() != word.as_bytes()) {
+            return Err(RequestFailure::bad_request(format!(
+                "the header `{}` can be `{word}`",
+                one.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Turns a reply into HTTP, or into 304 where the client has it already.
+fn to_http_response(asked: &HeaderMap, reply: JsonApiResponse) -> Response {
+    let body = reply.value.to_string();
+    let tag = entity_tag::response_tag(reply.tag.as_deref(), body.as_bytes());
+    let is_read = reply.status == StatusCode::OK;
+    let known = asked.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let is_known =
+        is_read && known.is_some_and(|known| entity_tag::matches_response_tag(known, &tag));
+    let mut response = if is_known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let media_type = [(header::CONTENT_TYPE, "application/json")];
+        (reply.status, media_type, body).into_response()
+    };
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    if let Some(location) = reply.location.and_then(|place| HeaderValue::from_str(&place).ok()) {
+        headers.insert(header::LOCATION, location);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_found() {
+        for (one, other, expected) in [
+            ("", "", 0),
+            ("path", "path", 0),
+            ("pth", "path", 1),
+            ("limits", "limit", 1),
+            ("abc", "xyz", 3),
+        ] {
+            assert_eq!(edit_distance(one, other), expected, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn values_fit_their_parameter_or_are_refused() {
+        let check = |kind, value: &str, fits: bool| {
+            let parameter = EndpointParameter::new("p", kind, "");
+            assert_eq!(check_parameter_value(&parameter, value).is_ok(), fits, "{kind:?} {value}");
+        };
+        check(ParameterKind::Integer(1, 10), "10", true);
+        check(ParameterKind::Integer(1, 10), "0", false);
+        check(ParameterKind::Integer(1, 10), "+1", false);
+        check(ParameterKind::Integer(1, 10), "", false);
+        check(ParameterKind::Flag, "true", true);
+        check(ParameterKind::Flag, "1", false);
+        check(ParameterKind::Path, "/a/b", true);
+        check(ParameterKind::Path, "a", false);
+        check(ParameterKind::Path, "/a/../b", false);
+        check(ParameterKind::Name, "jcr:title", true);
+        check(ParameterKind::Name, "a/b", false);
+        check(ParameterKind::Seconds(60), "30s", true);
+        check(ParameterKind::Seconds(60), "61s", false);
+        check(ParameterKind::Seconds(60), "s", false);
+        check(ParameterKind::Keyword(&["a", "b"]), "c", false);
+        check(ParameterKind::Text, "", true);
+        check(ParameterKind::NonEmptyText, "", false);
+        check(ParameterKind::NonEmptyText, "a", true);
+        check(ParameterKind::Pairs, "a=b=c", true);
+        check(ParameterKind::Pairs, "a=", true);
+        check(ParameterKind::Pairs, "=b", false);
+        check(ParameterKind::Pairs, "a", false);
+    }
+}

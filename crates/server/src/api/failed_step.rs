@@ -1,0 +1,153 @@
+//! Steps of workflows that do not go their usual way: what failed, and what is sent back.
+
+use serde_json::{Map, Value as Json, json};
+use tympan_content::JcrDate;
+use tympan_jobs::workflow::{FailedWorkflowStep, WorkflowEngine};
+
+use super::workflow::{assignee_names, require_open_step};
+use crate::api::endpoint::{
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
+};
+use crate::api::schema::{
+    array_schema, count_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
+};
+use crate::failure::Result;
+
+/// The most steps of one answer.
+const MAX_LISTED_STEPS: u32 = 500;
+
+const STEP_NUMBER_PARAMETER: EndpointParameter = EndpointParameter::required(
+    "item",
+    ParameterKind::Integer(0, i64::MAX as u64),
+    "The step's number.",
+);
+
+/// The endpoints of this part.
+pub(crate) const FAILED_STEP_ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        method: EndpointMethod::Get,
+        path: "/api/v1/workflows/failures",
+        id: "listFailedSteps",
+        description: "Lists steps that were given up, at most 500, oldest first; for the administrator.",
+        parameters: &[],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("FailedSteps", "The steps, with the reasons.")],
+        handler: EndpointHandler::Async(list_failed_steps),
+    },
+    Endpoint {
+        method: EndpointMethod::Post,
+        path: "/api/v1/workflows/restart",
+        id: "restartStep",
+        description: "Carries a failed step out again, with all its attempts; for the administrator.",
+        parameters: &[STEP_NUMBER_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("StepDone", "The step.")],
+        handler: EndpointHandler::Async(restart_step),
+    },
+    Endpoint {
+        method: EndpointMethod::Get,
+        path: "/api/v1/workflows/back",
+        id: "listBackRoutes",
+        description: "Lists the steps to which an open step can be sent back, newest first.",
+        parameters: &[STEP_NUMBER_PARAMETER],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("BackRoutes", "Names of steps.")],
+        handler: EndpointHandler::Async(list_back_routes),
+    },
+    Endpoint {
+        method: EndpointMethod::Post,
+        path: "/api/v1/workflows/back",
+        id: "sendStepBack",
+        description: "Sends a step of the asker's inbox back to one that was completed before.",
+        parameters: &[
+            STEP_NUMBER_PARAMETER,
+            EndpointParameter::new(
+                "to",
+                ParameterKind::Name,
+                "Which step; the last one without it.",
+            ),
+            EndpointParameter::new("comment", ParameterKind::Text, "Why."),
+        ],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("StepDone", "The step.")],
+        handler: EndpointHandler::Async(send_step_back),
+    },
+];
+
+/// The schemas of this part.
+pub(crate) fn failed_step_schemas() -> Map<String, Json> {
+    let failed = object_schema(&[
+        ("item", count_schema()),
+        ("workflow", count_schema()),
+        ("title", text_schema()),
+        ("payload", text_schema()),
+        ("job", count_schema()),
+        ("reason", text_schema()),
+        ("ended", text_or_null_schema()),
+    ]);
+    schemas_by_name([
+        ("FailedSteps", object_schema(&[("steps", array_schema(failed))])),
+        ("StepDone", object_schema(&[("item", count_schema())])),
+        ("BackRoutes", object_schema(&[("routes", array_schema(text_schema()))])),
+    ])
+}
+
+fn open_workflows(call: &ApiRequest) -> WorkflowEngine {
+    WorkflowEngine::new(call.instance.queues.clone())
+}
+
+fn step_number_of(call: &ApiRequest) -> i64 {
+    call.parameter("item").and_then(|item| item.parse().ok()).unwrap_or_default()
+}
+
+fn list_failed_steps(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        call.require_administrator("see what failed")?;
+        let failed = open_workflows(&call).list_failed_steps(MAX_LISTED_STEPS).await?;
+        let failed: Vec<Json> = failed.iter().map(failed_step_json).collect();
+        Result::Ok(ApiResponse::json(json!({ "steps": failed })))
+    })
+}
+
+fn failed_step_json(step: &FailedWorkflowStep) -> Json {
+    json!({
+        "item": step.item_id,
+        "workflow": step.workflow_id,
+        "title": step.title,
+        "payload": step.payload,
+        "job": step.job_id,
+        "reason": step.reason,
+        "ended": step.given_up_at.map(|at| JcrDate::from_system_time(at).to_string()),
+    })
+}
+
+fn restart_step(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        call.require_administrator("restart steps")?;
+        let item = step_number_of(&call);
+        open_workflows(&call).restart_failed_step(item, call.user_name(), call.now).await?;
+        Result::Ok(ApiResponse::json(json!({ "item": item })))
+    })
+}
+
+fn list_back_routes(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        let (names, item) = (assignee_names(&call)?, step_number_of(&call));
+        require_open_step(&call, &names, item).await?;
+        let routes = open_workflows(&call).back_targets_for(item, &names).await?;
+        Result::Ok(ApiResponse::json(json!({ "routes": routes })))
+    })
+}
+
+fn send_step_back(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        let (names, item) = (assignee_names(&call)?, step_number_of(&call));
+        require_open_step(&call, &names, item).await?;
+        let who = (call.user_name(), call.parameter("comment"));
+        open_workflows(&call)
+            .step_back((item, call.parameter("to")), &names, who, call.now)
+            .await?;
+        Result::Ok(ApiResponse::json(json!({ "item": item })))
+    })
+}

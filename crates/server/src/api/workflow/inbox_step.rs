@@ -1,0 +1,171 @@
+//! Steps of workflows that people do: the inbox, completing a step, giving it to somebody else.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+use tympan_content::Snapshot;
+use tympan_jobs::workflow::WorkItem;
+
+use super::{
+    COMMENT_PARAMETER, DATA_PARAMETER, MAX_LISTED_WORKFLOWS, NUMBER_KIND, non_empty_field,
+    number_field, open_workflows, to_iso_time, visible_payload, workflow_data_of,
+};
+use crate::api::endpoint::{
+    ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
+    ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
+};
+use crate::api::schema::{
+    array_schema, count_schema, object_schema, reference_schema, schemas_by_name,
+    text_or_null_schema, text_schema,
+};
+use crate::failure::{RequestFailure, Result};
+
+const STEP_NUMBER_PARAMETER: EndpointParameter =
+    EndpointParameter::required("item", NUMBER_KIND, "The number of the step.");
+
+/// The endpoints of this part.
+pub(crate) const INBOX_ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        method: EndpointMethod::Get,
+        path: "/api/v1/workflows/inbox",
+        id: "readInbox",
+        description: "Lists the steps that the asker, or a group of theirs, is to do; all of them for administrators.",
+        parameters: &[],
+        body: RequestBodySpec::None,
+        responses: &[ResponseSpec::json("Inbox", "The steps.")],
+        handler: EndpointHandler::Async(list_inbox),
+    },
+    Endpoint {
+        method: EndpointMethod::Post,
+        path: "/api/v1/workflows/complete",
+        id: "completeStep",
+        description: "Completes a step of the asker's inbox.",
+        parameters: &[],
+        body: RequestBodySpec::Form(&[
+            STEP_NUMBER_PARAMETER,
+            EndpointParameter::new(
+                "route",
+                ParameterKind::Text,
+                "The step to go on with, where there is a choice.",
+            ),
+            COMMENT_PARAMETER,
+            DATA_PARAMETER,
+        ]),
+        responses: &[ResponseSpec::json("StepCompleted", "It is done.")],
+        handler: EndpointHandler::Async(complete_step),
+    },
+    Endpoint {
+        method: EndpointMethod::Post,
+        path: "/api/v1/workflows/delegate",
+        id: "delegateStep",
+        description: "Gives a step of the asker's inbox to another user or group.",
+        parameters: &[],
+        body: RequestBodySpec::Form(&[
+            STEP_NUMBER_PARAMETER,
+            EndpointParameter::required("to", ParameterKind::NonEmptyText, "The user or group."),
+        ]),
+        responses: &[ResponseSpec::json("StepDelegated", "It is theirs.")],
+        handler: EndpointHandler::Async(delegate_step),
+    },
+];
+
+/// The schemas of this part.
+pub(super) fn inbox_schemas() -> Map<String, Value> {
+    let item = object_schema(&[
+        ("id", count_schema()),
+        ("workflow", count_schema()),
+        ("model", text_schema()),
+        ("step", text_schema()),
+        ("title", text_schema()),
+        ("type", text_schema()),
+        ("assignee", text_or_null_schema()),
+        ("started", text_schema()),
+        ("payload", text_or_null_schema()),
+        ("routes", array_schema(text_schema())),
+    ]);
+    schemas_by_name([
+        ("WorkItem", item),
+        ("Inbox", object_schema(&[("items", array_schema(reference_schema("WorkItem")))])),
+        ("StepCompleted", object_schema(&[("completed", count_schema())])),
+        ("StepDelegated", object_schema(&[("delegated", count_schema()), ("to", text_schema())])),
+    ])
+}
+
+pub(super) fn work_item_json(item: &WorkItem, seen: &Snapshot) -> Value {
+    json!({
+        "id": item.id,
+        "workflow": item.workflow_id,
+        "model": item.model,
+        "step": item.step,
+        "title": item.title,
+        "type": item.kind,
+        "assignee": item.assignee,
+        "started": to_iso_time(item.started_at),
+        "payload": visible_payload(seen, &item.payload),
+        "routes": item.routes,
+    })
+}
+
+/// Returns the names under which the asker is asked to do a step; none for administrators, who may do all.
+pub(crate) fn assignee_names(call: &ApiRequest) -> Result<Vec<String>> {
+    if super::is_administrator(call)? {
+        return Ok(Vec::new());
+    }
+    let mut names = call.instance.repository.groups_of_viewer(&call.viewer)?;
+    names.push(call.user_name().to_owned());
+    Ok(names)
+}
+
+/// Refuses to speak of a step that is not in the asker's inbox.
+pub(crate) async fn require_open_step(
+    call: &ApiRequest,
+    names: &[String],
+    item: i64,
+) -> Result<()> {
+    let open = open_workflows(&call.instance).list_inbox(names, u32::MAX).await?;
+    if open.iter().any(|one| one.id == item) { Ok(()) } else { Err(missing_step_failure(item)) }
+}
+
+fn missing_step_failure(item: i64) -> RequestFailure {
+    RequestFailure::new(StatusCode::NOT_FOUND, format!("the step {item} is not open"))
+}
+
+fn list_inbox(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        let items = open_workflows(&call.instance)
+            .list_inbox(&assignee_names(&call)?, MAX_LISTED_WORKFLOWS)
+            .await?;
+        let seen = call.pin_snapshot()?;
+        let items: Vec<Value> = items.iter().map(|item| work_item_json(item, &seen)).collect();
+        Ok(ApiResponse::json(json!({ "items": items })))
+    })
+}
+
+fn complete_step(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        let (item, names) = (number_field(&call, "item")?, assignee_names(&call)?);
+        require_open_step(&call, &names, item).await?;
+        let who = (call.user_name(), non_empty_field(&call, "comment"));
+        let what = (non_empty_field(&call, "route"), workflow_data_of(&call));
+        open_workflows(&call.instance)
+            .complete_participant_step(item, &names, who, what, call.now)
+            .await?;
+        Ok(ApiResponse::json(json!({ "completed": item })))
+    })
+}
+
+fn delegate_step(call: ApiRequest) -> PendingApiResponse {
+    Box::pin(async move {
+        let (item, names) = (number_field(&call, "item")?, assignee_names(&call)?);
+        // Asked first, so that nobody finds out who there is without having a step to give away.
+        require_open_step(&call, &names, item).await?;
+        let to = call.parameter("to").unwrap_or_default();
+        if call.instance.repository.account_path(to)?.is_none() {
+            let to: String = to.chars().take(100).collect();
+            return Err(RequestFailure::unprocessable(format!("there is no user or group `{to}`")));
+        }
+        if !open_workflows(&call.instance).delegate_step(item, to).await? {
+            return Err(missing_step_failure(item));
+        }
+        Ok(ApiResponse::json(json!({ "delegated": item, "to": to })))
+    })
+}

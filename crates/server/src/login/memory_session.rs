@@ -1,0 +1,156 @@
+//! Sessions that begin while the state database takes no writes, as on a full disk: an administrator can log in and make
+//! room.
+//!
+//! In: an account whose password was right. Out: a session's token, as `token` makes it.
+//!
+//! Invariants
+//! * A session here ends with the process, after [`MEMORY_SESSION_LIFETIME`], when its user logs out, and when the account's password
+//!   changes or its right to log in goes.
+//! * There are [`MAX_MEMORY_SESSIONS`] at most; the one that ends first makes room.
+//!
+//! Not here: sessions that the database holds, which outlive the process.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+
+use super::token::random_token;
+use super::{LoginAccount, Logins, hash_text};
+use crate::failure::{Result, is_write_refused};
+
+/// How long such a session lasts: long enough to make room.
+const MEMORY_SESSION_LIFETIME: Duration = Duration::from_hours(1);
+/// The most sessions of this kind.
+const MAX_MEMORY_SESSIONS: usize = 64;
+
+/// A session in memory.
+#[derive(Debug, Clone)]
+struct MemorySession {
+    user: String,
+    /// The hash of the password that it began with.
+    password_hash: String,
+    /// What tells the account from others of its name.
+    account_id: Option<String>,
+    expires_at: SystemTime,
+}
+
+/// The sessions in memory, by the hashes of their tokens.
+#[derive(Debug, Default)]
+pub(super) struct MemorySessions(Mutex<HashMap<String, MemorySession>>);
+
+impl MemorySessions {
+    /// Begins a session and returns its token.
+    fn begin(
+        &self,
+        user: &str,
+        account: &LoginAccount,
+        now: SystemTime,
+    ) -> std::io::Result<String> {
+        let token = random_token()?;
+        let spare = MemorySession {
+            user: user.to_owned(),
+            password_hash: account.password_hash.clone(),
+            account_id: account.identifier.clone(),
+            expires_at: now + MEMORY_SESSION_LIFETIME,
+        };
+        let mut sessions = self.0.lock();
+        sessions.retain(|_, session| session.expires_at > now);
+        while sessions.len() >= MAX_MEMORY_SESSIONS {
+            let first = sessions.iter().min_by_key(|(_, session)| session.expires_at);
+            let Some(first) = first.map(|(hash, _)| hash.clone()) else { break };
+            sessions.remove(&first);
+        }
+        sessions.insert(hash_text(&token), spare);
+        Ok(token)
+    }
+
+    fn find(&self, token: &str, now: SystemTime) -> Option<MemorySession> {
+        let sessions = self.0.lock();
+        if sessions.is_empty() {
+            return None;
+        }
+        sessions.get(&hash_text(token)).filter(|session| session.expires_at > now).cloned()
+    }
+
+    /// Ends the session with this token.
+    pub(super) fn end(&self, token: &str) {
+        self.0.lock().remove(&hash_text(token));
+    }
+
+    /// Ends the sessions of a user, but for one.
+    pub(super) fn end_others(&self, user: &str, own_token: Option<&str>) {
+        let own = own_token.map(hash_text);
+        self.0.lock().retain(|hash, session| session.user != user || own.as_ref() == Some(hash));
+    }
+}
+
+impl Logins {
+    /// Returns the token of a new session: the one that was stored, or one in memory if the database refused to write.
+    pub(super) fn stored_or_memory_token(
+        &self,
+        stored: std::io::Result<String>,
+        (user, account): (&str, &LoginAccount),
+        now: SystemTime,
+    ) -> std::io::Result<String> {
+        match stored {
+            Err(error) if is_write_refused(&error) => {
+                tracing::warn!(
+                    user,
+                    reason = %error,
+                    "a session is kept in memory, as the state database cannot be written"
+                );
+                self.memory_sessions.begin(user, account, now)
+            }
+            stored => stored,
+        }
+    }
+
+    /// Returns the user whose session in memory has this token, if the account is still the same.
+    pub(super) async fn memory_session_user(
+        &self,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<Option<String>> {
+        let Some(session) = self.memory_sessions.find(token, now) else { return Ok(None) };
+        let account = self.read_login_account(&session.user).await?;
+        let is_same = account.is_some_and(|account| {
+            account.password_hash == session.password_hash
+                && account.identifier == session.account_id
+        });
+        Ok(is_same.then_some(session.user))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(hash: &str) -> LoginAccount {
+        LoginAccount {
+            password_hash: hash.to_owned(),
+            identifier: Some("id".to_owned()),
+            created: None,
+        }
+    }
+
+    #[test]
+    fn sessions_end_in_time_and_are_bounded() {
+        let now = SystemTime::UNIX_EPOCH;
+        let sessions = MemorySessions::default();
+        let token = sessions.begin("ann", &account("h"), now).unwrap();
+        assert_eq!(sessions.find(&token, now).unwrap().user, "ann");
+        assert!(sessions.find("other", now).is_none());
+        assert!(sessions.find(&token, now + MEMORY_SESSION_LIFETIME).is_none());
+        for second in 1..=MAX_MEMORY_SESSIONS as u64 {
+            sessions.begin("bob", &account("h"), now + Duration::from_secs(second)).unwrap();
+        }
+        assert_eq!(sessions.0.lock().len(), MAX_MEMORY_SESSIONS);
+        assert!(sessions.find(&token, now).is_none(), "the oldest has made room");
+        let own = sessions.begin("bob", &account("h"), now).unwrap();
+        sessions.end_others("bob", Some(&own));
+        assert_eq!(sessions.0.lock().len(), 1);
+        sessions.end(&own);
+        assert!(sessions.find(&own, now).is_none());
+    }
+}

@@ -1,0 +1,292 @@
+//! Checking passwords: the proof, the turn, and what counts against guessing.
+//!
+//! In: a name, a password, and who sends them. Out: the account, if the password is right.
+//!
+//! Invariants
+//! * At most [`MAX_PARALLEL_HASHES`] passwords are hashed at once, and a bounded number waits. A turn ends with the hashing, not with the
+//!   request: who closes the connection frees nothing early, and the failure is counted all the same.
+//! * Those who are known (by address or browser) wait in a queue of their own, which strangers cannot fill.
+//! * A name that is unknown, disabled or without a usable hash takes the time of a wrong password, and counts as one.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{Argon2, PasswordVerifier};
+use http::{HeaderMap, StatusCode};
+use subtle::ConstantTimeEq;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tympan_web::forwarded_client::forwarded_client_address;
+use tympan_web::ip_network::{IpNetwork, any_network_contains};
+use tympan_web::listen::ConnectionPeer;
+
+use super::{BROWSER_COOKIE, LoginAccount, Logins, find_cookie, hash_text, random_token};
+use crate::failure::{RequestFailure, Result};
+use crate::login_throttle::{LoginClient, LoginThrottle};
+
+/// How many passwords are hashed at once.
+const MAX_PARALLEL_HASHES: usize = 2;
+/// How many attempts of strangers may run and wait, about two seconds' worth; further ones are told to come again.
+const MAX_UNKNOWN_ATTEMPTS: usize = 256;
+/// The same for clients from whose address or with whose browser the user has logged in.
+const MAX_KNOWN_ATTEMPTS: usize = 256;
+/// The hash of a password that nobody knows.
+const UNUSABLE_PASSWORD_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$dHltcGFuLW5vYm9keS0x$mHk8hq1Xwz7s1xgCqv9D0ZQ0pQm9m1n2b3v4c5x6z7A";
+
+/// A name and a password, and who sent them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PasswordAttempt<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) password: &'a str,
+    /// The headers of the request.
+    pub(crate) headers: &'a HeaderMap,
+    /// Who holds the connection.
+    pub(crate) peer: Option<ConnectionPeer>,
+}
+
+/// Where passwords wait for their turn.
+#[derive(Debug, Clone)]
+pub(super) struct PasswordCheckQueue {
+    running_permits: Arc<Semaphore>,
+    unknown_client_permits: Arc<Semaphore>,
+    known_client_permits: Arc<Semaphore>,
+}
+
+/// The turn of one password; it ends when it is dropped.
+#[derive(Debug)]
+struct PasswordCheckPermit {
+    _running_permit: OwnedSemaphorePermit,
+    _queue_permit: OwnedSemaphorePermit,
+}
+
+impl Default for PasswordCheckQueue {
+    fn default() -> Self {
+        Self {
+            running_permits: Arc::new(Semaphore::new(MAX_PARALLEL_HASHES)),
+            unknown_client_permits: Arc::new(Semaphore::new(MAX_UNKNOWN_ATTEMPTS)),
+            known_client_permits: Arc::new(Semaphore::new(MAX_KNOWN_ATTEMPTS)),
+        }
+    }
+}
+
+impl PasswordCheckQueue {
+    /// Waits for a turn.
+    ///
+    /// # Errors
+    /// If too many wait already.
+    async fn acquire(&self, is_known: bool) -> Result<PasswordCheckPermit> {
+        let busy = || {
+            let message = "too many logins wait for their turn; try again in a moment";
+            let failure = RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message);
+            RequestFailure { retry_after_seconds: Some(1), ..failure }
+        };
+        let places =
+            if is_known { &self.known_client_permits } else { &self.unknown_client_permits };
+        let place = Arc::clone(places).try_acquire_owned().map_err(|_| busy())?;
+        let running =
+            Arc::clone(&self.running_permits).acquire_owned().await.map_err(|_| busy())?;
+        Ok(PasswordCheckPermit { _running_permit: running, _queue_permit: place })
+    }
+}
+
+/// Which proxies are believed what they say about the addresses of clients.
+#[derive(Debug, Clone)]
+pub(super) struct TrustedProxies {
+    networks: Arc<[IpNetwork]>,
+    has_warned: Arc<AtomicBool>,
+}
+
+impl TrustedProxies {
+    /// Trusts some networks and this machine.
+    pub(super) fn new(networks: &[IpNetwork]) -> Self {
+        let own = ["127.0.0.0/8", "::1"].iter().filter_map(|text| text.parse().ok());
+        let networks = own.chain(networks.iter().copied()).collect();
+        Self { networks, has_warned: Arc::default() }
+    }
+
+    /// Returns the address of the client behind trusted proxies.
+    fn client_address(&self, headers: &HeaderMap, peer: Option<ConnectionPeer>) -> Option<IpAddr> {
+        let sender = peer?.addr.ip().to_canonical();
+        let is_passed_on = headers.contains_key("x-forwarded-for");
+        if is_passed_on
+            && !any_network_contains(&self.networks, sender)
+            && !self.has_warned.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                address = %sender,
+                "a login came through a proxy that `trusted_proxies` of `[login]` does not name; if it is yours, name it: \
+                 until then all who log in through it count as one client"
+            );
+        }
+        Some(forwarded_client_address(headers, sender, &self.networks))
+    }
+}
+
+impl Logins {
+    /// Returns the account whose password this is, unless too many were wrong before.
+    ///
+    /// # Errors
+    /// If the client has to wait; if the store fails.
+    pub(super) async fn verify_password(
+        &self,
+        attempt: PasswordAttempt<'_>,
+        now: SystemTime,
+    ) -> Result<Option<LoginAccount>> {
+        let account = self.read_login_account(attempt.user).await?;
+        let client = LoginClient {
+            user: attempt.user,
+            address: self.trusted_proxies.client_address(attempt.headers, attempt.peer),
+            browser: account.as_ref().and_then(|account| proven_browser_id(&attempt, account)),
+        };
+        let check_wait = || match self.throttle.login_backoff(client, now) {
+            Some(wait) => Err(RequestFailure::too_many_attempts(wait)),
+            None => Ok(()),
+        };
+        check_wait()?;
+        let turn = self.password_queue.acquire(self.throttle.is_known_client(client, now)).await?;
+        // Others may have failed meanwhile: no more attempts run at once than there are turns.
+        check_wait()?;
+        let (user, password) = (attempt.user.to_owned(), attempt.password.to_owned());
+        let (address, browser) = (client.address, client.browser);
+        let throttle: Arc<LoginThrottle> = Arc::clone(&self.throttle);
+        let check = move || {
+            let hash = account.as_ref().map(|account| account.password_hash.as_str());
+            let is_right = matches_password_hash(hash, &password);
+            let client = LoginClient { user: &user, address, browser };
+            match is_right {
+                true => throttle.record_success(client, now),
+                false => throttle.record_failure(client, now),
+            }
+            drop(turn);
+            account.filter(|_| is_right)
+        };
+        Ok(tokio::task::spawn_blocking(check).await?)
+    }
+}
+
+/// Tells whether a hash is of a password. Without a usable hash it takes as long.
+fn matches_password_hash(hash: Option<&str>, password: &str) -> bool {
+    let verify =
+        |hash: &PasswordHash| Argon2::default().verify_password(password.as_bytes(), hash).is_ok();
+    match hash.and_then(|hash| PasswordHash::new(hash).ok()) {
+        Some(hash) => verify(&hash),
+        None => {
+            std::hint::black_box(
+                PasswordHash::new(UNUSABLE_PASSWORD_HASH).is_ok_and(|nobody| verify(&nobody)),
+            );
+            false
+        }
+    }
+}
+
+/// Makes the proof by which a browser shows later that the user has logged in with it. It counts until the password changes.
+///
+/// # Errors
+/// If the system's random source fails.
+pub(super) fn create_browser_proof(user: &str, account: &LoginAccount) -> std::io::Result<String> {
+    let number = random_token()?.get(..BROWSER_ID_DIGITS).unwrap_or_default().to_owned();
+    let proof = compute_browser_proof(&number, user, account);
+    Ok(format!("{number}.{proof}"))
+}
+
+/// The digits of a browser's number.
+const BROWSER_ID_DIGITS: usize = 32;
+
+/// Nobody sees the stored hash of a password, so nobody else can make the proof.
+fn compute_browser_proof(number: &str, user: &str, account: &LoginAccount) -> String {
+    hash_text(&format!("known browser\n{number}\n{user}\n{}", account.password_hash))
+}
+
+/// Returns the number of the browser of an attempt, if it proves that this user has logged in with it.
+fn proven_browser_id(attempt: &PasswordAttempt<'_>, account: &LoginAccount) -> Option<u128> {
+    let cookie = find_cookie(attempt.headers, BROWSER_COOKIE)?;
+    let (number, proof) = cookie.split_once('.')?;
+    let is_number =
+        number.len() == BROWSER_ID_DIGITS && number.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let expected = compute_browser_proof(number, attempt.user, account);
+    let is_proof = bool::from(proof.as_bytes().ct_eq(expected.as_bytes()));
+    if is_number && is_proof { u128::from_str_radix(number, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(hash: &str) -> LoginAccount {
+        LoginAccount { password_hash: hash.to_owned(), identifier: None, created: None }
+    }
+
+    #[test]
+    fn the_hash_of_nobody_costs_what_others_cost() {
+        let path = tympan_content::NodePath::new("/home/users/ann").unwrap();
+        let hash = super::super::hash_password(&path, "violet-harbor-lantern").unwrap();
+        let parameters = |hash: &str| hash.rsplitn(3, '$').nth(2).unwrap().to_owned();
+        assert_eq!(parameters(UNUSABLE_PASSWORD_HASH), parameters(&hash));
+        assert!(PasswordHash::new(UNUSABLE_PASSWORD_HASH).is_ok());
+        assert!(matches_password_hash(Some(&hash), "violet-harbor-lantern"));
+        for (hash, password) in
+            [(Some(hash.as_str()), "violet"), (Some("{SHA-256}abc"), "abc"), (None, "")]
+        {
+            assert!(!matches_password_hash(hash, password), "{hash:?}");
+        }
+    }
+
+    #[test]
+    fn a_browser_is_proven_for_its_user_until_the_password_changes() {
+        let cookie = create_browser_proof("ann", &account("one")).unwrap();
+        let check = |user: &str, hash: &str, cookie: &str| {
+            let mut headers = HeaderMap::new();
+            let header = format!("a=b; {BROWSER_COOKIE}={cookie}");
+            headers.insert(http::header::COOKIE, header.parse().unwrap());
+            let attempt = PasswordAttempt { user, password: "", headers: &headers, peer: None };
+            proven_browser_id(&attempt, &account(hash)).is_some()
+        };
+        assert!(check("ann", "one", &cookie));
+        assert!(!check("ann", "two", &cookie));
+        assert!(!check("bob", "one", &cookie));
+        let (number, proof) = cookie.split_once('.').unwrap();
+        for forged in [
+            number.to_owned(),
+            format!("{number}."),
+            format!("{:032x}.{proof}", 7),
+            format!("+{}.{proof}", &number[1..]),
+            proof.to_owned(),
+        ] {
+            assert!(!check("ann", "one", &forged), "{forged}");
+        }
+        assert_ne!(cookie, create_browser_proof("ann", &account("one")).unwrap());
+    }
+
+    #[tokio::test]
+    async fn strangers_who_wait_keep_out_no_one_who_is_known() {
+        let queue = PasswordCheckQueue::default();
+        let mut turns = Vec::new();
+        for _ in 0..MAX_PARALLEL_HASHES {
+            turns.push(queue.acquire(false).await.unwrap());
+        }
+        let mut waiting = Vec::new();
+        for _ in MAX_PARALLEL_HASHES..MAX_UNKNOWN_ATTEMPTS {
+            let mut entering = Box::pin({
+                let queue = queue.clone();
+                async move { queue.acquire(false).await }
+            });
+            let is_waiting = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(entering.as_mut().poll(context).is_pending())
+            });
+            assert!(is_waiting.await);
+            waiting.push(entering);
+        }
+        let refused = queue.acquire(false).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+        let mut known = Box::pin(queue.acquire(true));
+        let is_waiting = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(known.as_mut().poll(context).is_pending())
+        });
+        assert!(is_waiting.await, "it waits, and is not refused");
+        drop(waiting);
+        turns.pop();
+        known.await.unwrap();
+    }
+}

@@ -1,0 +1,144 @@
+//! What was drawn as an answer of HTTP: status, headers, body, and who may keep it.
+
+use std::borrow::Cow;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use tympan_render::{
+    FileDelivery, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody,
+};
+
+use super::blob_response::send_blob;
+use super::request::{AdminPageOptions, PageRequest};
+use crate::failure::Result;
+use crate::{Instance, timing};
+
+/// Keeps everybody from storing an answer of which no change would be told.
+pub(crate) fn with_no_store(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    set_header(headers, header::CACHE_CONTROL, "no-store");
+    set_header(headers, HeaderName::from_static("dispatcher"), "no-cache");
+    response
+}
+
+/// Keeps everybody but the visitor from storing an answer.
+pub(crate) fn with_private_cache(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    set_header(headers, header::CACHE_CONTROL, "private, no-cache");
+    set_header(headers, HeaderName::from_static("dispatcher"), "no-cache");
+    response
+}
+
+/// Makes an answer of what was drawn.
+pub(super) fn to_http_response(
+    instance: &Instance,
+    drawn: RenderResponse,
+    (asked, wishes): (&PageRequest, AdminPageOptions),
+) -> Result<Response> {
+    let (repository, telling) = (&instance.repository, instance.timing_disclosure);
+    let user = asked.user.as_deref();
+    let is_commented = wishes.is_profiled || telling.comment_audience.includes(user);
+    let RenderResponse {
+        outcome,
+        content_type,
+        headers,
+        body,
+        timing,
+        fragment_counts: fragments,
+        ..
+    } = drawn;
+    let status = match &outcome {
+        RenderOutcome::Ok => StatusCode::OK,
+        RenderOutcome::Redirect { kind, .. } => match kind {
+            RedirectKind::Moved => StatusCode::MOVED_PERMANENTLY,
+            RedirectKind::Found => StatusCode::FOUND,
+            RedirectKind::SeeOther => StatusCode::SEE_OTHER,
+            RedirectKind::Temporary => StatusCode::TEMPORARY_REDIRECT,
+            RedirectKind::Permanent => StatusCode::PERMANENT_REDIRECT,
+        },
+        RenderOutcome::MultipleChoices => StatusCode::MULTIPLE_CHOICES,
+        RenderOutcome::BadRequest => StatusCode::BAD_REQUEST,
+        RenderOutcome::NotFound => StatusCode::NOT_FOUND,
+        RenderOutcome::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        RenderOutcome::Error => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut response = match body {
+        RenderResponseBody::Blob(blob) if status == StatusCode::OK => {
+            send_blob(repository, &blob, &asked.headers, asked.method == "HEAD")?
+        }
+        RenderResponseBody::Blob(_) | RenderResponseBody::Empty => status.into_response(),
+        RenderResponseBody::Bytes(bytes)
+            if is_commented && content_type.starts_with("text/html") =>
+        {
+            let mut text = bytes.to_vec();
+            text.extend_from_slice(timing::to_timing_comment(&timing, fragments).as_bytes());
+            (status, text).into_response()
+        }
+        RenderResponseBody::Bytes(bytes) => (status, bytes).into_response(),
+    };
+    let target = response.headers_mut();
+    add_render_headers(target, content_type, headers);
+    instance.page_headers.add_to(target);
+    if let RenderOutcome::Redirect { location, .. } = &outcome {
+        set_header(target, header::LOCATION, location);
+    }
+    let times = match (wishes.is_profiled, telling.header_audience.includes(user)) {
+        (true, _) => Some(timing::to_timing_header(&timing)),
+        (false, true) => Some(timing::to_short_timing_header(&timing)),
+        (false, false) => None,
+    };
+    if let Some(times) = times {
+        set_header(target, HeaderName::from_static("server-timing"), &times);
+    }
+    add_common_headers(target);
+    if wishes.is_administrator {
+        let counts = timing::fragment_counts_text(fragments);
+        set_header(target, HeaderName::from_static("x-tympan-fragments"), &counts);
+        return Ok(with_no_store(response));
+    }
+    Ok(response)
+}
+
+/// Adds the headers that a drawing has.
+pub(super) fn add_render_headers(
+    target: &mut HeaderMap,
+    content_type: Cow<'static, str>,
+    headers: Vec<(&'static str, String)>,
+) {
+    match content_type {
+        Cow::Borrowed("") => {}
+        Cow::Borrowed(known) => {
+            drop(target.insert(header::CONTENT_TYPE, HeaderValue::from_static(known)))
+        }
+        Cow::Owned(found) if found.is_empty() => {}
+        Cow::Owned(found) => set_header(target, header::CONTENT_TYPE, &found),
+    }
+    for (name, value) in headers {
+        set_header(target, HeaderName::from_static(name), &value);
+    }
+}
+
+/// Adds the media type of a stored file, and what contains it.
+pub(crate) fn add_delivery_headers(target: &mut HeaderMap, delivery: &FileDelivery) {
+    set_header(target, header::CONTENT_TYPE, delivery.media_type());
+    for (name, value) in delivery.headers() {
+        target.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+}
+
+/// The header that all drawings have.
+pub(crate) static NOSNIFF_HEADER: (HeaderName, &str) = (header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+
+/// Adds the headers that all drawings have.
+pub(super) fn add_common_headers(target: &mut HeaderMap) {
+    let (name, value) = &NOSNIFF_HEADER;
+    target.insert(name, HeaderValue::from_static(value));
+}
+
+/// Sets a header.
+pub(super) fn set_header(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // A value that no header can carry is left out: content must not break the answer.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}

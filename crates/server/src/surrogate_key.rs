@@ -1,0 +1,55 @@
+//! Surrogate keys: the words by which a cache in front drops answers that show a change.
+//!
+//! An answer carries three keys: its URL, the path of the resource without selectors and extension, and one that all
+//! answers carry. `purge_keys` agents name the first for what the ledger knows, the second for what changed, and the last
+//! where nobody knows. A URL that is too long for a key has the last one only, as the ledger does not know it either.
+
+use http::{HeaderMap, HeaderValue};
+use tympan_replicate::PURGE_ALL_KEY;
+
+use crate::Instance;
+
+/// Longer keys are cut or refused by content delivery networks.
+const MAX_SURROGATE_KEY_BYTES: usize = 1024;
+
+/// Adds the keys of a URL's answer to its headers, if the configuration names a header for them.
+pub(crate) fn add_surrogate_keys(instance: &Instance, path: &str, headers: &mut HeaderMap) {
+    let Some(name) = &instance.surrogate_key else { return };
+    if let Ok(value) = HeaderValue::from_str(&surrogate_keys_of(path)) {
+        headers.insert(name.clone(), value);
+    }
+}
+
+/// Returns the keys of a URL, with spaces between them.
+fn surrogate_keys_of(path: &str) -> String {
+    if path.len() > MAX_SURROGATE_KEY_BYTES {
+        return PURGE_ALL_KEY.to_owned();
+    }
+    let name = path.rfind('/').map_or(0, |at| at + 1);
+    let end = path.get(name..).and_then(|name| name.find('.')).map_or(path.len(), |dot| name + dot);
+    match path.get(..end).filter(|resource| *resource != path && !resource.ends_with('/')) {
+        Some(resource) => format!("{path} {resource} {PURGE_ALL_KEY}"),
+        None => format!("{path} {PURGE_ALL_KEY}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_the_url_its_resource_and_all() {
+        for (path, expected) in [
+            ("/content/en.html", "/content/en.html /content/en all"),
+            ("/content/en.print.a4.html", "/content/en.print.a4.html /content/en all"),
+            ("/content/a.b/c.html", "/content/a.b/c.html /content/a.b/c all"),
+            ("/content/en", "/content/en all"),
+            ("/content/%C3%A4%20b.html", "/content/%C3%A4%20b.html /content/%C3%A4%20b all"),
+            ("/.well-known", "/.well-known all"),
+            ("/", "/ all"),
+        ] {
+            assert_eq!(surrogate_keys_of(path), expected);
+        }
+        assert_eq!(surrogate_keys_of(&"/x".repeat(600)), "all");
+    }
+}

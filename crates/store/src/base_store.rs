@@ -1,0 +1,171 @@
+//! A store of someone else, read only, and the lease that keeps a state of it readable.
+//!
+//! A composite store lies over a [`BaseStore`], a standby copies one. Two exist: the packs that another process writes
+//! ([`ReadOnlyLocalStore`](crate::FollowedStore)), and a running instance over HTTP (in `replicate`).
+//!
+//! Invariant: a lease that [`acquire_lease`] or [`renew_lease`] returned keeps its root complete until it expires.
+//! It is granted first, and only then the root is looked up: a collection that came too early to see the lease had
+//! marked the root for being a ref or a kept revision, or it is neither any more when looked up.
+
+use std::fmt::Debug;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use crate::chunk_store::ReadChunks;
+use crate::error::{Error, Result};
+use crate::history::Revision;
+use crate::id::{BlobId, ChunkId};
+use crate::root_retention::RootLease;
+
+/// A lease lives no longer than this until its root has been looked up, so that one for a root that is gone does not
+/// stand in the way of collections.
+const PROVISIONAL_LEASE_LIFETIME: Duration = Duration::from_mins(5);
+/// How often a ref may move between a look at it and the lease.
+const MAX_LEASE_ATTEMPTS: usize = 16;
+/// Revisions that are asked for at a time.
+const HISTORY_PAGE_SIZE: usize = 1_000;
+
+/// The reading side of a store that another process, or another machine, writes.
+pub trait BaseStore: ReadChunks + Debug {
+    /// Returns what it is called in messages: its directory or URL.
+    fn display_name(&self) -> String;
+
+    /// Tells for each id whether the chunk is there now.
+    ///
+    /// # Errors
+    /// A failed read.
+    fn contains_chunks(&self, ids: &[ChunkId]) -> Result<Vec<bool>>;
+
+    /// Returns small blobs, in the order of `ids`; `None` for each that is not there.
+    ///
+    /// # Errors
+    /// [`Error::BlobDamaged`] or a failed read.
+    fn read_blobs(&self, ids: &[BlobId]) -> Result<Vec<Option<Bytes>>>;
+
+    /// Returns all refs, sorted by name, as they are now.
+    ///
+    /// # Errors
+    /// A failed read.
+    fn list_refs(&self) -> Result<Vec<(String, ChunkId)>>;
+
+    /// Returns the kept revisions of a ref as [`ChunkStore::ref_history`](crate::ChunkStore::history) does.
+    ///
+    /// # Errors
+    /// A failed read, or damage to what remembers them.
+    fn ref_history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>>;
+
+    /// Returns the lease of a holder, expired or not.
+    ///
+    /// # Errors
+    /// A failed read.
+    fn find_lease(&self, holder: &str) -> Result<Option<RootLease>>;
+
+    /// Grants a lease, or replaces the holder's former one; durable on return.
+    ///
+    /// # Errors
+    /// A failed write, or [`Error::ChunkMissing`] where the root is known to be absent.
+    fn grant_lease(&self, lease: &RootLease) -> Result<()>;
+
+    /// Ends a lease, if there is one.
+    ///
+    /// # Errors
+    /// A failed write.
+    fn release_lease(&self, holder: &str) -> Result<()>;
+
+    /// Returns why it cannot be reached now, as far as that is known without asking it.
+    fn outage_reason(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Takes a lease on the state that a ref of the base points to.
+///
+/// # Errors
+/// [`Error::RefNotFound`], or what the base says.
+pub fn acquire_lease(
+    base: &dyn BaseStore,
+    holder: &str,
+    name: &str,
+    (now, life): (SystemTime, Duration),
+) -> Result<RootLease> {
+    let mut attempt = 0;
+    loop {
+        let refs = base.list_refs()?;
+        let found = refs.iter().find(|(one, _)| one == name);
+        let missing = || Error::RefNotFound { name: name.to_owned(), store: base.display_name() };
+        let (_, root) = found.ok_or_else(missing)?;
+        let lease = RootLease {
+            holder: holder.to_owned(),
+            root: *root,
+            expires_at: Some(now + PROVISIONAL_LEASE_LIFETIME),
+        };
+        attempt += 1;
+        match confirm_lease(base, lease, now + life) {
+            Err(Error::LeaseLost { .. } | Error::ChunkMissing { .. })
+                if attempt < MAX_LEASE_ATTEMPTS => {}
+            confirmed => return confirmed,
+        }
+    }
+}
+
+/// Prolongs a lease. One that has expired is taken again, if the base has kept its root by chance.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or what the base says.
+pub fn renew_lease(
+    base: &dyn BaseStore,
+    lease: &RootLease,
+    (now, life): (SystemTime, Duration),
+) -> Result<RootLease> {
+    let expires = Some(now + life);
+    if lease.is_live(now) {
+        let renewed = RootLease { expires_at: expires, ..lease.clone() };
+        return base.grant_lease(&renewed).map(|()| renewed);
+    }
+    let provisional =
+        RootLease { expires_at: Some(now + PROVISIONAL_LEASE_LIFETIME), ..lease.clone() };
+    let lost = lease_lost_error(base, lease);
+    confirm_lease(base, provisional, now + life).map_err(|error| match error {
+        Error::ChunkMissing { .. } => lost,
+        error => error,
+    })
+}
+
+/// Grants a lease, makes sure of its root, and grants it for good.
+fn confirm_lease(base: &dyn BaseStore, lease: RootLease, expires: SystemTime) -> Result<RootLease> {
+    base.grant_lease(&lease)?;
+    if !is_root_retained(base, &lease.root)? {
+        base.release_lease(&lease.holder)?;
+        return Err(lease_lost_error(base, &lease));
+    }
+    let lease = RootLease { expires_at: Some(expires), ..lease };
+    base.grant_lease(&lease)?;
+    Ok(lease)
+}
+
+fn lease_lost_error(base: &dyn BaseStore, lease: &RootLease) -> Error {
+    Error::LeaseLost { base: base.display_name(), holder: lease.holder.clone(), root: lease.root }
+}
+
+/// Tells whether a root is where a ref points to, or a kept revision of one.
+fn is_root_retained(base: &dyn BaseStore, root: &ChunkId) -> Result<bool> {
+    let refs = base.list_refs()?;
+    if refs.iter().any(|(_, at)| at == root) {
+        return Ok(true);
+    }
+    for (name, _) in &refs {
+        let mut before = None;
+        loop {
+            let page = base.ref_history(name, before, HISTORY_PAGE_SIZE)?;
+            if page.iter().any(|one| one.update.new_root == Some(*root)) {
+                return Ok(true);
+            }
+            before = page.last().map(|one| one.sequence);
+            if page.len() < HISTORY_PAGE_SIZE {
+                break;
+            }
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,131 @@
+//! A base on another machine of which what was read stays at hand, on this one's disk.
+//!
+//! In: a [`BaseStore`] and a folder. Out: a base that reads what it knows without asking. So a clone shows what was seen once
+//! while its origin cannot be reached, also after a restart.
+//!
+//! Invariants
+//! * Only what has a hash is kept. Refs, history and leases are asked for each time, and so is whether a chunk is there.
+//! * The folder stays within its bound; what it lacks is asked for again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::base_store::BaseStore;
+use crate::chunk::Chunk;
+use crate::chunk_disk_cache::ChunkDiskCache;
+use crate::chunk_store::ReadChunks;
+use crate::error::{Error, Result};
+use crate::history::Revision;
+use crate::id::{BlobId, ChunkId};
+use crate::postgres::ChunkDiskCacheOptions;
+use crate::root_retention::RootLease;
+
+/// A base with a cache in front.
+#[derive(Debug)]
+pub struct CachedBaseStore {
+    base: Arc<dyn BaseStore>,
+    /// Nothing if the folder cannot be used, which only costs asking.
+    cache: Option<ChunkDiskCache>,
+}
+
+impl CachedBaseStore {
+    /// Keeps what is read of `base_store` at hand.
+    #[must_use]
+    pub fn new(base: Arc<dyn BaseStore>, cache: &ChunkDiskCacheOptions) -> Self {
+        Self { base, cache: ChunkDiskCache::open(cache) }
+    }
+
+    fn find_cached(&self, id: &ChunkId) -> Option<Chunk> {
+        self.cache.as_ref()?.find_chunk(id)
+    }
+
+    fn cache_chunks(&self, chunks: &[Chunk]) {
+        if let Some(near) = &self.cache {
+            near.add_chunks(chunks.iter());
+        }
+    }
+}
+
+impl ReadChunks for CachedBaseStore {
+    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {
+        let chunks = self.read_chunks(std::slice::from_ref(id))?;
+        chunks.into_iter().next().ok_or(Error::ChunkMissing { id: *id })
+    }
+
+    fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
+        let mut chunks: Vec<Option<Chunk>> = ids.iter().map(|id| self.find_cached(id)).collect();
+        let is_absent = |(id, chunk): (&ChunkId, &Option<Chunk>)| chunk.is_none().then_some(*id);
+        let asked: Vec<ChunkId> = ids.iter().zip(&chunks).filter_map(is_absent).collect();
+        if asked.is_empty() {
+            return Ok(chunks.into_iter().flatten().collect());
+        }
+        let found = self.base.read_chunks(&asked)?;
+        self.cache_chunks(&found);
+        let mut found = found.into_iter();
+        for chunk in chunks.iter_mut().filter(|chunk| chunk.is_none()) {
+            *chunk = found.next();
+        }
+        let all: Option<Vec<Chunk>> = chunks.into_iter().collect();
+        let first = asked.first().copied().unwrap_or(ChunkId::from_bytes([0; 32]));
+        all.ok_or(Error::ChunkMissing { id: first })
+    }
+
+    fn has_costly_round_trips(&self) -> bool {
+        self.base.has_costly_round_trips()
+    }
+}
+
+impl BaseStore for CachedBaseStore {
+    fn display_name(&self) -> String {
+        self.base.display_name()
+    }
+
+    fn contains_chunks(&self, ids: &[ChunkId]) -> Result<Vec<bool>> {
+        self.base.contains_chunks(ids)
+    }
+
+    fn read_blobs(&self, ids: &[BlobId]) -> Result<Vec<Option<Bytes>>> {
+        let Some(near) = &self.cache else {
+            return self.base.read_blobs(ids);
+        };
+        let mut blobs: Vec<Option<Bytes>> = ids.iter().map(|id| near.find_blob(id)).collect();
+        let is_absent = |(id, blob): (&BlobId, &Option<Bytes>)| blob.is_none().then_some(*id);
+        let asked: Vec<BlobId> = ids.iter().zip(&blobs).filter_map(is_absent).collect();
+        if asked.is_empty() {
+            return Ok(blobs);
+        }
+        let found = self.base.read_blobs(&asked)?;
+        let known = asked.iter().zip(&found);
+        near.add_blobs(known.filter_map(|(id, blob)| Some((*id, blob.clone()?))));
+        let mut found = found.into_iter();
+        for blob in blobs.iter_mut().filter(|blob| blob.is_none()) {
+            *blob = found.next().flatten();
+        }
+        Ok(blobs)
+    }
+
+    fn list_refs(&self) -> Result<Vec<(String, ChunkId)>> {
+        self.base.list_refs()
+    }
+
+    fn ref_history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
+        self.base.ref_history(name, before, limit)
+    }
+
+    fn find_lease(&self, holder: &str) -> Result<Option<RootLease>> {
+        self.base.find_lease(holder)
+    }
+
+    fn grant_lease(&self, lease: &RootLease) -> Result<()> {
+        self.base.grant_lease(lease)
+    }
+
+    fn release_lease(&self, holder: &str) -> Result<()> {
+        self.base.release_lease(holder)
+    }
+
+    fn outage_reason(&self) -> Option<String> {
+        self.base.outage_reason()
+    }
+}

@@ -1,0 +1,213 @@
+//! Copying a state from one store to another: only what the other lacks, asked for level by level.
+//!
+//! In: roots, and roots that the target is known to hold whole. Out: everything that the roots reach is in the target.
+//!
+//! The tree of the new roots and that of the known ones are walked side by side. What the known ones refer to is
+//! skipped with everything below it. Of the rest, what the target holds by chance is walked without being fetched, as
+//! nobody promises what lies below it: so a copy that was broken off goes on where it was.
+//!
+//! Invariants
+//! * Each level costs a bounded number of round trips to the source, each of bounded size.
+//! * A chunk from the source is stored under the hash of its own bytes, so a source cannot pass one for another.
+//!
+//! On failure: what was copied stays as garbage, and is found again by the next copy unless it was collected.
+//!
+//! Not here: moving refs, and keeping what is copied until then: the caller takes a [`CollectionHold`](crate::Hold) first. Large
+//! blobs are handed to the caller.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use crate::base_store::BaseStore;
+use crate::chunk::Chunk;
+use crate::chunk_batch::ChunkBatch;
+use crate::chunk_store::ChunkStore;
+use crate::error::{Error, Result};
+use crate::id::{BlobId, ChunkId};
+
+/// Chunks that are asked for together.
+const FETCH_BATCH_CHUNKS: usize = 512;
+/// Levels of chunks below a root; more can only come from a hostile source.
+const MAX_SYNC_LEVELS: usize = 64;
+
+/// What copying has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkSyncReport {
+    /// Chunks that were fetched.
+    pub fetched_chunks: u64,
+    /// Small blobs that were fetched.
+    pub fetched_blobs: u64,
+    /// Bytes of both.
+    pub fetched_bytes: u64,
+    /// Chunks that the target held and that were walked.
+    pub present_chunks: u64,
+    /// Requests to the source.
+    pub round_trips: u64,
+}
+
+impl std::ops::AddAssign for ChunkSyncReport {
+    fn add_assign(&mut self, other: Self) {
+        self.fetched_chunks += other.fetched_chunks;
+        self.fetched_blobs += other.fetched_blobs;
+        self.fetched_bytes += other.fetched_bytes;
+        self.present_chunks += other.present_chunks;
+        self.round_trips += other.round_trips;
+    }
+}
+
+/// From where to where.
+#[derive(Clone, Copy)]
+pub struct ChunkSyncRoute<'a> {
+    /// Where the roots are.
+    pub source: &'a dyn BaseStore,
+    /// Where they go.
+    pub target: &'a dyn ChunkStore,
+    /// Blobs below this length are small ones, which lie beside the chunks.
+    pub small_blob_limit: u64,
+}
+
+impl fmt::Debug for ChunkSyncRoute<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// Copies everything that `roots` reach and that `known` roots of the target do not. Large blobs go to `large`, some
+/// at a time, each as often as a chunk refers to it.
+///
+/// # Errors
+/// What source, target and `large` say. The target is as it was, but for garbage.
+pub fn sync_chunks(
+    route: ChunkSyncRoute<'_>,
+    roots: &[ChunkId],
+    known: &[ChunkId],
+    large: &mut dyn FnMut(&[BlobId]) -> Result<()>,
+) -> Result<ChunkSyncReport> {
+    let mut walk =
+        ChunkSyncWalk { route, visited: HashSet::new(), report: ChunkSyncReport::default() };
+    let mut old: Vec<ChunkId> = known.to_vec();
+    walk.visited.extend(known);
+    let mut new: Vec<ChunkId> =
+        roots.iter().copied().filter(|id| walk.visited.insert(*id)).collect();
+    for _ in 0..MAX_SYNC_LEVELS {
+        if new.is_empty() {
+            return Ok(walk.report);
+        }
+        let known = walk.known_references(&old, &new)?;
+        let mut below = HashSet::new();
+        for part in new.chunks(FETCH_BATCH_CHUNKS) {
+            below.extend(walk.copy_chunks(part, large)?);
+        }
+        // What both refer to need not be followed on either side.
+        old = known.iter().filter(|id| !below.contains(id)).copied().collect();
+        below.retain(|id| !known.contains(id));
+        walk.visited.extend(known);
+        new = below.into_iter().filter(|id| walk.visited.insert(*id)).collect();
+    }
+    let root = roots.first().copied().unwrap_or(ChunkId::from_bytes([0; 32]));
+    Err(Error::ChunkDamaged { id: root, fault: "what it reaches is nested too deeply" })
+}
+
+struct ChunkSyncWalk<'a> {
+    route: ChunkSyncRoute<'a>,
+    /// Chunks that are known to be whole, or have been walked.
+    visited: HashSet<ChunkId>,
+    report: ChunkSyncReport,
+}
+
+impl ChunkSyncWalk<'_> {
+    /// Returns what known chunks of one level refer to: those of the next level.
+    fn known_references(&self, old: &[ChunkId], new: &[ChunkId]) -> Result<HashSet<ChunkId>> {
+        // Far more known than new chunks differ only where the trees have not the same height; then walking what is
+        // new costs less.
+        if old.len() > (new.len() + 8) * 64 {
+            return Ok(HashSet::new());
+        }
+        let mut below = HashSet::new();
+        for part in old.chunks(FETCH_BATCH_CHUNKS) {
+            for chunk in self.route.target.read_chunks(part)? {
+                below.extend(chunk.chunk_refs());
+            }
+        }
+        Ok(below)
+    }
+
+    /// Copies chunks; returns what they refer to.
+    fn copy_chunks(
+        &mut self,
+        ids: &[ChunkId],
+        large: &mut dyn FnMut(&[BlobId]) -> Result<()>,
+    ) -> Result<Vec<ChunkId>> {
+        let ChunkSyncRoute { source, target, .. } = self.route;
+        let present = target.contains_chunks(ids)?;
+        let split = |wanted: bool| {
+            let all = ids.iter().zip(&present).filter(move |(_, is_here)| **is_here == wanted);
+            all.map(|(id, _)| *id).collect::<Vec<ChunkId>>()
+        };
+        let (held, lacking) = (split(true), split(false));
+        let mut chunks = target.read_chunks(&held)?;
+        self.report.present_chunks += chunks.len() as u64;
+        let mut batch = ChunkBatch::new();
+        if !lacking.is_empty() {
+            let fetched = source.read_chunks(&lacking)?;
+            self.report.round_trips += 1;
+            self.add_chunks(&lacking, &fetched, &mut batch)?;
+            chunks.extend(fetched);
+        }
+        self.copy_blobs(&chunks, &mut batch, large)?;
+        target.commit(batch)?;
+        Ok(chunks.iter().flat_map(Chunk::chunk_refs).collect())
+    }
+
+    fn add_chunks(
+        &mut self,
+        ids: &[ChunkId],
+        chunks: &[Chunk],
+        batch: &mut ChunkBatch,
+    ) -> Result<()> {
+        if ids.len() != chunks.len() {
+            let id = ids.last().copied().unwrap_or(ChunkId::from_bytes([0; 32]));
+            return Err(Error::ChunkMissing { id });
+        }
+        for (id, chunk) in ids.iter().zip(chunks) {
+            // The id is computed anew: whatever the source is, it cannot pass one chunk for another.
+            if batch.add_chunk(chunk.bytes().clone()) != *id {
+                return Err(Error::ChunkDamaged { id: *id, fault: "its bytes have another hash" });
+            }
+            self.report.fetched_chunks += 1;
+            self.report.fetched_bytes += chunk.bytes().len() as u64;
+        }
+        Ok(())
+    }
+
+    fn copy_blobs(
+        &mut self,
+        chunks: &[Chunk],
+        batch: &mut ChunkBatch,
+        large: &mut dyn FnMut(&[BlobId]) -> Result<()>,
+    ) -> Result<()> {
+        let ChunkSyncRoute { source, target, small_blob_limit: small_below } = self.route;
+        let all: HashSet<BlobId> = chunks.iter().flat_map(Chunk::blob_refs).collect();
+        let (small, big): (Vec<BlobId>, Vec<BlobId>) =
+            all.into_iter().partition(|id| id.length() < small_below);
+        let mut lacking = Vec::new();
+        for id in small {
+            if !target.contains_blob(&id)? {
+                lacking.push(id);
+            }
+        }
+        for part in lacking.chunks(FETCH_BATCH_CHUNKS) {
+            let found = source.read_blobs(part)?;
+            self.report.round_trips += 1;
+            for (id, bytes) in part.iter().zip(found) {
+                let bytes = bytes.filter(|bytes| BlobId::hash_of(bytes) == *id);
+                let fault = "its source does not hold it, or other bytes in its place";
+                let bytes = bytes.ok_or(Error::BlobDamaged { id: *id, fault })?;
+                self.report.fetched_blobs += 1;
+                self.report.fetched_bytes += bytes.len() as u64;
+                batch.add_blob(*id, bytes);
+            }
+        }
+        if big.is_empty() { Ok(()) } else { large(&big) }
+    }
+}

@@ -1,0 +1,201 @@
+//! The history of refs: young revisions in commit records, older ones folded into a map.
+//!
+//! A collection folds: it takes the revisions that are in commit records only into the map, leaves out those that are
+//! not kept, and from then on nothing needs the packs that hold the commit records.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use super::record;
+use super::record_index::RecordIndex;
+use super::record_payload::{CommitRecord, RevisionLog, decode_update, encode_update};
+use super::{LocalStore, pack_file_name};
+use crate::chunk_batch::ChunkBatch;
+use crate::chunk_store::ReadChunks;
+use crate::error::{Error, Result};
+use crate::garbage_collection::GarbageCollectionOptions;
+use crate::history::Revision;
+use crate::tree::MapValue;
+
+/// Ends the name of a ref in keys.
+const REF_NAME_END: u8 = 0;
+
+/// What a fold has decided.
+pub(super) struct FoldedHistory {
+    pub(super) log: RevisionLog,
+    /// The revisions that stay, newest first.
+    pub(super) retained: Vec<Revision>,
+    pub(super) dropped_count: u64,
+}
+
+/// What the history of a store is read from.
+pub(super) struct HistoryReader<'a> {
+    pub(super) index: &'a RecordIndex,
+    pub(super) log: RevisionLog,
+    pub(super) chunk_reader: &'a dyn ReadChunks,
+}
+
+impl HistoryReader<'_> {
+    /// Returns revisions of a ref, or of all refs, newest first.
+    pub(super) fn read_revisions(
+        &self,
+        name: Option<&str>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Revision>> {
+        let log = self.log;
+        let before = before.unwrap_or(u64::MAX);
+        let is_wanted = |one: &Revision| {
+            one.sequence < before && name.is_none_or(|name| one.update.name == name)
+        };
+        let mut found = self.read_recent_revisions(log.folded_below, limit, is_wanted)?;
+        if found.len() < limit {
+            found.extend(self.read_folded(name)?.into_iter().filter(is_wanted));
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Returns revisions from sequence number `since` on, which are in no map yet, newest first; about `limit`.
+    pub(super) fn read_recent_revisions(
+        &self,
+        since: u64,
+        limit: usize,
+        is_wanted: impl Fn(&Revision) -> bool,
+    ) -> Result<Vec<Revision>> {
+        let mut found = Vec::new();
+        for location in self.index.commits_since(since) {
+            if found.len() >= limit {
+                break;
+            }
+            let (header, record) = self.index.read_record(location)?;
+            let commit = header
+                .filter(|header| record::is_record_valid(header, &record, location.position))
+                .and_then(|header| record::decode_record(&header, &record))
+                .and_then(|payload| CommitRecord::decode(&payload));
+            let commit = commit.ok_or_else(|| Error::FileMalformed {
+                file: pack_file_name(location.position.pack),
+                fault: "a commit record is damaged; run `tympan repo check`",
+            })?;
+            let is_young = |one: &Revision| one.sequence >= since;
+            let revisions = commit.into_revisions().rev();
+            found.extend(revisions.filter(is_young).filter(&is_wanted));
+        }
+        Ok(found)
+    }
+
+    /// Returns the revisions in the map, newest first.
+    fn read_folded(&self, name: Option<&str>) -> Result<Vec<Revision>> {
+        let prefix = name.map(ref_key_prefix);
+        let end = prefix.clone().map(|mut end| {
+            end.pop();
+            end.push(REF_NAME_END + 1);
+            end
+        });
+        let start = prefix.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut found = Vec::new();
+        for entry in self.log.map.range(self.chunk_reader, (start, end)) {
+            let (key, value) = entry?;
+            let sequence = key.last_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes));
+            let revision = sequence.zip(decode_update(&value.bytes));
+            let (sequence, update) = revision.ok_or_else(|| Error::FileMalformed {
+                file: "history".to_owned(),
+                fault: "a revision does not decode; run `tympan repo check`",
+            })?;
+            found.push(Revision { sequence, update });
+        }
+        found.sort_unstable_by_key(|one| std::cmp::Reverse(one.sequence));
+        Ok(found)
+    }
+}
+
+impl LocalStore {
+    /// Returns revisions of a ref, or of all refs, newest first.
+    pub(super) fn read_history(
+        &self,
+        name: Option<&str>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Revision>> {
+        loop {
+            let past = self.history_reader();
+            let found = past.read_revisions(name, before, limit);
+            // A collection that has folded meanwhile removes what was still to be read, or what it is read from.
+            if self.tables.read().log == past.log {
+                return found;
+            }
+        }
+    }
+
+    /// Returns what the history is read from.
+    pub(super) fn history_reader(&self) -> HistoryReader<'_> {
+        let log = self.tables.read().log;
+        HistoryReader { index: &self.index, log, chunk_reader: self }
+    }
+
+    /// Decides which revisions stay, and stages the map of them.
+    pub(super) fn stage_history_fold(
+        &self,
+        options: &GarbageCollectionOptions,
+        batch: &mut ChunkBatch,
+    ) -> Result<FoldedHistory> {
+        let log = self.tables.read().log;
+        let all = self.read_history(None, None, usize::MAX)?;
+        let mut by_name: BTreeMap<&str, Vec<&Revision>> = BTreeMap::new();
+        for one in &all {
+            by_name.entry(&one.update.name).or_default().push(one);
+        }
+        let mut edits = BTreeMap::new();
+        let mut kept = Vec::new();
+        let mut dropped = 0;
+        for revisions in by_name.values() {
+            let times = revisions.iter().map(|one| (one.sequence, one.update.updated_at));
+            let stays = options.retention.select_retained(times, options.now);
+            for one in revisions {
+                let is_followed =
+                    one.update.new_root.is_some_and(|root| options.retained_roots.contains(&root));
+                if is_followed || stays.contains(&one.sequence) {
+                    kept.push(Revision::clone(one));
+                    if one.sequence >= log.folded_below {
+                        edits.insert(revision_key(one), Some(revision_value(one)));
+                    }
+                } else {
+                    dropped += 1;
+                    if one.sequence < log.folded_below {
+                        edits.insert(revision_key(one), None);
+                    }
+                }
+            }
+        }
+        kept.sort_unstable_by_key(|one| std::cmp::Reverse(one.sequence));
+        let folded =
+            all.iter().map(|one| one.sequence + 1).max().unwrap_or(0).max(log.folded_below);
+        let map = log.map.edit(self as &dyn ReadChunks, batch, edits)?;
+        Ok(FoldedHistory {
+            log: RevisionLog { map, folded_below: folded, generation: log.generation + 1 },
+            retained: kept,
+            dropped_count: dropped,
+        })
+    }
+}
+
+fn ref_key_prefix(name: &str) -> Vec<u8> {
+    let mut key = name.as_bytes().to_vec();
+    key.push(REF_NAME_END);
+    key
+}
+
+pub(super) fn revision_key(revision: &Revision) -> Vec<u8> {
+    let mut key = ref_key_prefix(&revision.update.name);
+    key.extend_from_slice(&revision.sequence.to_be_bytes());
+    key
+}
+
+pub(super) fn revision_value(revision: &Revision) -> MapValue {
+    let mut bytes = Vec::new();
+    encode_update(&revision.update, &mut bytes);
+    MapValue { bytes: Bytes::from(bytes), body: None }
+}

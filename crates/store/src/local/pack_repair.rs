@@ -1,0 +1,256 @@
+//! Setting damaged packs aside: what can be read of them moves to other packs, and nothing is deleted.
+//!
+//! Invariants
+//! * A pack goes aside after everything readable in it is durable elsewhere.
+//! * What the tables say (refs, leases, the log) is not changed here.
+//!
+//! On failure: each step can be cut off and begun again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::MutexGuard;
+
+use super::garbage_collection::{CompactedPack, MOVE_BATCH_BYTES};
+use super::history_reader::{revision_key, revision_value};
+use super::index_file::{self, PackIndexFile, RecordLocation};
+use super::pack_survey::{PackItem, PackReader, PackSurvey, check_record_payload};
+use super::pack_writer::write_pack_index;
+use super::record::{self, RecordKind};
+use super::record_payload::{CommitRecord, RevisionLog, decode_update};
+use super::{LocalStore, is_collection_pack, lease_file, pack_file_name, recovery};
+use crate::check::{MapKeySpan, MapPart, visit_map_parts};
+use crate::chunk_batch::ChunkBatch;
+use crate::chunk_store::ChunkStore;
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Error, Result};
+use crate::history::Revision;
+use crate::id::ChunkId;
+use crate::tree::SortedMap;
+
+/// Where damaged packs are kept.
+const DAMAGED_FOLDER: &str = "damaged";
+
+/// What has been done to files.
+#[derive(Debug, Default)]
+pub(crate) struct PackRepairReport {
+    /// The new names of packs that were set aside.
+    pub(crate) quarantined_packs: Vec<String>,
+    /// Index files that were made again.
+    pub(crate) rebuilt_indexes: Vec<String>,
+    /// Chunks and small blobs that were moved out of damaged packs.
+    pub(crate) moved_records: u64,
+}
+
+/// A pack with its number and index file.
+type IndexedPack = (u32, Arc<dyn DiskFile>, PackIndexFile);
+
+/// The revisions that can be read, newest first, and what is wrong with the others.
+pub(crate) struct ReadableRevisions {
+    pub(crate) revisions: Vec<Revision>,
+    pub(crate) faults: Vec<String>,
+}
+
+impl LocalStore {
+    /// Returns the root chunk of the log's map.
+    pub(crate) fn revision_log_root(&self) -> Option<ChunkId> {
+        self.tables.read().log.map.root()
+    }
+
+    /// Returns the sequence number of the next move of a ref.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.tables.read().next_sequence
+    }
+
+    /// Keeps collections away until the guard is dropped.
+    pub(crate) fn lock_collections(&self) -> Result<MutexGuard<'_, ()>> {
+        self.check_writable()?;
+        self.collection_lock.try_lock().ok_or(Error::CollectionRunning)
+    }
+
+    /// Ends the lease that a client has written as a file, if there is one.
+    pub(crate) fn remove_lease_file(&self, holder: &str) -> Result<()> {
+        lease_file::remove_lease(self.disk.as_ref(), lease_file::LEASE_FOLDER, holder)
+    }
+
+    /// Makes damaged index files again, and sets damaged packs aside with all that can be read of them elsewhere.
+    pub(crate) fn repair_packs(&self, survey: &PackSurvey) -> Result<PackRepairReport> {
+        let mut mended = PackRepairReport::default();
+        for pack in survey.damaged_indexes.difference(&survey.damaged_packs) {
+            let file = self.index.pack_file(*pack).filter(|_| *pack != self.writer.lock().pack);
+            if let Some(file) = file {
+                recovery::rebuild_pack_index(
+                    self.disk.as_ref(),
+                    &self.index,
+                    *pack,
+                    file.as_ref(),
+                )?;
+                mended.rebuilt_indexes.push(index_file::index_file_name(*pack));
+            }
+        }
+        let damaged = self.seal_damaged_packs(&survey.damaged_packs)?;
+        if damaged.iter().any(|pack| !is_collection_pack(*pack)) {
+            // Their commit records are the only place of young revisions.
+            let readable = self.readable_revisions(survey)?;
+            self.rewrite_revision_log(&readable.revisions)?;
+        }
+        for pack in damaged {
+            let added = self.copy_readable_records(pack, &mut mended.moved_records)?;
+            self.index.replace_damaged_pack(pack, added);
+            for file in [index_file::index_file_name(pack), pack_file_name(pack)] {
+                mended.quarantined_packs.extend(quarantine_file(self.disk.as_ref(), &file)?);
+            }
+        }
+        for orphan in &survey.orphan_indexes {
+            mended.quarantined_packs.extend(quarantine_file(self.disk.as_ref(), orphan)?);
+        }
+        self.damage_found.lock().clear();
+        Ok(mended)
+    }
+
+    /// Ends the open pack if it is damaged. Returns the damaged packs that are not written any more.
+    fn seal_damaged_packs(&self, damaged: &BTreeSet<u32>) -> Result<BTreeSet<u32>> {
+        let (open, due) = {
+            let mut writer = self.writer.lock();
+            // A pack that is gone is followed by another one.
+            if damaged.contains(&writer.pack) || writer.is_sealed {
+                let rotated = writer.rotate_pack(self.write_context(), 0);
+                rotated.map_err(|failure| self.handle_write_failure(failure))?;
+            }
+            (writer.pack, std::mem::take(&mut writer.unindexed_packs))
+        };
+        let due = due.into_iter().filter(|(pack, ..)| !damaged.contains(pack));
+        let failed = due.filter(|due| !write_pack_index(self.disk.as_ref(), &self.index, due));
+        let failed: Vec<_> = failed.collect();
+        self.writer.lock().unindexed_packs.extend(failed);
+        Ok(damaged.iter().copied().filter(|pack| *pack != open).collect())
+    }
+
+    /// Returns the revisions that can be read.
+    pub(crate) fn readable_revisions(&self, survey: &PackSurvey) -> Result<ReadableRevisions> {
+        let tables = self.tables.read().clone();
+        let folded = tables.log.folded_below;
+        let mut found = BTreeMap::new();
+        for location in self.index.commits_since(folded) {
+            let Some(commit) = self.read_commit_record(location, survey)? else { continue };
+            let young = commit.into_revisions().filter(|one| one.sequence >= folded);
+            found.extend(young.map(|one| (one.sequence, one)));
+        }
+        let mut faults = Vec::new();
+        let mut next = folded;
+        for sequence in found.keys().copied().chain([tables.next_sequence]) {
+            if sequence > next {
+                faults.push(format!("the revisions {next} to {} cannot be read", sequence - 1));
+            }
+            next = sequence.saturating_add(1).max(next);
+        }
+        let read = |id: &ChunkId| self.read_surveyed_chunk(id, survey);
+        visit_map_parts(&read, tables.log.map, &MapKeySpan::ALL_KEYS, &mut |part| {
+            match part {
+                MapPart::Record(key, value) => {
+                    let sequence = key.last_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes));
+                    match sequence.zip(decode_update(&value.bytes)) {
+                        Some((sequence, update)) => {
+                            found.insert(sequence, Revision { sequence, update });
+                        }
+                        None => faults.push("a folded revision does not decode".to_owned()),
+                    }
+                }
+                MapPart::Unreadable(lost) => {
+                    let (count, fault) = (lost.record_count, &lost.fault);
+                    faults.push(format!("{count} or more folded revisions are lost: {fault}"));
+                }
+                MapPart::Skipped => {}
+            }
+            Ok(())
+        })?;
+        Ok(ReadableRevisions { revisions: found.into_values().rev().collect(), faults })
+    }
+
+    fn read_commit_record(
+        &self,
+        location: RecordLocation,
+        survey: &PackSurvey,
+    ) -> Result<Option<CommitRecord>> {
+        if survey.is_position_damaged(location.position) {
+            return Ok(None);
+        }
+        let (header, record) = self.read_record(location)?;
+        Ok(header
+            .filter(|header| record::is_record_valid(header, &record, location.position))
+            .and_then(|header| record::decode_record(&header, &record))
+            .and_then(|payload| CommitRecord::decode(&payload)))
+    }
+
+    /// Puts these revisions in the place of all that the log holds.
+    pub(crate) fn rewrite_revision_log(&self, revisions: &[Revision]) -> Result<()> {
+        let records: BTreeMap<_, _> =
+            revisions.iter().map(|one| (revision_key(one), revision_value(one))).collect();
+        let mut batch = ChunkBatch::new();
+        let map = SortedMap::build(&mut batch, records.into_iter())?;
+        self.commit(batch)?;
+        let mut writer = self.writer.lock();
+        let (generation, folded) = {
+            let tables = self.tables.read();
+            (tables.log.generation, tables.next_sequence)
+        };
+        let log = RevisionLog { map, folded_below: folded, generation };
+        let commit = writer.write_log_commit(self.write_context(), log, Vec::new());
+        let commit = commit.map_err(|failure| self.handle_write_failure(failure))?;
+        self.tables.write().apply_commit(&commit);
+        Ok(())
+    }
+
+    /// Writes what can be read of a pack to a new one, durably; `None` if that is nothing.
+    fn copy_readable_records(&self, pack: u32, moved: &mut u64) -> Result<Option<IndexedPack>> {
+        let failed = |source| Error::FileRead { file: pack_file_name(pack), source };
+        let Some(file) = self.index.pack_file(pack) else {
+            return Ok(None);
+        };
+        let end = file.len().map_err(failed)?;
+        let mut reader = PackReader::new(pack, file.as_ref(), end);
+        let mut output: Option<CompactedPack> = None;
+        let mut piece = Vec::new();
+        let tables = self.tables.read().clone();
+        while let Some(item) = reader.next_item() {
+            let PackItem::Record(found) = item else { continue };
+            let is_content = matches!(found.header.kind, RecordKind::Chunk | RecordKind::Blob);
+            if !is_content || check_record_payload(&found.header, found.record).is_err() {
+                continue;
+            }
+            let to = match &mut output {
+                Some(open) => open,
+                None => output.insert(CompactedPack::begin_pack(self)?),
+            };
+            to.add_record(&found.header, &Bytes::copy_from_slice(found.record), &mut piece);
+            *moved += 1;
+            if piece.len() >= MOVE_BATCH_BYTES {
+                to.append_records(&mut piece).inspect_err(|_| to.discard_pack(self))?;
+            }
+        }
+        let Some(mut output) = output else {
+            return Ok(None);
+        };
+        let written =
+            output.append_records(&mut piece).and_then(|()| output.seal_pack(self, &tables));
+        let index = written.inspect_err(|_| output.discard_pack(self))?;
+        Ok(Some((output.pack, Arc::clone(&output.file), index)))
+    }
+}
+
+/// Renames a file to a name that is free; returns it, or `None` if there is no such file.
+pub(super) fn quarantine_file(disk: &dyn Disk, file: &str) -> Result<Option<String>> {
+    let names = std::iter::once(format!("{DAMAGED_FOLDER}/{file}"))
+        .chain((2..).map(|number| format!("{DAMAGED_FOLDER}/{file}-{number}")));
+    let mut free = names.skip_while(|name| disk.open_file(name).is_ok());
+    let Some(to) = free.next().filter(|_| disk.open_file(file).is_ok()) else {
+        return Ok(None);
+    };
+    let moved = disk.rename_file(file, &to);
+    let synced =
+        moved.and_then(|()| disk.sync_folder(DAMAGED_FOLDER)).and_then(|()| disk.sync_folder(""));
+    synced.map_err(|source| Error::FileWrite { file: file.to_owned(), source })?;
+    tracing::warn!(file, "a damaged file is set aside");
+    Ok(Some(to))
+}

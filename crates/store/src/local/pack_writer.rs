@@ -1,0 +1,656 @@
+//! Writing: records, then a commit record, in one append and one sync; a new pack when one is full.
+
+use std::io;
+use std::sync::Arc;
+
+use super::index_file::{self, IndexFileContents, PackIndexEntry, PackIndexFile, RecordLocation};
+use super::pack_file_name;
+use super::record::{
+    self, RECORD_HEADER_BYTES, RecordCompression, RecordHeader, RecordKind, RecordPosition,
+};
+use super::record_index::{RecordIndex, RecordLookupPurpose};
+use super::record_payload::{CommitRecord, PackHead, RevisionLog, StoreTables, check_updates};
+use parking_lot::RwLock;
+
+use crate::chunk::Chunk;
+use crate::chunk_batch::{ChunkBatch, LeaseUpdate};
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Error, Result};
+use crate::id::ChunkId;
+
+const MAX_SMALL_BLOB_BYTES: usize = 1 << 20;
+/// An open pack that has grown by less is scanned at the next start. The index is also the proof that what it covers
+/// was whole once: without it, a last commit that is damaged later passes for one that was never acknowledged.
+const MIN_CHECKPOINT_BYTES: u64 = 1 << 10;
+
+/// Why a write failed, and what is known about the disk now.
+pub(super) enum PackWriteFailure {
+    /// Nothing of the write is there.
+    NothingWritten(Error),
+    /// What is on the disk is unknown.
+    DiskStateUnknown(Error),
+}
+
+/// The records of a batch that the store does not hold, encoded outside of any lock.
+pub(super) struct PreparedRecords {
+    bytes: Vec<u8>,
+    records: Vec<PendingRecord>,
+    /// The new chunks, for the cache.
+    pub(super) chunks: Vec<(ChunkId, Chunk)>,
+    /// What the store holds already.
+    pub(super) present: Vec<(RecordKind, [u8; 32])>,
+    /// How often packs had been condemned when that was found out.
+    condemnation_count: u64,
+    compression: RecordCompression,
+}
+
+struct PendingRecord {
+    id: [u8; 32],
+    kind: RecordKind,
+    is_terminal: bool,
+    start: usize,
+    length: usize,
+}
+
+impl PreparedRecords {
+    pub(super) fn new(
+        batch: &ChunkBatch,
+        index: &RecordIndex,
+        compression: RecordCompression,
+    ) -> Result<Self> {
+        check_updates(batch.ref_updates(), batch.lease_updates())?;
+        let mut prepared = Self {
+            bytes: Vec::new(),
+            records: Vec::new(),
+            chunks: Vec::new(),
+            present: Vec::new(),
+            condemnation_count: index.packs().condemnation_count,
+            compression,
+        };
+        for (id, bytes) in batch.blobs() {
+            if bytes.len() > MAX_SMALL_BLOB_BYTES {
+                return Err(Error::TooLong {
+                    what: "small blob",
+                    length: bytes.len(),
+                    limit: MAX_SMALL_BLOB_BYTES,
+                });
+            }
+            if !prepared.check_present(RecordKind::Blob, id.digest(), index)? {
+                prepared.add_record(
+                    RecordKind::Blob,
+                    id.digest(),
+                    bytes,
+                    TerminalFlag::NonTerminal,
+                );
+            }
+        }
+        for (id, bytes) in batch.chunks() {
+            if !prepared.check_present(RecordKind::Chunk, id.as_bytes(), index)? {
+                prepared.add_chunk(id, Chunk::parse(bytes.clone())?);
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Adds what was present when the batch was prepared and has been condemned since. Under the writer's lock, so
+    /// that nothing more is condemned before it is written.
+    fn add_condemned_records(&mut self, batch: &ChunkBatch, index: &RecordIndex) -> Result<()> {
+        if index.packs().condemnation_count == self.condemnation_count {
+            return Ok(());
+        }
+        for (kind, id) in std::mem::take(&mut self.present) {
+            if self.check_present(kind, &id, index)? {
+                continue;
+            }
+            if kind == RecordKind::Chunk {
+                let id = ChunkId::from_bytes(id);
+                if let Some(bytes) = batch.chunk(&id) {
+                    self.add_chunk(&id, Chunk::parse(bytes.clone())?);
+                }
+            } else if let Some((_, bytes)) = batch.blobs().find(|(blob, _)| *blob.digest() == id) {
+                self.add_record(RecordKind::Blob, &id, bytes, TerminalFlag::NonTerminal);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_present(
+        &mut self,
+        kind: RecordKind,
+        id: &[u8; 32],
+        index: &RecordIndex,
+    ) -> Result<bool> {
+        let is_known = index.find_verified(kind, id, RecordLookupPurpose::Retain)?.is_some();
+        if is_known {
+            self.present.push((kind, *id));
+        }
+        Ok(is_known)
+    }
+
+    fn add_chunk(&mut self, id: &ChunkId, chunk: Chunk) {
+        let refers = chunk.chunk_ref_count() + chunk.blob_ref_count() > 0;
+        let terminal = if refers { TerminalFlag::NonTerminal } else { TerminalFlag::Terminal };
+        self.add_record(RecordKind::Chunk, id.as_bytes(), chunk.bytes(), terminal);
+        self.chunks.push((*id, chunk));
+    }
+
+    fn add_record(
+        &mut self,
+        kind: RecordKind,
+        id: &[u8; 32],
+        payload: &[u8],
+        terminal: TerminalFlag,
+    ) {
+        let start = self.bytes.len();
+        record::encode_record(kind, id, payload, self.compression, &mut self.bytes);
+        let is_terminal = terminal == TerminalFlag::Terminal;
+        if is_terminal && let Some(record) = self.bytes.get_mut(start..) {
+            record::set_terminal_flag(record);
+        }
+        let length = self.bytes.len() - start;
+        self.records.push(PendingRecord { id: *id, kind, is_terminal, start, length });
+    }
+}
+
+/// Whether a chunk refers to nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TerminalFlag {
+    Terminal,
+    NonTerminal,
+}
+
+/// What a write works with beside the writer.
+#[derive(Clone, Copy)]
+pub(super) struct PackWriteContext<'a> {
+    pub(super) disk: &'a dyn Disk,
+    pub(super) index: &'a RecordIndex,
+    /// The tables as they are before the write; only the writer changes them.
+    pub(super) tables: &'a RwLock<StoreTables>,
+}
+
+/// The end of the open pack.
+#[derive(Debug)]
+pub(super) struct LocalPackWriter {
+    pub(super) pack: u32,
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) length: u64,
+    /// The pack is durable up to here.
+    pub(super) synced_length: u64,
+    /// The pack holds more than its head.
+    pub(super) has_records: bool,
+    /// There are records behind the last commit point.
+    pub(super) has_uncommitted_records: bool,
+    /// The pack is full and sealed; the next write begins a new one.
+    pub(super) is_sealed: bool,
+    /// An index file covers the pack up to here.
+    pub(super) indexed_length: u64,
+    /// Sealed packs whose index file could not be written yet.
+    pub(super) unindexed_packs: Vec<UnindexedPack>,
+    pub(super) pack_limit: u64,
+}
+
+/// A sealed pack whose index file is due: its number, its length, and the tables at its end.
+pub(super) type UnindexedPack = (u32, u64, StoreTables);
+
+impl LocalPackWriter {
+    /// Returns the open pack and its length; `None` if nothing is appended to it any more.
+    pub(super) fn open_pack(&self) -> Option<(u32, u64)> {
+        (!self.is_sealed).then_some((self.pack, self.length))
+    }
+
+    /// Appends the prepared records and, if the batch moves anything, commits and syncs. Returns what was committed.
+    pub(super) fn write_batch(
+        &mut self,
+        session: PackWriteContext<'_>,
+        prepared: &mut PreparedRecords,
+        batch: &ChunkBatch,
+    ) -> Result<Option<CommitRecord>, PackWriteFailure> {
+        prepared
+            .add_condemned_records(batch, session.index)
+            .map_err(PackWriteFailure::NothingWritten)?;
+        let PreparedRecords { bytes, records, .. } = prepared;
+        if records.is_empty() && !batch.has_updates() {
+            return Ok(None);
+        }
+        self.ensure_open_pack(session)?;
+        let mut segment = AppendBuffer::default();
+        for one in records.iter() {
+            let is_full = self.length + (segment.length + one.length) as u64 > self.pack_limit;
+            // A pack with nothing but its head takes any record, or one above the limit would begin packs forever.
+            if is_full && (self.has_records || segment.length > 0) {
+                self.append(&segment.take_slice(bytes), session.index)?;
+                self.seal_open_pack(session)?;
+                self.ensure_open_pack(session)?;
+            }
+            segment.add_record(one, self.pack, self.length, bytes);
+        }
+        if !batch.has_updates() {
+            self.append(&segment.take_slice(bytes), session.index)?;
+            return Ok(None);
+        }
+        let commit = CommitRecord {
+            synced_length: self.synced_length,
+            first_sequence: session.tables.read().next_sequence,
+            updates: batch.ref_updates().to_vec(),
+            leases: batch.lease_updates().to_vec(),
+            new_log: None,
+        };
+        let (tail, entry) = self.encode_commit_record(&commit, segment.length);
+        bytes.extend_from_slice(&tail);
+        segment.length += tail.len();
+        segment.entries.push(entry);
+        self.append_and_sync(&segment.take_slice(bytes), session.index)?;
+        Ok(Some(commit))
+    }
+
+    /// Makes everything durable that was appended.
+    pub(super) fn flush_pack(
+        &mut self,
+        session: PackWriteContext<'_>,
+    ) -> Result<(), PackWriteFailure> {
+        if !self.has_uncommitted_records {
+            return Ok(());
+        }
+        let sequence = session.tables.read().next_sequence;
+        let commit = CommitRecord {
+            synced_length: self.synced_length,
+            first_sequence: sequence,
+            ..CommitRecord::default()
+        };
+        self.write_commit(session, &commit)
+    }
+
+    /// Commits a new place of the log, and the end of leases.
+    pub(super) fn write_log_commit(
+        &mut self,
+        session: PackWriteContext<'_>,
+        log: RevisionLog,
+        leases: Vec<LeaseUpdate>,
+    ) -> Result<CommitRecord, PackWriteFailure> {
+        let sequence = session.tables.read().next_sequence;
+        let synced = self.synced_length;
+        let commit = CommitRecord {
+            synced_length: synced,
+            first_sequence: sequence,
+            leases,
+            new_log: Some(log),
+            ..CommitRecord::default()
+        };
+        self.write_commit(session, &commit)?;
+        Ok(commit)
+    }
+
+    fn write_commit(
+        &mut self,
+        session: PackWriteContext<'_>,
+        commit: &CommitRecord,
+    ) -> Result<(), PackWriteFailure> {
+        self.ensure_open_pack(session)?;
+        let (mut bytes, entry) = self.encode_commit_record(commit, 0);
+        let mut segment =
+            AppendBuffer { length: bytes.len(), entries: vec![entry], ..AppendBuffer::default() };
+        self.append_and_sync(&segment.take_slice(&mut bytes), session.index)
+    }
+
+    fn encode_commit_record(
+        &self,
+        commit: &CommitRecord,
+        before: usize,
+    ) -> (Vec<u8>, PackIndexEntry) {
+        let payload = commit.encode();
+        let id = ChunkId::hash_of(&payload);
+        let place = self.next_position(before);
+        let mut bytes = Vec::new();
+        record::encode_record(
+            RecordKind::Commit,
+            id.as_bytes(),
+            &payload,
+            RecordCompression::None,
+            &mut bytes,
+        );
+        record::write_record_crc(&mut bytes, place);
+        let stored = to_stored_length(bytes.len());
+        let location = RecordLocation {
+            position: place,
+            stored_bytes: stored,
+            kind: RecordKind::Commit,
+            is_terminal: false,
+        };
+        (bytes, (*id.as_bytes(), location))
+    }
+
+    fn next_position(&self, before: usize) -> RecordPosition {
+        RecordPosition { pack: self.pack, offset: to_record_offset(self.length + before as u64) }
+    }
+
+    /// Appends records and makes them visible.
+    fn append(
+        &mut self,
+        part: &AppendSlice<'_>,
+        index: &RecordIndex,
+    ) -> Result<(), PackWriteFailure> {
+        self.append_to_file(part.bytes)?;
+        self.has_uncommitted_records |= !part.entries.is_empty();
+        index.publish_entries(&part.entries);
+        Ok(())
+    }
+
+    /// Appends records with a commit record at their end, syncs, and makes them visible.
+    fn append_and_sync(
+        &mut self,
+        part: &AppendSlice<'_>,
+        index: &RecordIndex,
+    ) -> Result<(), PackWriteFailure> {
+        self.append_to_file(part.bytes)?;
+        self.sync_file()?;
+        self.has_uncommitted_records = false;
+        index.publish_entries(&part.entries);
+        Ok(())
+    }
+
+    fn append_to_file(&mut self, bytes: &[u8]) -> Result<(), PackWriteFailure> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if let Err(source) = self.file.append(bytes) {
+            let error = self.write_error(source);
+            return Err(match self.file.truncate(self.length) {
+                Ok(()) => PackWriteFailure::NothingWritten(error),
+                Err(_) => PackWriteFailure::DiskStateUnknown(error),
+            });
+        }
+        self.length += bytes.len() as u64;
+        self.has_records = true;
+        Ok(())
+    }
+
+    fn sync_file(&mut self) -> Result<(), PackWriteFailure> {
+        self.file
+            .sync()
+            .map_err(|source| PackWriteFailure::DiskStateUnknown(self.write_error(source)))?;
+        self.synced_length = self.length;
+        Ok(())
+    }
+
+    fn write_error(&self, source: io::Error) -> Error {
+        Error::FileWrite { file: pack_file_name(self.pack), source }
+    }
+
+    /// Ends the pack.
+    fn seal_open_pack(&mut self, session: PackWriteContext<'_>) -> Result<(), PackWriteFailure> {
+        let payload = self.synced_length.to_le_bytes();
+        let id = ChunkId::hash_of(&payload);
+        let mut bytes = Vec::new();
+        record::encode_record(
+            RecordKind::Seal,
+            id.as_bytes(),
+            &payload,
+            RecordCompression::None,
+            &mut bytes,
+        );
+        record::write_record_crc(&mut bytes, self.next_position(0));
+        self.append_to_file(&bytes)?;
+        self.sync_file()?;
+        self.has_uncommitted_records = false;
+        self.is_sealed = true;
+        let tables = session.tables.read().clone();
+        self.unindexed_packs.push((self.pack, self.length, tables));
+        Ok(())
+    }
+
+    /// Ends the open pack and begins the next, unless it holds next to nothing. The index file is left due.
+    pub(super) fn rotate_pack(
+        &mut self,
+        session: PackWriteContext<'_>,
+        min_bytes: u64,
+    ) -> Result<(), PackWriteFailure> {
+        if self.is_sealed || (self.has_records && self.length >= min_bytes) {
+            if !self.is_sealed {
+                self.seal_open_pack(session)?;
+            }
+            self.begin_next_pack(session)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a new pack if the current one is sealed. Its index file stays due.
+    fn ensure_open_pack(&mut self, session: PackWriteContext<'_>) -> Result<(), PackWriteFailure> {
+        if self.is_sealed { self.begin_next_pack(session) } else { Ok(()) }
+    }
+
+    /// Returns the sealed packs whose index file is due, if the next pack has begun. The caller writes the files
+    /// without the writer's lock: sorting and syncing an index takes longer than a commit should wait.
+    pub(super) fn take_unindexed(&mut self) -> Vec<UnindexedPack> {
+        if self.is_sealed { Vec::new() } else { std::mem::take(&mut self.unindexed_packs) }
+    }
+
+    fn begin_next_pack(&mut self, session: PackWriteContext<'_>) -> Result<(), PackWriteFailure> {
+        let pack = self.pack + 1;
+        let tables = session.tables.read().clone();
+        let (file, length) = begin_pack(session.disk, pack, tables).map_err(|source| {
+            let file = pack_file_name(pack);
+            PackWriteFailure::NothingWritten(Error::FileWrite { file, source })
+        })?;
+        session.index.add_pack_file(pack, &file);
+        self.pack = pack;
+        self.file = file;
+        self.length = length;
+        self.synced_length = length;
+        self.indexed_length = 0;
+        self.has_records = false;
+        self.is_sealed = false;
+        Ok(())
+    }
+
+    /// Writes the index of the open pack, so that the next start need not scan it.
+    pub(super) fn write_checkpoint_index(
+        &mut self,
+        disk: &dyn Disk,
+        index: &RecordIndex,
+        tables: &StoreTables,
+    ) -> Result<()> {
+        let grown = self.length.saturating_sub(self.indexed_length);
+        if self.has_uncommitted_records || self.is_sealed || grown < MIN_CHECKPOINT_BYTES {
+            return Ok(());
+        }
+        let mut entries = collect_pack_entries(index, self.pack)?;
+        let contents = IndexFileContents {
+            pack: self.pack,
+            is_sealed: false,
+            covered_bytes: self.length,
+            entries: &mut entries,
+            tables,
+        };
+        index_file::write_index_file(disk, contents)?;
+        self.indexed_length = self.length;
+        Ok(())
+    }
+}
+
+/// Writes the index file of a sealed pack and tells whether that is done. A failure is no failure of the store: the
+/// entries stay in memory.
+pub(super) fn write_pack_index(disk: &dyn Disk, index: &RecordIndex, due: &UnindexedPack) -> bool {
+    let (pack, covered, tables) = due;
+    let write = || {
+        let mut entries = collect_pack_entries(index, *pack)?;
+        let contents = IndexFileContents {
+            pack: *pack,
+            is_sealed: true,
+            covered_bytes: *covered,
+            entries: &mut entries,
+            tables,
+        };
+        index_file::write_index_file(disk, contents)?;
+        PackIndexFile::open(disk, *pack)
+    };
+    match write() {
+        Ok(Some(written)) => {
+            index.add_pack_index(*pack, written);
+            true
+        }
+        Ok(None) => false,
+        Err(error) => {
+            let error: Error = error;
+            tracing::warn!(file = pack_file_name(*pack), reason = %error, "index not written");
+            false
+        }
+    }
+}
+
+/// Returns all entries of a pack that is not sealed or has no final index: those in memory, and those of an index
+/// file that covers its beginning. That one holds no whole ids, so the records' headers are read for them.
+pub(super) fn collect_pack_entries(index: &RecordIndex, pack: u32) -> Result<Vec<PackIndexEntry>> {
+    let mut entries = index.open_pack_entries(pack);
+    let packs = index.packs();
+    let (Some(known), Some(file)) = (packs.indexes.get(&pack), packs.files.get(&pack)) else {
+        return Ok(entries);
+    };
+    let bytes = file
+        .map_content()
+        .map_err(|source| Error::FileRead { file: pack_file_name(pack), source })?;
+    for location in known.entries().chain(known.commits()) {
+        let header = bytes.get(location.position.offset as usize..).and_then(RecordHeader::parse);
+        let header = header.ok_or_else(|| Error::FileMalformed {
+            file: pack_file_name(pack),
+            fault: "its index leads to no record; run `tympan repo check`",
+        })?;
+        entries.push((header.id, location));
+    }
+    Ok(entries)
+}
+
+/// Ends a pack whose records are durable up to `length`. Returns the length of the seal.
+pub(super) fn seal_pack(file: &dyn DiskFile, pack: u32, length: u64) -> io::Result<u64> {
+    let payload = length.to_le_bytes();
+    let id = ChunkId::hash_of(&payload);
+    let mut bytes = Vec::new();
+    record::encode_record(
+        RecordKind::Seal,
+        id.as_bytes(),
+        &payload,
+        RecordCompression::None,
+        &mut bytes,
+    );
+    record::write_record_crc(&mut bytes, RecordPosition { pack, offset: to_record_offset(length) });
+    file.append(&bytes)?;
+    file.sync()?;
+    Ok(bytes.len() as u64)
+}
+
+/// Creates a pack with its head, durably. Returns the file and its length.
+pub(super) fn begin_pack(
+    disk: &dyn Disk,
+    pack: u32,
+    tables: StoreTables,
+) -> io::Result<(Arc<dyn DiskFile>, u64)> {
+    let payload = PackHead { pack, tables }.encode();
+    let id = ChunkId::hash_of(&payload);
+    let mut bytes = Vec::new();
+    record::encode_record(
+        RecordKind::Head,
+        id.as_bytes(),
+        &payload,
+        RecordCompression::None,
+        &mut bytes,
+    );
+    record::write_record_crc(&mut bytes, RecordPosition { pack, offset: 0 });
+    let name = pack_file_name(pack);
+    let file = disk.create_file(&name)?;
+    file.append(&bytes)?;
+    file.sync()?;
+    disk.sync_folder("")?;
+    Ok((file, bytes.len() as u64))
+}
+
+/// Records that go into one append.
+#[derive(Default)]
+struct AppendBuffer {
+    start: usize,
+    length: usize,
+    entries: Vec<PackIndexEntry>,
+}
+
+struct AppendSlice<'a> {
+    bytes: &'a [u8],
+    entries: Vec<PackIndexEntry>,
+}
+
+impl AppendBuffer {
+    /// Gives a record its place behind the others.
+    fn add_record(&mut self, one: &PendingRecord, pack: u32, pack_length: u64, bytes: &mut [u8]) {
+        let place =
+            RecordPosition { pack, offset: to_record_offset(pack_length + self.length as u64) };
+        if let Some(record) = bytes.get_mut(one.start..one.start + one.length) {
+            record::write_record_crc(record, place);
+        }
+        let location = RecordLocation {
+            position: place,
+            stored_bytes: to_stored_length(one.length),
+            kind: one.kind,
+            is_terminal: one.is_terminal,
+        };
+        self.entries.push((one.id, location));
+        self.length += one.length;
+    }
+
+    /// Returns what has been gathered and starts anew behind it.
+    fn take_slice<'a>(&mut self, bytes: &'a mut [u8]) -> AppendSlice<'a> {
+        let end = self.start + self.length;
+        let part = AppendSlice {
+            bytes: bytes.get(self.start..end).unwrap_or_default(),
+            entries: std::mem::take(&mut self.entries),
+        };
+        self.start = end;
+        self.length = 0;
+        part
+    }
+}
+
+fn to_record_offset(position: u64) -> u32 {
+    // Packs end at 256 MiB, so that offsets fit.
+    u32::try_from(position).unwrap_or(u32::MAX)
+}
+
+fn to_stored_length(record: usize) -> u32 {
+    u32::try_from(record - RECORD_HEADER_BYTES).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::body;
+    use crate::chunk_store::ChunkStore;
+    use crate::local::LocalStore;
+
+    #[test]
+    fn what_is_condemned_after_it_was_found_is_written_again() {
+        let store = LocalStore::open_in_memory().unwrap();
+        let batch = || {
+            let mut batch = ChunkBatch::new();
+            body::write_body(&mut batch, b"text", &[]).unwrap();
+            batch.add_blob(crate::BlobId::hash_of(b"icon"), "icon".into());
+            batch
+        };
+        store.commit(batch()).unwrap();
+        store.writer.lock().rotate_pack(store.write_context(), 0).map_err(|_| ()).unwrap();
+        let due = std::mem::take(&mut store.writer.lock().unindexed_packs);
+        assert!(due.iter().all(|due| write_pack_index(store.disk.as_ref(), &store.index, due)));
+        let prepare =
+            || PreparedRecords::new(&batch(), &store.index, RecordCompression::None).unwrap();
+        let mut early = prepare();
+        assert!(early.records.is_empty());
+        early.add_condemned_records(&batch(), &store.index).unwrap();
+        assert!(early.records.is_empty(), "nothing has been condemned");
+        // What is live in a condemned pack is moved, so that there is no need to write it again.
+        let condemn = |live: u64| store.index.set_condemned(&BTreeMap::from([(1, [live].into())]));
+        condemn(u64::MAX);
+        early.add_condemned_records(&batch(), &store.index).unwrap();
+        assert!(early.records.is_empty() && prepare().records.is_empty());
+        condemn(0);
+        early.add_condemned_records(&batch(), &store.index).unwrap();
+        assert_eq!(early.records.len(), 2);
+        assert_eq!(prepare().records.len(), 2);
+    }
+}

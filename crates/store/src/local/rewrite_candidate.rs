@@ -1,0 +1,129 @@
+//! Which packs a collection rewrites.
+//!
+//! In: each pack's length and how much of it is live. Out: those that are worth moving what is live in them.
+//!
+//! * Packs of which too little is live.
+//! * Packs that are small and too many: each collection ends a pack, so that there would be ever more of them, and
+//!   each is looked into for what the others do not hold.
+//! * The worst of the others, while all together hold too much garbage: without that, what packs may hold of it each
+//!   would add up.
+
+use std::collections::BTreeMap;
+
+/// Of garbage a collection leaves at most this share of what is live, as far as rewriting packs helps.
+const MAX_GARBAGE_SHARE: f64 = 0.12;
+/// So many small packs stay side by side.
+const MAX_SMALL_PACKS: usize = 8;
+/// A pack is small below this part of the length at which packs end.
+const SMALL_PACK_DIVISOR: u64 = 16;
+
+/// A pack that can be rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RewriteCandidate {
+    pub(super) pack: u32,
+    pub(super) length: u64,
+    /// How many of its bytes are live.
+    pub(super) live_bytes: u64,
+}
+
+impl RewriteCandidate {
+    fn live_share(&self) -> f64 {
+        ratio(self.live_bytes, self.length)
+    }
+
+    fn garbage_bytes(&self) -> u64 {
+        self.length.saturating_sub(self.live_bytes)
+    }
+}
+
+/// Chooses the packs to rewrite where so many bytes are live in the whole store; gives length and live bytes of each.
+pub(super) fn choose_rewrites(
+    candidates: Vec<RewriteCandidate>,
+    live: u64,
+    min_live: f64,
+    pack_limit: u64,
+) -> BTreeMap<u32, (u64, u64)> {
+    let (mut chosen, mut others): (Vec<_>, Vec<_>) =
+        candidates.into_iter().partition(|one| one.live_share() < min_live);
+    let small = choose_small_packs(&others, pack_limit / SMALL_PACK_DIVISOR);
+    others.retain(|one| !small.contains(one));
+    chosen.extend(small);
+    others.sort_unstable_by(|left, right| left.live_share().total_cmp(&right.live_share()));
+    let mut garbage: u64 = others.iter().map(RewriteCandidate::garbage_bytes).sum();
+    for one in others {
+        if ratio(garbage, live) <= MAX_GARBAGE_SHARE {
+            break;
+        }
+        garbage -= one.garbage_bytes();
+        chosen.push(one);
+    }
+    chosen.into_iter().map(|one| (one.pack, (one.length, one.live_bytes))).collect()
+}
+
+/// Returns the small packs if they are too many; without those that outweigh the ones below them, or each few small
+/// ones would have a large one moved again.
+fn choose_small_packs(candidates: &[RewriteCandidate], limit: u64) -> Vec<RewriteCandidate> {
+    let mut small: Vec<RewriteCandidate> =
+        candidates.iter().copied().filter(|one| one.length < limit).collect();
+    small.sort_unstable_by_key(|one| one.length);
+    let mut total: u64 = small.iter().map(|one| one.length).sum();
+    while let Some(largest) = small.last().filter(|one| one.length > total - one.length) {
+        total -= largest.length;
+        small.pop();
+    }
+    if small.len() > MAX_SMALL_PACKS { small } else { Vec::new() }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "stores are far below 2^52 bytes")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 16_000;
+
+    /// Packs by length and live bytes, numbered from 0; what is chosen with a least live share of 0.6.
+    fn chosen(packs: &[(u64, u64)]) -> Vec<u32> {
+        let candidate = |(pack, (length, live)): (u32, &(u64, u64))| RewriteCandidate {
+            pack,
+            length: *length,
+            live_bytes: *live,
+        };
+        let candidates: Vec<RewriteCandidate> = (0..).zip(packs).map(candidate).collect();
+        let live = packs.iter().map(|(_, live)| live).sum();
+        choose_rewrites(candidates, live, 0.6, LIMIT).into_keys().collect()
+    }
+
+    #[test]
+    fn packs_of_little_use_are_rewritten() {
+        assert_eq!(chosen(&[(9_000, 9_000), (1_500, 800), (9_000, 8_900), (2_000, 0)]), [1, 3]);
+        assert_eq!(chosen(&[]), [0_u32; 0]);
+    }
+
+    #[test]
+    fn the_worst_go_while_all_hold_too_much() {
+        // Garbage is 29 % of what is live; without the worst two, 7 %.
+        let packs = [(9_000, 8_100), (9_000, 5_500), (9_000, 6_400), (9_000, 8_000)];
+        assert_eq!(chosen(&packs), [1, 2]);
+        assert_eq!(chosen(&[(9_000, 8_100), (9_000, 8_100)]), [0_u32; 0]);
+    }
+
+    #[test]
+    fn small_packs_come_together_without_a_large_one() {
+        let mut packs = vec![(100, 100); 8];
+        assert_eq!(chosen(&packs), [0_u32; 0]);
+        // A ninth that outweighs the others stays; one of their size makes them too many.
+        packs.push((900, 900));
+        assert_eq!(chosen(&packs), [0_u32; 0]);
+        packs.push((100, 100));
+        assert_eq!(chosen(&packs), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        packs[8] = (990, 990);
+        assert_eq!(chosen(&packs), [0, 1, 2, 3, 4, 5, 6, 7, 9]);
+        // Packs that are not small are no matter here.
+        packs[8] = (1_500, 1_500);
+        assert_eq!(chosen(&packs), [0, 1, 2, 3, 4, 5, 6, 7, 9]);
+    }
+}

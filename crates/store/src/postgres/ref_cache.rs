@@ -1,0 +1,224 @@
+//! Where refs are, kept in memory for as long as the database says when they move.
+//!
+//! One connection listens. Each commit sends the ref, its new root, and the number of the revision. When that connection
+//! is lost, or silent for longer than this process' own heartbeat allows, refs are asked for one by one until it is back
+//! and all of them have been read again.
+//!
+//! Invariants
+//! * A move is applied only over an older one, so that what comes late or twice changes nothing.
+//! * Moves of this process are known at once, also those that are made while the refs are read again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{Executor, Row};
+
+use super::store_query::root_from_row;
+use super::{PostgresStoreState, database_error};
+use crate::error::Result;
+use crate::id::ChunkId;
+
+/// How long to wait before the next try to listen.
+const RECONNECT_DELAY: Duration = Duration::from_millis(200);
+/// After how many heartbeats without any word the connection counts as lost.
+const MAX_MISSED_HEARTBEATS: u32 = 3;
+/// Stands between the parts of a message; names hold no control characters.
+const MESSAGE_SEPARATOR: char = '\u{1f}';
+
+/// The refs, as far as they are known.
+#[derive(Debug, Default)]
+pub(super) struct RefCache(Mutex<RefCacheState>);
+
+#[derive(Debug, Default)]
+struct RefCacheState {
+    is_live: bool,
+    positions: HashMap<String, RefPosition>,
+    /// The moves since the refs began to be read again.
+    pending_moves: Vec<RefMove>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RefPosition {
+    root: Option<ChunkId>,
+    sequence: i64,
+}
+
+/// A ref's move, done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RefMove {
+    pub(super) name: String,
+    pub(super) root: Option<ChunkId>,
+    /// The number of the revision.
+    pub(super) sequence: i64,
+}
+
+impl RefMove {
+    /// The message that tells others.
+    pub(super) fn to_message(&self) -> String {
+        let root = self.root.map(|root| root.to_string()).unwrap_or_default();
+        format!("{}{MESSAGE_SEPARATOR}{root}{MESSAGE_SEPARATOR}{}", self.name, self.sequence)
+    }
+
+    fn from_message(message: &str) -> Option<Self> {
+        let mut parts = message.split(MESSAGE_SEPARATOR);
+        let (name, root, sequence) = (parts.next()?, parts.next()?, parts.next()?);
+        let root = if root.is_empty() { None } else { Some(root.parse().ok()?) };
+        Some(Self { name: name.to_owned(), root, sequence: sequence.parse().ok()? })
+    }
+}
+
+impl RefCache {
+    pub(super) fn is_live(&self) -> bool {
+        self.0.lock().is_live
+    }
+
+    /// Returns where a ref is; `None` if that has to be asked.
+    #[expect(clippy::option_option, reason = "unknown and absent are two things")]
+    pub(super) fn find_ref(&self, name: &str) -> Option<Option<ChunkId>> {
+        let state = self.0.lock();
+        state.is_live.then(|| state.positions.get(name).and_then(|place| place.root))
+    }
+
+    /// Returns all refs, sorted by name; `None` if they have to be asked for.
+    pub(super) fn all_refs(&self) -> Option<Vec<(String, ChunkId)>> {
+        let state = self.0.lock();
+        if !state.is_live {
+            return None;
+        }
+        let present =
+            state.positions.iter().filter_map(|(name, place)| Some((name.clone(), place.root?)));
+        let mut all: Vec<_> = present.collect();
+        drop(state);
+        all.sort_unstable();
+        Some(all)
+    }
+
+    /// Notes moves that are done.
+    pub(super) fn record_moves(&self, moves: impl IntoIterator<Item = RefMove>) {
+        let mut state = self.0.lock();
+        for one in moves {
+            if !state.is_live {
+                state.pending_moves.push(one.clone());
+            }
+            state.apply_move(one);
+        }
+    }
+
+    fn mark_disconnected(&self) {
+        let mut state = self.0.lock();
+        state.is_live = false;
+        state.pending_moves.clear();
+    }
+
+    /// Takes over what has been read, with the moves since.
+    fn replace_positions(&self, known: HashMap<String, RefPosition>) {
+        let mut state = self.0.lock();
+        state.positions = known;
+        for one in std::mem::take(&mut state.pending_moves) {
+            state.apply_move(one);
+        }
+        state.is_live = true;
+    }
+}
+
+impl RefCacheState {
+    fn apply_move(&mut self, one: RefMove) {
+        let RefMove { name, root, sequence } = one;
+        let place = RefPosition { root, sequence };
+        let known = self.positions.entry(name).or_insert(place);
+        if known.sequence < sequence {
+            *known = place;
+        }
+    }
+}
+
+/// Listens for as long as the store lives.
+pub(super) async fn run_ref_listener(shared: Arc<PostgresStoreState>) {
+    loop {
+        if let Err(error) = listen_for_moves(&shared).await {
+            tracing::debug!(reason = %error, "refs are asked for one by one");
+        }
+        shared.ref_cache.mark_disconnected();
+        tokio::time::sleep(RECONNECT_DELAY).await;
+    }
+}
+
+/// Listens until the connection is lost.
+async fn listen_for_moves(shared: &PostgresStoreState) -> Result<()> {
+    let failed = database_error("cannot listen for moves of refs");
+    // A pool of its own: a connection that is dead without a word takes no place among others.
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(shared.options.wait_timeout)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .connect_lazy_with(shared.connect_options.clone());
+    let mut listener = PgListener::connect_with(&pool).await.map_err(&failed)?;
+    listener.eager_reconnect(false);
+    listener.listen(&shared.notification_channel()).await.map_err(&failed)?;
+    // What moves from here on is told; the moves of before are read.
+    let schema = &shared.options.schema;
+    let query = format!("select name, root, sequence from \"{schema}\".ref");
+    let rows =
+        listener.fetch_all(sqlx::query(sqlx::AssertSqlSafe(query))).await.map_err(&failed)?;
+    let mut known = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let name: String = row.try_get(0).map_err(&failed)?;
+        let sequence = row.try_get(2).map_err(&failed)?;
+        known.insert(name, RefPosition { root: root_from_row(row, 1)?, sequence });
+    }
+    shared.ref_cache.replace_positions(known);
+    let silence = shared.options.heartbeat_interval * MAX_MISSED_HEARTBEATS;
+    while let Ok(heard) = tokio::time::timeout(silence, listener.try_recv()).await {
+        let Some(notification) = heard.map_err(&failed)? else {
+            return Ok(());
+        };
+        shared.ref_cache.record_moves(RefMove::from_message(notification.payload()));
+    }
+    Ok(())
+}
+
+impl PostgresStoreState {
+    /// The channel on which moves are told.
+    pub(super) fn notification_channel(&self) -> String {
+        format!("tympan_{}", self.options.schema)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(name: &str, root: Option<&[u8]>, sequence: i64) -> RefMove {
+        RefMove { name: name.to_owned(), root: root.map(ChunkId::hash_of), sequence }
+    }
+
+    #[test]
+    fn messages_are_read_back() {
+        for one in [moved("main", Some(b"a"), 7), moved("a/b c é", None, i64::MAX)] {
+            assert_eq!(RefMove::from_message(&one.to_message()), Some(one));
+        }
+        for message in ["", "beat", "main\u{1f}zz\u{1f}1", "main\u{1f}\u{1f}x"] {
+            assert_eq!(RefMove::from_message(message), None, "{message:?}");
+        }
+    }
+
+    #[test]
+    fn late_and_repeated_moves_change_nothing() {
+        let refs = RefCache::default();
+        assert_eq!(refs.find_ref("main"), None, "nothing is known yet");
+        // A move of this process comes while the refs are read, which do not show it.
+        refs.record_moves([moved("main", Some(b"new"), 5)]);
+        let old = RefPosition { root: Some(ChunkId::hash_of(b"old")), sequence: 4 };
+        refs.replace_positions(HashMap::from([("main".to_owned(), old), ("gone".to_owned(), old)]));
+        assert_eq!(refs.find_ref("main"), Some(Some(ChunkId::hash_of(b"new"))));
+        refs.record_moves([moved("gone", None, 6), moved("gone", Some(b"old"), 4)]);
+        refs.record_moves([moved("main", Some(b"old"), 4), moved("main", Some(b"new"), 5)]);
+        assert_eq!(refs.all_refs(), Some(vec![("main".to_owned(), ChunkId::hash_of(b"new"))]));
+        refs.mark_disconnected();
+        assert_eq!(refs.all_refs(), None);
+    }
+}

@@ -1,0 +1,270 @@
+//! Reading: chunks from what is at hand or by one round trip, small blobs, refs, history and leases.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Postgres, Row};
+
+use super::{
+    PostgresStoreState, database_error, hash_from_column, is_unresponsive_error, time_from_micros,
+};
+use crate::chunk::Chunk;
+use crate::chunk_batch::RefUpdate;
+use crate::error::{Error, Result, is_connection_lost};
+use crate::history::Revision;
+use crate::id::{BlobId, ChunkId};
+use crate::root_retention::RootLease;
+
+/// What a hash in `root_retention` and `condemned` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i16)]
+pub(super) enum HashKind {
+    Chunk = 0,
+    Blob = 1,
+}
+
+impl HashKind {
+    /// The hashes of `$1` that are there and will stay: what is condemned counts as absent once that is in effect.
+    pub(super) fn present_query(self) -> &'static str {
+        match self {
+            Self::Chunk => {
+                "select hash from chunk where hash = any($1) and not exists (select 1 from condemned, collection \
+                 where stage = 2 and condemned.kind = 0 and condemned.hash = chunk.hash)"
+            }
+            Self::Blob => {
+                "select hash from blob where hash = any($1) and not exists (select 1 from condemned, collection \
+                 where stage = 2 and condemned.kind = 1 and condemned.hash = blob.hash)"
+            }
+        }
+    }
+}
+
+impl PostgresStoreState {
+    pub(super) async fn ping(&self) -> Result<()> {
+        let asked = self.query_rows("cannot ask the database", || sqlx::query("select 1")).await;
+        asked.map(drop)
+    }
+
+    /// Runs a query that changes nothing; once more, on another connection, if the first was lost.
+    async fn query_rows<'q>(
+        &self,
+        action: &'static str,
+        query: impl Fn() -> Query<'q, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>> {
+        let mut again = true;
+        loop {
+            let mut connection = self.acquire_connection().await?;
+            match self.with_statement_timeout(1, query().fetch_all(&mut *connection)).await {
+                Err(source) if is_unresponsive_error(&source) => {
+                    self.discard_connection(connection);
+                    return Err(database_error(action)(source));
+                }
+                Err(source) if again && is_connection_lost(&source) => {
+                    again = false;
+                    self.discard_connection(connection);
+                }
+                result => return result.map_err(database_error(action)),
+            }
+        }
+    }
+
+    /// Finds a chunk in memory or in the folder beside the process.
+    pub(super) fn find_cached_chunk(&self, id: &ChunkId) -> Option<Chunk> {
+        if let Some(chunk) = self.cache.get(id) {
+            return Some(chunk);
+        }
+        let chunk = self.disk_cache.as_ref()?.find_chunk(id)?;
+        self.cache.insert(*id, chunk.clone());
+        Some(chunk)
+    }
+
+    /// Reads the chunks that were not at hand.
+    pub(super) async fn load_missing_chunks(
+        &self,
+        pairs: Vec<(ChunkId, Option<Chunk>)>,
+    ) -> Result<Vec<Chunk>> {
+        let absent = pairs.iter().filter(|(_, found)| found.is_none());
+        let mut wanted: Vec<[u8; 32]> = absent.map(|(id, _)| *id.as_bytes()).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let rows: Vec<PgRow> = self
+            .query_rows("cannot read chunks", || {
+                sqlx::query("select hash, data from chunk where hash = any($1)").bind(&wanted)
+            })
+            .await?;
+        self.counters.read_round_trips.fetch_add(1, Ordering::Relaxed);
+        self.counters.chunks_read.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        let mut read = HashMap::with_capacity(rows.len());
+        for row in rows {
+            let (id, chunk) = self.verify_chunk_row(&row)?;
+            self.cache.insert(id, chunk.clone());
+            read.insert(id, chunk);
+        }
+        if let Some(near) = &self.disk_cache {
+            near.add_chunks(read.values());
+        }
+        let chunks = pairs.into_iter().map(|(id, found)| {
+            found.or_else(|| read.get(&id).cloned()).ok_or(Error::ChunkMissing { id })
+        });
+        chunks.collect()
+    }
+
+    /// Makes a chunk of a row with its hash and bytes.
+    pub(super) fn verify_chunk_row(&self, row: &PgRow) -> Result<(ChunkId, Chunk)> {
+        let failed = database_error("cannot read a chunk");
+        let id = ChunkId::from_bytes(hash_from_column(row.try_get(0).map_err(&failed)?)?);
+        let bytes: &[u8] = row.try_get(1).map_err(&failed)?;
+        let damaged = |fault| {
+            let error = Error::ChunkDamaged { id, fault };
+            self.disable_writes(error.to_string());
+            error
+        };
+        if ChunkId::hash_of(bytes) != id {
+            return Err(damaged("its bytes have another hash"));
+        }
+        let chunk = Chunk::parse(Bytes::copy_from_slice(bytes)).map_err(|error| match error {
+            Error::ChunkMalformed { fault } => damaged(fault),
+            other => other,
+        })?;
+        Ok((id, chunk))
+    }
+
+    pub(super) async fn load_blob(&self, id: &BlobId) -> Result<Option<Bytes>> {
+        let row: Option<PgRow> = self
+            .query_rows("cannot read a small blob", || {
+                sqlx::query("select data from blob where hash = $1").bind(id.digest().as_slice())
+            })
+            .await?
+            .into_iter()
+            .next();
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        let bytes: &[u8] = row.try_get(0).map_err(database_error("cannot read a small blob"))?;
+        let actual = BlobId::hash_of(bytes);
+        if actual.digest() != id.digest() {
+            let error = Error::BlobDamaged { id: *id, fault: "its bytes have another hash" };
+            self.disable_writes(error.to_string());
+            return Err(error);
+        }
+        // The digest is right, so a length that differs was never right: such a blob does not exist.
+        Ok((actual == *id).then(|| Bytes::copy_from_slice(bytes)))
+    }
+
+    /// Tells which are there and stay; notes for the holds of this process what they are told.
+    pub(super) async fn contains_hashes(
+        self: Arc<Self>,
+        kind: HashKind,
+        hashes: Vec<[u8; 32]>,
+    ) -> Result<Vec<bool>> {
+        let rows = match self.process.holds.newest_hold() {
+            None => {
+                self.query_rows("cannot look chunks up", || {
+                    sqlx::query(kind.present_query()).bind(&hashes)
+                })
+                .await?
+            }
+            Some(hold) => self.hold_present(kind, &hashes, hold).await?,
+        };
+        let mut present = std::collections::HashSet::with_capacity(rows.len());
+        for row in &rows {
+            let hash = row.try_get(0).map_err(database_error("cannot look chunks up"))?;
+            present.insert(hash_from_column(hash)?);
+        }
+        Ok(hashes.iter().map(|hash| present.contains(hash)).collect())
+    }
+
+    pub(super) async fn load_ref(&self, name: &str) -> Result<Option<ChunkId>> {
+        let row: Option<PgRow> = self
+            .query_rows("cannot read a ref", || {
+                sqlx::query("select root from ref where name = $1").bind(name)
+            })
+            .await?
+            .into_iter()
+            .next();
+        row.map(|row| root_from_row(&row, 0)).transpose().map(Option::flatten)
+    }
+
+    pub(super) async fn load_refs(&self) -> Result<Vec<(String, ChunkId)>> {
+        let rows = self
+            .query_rows("cannot read the refs", || {
+                sqlx::query("select name, root from ref order by name")
+            })
+            .await?;
+        let mut refs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let name: String = row.try_get(0).map_err(database_error("cannot read the refs"))?;
+            refs.extend(root_from_row(row, 1)?.map(|root| (name, root)));
+        }
+        Ok(refs)
+    }
+
+    pub(super) async fn load_history(
+        &self,
+        name: &str,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Revision>> {
+        let before = before.map_or(i64::MAX, |before| i64::try_from(before).unwrap_or(i64::MAX));
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = self
+            .query_rows("cannot read the history of a ref", || {
+                sqlx::query(
+                    "select sequence, name, old, new, at, author, message from revision \
+             where name = $1 and sequence < $2 order by sequence desc limit $3",
+                )
+                .bind(name)
+                .bind(before)
+                .bind(limit)
+            })
+            .await?;
+        rows.iter().map(revision_from_row).collect()
+    }
+
+    pub(super) async fn load_leases(&self) -> Result<Vec<RootLease>> {
+        let rows = self
+            .query_rows("cannot read the leases", || {
+                sqlx::query("select holder, root, expires from lease order by holder")
+            })
+            .await?;
+        rows.iter().map(lease_from_row).collect()
+    }
+}
+
+/// Reads a root from a column that may be null.
+pub(super) fn root_from_row(row: &PgRow, column: usize) -> Result<Option<ChunkId>> {
+    let bytes: Option<&[u8]> = row.try_get(column).map_err(database_error("cannot read a root"))?;
+    bytes.map(|bytes| hash_from_column(bytes).map(ChunkId::from_bytes)).transpose()
+}
+
+/// Reads `sequence, name, old, new, at, author, message`.
+pub(super) fn revision_from_row(row: &PgRow) -> Result<Revision> {
+    let failed = database_error("cannot read a revision");
+    let sequence: i64 = row.try_get(0).map_err(&failed)?;
+    Ok(Revision {
+        sequence: u64::try_from(sequence).unwrap_or(0),
+        update: RefUpdate {
+            name: row.try_get(1).map_err(&failed)?,
+            expected_root: root_from_row(row, 2)?,
+            new_root: root_from_row(row, 3)?,
+            updated_at: time_from_micros(row.try_get(4).map_err(&failed)?),
+            author: row.try_get(5).map_err(&failed)?,
+            message: row.try_get(6).map_err(&failed)?,
+        },
+    })
+}
+
+/// Reads `holder, root, expires`.
+pub(super) fn lease_from_row(row: &PgRow) -> Result<RootLease> {
+    let failed = database_error("cannot read a lease");
+    let expires: Option<i64> = row.try_get(2).map_err(&failed)?;
+    Ok(RootLease {
+        holder: row.try_get(0).map_err(&failed)?,
+        root: ChunkId::from_bytes(hash_from_column(row.try_get(1).map_err(&failed)?)?),
+        expires_at: expires.map(time_from_micros),
+    })
+}

@@ -1,0 +1,156 @@
+//! Whole ranges at once: replaced, copied, moved. Records stream through; removed subtrees are not read.
+
+use super::edit::{self, EditStepResult};
+use super::edit_script::EditOp;
+use super::{MapScan, MapValue, SortedMap, check_record_limits};
+use crate::chunk_batch::{ChunkBatch, StagedView};
+use crate::chunk_store::ReadChunks;
+use crate::error::{Error, Result};
+use crate::key::KeyRange;
+
+impl SortedMap {
+    /// Applies edits (`None` deletes) that come in strictly ascending order of keys, and stages the chunks of the new
+    /// map. As [`SortedMap::edit_map`], for edits that should not be held in memory.
+    ///
+    /// # Errors
+    /// [`Error::Unsorted`], [`Error::TooLong`], a failed read, or what the iterator fails with; nothing is staged then.
+    pub fn edit_sorted(
+        &self,
+        reads: &dyn ReadChunks,
+        batch: &mut ChunkBatch,
+        edits: impl Iterator<Item = Result<(Vec<u8>, Option<MapValue>)>>,
+    ) -> Result<Self> {
+        let mut order = RecordOrderCheck::default();
+        let steps = edits.map(|edit| {
+            let (key, value) = edit?;
+            order.check_next(&key, value.as_ref())?;
+            Ok((key, value.map_or(EditOp::Remove, EditOp::Put)))
+        });
+        edit::edit_map(*self, reads, batch, steps)
+    }
+
+    /// Replaces all records of a range by `records`, which come in strictly ascending order of keys; none at all
+    /// deletes the range. Costs the chunks at the two ends and what is new: subtrees that vanish are not read.
+    ///
+    /// # Errors
+    /// [`Error::Unsorted`] for a record that is not behind the one before it or is outside the range,
+    /// [`Error::TooLong`], or a failed read; nothing is staged then.
+    pub fn replace_range(
+        &self,
+        reads: &dyn ReadChunks,
+        batch: &mut ChunkBatch,
+        range: &KeyRange,
+        records: impl Iterator<Item = (Vec<u8>, MapValue)>,
+    ) -> Result<Self> {
+        let mut order = RecordOrderCheck::default();
+        let puts = records.map(|(key, value)| {
+            order.check_next(&key, Some(&value))?;
+            if !range.contains_key(&key) {
+                return Err(order.unsorted_error());
+            }
+            Ok((key, EditOp::Put(value)))
+        });
+        edit::edit_map(*self, reads, batch, removal_step(range).chain(puts))
+    }
+
+    /// Copies the records of a range to where `rewrite` says, record by record, over what is there.
+    ///
+    /// The rewritten keys keep the order of the old ones, as they do when one prefix takes the place of another.
+    ///
+    /// # Errors
+    /// [`Error::Unsorted`] for rewritten keys out of order, [`Error::TooLong`], a failed read, or what `rewrite` fails
+    /// with; nothing is staged then.
+    pub fn copy_range(
+        &self,
+        reads: &dyn ReadChunks,
+        batch: &mut ChunkBatch,
+        from: &KeyRange,
+        rewrite: impl FnMut(&[u8], &MapValue) -> Result<(Vec<u8>, MapValue)>,
+    ) -> Result<Self> {
+        let edited = {
+            let staged = StagedView::new(batch, reads);
+            let puts = rewrite_records(self.range(&staged, from.bounds()), rewrite);
+            edit::prepare_edit(*self, &staged, puts)?
+        };
+        edited.stage_chunks(batch)
+    }
+
+    /// Moves the records of a range to where `rewrite` says: as [`SortedMap::copy_range`], and the old ones are removed.
+    /// A record can be moved to within the range.
+    ///
+    /// # Errors
+    /// As [`SortedMap::copy_range`].
+    pub fn move_range(
+        &self,
+        reads: &dyn ReadChunks,
+        batch: &mut ChunkBatch,
+        from: &KeyRange,
+        rewrite: impl FnMut(&[u8], &MapValue) -> Result<(Vec<u8>, MapValue)>,
+    ) -> Result<Self> {
+        let edited = {
+            let staged = StagedView::new(batch, reads);
+            let puts = rewrite_records(self.range(&staged, from.bounds()), rewrite);
+            edit::prepare_edit(*self, &staged, insert_removal_step(from, puts))?
+        };
+        edited.stage_chunks(batch)
+    }
+}
+
+/// The records of a scan under their new keys.
+fn rewrite_records(
+    scan: MapScan<'_>,
+    mut rewrite: impl FnMut(&[u8], &MapValue) -> Result<(Vec<u8>, MapValue)>,
+) -> impl Iterator<Item = EditStepResult> {
+    let mut order = RecordOrderCheck::default();
+    scan.map(move |record| {
+        let (key, value) = record?;
+        let (key, value) = rewrite(&key, &value)?;
+        order.check_next(&key, Some(&value))?;
+        Ok((key, EditOp::Put(value)))
+    })
+}
+
+/// The step that removes a range.
+fn removal_step(range: &KeyRange) -> impl Iterator<Item = EditStepResult> {
+    std::iter::once(Ok((range.start.clone(), EditOp::RemoveRange(range.end.clone()))))
+}
+
+/// Steps in order, and the removal of a range at its place among them.
+fn insert_removal_step(
+    range: &KeyRange,
+    steps: impl Iterator<Item = EditStepResult>,
+) -> impl Iterator<Item = EditStepResult> {
+    let mut steps = steps.peekable();
+    let mut removal = removal_step(range).fuse();
+    std::iter::from_fn(move || {
+        let is_before =
+            |step: &EditStepResult| step.as_ref().map_or(true, |(key, _)| *key < range.start);
+        steps.next_if(is_before).or_else(|| removal.next()).or_else(|| steps.next())
+    })
+}
+
+/// Watches that records come in order and within the limits.
+#[derive(Default)]
+struct RecordOrderCheck {
+    last_key: Option<Vec<u8>>,
+    record_count: u64,
+}
+
+impl RecordOrderCheck {
+    fn check_next(&mut self, key: &[u8], value: Option<&MapValue>) -> Result<()> {
+        self.record_count += 1;
+        check_record_limits(key, value.unwrap_or(&MapValue::default()))?;
+        if self.last_key.as_ref().is_some_and(|last| last.as_slice() >= key) {
+            return Err(self.unsorted_error());
+        }
+        let last = self.last_key.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(key);
+        Ok(())
+    }
+
+    /// The newest record is not at its place.
+    fn unsorted_error(&self) -> Error {
+        Error::Unsorted { position: self.record_count.saturating_sub(1) }
+    }
+}

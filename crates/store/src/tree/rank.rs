@@ -1,0 +1,83 @@
+//! Records by number: the counts in interior chunks lead to them, one chunk per level.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use super::scan::ScanDirection;
+use super::{MapScan, MapValue, SortedMap, TreeNode};
+use crate::chunk_store::ReadChunks;
+use crate::error::Result;
+use crate::key::KeyRange;
+
+impl SortedMap {
+    /// Returns the number of records below `key`: the place of `key` in the map, from 0.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn rank(&self, reads: &dyn ReadChunks, key: &[u8]) -> Result<u64> {
+        let Some(mut id) = self.root() else {
+            return Ok(0);
+        };
+        let (mut below, mut parent) = (0_u64, None);
+        loop {
+            let chunk = reads.read_chunk(&id)?;
+            match TreeNode::from_chunk(&chunk, &id, parent)? {
+                TreeNode::Leaf(leaf) => {
+                    let place = leaf.find_key(key).unwrap_or_else(|index| index);
+                    return Ok(below.saturating_add(place as u64));
+                }
+                TreeNode::Interior(interior) => {
+                    let index = interior.find_child(key);
+                    below = below.saturating_add(interior.records_before(index));
+                    (id, parent) = (interior.child(index), Some(interior.level()));
+                }
+            }
+        }
+    }
+
+    /// Returns the record at a place in the map, from 0; `None` behind the last one.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn nth(&self, reads: &dyn ReadChunks, index: u64) -> Result<Option<(Bytes, MapValue)>> {
+        self.range(reads, (Bound::Unbounded, Bound::Unbounded))
+            .skip_records(index)
+            .next()
+            .transpose()
+    }
+
+    /// Returns the number of records in a range, read from two paths.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn count_records_in(&self, reads: &dyn ReadChunks, range: &KeyRange) -> Result<u64> {
+        let end = match &range.end {
+            Some(end) => self.rank(reads, end)?,
+            None => self.count_records(reads)?,
+        };
+        Ok(end.saturating_sub(self.rank(reads, &range.start)?))
+    }
+
+    /// Returns the records of a range backwards, read as the iterator advances.
+    #[must_use]
+    pub fn range_reversed<'a>(
+        &self,
+        reads: &'a dyn ReadChunks,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> MapScan<'a> {
+        MapScan::new(reads, self.root(), range, ScanDirection::Backward)
+    }
+
+    /// Returns the last record of a range; one chunk per level is read.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn last_record_in(
+        &self,
+        reads: &dyn ReadChunks,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> Result<Option<(Bytes, MapValue)>> {
+        self.range_reversed(reads, range).next().transpose()
+    }
+}

@@ -1,0 +1,94 @@
+//! What a look-up takes on trust, verified: keys within the parent's bounds, levels, counts.
+
+use super::{LeafView, TreeNode};
+use crate::chunk::Chunk;
+use crate::id::ChunkId;
+
+/// What a parent says about a child.
+pub(crate) struct ExpectedChild {
+    pub(crate) id: ChunkId,
+    /// The separator in front of it.
+    pub(crate) lower: Vec<u8>,
+    /// The separator behind it; `None` at the end of the map.
+    pub(crate) upper: Option<Vec<u8>>,
+    pub(crate) record_count: u64,
+    level: u8,
+}
+
+/// What a chunk of a tree leads to.
+#[derive(Default)]
+pub(crate) struct TreeChunkParts {
+    pub(crate) children: Vec<ExpectedChild>,
+    /// Keys of records with a body, and the body.
+    pub(crate) bodies: Vec<(Vec<u8>, ChunkId)>,
+}
+
+/// What is wrong with a chunk of a tree.
+pub(crate) struct TreeFault(pub(crate) &'static str);
+
+/// Verifies a chunk of a tree against what its parent says, `None` for a root.
+pub(crate) fn check_tree_chunk(
+    chunk: &Chunk,
+    id: &ChunkId,
+    expected: Option<&ExpectedChild>,
+) -> Result<TreeChunkParts, TreeFault> {
+    let node = TreeNode::from_chunk(chunk, id, None)
+        .map_err(|_| TreeFault("it is not a part of a tree"))?;
+    if let Some(expected) = expected {
+        if node.level() != expected.level {
+            return Err(TreeFault("it stands at the wrong level of its tree"));
+        }
+        if node.record_count() != expected.record_count {
+            return Err(TreeFault("its parent counts another number of records"));
+        }
+    }
+    let lower = expected.map_or(&[][..], |expected| expected.lower.as_slice());
+    let upper = expected.and_then(|expected| expected.upper.as_deref());
+    let is_within = |key: &[u8]| key >= lower && upper.is_none_or(|upper| key < upper);
+    let mut parts = TreeChunkParts::default();
+    match node {
+        TreeNode::Leaf(leaf) => {
+            for index in 0..leaf.len() {
+                let key = leaf_key(&leaf, index);
+                if !is_within(&key) {
+                    return Err(TreeFault("its parent leads to it for other keys"));
+                }
+                parts.bodies.extend(leaf.body(index).map(|body| (key, body)));
+            }
+        }
+        TreeNode::Interior(interior) => {
+            if interior.len() < 2 && expected.is_none() {
+                return Err(TreeFault("a root has at least two children"));
+            }
+            let separators: Vec<Vec<u8>> = (1..interior.len())
+                .map(|index| {
+                    let mut key = Vec::new();
+                    interior.write_separator(index, &mut key);
+                    key
+                })
+                .collect();
+            if !separators.iter().all(|separator| is_within(separator)) {
+                return Err(TreeFault("its parent leads to it for other keys"));
+            }
+            let lowers = std::iter::once(lower.to_vec()).chain(separators.iter().cloned());
+            let uppers = separators.iter().cloned().map(Some);
+            let uppers = uppers.chain(std::iter::once(upper.map(<[u8]>::to_vec)));
+            for (index, (lower, upper)) in lowers.zip(uppers).enumerate() {
+                parts.children.push(ExpectedChild {
+                    id: interior.child(index),
+                    lower,
+                    upper,
+                    record_count: interior.child_record_count(index),
+                    level: interior.level() - 1,
+                });
+            }
+        }
+    }
+    Ok(parts)
+}
+
+fn leaf_key(leaf: &LeafView<'_>, index: usize) -> Vec<u8> {
+    let mut key = Vec::new();
+    leaf.write_key(index, &mut key);
+    key
+}

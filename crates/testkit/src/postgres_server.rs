@@ -1,0 +1,307 @@
+//! A PostgreSQL server for tests: Debian's programs, a temporary directory, a free port.
+//!
+//! One server serves all tests of a binary; each test has a schema or database of its own. The directory is made by
+//! `initdb` once per server, and the server ends with the process that started it.
+//!
+//! On failure: a test that finds no PostgreSQL fails and says which package to install. Nothing is skipped.
+
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
+
+/// The name of the only user, who may do everything; no password is asked.
+const SUPERUSER: &str = "tympan";
+/// A server that does not start in this time never does.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A running server. Dropping it stops it.
+#[derive(Debug)]
+pub struct PostgresServer {
+    dir: PathBuf,
+    port: u16,
+    settings: Vec<String>,
+    supervisor: Option<Child>,
+}
+
+impl PostgresServer {
+    /// Returns the server that the tests of this binary share.
+    ///
+    /// # Panics
+    /// If there is no PostgreSQL on the machine, or it does not start.
+    pub fn shared_server() -> &'static Self {
+        static SHARED: OnceLock<PostgresServer> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(&["max_connections=300"]))
+    }
+
+    /// Starts a server of one test's own, with settings such as `max_connections=20`. With `ssl=on` it speaks TLS, with a
+    /// certificate for `localhost` that [`PostgresServer::authority_file`] reads.
+    ///
+    /// # Panics
+    /// As [`PostgresServer::shared_server`].
+    #[must_use]
+    pub fn start(settings: &[&str]) -> Self {
+        let dir =
+            tempfile::Builder::new().prefix("tympan-postgres").tempdir().expect("a directory");
+        // The supervisor removes it, also when this process is killed.
+        let dir = dir.keep();
+        chown_to_server_user(&dir);
+        let made = postgres_command("initdb")
+            .args(["--username", SUPERUSER, "--auth", "trust", "--no-sync", "--encoding", "UTF8"])
+            .args(["--locale", "C", "--pgdata"])
+            .arg(dir.join("data"))
+            .output()
+            .expect("initdb runs");
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        if settings.iter().any(|setting| setting == "ssl=on") {
+            create_certificates(&dir);
+        }
+        let mut server = Self { dir, port: find_free_port(), settings, supervisor: None };
+        server.restart();
+        server
+    }
+
+    /// Starts a standby of this server with the same settings: it follows, answers readers, and can take over with
+    /// [`PostgresServer::promote`]. Whether this server waits for it is a matter of `synchronous_standby_names`.
+    ///
+    /// # Panics
+    /// If this server does not run or the standby does not start.
+    #[must_use]
+    pub fn start_standby(&self) -> Self {
+        let dir = tempfile::Builder::new().prefix("tympan-standby").tempdir().expect("a directory");
+        let dir = dir.keep();
+        chown_to_server_user(&dir);
+        let copied = postgres_command("pg_basebackup")
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--pgdata"])
+            .arg(dir.join("data"))
+            .args(["--host=127.0.0.1", "--username", SUPERUSER, "--port"])
+            .arg(self.port.to_string())
+            .output()
+            .expect("pg_basebackup runs");
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        let settings = self.settings.clone();
+        let mut server = Self { dir, port: find_free_port(), settings, supervisor: None };
+        server.restart();
+        server
+    }
+
+    /// Lets a standby take over: from now on it is written to.
+    ///
+    /// # Panics
+    /// If it does not within a minute.
+    pub fn promote(&self) {
+        assert_eq!(self.run_sql("SELECT pg_promote(wait_seconds => 60)"), "t", "it takes over");
+    }
+
+    /// Starts the server again after [`PostgresServer::kill`], on the same port.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        let mut postgres = postgres_command("postgres");
+        postgres
+            .arg("-D")
+            .arg(self.dir.join("data"))
+            .arg("-p")
+            .arg(self.port.to_string())
+            .arg("-k")
+            .arg(&self.dir)
+            .args(["-c", "listen_addresses=127.0.0.1", "-c", "shared_buffers=32MB"])
+            .args(self.settings.iter().flat_map(|setting| ["-c", setting.as_str()]));
+        let mut supervisor = Command::new("sh")
+            .args(["-c", SUPERVISOR_SCRIPT, "sh"])
+            .arg(&self.dir)
+            .arg(postgres.get_program())
+            .args(postgres.get_args())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell runs");
+        let log = supervisor.stderr.take().expect("a pipe");
+        let (sender, ready) = mpsc::channel();
+        // Read to its end, or the server would wait for room in the pipe.
+        std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                // A standby says "read-only connections".
+                if line.contains("ready to accept") {
+                    sender.send(Ok(())).ok();
+                }
+                seen.push(line);
+            }
+            sender.send(Err(seen.join("\n"))).ok();
+        });
+        self.supervisor = Some(supervisor);
+        match ready.recv_timeout(START_TIMEOUT) {
+            Ok(Ok(())) => {}
+            Ok(Err(log)) => panic!("postgres ended:\n{log}"),
+            Err(_) => panic!("postgres is not ready after {START_TIMEOUT:?}"),
+        }
+    }
+
+    /// Ends the server as a crash would: no statement is finished, and the next start recovers.
+    pub fn kill(&mut self) {
+        self.stop_supervisor("keep\n");
+    }
+
+    /// Returns the URL of the first database.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_at(self.port)
+    }
+
+    /// Returns the URL by which the server is reached through something that listens on another port.
+    #[must_use]
+    pub fn url_at(&self, port: u16) -> String {
+        format!("postgres://{SUPERUSER}@127.0.0.1:{port}/postgres?sslmode=disable")
+    }
+
+    /// Returns the port on which the server listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the file with the authority by which a server that speaks TLS is known.
+    #[must_use]
+    pub fn authority_file(&self) -> PathBuf {
+        self.dir.join("data/ca.crt")
+    }
+
+    /// Returns a name for a schema that no other test of this process has.
+    #[must_use]
+    pub fn unique_schema_name() -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Runs one command of SQL and returns what it prints, values separated by `|`.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn run_sql(&self, text: &str) -> String {
+        let run = postgres_command("psql")
+            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
+            .args(["--set", "ON_ERROR_STOP=1", "--command", text])
+            .arg(self.url())
+            .output()
+            .expect("psql runs");
+        assert!(run.status.success(), "{text}: {}", String::from_utf8_lossy(&run.stderr));
+        String::from_utf8_lossy(&run.stdout).trim().to_owned()
+    }
+
+    fn stop_supervisor(&mut self, word: &str) {
+        let Some(mut supervisor) = self.supervisor.take() else {
+            return;
+        };
+        if let Some(mut input) = supervisor.stdin.take() {
+            input.write_all(word.as_bytes()).ok();
+        }
+        supervisor.wait().ok();
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        if self.supervisor.is_none() {
+            std::fs::remove_dir_all(&self.dir).ok();
+        }
+        self.stop_supervisor("");
+    }
+}
+
+/// Runs the server until this process says `keep`, or is gone in whatever way; then ends it by its process id.
+const SUPERVISOR_SCRIPT: &str = r#"
+dir=$1; shift
+exec 3<&0
+"$@" </dev/null &
+pid=$!
+read word <&3
+kill -QUIT "$pid"
+wait "$pid"
+[ "$word" = keep ] || rm -rf "$dir"
+"#;
+
+/// A command of PostgreSQL, run by a user who is not root, as the server demands.
+fn postgres_command(name: &str) -> Command {
+    let program = find_program(name);
+    let mut command = if is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.current_dir("/").env_remove("PGPASSWORD").env_remove("PGHOST").env_remove("PGPORT");
+    command
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0)
+}
+
+/// Lets the server's user own the directory.
+fn chown_to_server_user(dir: &Path) {
+    if is_root() {
+        let owner = std::fs::read_to_string("/etc/passwd").expect("a list of users");
+        let line = owner.lines().find(|line| line.starts_with("postgres:")).expect(INSTALL_HINT);
+        let mut numbers = line.split(':').skip(2).map(str::parse);
+        let (user, group) = (numbers.next(), numbers.next());
+        std::os::unix::fs::chown(dir, user.and_then(Result::ok), group.and_then(Result::ok))
+            .expect("the directory can be given away");
+    }
+}
+
+const INSTALL_HINT: &str =
+    "PostgreSQL is missing; install the package `postgresql` (scripts/setup.sh test)";
+
+/// Finds a program in Debian's directory of the newest version, or in the path.
+fn find_program(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<(u32, PathBuf)> = versions
+        .filter_map(|version| {
+            let number = version.file_name().to_str()?.parse().ok()?;
+            Some((number, version.path().join("bin").join(name)))
+        })
+        .filter(|(_, program)| program.is_file())
+        .collect();
+    found.sort_unstable();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path =
+        || std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());
+    found.pop().map(|(_, program)| program).or_else(in_path).expect(INSTALL_HINT)
+}
+
+/// Makes an authority, and a certificate by it that the server finds by itself.
+fn create_certificates(dir: &Path) {
+    let made = postgres_command("sh")
+        .args(["-c", CREATE_CERTIFICATES_SCRIPT, "sh"])
+        .arg(dir.join("data"))
+        .output()
+        .expect("a shell runs");
+    assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
+}
+
+const CREATE_CERTIFICATES_SCRIPT: &str = r#"
+set -e
+cd "$1"
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj "/CN=authority" -keyout ca.key -out ca.crt
+openssl req -newkey rsa:2048 -nodes -subj "/CN=localhost" -keyout server.key -out server.csr
+echo subjectAltName=DNS:localhost >server.ext
+openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile server.ext -out server.crt
+chmod 0600 server.key
+"#;
+
+fn find_free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
+}

@@ -1,0 +1,494 @@
+//! Seats: the places for the connections of one listener, who waits for one, and who leaves when others wait.
+//!
+//! A kept connection on which nothing is asked takes a seat as one that is busy does. So while hardly any seat is free, each
+//! answer is the last of its connection, of which its client is told: it comes again, behind those who wait. While none is
+//! free, those leave that have been waited for longest ([`ConnectionLimiter::evict`]), as nginx closes its reusable connections.
+//!
+//! Invariants
+//! * No more connections are seated than there are seats. Who waits is seated in the order of arrival.
+//! * A connection leaves between two requests only: one that is asked to leave in the middle of a request gets its answer.
+//! * To note that a request begins or ends takes no lock.
+//!
+//! Not here: who is refused when too many wait (`listen`), and the connections of a lane ([`FastPath::evict`]).
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::fast_path::FastPath;
+use crate::listen::ListenerCounters;
+
+/// Seats are scarce while fewer than one of so many is free.
+const SCARCE_DIVISOR: usize = 16;
+/// One of so many of those who may leave does, beside as many as wait: others will come soon.
+const EXTRA_EVICTION_DIVISOR: usize = 8;
+/// No more than so many leave beside those.
+const MAX_EXTRA_EVICTIONS: usize = 32;
+/// One that was asked to leave is waited for so long before others are asked in its stead.
+const EVICTION_TIMEOUT_MS: u64 = 1_000;
+/// A client that has not asked anything yet may stay for so long.
+const FIRST_REQUEST_GRACE_MS: u64 = 2_000;
+/// After this time who waits asks again whether anybody may leave.
+const EVICTION_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// When all who may leave were asked to, the seats are not looked at again for so long.
+const EVICTION_SCAN_PAUSE_MS: u64 = 10;
+
+/// The seats of one listener.
+#[derive(Debug)]
+pub(crate) struct ConnectionLimiter {
+    permits: Arc<Semaphore>,
+    /// Fewer free ones are too few.
+    scarce_threshold: usize,
+    waiter_count: AtomicUsize,
+    max_waiters: usize,
+    connections: Mutex<ConnectionTable>,
+    fast_path: Option<Arc<dyn FastPath>>,
+    counters: Arc<ListenerCounters>,
+    /// The zero of all times.
+    clock_start: Instant,
+    /// Before that time nobody looks at the seats again.
+    next_eviction_scan_ms: AtomicU64,
+}
+
+/// Who sits where.
+#[derive(Debug, Default)]
+struct ConnectionTable {
+    activities: Vec<Option<Arc<ConnectionActivity>>>,
+    free_slots: Vec<usize>,
+}
+
+/// What is known of one connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionActivity {
+    clock_start: Instant,
+    /// Since when a request is waited for, or [`REQUEST_ACTIVE`] or [`RESPONSE_SENDING`].
+    idle_since_ms: AtomicU64,
+    /// When the connection was asked to leave; 0 before that.
+    eviction_requested_ms: AtomicU64,
+    waker: AtomicWaker,
+}
+
+/// A request is being read or answered.
+const REQUEST_ACTIVE: u64 = u64::MAX;
+/// The answer is there; it may still be on its way.
+const RESPONSE_SENDING: u64 = u64::MAX - 1;
+
+/// A seat that is taken until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionPermit {
+    pub(crate) activity: Arc<ConnectionActivity>,
+    pub(crate) limiter: Arc<ConnectionLimiter>,
+    slot: usize,
+    /// None beyond the limit.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        // Before others may take it.
+        let mut taken = self.limiter.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = taken.activities.get_mut(self.slot) {
+            *place = None;
+        }
+        taken.free_slots.push(self.slot);
+    }
+}
+
+/// One that waits for a seat, and is counted for as long as it does.
+#[derive(Debug)]
+pub(crate) struct ConnectionWaiter(Arc<ConnectionLimiter>);
+
+impl ConnectionWaiter {
+    fn begin_waiting(seats: &Arc<ConnectionLimiter>) -> Self {
+        seats.waiter_count.fetch_add(1, Ordering::Relaxed);
+        seats.counters.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(seats))
+    }
+
+    /// Waits, and lets those leave of whom nothing is asked.
+    pub(crate) async fn wait_for_permit(self) -> ConnectionPermit {
+        let seats = Arc::clone(&self.0);
+        let mut turn = pin!(Arc::clone(&seats.permits).acquire_owned());
+        let permit = loop {
+            tokio::select! {
+                biased;
+                permit = &mut turn => match permit {
+                    Ok(permit) => break permit,
+                    // Nobody closes the semaphore.
+                    Err(_closed) => std::future::pending().await,
+                },
+                () = seats.evict_and_pause() => {}
+            }
+        };
+        drop(self);
+        seats.register_connection(Some(permit))
+    }
+}
+
+impl Drop for ConnectionWaiter {
+    fn drop(&mut self) {
+        self.0.waiter_count.fetch_sub(1, Ordering::Relaxed);
+        self.0.counters.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl ConnectionLimiter {
+    /// Makes `limit` seats, for which a quarter as many may wait.
+    pub(crate) fn new(
+        limit: usize,
+        counters: Arc<ListenerCounters>,
+        lane: Option<Arc<dyn FastPath>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            permits: Arc::new(Semaphore::new(limit)),
+            scarce_threshold: limit / SCARCE_DIVISOR,
+            waiter_count: AtomicUsize::new(0),
+            max_waiters: limit / 4,
+            connections: Mutex::default(),
+            fast_path: lane,
+            counters,
+            clock_start: Instant::now(),
+            next_eviction_scan_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes a seat if one is free and nobody waits for it.
+    pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        Some(self.register_connection(Some(permit)))
+    }
+
+    /// Makes another seat for one who came before the end and has none.
+    pub(crate) fn acquire_beyond_limit(self: &Arc<Self>) -> ConnectionPermit {
+        self.register_connection(None)
+    }
+
+    /// Waits for a seat.
+    pub(crate) async fn acquire(self: &Arc<Self>) -> ConnectionPermit {
+        ConnectionWaiter::begin_waiting(self).wait_for_permit().await
+    }
+
+    /// Begins to wait for a seat, unless too many do.
+    pub(crate) fn try_begin_waiting(self: &Arc<Self>) -> Option<ConnectionWaiter> {
+        let may_wait = self.waiter_count.load(Ordering::Relaxed) < self.max_waiters;
+        may_wait.then(|| ConnectionWaiter::begin_waiting(self))
+    }
+
+    /// Lets connections leave, and waits until more might.
+    async fn evict_and_pause(&self) {
+        self.evict_longest_idle();
+        tokio::time::sleep(EVICTION_RETRY_INTERVAL).await;
+    }
+
+    fn register_connection(
+        self: &Arc<Self>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> ConnectionPermit {
+        let seat = Arc::new(ConnectionActivity::new(self.clock_start));
+        let mut taken = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = taken.free_slots.pop().unwrap_or(taken.activities.len());
+        let place = Some(Arc::clone(&seat));
+        match taken.activities.get_mut(number) {
+            Some(free) => *free = place,
+            None => taken.activities.push(place),
+        }
+        drop(taken);
+        ConnectionPermit {
+            activity: seat,
+            slot: number,
+            limiter: Arc::clone(self),
+            _permit: permit,
+        }
+    }
+
+    /// Tells whether answers are to be the last of their connections.
+    pub(crate) fn are_scarce(&self) -> bool {
+        self.permits.available_permits() < self.scarce_threshold
+            || self.waiter_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// The same, of an answer that is given now and would not be the last one otherwise: it is counted.
+    pub(crate) fn must_close_connection(&self) -> bool {
+        let are_scarce = self.are_scarce();
+        if are_scarce {
+            self.counters.closed_when_scarce.fetch_add(1, Ordering::Relaxed);
+        }
+        are_scarce
+    }
+
+    /// Returns when all connections have left.
+    pub(crate) async fn wait_empty(&self, limit: usize) {
+        let all = u32::try_from(limit).unwrap_or(u32::MAX);
+        // Nobody closes the semaphore.
+        self.permits.acquire_many(all).await.ok();
+    }
+
+    /// Asks connections to leave of which a request was waited for longest: as many as wait for their seats, and some.
+    fn evict_longest_idle(&self) {
+        let now_ms = millis_since(self.clock_start);
+        if now_ms < self.next_eviction_scan_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        let waiting = self.waiter_count.load(Ordering::Relaxed).max(1);
+        let (leaving, are_all) = self.find_longest_idle(now_ms, waiting);
+        leaving.iter().for_each(|seat| seat.request_eviction());
+        if are_all {
+            self.next_eviction_scan_ms.store(now_ms + EVICTION_SCAN_PAUSE_MS, Ordering::Relaxed);
+        }
+        if let Some(lane) = &self.fast_path {
+            lane.evict_idle(waiting, &self.counters);
+        }
+    }
+
+    /// Finds the seats whose clients have asked nothing for longest, for so many who wait, and tells whether these are all of
+    /// those who may leave.
+    fn find_longest_idle(
+        &self,
+        now_ms: u64,
+        waiting: usize,
+    ) -> (Vec<Arc<ConnectionActivity>>, bool) {
+        let taken = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_leaving = |seat: &&Arc<ConnectionActivity>| seat.is_leaving(now_ms);
+        let leaving = taken.activities.iter().flatten().filter(is_leaving).count();
+        if leaving >= waiting {
+            return (Vec::new(), true);
+        }
+        let needed = waiting - leaving;
+        let since = |seat: &Arc<ConnectionActivity>| {
+            seat.evictable_since().filter(|since_ms| *since_ms <= now_ms)
+        };
+        let mut found: Vec<(u64, &Arc<ConnectionActivity>)> = taken
+            .activities
+            .iter()
+            .flatten()
+            .filter_map(|seat| Some((since(seat)?, seat)))
+            .collect();
+        found.sort_unstable_by_key(|(since_ms, _)| *since_ms);
+        let count = needed + (found.len() / EXTRA_EVICTION_DIVISOR).min(MAX_EXTRA_EVICTIONS);
+        let are_all = found.len() <= count;
+        (found.into_iter().take(count).map(|(_, seat)| Arc::clone(seat)).collect(), are_all)
+    }
+}
+
+fn millis_since(begin: Instant) -> u64 {
+    millis_between(begin, Instant::now())
+}
+
+fn millis_between(begin: Instant, now: Instant) -> u64 {
+    let time = now.saturating_duration_since(begin);
+    u64::try_from(time.as_millis()).unwrap_or(RESPONSE_SENDING - 1)
+}
+
+impl ConnectionActivity {
+    /// Makes the seat of a connection that is being set up, by a clock that began then.
+    pub(crate) fn new(begin: Instant) -> Self {
+        Self {
+            clock_start: begin,
+            idle_since_ms: AtomicU64::new(REQUEST_ACTIVE),
+            eviction_requested_ms: AtomicU64::new(0),
+            waker: AtomicWaker::new(),
+        }
+    }
+
+    /// Returns since when a request is waited for, of a client that may be asked to leave.
+    fn evictable_since(&self) -> Option<u64> {
+        let since_ms = self.idle_since_ms.load(Ordering::Relaxed);
+        (since_ms < RESPONSE_SENDING && !self.is_eviction_requested()).then_some(since_ms)
+    }
+
+    /// Tells whether a request is waited for.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle_since_ms.load(Ordering::Relaxed) < RESPONSE_SENDING
+    }
+
+    /// Notes that the first request is waited for from now on: its client is given some time.
+    pub(crate) fn record_first_wait(&self) {
+        self.idle_since_ms
+            .store(millis_since(self.clock_start) + FIRST_REQUEST_GRACE_MS, Ordering::Relaxed);
+    }
+
+    /// Notes that a request is waited for from now on.
+    pub(crate) fn record_idle(&self, now: Instant) {
+        self.idle_since_ms.store(millis_between(self.clock_start, now), Ordering::Relaxed);
+    }
+
+    /// Notes that something of a request came.
+    pub(crate) fn record_active(&self) {
+        self.idle_since_ms.store(REQUEST_ACTIVE, Ordering::Relaxed);
+    }
+
+    /// Notes that a request has its answer, which may still have to be sent.
+    pub(crate) fn record_answered(&self) {
+        self.idle_since_ms.store(RESPONSE_SENDING, Ordering::Relaxed);
+    }
+
+    /// Asks the connection to leave.
+    pub(crate) fn request_eviction(&self) {
+        self.eviction_requested_ms.store(millis_since(self.clock_start).max(1), Ordering::Relaxed);
+        self.waker.wake();
+    }
+
+    /// Tells whether the connection is asked to leave.
+    pub(crate) fn is_eviction_requested(&self) -> bool {
+        self.eviction_requested_ms.load(Ordering::Relaxed) > 0
+    }
+
+    /// Tells whether the connection was asked to leave and may be about to.
+    fn is_leaving(&self, now_ms: u64) -> bool {
+        let wanted_ms = self.eviction_requested_ms.load(Ordering::Relaxed);
+        wanted_ms > 0 && now_ms < wanted_ms + EVICTION_TIMEOUT_MS
+    }
+
+    /// Is ready when the connection is asked to leave.
+    fn poll_eviction(&self, cx: &Context<'_>) -> Poll<()> {
+        self.waker.register(cx.waker());
+        if self.is_eviction_requested() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Waits until the connection is asked to leave. One task at a time may wait.
+    pub(crate) async fn wait_eviction(&self) {
+        poll_fn(|cx| self.poll_eviction(cx)).await;
+    }
+
+    /// Tells a reader that found nothing whether to leave. While an answer is made, nobody leaves.
+    pub(crate) fn should_leave(&self, cx: &Context<'_>) -> bool {
+        match self.idle_since_ms.load(Ordering::Relaxed) {
+            REQUEST_ACTIVE => return false,
+            RESPONSE_SENDING => self.record_idle(Instant::now()),
+            _waiting => {}
+        }
+        self.poll_eviction(cx).is_ready()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seats(limit: usize) -> Arc<ConnectionLimiter> {
+        ConnectionLimiter::new(limit, Arc::default(), None)
+    }
+
+    /// Takes seats of clients that were answered one after the other.
+    async fn answered(seats: &Arc<ConnectionLimiter>, count: usize) -> Vec<ConnectionPermit> {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            all.extend(seats.try_acquire());
+            tokio::time::advance(Duration::from_millis(10)).await;
+            all.iter().skip(all.len() - 1).for_each(|one| one.activity.record_idle(Instant::now()));
+        }
+        all
+    }
+
+    fn wanted(all: &[ConnectionPermit]) -> Vec<usize> {
+        let wanted = |(number, one): (usize, &ConnectionPermit)| {
+            one.activity.is_eviction_requested().then_some(number)
+        };
+        all.iter().enumerate().filter_map(wanted).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_waited_for_longest_leaves_first() {
+        let seats = seats(4);
+        let all = answered(&seats, 4).await;
+        all[1].activity.record_active();
+        seats.evict_longest_idle();
+        assert_eq!(wanted(&all), [0]);
+        seats.evict_longest_idle();
+        assert_eq!(wanted(&all), [0], "one is about to leave");
+        for expected in [&[0, 2][..], &[0, 2, 3], &[0, 1, 2, 3], &[0, 1, 2, 3]] {
+            all[1].activity.record_idle(Instant::now());
+            tokio::time::advance(Duration::from_millis(EVICTION_TIMEOUT_MS)).await;
+            seats.evict_longest_idle();
+            assert_eq!(wanted(&all), expected, "who does not leave is not asked twice");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_asked_nothing_yet_is_given_time() {
+        let seats = seats(1);
+        let one = seats.try_acquire().unwrap();
+        seats.evict_longest_idle();
+        assert!(!one.activity.is_eviction_requested(), "it is being set up");
+        one.activity.record_first_wait();
+        tokio::time::advance(Duration::from_millis(FIRST_REQUEST_GRACE_MS - 1)).await;
+        seats.evict_longest_idle();
+        assert!(!one.activity.is_eviction_requested());
+        seats.evict_longest_idle();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        seats.evict_longest_idle();
+        assert!(!one.activity.is_eviction_requested(), "nobody looks again so soon");
+        tokio::time::advance(Duration::from_millis(EVICTION_SCAN_PAUSE_MS)).await;
+        seats.evict_longest_idle();
+        assert!(one.activity.is_eviction_requested());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn several_leave_for_several_and_some_more_of_many() {
+        let seats = seats(100);
+        let all = answered(&seats, 100).await;
+        let (one, two) = (tokio::spawn(turn(&seats)), tokio::spawn(turn(&seats)));
+        tokio::task::yield_now().await;
+        tokio::time::advance(EVICTION_RETRY_INTERVAL).await;
+        tokio::task::yield_now().await;
+        assert!(wanted(&all).len() > 100 / EXTRA_EVICTION_DIVISOR, "{:?}", wanted(&all));
+        drop(all);
+        one.await.unwrap();
+        two.await.unwrap();
+        assert!(!seats.are_scarce());
+        assert!(seats.connections.lock().unwrap().activities.iter().all(Option::is_none));
+    }
+
+    fn turn(seats: &Arc<ConnectionLimiter>) -> impl Future<Output = ()> + use<> {
+        let seats = Arc::clone(seats);
+        async move { drop(seats.acquire().await) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn seats_are_scarce_before_the_last_is_taken_and_while_somebody_waits() {
+        let seats = seats(32);
+        let mut all = answered(&seats, 30).await;
+        assert!(!seats.are_scarce(), "two are free");
+        all.extend(answered(&seats, 1).await);
+        assert!(seats.are_scarce() && seats.must_close_connection());
+        assert_eq!(seats.counters.closed_when_scarce.load(Ordering::Relaxed), 1);
+        let few = self::seats(1);
+        let only = few.try_acquire().unwrap();
+        assert!(!few.are_scarce(), "nobody wants the only one");
+        assert!(few.try_acquire().is_none());
+        let waits = tokio::spawn(turn(&few));
+        tokio::task::yield_now().await;
+        assert!(few.are_scarce() && few.try_begin_waiting().is_none());
+        assert_eq!(few.counters.waiting.load(Ordering::Relaxed), 1);
+        drop(only);
+        waits.await.unwrap();
+        assert_eq!(few.counters.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_given_up_is_none() {
+        let seats = seats(8);
+        let all = answered(&seats, 8).await;
+        let wait = tokio::time::timeout(Duration::from_millis(1), seats.acquire()).await;
+        assert!(wait.is_err() && !seats.are_scarce());
+        drop(all);
+        assert!(seats.try_acquire().is_some());
+    }
+
+    #[test]
+    fn nobody_leaves_while_an_answer_is_made() {
+        let seat = ConnectionActivity::new(Instant::now());
+        let cx = Context::from_waker(std::task::Waker::noop());
+        seat.request_eviction();
+        assert!(!seat.should_leave(&cx));
+        seat.record_answered();
+        assert!(seat.should_leave(&cx));
+    }
+}

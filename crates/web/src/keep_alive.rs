@@ -1,0 +1,201 @@
+//! Waiting for the next request with nothing in hand but the socket.
+//!
+//! hyper holds 16 KiB of buffers and the state of a request for as long as it has a connection, and most connections wait
+//! most of the time. So the head of a request is read here, and hyper has the connection from then until its answer is
+//! written.
+//!
+//! Invariants
+//! * Bytes reach hyper exactly as the client sent them.
+//! * What is not plainly a GET or HEAD without a body is hyper's to judge, with all that follows on the connection.
+//! * A head is looked through once, in however many pieces it comes.
+
+use std::future::poll_fn;
+use std::io::Result;
+use std::pin::Pin;
+use std::task::ready;
+
+use memchr::memchr;
+use tokio::io::{AsyncRead, ReadBuf};
+
+/// What is read at a time.
+const READ_CHUNK_BYTES: usize = 4 * 1024;
+/// Headers that tell of a body, or of more than an answer, by their first letters. Browsers send `Upgrade-Insecure-Requests`
+/// wherever they go, which is none of these.
+const COMPLEX_HEADER_PREFIXES: [&[u8]; 4] =
+    [b"content-length", b"transfer-encoding", b"expect:", b"upgrade:"];
+
+/// What a client sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeepAliveInput {
+    /// So many of the bytes are one whole request without a body.
+    Request(usize),
+    /// Something else, or a part of it.
+    Other,
+    /// Nothing, and nothing comes any more.
+    End,
+}
+
+/// Waits for a request. All that is read is added to `unread`, of which no more than `max` bytes are looked at.
+///
+/// # Errors
+/// Of the socket.
+pub(crate) async fn wait_for_input<T: AsyncRead + Unpin>(
+    stream: &mut T,
+    unread: &mut Vec<u8>,
+    max: usize,
+) -> Result<KeepAliveInput> {
+    let mut head = RequestHeadScan::default();
+    loop {
+        if let Some(next) = head.scan_new_bytes(unread) {
+            return Ok(next);
+        }
+        if unread.len() >= max {
+            return Ok(KeepAliveInput::Other);
+        }
+        if read_available(stream, unread).await? == 0 {
+            return Ok(if unread.is_empty() { KeepAliveInput::End } else { KeepAliveInput::Other });
+        }
+    }
+}
+
+/// Adds what is there to the bytes; returns how many these are, none at the end.
+async fn read_available<T: AsyncRead + Unpin>(
+    stream: &mut T,
+    bytes: &mut Vec<u8>,
+) -> Result<usize> {
+    poll_fn(|cx| {
+        // On the stack, so that who waits holds none.
+        let mut piece = [std::mem::MaybeUninit::uninit(); READ_CHUNK_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut piece);
+        ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;
+        bytes.extend_from_slice(buffer.filled());
+        Ok(buffer.filled().len()).into()
+    })
+    .await
+}
+
+/// A head as far as it has come.
+#[derive(Debug, Default)]
+struct RequestHeadScan {
+    /// Where the line begins whose end has not come.
+    line_start: usize,
+    /// How far its end was looked for.
+    scanned_bytes: usize,
+}
+
+impl RequestHeadScan {
+    /// Looks at what has come since the last look; nothing is said before the head is whole.
+    fn scan_new_bytes(&mut self, bytes: &[u8]) -> Option<KeepAliveInput> {
+        if !may_be_get_or_head(bytes) {
+            return Some(KeepAliveInput::Other);
+        }
+        while let Some(length) = bytes.get(self.scanned_bytes..).and_then(|new| memchr(b'\n', new))
+        {
+            let end = self.scanned_bytes + length + 1;
+            let line = bytes.get(self.line_start..end).unwrap_or_default();
+            if matches!(line, b"\r\n" | b"\n") {
+                return Some(KeepAliveInput::Request(end));
+            }
+            let begins = |name: &&[u8]| {
+                line.get(..name.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(name))
+            };
+            if COMPLEX_HEADER_PREFIXES.iter().any(begins) {
+                return Some(KeepAliveInput::Other);
+            }
+            (self.line_start, self.scanned_bytes) = (end, end);
+        }
+        self.scanned_bytes = bytes.len();
+        None
+    }
+}
+
+/// Tells whether this is, or may become, a GET or HEAD.
+fn may_be_get_or_head(bytes: &[u8]) -> bool {
+    [&b"GET "[..], b"HEAD "].iter().any(|method| {
+        let length = method.len().min(bytes.len());
+        bytes.get(..length) == method.get(..length)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends pieces one by one; tells what is seen and what is left unread.
+    async fn seen(pieces: &[&str], max: usize) -> (KeepAliveInput, String) {
+        let mut stream = stream_of(pieces);
+        let mut unread = Vec::new();
+        let next = wait_for_input(&mut stream, &mut unread, max).await.unwrap();
+        (next, String::from_utf8(unread).unwrap())
+    }
+
+    /// A stream that gives out one piece with each read.
+    fn stream_of(pieces: &[&str]) -> impl AsyncRead + Unpin {
+        let pieces: Vec<Vec<u8>> =
+            pieces.iter().map(|piece| piece.as_bytes().to_vec()).rev().collect();
+        PiecewiseReader(pieces)
+    }
+
+    struct PiecewiseReader(Vec<Vec<u8>>);
+
+    impl AsyncRead for PiecewiseReader {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> std::task::Poll<Result<()>> {
+            buffer.put_slice(&self.0.pop().unwrap_or_default());
+            Ok(()).into()
+        }
+    }
+
+    #[track_caller]
+    fn check(runtime: &tokio::runtime::Runtime, text: &str, expected: KeepAliveInput) {
+        let whole = runtime.block_on(seen(&[text], 1024));
+        assert_eq!(whole, (expected, text.to_owned()), "{text:?}");
+        // Byte by byte the same is seen, as soon as it can be.
+        let bytes: Vec<&str> = text.split("").filter(|one| !one.is_empty()).collect();
+        let (next, read) = runtime.block_on(seen(&bytes, 1024));
+        assert_eq!(next, expected, "{text:?} byte by byte");
+        assert!(text.starts_with(&read));
+    }
+
+    #[test]
+    fn requests_without_a_body_are_told_from_others() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let check = |text: &str, expected| check(&runtime, text, expected);
+        check("", KeepAliveInput::End);
+        check("GET / HTTP/1.1\r\nHost: h\r\n\r\n", KeepAliveInput::Request(27));
+        check("HEAD / HTTP/1.0\n\n", KeepAliveInput::Request(17));
+        // What browsers send.
+        check(
+            "GET / HTTP/1.1\r\nUpgrade-Insecure-Requests: 1\r\n\r\n",
+            KeepAliveInput::Request(48),
+        );
+        check("GET / HTTP/1.1\r\n", KeepAliveInput::Other);
+        for other in [
+            "POST / HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GETS / HTTP/1.1\r\n\r\n",
+            "get / HTTP/1.1\r\n\r\n",
+            "\r\nGET / HTTP/1.1\r\n\r\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            "GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+            "GET / HTTP/1.1\r\nA: b\r\nTRANSFER-ENCODING: chunked\r\n\r\n",
+            "GET / HTTP/1.1\r\nexpect: 100-continue\r\n\r\n",
+            "GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+        ] {
+            check(other, KeepAliveInput::Other);
+        }
+    }
+
+    #[test]
+    fn what_follows_a_request_is_kept_and_a_long_head_is_left_to_others() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let two = "GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n";
+        let (next, unread) = runtime.block_on(seen(&[two], 1024));
+        assert_eq!((next, unread.as_str()), (KeepAliveInput::Request(19), two));
+        let long = format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(100));
+        let (next, unread) = runtime.block_on(seen(&[&long, "a", "a"], 100));
+        assert_eq!((next, unread), (KeepAliveInput::Other, long));
+    }
+}

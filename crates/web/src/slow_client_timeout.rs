@@ -1,0 +1,141 @@
+//! How long a client is waited for that takes its answer piece by piece: without a byte, and on average.
+//!
+//! In: when it is waited for, and what it took. Out: when to give it up.
+//!
+//! Time is a balance. Waiting for the client spends it, and each byte that the client takes brings some back, up to what the
+//! balance was at first. So a client that takes nothing is given up when the balance is spent, and one that takes less than
+//! [`MIN_CLIENT_BYTES_PER_SECOND`] somewhat later, in however small or rare pieces it takes its answer.
+//!
+//! Not here: bodies that arrive ([`crate::limit`]).
+
+use std::time::Duration;
+
+/// What a client must take in a second, in bytes, on average; as httpd's `RequestReadTimeout` has it for what is sent to it.
+pub const MIN_CLIENT_BYTES_PER_SECOND: u64 = 500;
+
+/// What is owed at most. Without debts, a client that takes a byte between any two looks at the clock would never be given up;
+/// with large ones, it would be blamed for a machine that stood still.
+const MAX_BUDGET_DEBT_MS: i64 = 1000;
+
+/// The patience with one client, on a clock of milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlowClientTimeout {
+    budget_ms: i64,
+    remaining_ms: i64,
+    /// Since when the client is waited for.
+    waiting_since_ms: Option<u64>,
+}
+
+impl SlowClientTimeout {
+    /// Returns the patience with a client that may take nothing for `most`.
+    #[must_use]
+    pub fn new(most: Duration) -> Self {
+        let most_ms = i64::try_from(most.as_millis()).unwrap_or(i64::MAX);
+        Self { budget_ms: most_ms, remaining_ms: most_ms, waiting_since_ms: None }
+    }
+
+    /// Notes what the client took since the last note, and whether it is waited for from now on.
+    pub fn record_progress(&mut self, now_ms: u64, taken: u64, is_waiting: bool) {
+        if let Some(since_ms) = self.waiting_since_ms {
+            let waited = i64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(i64::MAX);
+            self.remaining_ms = self.remaining_ms.saturating_sub(waited).max(-MAX_BUDGET_DEBT_MS);
+        }
+        let earned = i64::try_from(taken.saturating_mul(1000) / MIN_CLIENT_BYTES_PER_SECOND)
+            .unwrap_or(i64::MAX);
+        self.remaining_ms = self.remaining_ms.saturating_add(earned).min(self.budget_ms);
+        self.waiting_since_ms = is_waiting.then_some(now_ms);
+    }
+
+    /// Tells whether the client is waited for.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.waiting_since_ms.is_some()
+    }
+
+    /// Tells whether the client is not waited for and the balance is whole.
+    #[must_use]
+    pub fn is_idle_with_full_budget(&self) -> bool {
+        self.waiting_since_ms.is_none() && self.remaining_ms == self.budget_ms
+    }
+
+    /// Returns when the client is given up if it takes nothing more; nothing while it is not waited for.
+    #[must_use]
+    pub fn deadline_ms(&self) -> Option<u64> {
+        self.waiting_since_ms.map(|since_ms| since_ms.saturating_add_signed(self.remaining_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MIN_CLIENT_BYTES_PER_SECOND, SlowClientTimeout};
+    use std::time::Duration;
+
+    const MOST: Duration = Duration::from_secs(30);
+
+    /// Returns when a client is given up that takes so much every so many seconds, if it is within a day.
+    fn end_of(bytes: u64, every: u64) -> Option<u64> {
+        let mut patience = SlowClientTimeout::new(MOST);
+        patience.record_progress(0, 0, true);
+        let mut now_ms = 0;
+        while now_ms < 24 * 3600 * 1000 {
+            let end_ms = patience.deadline_ms().unwrap();
+            now_ms += every * 1000;
+            if end_ms <= now_ms {
+                return Some(end_ms / 1000);
+            }
+            patience.record_progress(now_ms, bytes, true);
+        }
+        None
+    }
+
+    #[test]
+    fn who_takes_nothing_or_too_little_is_given_up() {
+        for (bytes, every, expected) in [
+            (0, 1, Some(30)),
+            (0, 29, Some(30)),
+            (1, 29, Some(30)),
+            (1, 1, Some(30)),
+            (MIN_CLIENT_BYTES_PER_SECOND / 2, 1, Some(59)),
+            (MIN_CLIENT_BYTES_PER_SECOND, 1, None),
+            (MIN_CLIENT_BYTES_PER_SECOND * 29, 29, None),
+            (1 << 40, 29, None),
+            // However much it took before.
+            (1 << 40, 30, Some(30)),
+        ] {
+            assert_eq!(end_of(bytes, every), expected, "{bytes} bytes every {every} s");
+        }
+    }
+
+    #[test]
+    fn only_waiting_counts() {
+        let mut patience = SlowClientTimeout::new(MOST);
+        assert!(patience.is_idle_with_full_budget());
+        for hour in 1..10 {
+            patience.record_progress(hour * 3_600_000, 0, false);
+        }
+        assert!(patience.is_idle_with_full_budget() && patience.deadline_ms().is_none());
+        patience.record_progress(36_000_000, 0, true);
+        assert_eq!(patience.deadline_ms(), Some(36_030_000));
+        patience.record_progress(36_020_000, 0, false);
+        assert!(!patience.is_waiting() && !patience.is_idle_with_full_budget());
+        patience.record_progress(99_000_000, 0, true);
+        assert_eq!(patience.deadline_ms(), Some(99_010_000));
+        // A thread that looks late finds what came meanwhile.
+        patience.record_progress(99_500_000, 3 * MIN_CLIENT_BYTES_PER_SECOND, true);
+        assert_eq!(patience.deadline_ms(), Some(99_502_000));
+        patience.record_progress(99_500_000, u64::MAX, false);
+        assert!(patience.is_idle_with_full_budget());
+    }
+
+    #[test]
+    fn a_byte_between_any_two_looks_is_too_little() {
+        let mut patience = SlowClientTimeout::new(MOST);
+        patience.record_progress(0, 0, true);
+        for second in 1..=30 {
+            patience.record_progress(second * 1000, 1, true);
+            assert!(patience.deadline_ms() > Some(second * 1000));
+        }
+        patience.record_progress(31_000, 1, true);
+        assert!(patience.deadline_ms() < Some(31_000));
+    }
+}

@@ -1,0 +1,242 @@
+//! Every command that the manual, the help and the program's own messages print is one that the program takes.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Command as Definition, CommandFactory, Parser};
+use tympan_testkit::manual::{
+    ShellCommand, collect_files, find_inline_commands, parse_block_commands, parse_fenced_blocks,
+    parse_shell_commands, read_manual_pages,
+};
+
+use super::{TympanArgs, TympanCommand, lab, obnam};
+
+/// What a whole line is not taken for, if anything.
+fn command_line_fault(words: &[String]) -> Option<String> {
+    let line = words.iter().map(OsString::from).collect();
+    let arguments =
+        match TympanArgs::try_parse_from(obnam::normalize_obnam_line::<TympanArgs>(line)) {
+            Ok(arguments) => arguments,
+            Err(error) if error.exit_code() == 0 => return None,
+            Err(error) => {
+                return Some(error.to_string().lines().take(3).collect::<Vec<_>>().join(" "));
+            }
+        };
+    if let TympanCommand::Lab(lab::LabCommand::Other(words)) = &arguments.command {
+        return Some(format!("`tympan lab` has no word {words:?}"));
+    }
+    if words.iter().any(|word| word == "…") {
+        return Some("`…` stands for what nobody can type".to_owned());
+    }
+    // Behind `--` stands another command: a whole one, or that of a journal without `tympan lab`.
+    let (_, behind) = words.split_at(words.iter().position(|word| word == "--")? + 1);
+    let is_journal = words.get(2).is_some_and(|word| word == "journal");
+    let inner: Vec<String> = if is_journal {
+        ["tympan", "lab"].map(str::to_owned).into_iter().chain(behind.iter().cloned()).collect()
+    } else {
+        // A value that is filled in.
+        let filled =
+            |word: &String| if word.starts_with('{') { "1".to_owned() } else { word.clone() };
+        behind.iter().map(filled).collect()
+    };
+    (inner.first().is_some_and(|word| word == "tympan"))
+        .then(|| command_line_fault(&inner))
+        .flatten()
+}
+
+/// What of a command in a sentence, which may leave out arguments, the program does not know.
+fn command_fragment_fault(definition: &Definition, words: &[String]) -> Option<String> {
+    let mut at = definition;
+    let mut known: BTreeSet<String> = long_option_names(at);
+    // Whether the next word may name a command, and whether it may be the value of an option.
+    let (mut is_open, mut may_be_value) = (true, false);
+    // Behind `…` stands what was left out.
+    for word in words.iter().skip(1).take_while(|word| !matches!(word.as_str(), "--" | "…")) {
+        if let Some(option) = word.strip_prefix("--") {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            if !known.contains(name) && !matches!(name, "help" | "version") && !name.contains('{') {
+                return Some(format!("`{}` has no option `--{name}`", at.get_name()));
+            }
+            may_be_value = value.is_empty();
+            continue;
+        }
+        if word.starts_with('-') || std::mem::take(&mut may_be_value) {
+            may_be_value = word.starts_with('-');
+            continue;
+        }
+        if let Some(below) = at.find_subcommand(word).filter(|_| is_open) {
+            at = below;
+            known.extend(long_option_names(at));
+            continue;
+        }
+        let is_word = word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-');
+        let takes_words = !at.has_subcommands() || at.get_positionals().next().is_some();
+        if is_open && is_word && !takes_words {
+            return Some(format!("`{}` has no command `{word}`", at.get_name()));
+        }
+        is_open = false;
+    }
+    None
+}
+
+/// Returns the long names of a command's options.
+fn long_option_names(definition: &Definition) -> BTreeSet<String> {
+    let named = definition.get_arguments().filter(|argument| argument.get_long().is_some());
+    let names = named.flat_map(|argument| {
+        argument.get_long().into_iter().chain(argument.get_all_aliases().unwrap_or_default())
+    });
+    names.map(str::to_owned).collect()
+}
+
+fn project_dir() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_command_line_of_the_manual_is_taken() {
+    let mut faults = Vec::new();
+    let mut lines = 0;
+    for page in read_manual_pages(project_dir()) {
+        for block in parse_fenced_blocks(&page.text) {
+            for ShellCommand { line, words } in parse_block_commands(&block) {
+                if words.first().is_none_or(|program| program != "tympan") {
+                    continue;
+                }
+                lines += 1;
+                if let Some(fault) = command_line_fault(&words) {
+                    faults.push(format!("{}:{}: {fault}", page.path, block.line + 1 + line));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(lines > 100, "{lines} command lines were found");
+}
+
+#[test]
+fn every_block_with_commands_says_so() {
+    let is_command = |line: &str| {
+        let line = line.strip_prefix("$ ").unwrap_or(line);
+        ["tympan ", "curl ", "printf ", "scripts/"].iter().any(|start| line.starts_with(start))
+    };
+    let mut unmarked = Vec::new();
+    for page in read_manual_pages(project_dir()) {
+        for block in parse_fenced_blocks(&page.text) {
+            let is_marked = matches!(block.language.as_str(), "sh" | "console" | "text");
+            if !is_marked && block.text.lines().any(is_command) {
+                unmarked.push(format!("{}:{}", page.path, block.line));
+            }
+        }
+    }
+    assert!(unmarked.is_empty(), "not marked as `sh` or `console`: {}", unmarked.join(", "));
+}
+
+#[test]
+fn every_command_in_a_sentence_of_the_manual_is_known() {
+    let definition = TympanArgs::command();
+    let mut faults = Vec::new();
+    for page in read_manual_pages(project_dir()) {
+        faults.extend(inline_command_faults(&definition, &page.path, &page.text));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_command_that_a_message_names_is_known() {
+    let definition = TympanArgs::command();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for folder in ["src", "crates"] {
+        collect_files(&project_dir().join(folder), "rs", &mut files);
+    }
+    let mut faults = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a source file is readable");
+        // A literal goes on in the next line, and so does a comment.
+        let joined: Vec<&str> = text.lines().map(str::trim_start).collect();
+        let joined =
+            joined.join("\n").replace("\\\n", "").replace("\n/// ", "\n").replace("\n//! ", "\n");
+        faults.extend(inline_command_faults(&definition, &file.display().to_string(), &joined));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn inline_command_faults(definition: &Definition, name: &str, text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (line, code) in find_inline_commands(text, "tympan") {
+        for command in parse_shell_commands(&code) {
+            let line_of_words = command.words.iter().map(OsString::from).collect();
+            let words: Vec<String> = obnam::normalize_obnam_line::<TympanArgs>(line_of_words)
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            let is_ours = words.first().is_some_and(|program| program == "tympan");
+            if let Some(fault) =
+                is_ours.then(|| command_fragment_fault(definition, &words)).flatten()
+            {
+                faults.push(format!("{name}:{line}: `{code}`: {fault}"));
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn every_example_of_the_help_is_taken() {
+    let mut faults = Vec::new();
+    let mut examples = 0;
+    let mut waiting = vec![(TympanArgs::command(), "tympan".to_owned())];
+    while let Some((definition, name)) = waiting.pop() {
+        let help = definition.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines() {
+            let line = line.trim_start();
+            let line =
+                line.strip_prefix("Example: ").or(line.strip_prefix("Examples: ")).unwrap_or(line);
+            // A remark stands behind some spaces.
+            let line = line.split_once("   ").map_or(line, |(example, _)| example);
+            for ShellCommand { words, .. } in parse_shell_commands(line) {
+                if words.first().is_none_or(|program| program != "tympan") {
+                    continue;
+                }
+                examples += 1;
+                if let Some(fault) = command_line_fault(&words) {
+                    faults.push(format!("{name}: `{line}`: {fault}"));
+                }
+            }
+        }
+        for below in definition.get_subcommands() {
+            waiting.push((below.clone(), format!("{name} {}", below.get_name())));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(examples > 50, "{examples} examples were found");
+}
+
+#[test]
+fn unknown_words_are_found() {
+    let definition = TympanArgs::command();
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    for (line, is_known) in [
+        ("tympan user token", true),
+        ("tympan repo gc --dry-run", true),
+        ("tympan jobs run maintenance/garbage", true),
+        ("tympan backup repair -r VAULT", true),
+        ("tympan repo branch", true),
+        ("tympan repos", false),
+        ("tympan repo clean", false),
+        ("tympan repo gc --dry", false),
+        ("tympan lab nothing", false),
+    ] {
+        assert_eq!(command_fragment_fault(&definition, &words(line)).is_none(), is_known, "{line}");
+    }
+    for (line, is_taken) in [
+        ("tympan user token admin --home DIR", true),
+        ("tympan lab journal add what -- get http://127.0.0.1/ -c 2 -n 4", true),
+        ("tympan lab journal add what -- gets http://127.0.0.1/", false),
+        ("tympan lab nothing", false),
+        ("tympan jobs list …", false),
+        ("tympan repo gc --home", false),
+    ] {
+        assert_eq!(command_line_fault(&words(line)).is_none(), is_taken, "{line}");
+    }
+}

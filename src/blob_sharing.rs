@@ -1,0 +1,465 @@
+//! The blobs of a home: who shares them, which of them it needs, and sweeping what nobody does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tympan_blobs::garbage_collection::{
+    GuestNotes, HomeIdentity, IdentityStatus, MarkWriter, RepositoryIdentity, SharedBlobStorage,
+    StorageMember, SweepMode, SweepOptions, SweepReport, register_member, sweep_storage,
+};
+use tympan_blobs::{BlobId, ReadBlobs, WriteBlobs};
+use tympan_store::{
+    ChunkStore, GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionProgress,
+    GarbageCollectionReport, LiveBlobVisitor, PostgresStore, RevisionRetention,
+};
+
+use crate::blob_storage::HomeBlobStorage;
+use crate::command::CommandFault;
+use crate::home::{Home, create_private_dir, error_chain_text, random_text};
+
+/// A place with the name that people know it by.
+pub(crate) type RoleBlobStorage = (String, Arc<SharedBlobStorage>);
+
+/// How long to wait before a place is asked again that could not be told of this home.
+const REGISTRATION_RETRY_INTERVAL: Duration = Duration::from_secs(15);
+/// How soon a thread that waits sees that the process ends.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The pace of a walk through content.
+pub(crate) type ContentWalkPacer<'a> =
+    &'a mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>;
+
+/// Who a home is among those who share its blobs.
+#[derive(Debug, Clone)]
+pub(crate) struct StorageMembership {
+    dir: PathBuf,
+    /// The database that the repository lies in, if it does: all homes on it are one repository.
+    database: Option<Arc<PostgresStore>>,
+}
+
+/// A name, and where it is kept.
+enum MemberIdentity {
+    Home(HomeIdentity),
+    Database(RepositoryIdentity, String),
+}
+
+impl StorageMembership {
+    /// Returns who a home is.
+    pub(crate) fn new(dir: &Path, database: Option<Arc<PostgresStore>>) -> Self {
+        Self { dir: dir.to_owned(), database }
+    }
+
+    /// Returns its name for programs and people. A repository that has none gets one.
+    ///
+    /// # Errors
+    /// If its name cannot be read or written.
+    pub(crate) fn member(&self) -> tympan_blobs::Result<StorageMember> {
+        Ok(self.member_of(&self.identity()?))
+    }
+
+    fn identity(&self) -> tympan_blobs::Result<MemberIdentity> {
+        let fresh = new_identifier()?;
+        let Some(database) = &self.database else {
+            let identity = HomeIdentity::open(&self.dir, &machine_name(), &fresh)?;
+            warn_if_copied_home(identity.status, &identity.id);
+            return Ok(MemberIdentity::Home(identity));
+        };
+        let identity = RepositoryIdentity::new(database.clone(), database.repository_identity()?);
+        let (id, kinship) = identity.open(&fresh)?;
+        warn_if_copied_home(kinship, &id);
+        Ok(MemberIdentity::Database(identity, id))
+    }
+
+    fn member_of(&self, naming: &MemberIdentity) -> StorageMember {
+        match naming {
+            MemberIdentity::Home(identity) => {
+                StorageMember { id: identity.id.clone(), name: display_name_of_dir(&self.dir) }
+            }
+            MemberIdentity::Database(_, id) => {
+                StorageMember { id: id.clone(), name: "a database".to_owned() }
+            }
+        }
+    }
+}
+
+impl MemberIdentity {
+    /// Makes sure that the last marks in a place are those of this repository, before it marks again with `turn`.
+    fn begin_mark_round(&mut self, place: &dyn WriteBlobs, turn: &str) -> tympan_blobs::Result<()> {
+        let fresh = new_identifier()?;
+        match self {
+            Self::Home(identity) => {
+                let before = identity.id.clone();
+                identity.begin_mark_round(place, (&machine_name(), &fresh), turn)?;
+                if identity.id != before {
+                    warn_if_copied_home(identity.status, &identity.id);
+                }
+            }
+            Self::Database(identity, id) => {
+                let (now, kinship) = identity.begin_mark_round(place, &fresh, turn)?;
+                warn_if_copied_home(kinship, &now);
+                *id = now;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns letters and digits that were never used before.
+fn new_identifier() -> tympan_blobs::Result<String> {
+    short_host_name().map_err(|fault| {
+        tympan_blobs::Error::Source(std::io::Error::other(fault.message().to_owned()))
+    })
+}
+
+/// Names a folder so that people on other machines know which one it is.
+fn display_name_of_dir(dir: &Path) -> String {
+    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:{}", host.trim(), dir.display())
+}
+
+/// What a home has to do with those who share its blobs.
+#[derive(Clone)]
+pub(crate) struct BlobSharing {
+    membership: StorageMembership,
+    /// What the home writes to.
+    storages: Vec<RoleBlobStorage>,
+    /// Folders for notes to the owners of what the home only reads.
+    owner_note_folders: Vec<(String, Arc<dyn WriteBlobs>)>,
+    /// Where those leave their notes who only read what the home writes to.
+    guest_note_folders: Vec<Arc<dyn ReadBlobs>>,
+    /// The places that are reached over the network.
+    remote_roles: BTreeSet<String>,
+}
+
+/// What became of marking.
+#[derive(Debug, Default)]
+pub(crate) struct BlobMarkOutcome {
+    /// How many blobs the repository needs.
+    pub(crate) blob_count: u64,
+    /// Owners of blobs that are only read, and that could not be told; what they were told before counts.
+    pub(crate) unreachable_owners: Vec<String>,
+}
+
+impl BlobSharing {
+    /// Returns what the home shares.
+    pub(crate) fn of_home(home: &Home) -> Self {
+        Self::new(StorageMembership::new(&home.dir, home.database.clone()), &home.blobs)
+    }
+
+    /// Returns what somebody shares who has these places.
+    pub(crate) fn new(membership: StorageMembership, blobs: &HomeBlobStorage) -> Self {
+        let far = blobs.buckets.iter().map(|(role, _)| role.clone());
+        Self {
+            membership,
+            storages: blobs.writable.clone(),
+            owner_note_folders: blobs.owner_note_folders.clone(),
+            guest_note_folders: blobs.guest_note_folders.clone(),
+            remote_roles: far.chain(blobs.instance_roles.iter().cloned()).collect(),
+        }
+    }
+
+    /// Returns where others leave their notes who read these blobs over HTTP.
+    pub(crate) fn guest_note_sources(&self) -> GuestNotes {
+        let place = |(_, place): &RoleBlobStorage| place.clone() as Arc<dyn WriteBlobs>;
+        GuestNotes::new(self.storages.iter().map(place).collect())
+    }
+
+    /// Registers the home in its folders, at once, and in the folders where it is a guest. Whoever stores a blob is
+    /// registered before in any case; but what the home refers to may have come with it.
+    ///
+    /// # Errors
+    /// If a folder fails.
+    pub(crate) fn register(&self) -> Result<(), CommandFault> {
+        for (role, place) in
+            self.storages.iter().filter(|(role, _)| !self.remote_roles.contains(role))
+        {
+            place.register().map_err(|error| storage_fault(role, &error))?;
+        }
+        for (role, notes) in
+            self.owner_note_folders.iter().filter(|(role, _)| !self.remote_roles.contains(role))
+        {
+            self.register_as_guest(&**notes).map_err(|error| storage_fault(role, &error))?;
+        }
+        Ok(())
+    }
+
+    fn register_as_guest(&self, notes: &dyn WriteBlobs) -> tympan_blobs::Result<()> {
+        register_member(notes, &self.membership.member()?, SystemTime::now())
+    }
+
+    /// Registers the home in its buckets and at the instances whose blobs it reads, which may be away, without waiting for
+    /// them. Returns what is in the way, if something is.
+    pub(crate) fn register_remotely(
+        &self,
+        stopped: &watch::Receiver<bool>,
+    ) -> impl Fn() -> Option<String> + Send + Sync + use<> {
+        let faults = Arc::new(Mutex::new(BTreeMap::new()));
+        // Threads of their own: the process does not wait for them when it ends.
+        for (role, place) in
+            self.storages.iter().filter(|(role, _)| self.remote_roles.contains(role))
+        {
+            let (role, place) = (role.clone(), place.clone());
+            let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
+            std::thread::spawn(move || {
+                register_with_retries((&role, &|| place.register()), &faults, &stopped);
+            });
+        }
+        for (role, notes) in
+            self.owner_note_folders.iter().filter(|(role, _)| self.remote_roles.contains(role))
+        {
+            let (role, notes, sharing) = (role.clone(), notes.clone(), self.clone());
+            let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
+            std::thread::spawn(move || {
+                let register = || sharing.register_as_guest(&*notes);
+                register_with_retries((&role, &register_member), &faults, &stopped);
+            });
+        }
+        move || {
+            let faults = faults.lock();
+            let all: Vec<&str> = faults.values().map(String::as_str).collect();
+            (!all.is_empty()).then(|| all.join("; "))
+        }
+    }
+
+    /// States which blobs the repository needs, of all that is still there: kept revisions, leases, readers. Returns
+    /// nothing if the pace stopped it.
+    ///
+    /// # Errors
+    /// If the repository or a place that it writes to fails; then the former marks count.
+    pub(crate) fn mark_needed_blobs(
+        &self,
+        chunks: &dyn ChunkStore,
+        pace: ContentWalkPacer<'_>,
+    ) -> Result<Option<BlobMarkOutcome>, CommandFault> {
+        let cannot_run =
+            |error: tympan_blobs::Error| CommandFault::cannot_run(error_chain_text(&error));
+        let mut naming = self.membership.identity().map_err(cannot_run)?;
+        let turn = short_host_name()?;
+        let mut marked = BlobMarkOutcome::default();
+        let mut noted = self.mark_destinations();
+        self.try_all_storages(&mut noted, &mut marked, |place| {
+            naming.begin_mark_round(place, &turn)
+        })?;
+        let member = self.membership.member_of(&naming);
+        let scratch = self.scratch_dir()?;
+        let begun = SystemTime::now();
+        self.try_all_storages(&mut noted, &mut marked, |place| {
+            register_member(place, &member, begun)
+        })?;
+        let marks = noted.iter().map(|_| MarkWriter::begin(begun, &scratch)).collect();
+        let places = noted.clone();
+        let marks =
+            visit_referenced_blobs(chunks, marks, pace, move |marks: &mut Vec<MarkWriter>, id| {
+                for (marks, (_, place)) in marks.iter_mut().zip(&places) {
+                    if id.length() >= place.min_blob_bytes() {
+                        marks.add(id)?;
+                    }
+                }
+                Ok(())
+            })?;
+        let Some(marks) = marks else {
+            return Ok(None);
+        };
+        let mut marks = marks.into_iter();
+        let mut count = 0;
+        self.try_all_storages(&mut noted, &mut marked, |place| {
+            if let Some(marks) = marks.next() {
+                count = marks.publish(place, &member, &turn)?;
+            }
+            Ok(())
+        })?;
+        Ok(Some(BlobMarkOutcome { blob_count: count, ..marked }))
+    }
+
+    /// Does something in all places, and leaves out the owners that it cannot be done at: what they keep is for them to say,
+    /// and what is stored here can be looked after without them.
+    fn try_all_storages(
+        &self,
+        noted: &mut Vec<(String, Arc<dyn WriteBlobs>)>,
+        marked: &mut BlobMarkOutcome,
+        mut act: impl FnMut(&dyn WriteBlobs) -> tympan_blobs::Result<()>,
+    ) -> Result<(), CommandFault> {
+        let mut done = Vec::with_capacity(noted.len());
+        for (role, place) in noted.drain(..) {
+            let is_guest = self.owner_note_folders.iter().any(|(guest, _)| *guest == role);
+            match act(&*place) {
+                Ok(()) => done.push((role, place)),
+                Err(error) if is_guest && self.remote_roles.contains(&role) => {
+                    marked
+                        .unreachable_owners
+                        .push(storage_fault(&role, &error).message().to_owned());
+                }
+                Err(error) => return Err(storage_fault(&role, &error)),
+            }
+        }
+        *noted = done;
+        Ok(())
+    }
+
+    /// Returns where the home leaves its marks.
+    fn mark_destinations(&self) -> Vec<(String, Arc<dyn WriteBlobs>)> {
+        let own = self
+            .storages
+            .iter()
+            .map(|(role, place)| (role.clone(), place.clone() as Arc<dyn WriteBlobs>));
+        own.chain(self.owner_note_folders.iter().cloned()).collect()
+    }
+
+    /// Sweeps every place that the home writes to; returns what became of each, by its name.
+    ///
+    /// # Errors
+    /// If a place fails.
+    pub(crate) fn sweep(
+        &self,
+        options: &SweepOptions,
+        pace: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Vec<(String, SweepReport)>, CommandFault> {
+        let mut done = Vec::new();
+        for (role, place) in &self.storages {
+            let swept = sweep_storage(&**place, options, pace)
+                .map_err(|error| storage_fault(role, &error))?;
+            done.push((role.clone(), swept));
+        }
+        Ok(done)
+    }
+
+    /// Returns how a sweep of this home works, by a time that [`trusted_now`](crate::clock::trusted_now) gave.
+    ///
+    /// # Errors
+    /// If there is no folder for temporary files.
+    pub(crate) fn sweep_options(
+        &self,
+        mode: SweepMode,
+        now: SystemTime,
+    ) -> Result<SweepOptions, CommandFault> {
+        // A home has one process at a time; a database has many.
+        let sweeper = match &self.membership.database {
+            Some(_) => None,
+            None => self.membership.member().ok().map(|member| member.id),
+        };
+        let options = SweepOptions::with_defaults(now, self.scratch_dir()?);
+        Ok(SweepOptions {
+            mode,
+            sweeper_name: sweeper,
+            guest_storages: self.guest_note_folders.clone(),
+            ..options
+        })
+    }
+
+    /// Returns a folder for temporary files.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn scratch_dir(&self) -> Result<PathBuf, CommandFault> {
+        let dir = self.membership.dir.join("spool");
+        create_private_dir(&dir).map_err(|error| {
+            CommandFault::cannot_run(format!("cannot create `{}`: {error}", dir.display()))
+        })?;
+        Ok(dir)
+    }
+}
+
+/// Registers far away, however often that has to be tried.
+fn register_with_retries(
+    (role, register): (&str, &dyn Fn() -> tympan_blobs::Result<()>),
+    faults: &Mutex<BTreeMap<String, String>>,
+    stopped: &watch::Receiver<bool>,
+) {
+    while let Err(error) = register_member() {
+        let reason = error_chain_text(&error);
+        tracing::warn!(role, reason, "not registered with those who share the blobs");
+        let fault = format!("this home is not known to those who share `{role}`: {reason}");
+        faults.lock().insert(role.to_owned(), fault);
+        let mut waited = Duration::ZERO;
+        while waited < REGISTRATION_RETRY_INTERVAL {
+            if *stopped.borrow() || stopped.has_changed().is_err() {
+                return;
+            }
+            std::thread::sleep(STOP_POLL_INTERVAL);
+            waited += STOP_POLL_INTERVAL;
+        }
+    }
+    faults.lock().remove(role);
+}
+
+/// Calls `see` with every blob that something in the repository refers to, some more than once; `context` goes through.
+/// Nothing comes back if the pace stopped it.
+///
+/// # Errors
+/// If the repository fails, or `see` does.
+pub(crate) fn visit_referenced_blobs<C: Send + 'static>(
+    chunks: &dyn ChunkStore,
+    context: C,
+    pace: ContentWalkPacer<'_>,
+    see: impl Fn(&mut C, &BlobId) -> tympan_blobs::Result<()> + Send + Sync + 'static,
+) -> Result<Option<C>, CommandFault> {
+    struct Seen<C> {
+        context: C,
+        failed: Option<tympan_blobs::Error>,
+    }
+    let seen = Arc::new(Mutex::new(Seen { context, failed: None }));
+    let visitor = {
+        let seen = Arc::clone(&seen);
+        LiveBlobVisitor::new(move |id| {
+            let mut seen = seen.lock();
+            if seen.failed.is_none() {
+                seen.failed = see(&mut seen.context, id).err();
+            }
+        })
+    };
+    let options = GarbageCollectionOptions {
+        mode: GarbageCollectionMode::DryRun,
+        // What a collection would drop is still there.
+        retention: RevisionRetention::KEEP_ALL,
+        blob_visitor: Some(visitor),
+        ..GarbageCollectionOptions::at_time(SystemTime::now())
+    };
+    let walked = chunks.collect_garbage(&options, &mut |progress| {
+        if seen.lock().failed.is_some() { ControlFlow::Break(()) } else { pace(progress) }
+    });
+    drop(options);
+    let Seen { context, failed } = match Arc::try_unwrap(seen) {
+        Ok(seen) => seen.into_inner(),
+        Err(_) => return Err(CommandFault::cannot_run("the walk through content has not ended")),
+    };
+    if let Some(error) = failed {
+        return Err(CommandFault::cannot_run(error_chain_text(&error)));
+    }
+    let GarbageCollectionReport { is_stopped, .. } =
+        walked.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
+    Ok((!is_stopped).then_some(context))
+}
+
+fn warn_if_copied_home(kinship: IdentityStatus, id: &str) {
+    if kinship != IdentityStatus::Copy {
+        return;
+    }
+    tracing::warn!(
+        id,
+        "this repository is a copy of another one; it has a name of its own beside the blobs now"
+    );
+}
+
+/// Returns what tells this machine from others.
+fn machine_name() -> String {
+    let id = fs::read_to_string(Path::new("/etc/machine-id")).unwrap_or_default();
+    id.trim().to_owned()
+}
+
+fn short_host_name() -> Result<String, CommandFault> {
+    let mut text = random_text()?;
+    text.truncate(20);
+    Ok(text)
+}
+
+/// Names the place in an error.
+pub(crate) fn storage_fault(role: &str, error: &tympan_blobs::Error) -> CommandFault {
+    CommandFault::cannot_run(format!("blobs, `{role}`: {}", error_chain_text(error)))
+}

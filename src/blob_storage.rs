@@ -1,0 +1,813 @@
+//! `[blobs]` of `tympan.toml`: where large blobs lie. The words for composites and buckets are those of Oak's
+//! configuration (OAK-7083, `FileDataStore`, `S3DataStore`); `docs/compat/oak.md` has the differences.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use tympan_blobs::garbage_collection::{SharedBlobStorage, list_members, read_home_id};
+use tympan_blobs::{
+    BlobBucket, BlobDelegate, BlobFolder, BlobStore, BucketOptions, CompositeBlobStorage,
+    LocalBlobStore, ReadBlobs, ReadOnlyBlobFolder, StagedBlobs, WriteBlobs,
+    parse_connection_string, parse_profile,
+};
+use tympan_replicate::{RemoteGuestNotes, RemoteStore, RemoteStoreCredentials};
+use tympan_store::ChunkStore;
+use tympan_web::tls::TlsTrust;
+
+use crate::blob_sharing::StorageMembership;
+use crate::command::CommandFault;
+use crate::config::{self, ConfigByteSize, Span};
+use crate::home::error_chain_text;
+use crate::home_chunk_store;
+use crate::home_origin::is_instance_url;
+
+/// The role of a home's only place.
+const OWN_ROLE: &str = "own";
+/// The role of what a clone lies over.
+const BASE_ROLE: &str = "base";
+/// The folder for copies of what lies in buckets, in a home.
+const BLOB_CACHE_DIR: &str = "blob-cache";
+/// Bytes of blobs of a bucket that are kept on the local disk unless configured.
+const DEFAULT_BLOB_CACHE_BYTES: u64 = 16 << 30;
+
+/// Where large blobs lie. Without any of this: in the folder `blob_sharing` of the home.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct BlobsSection {
+    /// One bucket for all: `"s3://BUCKET/PREFIX"` or `"az://CONTAINER/PREFIX"`; `--blobs` goes first. Set it where
+    /// machines share blobs or a disk does not hold them.
+    pub(crate) url: Option<String>,
+    /// The roles of the delegates, as Oak has them: `"staging, production"`, or a list. They must be those of `delegates`.
+    pub(crate) roles: RoleNames,
+    /// The folder for copies of what lies in buckets; default `blob-cache` below the home.
+    pub(crate) path: Option<PathBuf>,
+    /// The places. New blobs go to the first one that is not `readOnly`.
+    pub(crate) delegates: Vec<BlobDelegateSection>,
+    /// Folders in which others who only read these blobs leave their `marks`; what they name is not collected. A
+    /// collection ends with an error where one of them cannot be read.
+    pub(crate) guests: Vec<PathBuf>,
+}
+
+/// One place; the section is `[[blobs.delegates]]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct BlobDelegateSection {
+    /// What it is for; one of `roles`.
+    pub(crate) role: String,
+    /// Whether nothing is ever written to it; default false.
+    #[serde(default)]
+    pub(crate) read_only: OakFlag,
+    /// A folder: the `blob_sharing` of a home or, read-only, the data store of an Oak.
+    pub(crate) path: Option<PathBuf>,
+    /// A bucket (`s3://`, `az://`) or, read-only, another instance (`https://`).
+    pub(crate) url: Option<String>,
+    /// For what is read only: the folder in which this home says which blobs it needs, so that their owner, who names the
+    /// folder in `guests`, keeps them. Without it the owner knows nothing of this home, unless it is another instance,
+    /// which is told over HTTP.
+    pub(crate) marks: Option<PathBuf>,
+    /// Accepted and checked, without effect: blobs below 16 KiB lie in the repository's packs.
+    #[expect(dead_code, reason = "a key of Oak's that says nothing here")]
+    pub(crate) min_record_length: Option<u64>,
+    /// For another instance: the file with its replication key.
+    pub(crate) key: Option<PathBuf>,
+    /// For another instance: a file with a token of its user `admin`.
+    pub(crate) token: Option<PathBuf>,
+    /// Certificates in PEM, of which one must have signed that of an `https` address; default those of the system.
+    pub(crate) ca: Option<PathBuf>,
+    /// What a bucket's blobs may take on the local disk; default 16 GiB.
+    pub(crate) cache_size: Option<OakByteSize>,
+    /// The part of `cacheSize`, in percent, for blobs that are stored and not uploaded yet; default 0: storing waits for the
+    /// bucket. Raise it where uploads must not wait and one process alone uses the bucket: others see a blob when it is
+    /// uploaded.
+    pub(crate) staging_split_percentage: Option<u8>,
+    /// Staged uploads at a time; default 10.
+    pub(crate) upload_threads: Option<usize>,
+    /// After what time a staged upload that failed is tried again; default 10 min.
+    pub(crate) staging_retry_interval: Option<OakSeconds>,
+    /// The bucket, in place of `url`.
+    pub(crate) s3_bucket: Option<String>,
+    /// The region of the bucket; default that of the environment, or `us-east-1`.
+    pub(crate) s3_region: Option<String>,
+    /// The server of the bucket, such as `"http://127.0.0.1:9000"`; default that of the environment, or Amazon.
+    pub(crate) s3_end_point: Option<String>,
+    /// The access key; default that of the environment or the usual files, which is better.
+    pub(crate) access_key: Option<String>,
+    /// The secret key; default that of the environment or the usual files, which is better.
+    pub(crate) secret_key: Option<String>,
+}
+
+/// Names, as a text with commas or as a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RoleNames(BTreeSet<String>);
+
+/// A truth as Oak's configuration has it: `true`, `"true"`, or a number other than 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct OakFlag(bool);
+
+/// A size with its unit, or Oak's number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OakByteSize(u64);
+
+/// A duration with its unit, or Oak's number of seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OakSeconds(Duration);
+
+impl<'de> Deserialize<'de> for RoleNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Text(String),
+            List(Vec<String>),
+        }
+        let roles = match Given::deserialize(deserializer)? {
+            Given::Text(text) => text.split(',').map(str::to_owned).collect(),
+            Given::List(list) => list,
+        };
+        let roles = roles.iter().map(|role| role.trim().to_owned());
+        Ok(Self(roles.filter(|role| !role.is_empty()).collect()))
+    }
+}
+
+impl<'de> Deserialize<'de> for OakFlag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Truth(bool),
+            Number(i64),
+            Text(String),
+        }
+        match Given::deserialize(deserializer)? {
+            Given::Truth(truth) => Ok(Self(truth)),
+            Given::Number(number) => Ok(Self(number != 0)),
+            Given::Text(text) => match text.trim().to_ascii_lowercase().as_str() {
+                "true" => Ok(Self(true)),
+                "false" | "" => Ok(Self(false)),
+                // Oak takes every other text for false, and then writes to what was meant to be safe.
+                _ => Err(D::Error::custom(format!("`{text}` is neither true nor false"))),
+            },
+        }
+    }
+}
+
+/// A number, or a text with a unit.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberOrText<T> {
+    Number(u64),
+    Unit(T),
+}
+
+impl<'de> Deserialize<'de> for OakByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match NumberOrText::<ConfigByteSize>::deserialize(deserializer)? {
+            NumberOrText::Number(bytes) => Self(bytes),
+            NumberOrText::Unit(size) => Self(size.0),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for OakSeconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match NumberOrText::<Span>::deserialize(deserializer)? {
+            NumberOrText::Number(seconds) => Self(Duration::from_secs(seconds)),
+            NumberOrText::Unit(span) => Self(span.0),
+        })
+    }
+}
+
+/// Where new blobs go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NewBlobDestination {
+    /// A folder, which other processes may share.
+    Folder(PathBuf),
+    /// The URL of a bucket.
+    Bucket(String),
+}
+
+impl fmt::Display for NewBlobDestination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(folder) => write!(f, "{}", folder.display()),
+            Self::Bucket(url) => f.write_str(url),
+        }
+    }
+}
+
+/// The blobs of a home, opened.
+pub(crate) struct HomeBlobStorage {
+    /// What content stores blobs in.
+    pub(crate) store: Arc<dyn BlobStore>,
+    /// The places that are written to, with their roles.
+    pub(crate) writable: Vec<(String, Arc<SharedBlobStorage>)>,
+    /// Folders for notes to the owners of places that are only read, with the roles of those.
+    pub(crate) owner_note_folders: Vec<(String, Arc<dyn WriteBlobs>)>,
+    /// Where others leave their notes who only read what is written to.
+    pub(crate) guest_note_folders: Vec<Arc<dyn ReadBlobs>>,
+    /// All places, if there are several.
+    pub(crate) composite: Option<Arc<CompositeBlobStorage>>,
+    /// The buckets among them, with their roles.
+    pub(crate) buckets: Vec<(String, Arc<BlobBucket>)>,
+    /// The roles of other instances, which are told over HTTP what is needed of them.
+    pub(crate) instance_roles: Vec<String>,
+}
+
+impl HomeBlobStorage {
+    /// Returns where large blobs are read.
+    pub(crate) fn read_storage(&self, home: &Path) -> Arc<dyn ReadBlobs> {
+        match (&self.composite, self.writable.first()) {
+            (Some(composite), _) => composite.clone(),
+            (None, Some((_, place))) => place.clone(),
+            (None, None) => Arc::new(ReadOnlyBlobFolder::new(&home.join("blobs"))),
+        }
+    }
+}
+
+/// Opens the places that the configuration of a home names, over the blobs of its base if it is a clone.
+///
+/// # Errors
+/// [`CommandFault::usage`] for delegates that make no sense together; otherwise if a place cannot be opened.
+pub(crate) fn open_home_blobs(
+    (dir, section): (&Path, &BlobsSection),
+    membership: &StorageMembership,
+    small: Arc<dyn ChunkStore>,
+    base: Option<&Arc<dyn ReadBlobs>>,
+) -> Result<HomeBlobStorage, CommandFault> {
+    let caches = section.path.clone().unwrap_or_else(|| BLOB_CACHE_DIR.into());
+    let mut opening = BlobStorageOpener::new(dir, (dir, dir.join(caches)));
+    opening.membership = Some(membership.clone());
+    for place in section.delegate_sections()? {
+        opening.open_delegate(&place)?;
+    }
+    let guests = section.open_guest_note_folders(dir)?;
+    let BlobStorageOpener {
+        mut delegates,
+        writable,
+        owner_note_folders: guest_of,
+        buckets,
+        instance_roles: instances,
+        ..
+    } = opening;
+    if let Some(base) = base {
+        delegates.push(BlobDelegate::read_only(BASE_ROLE, base.clone()));
+    }
+    let only = match (&*delegates, &*writable) {
+        ([_], [(_, place)]) => Some(place.clone()),
+        _ => None,
+    };
+    let composite = only.is_none().then(|| Arc::new(CompositeBlobStorage::new(delegates)));
+    let large: Arc<dyn WriteBlobs> = match (&composite, only) {
+        (Some(composite), _) => composite.clone(),
+        (None, Some(place)) => place,
+        (None, None) => Arc::new(CompositeBlobStorage::new(Vec::new())),
+    };
+    let store = Arc::new(LocalBlobStore::with_storage(large, small));
+    Ok(HomeBlobStorage {
+        store,
+        writable,
+        owner_note_folders: guest_of,
+        guest_note_folders: guests,
+        composite,
+        buckets,
+        instance_roles: instances,
+    })
+}
+
+/// Opens the blobs of another home, wherever its configuration says that they lie, and writes nothing there. What has to
+/// be kept of buckets goes to `work_dir`, a home of one's own.
+///
+/// # Errors
+/// As [`open`]; if the other home's configuration cannot be read.
+pub(crate) fn open_other_home_blobs(
+    dir: &Path,
+    work: &Path,
+) -> Result<Arc<dyn ReadBlobs>, CommandFault> {
+    let section =
+        home_chunk_store::blob_section_of_other_home(dir, &config::read_home_config(dir)?)?;
+    let mut opening =
+        BlobStorageOpener::new(dir, (work, work.join(BLOB_CACHE_DIR).join(BASE_ROLE)));
+    for place in section.delegate_sections()? {
+        let is_folder = place.bucket_url().is_none() && place.url.is_none();
+        match place.path.clone().filter(|_| is_folder && !place.read_only.0) {
+            // A folder of its own may be new, and hold nothing yet.
+            Some(path) => {
+                let folder = Arc::new(ReadOnlyBlobFolder::new(&dir.join(path)));
+                opening.delegates.push(BlobDelegate::read_only(&*place.role, folder));
+            }
+            None => {
+                if place.bucket_url().is_some() && !place.read_only.0 {
+                    // Asked before the bucket: what is gone from here is there.
+                    let caches = section.path.clone().unwrap_or_else(|| BLOB_CACHE_DIR.into());
+                    let cache = dir.join(caches).join(role_dir_name(&place.role));
+                    let role = format!("{} (staged)", place.role);
+                    let staged = Arc::new(StagedBlobs::new(&cache));
+                    opening.delegates.push(BlobDelegate::read_only(&*role, staged));
+                }
+                opening.open_delegate(&BlobDelegateSection {
+                    read_only: OakFlag(true),
+                    marks: None,
+                    ..place
+                })?;
+            }
+        }
+    }
+    Ok(Arc::new(CompositeBlobStorage::new(opening.delegates)))
+}
+
+/// Opens the place that another home stores new blobs in, to add some to it.
+///
+/// # Errors
+/// As [`open_other_home_blobs`]; [`CommandFault::usage`] if others share the place, and it does not know of that home.
+pub(crate) fn open_other_home_blobs_to_write(
+    dir: &Path,
+    work: &Path,
+) -> Result<Arc<dyn WriteBlobs>, CommandFault> {
+    let section =
+        home_chunk_store::blob_section_of_other_home(dir, &config::read_home_config(dir)?)?;
+    let mut opening = BlobStorageOpener::new(dir, (work, work.join(BLOB_CACHE_DIR).join("other")));
+    let first = section.delegate_sections()?.into_iter().find(|place| !place.read_only.0);
+    // There is one, or the configuration would have been refused. It is uploaded when this is done.
+    let first = first.map(|place| BlobDelegateSection { staging_split_percentage: None, ..place });
+    first.map_or(Ok(()), |place| opening.open_delegate(&place))?;
+    let place = opening.write_storages.pop();
+    let place =
+        place.ok_or_else(|| CommandFault::usage("the other home has no place for new blobs"))?;
+    let failed = |error: tympan_blobs::Error| CommandFault::cannot_run(error_chain_text(&error));
+    let members = list_members(&*place).map_err(failed)?;
+    let name = read_home_id(dir).map_err(failed)?;
+    let is_known = members.iter().any(|one| Some(&one.member.id) == name.as_ref());
+    if !members.is_empty() && !is_known && !home_chunk_store::has_database_mark(dir) {
+        return Err(CommandFault::usage(format!(
+            "`{}` has not told those who share its blobs in `{place:?}` that it needs some; start its instance once",
+            dir.display()
+        )));
+    }
+    Ok(place)
+}
+
+impl BlobsSection {
+    /// Tells whether a place is configured.
+    pub(crate) fn is_configured(&self) -> bool {
+        self.url.is_some() || !self.roles.0.is_empty() || !self.delegates.is_empty()
+    }
+
+    /// Puts everything into one bucket, if one is given.
+    pub(crate) fn with_bucket_url(self, url: Option<String>) -> Self {
+        match url {
+            Some(_) => Self { url, path: self.path, guests: self.guests, ..Self::default() },
+            None => self,
+        }
+    }
+
+    /// Opens the folders with the notes of those who only read.
+    fn open_guest_note_folders(
+        &self,
+        home: &Path,
+    ) -> Result<Vec<Arc<dyn ReadBlobs>>, CommandFault> {
+        let mut guests: Vec<Arc<dyn ReadBlobs>> = Vec::new();
+        for folder in &self.guests {
+            let folder = home.join(folder);
+            // One that is not there may hold marks.
+            if !folder.is_dir() {
+                return Err(CommandFault::usage(format!(
+                    "tympan.toml: [blobs]: guests: there is no folder `{}`; make it, or see whether its disk is mounted",
+                    folder.display()
+                )));
+            }
+            guests.push(Arc::new(ReadOnlyBlobFolder::new(&folder)));
+        }
+        Ok(guests)
+    }
+
+    /// Returns where new blobs of a home go.
+    ///
+    /// # Errors
+    /// [`CommandFault::usage`] for delegates that make no sense together.
+    pub(crate) fn new_blob_destination(
+        &self,
+        home: &Path,
+    ) -> Result<NewBlobDestination, CommandFault> {
+        let places = self.delegate_sections()?;
+        let first = places.iter().find(|place| !place.read_only.0);
+        let folder = first.and_then(|place| place.path.clone()).unwrap_or_else(|| "blobs".into());
+        Ok(match first.and_then(BlobDelegateSection::bucket_url) {
+            Some(url) => NewBlobDestination::Bucket(url),
+            None => NewBlobDestination::Folder(home.join(folder)),
+        })
+    }
+
+    /// Returns the places, and checks that they fit together: what starts with a role missing would lack its blobs.
+    fn delegate_sections(&self) -> Result<Vec<BlobDelegateSection>, CommandFault> {
+        let wrong =
+            |what: String| Err(CommandFault::usage(format!("tympan.toml: [blobs]: {what}")));
+        let is_composite = !self.roles.0.is_empty() || !self.delegates.is_empty();
+        match (&self.url, is_composite) {
+            (Some(_), true) => {
+                return wrong(
+                    "`url` is for one bucket alone; give it to one of the `delegates`".to_owned(),
+                );
+            }
+            (Some(url), false) => {
+                return Ok(vec![BlobDelegateSection {
+                    url: Some(url.clone()),
+                    ..BlobDelegateSection::with_role(OWN_ROLE)
+                }]);
+            }
+            (None, false) => {
+                return Ok(vec![BlobDelegateSection {
+                    path: Some("blobs".into()),
+                    ..BlobDelegateSection::with_role(OWN_ROLE)
+                }]);
+            }
+            (None, true) => {}
+        }
+        let mut roles = BTreeSet::new();
+        for place in &self.delegates {
+            if !roles.insert(place.role.clone()) {
+                return wrong(format!("two delegates have the role `{}`", place.role));
+            }
+        }
+        if let Some(role) = self.roles.0.difference(&roles).next() {
+            return wrong(format!("`roles` names `{role}`, and none of the `delegates` has it"));
+        }
+        if let Some(role) = roles.difference(&self.roles.0).next() {
+            return wrong(format!("a delegate has the role `{role}`, which `roles` does not name"));
+        }
+        if self.delegates.iter().all(|place| place.read_only.0) {
+            return wrong("all delegates are `readOnly`; new blobs need a place".to_owned());
+        }
+        Ok(self.delegates.clone())
+    }
+}
+
+impl BlobDelegateSection {
+    fn with_role(role: &str) -> Self {
+        Self {
+            role: role.to_owned(),
+            read_only: OakFlag(false),
+            path: None,
+            url: None,
+            marks: None,
+            min_record_length: None,
+            key: None,
+            token: None,
+            ca: None,
+            cache_size: None,
+            staging_split_percentage: None,
+            upload_threads: None,
+            staging_retry_interval: None,
+            s3_bucket: None,
+            s3_region: None,
+            s3_end_point: None,
+            access_key: None,
+            secret_key: None,
+        }
+    }
+
+    fn bucket_url(&self) -> Option<String> {
+        let url = self.url.clone().filter(|url| !is_instance_url(url));
+        url.or_else(|| Some(format!("s3://{}", self.s3_bucket.as_deref()?)))
+    }
+
+    fn section_fault(&self, what: &str) -> CommandFault {
+        CommandFault::usage(format!("tympan.toml: [blobs]: the delegate `{}`: {what}", self.role))
+    }
+
+    fn open_fault(&self, error: &dyn std::error::Error) -> CommandFault {
+        CommandFault::cannot_run(format!(
+            "cannot open the blobs of `{}`: {}",
+            self.role,
+            error_chain_text(error)
+        ))
+    }
+}
+
+struct BlobStorageOpener<'a> {
+    /// The home whose places they are.
+    home_dir: &'a Path,
+    /// The home that works on them: for files of its own.
+    work_dir: &'a Path,
+    /// The folder for copies of what lies in buckets.
+    cache_dir: PathBuf,
+    /// Who stores there; nobody if the home is that of somebody else.
+    membership: Option<StorageMembership>,
+    delegates: Vec<BlobDelegate>,
+    /// What is written to.
+    write_storages: Vec<Arc<dyn WriteBlobs>>,
+    writable: Vec<(String, Arc<SharedBlobStorage>)>,
+    owner_note_folders: Vec<(String, Arc<dyn WriteBlobs>)>,
+    buckets: Vec<(String, Arc<BlobBucket>)>,
+    instance_roles: Vec<String>,
+}
+
+impl<'a> BlobStorageOpener<'a> {
+    fn new(dir: &'a Path, (work, caches): (&'a Path, PathBuf)) -> Self {
+        Self {
+            home_dir: dir,
+            work_dir: work,
+            cache_dir: caches,
+            membership: None,
+            delegates: Vec::new(),
+            write_storages: Vec::new(),
+            writable: Vec::new(),
+            owner_note_folders: Vec::new(),
+            buckets: Vec::new(),
+            instance_roles: Vec::new(),
+        }
+    }
+
+    fn open_delegate(&mut self, place: &BlobDelegateSection) -> Result<(), CommandFault> {
+        match (&place.path, place.bucket_url(), &place.url) {
+            (Some(path), None, None) => self.open_folder(place, &self.home_dir.join(path))?,
+            (None, Some(url), _) => self.open_bucket(place, url)?,
+            (None, None, Some(url)) => self.open_instance(place, url)?,
+            (None, None, None) => return Err(place.section_fault("give it a `path` or a `url`")),
+            (Some(_), ..) => {
+                return Err(place
+                    .section_fault("it has a `path` and a bucket or `url`; give it one of them"));
+            }
+        }
+        match &place.marks {
+            Some(_) if !place.read_only.0 => Err(place.section_fault(
+                "`marks` are for what is only read; where a home writes, it leaves them beside the blobs",
+            )),
+            Some(marks) => self.open_owner_notes(place, &self.home_dir.join(marks)),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the folder in which the owner of a place looks for what is needed of it.
+    fn open_owner_notes(
+        &mut self,
+        place: &BlobDelegateSection,
+        folder: &Path,
+    ) -> Result<(), CommandFault> {
+        if !folder.is_dir() {
+            let what =
+                format!("`marks`: there is no folder `{}`; is its disk mounted?", folder.display());
+            return Err(place.section_fault(&what));
+        }
+        let notes = BlobFolder::open(folder).map_err(|error| place.open_fault(&error))?;
+        self.owner_note_folders.push((place.role.clone(), Arc::new(notes)));
+        Ok(())
+    }
+
+    /// Takes a place to write to. `memory` is a file for who was registered there, where uploads come later.
+    fn add_write_storage(
+        &mut self,
+        place: &BlobDelegateSection,
+        to: Arc<dyn WriteBlobs>,
+        memory: Option<PathBuf>,
+    ) {
+        self.write_storages.push(to.clone());
+        let Some(membership) = self.membership.clone() else { return };
+        let shared = SharedBlobStorage::new(to, move || membership.member());
+        let shared = match memory {
+            Some(file) => shared.with_registration_file(file),
+            None => shared,
+        };
+        let shared = Arc::new(shared);
+        self.delegates.push(BlobDelegate::writable(&*place.role, shared.clone()));
+        self.writable.push((place.role.clone(), shared));
+    }
+
+    fn open_folder(
+        &mut self,
+        place: &BlobDelegateSection,
+        path: &Path,
+    ) -> Result<(), CommandFault> {
+        if place.read_only.0 {
+            if !path.is_dir() {
+                let what = format!("there is no folder `{}`; is its disk mounted?", path.display());
+                return Err(place.section_fault(&what));
+            }
+            let folder = Arc::new(ReadOnlyBlobFolder::new_required(path));
+            self.delegates.push(BlobDelegate::read_only(&*place.role, folder));
+            return Ok(());
+        }
+        let folder = BlobFolder::open(path).map_err(|error| place.open_fault(&error))?;
+        self.add_write_storage(place, Arc::new(folder), None);
+        Ok(())
+    }
+
+    fn open_bucket(
+        &mut self,
+        place: &BlobDelegateSection,
+        url: String,
+    ) -> Result<(), CommandFault> {
+        let cache = self.cache_dir.join(role_dir_name(&place.role));
+        let memory = cache.join("registered");
+        let size = place.cache_size.map_or(DEFAULT_BLOB_CACHE_BYTES, |size| size.0);
+        let percentage = place.staging_split_percentage.unwrap_or(0);
+        if percentage > 100 {
+            return Err(place.section_fault("`stagingSplitPercentage` is above 100"));
+        }
+        let staging_bytes = size / 100 * u64::from(percentage);
+        let mut options = BucketOptions {
+            settings: bucket_client_settings(place)?,
+            cache_bytes: size.saturating_sub(staging_bytes),
+            staging_bytes,
+            trust: Some(server_trust(place)?),
+            ..BucketOptions::new(url, cache)
+        };
+        if let Some(threads) = place.upload_threads {
+            options.upload_threads = threads;
+        }
+        if let Some(OakSeconds(every)) = place.staging_retry_interval {
+            options.retry_interval = every;
+        }
+        let bucket = BlobBucket::open(options).map_err(|error| match error {
+            tympan_blobs::Error::InvalidAddress { .. } => {
+                place.section_fault(&error_chain_text(&error))
+            }
+            error => place.open_fault(&error),
+        })?;
+        let bucket = Arc::new(bucket);
+        self.buckets.push((place.role.clone(), bucket.clone()));
+        if place.read_only.0 {
+            self.delegates.push(BlobDelegate::read_only(&*place.role, bucket));
+        } else {
+            self.add_write_storage(place, bucket, (percentage > 0).then_some(memory));
+        }
+        Ok(())
+    }
+
+    fn open_instance(
+        &mut self,
+        place: &BlobDelegateSection,
+        url: &str,
+    ) -> Result<(), CommandFault> {
+        if !place.read_only.0 {
+            return Err(
+                place.section_fault("another instance can only be read: add `readOnly = true`")
+            );
+        }
+        let read = |file: &PathBuf| {
+            let file = self.home_dir.join(file);
+            let text = fs::read_to_string(&file);
+            text.map(|text| text.trim().to_owned()).map_err(|error| {
+                place.section_fault(&format!("cannot read `{}`: {error}", file.display()))
+            })
+        };
+        let credentials = match (&place.key, &place.token) {
+            (Some(key), None) => RemoteStoreCredentials::Key(read(key)?),
+            (None, Some(token)) => RemoteStoreCredentials::Token(read(token)?),
+            _ => {
+                return Err(place.section_fault(
+                    "give a file with its replication `key` or with a `token` of its user `admin`",
+                ));
+            }
+        };
+        let trust = Some(server_trust(place)?);
+        let store = RemoteStore::new(url, &credentials, trust, &self.work_dir.join("spool"));
+        let store = store.map_err(|error| place.section_fault(&error_chain_text(&error)))?;
+        let store = Arc::new(store);
+        self.delegates.push(BlobDelegate::read_only(&*place.role, store.clone()));
+        // Who reads the home of somebody else needs nothing there for itself.
+        if self.membership.is_some() && place.marks.is_none() {
+            self.owner_note_folders
+                .push((place.role.clone(), Arc::new(RemoteGuestNotes::new(store))));
+            self.instance_roles.push(place.role.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Returns whom servers of a place must be signed by.
+fn server_trust(place: &BlobDelegateSection) -> Result<TlsTrust, CommandFault> {
+    let Some(file) = &place.ca else {
+        return TlsTrust::system_roots().map_err(|error| place.open_fault(&error));
+    };
+    let pem = fs::read(file).map_err(|error| {
+        place.section_fault(&format!("cannot read `{}`: {error}", file.display()))
+    })?;
+    TlsTrust::from_pem(&pem).map_err(|error| place.section_fault(&error_chain_text(&error)))
+}
+
+/// Returns a role as a name of a folder.
+fn role_dir_name(role: &str) -> String {
+    let plain = |character: char| {
+        if character.is_ascii_alphanumeric() || character == '-' { character } else { '_' }
+    };
+    role.chars().map(plain).collect()
+}
+
+/// Returns what a client of buckets is told: the usual files first, then the environment, then the configuration.
+fn bucket_client_settings(
+    place: &BlobDelegateSection,
+) -> Result<Vec<(String, String)>, CommandFault> {
+    let mut settings = default_bucket_settings().map_err(|reason| place.section_fault(&reason))?;
+    for (name, value) in [
+        ("AWS_REGION", &place.s3_region),
+        ("AWS_ENDPOINT_URL", &place.s3_end_point),
+        ("AWS_ACCESS_KEY_ID", &place.access_key),
+        ("AWS_SECRET_ACCESS_KEY", &place.secret_key),
+    ] {
+        settings.extend(value.clone().map(|value| (name.to_owned(), value)));
+    }
+    Ok(settings)
+}
+
+/// Returns what the usual files and the environment tell a client of buckets.
+pub(crate) fn default_bucket_settings() -> Result<Vec<(String, String)>, String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut settings = Vec::new();
+    let home = variable("HOME").map(PathBuf::from).unwrap_or_default();
+    let profile = variable("AWS_PROFILE");
+    for (name, usual) in
+        [("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")]
+    {
+        let file = variable(name).map_or_else(|| home.join(".aws").join(usual), PathBuf::from);
+        match fs::read_to_string(&file) {
+            Ok(text) => {
+                settings.extend(parse_profile(&text, profile.as_deref().unwrap_or("default")))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("cannot read `{}`: {error}", file.display())),
+        }
+    }
+    if let Some(text) = variable("AZURE_STORAGE_CONNECTION_STRING") {
+        settings.extend(parse_connection_string(&text));
+    }
+    let is_ours = |name: &str| name.starts_with("AWS_") || name.starts_with("AZURE_");
+    settings.extend(std::env::vars().filter(|(name, value)| is_ours(name) && !value.is_empty()));
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<BlobsSection, String> {
+        crate::config::parse_toml("tympan.toml", text)
+    }
+
+    fn places(text: &str) -> Result<Vec<String>, String> {
+        let places = read(text)?.delegate_sections().map_err(|fault| fault.message().to_owned())?;
+        let name = |place: &BlobDelegateSection| {
+            format!("{}{}", place.role, if place.read_only.0 { " (read)" } else { "" })
+        };
+        Ok(places.iter().map(name).collect())
+    }
+
+    const COMPOSITE: &str = "roles = \" stg,prod \"\n[[delegates]]\nrole = \"prod\"\nreadOnly = \"true\"\npath = \"/p\"\n\
+                             minRecordLength = 4096\n[[delegates]]\nrole = \"stg\"\npath = \"own\"\n";
+
+    #[test]
+    fn oaks_keys_are_read_in_oaks_words() {
+        assert_eq!(places(COMPOSITE).unwrap(), ["prod (read)", "stg"]);
+        let listed = COMPOSITE.replace("\" stg,prod \"", "[\"prod\", \"stg\"]");
+        assert_eq!(places(&listed).unwrap(), ["prod (read)", "stg"]);
+        for flag in ["true", "1", "\"TRUE\""] {
+            let text = COMPOSITE.replace("\"true\"", flag);
+            assert_eq!(places(&text).unwrap(), ["prod (read)", "stg"], "{flag}");
+        }
+        for flag in ["false", "0", "\"false\""] {
+            assert_eq!(places(&COMPOSITE.replace("\"true\"", flag)).unwrap(), ["prod", "stg"]);
+        }
+        assert!(
+            places(&COMPOSITE.replace("\"true\"", "\"yes\"")).is_err(),
+            "never writable by a typo"
+        );
+    }
+
+    #[test]
+    fn a_store_that_lacks_a_role_does_not_start() {
+        let other = COMPOSITE.replace(" stg,prod ", "stg,prod,archive");
+        assert!(places(&other).unwrap_err().contains("names `archive`"));
+        assert!(places(&COMPOSITE.replace(" stg,prod ", "stg")).unwrap_err().contains("`prod`"));
+        assert!(places(&COMPOSITE.replace("roles =", "# roles =")).is_err());
+        let twice = COMPOSITE.replace("\"stg\"", "\"prod\"");
+        assert!(places(&twice).unwrap_err().contains("two delegates"));
+        let read_only = COMPOSITE.replace("\"own\"", "\"own\"\nreadOnly = true");
+        assert!(places(&read_only).unwrap_err().contains("new blobs need a place"));
+        assert!(
+            places(&COMPOSITE.replace("readOnly", "readonly"))
+                .unwrap_err()
+                .contains("did you mean `readOnly`")
+        );
+        assert!(places(&format!("url = \"s3://b\"\n{COMPOSITE}")).is_err());
+    }
+
+    #[test]
+    fn one_place_needs_no_roles() {
+        assert_eq!(places("").unwrap(), ["own"]);
+        assert_eq!(places("url = \"s3://site/blobs\"").unwrap(), ["own"]);
+        let place = |text: &str| {
+            let found = read(text).unwrap().new_blob_destination(Path::new("/srv/author"));
+            found.unwrap().to_string()
+        };
+        assert_eq!(place("url = \"s3://site/blobs\""), "s3://site/blobs");
+        assert_eq!(place(""), "/srv/author/blobs");
+        assert_eq!(place(COMPOSITE), "/srv/author/own");
+        let bucket = "s3Bucket = \"site\"\ncacheSize = 68719476736\nstagingRetryInterval = \"1 s\"";
+        assert_eq!(place(&COMPOSITE.replace("path = \"own\"", bucket)), "s3://site");
+    }
+}

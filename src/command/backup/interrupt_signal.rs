@@ -1,0 +1,135 @@
+//! Signals that ask a command to end: it stops what it is at, gives back what it holds, and says that it was interrupted.
+//!
+//! In: SIGINT, SIGTERM and SIGHUP. Out: runs that are told to stop, and whoever asks hears of it.
+//!
+//! Invariants
+//! * A signal that this process was told to ignore when it began, as by `nohup`, asks for nothing.
+//! * Whoever is impatient is heard: another SIGINT, a second later, ends the process where it is.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tympan_backup::BackupProgress;
+
+use crate::command::CommandFault;
+
+/// The exit code of a command that was interrupted.
+pub(super) const INTERRUPTED_EXIT_CODE: u8 = 130;
+/// Two signals within this time are one wish: a terminal, a shell and a supervisor may all pass it on.
+const SIGNAL_DEBOUNCE: Duration = Duration::from_secs(1);
+
+static INTERRUPT_STATE: Mutex<InterruptState> = Mutex::new(InterruptState {
+    is_listening: false,
+    is_interrupted: false,
+    stop_callbacks: Vec::new(),
+});
+
+/// What is stopped when somebody asks.
+type StopCallback = Box<dyn Fn() + Send>;
+
+struct InterruptState {
+    is_listening: bool,
+    is_interrupted: bool,
+    stop_callbacks: Vec<StopCallback>,
+}
+
+/// Listens from now on: a signal ends nothing by itself any more.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn listen_for_interrupts() -> Result<(), CommandFault> {
+    let mut state = INTERRUPT_STATE.lock();
+    if state.is_listening {
+        return Ok(());
+    }
+    let runtime = crate::command::create_runtime(1)?;
+    let ignored = ignored_signals();
+    let mut signals = Vec::new();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        if (ignored >> (kind.as_raw_value() - 1)) & 1 == 1 {
+            continue;
+        }
+        let _entered = runtime.enter();
+        let cannot =
+            |error| CommandFault::cannot_run(format!("cannot listen for signals: {error}"));
+        signals.push((kind, signal(kind).map_err(cannot)?));
+    }
+    std::thread::spawn(move || runtime.block_on(receive_signals(signals)));
+    state.is_listening = true;
+    Ok(())
+}
+
+/// Tells whether somebody has asked for an end.
+pub(super) fn is_interrupted() -> bool {
+    INTERRUPT_STATE.lock().is_interrupted
+}
+
+/// Stops a run when somebody asks, or now if somebody has.
+///
+/// # Errors
+/// As [`listen_for_interrupts`].
+pub(super) fn stop_on_interrupt(progress: &Arc<BackupProgress>) -> Result<(), CommandFault> {
+    let progress: Weak<BackupProgress> = Arc::downgrade(progress);
+    call_on_interrupt(Box::new(move || {
+        if let Some(progress) = progress.upgrade() {
+            progress.request_stop();
+        }
+    }))
+}
+
+/// Calls something at each signal, and now if somebody has asked already.
+///
+/// # Errors
+/// As [`listen_for_interrupts`].
+pub(super) fn call_on_interrupt(stop: StopCallback) -> Result<(), CommandFault> {
+    listen_for_interrupts()?;
+    let mut state = INTERRUPT_STATE.lock();
+    if state.is_interrupted {
+        stop();
+    }
+    state.stop_callbacks.push(stop);
+    Ok(())
+}
+
+/// Returns the fault of a command that was interrupted.
+pub(super) fn interrupted_fault() -> CommandFault {
+    CommandFault::with_code("interrupted".to_owned(), INTERRUPTED_EXIT_CODE)
+}
+
+/// Returns the signals that this process ignores since it began, as bits; none where the system does not say.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+async fn receive_signals(mut signals: Vec<(SignalKind, Signal)>) {
+    let mut first: Option<Instant> = None;
+    loop {
+        let kind = poll_fn(|context| {
+            let heard = signals
+                .iter_mut()
+                .find_map(|(kind, signal)| signal.poll_recv(context).is_ready().then_some(*kind));
+            heard.map_or(Poll::Pending, Poll::Ready)
+        });
+        let kind = kind.await;
+        if kind == SignalKind::interrupt()
+            && first.is_some_and(|first| first.elapsed() > SIGNAL_DEBOUNCE)
+        {
+            exit_immediately();
+        }
+        first.get_or_insert_with(Instant::now);
+        let mut state = INTERRUPT_STATE.lock();
+        state.is_interrupted = true;
+        state.stop_callbacks.iter().for_each(|stop| stop());
+    }
+}
+
+#[expect(clippy::exit, reason = "whoever asks twice does not wait for what may hang")]
+fn exit_immediately() -> ! {
+    std::process::exit(INTERRUPTED_EXIT_CODE.into())
+}

@@ -1,0 +1,151 @@
+//! The search of a setting: four times as much while that pays, then twice or half as much once.
+//!
+//! Pure, but for the trials that it asks for. The rule and its figures are those of the tuning guide for Obnam: a setting
+//! that holds what is at work at once pays at once, and more of it pays nothing.
+
+use std::collections::BTreeMap;
+
+/// Less is no gain.
+const MIN_GAIN: f64 = 0.05;
+/// What is slower by less is as fast, and the smaller setting is taken.
+const EQUALITY_TOLERANCE: f64 = 0.03;
+/// A first run that is slower by more is not run again.
+const HOPELESS_SLOWDOWN: f64 = 0.10;
+
+/// What one run took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SaveTrial {
+    pub(super) seconds: f64,
+    pub(super) peak_bytes: u64,
+}
+
+/// All runs with one setting.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SaveTrialSeries(pub(super) Vec<SaveTrial>);
+
+impl SaveTrialSeries {
+    /// Returns the mean time.
+    pub(super) fn mean_seconds(&self) -> f64 {
+        self.0.iter().map(|run| run.seconds).sum::<f64>() / self.0.len().max(1) as f64
+    }
+
+    /// Returns the shortest and the longest time.
+    pub(super) fn seconds_range(&self) -> (f64, f64) {
+        let times = self.0.iter().map(|run| run.seconds);
+        times.fold((f64::INFINITY, 0.0), |(least, most), time| (least.min(time), most.max(time)))
+    }
+
+    /// Returns the least and the most memory at its peak.
+    pub(super) fn peak_memory_range(&self) -> (u64, u64) {
+        let peaks = self.0.iter().map(|run| run.peak_bytes);
+        peaks.fold((u64::MAX, 0), |(least, most), peak| (least.min(peak), most.max(peak)))
+    }
+}
+
+/// A setting that is searched, from where and between which bounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TunedSettingRange {
+    pub(super) start: u64,
+    pub(super) min: u64,
+    pub(super) max: u64,
+}
+
+/// Searches; returns the best setting, and all that was tried.
+///
+/// # Errors
+/// What a trial says.
+pub(super) fn search_best_setting<E>(
+    range: TunedSettingRange,
+    trial: &mut dyn FnMut(u64) -> Result<SaveTrial, E>,
+) -> Result<(u64, BTreeMap<u64, SaveTrialSeries>), E> {
+    let mut tried: BTreeMap<u64, SaveTrialSeries> = BTreeMap::new();
+    for _ in 0..2 {
+        tried.entry(range.start).or_default().0.push(trial(range.start)?);
+    }
+    let mut best = range.start;
+    while let Some(next) = best.checked_mul(4).filter(|next| *next <= range.max) {
+        if !is_better(best, next, &mut tried, trial)? {
+            break;
+        }
+        best = next;
+    }
+    for next in [best.checked_mul(2), Some(best / 2)].into_iter().flatten() {
+        if (range.min..=range.max).contains(&next)
+            && !tried.contains_key(&next)
+            && is_better(best, next, &mut tried, trial)?
+        {
+            best = next;
+            break;
+        }
+    }
+    // What costs less memory and takes no longer is taken.
+    let fastest = mean_seconds_of(&tried, best);
+    let alike =
+        |value: &u64| mean_seconds_of(&tried, *value) <= fastest * (1.0 + EQUALITY_TOLERANCE);
+    let best = tried.keys().copied().find(|value| *value <= best && alike(value)).unwrap_or(best);
+    Ok((best, tried))
+}
+
+fn mean_seconds_of(tried: &BTreeMap<u64, SaveTrialSeries>, value: u64) -> f64 {
+    tried.get(&value).map_or(f64::INFINITY, SaveTrialSeries::mean_seconds)
+}
+
+/// Tries a setting twice, with the best one in between so that a machine that gets slower is no verdict; once if the first
+/// run is hopeless.
+fn is_better<E>(
+    best: u64,
+    next: u64,
+    tried: &mut BTreeMap<u64, SaveTrialSeries>,
+    trial: &mut dyn FnMut(u64) -> Result<SaveTrial, E>,
+) -> Result<bool, E> {
+    let first = trial(next)?;
+    tried.entry(next).or_default().0.push(first);
+    if first.seconds > mean_seconds_of(tried, best) * (1.0 + HOPELESS_SLOWDOWN) {
+        return Ok(false);
+    }
+    for value in [best, next] {
+        tried.entry(value).or_default().0.push(trial(value)?);
+    }
+    Ok(mean_seconds_of(tried, next) <= mean_seconds_of(tried, best) * (1.0 - MIN_GAIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn best(range: TunedSettingRange, time: fn(u64) -> f64) -> (u64, Vec<(u64, usize)>) {
+        let mut trial = |value: u64| {
+            Ok::<_, Infallible>(SaveTrial { seconds: time(value), peak_bytes: value << 20 })
+        };
+        let Ok((best, tried)) = search_best_setting(range, &mut trial);
+        (best, tried.into_iter().map(|(value, runs)| (value, runs.0.len())).collect())
+    }
+
+    /// The table of the guide: 128 took 22 minutes, 512 took 2.2, and 2048 no less.
+    #[test]
+    fn the_knee_is_found_in_few_trials() {
+        let range = TunedSettingRange { start: 128, min: 1, max: 1 << 20 };
+        let obnam = |value| match value {
+            ..256 => 1320.0,
+            256..512 => 700.0,
+            _ => 132.0,
+        };
+        let (found, tried) = best(range, obnam);
+        assert_eq!(found, 512);
+        assert_eq!(tried, [(128, 3), (256, 1), (512, 4), (1024, 2), (2048, 2)]);
+    }
+
+    #[test]
+    fn what_pays_nothing_stays_as_small_as_it_may() {
+        let range = TunedSettingRange { start: 32, min: 1, max: 1024 };
+        let (found, _) = best(range, |_| 10.0);
+        assert_eq!(found, 16, "half of it is as fast");
+        let (found, tried) = best(TunedSettingRange { start: 4, min: 4, max: 8 }, |_| 1.0);
+        assert_eq!((found, tried), (4, vec![(4, 3), (8, 2)]));
+        // Four times as much is too much, twice is right.
+        let (found, _) = best(range, |value| if value == 64 { 5.0 } else { 10.0 });
+        assert_eq!(found, 64);
+    }
+}

@@ -1,0 +1,153 @@
+//! The settings that `tympan backup tune` found for a vault, and that saves of this user use unless they say otherwise.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tympan_backup::VaultObjectId;
+
+use crate::command::CommandFault;
+
+const BYTES_PER_MIB: u64 = 1 << 20;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TunedSaveSettings {
+    /// `--upload-queue`, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upload_queue_mib: Option<u64>,
+    /// `--connections`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<u8>,
+    /// `--tree-cache`, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree_cache_mib: Option<u64>,
+}
+
+impl TunedSaveSettings {
+    pub(super) fn set_value(&mut self, name: &str, value: u64) {
+        match name {
+            "connections" => self.connections = u8::try_from(value).ok(),
+            "tree-cache" => self.tree_cache_mib = Some(value),
+            _ => self.upload_queue_mib = Some(value),
+        }
+    }
+
+    /// Returns them with what was found `before` in place of what is lacking.
+    pub(super) fn merged_over(&self, before: &Self) -> Self {
+        Self {
+            upload_queue_mib: self.upload_queue_mib.or(before.upload_queue_mib),
+            connections: self.connections.or(before.connections),
+            tree_cache_mib: self.tree_cache_mib.or(before.tree_cache_mib),
+        }
+    }
+
+    /// Returns the bytes that may wait to be written.
+    pub(crate) fn queue_bytes(&self) -> Option<u64> {
+        self.upload_queue_mib.map(|mib| mib.saturating_mul(BYTES_PER_MIB))
+    }
+
+    /// Returns how many calls are on their way at once.
+    pub(crate) fn connection_count(&self) -> Option<u8> {
+        self.connections.filter(|count| (1..=64).contains(count))
+    }
+
+    /// Returns how much of a vault on another machine is kept here.
+    pub(crate) fn tree_cache_bytes(&self) -> Option<u64> {
+        self.tree_cache_mib.map(|mib| mib.saturating_mul(BYTES_PER_MIB))
+    }
+
+    /// Returns what the folder is called that keeps what trials with these settings need not fetch again.
+    pub(super) fn trial_cache_name(&self) -> String {
+        self.tree_cache_mib.map_or_else(|| "cache".to_owned(), |mib| format!("cache-{mib}"))
+    }
+
+    /// Writes them as options.
+    pub(super) fn to_command_options(&self) -> Vec<String> {
+        let mut options = Vec::new();
+        if let Some(mib) = self.upload_queue_mib {
+            options.extend(["--upload-queue".to_owned(), format!("{mib} MiB")]);
+        }
+        if let Some(connections) = self.connections {
+            options.extend(["--connections".to_owned(), connections.to_string()]);
+        }
+        if let Some(mib) = self.tree_cache_mib {
+            options.extend(["--tree-cache".to_owned(), format!("{mib} MiB")]);
+        }
+        options
+    }
+
+    /// Reads what was found for a vault; nothing if nobody has searched.
+    pub(crate) fn read(place: &str) -> Self {
+        let Some(file) = settings_file(place) else { return Self::default() };
+        match fs::read(&file) {
+            Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
+                tracing::warn!(%error, file = %file.display(), "the settings of a vault are not understood");
+                Self::default()
+            }),
+            Err(error) => {
+                if error.kind() != ErrorKind::NotFound {
+                    tracing::warn!(%error, file = %file.display(), "the settings of a vault cannot be read");
+                }
+                Self::default()
+            }
+        }
+    }
+
+    /// Keeps them for a vault; returns where.
+    pub(super) fn write(&self, place: &str) -> Result<PathBuf, CommandFault> {
+        let file = settings_file(place).ok_or_else(|| {
+            CommandFault::usage("neither XDG_CONFIG_HOME nor HOME says where settings are kept")
+        })?;
+        let json = serde_json::to_vec_pretty(self).unwrap_or_default();
+        let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
+        folder.and_then(|()| fs::write(&file, json)).map_err(|error| {
+            CommandFault::with_code(format!("cannot write `{}`: {error}", file.display()), 1)
+        })?;
+        Ok(file)
+    }
+}
+
+/// Names the file by the place: how a vault is reached decides about what is fast.
+fn settings_file(place: &str) -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let config = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
+    let config = config.or_else(|| Some(variable("HOME")?.join(".config")))?;
+    let name = VaultObjectId::of(place.trim_end_matches('/').as_bytes()).short();
+    config.is_absolute().then(|| config.join(format!("tympan/backup/{name}.json")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_told_as_options() {
+        let mut found = TunedSaveSettings::default();
+        assert!(found.to_command_options().is_empty());
+        assert_eq!(
+            (found.queue_bytes(), found.connection_count(), found.tree_cache_bytes()),
+            (None, None, None)
+        );
+        for (name, value) in [("upload-queue", 64), ("connections", 8), ("tree-cache", 256)] {
+            found.set_value(name, value);
+        }
+        let options = "--upload-queue 64 MiB --connections 8 --tree-cache 256 MiB";
+        assert_eq!(found.to_command_options().join(" "), options);
+        assert_eq!((found.queue_bytes(), found.connection_count()), (Some(64 << 20), Some(8)));
+        assert_eq!(found.tree_cache_bytes(), Some(256 << 20));
+        let kept: TunedSaveSettings =
+            serde_json::from_slice(&serde_json::to_vec(&found).unwrap()).unwrap();
+        assert_eq!(kept, found);
+        // What an earlier program has found is still good.
+        let old: TunedSaveSettings = serde_json::from_str(r#"{"connections":3}"#).unwrap();
+        assert_eq!((old.connection_count(), old.tree_cache_bytes()), (Some(3), None));
+        // A first save reads nothing, so that a search for it finds no cache.
+        let mut first = TunedSaveSettings::default();
+        first.set_value("connections", 5);
+        let both = first.merged_over(&found);
+        assert_eq!((both.connection_count(), both.tree_cache_bytes()), (Some(5), Some(256 << 20)));
+    }
+}

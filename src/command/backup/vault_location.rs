@@ -1,0 +1,210 @@
+//! Where a vault is: a folder here, one on a host with SSH, a bucket; with the files and variables that say how to get
+//! there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tympan_backup::{
+    AppendOnlyBackend, LocalBackend, RateLimit, RateLimitedBackend, RestAddress, RestBackend,
+    RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend, SftpOptions, TransferLimits,
+    UnknownHostPolicy, Vault, VaultBackend, VaultUser,
+};
+use tympan_blobs::{BucketOptions, ObjectBucket};
+use tympan_web::tls::TlsTrust;
+
+use crate::args::backup::VaultArgs;
+use crate::args::vault::{HostKeyCheckMode, VaultLocationArgs};
+use crate::command::CommandFault;
+use crate::home::error_chain_text;
+
+/// Calls to a bucket or a host that are on their way at once.
+const DEFAULT_CONNECTIONS: u8 = 5;
+/// The private keys that are tried, as by OpenSSH.
+const SSH_KEY_FILES: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
+
+/// Names the place of a vault; nothing is connected yet.
+pub(super) fn vault_backend(arguments: &VaultArgs) -> Result<Arc<dyn VaultBackend>, CommandFault> {
+    if arguments.vault.is_empty() {
+        return Err(CommandFault::usage("no vault: name one with `-r VAULT`, or set TYMPAN_VAULT"));
+    }
+    vault_backend_at(&arguments.vault, &arguments.place)
+}
+
+/// As [`vault_backend`], for whoever has no command line.
+///
+/// # Errors
+/// If the address, or a file that says how to get there, makes no sense.
+pub(crate) fn vault_backend_at(
+    place: &str,
+    options: &VaultLocationArgs,
+) -> Result<Arc<dyn VaultBackend>, CommandFault> {
+    let mut backend = uncached_backend_at(place, options)?;
+    let limits = TransferLimits {
+        upload: options.limit_upload.map(RateLimit),
+        download: options.limit_download.map(RateLimit),
+    };
+    if limits != TransferLimits::default() {
+        backend = Arc::new(RateLimitedBackend::new(backend, limits));
+    }
+    if options.append_only {
+        backend = Arc::new(AppendOnlyBackend::new(backend));
+    }
+    Ok(backend)
+}
+
+fn uncached_backend_at(
+    place: &str,
+    options: &VaultLocationArgs,
+) -> Result<Arc<dyn VaultBackend>, CommandFault> {
+    let connections = options.connections.unwrap_or(DEFAULT_CONNECTIONS).into();
+    if let Some(address) = SftpAddress::parse(place) {
+        let options = SftpOptions { connections, ..sftp_options(options) };
+        let backend = SftpBackend::new(place, address.map_err(CommandFault::usage)?, options);
+        return Ok(Arc::new(
+            backend.map_err(|error| CommandFault::with_code(error.to_string(), 1))?,
+        ));
+    }
+    if let Some(address) = S3Address::parse(place) {
+        let objects = open_bucket(address.map_err(CommandFault::usage)?)?;
+        return Ok(Arc::new(S3Backend::new(place.to_owned(), objects, connections)));
+    }
+    if let Some(address) = RestAddress::parse(place) {
+        return rest_backend(address.map_err(CommandFault::usage)?, (options, connections));
+    }
+    let unknown = ["az:", "az://", "b2:", "gs:", "swift:", "azure:", "rclone:"];
+    if let Some(scheme) = unknown.iter().find(|scheme| place.starts_with(**scheme)) {
+        return Err(CommandFault::usage(format!(
+            "vaults at `{scheme}…` are not there; name a folder, `sftp://…`, `s3:…` or `rest:…`"
+        )));
+    }
+    Ok(Arc::new(LocalBackend::new(place.strip_prefix("file://").unwrap_or(place))))
+}
+
+/// Names a server, with the user and password that a file or the environment has.
+fn rest_backend(
+    address: RestAddress,
+    (options, connections): (&VaultLocationArgs, usize),
+) -> Result<Arc<dyn VaultBackend>, CommandFault> {
+    let text = |names: [&str; 2]| {
+        names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    };
+    // restic's own words are understood, too.
+    let user = address.user.clone().or_else(|| text(["TYMPAN_REST_USER", "RESTIC_REST_USERNAME"]));
+    let password =
+        match &options.rest_password_file {
+            Some(file) => {
+                let bytes = super::vault_session::read_password_file(file)?;
+                let text = String::from_utf8(bytes);
+                Some(text.map_err(|_| {
+                    CommandFault::usage(format!("`{}` holds no text", file.display()))
+                })?)
+            }
+            None => text(["TYMPAN_REST_PASSWORD", "RESTIC_REST_PASSWORD"]),
+        };
+    let login = user.map(|user| RestLogin { user, password: password.unwrap_or_default() });
+    let trust = match &options.vault_ca {
+        Some(file) => {
+            let pem = std::fs::read(file).map_err(|error| {
+                CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+            })?;
+            Some(
+                TlsTrust::from_pem(&pem)
+                    .map_err(|error| CommandFault::usage(error_chain_text(&error)))?,
+            )
+        }
+        None if address.url.starts_with("https:") => Some(
+            TlsTrust::system_roots()
+                .map_err(|error| CommandFault::with_code(error_chain_text(&error), 1))?,
+        ),
+        None => None,
+    };
+    let backend = RestBackend::new(address, login.as_ref(), (trust, connections));
+    Ok(Arc::new(backend.map_err(|error| CommandFault::with_code(error.to_string(), 1))?))
+}
+
+fn path_variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn sftp_options(options: &VaultLocationArgs) -> SftpOptions {
+    // Without a home nothing is taken from the folder that the program happens to run in.
+    let ssh = path_variable("HOME").map(|home| home.join(".ssh"));
+    let known_hosts = match &options.ssh_known_hosts {
+        Some(file) => vec![file.clone()],
+        None => {
+            let own = ssh.iter().map(|ssh| ssh.join("known_hosts"));
+            own.chain([PathBuf::from("/etc/ssh/ssh_known_hosts")]).collect()
+        }
+    };
+    let unknown_host = match options.ssh_host_keys_check {
+        HostKeyCheckMode::Yes => UnknownHostPolicy::Refuse,
+        HostKeyCheckMode::AcceptNew => UnknownHostPolicy::Record,
+    };
+    SftpOptions {
+        user: VaultUser::this_process().user,
+        keys: options.ssh_key.clone(),
+        default_keys: ssh.iter().flat_map(|ssh| SSH_KEY_FILES.map(|name| ssh.join(name))).collect(),
+        agent: path_variable("SSH_AUTH_SOCK"),
+        known_hosts,
+        unknown_host,
+        ..SftpOptions::default()
+    }
+}
+
+/// Tells whether a setting of the environment would lead elsewhere than the address of a vault.
+fn is_location_setting(setting: &str) -> bool {
+    let places = [
+        "aws_endpoint",
+        "aws_endpoint_url",
+        "aws_endpoint_url_s3",
+        "aws_virtual_hosted_style_request",
+        "aws_s3_express",
+    ];
+    places.iter().any(|place| setting.eq_ignore_ascii_case(place))
+}
+
+/// For how long a vault's bucket is asked before a command fails.
+const BUCKET_REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long one of its answers may be silent.
+const BUCKET_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+fn open_bucket(address: S3Address) -> Result<ObjectBucket, CommandFault> {
+    let url = format!("s3://{}/{}", address.bucket, address.prefix);
+    let mut options = BucketOptions::new(url, "");
+    // No visitor waits for a backup.
+    options.request_timeout = BUCKET_REQUEST_TIMEOUT;
+    options.idle_timeout = BUCKET_IDLE_TIMEOUT;
+    // What is given here outdoes what is usual.
+    options.settings.push(("AWS_REGION".to_owned(), "us-east-1".to_owned()));
+    let usual = crate::blob_storage::default_bucket_settings().map_err(CommandFault::usage)?;
+    // The address alone says where the vault is.
+    options.settings.extend(usual.into_iter().filter(|(name, _)| !is_location_setting(name)));
+    if let Some(region) = address.region {
+        options.settings.push(("AWS_REGION".to_owned(), region));
+    }
+    if address.endpoint.starts_with("https:") {
+        let trust = TlsTrust::system_roots();
+        options.trust =
+            Some(trust.map_err(|error| CommandFault::with_code(error_chain_text(&error), 1))?);
+    }
+    options.settings.push(("AWS_ENDPOINT_URL".to_owned(), address.endpoint));
+    ObjectBucket::open(&options).map_err(|error| CommandFault::usage(error_chain_text(&error)))
+}
+
+/// Returns the folder for what vaults elsewhere hold and is needed again; nothing if there is no place for it, or nothing
+/// is to be kept.
+pub(crate) fn vault_cache_dir(max_bytes: u64) -> Option<PathBuf> {
+    let caches = path_variable("XDG_CACHE_HOME")
+        .or_else(|| path_variable("HOME").map(|home| home.join(".cache")))
+        .map(|caches| caches.join("tympan"));
+    caches.filter(|_| max_bytes > 0)
+}
+
+/// Keeps here what a vault elsewhere holds and that is needed again; without a place for it, nothing is kept.
+pub(crate) fn enable_vault_cache(vault: &mut Vault, max_bytes: u64) {
+    let Some(dir) = vault_cache_dir(max_bytes) else { return };
+    if let Err(error) = vault.enable_cache(&dir, max_bytes) {
+        tracing::warn!(%error, file = %dir.display(), "nothing of the vault is kept here");
+    }
+}

@@ -1,0 +1,319 @@
+//! Opening a vault: where it is, and its password, which never comes from the command line itself.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tympan_backup::{
+    ClientFilter, Error, KeyDerivationCost, Vault, VaultLock, VaultLockMode, VaultOpening,
+    VaultUser,
+};
+
+use super::{backup_fault, interrupt_signal, vault_location};
+use crate::args::backup::{SnapshotClientArgs, VaultArgs, VaultReadArgs};
+use crate::command::CommandFault;
+
+/// The variable that has the password.
+const PASSWORD_VARIABLE: &str = "TYMPAN_VAULT_PASSWORD";
+/// How often it is tried again to lock a vault that others use.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// An opened vault.
+pub(super) struct VaultSession {
+    pub(super) vault: Arc<Vault>,
+    pub(super) user: VaultUser,
+    lock_timeout: Duration,
+}
+
+impl VaultSession {
+    /// Locks the vault.
+    pub(super) fn lock(&self, mode: VaultLockMode) -> Result<VaultLock, CommandFault> {
+        lock_vault(&self.vault, &self.user, (mode, self.lock_timeout))
+    }
+
+    /// Keeps prunes away while the vault is read, unless nothing may be written there.
+    pub(super) fn lock_for_reading(
+        &self,
+        reading: VaultReadArgs,
+    ) -> Result<Option<VaultLock>, CommandFault> {
+        if reading.no_lock {
+            return Ok(None);
+        }
+        lock_vault_with_error(
+            &self.vault,
+            &self.user,
+            (VaultLockMode::Shared, self.lock_timeout, read_only_lock_fault),
+        )
+        .map(Some)
+    }
+}
+
+/// Says what else helps who only reads.
+fn read_only_lock_fault(error: Error) -> CommandFault {
+    let is_fixed = matches!(&error, Error::Backend { source, .. }
+        if matches!(source.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied));
+    let fault = backup_fault(error);
+    if !is_fixed {
+        return fault;
+    }
+    let text = fault.message();
+    CommandFault::with_code(format!("{text}; `--no-lock` reads a vault that cannot be written"), 1)
+}
+
+/// Locks a vault, waiting for others for at most `lock_timeout`. From now on a signal does not end the process by itself, so that
+/// none leaves a lock behind; who holds the lock looks whether somebody has asked.
+pub(super) fn lock_vault(
+    vault: &Arc<Vault>,
+    who: &VaultUser,
+    (mode, wait): (VaultLockMode, Duration),
+) -> Result<VaultLock, CommandFault> {
+    lock_vault_with_error(vault, who, (mode, wait, backup_fault))
+}
+
+/// As [`lock_vault`], by somebody who says what a failure means.
+fn lock_vault_with_error(
+    vault: &Arc<Vault>,
+    who: &VaultUser,
+    (mode, wait, meaning): (VaultLockMode, Duration, fn(Error) -> CommandFault),
+) -> Result<VaultLock, CommandFault> {
+    interrupt_signal::listen_for_interrupts()?;
+    let begin = Instant::now();
+    loop {
+        match VaultLock::acquire(vault, who, mode, Duration::ZERO) {
+            Err(Error::Locked { .. }) if interrupt_signal::is_interrupted() => {
+                return Err(interrupt_signal::interrupted_fault());
+            }
+            Err(Error::Locked { .. }) if begin.elapsed() < wait => {
+                std::thread::sleep(LOCK_POLL_INTERVAL)
+            }
+            taken => return taken.map_err(meaning),
+        }
+    }
+}
+
+/// Returns whose snapshots are meant: those of this host unless something else is said.
+pub(super) fn selected_clients(arguments: &SnapshotClientArgs) -> ClientFilter {
+    if arguments.all_clients {
+        return ClientFilter::All;
+    }
+    let named: Vec<String> =
+        arguments.host.iter().filter(|name| !name.is_empty()).cloned().collect();
+    ClientFilter::Named(if named.is_empty() { vec![VaultUser::this_process().host] } else { named })
+}
+
+/// Returns the folder for what spares work and may be thrown away at any time; nothing if this user has none.
+pub(super) fn cache_dir() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
+    let cache = cache.or_else(|| Some(variable("HOME")?.join(".cache")))?;
+    cache.is_absolute().then(|| cache.join("tympan/backup"))
+}
+
+/// Returns the file with the log of this user's runs; nothing if this user has no place for it.
+pub(super) fn run_log_file(vault: &str) -> Option<PathBuf> {
+    user_state_file(&format!("{vault}.jsonl"))
+}
+
+/// Returns the file that notes what this machine's clock said when the vault was pruned; nothing if this user has no place
+/// for it.
+pub(super) fn clock_record_file(vault: &str) -> Option<PathBuf> {
+    user_state_file(&format!("{vault}.clock"))
+}
+
+fn user_state_file(name: &str) -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let state = variable("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
+    let state = state.or_else(|| Some(variable("HOME")?.join(".local/state")))?;
+    state.is_absolute().then(|| state.join("tympan/backup").join(name))
+}
+
+/// Returns the time now.
+pub(super) fn current_timestamp() -> jiff::Timestamp {
+    SystemTime::now().try_into().unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+}
+
+/// Makes a vault.
+pub(super) fn init_vault(arguments: &VaultArgs) -> Result<Vault, CommandFault> {
+    let backend = vault_location::vault_backend(arguments)?;
+    let password = read_vault_password(arguments)?;
+    let by = VaultUser::this_process();
+    Vault::init(
+        backend,
+        &password.trimmed_line,
+        KeyDerivationCost::default(),
+        (&by, current_timestamp()),
+    )
+    .map_err(backup_fault)
+}
+
+/// Opens a vault.
+pub(super) fn open_vault(arguments: &VaultArgs) -> Result<VaultSession, CommandFault> {
+    let vault = Arc::new(open_vault_exclusively(arguments)?);
+    let wait = Duration::from_secs(arguments.retry_lock);
+    Ok(VaultSession { vault, user: VaultUser::this_process(), lock_timeout: wait })
+}
+
+/// Opens a vault that nothing else in this process uses.
+pub(super) fn open_vault_exclusively(arguments: &VaultArgs) -> Result<Vault, CommandFault> {
+    open_vault_with(arguments, VaultOpening::default())
+}
+
+/// As [`open_vault_exclusively`], for somebody who takes a shared lock next, and saves.
+pub(super) fn open_vault_to_save(
+    arguments: &VaultArgs,
+    who: &VaultUser,
+) -> Result<Vault, CommandFault> {
+    open_vault_with(arguments, VaultOpening { saving_user: Some(who), ..VaultOpening::default() })
+}
+
+fn open_vault_with(
+    arguments: &VaultArgs,
+    opening: VaultOpening<'_>,
+) -> Result<Vault, CommandFault> {
+    let backend = vault_location::vault_backend(arguments)?;
+    let keys = vault_location::vault_cache_dir(arguments.place.tree_cache_bytes())
+        .map(|folder| folder.join("keys"));
+    let opening = VaultOpening { key_cache_dir: keys.as_deref(), ..opening };
+    let password = read_vault_password(arguments)?;
+    let open = |password: &[u8]| Vault::open_with(backend.clone(), password, opening);
+    let mut vault = password.open_with(open).map_err(backup_fault)?;
+    if backend.is_remote() {
+        vault_location::enable_vault_cache(&mut vault, arguments.place.tree_cache_bytes());
+    } else if let Err(error) = backend.remove_leftovers(SystemTime::now()) {
+        // Elsewhere that costs time, and is left to a prune.
+        tracing::warn!(%error, "what an earlier run left in the vault could not be removed");
+    }
+    Ok(vault)
+}
+
+/// A vault's password.
+pub(crate) struct VaultPassword {
+    /// Without what is blank around it.
+    trimmed_line: Vec<u8>,
+    /// With that, as vaults may have been made; nothing if it is the same.
+    untrimmed_line: Option<Vec<u8>>,
+}
+
+impl VaultPassword {
+    fn from_bytes(text: &[u8], missing: &str) -> Result<Self, CommandFault> {
+        let line = first_trimmed_line(text, missing)?;
+        let whole = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let whole = whole.strip_suffix(b"\r").unwrap_or(whole);
+        let is_other = !whole.is_empty() && whole != line.as_slice();
+        Ok(Self { untrimmed_line: is_other.then(|| whole.to_vec()), trimmed_line: line })
+    }
+
+    /// Reads the password in a file, as [`read_password_file`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn from_file(file: &Path) -> Result<Self, CommandFault> {
+        Self::from_bytes(
+            &read_secret_file(file)?,
+            &format!("`{}` holds no password", file.display()),
+        )
+    }
+
+    /// Opens a vault by it, and by the whole line with its blanks if that is what opens it.
+    ///
+    /// # Errors
+    /// What `open_vault` says.
+    pub(crate) fn open_with<T>(
+        &self,
+        open: impl Fn(&[u8]) -> tympan_backup::Result<T>,
+    ) -> tympan_backup::Result<T> {
+        let Some(whole) = &self.untrimmed_line else { return open(&self.trimmed_line) };
+        match open(&self.trimmed_line) {
+            Err(Error::WrongPassword) => {
+                let opened = open(whole)?;
+                tracing::warn!(
+                    "the vault's password has blanks around it: change it to one without"
+                );
+                Ok(opened)
+            }
+            opened => opened,
+        }
+    }
+}
+
+fn read_vault_password(arguments: &VaultArgs) -> Result<VaultPassword, CommandFault> {
+    if let Some(file) = &arguments.password_file {
+        return VaultPassword::from_file(file);
+    }
+    if let Some(command) = &arguments.password_command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).stderr(std::process::Stdio::inherit());
+        let output = shell.output().map_err(|error| {
+            CommandFault::usage(format!("cannot run the command for the password: {error}"))
+        })?;
+        if !output.status.success() {
+            let text = format!("the command for the password has failed: {}", output.status);
+            return Err(CommandFault::usage(text));
+        }
+        return VaultPassword::from_bytes(
+            &output.stdout,
+            "the command for the password wrote nothing",
+        );
+    }
+    match std::env::var(PASSWORD_VARIABLE) {
+        Ok(password) if !password.is_empty() => {
+            Ok(VaultPassword { trimmed_line: password.into_bytes(), untrimmed_line: None })
+        }
+        _ => Err(CommandFault::usage(format!(
+            "no password: name a file with `--password-file`, a command with `--password-command`, or set {PASSWORD_VARIABLE}"
+        ))),
+    }
+}
+
+/// Reads the password in a file: its first line, without what is blank around it, as restic reads it.
+///
+/// # Errors
+/// If the file cannot be read, or has none.
+pub(crate) fn read_password_file(file: &Path) -> Result<Vec<u8>, CommandFault> {
+    first_trimmed_line(&read_secret_file(file)?, &format!("`{}` holds no password", file.display()))
+}
+
+fn read_secret_file(file: &Path) -> Result<Vec<u8>, CommandFault> {
+    std::fs::read(file)
+        .map_err(|error| CommandFault::usage(format!("cannot read `{}`: {error}", file.display())))
+}
+
+fn first_trimmed_line(bytes: &[u8], missing: &str) -> Result<Vec<u8>, CommandFault> {
+    let line = bytes.trim_ascii().split(|byte| matches!(byte, b'\n' | b'\r')).next();
+    let line = line.unwrap_or_default().trim_ascii_end();
+    if line.is_empty() { Err(CommandFault::usage(missing)) } else { Ok(line.to_vec()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use tympan_backup::Error;
+
+    use super::{VaultPassword, first_trimmed_line};
+
+    #[test]
+    fn vaults_open_by_passwords_with_blanks() {
+        let opened_by = |file: &[u8], password: &[u8]| {
+            let open = |tried: &[u8]| {
+                if tried == password { Ok(()) } else { Err(Error::WrongPassword) }
+            };
+            VaultPassword::from_bytes(file, "none").ok().unwrap().open_with(open).is_ok()
+        };
+        for file in [b" secret \r\nmore\n".as_slice(), b" secret \n", b" secret "] {
+            assert!(opened_by(file, b"secret"));
+            assert!(opened_by(file, b" secret "));
+            assert!(!opened_by(file, b"secret "));
+        }
+        assert!(!opened_by(b"secret\n", b"secret\n"));
+    }
+
+    #[test]
+    fn passwords_are_without_what_is_blank_around_them() {
+        for text in ["secret word", "secret word\n", " secret word \r\nmore\n", "\n\tsecret word"] {
+            let line = first_trimmed_line(text.as_bytes(), "none").ok();
+            assert_eq!(line.as_deref(), Some(b"secret word".as_slice()), "{text:?}");
+        }
+        assert!(first_trimmed_line(b" \n", "none").is_err());
+    }
+}

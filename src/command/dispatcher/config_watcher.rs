@@ -1,0 +1,91 @@
+//! Reading the configuration again: on SIGHUP, and when a file of it changed.
+//!
+//! Invariants
+//! * A configuration with errors, or one that cannot be read, never takes the place of one that works.
+
+use std::path::PathBuf;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tympan_dispatcher::Dispatcher;
+use tympan_web::listen::ListenerOptions;
+
+use super::DispatcherConfigFiles;
+use crate::command::CommandFault;
+use crate::command::file_watch::{FileWatch, POLL_INTERVAL};
+use crate::home::error_chain_text;
+
+/// Waits for reasons to read the configuration again.
+pub(super) struct ConfigReloadWatcher {
+    hangup_signal: Option<Signal>,
+}
+
+impl ConfigReloadWatcher {
+    /// Begins to listen for SIGHUP, which would end the process otherwise.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(super) fn listen_for_hangup() -> Result<Self, CommandFault> {
+        let hangup = signal(SignalKind::hangup()).map_err(|error| {
+            CommandFault::cannot_run(format!("cannot listen for signals: {error}"))
+        })?;
+        Ok(Self { hangup_signal: Some(hangup) })
+    }
+
+    /// Looks at the files only: a program that belongs to a terminal ends with it.
+    pub(super) fn without_hangup() -> Self {
+        Self { hangup_signal: None }
+    }
+
+    /// Reads the configuration again whenever there is a reason to, for as long as the dispatcher serves.
+    pub(super) async fn run(
+        mut self,
+        files: DispatcherConfigFiles,
+        all: Vec<PathBuf>,
+        (dispatcher, front): (Dispatcher, ListenerOptions),
+    ) {
+        let mut watch = FileWatch::new(all);
+        loop {
+            let is_asked = tokio::select! {
+                asked = wait_for_hangup(&mut self.hangup_signal) => asked,
+                () = tokio::time::sleep(POLL_INTERVAL) => false,
+            };
+            if !watch.has_changed() && !is_asked {
+                continue;
+            }
+            watch.accept_current();
+            match reload_config(&files, &dispatcher, &front) {
+                Ok(read) => {
+                    tracing::info!(file = %files.config.display(), "configuration loaded");
+                    watch.watch_files(read);
+                }
+                Err(fault) => {
+                    tracing::error!(file = %files.config.display(), reason = %fault.message(),
+                    "the changed configuration cannot be used; the old one stays")
+                }
+            }
+        }
+    }
+}
+
+async fn wait_for_hangup(hangup: &mut Option<Signal>) -> bool {
+    match hangup {
+        Some(hangup) => hangup.recv().await.is_some(),
+        None => std::future::pending().await,
+    }
+}
+
+fn reload_config(
+    files: &DispatcherConfigFiles,
+    dispatcher: &Dispatcher,
+    front: &ListenerOptions,
+) -> Result<Vec<PathBuf>, CommandFault> {
+    let (loaded, rest, all) = files.read_all()?;
+    let trust = super::render_trust(&loaded.config, &rest.dispatcher)?;
+    super::front_settings(&rest)
+        .reload_certificates(front)
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
+    dispatcher
+        .reload(loaded.config, &rest.dispatcher, trust)
+        .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
+    Ok(all)
+}

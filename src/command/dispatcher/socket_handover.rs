@@ -1,0 +1,214 @@
+//! The sockets of a dispatcher: bound, or taken over from the one that serves, and handed over to the next.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch::Sender;
+use tympan_dispatcher::Dispatcher;
+use tympan_web::listen::{ListenerDrain, PortReuse, bind_listener};
+use tympan_web::socket_handover::{InheritedSockets, SocketOffer, SuccessorProcess};
+
+use super::DispatcherPlacement;
+use crate::command::CommandFault;
+use crate::home::error_chain_text;
+
+/// How long visitors may use connections to a dispatcher that was relieved.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The sockets of a dispatcher.
+pub(super) struct DispatcherSockets {
+    pub(super) visitors: TcpListener,
+    pub(super) admin: Option<TcpListener>,
+    pub(super) https_redirect: Option<TcpListener>,
+    /// For the next process.
+    pub(super) offer: Option<OpenSocketOffer>,
+}
+
+/// Where a dispatcher listens besides for visitors.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExtraListenAddresses {
+    pub(super) admin: Option<SocketAddr>,
+    pub(super) https_redirect: Option<SocketAddr>,
+}
+
+/// What is bound already, and what another process still serves.
+pub(super) struct SocketAcquisition {
+    takeover: Option<InheritedSockets>,
+    socket_path: Option<PathBuf>,
+    visitors: SocketSource,
+    admin: Option<SocketSource>,
+    https_redirect: Option<SocketSource>,
+}
+
+/// A socket to be.
+enum SocketSource {
+    Bound(TcpListener),
+    /// The other process has the socket with this address.
+    HeldByPredecessor(SocketAddr),
+}
+
+/// An offer with the sockets that belong to it.
+pub(super) struct OpenSocketOffer {
+    offer: SocketOffer,
+    sockets: Vec<TcpListener>,
+}
+
+impl DispatcherSockets {
+    /// Asks whether another process serves, and fails early if an address is taken by a stranger.
+    ///
+    /// # Errors
+    /// If a process is there that does not hand over.
+    pub(super) fn prepare(
+        place: &DispatcherPlacement,
+        others: ExtraListenAddresses,
+    ) -> Result<SocketAcquisition, CommandFault> {
+        let taken = match &place.handover_socket {
+            None => None,
+            Some(path) => InheritedSockets::request_sockets(path).map_err(|error| {
+                let path = path.display();
+                CommandFault::cannot_run(format!(
+                    "the dispatcher at `{path}` does not hand over: {error}; stop it, or start this one with another --hand-over"
+                ))
+            })?,
+        };
+        let held = taken.iter().flat_map(|taken| &taken.sockets);
+        let held: Vec<SocketAddr> = held.filter_map(|socket| socket.local_addr().ok()).collect();
+        // Bound before the other process stops, so that it goes on if this fails.
+        let open = |address: SocketAddr| {
+            if held.contains(&address) {
+                return Ok(SocketSource::HeldByPredecessor(address));
+            }
+            let bound = bind_listener(address, PortReuse::Exclusive);
+            bound.map(SocketSource::Bound).map_err(|error| {
+                CommandFault::cannot_run(format!("dispatcher: {}", error_chain_text(&error)))
+            })
+        };
+        let visitors = open(place.listen_address)?;
+        let admin = others.admin.map(open).transpose()?;
+        let https_redirect = others.https_redirect.map(open).transpose()?;
+        Ok(SocketAcquisition {
+            takeover: taken,
+            socket_path: place.handover_socket.clone(),
+            visitors,
+            admin,
+            https_redirect,
+        })
+    }
+}
+
+impl SocketAcquisition {
+    /// Returns the sockets, when no other process accepts from them any more.
+    ///
+    /// # Errors
+    /// If the other process goes on.
+    pub(super) async fn acquire(self) -> Result<DispatcherSockets, CommandFault> {
+        let mut sockets = match self.takeover {
+            None => Vec::new(),
+            Some(taken) => tokio::task::spawn_blocking(|| taken.take_over())
+                .await
+                .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?
+                .map_err(|error| {
+                    CommandFault::cannot_run(format!(
+                        "the dispatcher that serves does not stop: {error}"
+                    ))
+                })?,
+        };
+        let mut open = |socket: SocketSource| match socket {
+            SocketSource::Bound(socket) => Ok(socket),
+            SocketSource::HeldByPredecessor(address) => {
+                let is_it =
+                    |socket: &TcpListener| socket.local_addr().is_ok_and(|own| own == address);
+                let index = sockets.iter().position(is_it);
+                index.map(|index| sockets.swap_remove(index)).ok_or_else(|| {
+                    CommandFault::cannot_run(format!(
+                        "the socket for {address} was not handed over"
+                    ))
+                })
+            }
+        };
+        let visitors = open(self.visitors)?;
+        let admin = self.admin.map(&mut open).transpose()?;
+        let https_redirect = self.https_redirect.map(&mut open).transpose()?;
+        let offer = self.socket_path.and_then(|path| {
+            let own = [Some(&visitors), admin.as_ref(), https_redirect.as_ref()];
+            let own = own.into_iter().flatten();
+            let offer = own.map(TcpListener::try_clone).collect::<std::io::Result<_>>().and_then(
+                |sockets| Ok(OpenSocketOffer { offer: SocketOffer::open(&path)?, sockets }),
+            );
+            // To serve goes first; the next start then needs a stop before it.
+            offer
+                .inspect_err(|error| {
+                    tracing::warn!(file = %path.display(), reason = %error, "cannot offer to hand over");
+                })
+                .ok()
+        });
+        Ok(DispatcherSockets { visitors, admin, https_redirect, offer })
+    }
+}
+
+/// Copies of the sockets, which go when the waiting ends: a socket that nobody accepts from must not gather clients.
+struct OfferedSocketCopies(Arc<Mutex<Vec<TcpListener>>>);
+
+impl Drop for OfferedSocketCopies {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl OpenSocketOffer {
+    /// Waits for a process that takes this one's place, and lets it.
+    pub(super) async fn hand_over(
+        self,
+        dispatcher: Dispatcher,
+        drain: ListenerDrain,
+        stop: Sender<bool>,
+    ) {
+        let (sender, mut successors) = tokio::sync::mpsc::channel(1);
+        let Self { offer, sockets } = self;
+        let copies = OfferedSocketCopies(Arc::new(Mutex::new(sockets)));
+        let sockets = Arc::clone(&copies.0);
+        // A thread of its own: it waits for as long as the process lives, and the process does not wait for it.
+        std::thread::spawn(move || {
+            loop {
+                match offer.wait_for_successor() {
+                    Ok(mut successor) => match send_sockets(&mut successor, &sockets) {
+                        Ok(()) => {
+                            drop(sender.blocking_send((successor, offer)));
+                            return;
+                        }
+                        Err(error) => {
+                            tracing::warn!(reason = %error, "a process that asked for the sockets did not get ready; this one goes on")
+                        }
+                    },
+                    Err(error) => {
+                        tracing::warn!(reason = %error, "the sockets cannot be handed over any more");
+                        return;
+                    }
+                }
+            }
+        });
+        let Some((mut successor, _offer)) = successors.recv().await else {
+            return std::future::pending().await;
+        };
+        tracing::info!("another process takes over");
+        // From now on flushes go to the other process, so nothing that is being fetched here may be kept.
+        let leave = tokio::task::spawn_blocking(move || dispatcher.leave_cache());
+        leave.await.ok();
+        drain.set_linger_time(DRAIN_TIMEOUT);
+        stop.send_replace(true);
+        drain.wait_stopped().await;
+        if let Err(error) = successor.send_stopped() {
+            tracing::warn!(reason = %error, "the process that takes over is gone");
+        }
+    }
+}
+
+fn send_sockets(
+    successor: &mut SuccessorProcess,
+    sockets: &Mutex<Vec<TcpListener>>,
+) -> std::io::Result<()> {
+    successor.send_sockets(&sockets.lock().unwrap_or_else(PoisonError::into_inner))?;
+    successor.wait_ready()
+}

@@ -1,0 +1,375 @@
+//! The commands that send.
+
+use std::collections::HashMap;
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use tympan_lab::get_load;
+use tympan_lab::measurement::jtl::JtlExtraColumns;
+use tympan_lab::measurement::run_name;
+use tympan_lab::plan::{RunOptions as PlanRun, TestPlan};
+use tympan_lab::{Error, FileFinding, redaction};
+
+use super::log_watch::WatchedLogs;
+use super::page_latency::read_addresses;
+use super::run_folder::RunRecorder;
+use super::{RunReportOptions, conclude_run, duration_from_text, lab_fault, read_goals, read_text};
+use crate::args::lab::{
+    ArrivalDistribution, LabGetArgs, LabJmeterArgs, LabOutputArgs, LabReportArgs, LabRunArgs,
+    RunFolderArgs,
+};
+use crate::command::{CommandFault, CommandOutcome};
+use crate::say;
+
+pub(super) fn parse_headers(texts: &[String]) -> Result<Vec<(String, String)>, CommandFault> {
+    texts
+        .iter()
+        .map(|text| match text.split_once(':') {
+            Some((name, value)) if !name.trim().is_empty() => {
+                Ok((name.trim().to_owned(), value.trim().replace(['\r', '\n'], " ")))
+            }
+            _ => Err(CommandFault::usage(format!("`{text}` is no header; expected `Name: value`"))),
+        })
+        .collect()
+}
+
+pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, CommandFault> {
+    std::fs::read(path)
+        .map_err(|error| CommandFault::usage(format!("cannot read `{}`: {error}", path.display())))
+}
+
+pub(super) fn run_get(arguments: &LabGetArgs) -> CommandOutcome {
+    let goals = read_goals(arguments.output.goals.as_deref())?;
+    let requests = match (arguments.requests, &arguments.duration) {
+        (None, None) => Some(arguments.users as u64),
+        (requests, _) => requests,
+    };
+    let load = get_load::GetLoad {
+        urls: read_addresses(&arguments.urls)?,
+        method: arguments.http_method(),
+        headers: parse_headers(&arguments.headers)?,
+        body: arguments.body.as_deref().map(read_bytes).transpose()?.unwrap_or_default(),
+        users: arguments.users,
+        requests,
+        duration: arguments.duration.as_deref().map(duration_from_text).transpose()?,
+        rate: arguments.rate,
+        arrivals: match arguments.arrivals {
+            ArrivalDistribution::Uniform => get_load::GetArrivals::Uniform,
+            ArrivalDistribution::Poisson => get_load::GetArrivals::Poisson,
+        },
+        max_users: arguments.max_users,
+        think: arguments.think.as_deref().map(duration_from_text).transpose()?.unwrap_or_default(),
+        workers: arguments.workers,
+        keep_alive: !arguments.no_keep_alive,
+        timeout: duration_from_text(&arguments.timeout)?,
+        follow: arguments.follow,
+        forgets_sessions: arguments.no_tls_resume,
+        is_http2: arguments.http2,
+        rows: arguments.jtl.clone(),
+        added: extra_columns(arguments.jtl_us, arguments.mark),
+        seed: arguments.seed,
+        trace: arguments.trace,
+        mark: new_run_mark(arguments.mark),
+    };
+    // The heading of reports, which are passed on.
+    let title =
+        load.urls.first().map_or_else(|| "get".to_owned(), |url| redaction::redact_text(url));
+    let title = title.as_str();
+    let logs = WatchedLogs::start(&arguments.logs)?;
+    if let Some(fleet) = super::agent_fleet::create_fleet(&arguments.agents)? {
+        refuse_with_agents(&arguments.kept, load.added)?;
+        return super::agent_fleet::get_with_fleet(fleet, &load, title, (&arguments.output, logs));
+    }
+    let keeper = RunRecorder::start(&arguments.kept, None)?;
+    let mut live = super::live_display(title, load.duration);
+    live.set_abort_goals(&goals);
+    let mut results = load.run_with_display(&mut live).map_err(|error| lab_fault(&error))?;
+    drop(live);
+    let output = &arguments.output;
+    conclude_run(
+        &mut results,
+        &RunReportOptions {
+            title,
+            goals: &goals,
+            output,
+            is_generated_load: true,
+            finished_run: keeper.finish(),
+            watched_logs: logs,
+        },
+    )
+}
+
+fn refuse_with_agents(kept: &RunFolderArgs, added: JtlExtraColumns) -> Result<(), CommandFault> {
+    if added.microseconds {
+        return Err(CommandFault::usage("rows of agents tell milliseconds: leave out --jtl-us"));
+    }
+    if added.mark {
+        return Err(CommandFault::usage("samples of agents have no marks: leave out --mark"));
+    }
+    let watches = kept.watched.pid.is_some() || kept.watched.metrics.is_some();
+    if kept.keep.is_none() && !watches {
+        return Ok(());
+    }
+    Err(CommandFault::usage(
+        "`--keep`, `--pid` and `--metrics` are for what this process measures itself; with agents use --report and --json",
+    ))
+}
+
+pub(super) fn parse_properties(texts: &[String]) -> Result<HashMap<String, String>, CommandFault> {
+    texts
+        .iter()
+        .map(|text| match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+            _ => Err(CommandFault::usage(format!(
+                "`-J{text}` is no property; expected -Jname=value"
+            ))),
+        })
+        .collect()
+}
+
+/// Returns how the arguments run their plan.
+pub(super) fn plan_run_from_args(arguments: &LabRunArgs) -> Result<PlanRun, CommandFault> {
+    let mut properties = parse_properties(&arguments.properties)?;
+    if let Some(target) = &arguments.target {
+        let plan = arguments.plan.to_string_lossy();
+        properties.extend(super::load_phase::target_properties(target, &plan)?);
+    }
+    Ok(PlanRun {
+        properties,
+        proxy_address: None,
+        is_http2: arguments.http2,
+        result_file: arguments.jtl.clone(),
+        worker_count: arguments.workers,
+        seed: arguments.seed.unwrap_or_else(random_seed),
+        without_listeners: arguments.without_listeners,
+        load_offer: match arguments.rate.is_some() || arguments.users.is_some() {
+            true => Some(super::load_phase::load_offer(
+                arguments.rate.as_deref(),
+                arguments.users,
+                ("--for", arguments.lasts.as_deref().unwrap_or("1m")),
+            )?),
+            false if arguments.lasts.is_some() => {
+                return Err(CommandFault::usage(
+                    "--for is the time of a load of --rate or --users; the plan itself says how long its own load lasts",
+                ));
+            }
+            false => None,
+        },
+        traces_per_label: arguments.trace,
+        host_addresses: parse_host_overrides(&arguments.resolve)?,
+        goals: Vec::new(),
+        excluded_classes: arguments.allowed.allow_ignore.clone(),
+        extra_columns: extra_columns(arguments.jtl_us, arguments.mark),
+        run_mark: new_run_mark(arguments.mark),
+    })
+}
+
+/// Returns what the random numbers of a run derive from where nobody says it.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+fn extra_columns(microseconds: bool, mark: bool) -> JtlExtraColumns {
+    JtlExtraColumns { microseconds, mark }
+}
+
+/// Returns the name of a run that begins now, if servers are told which sample a request belongs to.
+fn new_run_mark(is_marked: bool) -> Option<String> {
+    is_marked.then(|| run_name(SystemTime::now()))
+}
+
+/// Reads a plan for a run; where it is refused, says how what cannot be run could be left out.
+pub(super) fn load_plan(path: &Path, classes: &[String]) -> Result<TestPlan, CommandFault> {
+    TestPlan::load_without_classes(path, classes).map_err(|error| match &error {
+        Error::InvalidFile(findings) if !element_classes(findings).is_empty() => CommandFault::usage(format!(
+            "{error}; `tympan lab check --explain` tells what the plan is made of. Disable what cannot be run, or leave it \
+             out: --allow-ignore {}",
+            element_classes(findings).join(" --allow-ignore ")
+        )),
+        _ => lab_fault(&error),
+    })
+}
+
+/// Returns the classes of the elements that findings are about; they begin with them: `JDBCSampler "load users": ...`.
+fn element_classes(findings: &[FileFinding]) -> Vec<&str> {
+    let starts = findings.iter().filter_map(|finding| finding.message.split_once(" \""));
+    let is_class = |class: &&str| class.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let mut classes: Vec<&str> = starts.map(|(class, _)| class).filter(is_class).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    classes
+}
+
+/// Names what was left out of a plan, and what nobody knows in it.
+pub(super) fn print_omitted_elements(plan: &TestPlan, tell: &mut dyn FnMut(&str)) {
+    for place in &plan.inventory.excluded_elements {
+        tell(&format!("LEFT OUT {place}"));
+    }
+    for place in &plan.inventory.unknown_functions {
+        tell(&format!("UNKNOWN {place}"));
+    }
+}
+
+/// Reads names with the addresses that they have for this run.
+fn parse_host_overrides(texts: &[String]) -> Result<HashMap<String, String>, CommandFault> {
+    let read = |text: &String| match text.split_once('=') {
+        Some((name, address)) if !name.is_empty() && !address.is_empty() => {
+            Ok((name.to_owned(), address.to_owned()))
+        }
+        _ => Err(CommandFault::usage(format!(
+            "--resolve `{text}` is not such as shop.example=127.0.0.1"
+        ))),
+    };
+    texts.iter().map(read).collect()
+}
+
+pub(super) fn run_plan_command(arguments: &LabRunArgs) -> CommandOutcome {
+    let run = plan_run_from_args(arguments)?;
+    let has_agents = arguments.agents.agents.is_some() || arguments.agents.listen.is_some();
+    if run.load_offer.is_some() && (has_agents || arguments.emit.emit.is_some()) {
+        return Err(CommandFault::usage(
+            "agents follow the load that the plan itself asks for: leave out `--rate` and `--users`",
+        ));
+    }
+    if arguments.emit.emit.is_some() {
+        refuse_with_agents(&arguments.kept, run.extra_columns)?;
+        return super::agent_fleet::print_manifest(arguments, &run);
+    }
+    let logs = WatchedLogs::start(&arguments.logs)?;
+    if let Some(fleet) = super::agent_fleet::create_fleet(&arguments.agents)? {
+        refuse_with_agents(&arguments.kept, run.extra_columns)?;
+        return super::agent_fleet::run_plan_on_fleet(
+            fleet,
+            &arguments.plan,
+            &run,
+            (&arguments.output, logs),
+        );
+    }
+    let keeper = RunRecorder::start(&arguments.kept, Some(arguments.plan.as_path()))?;
+    execute_plan(&arguments.plan, &run, &arguments.output, (keeper, logs))
+}
+
+fn execute_plan(
+    path: &Path,
+    run: &PlanRun,
+    output: &LabOutputArgs,
+    (keeper, logs): (RunRecorder<'_>, WatchedLogs),
+) -> CommandOutcome {
+    let mut goals = read_goals(output.goals.as_deref())?;
+    let plan = load_plan(path, &run.excluded_classes)?;
+    goals.extend(plan.goals.iter().cloned());
+    let run = &PlanRun { goals: goals.clone(), ..run.clone() };
+    let is_quiet = output.json;
+    let mut tell = |line: &str| {
+        if !is_quiet {
+            say!("{line}");
+        }
+    };
+    print_omitted_elements(&plan, &mut tell);
+    if plan.inventory.ignored_listeners > 0 {
+        tell(&format!(
+            "{} listeners of the plan have nothing to do here",
+            plan.inventory.ignored_listeners
+        ));
+    }
+    let title = if plan.name().is_empty() { "plan" } else { plan.name() };
+    // Where there is no terminal, JMeter's summary lines tell how the run goes on.
+    let mut outcome = if std::io::stderr().is_terminal() {
+        let mut live =
+            super::live_display(title, run.load_offer.as_ref().map(|offer| offer.duration));
+        plan.run_with_display(run, &mut tell, &mut live)
+    } else {
+        plan.run(run, &mut tell)
+    }
+    .map_err(|error| lab_fault(&error))?;
+    let keeper = keeper.finish();
+    for problem in &outcome.errors {
+        tracing::error!(reason = %problem, "a thread of the plan ended early");
+    }
+    let telling = RunReportOptions {
+        title,
+        goals: &goals,
+        output,
+        is_generated_load: true,
+        finished_run: keeper,
+        watched_logs: logs,
+    };
+    let code = conclude_run(&mut outcome.results, &telling)?;
+    Ok(if outcome.errors.is_empty() { code } else { ExitCode::from(3) })
+}
+
+pub(super) fn run_jmeter(arguments: &LabJmeterArgs) -> CommandOutcome {
+    let mut output =
+        LabOutputArgs { goals: None, report: None, junit: None, markdown: None, json: false };
+    if let Some(rows) = &arguments.report_only {
+        let page = jmeter_report_path(arguments);
+        let runs = vec![rows.clone()];
+        let report =
+            LabReportArgs { runs, project: None, out: page, request_log: Vec::new(), output };
+        return super::evaluation::report_results(&report);
+    }
+    if arguments.report {
+        output.report = jmeter_report_path(arguments);
+    }
+    let Some(plan) = &arguments.plan else { return Err(CommandFault::usage("-t names no plan")) };
+    if arguments.deletes {
+        for path in arguments.rows.iter().chain(&output.report) {
+            delete_output(path)?;
+        }
+    }
+    let mut properties_of_all = HashMap::new();
+    for file in arguments.property_file.iter().chain(&arguments.property_files) {
+        properties_of_all.extend(tympan_lab::property_file::parse_properties(&read_text(file)?));
+    }
+    properties_of_all.extend(parse_properties(&arguments.global_properties)?);
+    properties_of_all.extend(parse_properties(&arguments.properties)?);
+    let seed = match properties_of_all.get("tympan.seed") {
+        None => random_seed(),
+        Some(text) => text.trim().parse().map_err(|_| {
+            CommandFault::usage(format!("the property tympan.seed is a whole number, not `{text}`"))
+        })?,
+    };
+    let run = PlanRun {
+        properties: properties_of_all,
+        seed,
+        result_file: arguments.rows.clone(),
+        host_addresses: parse_host_overrides(&arguments.resolve)?,
+        excluded_classes: arguments.allowed.allow_ignore.clone(),
+        ..PlanRun::default()
+    };
+    let logs = WatchedLogs::start(&arguments.logs)?;
+    let hosts = match &arguments.remote {
+        Some(hosts) => Some(hosts.clone()),
+        None if arguments.is_remote => {
+            Some(run.properties.get("remote_hosts").cloned().unwrap_or_default())
+        }
+        None => None,
+    };
+    if let Some(hosts) = hosts {
+        let fleet = super::agent_fleet::create_remote_engine_fleet(arguments, &hosts)?;
+        return super::agent_fleet::run_plan_on_fleet(fleet, plan, &run, (&output, logs));
+    }
+    execute_plan(plan, &run, &output, (RunRecorder::disabled(), logs))
+}
+
+fn delete_output(path: &Path) -> Result<(), CommandFault> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(CommandFault::cannot_run(format!("cannot delete `{}`: {error}", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// JMeter makes a folder with an index; here the report is one file, in that folder if it is one.
+fn jmeter_report_path(arguments: &LabJmeterArgs) -> Option<std::path::PathBuf> {
+    let path = arguments.output.as_ref()?;
+    if path.extension().is_some_and(|extension| extension == "html") {
+        return Some(path.clone());
+    }
+    std::fs::create_dir_all(path).ok();
+    Some(path.join("index.html"))
+}

@@ -1,0 +1,52 @@
+//! Logs that are watched while a load runs: what is written to them as an error misses a goal.
+
+use std::path::Path;
+
+use tympan_lab::log_watch::{LogErrors, LogWatch, LogWatchResult};
+use tympan_lab::report::report_sheet::ReportSheet;
+
+use super::lab_fault;
+use crate::args::lab::WatchedLogArgs;
+use crate::command::CommandFault;
+use crate::home::error_chain_text;
+
+/// The logs of a command, from before its load begins.
+#[derive(Debug, Default)]
+pub(super) struct WatchedLogs(Vec<LogWatch>);
+
+impl WatchedLogs {
+    /// Begins to watch.
+    pub(super) fn start(logs: &WatchedLogArgs) -> Result<Self, CommandFault> {
+        let begin = |path| LogWatch::start(path, logs.log_pattern.as_deref());
+        let watches: Result<_, _> = logs.watch_log.iter().map(|path| begin(path)).collect();
+        watches.map(Self).map_err(|error| lab_fault(&error))
+    }
+
+    /// Returns what was written since.
+    pub(super) fn log_results(&self) -> Vec<LogWatchResult> {
+        self.0.iter().map(|watch| log_result(watch.log_path(), watch.read_errors())).collect()
+    }
+
+    /// Returns what was written since it was asked for last.
+    pub(super) fn take_log_results(&mut self) -> Vec<LogWatchResult> {
+        let take = |watch: &mut LogWatch| {
+            let errors = watch.take_errors();
+            log_result(watch.log_path(), errors)
+        };
+        self.0.iter_mut().map(take).collect()
+    }
+
+    /// Adds to a report what was written since.
+    pub(super) fn add_to_sheet(&self, sheet: &mut ReportSheet) {
+        sheet.add_log_watches(&self.log_results());
+    }
+}
+
+fn log_result(path: &Path, errors: tympan_lab::Result<LogErrors>) -> LogWatchResult {
+    let (errors, unread) = match errors {
+        Ok(errors) => (errors, None),
+        // A log that is not there tells nothing: that nothing was logged is not known then.
+        Err(error) => (LogErrors::default(), Some(error_chain_text(&error))),
+    };
+    LogWatchResult { log_file: path.display().to_string(), errors, read_failure: unread }
+}

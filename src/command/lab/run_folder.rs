@@ -1,0 +1,152 @@
+//! Folders that keep a run: what was asked, the plan without its secrets, and what came out.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use tympan_lab::measurement::{RunResults, hlog, metrics_csv};
+use tympan_lab::phase::process_watch::{ProcessMetrics, ProcessMetricsSource, ProcessWatch};
+use tympan_lab::report::report_sheet::ReportSheet;
+use tympan_lab::report::{self, RunReport};
+use tympan_lab::{plan_redaction, redaction};
+
+use super::write_text;
+use crate::args::lab::{RunFolderArgs, WatchedProcessArgs};
+use crate::command::CommandFault;
+
+/// A run that may be kept, and the process that is watched meanwhile.
+pub(super) struct RunRecorder<'a> {
+    folder: Option<&'a Path>,
+    plan: Option<&'a Path>,
+    watch: Option<ProcessWatch>,
+}
+
+impl<'a> RunRecorder<'a> {
+    /// Begins to watch the process that is named.
+    pub(super) fn start(
+        kept: &'a RunFolderArgs,
+        plan: Option<&'a Path>,
+    ) -> Result<Self, CommandFault> {
+        let TargetWatch(watch) = TargetWatch::start(&plan_redaction.watched)?;
+        Ok(Self { folder: plan_redaction.keep.as_deref(), plan, watch })
+    }
+
+    /// Keeps nothing.
+    pub(super) fn disabled() -> Self {
+        Self { folder: None, plan: None, watch: None }
+    }
+
+    /// Ends watching; returns what is to be written of a run.
+    pub(super) fn finish(self) -> FinishedRun<'a> {
+        let watched = self.watch.map(|watch| warn_if_unobserved(watch.stop())).unwrap_or_default();
+        FinishedRun { folder: self.folder, plan: self.plan, process_metrics: watched }
+    }
+}
+
+/// A run that is over.
+pub(super) struct FinishedRun<'a> {
+    folder: Option<&'a Path>,
+    plan: Option<&'a Path>,
+    /// What was seen of the process, if one was watched.
+    pub(super) process_metrics: Vec<ProcessMetrics>,
+}
+
+impl FinishedRun<'_> {
+    /// Writes the folder, if one is wanted.
+    pub(super) fn write_folder(
+        &self,
+        results: &RunResults,
+        report: &RunReport<'_>,
+    ) -> Result<(), CommandFault> {
+        let Some(folder) = self.folder else { return Ok(()) };
+        let run = create_run_folder(folder, self.plan)?;
+        write_text(&run.join("summary.json"), &format!("{}\n", report::report_to_json(report)))?;
+        write_text(&run.join("report.html"), &report::render_report_html(report))?;
+        write_text(&run.join("hist.hlog"), &hlog::format_histogram_log(results))?;
+        write_text(&run.join("metrics.csv"), &metrics_csv::format_metrics_csv(results))
+    }
+}
+
+/// Returns what arguments ask to watch.
+pub(super) fn metrics_source(watched: &WatchedProcessArgs) -> Option<ProcessMetricsSource> {
+    let metrics = watched.metrics.clone().map(ProcessMetricsSource::Metrics);
+    metrics_csv.or(watched.pid.map(ProcessMetricsSource::Process))
+}
+
+/// A target that is watched while a command runs whose report is a sheet.
+pub(super) struct TargetWatch(Option<ProcessWatch>);
+
+impl TargetWatch {
+    /// Begins to watch what the arguments name.
+    pub(super) fn start(watched: &WatchedProcessArgs) -> Result<Self, CommandFault> {
+        let watch = metrics_source(watched).as_ref().map(ProcessWatch::start).transpose();
+        watch.map(Self).map_err(|error| super::lab_fault(&error))
+    }
+
+    /// Ends watching, and adds to a report what was seen.
+    pub(super) fn add_to_sheet(self, sheet: &mut ReportSheet) {
+        if let Some(watch) = self.0 {
+            sheet.add_target_facts(&warn_if_unobserved(watch.stop()));
+        }
+    }
+}
+
+/// Warns where nothing was seen: a process that is not there, or metrics that nobody answers with.
+fn warn_if_unobserved(watched: Vec<ProcessMetrics>) -> Vec<ProcessMetrics> {
+    if watched.is_empty() {
+        tracing::warn!("nothing could be seen of the tested process");
+    }
+    watched
+}
+
+/// Makes a new folder `run-...` with what was asked and a copy of the plan.
+pub(super) fn create_run_folder(
+    folder: &Path,
+    plan: Option<&Path>,
+) -> Result<PathBuf, CommandFault> {
+    let lost = |path: &Path, error: std::io::Error| {
+        CommandFault::cannot_run(format!("cannot write `{}`: {error}", path.display()))
+    };
+    std::fs::create_dir_all(folder).map_err(|error| lost(folder, error))?;
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut number = since.as_secs();
+    // Runs of the same second are told apart.
+    let run = loop {
+        let run = folder.join(format!("run-{number}"));
+        match std::fs::create_dir(&run) {
+            Ok(()) => break run,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(lost(&run, error)),
+        }
+    };
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let given: Vec<String> = std::env::args().collect();
+    let words: Vec<String> =
+        redaction::redact_command_line(&given).iter().map(|word| quoted(word)).collect();
+    let asked = format!(
+        "started = {}\ncommand = [{}]\nversion = {}\nprocessors = {}\n",
+        number,
+        words.join(", "),
+        quoted(env!("CARGO_PKG_VERSION")),
+        std::thread::available_parallelism().map_or(1, usize::from),
+    );
+    write_text(&run.join("run.toml"), &asked)?;
+    if let Some(plan) = plan {
+        let extension = plan.extension().map_or_else(Default::default, |one| one.to_string_lossy());
+        let copy = run.join(format!("plan.{extension}"));
+        let text = super::read_text(plan)?;
+        let kept = match extension.as_ref() {
+            "yaml" | "yml" => Some(redaction::redact_yaml(&text)),
+            "toml" => plan_redaction::redact_toml_plan(&text).map(|kept| plan_redaction.text),
+            _ => plan_redaction::redact_jmx_plan(&text).map(|kept| plan_redaction.text),
+        };
+        // It was read as a plan before, so that it can be read now.
+        let kept = plan_redaction.ok_or_else(|| {
+            CommandFault::cannot_run(format!(
+                "cannot keep `{}`: it has changed meanwhile",
+                plan.display()
+            ))
+        })?;
+        write_text(&copy, &plan_redaction)?;
+    }
+    Ok(run)
+}

@@ -1,0 +1,142 @@
+//! Commands that ask a running instance: `tympan status`, and what the others need to ask one.
+
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+use tympan_web::body_limit::limit_body;
+use tympan_web::client::HttpClient;
+
+use crate::args::RemoteInstanceArgs;
+use crate::command::package_remote::RESPONSE_IDLE_TIMEOUT;
+use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, create_runtime};
+use crate::home::error_chain_text;
+use crate::say;
+
+/// No answer of an instance is longer.
+const MAX_RESPONSE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Tells the health of an instance.
+pub(crate) fn print_instance_status(remote: &RemoteInstanceArgs) -> CommandOutcome {
+    let answered = send_request(remote, Method::GET, "/health", FORM_MEDIA_TYPE, String::new())?;
+    // An instance that does not do its work says so with 503, and why.
+    let is_report = answered.json.get("checks").is_some();
+    let health = if is_report { answered.json } else { answered.into_success()? };
+    let is_ok = json_text(&health, "status") == "ok";
+    if remote.json {
+        say!("{health}");
+    } else {
+        let (role, status) = (json_text(&health, "role"), json_text(&health, "status"));
+        match json_member(&health, "uptime_s") {
+            Value::Null => say!(
+                "{role} is {status}; details are told on its machine, to users of an author, and by the admin listener"
+            ),
+            uptime => say!("{role} is {status}, up for {uptime} s"),
+        }
+        for check in json_list(&health, "checks") {
+            match json_member(check, "reason").as_str() {
+                Some(reason) => say!("  {}: {reason}", json_text(check, "name")),
+                None => say!("  {}: ok", json_text(check, "name")),
+            }
+        }
+    }
+    Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
+}
+
+/// Returns a member of an object; null where there is none.
+pub(crate) fn json_member<'a>(value: &'a Value, name: &str) -> &'a Value {
+    value.get(name).unwrap_or(&Value::Null)
+}
+
+pub(crate) fn json_list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    json_member(value, name).as_array().into_iter().flatten()
+}
+
+pub(crate) fn json_text<'a>(value: &'a Value, name: &str) -> &'a str {
+    json_member(value, name).as_str().unwrap_or_default()
+}
+
+/// The response of an instance.
+struct RemoteResponse {
+    uri: String,
+    status: StatusCode,
+    json: Value,
+}
+
+impl RemoteResponse {
+    /// Returns the JSON of a successful response.
+    fn into_success(self) -> Result<Value, CommandFault> {
+        let Self { uri, status, json } = self;
+        if status.is_success() {
+            return Ok(json);
+        }
+        let message = ["detail", "error"].map(|name| json_text(&json, name)).concat();
+        let message = format!("{uri} answered {status}: {message}");
+        Err(if status.is_client_error() {
+            CommandFault::usage(message)
+        } else {
+            CommandFault::cannot_run(message)
+        })
+    }
+}
+
+const FORM_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
+
+/// Sends a form and returns the JSON that comes back.
+pub(crate) fn send_form(
+    remote: &RemoteInstanceArgs,
+    method: Method,
+    path: &str,
+    form: &str,
+) -> Result<Value, CommandFault> {
+    send_request(remote, method, path, FORM_MEDIA_TYPE, form.to_owned())?.into_success()
+}
+
+/// Sends JSON and returns the JSON that comes back.
+pub(crate) fn send_json(
+    remote: &RemoteInstanceArgs,
+    method: Method,
+    path: &str,
+    body: &Value,
+) -> Result<Value, CommandFault> {
+    send_request(remote, method, path, "application/json", body.to_string())?.into_success()
+}
+
+/// Sends one request with a body of a media type and returns the response, whatever its status.
+fn send_request(
+    remote: &RemoteInstanceArgs,
+    method: Method,
+    path: &str,
+    media_type: &str,
+    body: String,
+) -> Result<RemoteResponse, CommandFault> {
+    let uri = format!("{}{path}", remote.url.trim_end_matches('/'));
+    let mut request = Request::builder()
+        .method(method)
+        .uri(&uri)
+        .header(header::ACCEPT, "application/json")
+        .header(header::CONTENT_TYPE, media_type);
+    if let Some(token) = &remote.token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|error| CommandFault::usage(format!("`{uri}` is no URL: {error}")))?;
+    create_runtime(4)?.block_on(async {
+        let response = HttpClient::default()
+            .send(request)
+            .await
+            .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
+        let status = response.status();
+        let body = limit_body(response.into_body(), MAX_RESPONSE_BYTES)
+            .with_idle_timeout(RESPONSE_IDLE_TIMEOUT);
+        let body = body.collect().await;
+        let body = body
+            .map_err(|error| CommandFault::cannot_run(format!("the answer broke off: {error}")))?
+            .to_bytes();
+        let json = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(RemoteResponse { uri, status, json })
+    })
+}

@@ -1,0 +1,110 @@
+//! Commands that this program starts itself with, to read pictures; and the studio that they are started by.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tympan_content::BlobContent;
+use tympan_jobs::asset::{
+    AssetProcessingRequest, ImageSize, ProcessingLimits, ProgramCommand, RenditionEncoding,
+    RenditionPoolOptions, RenditionProcessPool, RenditionSpec, ResizeMode, ToolLimits,
+};
+
+use crate::args;
+use crate::command::{CommandFault, CommandOutcome};
+use crate::config::TympanConfig;
+use crate::program_file::PROGRAM_FILE;
+
+/// Memory for pictures of all processes at once unless configured.
+const DEFAULT_IMAGE_MEMORY_BYTES: u64 = 1 << 30;
+
+/// How much what nobody waits for stands behind what people wait for.
+const BACKGROUND_NICENESS: i32 = 10;
+
+/// Who waits for what a studio draws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RenderUrgency {
+    /// Visitors and editors: the priority of the server.
+    Interactive,
+    /// Nobody: a low priority.
+    Background,
+}
+
+/// Returns how many processors there are.
+pub(crate) fn core_count() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Makes a studio whose processes are this program.
+pub(crate) fn create_process_pool(
+    config: &TympanConfig,
+    urgency: RenderUrgency,
+) -> Arc<RenditionProcessPool> {
+    let start = |command: &str| ProgramCommand {
+        program: PROGRAM_FILE.into(),
+        arguments: vec![OsString::from(command)],
+    };
+    Arc::new(RenditionProcessPool::new(RenditionPoolOptions {
+        process_command: start(args::RENDER_IMAGES_COMMAND),
+        tool_command: start(args::RUN_TOOL_COMMAND),
+        tool_search_path: std::env::var_os("PATH"),
+        memory_bytes: config.assets.memory.map_or(DEFAULT_IMAGE_MEMORY_BYTES, |memory| memory.0),
+        max_idle_processes: core_count(),
+        niceness: if urgency == RenderUrgency::Interactive { 0 } else { BACKGROUND_NICENESS },
+    }))
+}
+
+/// Draws for another process of this program.
+pub(crate) fn run_rendition_process() -> CommandOutcome {
+    tympan_jobs::asset::run_rendition_process()
+        .map(|()| ExitCode::SUCCESS)
+        .map_err(|error| CommandFault::cannot_run(format!("cannot draw: {error}")))
+}
+
+/// Runs another program with bounds.
+pub(crate) fn run_bounded_tool(tool: &args::RunToolArgs) -> CommandOutcome {
+    let time = Duration::from_secs(tool.seconds);
+    let most = ToolLimits { memory_bytes: tool.memory, cpu_time: time, niceness: tool.niceness };
+    let error = tympan_jobs::asset::run_tool(&tool.program, &tool.arguments, most);
+    Err(CommandFault::cannot_run(format!("cannot run `{}`: {error}", tool.program)))
+}
+
+/// Draws the four standard renditions of a file into a folder, for measurements.
+pub(crate) fn render_file(arguments: &args::RenderFileArgs) -> CommandOutcome {
+    let studio = create_process_pool(&TympanConfig::default(), RenderUrgency::Interactive);
+    let size = |width, height| ImageSize { width, height };
+    let order = |name: &str, within, encoding| RenditionSpec {
+        name: name.to_owned(),
+        within,
+        fit: ResizeMode::Inside,
+        encoding,
+    };
+    let order = AssetProcessingRequest {
+        renditions: vec![
+            order("web.jpg", size(1280, 1280), RenditionEncoding::Jpeg(arguments.quality)),
+            order("319.png", size(319, 319), RenditionEncoding::Png),
+            order("140.png", size(140, 100), RenditionEncoding::Png),
+            order("48.png", size(48, 48), RenditionEncoding::Png),
+        ],
+        metadata: true,
+        declared: String::new(),
+        limits: ProcessingLimits::default(),
+    };
+    let open = || -> io::Result<BlobContent> {
+        let file = std::fs::File::open(&arguments.file)?;
+        let length = file.metadata()?.len();
+        Ok(BlobContent::File { file, length })
+    };
+    let drawn = studio.process_file(&open, &order);
+    let drawn =
+        drawn.map_err(|error| CommandFault::cannot_run(crate::home::error_chain_text(&error)))?;
+    for rendition in &drawn.renditions {
+        let file = arguments.folder.join(&rendition.name);
+        std::fs::write(&file, &rendition.bytes).map_err(|error| {
+            CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,96 @@
+//! Collecting garbage: what a running instance does by schedule (`maintenance`), and a command.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant, SystemTime};
+
+use tympan_content::{Repository, RevisionDetails, VersionPurgeReport};
+use tympan_jobs::JobQueues;
+use tympan_store::{
+    ChunkId, ChunkStore, GarbageCollectionOptions, GarbageCollectionPhase,
+    GarbageCollectionProgress, GarbageCollectionReport,
+};
+
+use crate::command::CommandFault;
+use crate::config::TympanConfig;
+use crate::home::error_chain_text;
+
+pub(crate) const COLLECTION_INTERVAL: Duration = Duration::from_hours(6);
+pub(crate) const DEFAULT_BYTES_PER_SECOND: u64 = 32 << 20;
+
+/// Returns how a collection works for this configuration, by a time that [`trusted_now`](crate::clock::trusted_now) gave;
+/// what followers have seen last is kept.
+///
+/// # Errors
+/// If the state database fails.
+pub(crate) async fn collect_options(
+    config: &TympanConfig,
+    queues: &JobQueues,
+    now: SystemTime,
+) -> Result<GarbageCollectionOptions, CommandFault> {
+    let digested = queues.follower_roots().await;
+    let digested = digested.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
+    let keep: BTreeSet<ChunkId> = digested.iter().filter_map(|root| root.parse().ok()).collect();
+    let retention = config.history.retention();
+    Ok(GarbageCollectionOptions {
+        retained_roots: keep,
+        retention,
+        ..GarbageCollectionOptions::at_time(now)
+    })
+}
+
+/// Takes away the versions of nodes that outlived their time, by a time as for [`collect_options`].
+///
+/// # Errors
+/// If the store fails.
+pub(crate) fn purge_versions(
+    repository: &Repository,
+    config: &TympanConfig,
+    now: SystemTime,
+) -> tympan_content::Result<VersionPurgeReport> {
+    let (user, message) = ("system", "take away outdated versions");
+    let revising = RevisionDetails { user, message, time: now };
+    repository.purge_versions(&config.versions.retention(), revising)
+}
+
+/// Collects at no more than `bytes_per_second` bytes in a second, until it is done or told to stop.
+pub(crate) fn collect_paced(
+    chunks: &dyn ChunkStore,
+    options: &GarbageCollectionOptions,
+    rate: u64,
+    is_stopped: &dyn Fn() -> bool,
+) -> tympan_store::Result<GarbageCollectionReport> {
+    let mut pacer = CollectionPacer::with_rate(rate);
+    chunks.collect_garbage(options, &mut |progress: &GarbageCollectionProgress| {
+        pacer.throttle(progress);
+        if is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+}
+
+/// Keeps a walk at a number of bytes in a second.
+pub(crate) struct CollectionPacer {
+    bytes_per_second: u64,
+    phase: Option<GarbageCollectionPhase>,
+    phase_start: Instant,
+}
+
+impl CollectionPacer {
+    pub(crate) fn with_rate(rate: u64) -> Self {
+        Self { bytes_per_second: rate, phase: None, phase_start: Instant::now() }
+    }
+
+    /// Waits for as long as the walk is too fast.
+    pub(crate) fn throttle(&mut self, progress: &GarbageCollectionProgress) {
+        if self.phase != Some(progress.phase) {
+            (self.phase, self.phase_start) = (Some(progress.phase), Instant::now());
+        }
+        let due = Duration::from_micros(
+            progress.byte_count.saturating_mul(1_000_000) / self.bytes_per_second,
+        );
+        // Little waits are left to add up: a timer is not so fine.
+        let wait = due.checked_sub(self.phase_start.elapsed()).filter(|wait| wait.as_millis() >= 5);
+        if let Some(wait) = wait {
+            std::thread::sleep(wait.min(Duration::from_millis(250)));
+        }
+    }
+}

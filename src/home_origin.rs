@@ -1,0 +1,468 @@
+//! Homes that stand on another one: a clone reads from it, a standby follows it.
+//!
+//! `base.toml` names the base of a clone and the lease on its state; `standby.toml` names what a standby follows, and
+//! is there until it is promoted. `base.secret` holds what either proves itself with to a running instance.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+use tokio::sync::watch;
+use tympan_blobs::ReadBlobs;
+use tympan_replicate::{RemoteStore, RemoteStoreCredentials};
+use tympan_store::disk::FileDisk;
+use tympan_store::{
+    BaseStore, ByteSize, CachedBaseStore, ChunkBatch, ChunkDiskCacheOptions, ChunkId, ChunkStore,
+    Error, LayeredStore, LocalStore, LocalStoreOptions, ReadOnlyLocalStore, RefUpdate, RootLease,
+    renew_lease,
+};
+use tympan_web::tls::TlsTrust;
+
+use crate::command::CommandFault;
+use crate::config::parse_toml;
+use crate::home::{
+    create_private_dir, error_chain_text, random_text, write_private_file, write_secret_file,
+};
+
+/// How long a lease lasts that nobody renews: a clone that is stopped for longer than this must be made anew.
+pub(crate) const LEASE_DURATION: Duration = Duration::from_hours(14 * 24);
+/// How often a running instance renews it.
+const LEASE_RENEW_INTERVAL: Duration = Duration::from_mins(10);
+/// How soon it tries again after a failure.
+const LEASE_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Bytes of chunks and small blobs of another instance that stay at hand.
+const NEAR_CACHE_BYTES: u64 = 1 << 30;
+/// The folder that they stay in.
+const NEAR_CACHE_DIR: &str = "near";
+
+/// The branch that is cloned.
+pub(crate) const MAIN_BRANCH: &str = "main";
+const BASE_FILE: &str = "base.toml";
+const STANDBY_FILE: &str = "standby.toml";
+const SECRET_FILE: &str = "base.secret";
+
+/// What a home stands on.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HomeOrigin {
+    /// A home's directory, or the URL of a running instance.
+    pub(crate) from: String,
+    /// Who holds the lease.
+    pub(crate) holder: String,
+    /// The root that is leased; of a clone only.
+    pub(crate) root: Option<String>,
+    /// Who must have signed the certificate of an `https` URL: a PEM file.
+    pub(crate) ca: Option<PathBuf>,
+    /// Where the lease lies, in place of the home that is read.
+    pub(crate) leases: Option<PathBuf>,
+}
+
+/// A base with its large blobs.
+pub(crate) type BaseWithBlobs = (Arc<dyn BaseStore>, Arc<dyn ReadBlobs>);
+
+/// The packs of a clone over its base, and the base's large blobs.
+pub(crate) type OverlayWithBlobs = (Arc<LayeredStore>, Arc<dyn ReadBlobs>);
+
+impl HomeOrigin {
+    /// Reads what a clone stands on; nothing if the home is none.
+    ///
+    /// # Errors
+    /// If the file cannot be read or makes no sense.
+    pub(crate) fn read_clone(home: &Path) -> Result<Option<Self>, CommandFault> {
+        read_origin_file(&home.join(BASE_FILE))
+    }
+
+    /// Reads what a standby follows; nothing if the home is none.
+    ///
+    /// # Errors
+    /// If the file cannot be read or makes no sense.
+    pub(crate) fn read_standby(home: &Path) -> Result<Option<Self>, CommandFault> {
+        read_origin_file(&home.join(STANDBY_FILE))
+    }
+
+    /// Makes a home a clone.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn write_clone(&self, home: &Path) -> Result<(), CommandFault> {
+        self.write_to(&home.join(BASE_FILE))
+    }
+
+    /// Makes a home a standby.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn write_standby(&self, home: &Path) -> Result<(), CommandFault> {
+        self.write_to(&home.join(STANDBY_FILE))
+    }
+
+    fn write_to(&self, file: &Path) -> Result<(), CommandFault> {
+        // A JSON string is a TOML string.
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let mut text =
+            format!("from = {}\nholder = {}\n", quoted(&self.from), quoted(&self.holder));
+        if let Some(root) = &self.root {
+            text.push_str(&format!("root = {}\n", quoted(root)));
+        }
+        if let Some(ca) = &self.ca {
+            text.push_str(&format!("ca = {}\n", quoted(&ca.to_string_lossy())));
+        }
+        if let Some(leases) = &self.leases {
+            text.push_str(&format!("leases = {}\n", quoted(&leases.to_string_lossy())));
+        }
+        write_file_durably(file, &text)
+    }
+
+    /// Opens the base of a home.
+    ///
+    /// # Errors
+    /// If it cannot be reached, or cannot be a base.
+    pub(crate) fn open_base(&self, home: &Path) -> Result<BaseWithBlobs, CommandFault> {
+        let (ca, leases) = (self.ca.clone(), self.leases.clone());
+        let access =
+            BaseAccess { credentials: read_credentials(home)?, ca_file: ca, lease_dir: leases };
+        open_base_at(&self.from, &access, home)
+    }
+}
+
+/// How a running instance lets a home read its store.
+#[derive(Debug, Default)]
+pub(crate) struct BaseAccess {
+    /// The replication key or a token.
+    pub(crate) credentials: Option<RemoteStoreCredentials>,
+    /// Who must have signed the certificate of an `https` URL: a PEM file.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Where the lease on a home is to lie, in place of that home.
+    pub(crate) lease_dir: Option<PathBuf>,
+}
+
+/// Keeps what a home proves itself with.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn write_credentials(home: &Path, access: &BaseAccess) -> Result<(), CommandFault> {
+    match &access.credentials {
+        Some(RemoteStoreCredentials::Key(key)) => {
+            write_secret_file(&home.join(SECRET_FILE), &format!("key {key}"))
+        }
+        Some(RemoteStoreCredentials::Token(token)) => {
+            write_secret_file(&home.join(SECRET_FILE), &format!("token {token}"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn read_credentials(home: &Path) -> Result<Option<RemoteStoreCredentials>, CommandFault> {
+    let file = home.join(SECRET_FILE);
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(CommandFault::cannot_run(format!(
+                "cannot read `{}`: {error}",
+                file.display()
+            )));
+        }
+    };
+    match text.trim().split_once(' ') {
+        Some(("key", key)) => Ok(Some(RemoteStoreCredentials::Key(key.to_owned()))),
+        Some(("token", token)) => Ok(Some(RemoteStoreCredentials::Token(token.to_owned()))),
+        _ => Err(CommandFault::usage(format!("`{}` holds no credentials", file.display()))),
+    }
+}
+
+/// Tells whether a base is a running instance rather than a directory.
+pub(crate) fn is_instance_url(from: &str) -> bool {
+    from.starts_with("http://") || from.starts_with("https://")
+}
+
+fn open_base_at_url(
+    url: &str,
+    access: &BaseAccess,
+    home: &Path,
+) -> Result<BaseWithBlobs, CommandFault> {
+    let secret = access.credentials.as_ref().ok_or_else(|| {
+        CommandFault::usage(format!(
+            "`{url}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
+             `--token T` with a token of `tympan user token admin`"
+        ))
+    })?;
+    let read_ca = |file: &PathBuf| {
+        let pem = fs::read(file).map_err(|error| {
+            CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+        })?;
+        TlsTrust::from_pem(&pem).map_err(|error| CommandFault::usage(error_chain_text(&error)))
+    };
+    let trust = access.ca_file.as_ref().map(read_ca).transpose()?;
+    let store = RemoteStore::new(url, secret, trust, &home.join("spool"));
+    let store = Arc::new(store.map_err(|error| CommandFault::usage(error_chain_text(&error)))?);
+    Ok((store.clone(), store))
+}
+
+/// Opens the base of a home by its directory or URL.
+///
+/// # Errors
+/// If it cannot be reached, or cannot be a base.
+pub(crate) fn open_base_at(
+    from: &str,
+    access: &BaseAccess,
+    home: &Path,
+) -> Result<BaseWithBlobs, CommandFault> {
+    if is_instance_url(from) {
+        return open_base_at_url(from, access, home);
+    }
+    let dir = PathBuf::from(from);
+    if HomeOrigin::read_clone(&dir)?.is_some() {
+        return Err(CommandFault::usage(format!(
+            "`{from}` is a clone itself and holds only what differs from its base; clone the base"
+        )));
+    }
+    let leases = access.lease_dir.as_deref();
+    let followed = ReadOnlyLocalStore::open_with_lease_dir(
+        &dir.join("store"),
+        leases,
+        LocalStoreOptions::default(),
+    );
+    let followed = followed.map_err(|error| {
+        CommandFault::usage(format!(
+            "`{from}` is no home with packs to read: {}",
+            error_chain_text(&error)
+        ))
+    })?;
+    Ok((Arc::new(followed), crate::blob_storage::open_other_home_blobs(&dir, home)?))
+}
+
+/// Lays the packs of a clone over its base and renews the lease; nothing if the home is no clone. A running instance that
+/// does not answer now is asked again later.
+///
+/// # Errors
+/// If the directory of the base is not there, or it no longer keeps what the clone stands on.
+pub(crate) fn open_clone_overlay(
+    home: &Path,
+    own: &Arc<LocalStore>,
+) -> Result<Option<OverlayWithBlobs>, CommandFault> {
+    let Some(origin) = HomeOrigin::read_clone(home)? else {
+        return Ok(None);
+    };
+    let failed = |error: &Error| {
+        CommandFault::cannot_run(format!(
+            "`{}` stands on `{}`: {}",
+            home.display(),
+            origin.from,
+            error_chain_text(error)
+        ))
+    };
+    let root: Option<ChunkId> = origin.root.as_deref().and_then(|root| root.parse().ok());
+    let root = root.ok_or_else(|| {
+        CommandFault::usage(format!("`{}` names no root", home.join(BASE_FILE).display()))
+    })?;
+    let (mut base, blobs) = origin.open_base(home)?;
+    if is_instance_url(&origin.from) {
+        let cache = ChunkDiskCacheOptions {
+            dir: home.join(NEAR_CACHE_DIR),
+            max_size: ByteSize::from_bytes(NEAR_CACHE_BYTES),
+        };
+        base = Arc::new(CachedBaseStore::new(base, &cache));
+    }
+    let lease = match base.find_lease(&origin.holder) {
+        // What is own, and what was read before, is served meanwhile.
+        Err(error) if error.is_transient() => None,
+        lease => lease.map_err(|error| failed(&error))?,
+    };
+    // One that is not there counts as expired: it is taken again if the base has kept the root by chance.
+    let expired =
+        RootLease { holder: origin.holder.clone(), root, expires_at: Some(SystemTime::UNIX_EPOCH) };
+    let lease = lease.filter(|lease| lease.root == root).unwrap_or(expired);
+    let store = LayeredStore::new(Arc::clone(own), base, lease).map_err(|error| failed(&error))?;
+    match store.renew_lease(SystemTime::now(), LEASE_DURATION) {
+        Err(error) if error.is_transient() => {
+            tracing::warn!(
+                reason = error_chain_text(&error),
+                "the lease was not renewed; trying again"
+            );
+        }
+        renewed => renewed.map_err(|error| failed(&error))?,
+    }
+    start_clone_branch(&store, &origin.from).map_err(|error| failed(&error))?;
+    Ok(Some((Arc::new(store), blobs)))
+}
+
+/// Takes a lease on the root that a clone stood on when it was saved. `former` held one then, which may still keep the root.
+///
+/// # Errors
+/// [`Error::LeaseLost`] if the base no longer keeps the root; or what it says.
+pub(crate) fn lease_saved_root(
+    base: &dyn BaseStore,
+    (holder, former): (&str, &str),
+    root: ChunkId,
+    now: SystemTime,
+) -> Result<RootLease, Error> {
+    let lease =
+        RootLease { holder: holder.to_owned(), root, expires_at: Some(now + LEASE_DURATION) };
+    let is_kept = || {
+        let former = base.find_lease(former)?;
+        Ok::<_, Error>(former.is_some_and(|former| former.root == root && former.is_live(now)))
+    };
+    if is_kept()? {
+        base.grant_lease(&lease)?;
+        // If it was given back before this one was granted, nothing may have kept the root in between.
+        if is_kept()? {
+            return Ok(lease);
+        }
+    }
+    let expired = RootLease { expires_at: Some(SystemTime::UNIX_EPOCH), ..lease };
+    renew_lease(base, &expired, (now, LEASE_DURATION))
+}
+
+/// Opens the packs of a home, which is made if it is not there, without what they may lie over.
+///
+/// # Errors
+/// If another process has them open, or they are damaged.
+pub(crate) fn open_own_packs(home: &Path) -> Result<Arc<LocalStore>, CommandFault> {
+    let failed = |error: &dyn std::error::Error| {
+        CommandFault::cannot_run(format!(
+            "cannot open the home `{}`: {}",
+            home.display(),
+            error_chain_text(error)
+        ))
+    };
+    create_home_dir(home)?;
+    let disk = FileDisk::open(home.join("store")).map_err(|error| failed(&error))?;
+    let store = LocalStore::open(Arc::new(disk), LocalStoreOptions::default());
+    store.map(Arc::new).map_err(|error| failed(&error))
+}
+
+/// Makes the folder of a home.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn create_home_dir(home: &Path) -> Result<(), CommandFault> {
+    create_private_dir(home).map_err(|error| {
+        CommandFault::cannot_run(format!("cannot create `{}`: {error}", home.display()))
+    })
+}
+
+/// Returns the name under which a home holds its lease.
+///
+/// # Errors
+/// If the system gives no random bytes.
+pub(crate) fn lease_holder_name(home: &Path) -> Result<String, CommandFault> {
+    let mut unique = random_text()?;
+    unique.truncate(12);
+    let name = home.file_name().unwrap_or_default().to_string_lossy();
+    let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+    Ok(format!("{name}-{unique}"))
+}
+
+/// Lets `main` of a clone begin at the leased root, unless that is done.
+///
+/// # Errors
+/// If the ref cannot be written.
+pub(crate) fn start_clone_branch(store: &LayeredStore, from: &str) -> Result<(), Error> {
+    if store.read_ref(MAIN_BRANCH)?.is_some() {
+        return Ok(());
+    }
+    let mut batch = ChunkBatch::new();
+    batch.add_ref_update(RefUpdate {
+        name: MAIN_BRANCH.to_owned(),
+        expected_root: None,
+        new_root: Some(store.lease().root),
+        updated_at: SystemTime::now(),
+        author: "system".to_owned(),
+        message: format!("clone {from}"),
+    });
+    store.commit(batch)
+}
+
+/// Renews the lease of a clone until the instance stops.
+pub(crate) async fn renew_lease_until_stopped(
+    store: Arc<LayeredStore>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    loop {
+        let wait =
+            if store.current_fault().is_some() { LEASE_RETRY_DELAY } else { LEASE_RENEW_INTERVAL };
+        tokio::select! {
+            // The sender lives as long as the process serves.
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        let store = Arc::clone(&store);
+        let renewed = tokio::task::spawn_blocking(move || {
+            store.renew_lease(SystemTime::now(), LEASE_DURATION)
+        })
+        .await;
+        match renewed {
+            Ok(Ok(())) => {}
+            Ok(Err(error @ Error::LeaseLost { .. })) => {
+                tracing::error!(reason = %error, "the base of this clone is lost");
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    reason = error_chain_text(&error),
+                    "the lease was not renewed; trying again"
+                );
+            }
+            Err(error) => tracing::warn!(reason = %error, "the lease was not renewed"),
+        }
+    }
+}
+
+/// Refuses a home that follows another one.
+///
+/// # Errors
+/// [`CommandFault::usage`] that says what to do.
+pub(crate) fn refuse_standby(home: &Path) -> Result<(), CommandFault> {
+    match HomeOrigin::read_standby(home)? {
+        None => Ok(()),
+        Some(origin) => Err(CommandFault::usage(format!(
+            "`{home}` is a standby of `{}`; to let it take over, run `tympan repo promote --home {home}`",
+            origin.from,
+            home = home.display()
+        ))),
+    }
+}
+
+/// Makes a standby a home of its own.
+///
+/// # Errors
+/// If the file cannot be removed.
+pub(crate) fn promote_standby_home(home: &Path) -> Result<(), CommandFault> {
+    let file = home.join(STANDBY_FILE);
+    let removed = fs::remove_file(&file).and_then(|()| sync_folder(home));
+    removed.map_err(|error| write_fault(&file, &error))
+}
+
+/// Writes a file so that it is there whole or not at all.
+pub(crate) fn write_file_durably(file: &Path, text: &str) -> Result<(), CommandFault> {
+    let unfinished = file.with_extension("tmp");
+    let write = || -> std::io::Result<()> {
+        write_private_file(&unfinished, text.as_bytes())?;
+        fs::File::open(&unfinished)?.sync_all()?;
+        fs::rename(&unfinished, file)?;
+        file.parent().map_or(Ok(()), sync_folder)
+    };
+    write().map_err(|error| write_fault(file, &error))
+}
+
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    fs::File::open(folder)?.sync_all()
+}
+
+fn write_fault(file: &Path, error: &std::io::Error) -> CommandFault {
+    CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
+}
+
+fn read_origin_file(file: &Path) -> Result<Option<HomeOrigin>, CommandFault> {
+    match fs::read_to_string(file) {
+        Ok(text) => {
+            parse_toml(&file.display().to_string(), &text).map(Some).map_err(CommandFault::usage)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            Err(CommandFault::cannot_run(format!("cannot read `{}`: {error}", file.display())))
+        }
+    }
+}

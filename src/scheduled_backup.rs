@@ -1,0 +1,737 @@
+//! `[backup]` of `tympan.toml`: an author saves itself by schedule, as a job.
+//!
+//! The vault's key and index stay in memory between two saves, so that a save costs what changed. `/health` says when the
+//! last one is too long ago, `/metrics` how long, and each run stands in the jobs and in `logs/backup.jsonl`.
+//!
+//! Invariants
+//! * What is saved is one state of the repository, and folders beside it as they are read.
+//! * A save that fails is told where it failed, and the next one comes all the same.
+//! * Retention runs after a save that went well, and never takes the snapshot that it made.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tympan_backup::{
+    BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, DocumentView, Error,
+    LiveStore, PruneOptions, RetentionPolicy, SaveOptions, SaveSession, SaveSummary, Vault,
+    VaultIndex, VaultLock, VaultLockMode, VaultUser, WriterTuning, apply_retention, prune,
+    save_directories, save_repository, source_path,
+};
+use tympan_blobs::ReadBlobs;
+use tympan_content::Repository;
+use tympan_jobs::{Job, JobContext, JobHandler, JobOutcome, JobWorker, NewJob};
+use tympan_server::{BackupRun, Instance};
+use tympan_store::{LocalStore, RevisionRetention};
+
+use crate::args::vault::VaultLocationArgs;
+use crate::blob_storage;
+use crate::command::{
+    BaselineSource, CommandFault, ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion,
+    ThrottleReport, ThrottledSave, TunedSaveSettings, VaultPassword, enable_vault_cache,
+    new_spool_dir, read_home_files, vault_backend_at,
+};
+use crate::config::{Span, parse_span};
+use crate::home::{Home, error_chain_text};
+use crate::home_origin::MAIN_BRANCH;
+use crate::trusted_clock;
+
+/// The topic of its jobs.
+const SAVE_TOPIC: &str = "tympan/backup/save";
+/// The name of its schedule.
+const SAVE_SCHEDULE_NAME: &str = "backup";
+/// At half past two every night.
+const DEFAULT_SCHEDULE: &str = "0 30 2 * * ?";
+/// A daily save that is late by half a day is told.
+const DEFAULT_MAX_AGE: Duration = Duration::from_hours(36);
+/// A save that gives way has to be through in this time, however seldom saves are.
+const MAX_THROTTLED_DURATION: Duration = Duration::from_hours(1);
+/// Waits for others that use the vault.
+const VAULT_LOCK_TIMEOUT: Duration = Duration::from_mins(10);
+/// How long what nobody needs stays in the vault, as for `tympan backup prune`.
+const PRUNE_GRACE: Duration = Duration::from_hours(23);
+
+/// Saves by schedule. Without `vault` there are none.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct BackupSection {
+    /// The vault, which `tympan backup init` made: a folder, `sftp://…`, `s3:…` or `rest:…`; default none, and nothing is saved
+    /// by schedule. What a bucket or server wants to know of the client comes from the environment, as for
+    /// `tympan backup`, or from the files below.
+    pub(crate) vault: Option<String>,
+    /// Private keys for SSH; default the agent and the usual files of the user that the instance runs as.
+    pub(crate) ssh_keys: Vec<PathBuf>,
+    /// The file of known hosts for SSH; default those of that user and the system.
+    pub(crate) ssh_known_hosts: Option<PathBuf>,
+    /// For `rest:`: the file with the password of the user that the address names; default TYMPAN_REST_PASSWORD.
+    pub(crate) rest_password_file: Option<PathBuf>,
+    /// For `rest:https:`: a PEM file with the certificate that must have signed the server's; default those of the system.
+    pub(crate) vault_ca: Option<PathBuf>,
+    /// The file with the vault's password; needed with `vault`. Only the user of the instance should be able to read it.
+    pub(crate) password_file: Option<PathBuf>,
+    /// When, as a Quartz expression in UTC or `every 15min`; default `"0 30 2 * * ?"`. A save costs what changed, so every
+    /// few minutes is fine where less may be lost.
+    pub(crate) schedule: Option<String>,
+    /// Folders that are saved beside the repository; default none. Name what else the machine needs to start anew.
+    pub(crate) folders: Vec<PathBuf>,
+    /// Whether jobs and logins are saved with the repository; default `false`. Set it where a restored instance has to go on
+    /// with what waits in its queues; each save stores the state database anew then, as far as it has changed.
+    pub(crate) with_state: bool,
+    /// Whether earlier revisions of the branch `main` are saved with the repository, as far as `[history]` keeps them; default
+    /// `false`. Set it where a restored instance has to be able to go back to them; the first save of each reads all of it.
+    pub(crate) with_history: bool,
+    /// Which snapshots of this instance stay, as `--keep` of `tympan backup forget`; default all. What they alone need goes
+    /// in two phases, as by `tympan backup prune`.
+    pub(crate) keep: Option<String>,
+    /// Whether a clone saves what it reads of its base, too; default `false`: that is left to the base's owner, and named. Set
+    /// it where the base is not saved by anybody.
+    pub(crate) with_base: bool,
+    /// Whether a save works less while the instance's answers take longer than in the minutes before, as by
+    /// `tympan backup save --beside`; default `true`. Set it to `false` where saves have to end soon, whatever visitors notice.
+    pub(crate) give_way: Option<bool>,
+    /// The name of this client in the vault; default the host's name. Name it where instances on hosts of one name, such as
+    /// containers, share a vault: each is compared with its own snapshots, and `retention` counts its own alone.
+    pub(crate) client_name: Option<String>,
+    /// How old the last success may be until `/health` says so; default 36 h. Set it to a little more than two turns.
+    pub(crate) max_age: Option<Span>,
+}
+
+/// Registers the job and its schedule, and what watches it.
+///
+/// # Errors
+/// With the key if the configuration makes no sense; if the state database fails.
+pub(crate) async fn register_save_job(
+    worker: &JobWorker,
+    home: &Home,
+    instance: &Instance,
+) -> Result<(), CommandFault> {
+    let section = &home.config.backup;
+    let log = BackupRunLog::new(home.dir.join("logs/backup.jsonl"));
+    // Also where nothing is saved any more: what was saved is in the log.
+    let told = log.clone();
+    instance.set_backup_run_source(move || Ok(told.read()?.into_iter().map(to_api_run).collect()));
+    let queues = worker.queues();
+    let Some(vault) = &section.vault else {
+        let done = queues.remove_schedule(SAVE_SCHEDULE_NAME).await;
+        return done
+            .map(|_| ())
+            .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)));
+    };
+    let wrong = |what: String| CommandFault::usage(format!("tympan.toml: [backup]: {what}"));
+    let password_file = section.password_file.clone().ok_or_else(|| {
+        wrong("`vault` needs a `password_file`; passwords have no place in this file".to_owned())
+    })?;
+    let keep = section.keep.as_deref().map(RetentionPolicy::parse).transpose();
+    let keep = keep.map_err(|error| wrong(format!("keep: {}", error_chain_text(&error))))?;
+    let runs = log.read().unwrap_or_default();
+    let dir = home.dir.canonicalize().unwrap_or_else(|_| home.dir.clone());
+    let path = format!("/tympan{}", dir.display());
+    let status = Arc::new(ScheduledBackupStatus {
+        last_success: AtomicI64::new(last_successful_save(
+            &runs,
+            &path,
+            !section.folders.is_empty(),
+        )),
+        fault: Mutex::default(),
+        max_age: section.max_age.map_or(DEFAULT_MAX_AGE, |span| span.0),
+    });
+    let own = match home.composite.as_ref().filter(|_| !section.with_base) {
+        None => None,
+        Some(composite) => {
+            let spool = new_spool_dir()?;
+            let blobs = blob_storage::open_other_home_blobs(&dir, spool.path())?;
+            Some(CloneOwnStores { chunks: composite.overlay().clone(), blobs, _spool_dir: spool })
+        }
+    };
+    let place = VaultLocationArgs {
+        ssh_key: section.ssh_keys.clone(),
+        ssh_known_hosts: section.ssh_known_hosts.clone(),
+        rest_password_file: section.rest_password_file.clone(),
+        vault_ca: section.vault_ca.clone(),
+        ..VaultLocationArgs::default()
+    };
+    // An address that makes no sense is told at the start; the vault itself may be away.
+    vault_backend_at(vault, &place)
+        .map_err(|fault| wrong(format!("vault: {}", fault.message())))?;
+    let schedule = section.schedule.clone().unwrap_or_else(|| DEFAULT_SCHEDULE.to_owned());
+    worker.register_handler(Arc::new(ScheduledBackupJob {
+        vault: vault.clone(),
+        location: place,
+        password_file,
+        folders: section.folders.clone(),
+        with_state: section.with_state,
+        history: section.with_history.then(|| home.config.history.retention()),
+        is_throttled: section.give_way.unwrap_or(true),
+        schedule: schedule.clone(),
+        retention: keep,
+        client: section.client_name.clone().filter(|name| !name.is_empty()),
+        repository: home.repository.clone(),
+        blobs: home.blobs.read_storage(&home.dir),
+        snapshot_path: path,
+        clone_stores: own,
+        dir,
+        log,
+        status: status.clone(),
+        last_retention: AtomicI64::new(current_timestamp().as_second()),
+        vault_and_index: Mutex::default(),
+    }));
+    let rule = to_schedule_rule(&schedule);
+    let job = NewJob::new(SAVE_TOPIC, serde_json::json!({}));
+    queues.add_schedule(SAVE_SCHEDULE_NAME, &rule, &job, SystemTime::now()).await.map_err(
+        |error| match error {
+            tympan_jobs::Error::InvalidSchedule { .. } => {
+                wrong(format!("schedule: {}", error_chain_text(&error)))
+            }
+            error => CommandFault::cannot_run(error_chain_text(&error)),
+        },
+    )?;
+    instance.set_backup_schedule(SAVE_SCHEDULE_NAME);
+    let watched = status.clone();
+    instance.add_health_check("backup", move || watched.current_fault(SystemTime::now()));
+    instance.add_metrics_source(move |role| status.render_metrics(role));
+    Ok(())
+}
+
+/// Returns a run as the API tells it.
+fn to_api_run(run: BackupRunRecord) -> BackupRun {
+    BackupRun {
+        start: run.start.into(),
+        end: run.end.into(),
+        kind: run.kind.name(),
+        paths: run.paths,
+        snapshot: run.snapshot,
+        items: run.items,
+        read_items: run.read_items,
+        bytes: run.bytes,
+        added_bytes: run.added_bytes,
+        stored_bytes: run.stored_bytes,
+        faults: run.faults,
+        error: run.error,
+    }
+}
+
+/// Writes a period with the units of this file as the jobs have it; other rules stay as they are.
+fn to_schedule_rule(text: &str) -> String {
+    let period = schedule_period(text);
+    period.map_or_else(|| text.to_owned(), |period| format!("every {}ms", period.as_millis()))
+}
+
+/// Returns the period of a rule that has one.
+fn schedule_period(text: &str) -> Option<Duration> {
+    text.trim().strip_prefix("every ").and_then(parse_span)
+}
+
+/// Returns how long a save that gives way may take: so that it is through long before anybody misses it, and before the
+/// next turn.
+fn throttled_save_limit(max_age: Duration, schedule: &str) -> Duration {
+    let longest = (max_age / 4).min(MAX_THROTTLED_DURATION);
+    schedule_period(schedule).map_or(longest, |period| longest.min(period / 2))
+}
+
+/// Returns when all that is saved by schedule was saved last, in seconds since 1970: the repository, and the folders beside
+/// it if there are any. 0 for never.
+fn last_successful_save(runs: &[BackupRunRecord], path: &str, has_folders: bool) -> i64 {
+    let last = |is_repository: bool| {
+        let good = |run: &&BackupRunRecord| run.kind.is_success() && run.faults == 0;
+        let of_it = |run: &&BackupRunRecord| (run.paths == [path]) == is_repository;
+        let last = runs.iter().rev().filter(good).find(of_it);
+        last.map_or(0, |run| run.end.as_second())
+    };
+    if has_folders { last(true).min(last(false)) } else { last(true) }
+}
+
+/// When the last save went well, and what is wrong since.
+#[derive(Debug)]
+struct ScheduledBackupStatus {
+    /// Seconds since 1970; 0 for never.
+    last_success: AtomicI64,
+    fault: Mutex<Option<String>>,
+    max_age: Duration,
+}
+
+impl ScheduledBackupStatus {
+    /// Says what an operator has to look at.
+    fn current_fault(&self, now: SystemTime) -> Option<String> {
+        if let Some(fault) = &*self.fault.lock() {
+            return Some(format!("the last save failed: {fault}"));
+        }
+        let success = self.last_success.load(Ordering::Relaxed);
+        if success == 0 {
+            return Some("no save has ended well yet".to_owned());
+        }
+        let now = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH).as_second();
+        let age = Duration::from_secs(u64::try_from(now - success).unwrap_or(0));
+        (age > self.max_age)
+            .then(|| format!("the last save that went well ended {} h ago", age.as_secs() / 3_600))
+    }
+
+    fn render_metrics(&self, role: &str) -> String {
+        let table = [
+            (
+                "tympan_backup_last_success_seconds",
+                "When the last save ended well, in seconds since 1970; 0 for never. What lags behind the clock was not saved.",
+                self.last_success.load(Ordering::Relaxed),
+            ),
+            (
+                "tympan_backup_failing",
+                "Whether the last save failed.",
+                i64::from(self.fault.lock().is_some()),
+            ),
+        ];
+        let mut text = String::new();
+        for (name, help, value) in table {
+            // Writing to a string cannot fail.
+            write!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{role=\"{role}\"}} {value}\n"
+            )
+            .ok();
+        }
+        text
+    }
+}
+
+/// What a clone has of its own.
+struct CloneOwnStores {
+    chunks: Arc<LocalStore>,
+    blobs: Arc<dyn ReadBlobs>,
+    /// Large blobs of other machines lie here while they are read.
+    _spool_dir: tempfile::TempDir,
+}
+
+/// Carries out a save.
+struct ScheduledBackupJob {
+    vault: String,
+    location: VaultLocationArgs,
+    password_file: PathBuf,
+    folders: Vec<PathBuf>,
+    with_state: bool,
+    /// Which earlier revisions are saved.
+    history: Option<RevisionRetention>,
+    is_throttled: bool,
+    /// Its schedule, as it is configured.
+    schedule: String,
+    retention: Option<RetentionPolicy>,
+    /// How snapshots name this client, if not by its host.
+    client: Option<String>,
+    repository: Repository,
+    blobs: Arc<dyn ReadBlobs>,
+    snapshot_path: String,
+    /// What a clone has of its own, if what it stands on is left to its owner.
+    clone_stores: Option<CloneOwnStores>,
+    dir: PathBuf,
+    log: BackupRunLog,
+    status: Arc<ScheduledBackupStatus>,
+    /// When the retention went well last, or the instance was started, in seconds since 1970.
+    last_retention: AtomicI64,
+    /// The vault and its index, kept between two saves. Locked for the whole of a save.
+    vault_and_index: Mutex<Option<(Arc<Vault>, Arc<VaultIndex>)>>,
+}
+
+impl JobHandler for ScheduledBackupJob {
+    fn topic(&self) -> &str {
+        SAVE_TOPIC
+    }
+
+    fn run(&self, _job: &Job, context: &JobContext) -> JobOutcome {
+        // A save that takes longer than a turn must not fill the queue with others that wait for it.
+        let Some(mut opened) = self.vault_and_index.try_lock() else {
+            return JobOutcome::Done;
+        };
+        let done = self.save_all(&mut opened, context);
+        match done {
+            Ok(said) => {
+                *self.status.fault.lock() = None;
+                self.status.last_success.store(current_timestamp().as_second(), Ordering::Relaxed);
+                tracing::info!(reason = said, "saved");
+                context.report_progress(1, 1, &said);
+                JobOutcome::Done
+            }
+            Err(_) if context.is_cancelled() => JobOutcome::Cancelled,
+            Err(reason) => {
+                // What is in memory may be what is wrong.
+                *opened = None;
+                tracing::error!(reason, "a save by schedule failed");
+                *self.status.fault.lock() = Some(reason.clone());
+                JobOutcome::Failed { reason }
+            }
+        }
+    }
+}
+
+fn current_timestamp() -> Timestamp {
+    Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+impl ScheduledBackupJob {
+    /// Saves the repository and the folders, and keeps to the retention. Says what came of it.
+    fn save_all(
+        &self,
+        opened: &mut Option<(Arc<Vault>, Arc<VaultIndex>)>,
+        context: &JobContext,
+    ) -> Result<String, String> {
+        let (who, since) = (VaultUser::this_process(), current_timestamp());
+        if opened.is_none() {
+            let vault = self.open_vault().map_err(|reason| self.record_failure(since, reason))?;
+            *opened = Some((Arc::new(vault), Arc::default()));
+        }
+        let Some((vault, index)) = opened else { return Err("the vault is not open".to_owned()) };
+        let (mut words, mut faults) = (Vec::new(), Vec::new());
+        {
+            let lock = VaultLock::acquire(vault, &who, VaultLockMode::Shared, VAULT_LOCK_TIMEOUT);
+            let lock =
+                lock.map_err(|error| self.record_failure(since, error_chain_text(&error)))?;
+            let folders = Some(&*self.folders).filter(|folders| !folders.is_empty());
+            // What is wrong with one must not cost the other.
+            for source in [Some(None), folders.map(Some)].into_iter().flatten() {
+                match self.save_source((vault, index), &lock, (context, since), source) {
+                    Ok(said) => words.push(said),
+                    Err(fault) => faults.push(fault),
+                }
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults.join("; "));
+        }
+        if let Some(keep) = &self.retention {
+            let done = self.apply_retention(vault, &who, (keep, since));
+            if done.is_ok() {
+                self.last_retention.store(current_timestamp().as_second(), Ordering::Relaxed);
+            }
+            let age = current_timestamp().as_second() - self.last_retention.load(Ordering::Relaxed);
+            let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
+            words.extend(retention_outcome(done, age > self.status.max_age)?);
+        }
+        Ok(words.join("; "))
+    }
+
+    fn open_vault(&self) -> Result<Vault, String> {
+        let said = |fault: CommandFault| fault.message().to_owned();
+        let password = VaultPassword::from_file(&self.password_file).map_err(said)?;
+        let found = TunedSaveSettings::read(&self.vault);
+        let place = VaultLocationArgs {
+            connections: found.connection_count(),
+            tree_cache: found.tree_cache_bytes(),
+            ..self.location.clone()
+        };
+        let backend = vault_backend_at(&self.vault, &place).map_err(said)?;
+        let opened = password.open_with(|password| Vault::open(backend.clone(), password));
+        let mut vault = opened.map_err(|error| error_chain_text(&error))?;
+        if backend.is_remote() {
+            enable_vault_cache(&mut vault, place.tree_cache_bytes());
+        }
+        let usual = WriterTuning::default();
+        vault.set_tuning(WriterTuning {
+            connections: found.connection_count().map(usize::from),
+            queue_bytes: found.queue_bytes().unwrap_or(usual.queue_bytes),
+            ..usual
+        });
+        Ok(vault)
+    }
+
+    /// Notes a run that has failed before anything was looked at; returns why.
+    fn record_failure(&self, start: Timestamp, reason: String) -> String {
+        let outcome = Err(reason.clone());
+        let run = BackupRunRecord::of(
+            (start, current_timestamp()),
+            vec![self.snapshot_path.clone()],
+            outcome,
+            &BackupProgress::default(),
+        );
+        self.record_run(&run);
+        reason
+    }
+
+    fn record_run(&self, run: &BackupRunRecord) {
+        if let Err(error) = self.log.append(run) {
+            tracing::warn!(reason = %error, "a run is not in the log of runs");
+        }
+    }
+
+    /// Returns who snapshots name. Locks name the process itself, whatever it is called in the vault.
+    fn vault_user(&self) -> VaultUser {
+        let who = VaultUser::this_process();
+        VaultUser { host: self.client.clone().unwrap_or_else(|| who.host.clone()), ..who }
+    }
+
+    /// Saves one source and notes the run.
+    fn save_source(
+        &self,
+        (vault, index): (&Arc<Vault>, &mut Arc<VaultIndex>),
+        lock: &VaultLock,
+        (context, since): (&JobContext, Timestamp),
+        folders: Option<&[PathBuf]>,
+    ) -> Result<String, String> {
+        let start = current_timestamp();
+        let progress = Arc::new(BackupProgress::default());
+        let stopping = JobCancelWatch::start(context, &progress);
+        let giving_way = if self.is_throttled { self.start_throttle(&progress) } else { None };
+        let done = VaultIndex::catch_up_locked(index, vault, lock).and_then(|()| {
+            let session = SaveSession::new((vault, index), lock, &progress);
+            // One time for all that is saved together.
+            let options = SaveOptions::new(self.vault_user(), since);
+            let options = SaveOptions { revision_retention: self.history, ..options };
+            match folders {
+                Some(folders) => save_directories(&session, folders, &options).map(Some),
+                None => self.save_repository(&session, &options),
+            }
+        });
+        drop(stopping);
+        let gave_way =
+            giving_way.and_then(ThrottledSave::finish).filter(ThrottleReport::was_slowed);
+        let outcome = done.as_ref().map(Option::as_ref).map_err(|error| error_chain_text(error));
+        let name = |folder: &PathBuf| folder.display().to_string();
+        let names = folders
+            .map_or_else(|| vec![self.snapshot_path.clone()], |all| all.iter().map(name).collect());
+        let run = BackupRunRecord::of((start, current_timestamp()), names, outcome, &progress);
+        self.record_run(&run);
+        let saved = done.map_err(|error| error_chain_text(&error))?;
+        if let Some(fault) = index.damaged_files().first() {
+            return Err(format!("it is saved, but the vault is damaged: {fault}"));
+        }
+        if let Some(fault) = saved.iter().flat_map(|saved| &saved.faults).next() {
+            return Err(format!("{} things are not saved, such as {fault}", run.faults));
+        }
+        let gave_way = gave_way.map_or_else(String::new, |yielded| format!(", {yielded}"));
+        Ok(format!(
+            "{} of {}: {} bytes stored{gave_way}",
+            run.kind.name(),
+            run.paths.join(", "),
+            run.stored_bytes
+        ))
+    }
+
+    /// Brakes a save while the instance's visitors wait, but so that it is through long before anybody misses it; nothing if
+    /// the instance writes no log of requests.
+    fn start_throttle(&self, progress: &Arc<BackupProgress>) -> Option<ThrottledSave> {
+        let deadline = throttled_save_limit(self.status.max_age, &self.schedule);
+        let giving_way =
+            ThrottledSave::start(&self.dir, (BaselineSource::RequestLog, Some(deadline)), progress);
+        let told = |fault: &CommandFault| {
+            tracing::debug!(reason = fault.message(), "a save by schedule gives way to nobody");
+        };
+        giving_way.inspect_err(told).ok()
+    }
+
+    fn save_repository(
+        &self,
+        session: &SaveSession<'_>,
+        options: &SaveOptions,
+    ) -> tympan_backup::Result<Option<SaveSummary>> {
+        let state = if self.with_state {
+            StateDatabaseInclusion::Included
+        } else {
+            StateDatabaseInclusion::Excluded
+        };
+        let files = &read_home_files(&self.dir, state)
+            .map_err(|fault| Error::InvalidRequest(fault.message().to_owned()))?;
+        let (reference, path) = (MAIN_BRANCH, self.snapshot_path.as_str());
+        if let Some(CloneOwnStores { chunks, blobs, .. }) = &self.clone_stores {
+            let base = LiveStore::new(chunks.clone());
+            let below = SeparatelySavedBase::of_home(&self.dir);
+            let below = below.map_err(|fault| Error::InvalidRequest(fault.message().to_owned()))?;
+            let below = below.as_ref().map(SeparatelySavedBase::as_separate_base);
+            let blobs = &**blobs;
+            let source = BackupRepositorySource {
+                base: &base,
+                blobs,
+                reference,
+                path,
+                view: None,
+                base_owner: below,
+                files,
+            };
+            return save_repository(session, source, options);
+        }
+        let base = LiveStore::new(self.repository.chunks().clone());
+        let view = ContentDocumentView::from_repository(self.repository.clone());
+        let source = BackupRepositorySource {
+            base: &base,
+            blobs: &*self.blobs,
+            reference,
+            path,
+            view: Some(&view as &dyn DocumentView),
+            base_owner: None,
+            files,
+        };
+        save_repository(session, source, options)
+    }
+
+    /// Forgets what the rule does not keep of this instance's snapshots, and prunes if anything went.
+    fn apply_retention(
+        &self,
+        vault: &Arc<Vault>,
+        who: &VaultUser,
+        (keep, since): (&RetentionPolicy, Timestamp),
+    ) -> tympan_backup::Result<Option<String>> {
+        let mut own = vault.read_snapshots()?;
+        let client = self.vault_user();
+        // As snapshots name them, however they are written in the configuration.
+        let named = |folder: &PathBuf| source_path(folder).to_string_lossy().into_owned();
+        let folders: Vec<String> = self.folders.iter().map(named).collect();
+        own.retain(|one| {
+            let is_own = one.paths == [self.snapshot_path.clone()]
+                || (!folders.is_empty() && one.paths.iter().all(|path| folders.contains(path)));
+            one.hostname == client.host && is_own
+        });
+        let chosen = apply_retention(&own, keep);
+        let gone: Vec<_> = chosen
+            .iter()
+            // Whatever clocks say: what was made just now stays.
+            .filter(|(one, reasons)| reasons.is_empty() && one.timestamp() < since)
+            .map(|(one, _)| one.id)
+            .collect();
+        if gone.is_empty() {
+            return Ok(None);
+        }
+        let lock = VaultLock::acquire(vault, who, VaultLockMode::Exclusive, VAULT_LOCK_TIMEOUT)?;
+        let trusted = trusted_clock::recorded_trusted_now(&self.dir, SystemTime::now());
+        let trusted_now = Timestamp::try_from(trusted).unwrap_or(Timestamp::UNIX_EPOCH);
+        let options = PruneOptions {
+            snapshots_to_remove: gone.clone(),
+            grace_period: PRUNE_GRACE,
+            now: current_timestamp(),
+            trusted_now,
+        };
+        let pruned = prune_snapshots(vault, &lock, &options, &BackupProgress::default())?;
+        Ok(Some(format!("{} forgotten, {} bytes freed", gone.len(), pruned.freed_bytes)))
+    }
+}
+
+/// Says what came of the retention. A vault that others use is thinned out by a later turn: what was saved is saved. One
+/// that others use all the time grows, which is told as a failure.
+fn retention_outcome(
+    done: tympan_backup::Result<Option<String>>,
+    is_late: bool,
+) -> Result<Option<String>, String> {
+    match done {
+        Err(error @ Error::Locked { .. }) if !is_late => {
+            tracing::warn!(
+                reason = error_chain_text(&error),
+                "no snapshots are forgotten in this turn"
+            );
+            Ok(Some(format!("none forgotten yet: {}", error_chain_text(&error))))
+        }
+        done => done.map_err(|error| error_chain_text(&error)),
+    }
+}
+
+/// Stops a save when its job is cancelled.
+struct JobCancelWatch {
+    done_sender: std::sync::mpsc::Sender<()>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl JobCancelWatch {
+    fn start(context: &JobContext, progress: &Arc<BackupProgress>) -> Self {
+        let (done, ended) = std::sync::mpsc::channel::<()>();
+        let (context, progress) = (context.clone(), progress.clone());
+        let thread = std::thread::spawn(move || {
+            let pause = Duration::from_millis(200);
+            while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                if context.is_cancelled() {
+                    progress.request_stop();
+                }
+            }
+        });
+        Self { done_sender: done, thread: Some(thread) }
+    }
+}
+
+impl Drop for JobCancelWatch {
+    fn drop(&mut self) {
+        // The thread ends with this, or has ended.
+        self.done_sender.send(()).ok();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_have_the_units_of_the_file() {
+        assert_eq!(to_schedule_rule("every 15min"), "every 900000ms");
+        assert_eq!(to_schedule_rule("every 90s"), "every 90000ms");
+        assert_eq!(to_schedule_rule(DEFAULT_SCHEDULE), DEFAULT_SCHEDULE);
+        assert_eq!(to_schedule_rule("every so often"), "every so often");
+    }
+
+    #[test]
+    fn a_mild_save_ends_before_the_next() {
+        let mins = Duration::from_mins;
+        assert_eq!(throttled_save_limit(DEFAULT_MAX_AGE, "every 15min"), Duration::from_secs(450));
+        assert_eq!(throttled_save_limit(mins(20), "every 15min"), mins(5));
+        assert_eq!(throttled_save_limit(DEFAULT_MAX_AGE, DEFAULT_SCHEDULE), mins(60));
+        assert_eq!(throttled_save_limit(mins(120), DEFAULT_SCHEDULE), mins(30));
+    }
+
+    /// After a restart, folders that were saved do not stand for a repository that was not.
+    #[test]
+    fn a_success_is_one_of_all_that_is_saved() {
+        let run = |path: &str, end: i64, outcome: Result<Option<&SaveSummary>, String>| {
+            let end = Timestamp::from_second(end).unwrap();
+            BackupRunRecord::of(
+                (end, end),
+                vec![path.to_owned()],
+                outcome,
+                &BackupProgress::default(),
+            )
+        };
+        let failed = || Err("full".to_owned());
+        let home = "/tympan/srv/author";
+        let mut runs = vec![run(home, 10, Ok(None)), run("/etc/tympan", 11, Ok(None))];
+        assert_eq!(
+            [true, false].map(|folders| last_successful_save(&runs, home, folders)),
+            [10, 10]
+        );
+        runs.extend([run(home, 20, failed()), run("/etc/tympan", 21, Ok(None))]);
+        assert_eq!(last_successful_save(&runs, home, true), 10);
+        runs.extend([run(home, 30, Ok(None)), run("/etc/tympan", 31, failed())]);
+        assert_eq!(last_successful_save(&runs, home, true), 21);
+        assert_eq!(last_successful_save(&runs, home, false), 30);
+        assert_eq!(last_successful_save(&[], home, true), 0);
+    }
+
+    #[test]
+    fn a_vault_in_use_is_no_failed_save() {
+        let since = "2026-11-21T00:00:00Z".to_owned();
+        let (host, user) = ("other".to_owned(), "ann".to_owned());
+        let locked = || {
+            let (host, user, since) = (host.clone(), user.clone(), since.clone());
+            Err(Error::Locked { host, user, pid: 7, since, exclusive: false })
+        };
+        assert!(retention_outcome(locked(), false).unwrap().unwrap().contains("other"));
+        // Whoever keeps the vault forever lets it grow.
+        assert!(retention_outcome(locked(), true).unwrap_err().contains("other"));
+        assert!(retention_outcome(Err(Error::LockLost), false).is_err());
+        assert_eq!(retention_outcome(Ok(None), true), Ok(None));
+    }
+
+    #[test]
+    fn health_tells_what_is_late_or_failed() {
+        let status = ScheduledBackupStatus {
+            last_success: AtomicI64::new(0),
+            fault: Mutex::default(),
+            max_age: Duration::from_hours(1),
+        };
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert!(status.current_fault(at(10_000)).unwrap().contains("yet"));
+        status.last_success.store(10_000, Ordering::Relaxed);
+        assert_eq!(status.current_fault(at(13_600)), None);
+        assert!(status.current_fault(at(17_300)).unwrap().contains("2 h ago"));
+        *status.fault.lock() = Some("full".to_owned());
+        assert!(status.current_fault(at(10_000)).unwrap().contains("full"));
+        assert!(
+            status.render_metrics("author").contains("tympan_backup_failing{role=\"author\"} 1")
+        );
+    }
+}
