@@ -61,7 +61,7 @@ struct ExportRuleText {
 
 /// A rule whose expression and folder are sound.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "RuleText")]
+#[serde(try_from = "ExportRuleText")]
 pub(crate) struct ParsedExportRule(ExportRule);
 
 impl TryFrom<ExportRuleText> for ParsedExportRule {

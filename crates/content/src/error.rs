@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A name or path breaks JCR's rules.
-    #[error("`{text}` is not a valid {what}: {reason}")]
+    #[error("`{text}` is not a valid {subject}: {reason}")]
     InvalidName {
         /// What was given.
         text: String,
@@ -23,7 +23,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A text cannot be read as the wanted type of value.
-    #[error("`{text}` cannot be read as {wanted}")]
+    #[error("`{text}` cannot be read as {expected_type}")]
     ValueFormat {
         /// The value's text.
         text: String,
@@ -70,7 +70,7 @@ pub enum Error {
     DocumentChanged(NodePath),
     /// A place in the change feed that the history does not reach.
     #[error(
-        "the cursor `{cursor}` leads nowhere: {fault}; history is kept from `{oldest}` on: read the present state, `{root}`, then go on from `{newest}`"
+        "the cursor `{cursor}` leads nowhere: {reason}; history is kept from `{oldest}` on: read the present state, `{root}`, then go on from `{newest}`"
     )]
     CursorLost {
         /// The cursor.
@@ -141,7 +141,7 @@ pub enum Error {
     #[error("the full-text index cannot answer")]
     FullText(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A query went beyond what it may use.
-    #[error("the query was stopped: {what}; narrow it, or raise the limit")]
+    #[error("the query was stopped: {limit}; narrow it, or raise the limit")]
     QueryLimit {
         /// The limit.
         limit: String,
@@ -183,7 +183,7 @@ pub enum Error {
     #[error(transparent)]
     Blobs(#[from] tympan_blobs::Error),
     /// Reading an input failed.
-    #[error("cannot read {what}")]
+    #[error("cannot read {input_name}")]
     Read {
         /// What was being read.
         input_name: String,

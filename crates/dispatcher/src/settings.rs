@@ -45,7 +45,7 @@ pub struct DispatcherSettings {
     /// none. The dispatcher's own errors get theirs always.
     pub pass_error: Option<String>,
     /// How long an unused connection to a render is kept; default 60 s, `"0s"` for none.
-    #[serde(deserialize_with = "span")]
+    #[serde(deserialize_with = "deserialize_duration")]
     pub keep_alive_timeout: Option<Duration>,
     /// Answers for errors, by status: a path that is served through the farm, a URL to redirect to, or a text.
     pub error_documents: BTreeMap<String, String>,

@@ -39,7 +39,7 @@ use crate::{Error, FileFinding, Result, result_validity};
 #[serde(deny_unknown_fields)]
 struct ExperimentFile {
     name: String,
-    #[serde(default = "two")]
+    #[serde(default = "default_rounds")]
     rounds: usize,
     load: ExperimentLoad,
     event: Option<ExperimentEvent>,

@@ -197,7 +197,7 @@ pub enum Error {
     },
     /// The database of small mutable state was used by a newer program.
     #[error(
-        "the tables of `{room}` are at step {found}, and this program knows {known}: \
+        "the tables of `{table_group}` are at step {applied_steps}, and this program knows {known_steps}: \
          a newer program has used this home; start that one"
     )]
     StateDatabaseNewer {
@@ -210,7 +210,7 @@ pub enum Error {
     },
     /// All connections to the database were in use for as long as a caller waits.
     #[error(
-        "all {connections} database connections were in use for {waited:?} \
+        "all {connection_limit} database connections were in use for {wait_time:?} \
          (if this repeats, raise `max_connections` in `[database]`)"
     )]
     ConnectionsBusy {
@@ -230,7 +230,7 @@ pub enum Error {
     },
     /// The processes that share a database would take more connections than it has.
     #[error(
-        "{wanted} connections and {taken} of other processes are more than the {allowed} that the \
+        "{requested} connections and {in_use} of other processes are more than the {server_limit} that the \
          database server allows; lower `max_connections` in `[database]` or raise it on the server"
     )]
     TooManyConnections {

@@ -45,7 +45,7 @@ pub struct BodyIdleTimeout {
 
 /// The body comes too slowly: answer 408 and close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the body brought only {bytes} bytes in {} s", elapsed.as_secs())]
+#[error("the body brought only {received_bytes} bytes in {} s", elapsed.as_secs())]
 pub struct BodyTooSlow {
     /// What arrived.
     pub received_bytes: u64,

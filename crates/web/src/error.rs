@@ -22,7 +22,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A certificate, key or list of roots cannot be used.
-    #[error("cannot use the TLS {what}: {reason}")]
+    #[error("cannot use the TLS {item}: {reason}")]
     Tls {
         /// `certificate`, `key` or `roots`.
         item: &'static str,

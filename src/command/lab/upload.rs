@@ -17,11 +17,11 @@ use crate::command::{CommandFault, CommandOutcome};
 struct UploadGoalText {
     assets: toml::Value,
     size: toml::Value,
-    #[serde(default = "nothing")]
+    #[serde(default = "empty_value")]
     renditions: toml::Value,
-    #[serde(default = "working_day")]
+    #[serde(default = "default_window")]
     window: String,
-    #[serde(default = "most_in_little")]
+    #[serde(default = "default_skew")]
     skew: String,
 }
 

@@ -24,7 +24,7 @@ pub struct ContentDifference {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChangedNode {
     /// Where it is.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "serialize_path")]
     pub path: NodePath,
     /// What happens to it.
     pub change: NodeChangeKind,

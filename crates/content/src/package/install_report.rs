@@ -51,7 +51,7 @@ pub struct InstallReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SkippedPackageItem {
     /// The node that it describes, or the entry's name where it describes none.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "serialize_path")]
     pub path: NodePath,
     /// The entry in the package.
     pub file: String,

@@ -42,7 +42,7 @@ pub struct UninstallReport {
     /// Documents that the installation had created and that are gone.
     pub removed: usize,
     /// What something else changed since the installation; it stays as it is.
-    #[serde(serialize_with = "conflicts")]
+    #[serde(serialize_with = "serialize_conflicts")]
     pub kept: Vec<MergeConflict>,
     /// What is odd but did not keep the package from being uninstalled.
     pub warnings: Vec<String>,

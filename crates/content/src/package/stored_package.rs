@@ -37,25 +37,25 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StoredPackage {
     /// Where its file is.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "serialize_display")]
     pub path: NodePath,
     /// Its name.
     pub id: PackageId,
     /// Bytes of its file.
     pub size: u64,
     /// The bytes.
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "serialize_display")]
     pub data: BlobId,
     /// The packages that it needs.
-    #[serde(serialize_with = "as_texts")]
+    #[serde(serialize_with = "serialize_display_list")]
     pub dependencies: Vec<PackageDependency>,
     /// When it was stored.
-    #[serde(serialize_with = "as_date")]
+    #[serde(serialize_with = "serialize_date")]
     pub created: Option<JcrDate>,
     /// Who stored it.
     pub created_by: Option<String>,
     /// When it was installed; nothing if it is not.
-    #[serde(serialize_with = "as_date")]
+    #[serde(serialize_with = "serialize_date")]
     pub last_unpacked: Option<JcrDate>,
     /// Who installed it.
     pub last_unpacked_by: Option<String>,

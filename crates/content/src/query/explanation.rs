@@ -53,13 +53,13 @@ pub struct QueryMeasurement {
     /// Chunks of indexes and scanned content that were read.
     pub chunks_read: u64,
     /// Until the plan was made.
-    #[serde(serialize_with = "micros", rename = "planned_us")]
+    #[serde(serialize_with = "serialize_micros", rename = "planned_us")]
     pub planned: Duration,
     /// Until the first row was there.
-    #[serde(serialize_with = "micros", rename = "first_row_us")]
+    #[serde(serialize_with = "serialize_micros", rename = "first_row_us")]
     pub first_row: Duration,
     /// In all.
-    #[serde(serialize_with = "micros", rename = "elapsed_us")]
+    #[serde(serialize_with = "serialize_micros", rename = "elapsed_us")]
     pub elapsed: Duration,
 }
 

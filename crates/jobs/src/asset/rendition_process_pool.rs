@@ -79,7 +79,7 @@ pub enum RenditionError {
     Killed,
     /// The time was over before the process had its share of it: the machine may have too much to do.
     #[error(
-        "drawing it took longer than {limit} s, in which it had {had} s of processor time: the machine may be overloaded"
+        "drawing it took longer than {limit} s, in which it had {cpu_seconds} s of processor time: the machine may be overloaded"
     )]
     CpuStarved {
         /// How long it may take, in seconds.

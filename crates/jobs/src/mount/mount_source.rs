@@ -65,7 +65,7 @@ pub trait MountSource: Debug + Send + Sync {
 #[non_exhaustive]
 pub enum MountSourceError {
     /// It does not answer, or breaks off.
-    #[error("`{place}` cannot be reached: {reason}")]
+    #[error("`{location}` cannot be reached: {reason}")]
     Unreachable {
         /// What was asked for.
         location: String,
@@ -73,7 +73,7 @@ pub enum MountSourceError {
         reason: String,
     },
     /// It answers, and says no.
-    #[error("`{place}` is refused: {reason}")]
+    #[error("`{location}` is refused: {reason}")]
     Refused {
         /// What was asked for.
         location: String,
@@ -81,7 +81,7 @@ pub enum MountSourceError {
         reason: String,
     },
     /// What it answers cannot be right.
-    #[error("the listing of `{place}` cannot be right: {reason}")]
+    #[error("the listing of `{location}` cannot be right: {reason}")]
     Malformed {
         /// What was asked for.
         location: String,

@@ -221,11 +221,11 @@ fn read_branch(instance: &Instance, name: &str) -> Result<Json> {
 #[serde(deny_unknown_fields)]
 struct NewBranch {
     name: String,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     from: Option<String>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     at: Option<String>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     root: Option<String>,
 }
 

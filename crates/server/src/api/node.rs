@@ -143,9 +143,9 @@ pub(crate) enum SubmittedProperty {
 #[serde(deny_unknown_fields)]
 pub(crate) struct TypedSubmittedProperty {
     r#type: String,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     value: Option<JsonScalar>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     values: Option<Vec<JsonScalar>>,
 }
 
@@ -303,19 +303,19 @@ impl TypedSubmittedProperty {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SubmittedNode {
     /// The primary type, unless it is among the properties.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     r#type: Option<String>,
     #[serde(default)]
     properties: ordered_object::OrderedMembers<SubmittedProperty>,
     /// All children that the node is to have; left out, as by a reader who was shown none, those that are there stay.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     children: Option<ordered_object::OrderedMembers<SubmittedNode>>,
     /// Sent back by whoever changes what was read; the place decides.
     #[expect(dead_code, reason = "what was read may be sent back as it is")]
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     path: Option<String>,
     #[expect(dead_code, reason = "what was read may be sent back as it is")]
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     name: Option<String>,
 }
 
@@ -396,7 +396,7 @@ pub(crate) struct NodePatch {
     #[serde(default)]
     pub(crate) children: ordered_object::OrderedMembers<Option<NodePatch>>,
     /// The primary type of a node that is new.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     pub(crate) r#type: Option<String>,
 }
 

@@ -158,20 +158,20 @@ pub(crate) enum WriteOperation {
     Put {
         path: String,
         node: SubmittedNode,
-        #[serde(default, deserialize_with = "given")]
+        #[serde(default, deserialize_with = "deserialize_present")]
         if_match: Option<String>,
     },
     /// Changes properties and children.
     Patch {
         path: String,
         patch: NodePatch,
-        #[serde(default, deserialize_with = "given")]
+        #[serde(default, deserialize_with = "deserialize_present")]
         if_match: Option<String>,
     },
     /// Removes a node.
     Delete {
         path: String,
-        #[serde(default, deserialize_with = "given")]
+        #[serde(default, deserialize_with = "deserialize_present")]
         if_match: Option<String>,
     },
     /// Moves a node.
@@ -195,7 +195,7 @@ pub(crate) enum WriteOperation {
     Order {
         path: String,
         place: SiblingOrderKeyword,
-        #[serde(default, deserialize_with = "given")]
+        #[serde(default, deserialize_with = "deserialize_present")]
         sibling: Option<String>,
     },
 }
@@ -215,7 +215,7 @@ pub(crate) enum SiblingOrderKeyword {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeWriteBatch {
     operations: Vec<WriteOperation>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     message: Option<String>,
 }
 
@@ -356,7 +356,7 @@ fn copy_node(call: ApiRequest) -> PendingApiResponse {
 struct NodeOrderRequest {
     path: String,
     place: SiblingOrderKeyword,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     sibling: Option<String>,
 }
 

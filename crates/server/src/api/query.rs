@@ -257,16 +257,16 @@ struct SubmittedQuery {
     #[serde(default)]
     language: QueryLanguage,
     /// The statement of `sql2` and `xpath`.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     statement: Option<String>,
     /// The predicates of `querybuilder`.
     #[serde(default)]
     map: BTreeMap<String, String>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     limit: Option<u64>,
     #[serde(default)]
     offset: u64,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     cursor: Option<String>,
     #[serde(default)]
     explain: QueryExplainMode,

@@ -282,7 +282,7 @@ fn version_json(version: &NodeVersion) -> Json {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct NewVersion {
     path: String,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     comment: Option<String>,
     #[serde(default)]
     check_in: bool,
@@ -443,7 +443,7 @@ struct VersionRestoreRequest {
     path: String,
     version: String,
     /// A node below, by its relative path.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     part: Option<String>,
 }
 

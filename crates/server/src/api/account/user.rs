@@ -156,7 +156,7 @@ fn check_password(user: &str, password: &str) -> Result<()> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UserPatch {
-    #[serde(deserialize_with = "some_or_null")]
+    #[serde(deserialize_with = "deserialize_nullable")]
     disabled: Option<String>,
 }
 
@@ -238,7 +238,7 @@ fn edit_account(
 #[serde(deny_unknown_fields)]
 struct UserPasswordChange {
     password: String,
-    #[serde(default, deserialize_with = "crate::api::node::given")]
+    #[serde(default, deserialize_with = "crate::api::node::deserialize_present")]
     current: Option<String>,
 }
 

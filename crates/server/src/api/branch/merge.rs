@@ -95,7 +95,7 @@ struct BranchMergeRequest {
     name: String,
     #[serde(default)]
     only: Vec<String>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     prefer: Option<MergeSideKeyword>,
     #[serde(default)]
     decisions: BTreeMap<String, MergeSideKeyword>,

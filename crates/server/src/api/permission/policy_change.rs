@@ -125,7 +125,7 @@ struct NewPolicy {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewPolicyEntry {
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     allow: bool,
     principal: String,
     privileges: Vec<String>,
