@@ -218,7 +218,7 @@ impl BlobSharing {
             let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
             std::thread::spawn(move || {
                 let register = || sharing.register_as_guest(&*notes);
-                register_with_retries((&role, &register_member), &faults, &stopped);
+                register_with_retries((&role, &register), &faults, &stopped);
             });
         }
         move || {
@@ -372,7 +372,7 @@ fn register_with_retries(
     faults: &Mutex<BTreeMap<String, String>>,
     stopped: &watch::Receiver<bool>,
 ) {
-    while let Err(error) = register_member() {
+    while let Err(error) = register() {
         let reason = error_chain_text(&error);
         tracing::warn!(role, reason, "not registered with those who share the blobs");
         let fault = format!("this home is not known to those who share `{role}`: {reason}");

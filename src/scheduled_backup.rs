@@ -20,8 +20,8 @@ use serde::Deserialize;
 use tympan_backup::{
     BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, DocumentView, Error,
     LiveStore, PruneOptions, RetentionPolicy, SaveOptions, SaveSession, SaveSummary, Vault,
-    VaultIndex, VaultLock, VaultLockMode, VaultUser, WriterTuning, apply_retention, prune,
-    save_directories, save_repository, source_path,
+    VaultIndex, VaultLock, VaultLockMode, VaultUser, WriterTuning, apply_retention,
+    prune_snapshots, save_directories, save_repository, source_path,
 };
 use tympan_blobs::ReadBlobs;
 use tympan_content::Repository;

@@ -276,7 +276,12 @@ pub(crate) async fn start_instance(
     let (stop, stopped) = watch::channel(false);
     instance.add_health_check("blobs", sharing.register_remotely(&stopped));
     let mut tasks = JoinSet::new();
-    tasks.spawn(serve_listener(listener, main_router(instance.clone()), front, stopped.clone()));
+    tasks.spawn(serve_until_stopped(
+        listener,
+        main_router(instance.clone()),
+        front,
+        stopped.clone(),
+    ));
     if let Some(certificate) = certificate.clone() {
         let stopped = stopped.clone();
         tasks.spawn(async move {
@@ -293,7 +298,7 @@ pub(crate) async fn start_instance(
     }
     if let Some(listener) = admin_listener {
         let router = admin_router(instance.clone());
-        tasks.spawn(serve_listener(listener, main_router, admin_front(config), stopped.clone()));
+        tasks.spawn(serve_until_stopped(listener, router, admin_front(config), stopped.clone()));
     }
     if let Some(composite) = plan.home.composite.clone() {
         let stopped = stopped.clone();
@@ -722,7 +727,7 @@ const ASSET_TOPICS: &[&str] = &[
     "com/adobe/granite/workflow/transient/job/var/workflow/models/dam/*",
 ];
 
-async fn serve_listener(
+async fn serve_until_stopped(
     listener: std::net::TcpListener,
     router: axum::Router,
     front: ListenerOptions,
@@ -732,7 +737,7 @@ async fn serve_listener(
         // The sender lives as long as the process serves.
         stopped.wait_for(|stopped| *stopped).await.ok();
     };
-    serve_listener(listener, main_router, front, until)
+    serve_listener(listener, router, front, until)
         .await
         .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
 }

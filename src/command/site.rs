@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tympan_content::{Node, NodePath, Repository, Snapshot};
-use tympan_render::{ContainerPolicy, ScriptSet, check};
+use tympan_render::{ContainerPolicy, ScriptSet, check_scripts};
 
 use super::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::args::SiteCommand;

@@ -62,24 +62,20 @@ pub fn compute_vault_stats(
     };
     for kind in [PackBlobKind::Data, PackBlobKind::Tree] {
         let (count, plain, stored) = index.totals(kind);
-        compute_vault_stats.plain_bytes += plain;
-        compute_vault_stats.stored_bytes += stored;
-        *if kind == PackBlobKind::Data {
-            &mut compute_vault_stats.pieces
-        } else {
-            &mut compute_vault_stats.folders
-        } += count;
+        stats.plain_bytes += plain;
+        stats.stored_bytes += stored;
+        *if kind == PackBlobKind::Data { &mut stats.pieces } else { &mut stats.folders } += count;
     }
     let mut known = HashMap::new();
     for snapshot in snapshots {
         let (items, bytes) = deep_stack::run_on_deep_stack(|| {
             count_folder((vault, index), &snapshot.tree, 0, &mut known)
         })?;
-        compute_vault_stats.snapshots += 1;
-        compute_vault_stats.items += items;
-        compute_vault_stats.restored_bytes += bytes;
+        stats.snapshots += 1;
+        stats.items += items;
+        stats.restored_bytes += bytes;
     }
-    Ok(compute_vault_stats)
+    Ok(stats)
 }
 
 fn count_folder(

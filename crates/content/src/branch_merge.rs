@@ -377,7 +377,8 @@ impl Session {
             Some(record) => record.order_key.clone(),
             None => self.next_order_key(&parent)?,
         };
-        let mut records = vec![(to.clone(), ContentRecord { order_key, ..node.record().clone() })];
+        let mut records =
+            vec![(to.clone(), ContentRecord { order_key: order, ..node.record().clone() })];
         for (key, record) in source.0.records_in_range(&record_key::descendant_key_range(from)?)? {
             let path = record_key::record_path(&key)?;
             let target = path.rebase(from, to).ok_or(Error::NodeMissing(path))?;

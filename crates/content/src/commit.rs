@@ -367,7 +367,7 @@ fn index_definitions_after(
     let is_about = |key: &Vec<u8>| {
         *key == folder
             || below.contains_key(key)
-            || (has_types && (*key == node_type || below_system.contains_key(key)))
+            || (has_types && (*key == types || below_system.contains_key(key)))
     };
     if !edits.keys().any(is_about) {
         return Ok(before.clone());

@@ -124,7 +124,7 @@ pub enum Error {
     /// Two nodes have a value that a unique index allows once.
     #[error(
         "OakConstraint0030: `{path}` and {} have the same value of `{property}`, of which an index wants each once; give one of them another",
-        path_or_placeholder(other.as_ref())
+        path_or_placeholder(existing_path.as_ref())
     )]
     NotUnique {
         /// The property.

@@ -202,7 +202,7 @@ fn merge_record(
     if !is_split_by_type(path, &merged) {
         // One side made a folder of it, the other put a child into the document.
         let types = trees.each_ref().map(|tree| tree.as_ref()?.properties.get(PRIMARY_TYPE));
-        let [base, of_ours, of_theirs] = node_type.map(Option::<&Property>::cloned);
+        let [base, of_ours, of_theirs] = types.map(Option::<&Property>::cloned);
         let clash = MergeConflict {
             property: Some(PRIMARY_TYPE.to_owned()),
             base,

@@ -306,8 +306,8 @@ pub(crate) fn assign_missing_order_keys(
             if record.order_key.0.is_empty() {
                 suspects.extend(path.parent());
             }
-            if has_ordered_children(&path, Some(record))
-                && !has_ordered_children(&path, view.read_record(&key, &path)?.as_deref())
+            if container_orders_children(&path, Some(record))
+                && !container_orders_children(&path, view.read_record(&key, &path)?.as_deref())
             {
                 suspects.insert(path.clone());
             }
@@ -316,7 +316,7 @@ pub(crate) fn assign_missing_order_keys(
     }
     for parent in suspects {
         let record = view.read_record(&record_key::record_key(&parent)?, &parent)?;
-        if has_ordered_children(&parent, record.as_deref()) {
+        if container_orders_children(&parent, record.as_deref()) {
             view.assign_order_keys(&parent)?;
         }
     }
@@ -324,7 +324,7 @@ pub(crate) fn assign_missing_order_keys(
 }
 
 /// Tells whether the children of the node with this record have an order.
-pub(crate) fn has_ordered_children(path: &NodePath, record: Option<&ContentRecord>) -> bool {
+pub(crate) fn container_orders_children(path: &NodePath, record: Option<&ContentRecord>) -> bool {
     let primary_type = record.map(|record| record.summary.primary_type());
     primary_type.is_some_and(|one| is_container(path.name(), one) && has_ordered_children(one))
 }

@@ -97,7 +97,12 @@ pub(crate) fn find_links(
         return Vec::new();
     }
     if let Some((kind, spelling, candidates)) = read_named_link(node, property, text) {
-        return vec![TextLink { kind, candidate_paths, range: 0..text.len(), spelling }];
+        return vec![TextLink {
+            kind,
+            candidate_paths: candidates,
+            range: 0..text.len(),
+            spelling,
+        }];
     }
     // Most texts have none, which is told without reading markup.
     let may_link = LINK_TARGET_ROOTS.iter().any(|root| text.contains(root));

@@ -11,7 +11,7 @@ use tympan_store::{BlobId, ChunkId, MapValue as Stored, body as bodies};
 
 use crate::document_boundary::{is_container, is_own_content};
 use crate::record::ContentRecord;
-use crate::sibling::has_ordered_children;
+use crate::sibling::container_orders_children;
 use crate::{Error, NodePath, Result, Session, Snapshot, record_key};
 
 /// One record, unopened.
@@ -213,8 +213,8 @@ impl Session {
             record.order_key = self.next_order_key(&parent)?;
         }
         let old = snapshot.0.read_record(&record_key::record_key(path)?, path)?;
-        let is_ordered_anew = has_ordered_children(path, Some(&record))
-            && !has_ordered_children(path, old.as_deref());
+        let is_ordered_anew = container_orders_children(path, Some(&record))
+            && !container_orders_children(path, old.as_deref());
         if !is_container(path.name(), record.summary.primary_type()) {
             self.remove_records(path)?;
         }

@@ -80,9 +80,9 @@ pub fn export_cache<W: Write>(
     export: &CacheExport<'_>,
     sink: ExportSink<W>,
 ) -> Result<ExportSummary, Error> {
-    let cache = export_cache.farm.cache.as_ref();
+    let cache = export.farm.cache.as_ref();
     let root = cache.and_then(|cache| cache.docroot.as_deref());
-    let root = root.ok_or_else(|| Error::NoDocroot(export_cache.farm.name.clone()))?;
+    let root = root.ok_or_else(|| Error::NoDocroot(export.farm.name.clone()))?;
     let unreadable = |source| Error::Read { file: root.to_owned(), source };
     let docroot = Docroot::open_read_only(root).map_err(unreadable)?;
     // What cannot be listed would be missing without a word.
@@ -92,13 +92,13 @@ pub fn export_cache<W: Write>(
         one.as_os_str().as_encoded_bytes().cmp(other.as_os_str().as_encoded_bytes())
     });
     let mut exported = ExportSummary::default();
-    let mut writer = ExportWriter::new(sink, export_cache);
+    let mut writer = ExportWriter::new(sink, export);
     for file in &names {
-        let Some((name, path)) = served_name_and_path(export_cache.farm, file) else {
+        let Some((name, path)) = served_name_and_path(export.farm, file) else {
             exported.unserved += 1;
             continue;
         };
-        let found = find_exportable_file(export_cache, &docroot, (file, &path));
+        let found = find_exportable_file(export, &docroot, (file, &path));
         match found.map_err(|source| Error::Read { file: root.join(file), source })? {
             ExportLookup::Fresh(page) => {
                 let added = writer.add_page(name, page);
@@ -143,14 +143,14 @@ fn find_exportable_file(
     docroot: &Docroot,
     (file, path): (&Path, &str),
 ) -> io::Result<ExportLookup> {
-    let Some(cache) = &export_cache.farm.cache else { return Ok(ExportLookup::Missing) };
+    let Some(cache) = &export.farm.cache else { return Ok(ExportLookup::Missing) };
     for _ in 0..MAX_LOOKUP_ATTEMPTS {
         match docroot.look_up_file(file, cache.enable_ttl)? {
             CacheFileLookup::File(page) => {
-                let facts = docroot.freshness_facts(cache, (file, path), &page, export_cache.now);
+                let facts = docroot.freshness_facts(cache, (file, path), &page, export.now);
                 let is_fresh =
                     assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Valid;
-                return Ok(if is_fresh || export_cache.includes_stale {
+                return Ok(if is_fresh || export.includes_stale {
                     ExportLookup::Fresh(page)
                 } else {
                     ExportLookup::Stale
@@ -184,7 +184,7 @@ impl<'a, W: Write> ExportWriter<'a, W> {
             ExportSink::Tar(to) => ExportTarget::Tar(TarWriter::new(to)),
             ExportSink::Folder(folder) => ExportTarget::Folder(folder),
         };
-        Self { target: to, export_cache, header_time: export_cache.file_time.min(MAX_OCTAL_TIME) }
+        Self { target: to, export, header_time: export.file_time.min(MAX_OCTAL_TIME) }
     }
 
     /// Adds a page with its side files; returns the length of its body.

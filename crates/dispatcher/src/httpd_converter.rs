@@ -598,7 +598,11 @@ impl HttpdConfigReader<'_> {
             ),
             name if is_httpd_only(name) => return,
             _ => {
-                return self.warn_of_unsupported(line.position, &line.name, "it has no counterpart");
+                return self.warn_of_unsupported(
+                    line.position,
+                    &line.name,
+                    "it has no counterpart",
+                );
             }
         };
         match text {

@@ -541,7 +541,7 @@ mod tests {
         assert_eq!(amount(full), Some(DiskAmount { files: 0, bytes: 200 }));
         let space = FileSystemSpace { is_out_of_inodes: true, ..full.file_system_space };
         assert_eq!(
-            amount(DiskUsageState { file_system_space, ..full }),
+            amount(DiskUsageState { file_system_space: space, ..full }),
             Some(DiskAmount { files: 10, bytes: 200 })
         );
     }

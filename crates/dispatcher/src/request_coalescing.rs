@@ -494,7 +494,7 @@ mod tests {
             flights.join_or_pass(Path::new(FILE)),
             FetchRole::Pass(NotCacheableReason::CacheControl)
         ));
-        tokio::time::advance(request_coalescing::PASS_MEMORY_DURATION).await;
+        tokio::time::advance(super::PASS_MEMORY_DURATION).await;
         drop(lead(&flights));
     }
 }

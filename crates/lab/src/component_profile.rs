@@ -292,8 +292,7 @@ mod tests {
                 ..parse_component_rows(PAGE).remove(0)
             }]
         };
-        let rows =
-            median_rows(&[profile_components(5), profile_components(900), profile_components(7)]);
+        let rows = median_rows(&[run(5), run(900), run(7)]);
         assert_eq!(rows[0].own_time, Duration::from_micros(7));
     }
 }

@@ -172,7 +172,7 @@ impl LoadExperiment {
         let file: ExperimentFile = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let line = text.get(..at).unwrap_or_default().matches('\n').count() + 1;
-            refuse(format_summary_line, error.message().to_owned())
+            refuse(line, error.message().to_owned())
         })?;
         if file.load.plan.is_some() != file.load.urls.is_empty() {
             return Err(refuse(0, "`load` names either a `plan` or `urls`".to_owned()));
@@ -323,8 +323,8 @@ fn count_log_entries(path: &Path, from: u64) -> Result<u64> {
     file.seek(SeekFrom::Start(if length < from { 0 } else { from })).map_err(lost)?;
     let mut count = 0;
     for line in BufReader::new(file).split(b'\n') {
-        let line = format_summary_line.map_err(lost)?;
-        count += u64::from(format_summary_line.windows(4).any(|part| part == b" -> "));
+        let line = line.map_err(lost)?;
+        count += u64::from(line.windows(4).any(|part| part == b" -> "));
     }
     Ok(count)
 }

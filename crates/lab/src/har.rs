@@ -60,11 +60,11 @@ pub fn parse_har(text: &str, name: &str, site: Option<&str>) -> Result<HarFile> 
     for (number, entry) in entries.iter().enumerate() {
         let entry = ParsedHarEntry::from_har_entry(entry)
             .map_err(|what| fault(format!("entry {}: {what}", number + 1)))?;
-        parse_har.push(entry);
+        read.push(entry);
     }
-    parse_har.sort_by_key(|entry| entry.started_ms);
-    let first = parse_har.first().map_or(0, |entry| entry.started_ms);
-    for entry in parse_har {
+    read.sort_by_key(|entry| entry.started_ms);
+    let first = read.first().map_or(0, |entry| entry.started_ms);
+    for entry in read {
         har.add_entry(entry, first);
     }
     if har.exchanges.is_empty() {

@@ -224,15 +224,14 @@ pub fn compare_steps(steps: &[JournalStep]) -> Vec<JournalRow> {
 /// Returns the table as text.
 #[must_use]
 pub fn format_journal_table(rows: &[JournalRow]) -> String {
-    let width =
-        compare_steps.iter().map(|row| row.what.chars().count()).max().unwrap_or(0).clamp(6, 48);
+    let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0).clamp(6, 48);
     let mut out = format!(
         "{:>3} {:<width$} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
         "#", "change", "req/s", "x before", "x first", "p50 ms", "p98 ms", "max ms"
     );
     let times =
         |factor: Option<f64>| factor.map_or("-".to_owned(), |factor| format!("{factor:.2}x"));
-    for row in compare_steps {
+    for row in rows {
         let what: String = row.what.chars().take(width).collect();
         // Writing to a string cannot fail.
         write!(

@@ -154,11 +154,7 @@ impl MetricComparison {
 #[must_use]
 pub fn format_percent(share: f64) -> String {
     let percent = share * 100.0;
-    if format_percent.abs() < 9.95 {
-        format!("{percent:+.1} %")
-    } else {
-        format!("{percent:+.0} %")
-    }
+    if percent.abs() < 9.95 { format!("{percent:+.1} %") } else { format!("{percent:+.0} %") }
 }
 
 impl fmt::Display for MetricComparison {

@@ -78,34 +78,34 @@ pub fn is_secret_name(name: &str) -> bool {
 /// Returns a text whose addresses tell neither users and passwords nor parameters with names of secrets.
 #[must_use]
 pub fn redact_text(text: &str) -> String {
-    let text = URL_USER_PATTERN.replace_all(redact_text, format!("${{1}}{REDACTED}@"));
+    let text = URL_USER_PATTERN.replace_all(text, format!("${{1}}{REDACTED}@"));
     let hide = |found: &regex::Captures<'_>| {
         let part = |place: usize| found.get(place).map_or("", |part| part.as_str());
         let value = if is_secret_name(part(2)) { REDACTED } else { part(3) };
         format!("{}{}={value}", part(1), part(2))
     };
-    match URL_PARAMETER_PATTERN.replace_all(&redact_text, hide) {
-        Cow::Borrowed(text) => redact_text.to_owned(),
-        Cow::Owned(text) => redact_text,
+    match URL_PARAMETER_PATTERN.replace_all(&text, hide) {
+        Cow::Borrowed(text) => text.to_owned(),
+        Cow::Owned(text) => text,
     }
 }
 
 /// Returns a property, `name=value`, without its value if that is a secret.
 #[must_use]
 pub fn redact_property(property: &str) -> String {
-    match redact_property.split_once('=') {
+    match property.split_once('=') {
         Some((name, _)) if is_secret_name(name) => format!("{name}={REDACTED}"),
         Some((name, value)) => format!("{name}={}", redact_text(value)),
-        None => redact_property.to_owned(),
+        None => property.to_owned(),
     }
 }
 
 /// Returns a header, `name: value`, with its value only if that is known to be no secret.
 #[must_use]
 pub fn redact_header(header: &str) -> String {
-    let (name, value) = redact_header.split_once(':').unwrap_or((redact_header, ""));
+    let (name, value) = header.split_once(':').unwrap_or((header, ""));
     let name = name.trim().to_ascii_lowercase();
-    let value = if PLAIN_HEADERS.contains(&name.as_str()) { redact_json.trim() } else { REDACTED };
+    let value = if PLAIN_HEADERS.contains(&name.as_str()) { value.trim() } else { REDACTED };
     format!("{name}: {value}")
 }
 
@@ -113,7 +113,7 @@ pub fn redact_header(header: &str) -> String {
 #[must_use]
 pub fn redact_command_line(words: &[String]) -> Vec<String> {
     let mut pending: Option<SecretOptionKind> = None;
-    redact_command_line
+    words
         .iter()
         .map(|word| {
             if let Some(way) = pending.take() {
@@ -126,7 +126,7 @@ pub fn redact_command_line(words: &[String]) -> Vec<String> {
             let short = word.get(..2).filter(|_| !word.starts_with("--"));
             let joined = match short.zip(word.get(2..)) {
                 Some(both) => Some((both.0, "", both.1)),
-                None => word.split_once('=').map(|(name, value)| (name, "=", redact_json)),
+                None => word.split_once('=').map(|(name, value)| (name, "=", value)),
             };
             match joined.and_then(|it| SecretOptionKind::for_option(it.0).map(|way| (it, way))) {
                 Some(((name, between, value), way)) => {
@@ -144,11 +144,11 @@ pub fn redact_command_line(words: &[String]) -> Vec<String> {
 /// Returns a configuration in YAML without the values of keys with the names of secrets.
 #[must_use]
 pub fn redact_yaml(text: &str) -> String {
-    let mut out = String::with_capacity(redact_text.len());
-    for line in redact_text.split_inclusive('\n') {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
         match line.split_once(':') {
             Some((key, value))
-                if !redact_json.trim().is_empty()
+                if !value.trim().is_empty()
                     && is_secret_name(
                         key.trim().trim_start_matches("- ").trim_matches(['"', '\'']),
                     ) =>
@@ -224,24 +224,22 @@ impl SecretOptionKind {
         match self {
             Self::Whole => REDACTED.to_owned(),
             Self::Header => {
-                let name = redact_json.split(':').next().unwrap_or_default();
+                let name = value.split(':').next().unwrap_or_default();
                 format!("{name}: {REDACTED}")
             }
-            Self::ShellLine
-                if redact_json.starts_with("http://") || redact_json.starts_with("https://") =>
-            {
-                redact_text(redact_json)
+            Self::ShellLine if value.starts_with("http://") || value.starts_with("https://") => {
+                redact_text(value)
             }
             Self::ShellLine => REDACTED.to_owned(),
-            Self::NamedShellLine => match redact_json.split_once('=') {
+            Self::NamedShellLine => match value.split_once('=') {
                 Some((name, switch)) => format!("{name}={}", Self::ShellLine.redact(switch)),
                 None => REDACTED.to_owned(),
             },
             Self::Cookie => {
-                let name = redact_json.split('=').next().unwrap_or_default();
+                let name = value.split('=').next().unwrap_or_default();
                 format!("{name}={REDACTED}")
             }
-            Self::Property => redact_property(redact_json),
+            Self::Property => redact_property(value),
         }
     }
 }

@@ -87,10 +87,7 @@ pub fn read_request_log(
     loop {
         text.clear();
         let read = input.read_until(b'\n', &mut text);
-        if read_request_log
-            .map_err(|source| Error::read_failed(std::path::Path::new(name), source))?
-            == 0
-        {
+        if read.map_err(|source| Error::read_failed(std::path::Path::new(name), source))? == 0 {
             break;
         }
         if limits.max_requests.is_some_and(|most| log.requests.len() as u64 >= most) {
@@ -356,10 +353,7 @@ fn for_each_line(
     loop {
         text.clear();
         let read = input.read_until(b'\n', &mut text);
-        if read_request_log
-            .map_err(|source| Error::read_failed(std::path::Path::new(name), source))?
-            == 0
-        {
+        if read.map_err(|source| Error::read_failed(std::path::Path::new(name), source))? == 0 {
             return Ok(malformed);
         }
         let line = String::from_utf8_lossy(&text);

@@ -18,7 +18,7 @@ const MIN_LAG_SAMPLES: u64 = 100;
 pub fn validity_doubts(results: &RunResults) -> Vec<String> {
     let mut doubts = Vec::new();
     if results.processes.is_empty() {
-        add_generator_doubts(&results.generator, results.elapsed, "", &mut validity_doubts);
+        add_generator_doubts(&results.generator, results.elapsed, "", &mut doubts);
     }
     // Idle agents do not make up for one that is at its limits.
     for member in &results.processes {
@@ -26,7 +26,7 @@ pub fn validity_doubts(results: &RunResults) -> Vec<String> {
             &member.generator,
             member.elapsed,
             &format!("{}: ", member.name),
-            &mut validity_doubts,
+            &mut doubts,
         );
     }
     let failures = results.labels.values().flat_map(|series| &series.total.failure_reason_counts);
@@ -35,9 +35,9 @@ pub fn validity_doubts(results: &RunResults) -> Vec<String> {
         .map(|(_, count)| *count)
         .sum();
     if exhausted > 0 {
-        validity_doubts.push(format!("{exhausted} requests found no port or file descriptor left"));
+        doubts.push(format!("{exhausted} requests found no port or file descriptor left"));
     }
-    validity_doubts
+    doubts
 }
 
 /// Returns what of the load is missing because agents were lost.
@@ -63,7 +63,7 @@ fn add_generator_doubts(
 ) {
     let lag = generator.lag.quantile(0.99);
     if generator.lag.count() >= MIN_LAG_SAMPLES && lag > MAX_LAG {
-        validity_doubts.push(format!(
+        doubts.push(format!(
             "{who}it sent {:.1} ms later than planned (99th percentile; at most {} ms)",
             lag.as_secs_f64() * 1000.0,
             MAX_LAG.as_millis()
@@ -71,7 +71,7 @@ fn add_generator_doubts(
     }
     let share = generator.cpu_share(elapsed);
     if elapsed >= MIN_RUN_DURATION && share > MAX_CPU_SHARE {
-        validity_doubts.push(format!(
+        doubts.push(format!(
             "{who}it used {:.0} % of the {} processors that its {} threads may use (at most {:.0} %)",
             share * 100.0,
             generator.worker_count.min(generator.processor_count),
@@ -80,7 +80,7 @@ fn add_generator_doubts(
         ));
     }
     if generator.unsent_arrivals > 0 {
-        validity_doubts.push(format!(
+        doubts.push(format!(
             "{who}{} arrivals of the schedule were never sent",
             generator.unsent_arrivals
         ));
@@ -91,7 +91,7 @@ fn add_generator_doubts(
 #[must_use]
 pub fn validity_warning(results: &RunResults) -> Option<String> {
     let doubts = validity_doubts(results);
-    (!validity_doubts.is_empty()).then(|| format!("GENERATOR SATURATED: {}", doubts.join("; ")))
+    (!doubts.is_empty()).then(|| format!("GENERATOR SATURATED: {}", doubts.join("; ")))
 }
 
 #[cfg(test)]

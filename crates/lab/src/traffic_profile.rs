@@ -40,7 +40,7 @@ pub fn read_access_log(input: &mut dyn BufRead, name: &str) -> Result<(Vec<Acces
     loop {
         text.clear();
         let read = input.read_until(b'\n', &mut text);
-        if read_access_log.map_err(|source| Error::read_failed(Path::new(name), source))? == 0 {
+        if read.map_err(|source| Error::read_failed(Path::new(name), source))? == 0 {
             break;
         }
         let line = String::from_utf8_lossy(&text);

@@ -139,7 +139,7 @@ mod tests {
             if_range: header("if-range"),
         };
         let plan = plan_response(&conditions, 1000, ETAG, Some(SystemTime::UNIX_EPOCH + MODIFIED));
-        let text = match plan_response {
+        let text = match plan {
             BinaryResponsePlan::Full => "full".to_owned(),
             BinaryResponsePlan::NotModified => "not modified".to_owned(),
             BinaryResponsePlan::Partial { start, len } => format!("{start}+{len}"),

@@ -111,10 +111,10 @@ pub fn read_agents(snapshot: &Snapshot, role: &str) -> Result<Vec<ReplicationAge
     let mut agents = Vec::new();
     for node in folder.listed_children()? {
         if let Some(content) = node.content_node()? {
-            read_agents.extend(parse_agent(node.name(), &content, otherwise));
+            agents.extend(parse_agent(node.name(), &content, otherwise));
         }
     }
-    Ok(read_agents)
+    Ok(agents)
 }
 
 /// Reads one agent; nothing if it has no address.

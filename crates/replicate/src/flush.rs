@@ -122,7 +122,7 @@ fn compute_flushes_since(
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind != ReplicationAgentKind::Publish)
         .collect();
-    if read_agents.is_empty() {
+    if agents.is_empty() {
         return Ok((to, Vec::new()));
     }
     let before = match repository.snapshot_at(from) {
@@ -130,7 +130,7 @@ fn compute_flushes_since(
         Err(error) if error.is_transient() => return Err(error.into()),
         Err(error) => {
             tracing::warn!(root = %from, error = %error, "the state up to which caches were flushed is gone");
-            let all = read_agents
+            let all = agents
                 .iter()
                 .map(|agent| (agent_topic("publish", &agent.name), flush_all_payload(agent)));
             return Ok((to, all.collect()));
@@ -143,7 +143,7 @@ fn compute_flushes_since(
         changed = owner_documents_of(&reach, &now)?;
     }
     let mut flushes = Vec::new();
-    for agent in &read_agents {
+    for agent in &agents {
         let topic = agent_topic("publish", &agent.name);
         let states = (repository, &before, &now);
         let taken = changed_paths_for_agent(agent, &changed, states)?;

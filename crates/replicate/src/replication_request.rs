@@ -273,19 +273,19 @@ pub async fn store_held_jobs(
     })
     .await??;
     record_with_waiting_trees(queues, wishes).await?;
-    let agents: Vec<ReplicationAgent> = read_agents
+    let agents: Vec<ReplicationAgent> = agents
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish)
         .collect();
     let nobody = |reason: String| Error::InvalidAgent { agent: "author".to_owned(), reason };
-    if read_agents.is_empty() {
+    if agents.is_empty() {
         let reason =
             "no enabled agent talks to a publisher; add one below `/etc/replication/agents.author`";
         return Err(nobody(reason.to_owned()));
     }
     let mut wanted = Vec::new();
     for (number, wish) in wishes.iter().enumerate() {
-        let takers: Vec<String> = read_agents
+        let takers: Vec<String> = agents
             .iter()
             .filter(|agent| is_agent_for_request(agent, wish))
             .map(|agent| agent_topic("author", &agent.name))

@@ -551,7 +551,7 @@ impl Replicator {
             read_agents(&repository.snapshot()?, role)
         })
         .await;
-        read.and_then(|agents| read_agents).unwrap_or_else(|error| {
+        read.and_then(|agents| agents).unwrap_or_else(|error| {
             warn!(reason = %error, "replication agents cannot be read");
             Vec::new()
         })

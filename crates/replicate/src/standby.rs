@@ -21,7 +21,7 @@ use tympan_blobs::{BlobStore, ReadBlobs, SMALL_BLOB_BYTES};
 use tympan_store::{
     BaseStore, BlobId, ChunkBatch, ChunkId, ChunkStore, ChunkSyncReport, ChunkSyncRoute,
     GarbageCollectionOptions, GarbageCollectionReport, LocalStore, RefUpdate, Revision,
-    acquire_lease, sync,
+    acquire_lease, sync_chunks,
 };
 
 use crate::{Error, Result};

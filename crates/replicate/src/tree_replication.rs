@@ -456,8 +456,8 @@ impl Replicator {
         let repository = self.repository().clone();
         let mut agents: Vec<ReplicationAgent> =
             run_blocking(move || read_agents(&repository.snapshot()?, "author")).await??;
-        read_agents.retain(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish);
-        for agent in &read_agents {
+        agents.retain(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish);
+        for agent in &agents {
             let topic = agent_topic(self.role(), &agent.name);
             let jobs = queues.list_topic(&topic, MAX_SCANNED_JOBS).await?;
             // The next part is made while one is being sent.
@@ -474,7 +474,7 @@ impl Replicator {
         let Some(job) = queues.claim_in_order(&[TREE_TOPIC], claim, now).await? else {
             return Ok(TreePartOutcome::Idle);
         };
-        let stored = self.store_part_jobs(&job, &read_agents, now).await;
+        let stored = self.store_part_jobs(&job, &agents, now).await;
         drop(turn);
         match stored {
             Ok(()) => {
@@ -503,7 +503,7 @@ impl Replicator {
         let keeping = self.versioning();
         let part = run_blocking(move || mark_next_part(&repository, &tree, keeping, now)).await??;
         let mut jobs = Vec::new();
-        let takers = read_agents.iter().filter(|agent| agent.accepts_any_below(&path));
+        let takers = agents.iter().filter(|agent| agent.accepts_any_below(&path));
         for agent in takers.filter(|_| !part.paths.is_empty()) {
             let text = |paths: &[NodePath]| -> Vec<String> {
                 paths.iter().map(ToString::to_string).collect()

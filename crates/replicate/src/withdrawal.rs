@@ -191,9 +191,9 @@ fn plan_withdrawals(snapshot: &Snapshot) -> Result<WithdrawalPlan> {
     }
     let (due, _) = partition_due_withdrawals(snapshot, entries)?;
     let mut agents: Vec<ReplicationAgent> = read_agents(snapshot, "author")?;
-    read_agents.retain(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish);
+    agents.retain(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish);
     for top in topmost_withdrawals(&due) {
-        let takers = read_agents.iter().filter(|agent| agent.accepts_any_below(&top.path));
+        let takers = agents.iter().filter(|agent| agent.accepts_any_below(&top.path));
         let before = jobs.len();
         for agent in takers {
             let topic = agent_topic("author", &agent.name);

@@ -66,7 +66,7 @@ pub(crate) fn with_companions(
     let wishes = along.into_values().chain(wishes).collect();
     Ok(AccompaniedRequests {
         requests: wishes,
-        companion_count: list_referenced_documents,
+        companion_count: companions,
         skipped_companions: left.into_iter().collect(),
     })
 }

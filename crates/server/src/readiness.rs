@@ -306,12 +306,12 @@ async fn replication_health(instance: Arc<Instance>) -> ComponentHealth {
         read_agents(&snapshot, role).map_err(|error| error.to_string())
     };
     let agents = match tokio::task::spawn_blocking(read).await {
-        Ok(Ok(agents)) => read_agents,
+        Ok(Ok(agents)) => agents,
         Ok(Err(reason)) => return ComponentHealth::Degraded(reason),
         Err(error) => return ComponentHealth::Degraded(error.to_string()),
     };
     let mut faults = Vec::new();
-    for agent in read_agents {
+    for agent in agents {
         if let Some(reason) = instance.replicator.blocked_reason(&agent.name) {
             faults.push(format!("agent `{}` is blocked: {reason}", agent.name));
         }

@@ -44,11 +44,11 @@ pub fn main_router(instance: Arc<Instance>) -> Router {
         .fallback(any(serve_resource));
     let router = match role {
         InstanceRole::Author => {
-            main_router.layer(middleware::map_response(author_headers::add_author_headers))
+            router.layer(middleware::map_response(author_headers::add_author_headers))
         }
-        InstanceRole::Publish => main_router,
+        InstanceRole::Publish => router,
     };
-    main_router
+    router
         .layer(middleware::map_request_with_state(instance.clone(), with_body_timeout))
         .layer(middleware::from_fn_with_state(instance.clone(), record_requests))
         .with_state(instance)

@@ -13,7 +13,10 @@ macro_rules! every_test_file_is_listed {
         #[test]
         fn every_test_file_is_listed() {
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it");
-            assert_eq!($crate::listed::unlisted(folder.as_ref()), Vec::<String>::new());
+            assert_eq!(
+                $crate::test_file_list::undeclared_test_modules(folder.as_ref()),
+                Vec::<String>::new()
+            );
         }
     };
 }

@@ -87,7 +87,7 @@ impl RootDocuments for ContentDocuments<'_> {
         };
         let text = docview::write_docview(&document, &DocviewNamespaces::default()).into_bytes();
         let place = vec![DOCVIEW_FILE.as_bytes().to_vec()];
-        let mut files = vec![RenderedFile { path, content: RenderedContent::Text(text) }];
+        let mut files = vec![RenderedFile { path: place, content: RenderedContent::Text(text) }];
         add_binaries(&document, &document, "", &mut files);
         Ok(files)
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
-use tympan_backup::{MountAccess, UnmountOutcome, mount};
+use tympan_backup::{MountAccess, UnmountOutcome, mount_vault};
 
 use super::{backup_fault, interrupt_signal, vault_session};
 use crate::args::backup::{SnapshotClientArgs, VaultArgs, VaultReadArgs};

@@ -103,7 +103,7 @@ fn compare_programs(
     let paired = paired_run::measure_pairs(&one, &two, turns).map_err(|error| lab_fault(&error))?;
     if !arguments.json {
         for (name, series) in
-            [("before", &paired_run.measures_before), ("after ", &paired_run.measures_after)]
+            [("before", &paired.measures_before), ("after ", &paired.measures_after)]
         {
             for run in series {
                 let metric = run.metric.map(|metric| format!("  {metric}")).unwrap_or_default();
@@ -111,7 +111,7 @@ fn compare_programs(
             }
         }
     }
-    Ok(paired_run.compare_metrics(arguments.trim, better_direction(arguments)))
+    Ok(paired.compare_metrics(arguments.trim, better_direction(arguments)))
 }
 
 fn compare_numbers(arguments: &LabCompareArgs) -> Result<Vec<MetricComparison>, CommandFault> {

@@ -363,7 +363,10 @@ pub(super) fn print_cache_ratio(arguments: &LabCacheRatioArgs) -> CommandOutcome
                 "--total is above 0, and --reached counts those of them that a cache did not answer",
             ));
         }
-        say!("{}", calculator::CacheHitRatio { total_requests, publisher_requests });
+        say!(
+            "{}",
+            calculator::CacheHitRatio { total_requests: total, publisher_requests: reached }
+        );
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.access.is_empty() || arguments.request.is_empty() {

@@ -26,8 +26,8 @@ impl<'a> RunRecorder<'a> {
         kept: &'a RunFolderArgs,
         plan: Option<&'a Path>,
     ) -> Result<Self, CommandFault> {
-        let TargetWatch(watch) = TargetWatch::start(&plan_redaction.watched)?;
-        Ok(Self { folder: plan_redaction.keep.as_deref(), plan, watch })
+        let TargetWatch(watch) = TargetWatch::start(&kept.watched)?;
+        Ok(Self { folder: kept.keep.as_deref(), plan, watch })
     }
 
     /// Keeps nothing.
@@ -69,7 +69,7 @@ impl FinishedRun<'_> {
 /// Returns what arguments ask to watch.
 pub(super) fn metrics_source(watched: &WatchedProcessArgs) -> Option<ProcessMetricsSource> {
     let metrics = watched.metrics.clone().map(ProcessMetricsSource::Metrics);
-    metrics_csv.or(watched.pid.map(ProcessMetricsSource::Process))
+    metrics.or(watched.pid.map(ProcessMetricsSource::Process))
 }
 
 /// A target that is watched while a command runs whose report is a sheet.
@@ -136,17 +136,17 @@ pub(super) fn create_run_folder(
         let text = super::read_text(plan)?;
         let kept = match extension.as_ref() {
             "yaml" | "yml" => Some(redaction::redact_yaml(&text)),
-            "toml" => plan_redaction::redact_toml_plan(&text).map(|kept| plan_redaction.text),
-            _ => plan_redaction::redact_jmx_plan(&text).map(|kept| plan_redaction.text),
+            "toml" => plan_redaction::redact_toml_plan(&text).map(|kept| kept.text),
+            _ => plan_redaction::redact_jmx_plan(&text).map(|kept| kept.text),
         };
         // It was read as a plan before, so that it can be read now.
-        let kept = plan_redaction.ok_or_else(|| {
+        let kept = kept.ok_or_else(|| {
             CommandFault::cannot_run(format!(
                 "cannot keep `{}`: it has changed meanwhile",
                 plan.display()
             ))
         })?;
-        write_text(&copy, &plan_redaction)?;
+        write_text(&copy, &kept)?;
     }
     Ok(run)
 }

@@ -114,16 +114,16 @@ pub(super) fn run_profile(arguments: &args::LabProfileArgs) -> CommandOutcome {
     let (visits, malformed) = read_visits(&arguments.log)?;
     let profile = TrafficProfile::from_visits(&visits, malformed);
     if let Some(path) = &arguments.plan {
-        write_text(path, &traffic_profile.plan(&arguments.target, arguments.most).to_toml())?;
+        write_text(path, &profile.plan(&arguments.target, arguments.most).to_toml())?;
     }
     if let Some(path) = &arguments.goals {
-        write_text(path, &traffic_profile.goals())?;
+        write_text(path, &profile.goals())?;
     }
     if !arguments.json {
         say!("{profile}");
         return Ok(ExitCode::SUCCESS);
     }
-    let wanted: Vec<_> = traffic_profile
+    let wanted: Vec<_> = profile
         .requests_per_address
         .iter()
         .take(arguments.most)

@@ -13,7 +13,7 @@ use tympan_blobs::BlobStore;
 use tympan_content::{IndexFault, IndexMapRebuilder, JcrDate};
 use tympan_store::{
     BlobId, ChunkStore, LocalStore, RepairedPart, RepairedPartOutcome, StoreCheckReport,
-    StoreInspection, StoreRepairReport, inspect_store, key, plan_repair, repair,
+    StoreInspection, StoreRepairReport, inspect_store, key, plan_repair, repair_store,
 };
 
 use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};

@@ -119,11 +119,10 @@ impl SourcePaths {
             names.push(source_path(path).to_string_lossy().into_owned());
             match absolute_path(path) {
                 Ok(absolute) => {
-                    let facts = fs::symlink_metadata(&absolute_path);
-                    if facts.is_ok_and(|facts| {
-                        !options.excludes.contains_source(&absolute_path, &facts)
-                    }) {
-                        wanted.insert(&absolute_path);
+                    let facts = fs::symlink_metadata(&absolute);
+                    if facts.is_ok_and(|facts| !options.excludes.contains_source(&absolute, &facts))
+                    {
+                        wanted.insert(&absolute);
                         is_empty = false;
                     }
                 }

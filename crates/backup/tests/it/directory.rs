@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use tympan_backup::{
     BackupProgress, ClientFilter, ExcludeRules, ExistingFilePolicy, ExtendedAttribute, FolderMark,
     LocalBackend, ParentSelection, RestoreOptions, SaveOptions, SnapshotNodeKind, Vault,
-    VaultFileKind, VaultSnapshot, VaultUser, WriterTuning, diff_trees, find_path, restore, verify,
-    walk_tree,
+    VaultFileKind, VaultSnapshot, VaultUser, WriterTuning, diff_trees, find_path, restore_snapshot,
+    verify_snapshot, walk_tree,
 };
 
 use crate::full_disk::Disk;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use tympan_backup::{BackupProgress, CheckDepth, LocalBackend, Vault, VaultUser, check};
+use tympan_backup::{BackupProgress, CheckDepth, LocalBackend, Vault, VaultUser, check_vault};
 
 use crate::full_disk::Disk;
 use crate::support::{Bench, COST, PASSWORD, describe, noise, now, prune_vault, save};

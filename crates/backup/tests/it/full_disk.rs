@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use tympan_backup::{BackupProgress, CheckDepth, LocalBackend, Vault, VaultUser, check};
+use tympan_backup::{BackupProgress, CheckDepth, LocalBackend, Vault, VaultUser, check_vault};
 
 use crate::support::{COST, PASSWORD, noise, now, prune_vault, save};
 

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tympan_backup::{LocalBackend, Vault, VaultFileKind, VaultIndex, VaultStats, stats};
+use tympan_backup::{
+    LocalBackend, Vault, VaultFileKind, VaultIndex, VaultStats, compute_vault_stats,
+};
 
 use crate::support::{Bench, PASSWORD, save, some_file};
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tympan_backup::{
     BackupProgress, ClientFilter, Error, MountAccess, SaveOptions, UnmountOutcome, VaultFileKind,
-    VaultMount, VaultUser, mount,
+    VaultMount, VaultUser, mount_vault,
 };
 
 use crate::support::{Bench, describe, noise, now, plant, save_with, some_file};

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use tympan_backup::{
     BackendWrapper, BackupProgress, CheckDepth, Error, ExistingFilePolicy, LocalBackend,
     RestoreOptions, RestoreReport, Result, SaveSummary, Vault, VaultBackend, VaultFileKind,
-    VaultObjectId, check, find_path, repair, restore,
+    VaultObjectId, check_vault, find_path, repair_vault, restore_snapshot,
 };
 use tympan_backup::{VaultLock, VaultLockMode, VaultUser};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};

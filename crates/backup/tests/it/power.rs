@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tympan_backup::{
     BackendWrapper, BackupProgress, CheckDepth, LocalBackend, Vault, VaultBackend, VaultFileKind,
-    VaultObjectId, check, find_path,
+    VaultObjectId, check_vault, find_path,
 };
 
 use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, save};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tympan_backup::{
     BackupProgress, CheckDepth, LocalBackend, NativeFileSystem, Vault, VaultFileKind,
-    VaultFileSystem, VaultObjectId, WriterTuning, check,
+    VaultFileSystem, VaultObjectId, WriterTuning, check_vault,
 };
 
 use crate::power::{Files, KINDS, Left, number};

@@ -8,7 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tympan_backup::{
     BackendWrapper, BackupProgress, Error, LocalBackend, PruneOptions, SaveSummary, UnlockScope,
-    VaultBackend, VaultFileKind, VaultLock, VaultLockMode, VaultObjectId, VaultUser, prune,
+    VaultBackend, VaultFileKind, VaultLock, VaultLockMode, VaultObjectId, VaultUser,
+    prune_snapshots,
 };
 
 use crate::support::{
@@ -119,13 +120,13 @@ fn a_damaged_vault_keeps_its_snapshots() {
     // All three need the first file.
     let damaged = packs.pop().unwrap();
     fs::remove_file(damaged).unwrap();
-    let refused = prune_snapshots(vec![first, second]);
+    let refused = prune(vec![first, second]);
     assert!(matches!(&refused, Err(Error::DamagedVault { .. })), "{refused:?}");
     assert!(refused.unwrap_err().to_string().contains("tympan backup repair"));
     assert_eq!(bench.vault.read_snapshots().unwrap().len(), 3);
     fs::remove_file(bench.source().join("file 1")).unwrap();
     let whole = bench.save().snapshot.id;
-    prune_snapshots(vec![first, second, third]).unwrap();
+    prune(vec![first, second, third]).unwrap();
     let left = bench.vault.read_snapshots().unwrap();
     assert_eq!(left.iter().map(|one| one.id).collect::<Vec<_>>(), [whole]);
     assert!(bench.check().faults.is_empty());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tympan_backup::{
     BackupProgress, CheckDepth, ClientFilter, Error, LocalBackend, RepairReport, SaveSummary,
-    VaultFileKind, VaultIndex, VaultLock, VaultLockMode, VaultUser, repair,
+    VaultFileKind, VaultIndex, VaultLock, VaultLockMode, VaultUser, repair_vault,
 };
 
 use crate::support::{Bench, describe, noise, now, plant, some_file};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tympan_backup::{
     BackupProgress, CheckDepth, ClientFilter, ExistingFilePolicy, RestAddress, RestBackend,
     RestLogin, RestoreOptions, Vault, VaultBackend, VaultFileKind, VaultIndex, VaultObjectId,
-    VaultUser, check, find_path, restore,
+    VaultUser, check_vault, find_path, restore_snapshot,
 };
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 use tympan_testkit::rest_server::{RestRules, RestServer};

@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
     BackupProgress, ClientFilter, ExcludeRules, ExistingFilePolicy, LocalBackend, RestoreOptions,
-    RestoreReport, RestoreSelection, Vault, VaultIndex, find_path, restore,
+    RestoreReport, RestoreSelection, Vault, VaultIndex, find_path, restore_snapshot,
 };
 
 use crate::support::{Bench, Far, PASSWORD, describe, noise, plant};
@@ -211,7 +211,7 @@ fn any_user_restores_attributes_of_what_is_read_only() {
         let output = user.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     };
-    restore_snapshot();
+    restore();
     let out = bench.path("out");
     let come_back = || {
         for (name, mode) in all.iter().zip([0o444, 0o555, 0o400]) {
@@ -231,7 +231,7 @@ fn any_user_restores_attributes_of_what_is_read_only() {
         set_attribute(&path, "user.other", b"added").unwrap();
     }
     set_modes(&out);
-    restore_snapshot();
+    restore();
     come_back();
 }
 

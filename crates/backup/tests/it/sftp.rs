@@ -12,8 +12,8 @@ use std::time::Duration;
 use tympan_backup::{
     BackupProgress, CheckDepth, ClientFilter, Error, SaveOptions, SaveSession, SftpBackend,
     SftpOptions, UnknownHostPolicy, Vault, VaultBackend, VaultFileKind, VaultIndex, VaultLock,
-    VaultLockMode, VaultObjectId, VaultOpening, VaultUser, check, find_path, restore,
-    save_directories,
+    VaultLockMode, VaultObjectId, VaultOpening, VaultUser, check_vault, find_path,
+    restore_snapshot, save_directories,
 };
 use tympan_testkit::cutting_proxy::CuttingProxy;
 use tympan_testkit::delay_proxy::DelayProxy;

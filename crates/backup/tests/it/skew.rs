@@ -17,7 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tympan_backup::{
     BackupProgress, Error, LocalBackend, PruneOptions, SaveOptions, SaveSession, Vault, VaultIndex,
-    VaultLock, VaultLockMode, VaultUser, prune, save_directories,
+    VaultLock, VaultLockMode, VaultUser, prune_snapshots, save_directories,
 };
 use tympan_testkit::external_tool::{command_succeeds, report_skip};
 

@@ -14,8 +14,8 @@ use tympan_backup::{
     BackendWrapper, BackupProgress, CheckDepth, ExistingFilePolicy, KeyDerivationCost,
     LocalBackend, PruneOptions, PruneReport, RestoreOptions, RestoreReport, Result, SaveOptions,
     SaveSession, SaveSummary, SnapshotNode, Vault, VaultBackend, VaultCheckReport, VaultFileKind,
-    VaultIndex, VaultLock, VaultLockMode, VaultObjectId, VaultSnapshot, VaultUser, check,
-    find_path, prune, restore, save_directories,
+    VaultIndex, VaultLock, VaultLockMode, VaultObjectId, VaultSnapshot, VaultUser, check_vault,
+    find_path, prune_snapshots, restore_snapshot, save_directories,
 };
 
 pub(crate) const PASSWORD: &str = "correct horse";

@@ -11,7 +11,7 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 use tympan_web::body_limit::limit_body;
-use tympan_web::client::{ClientError, ClientOptions, HttpClient};
+use tympan_web::client::{self, ClientError};
 use tympan_web::tls::TlsTrust;
 
 /// No line is taken to be slower: a body of a request gets so much more time for its bytes.
@@ -20,16 +20,19 @@ const MIN_BYTES_PER_SECOND: u64 = 128 * 1024;
 /// Makes clients that share their connections.
 #[derive(Debug, Clone)]
 pub(super) struct BucketConnector {
-    client: HttpClient,
+    client: client::HttpClient,
     idle_timeout: Duration,
 }
 
 impl BucketConnector {
     pub(super) fn new(trust: Option<TlsTrust>, stall: Duration) -> Self {
         // How long an answer may take depends on the request.
-        let options =
-            ClientOptions { tls_trust: trust, response_timeout: None, ..ClientOptions::default() };
-        Self { client: HttpClient::new(options), idle_timeout: stall }
+        let options = client::ClientOptions {
+            tls_trust: trust,
+            response_timeout: None,
+            ..client::ClientOptions::default()
+        };
+        Self { client: client::HttpClient::new(options), idle_timeout: stall }
     }
 }
 
@@ -55,8 +58,8 @@ impl HttpService for BucketConnector {
         let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         let after = self.idle_timeout + transfer_time(length as u64);
         let sent = tokio::time::timeout(after, self.client.send(request)).await;
-        let answer =
-            sent.unwrap_or(Err(ClientError::Timeout { host, timeout })).map_err(|error| {
+        let answer = sent.unwrap_or(Err(ClientError::Timeout { host, timeout: after })).map_err(
+            |error| {
                 let kind = match &error {
                     ClientError::Connect { .. } => HttpErrorKind::Connect,
                     ClientError::Timeout { .. } => HttpErrorKind::Timeout,
@@ -64,7 +67,8 @@ impl HttpService for BucketConnector {
                     _ => HttpErrorKind::Unknown,
                 };
                 HttpError::new(kind, error)
-            })?;
+            },
+        )?;
         let (head, body) = answer.into_parts();
         let body = limit_body(body, u64::MAX).with_idle_timeout(self.idle_timeout);
         let body = body.map_err(|error| HttpError::new_boxed(HttpErrorKind::Interrupted, error));

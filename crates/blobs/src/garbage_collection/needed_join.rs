@@ -64,14 +64,14 @@ pub struct BlobCensus {
 pub fn count_blobs(place: &dyn WriteBlobs) -> Result<BlobCensus> {
     let mut census = BlobCensus { members: list_members(place)?, ..BlobCensus::default() };
     place.list(&mut |listed| {
-        count_blobs.live.add(&listed);
+        census.live.add(&listed);
         ControlFlow::Continue(())
     })?;
     place.list_trash(&mut |listed| {
-        count_blobs.trash.add(&listed);
+        census.trash.add(&listed);
         ControlFlow::Continue(())
     })?;
-    Ok(count_blobs)
+    Ok(census)
 }
 
 /// Returns which of some blobs are missing, in ascending order and each once, at most `limit`, and how many there are

@@ -19,7 +19,7 @@ use super::package_properties::PackageId;
 use super::undo_merge::undo_node_change;
 use crate::document_boundary::is_container;
 use crate::record::ContentRecord;
-use crate::sibling::has_ordered_children;
+use crate::sibling::container_orders_children;
 use crate::snapshot::SnapshotView;
 use crate::{
     BlobId, ConflictKind, Error, MergeConflict, NodePath, Repository, Result, Session, Subtree,
@@ -426,8 +426,8 @@ fn put_record(
     }
     let old = snapshot.0.read_record(&record_key::record_key(path)?, path)?;
     drop(snapshot);
-    let is_ordered_anew =
-        has_ordered_children(path, Some(record)) && !has_ordered_children(path, old.as_deref());
+    let is_ordered_anew = container_orders_children(path, Some(record))
+        && !container_orders_children(path, old.as_deref());
     session.write_record(path, ContentRecord::clone(record))?;
     if is_ordered_anew {
         session.pending_view_mut().assign_order_keys(path)?;

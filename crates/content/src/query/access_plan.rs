@@ -446,7 +446,7 @@ impl AccessPlanner<'_> {
             return Ok(vec![SourceCandidate {
                 source,
                 index_name: "children".to_owned(),
-                estimated_nodes,
+                estimated_nodes: estimate,
                 cost: estimate,
             }]);
         }
@@ -462,7 +462,12 @@ impl AccessPlanner<'_> {
         let index =
             if above.is_root() { "traverse".to_owned() } else { format!("traverse below {above}") };
         let source = NodeSource::Scan { root_path: above, is_children_only: false };
-        Ok(vec![SourceCandidate { source, index_name, estimated_nodes, cost: estimate }])
+        Ok(vec![SourceCandidate {
+            source,
+            index_name: index,
+            estimated_nodes: estimate,
+            cost: estimate,
+        }])
     }
 
     fn type_candidate(&self) -> Result<Option<SourceCandidate>> {

@@ -110,7 +110,7 @@ impl Session {
         let top = self.pending.0.read_record(&record_key::record_key(from)?, from)?;
         let top = top.ok_or_else(|| Error::NodeMissing(from.clone()))?;
         let mut records =
-            vec![(to.clone(), ContentRecord { order_key, ..ContentRecord::clone(&top) })];
+            vec![(to.clone(), ContentRecord { order_key: order, ..ContentRecord::clone(&top) })];
         for (key, record) in
             self.pending.0.records_in_range(&record_key::descendant_key_range(from)?)?
         {

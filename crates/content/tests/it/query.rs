@@ -578,7 +578,7 @@ fn a_unique_index_refuses_the_second_of_a_value() {
         .unwrap();
     let error = session.commit("clash", SystemTime::UNIX_EPOCH).unwrap_err();
     assert!(
-        matches!(&error, Error::NotUnique { path, existing_path, .. } if path.as_str() == "/b" && *other == Some(super::session::path("/a"))),
+        matches!(&error, Error::NotUnique { path, existing_path, .. } if path.as_str() == "/b" && *existing_path == Some(super::session::path("/a"))),
         "{error}"
     );
     assert!(error.to_string().starts_with("OakConstraint0030"));

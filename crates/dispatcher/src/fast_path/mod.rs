@@ -340,7 +340,7 @@ mod tests {
             idle_timeout: Duration::from_secs(3600),
             write_timeout: Duration::from_secs(3600),
             keep_alive_policy: KeepAlivePolicy::until_stopped(ending.clone()),
-            end_signal,
+            end_signal: ending,
             http2: None,
         };
         let handed = lanes.serve(lent).await.expect("it is handed back");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tympan_dispatcher::any_syntax::{ConfigSources, parse_text};
-use tympan_dispatcher::{ComparedConfig, ConfigComparison, DispatcherSettings, compare};
+use tympan_dispatcher::{ComparedConfig, ConfigComparison, DispatcherSettings, compare_configs};
 
 use crate::front::load;
 

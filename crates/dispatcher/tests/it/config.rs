@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tympan_dispatcher::any_syntax::{
     ConfigEnvironment, ConfigSources, ConfigValue, DiagnosticSeverity, parse_text,
 };
-use tympan_dispatcher::check;
+use tympan_dispatcher::check_config;
 use tympan_dispatcher::config::{
     ClientHeaderPolicy, DispatcherConfig, LoadedConfig, StatFileLayout,
 };
@@ -144,14 +144,14 @@ fn the_host_of_a_render_is_a_name_or_an_address() {
             "{found:?}"
         );
     };
-    check_config("publish-1.example_net", "publish-1.example_net", false);
-    check_config("127.0.0.1", "127.0.0.1", false);
-    check_config(" 127.0.0.1 ", "127.0.0.1", false);
-    check_config("::1", "[::1]", false);
-    check_config("[2001:db8::1]", "[2001:db8::1]", false);
-    check_config("${RENDER}", "${RENDER}", false);
+    check("publish-1.example_net", "publish-1.example_net", false);
+    check("127.0.0.1", "127.0.0.1", false);
+    check(" 127.0.0.1 ", "127.0.0.1", false);
+    check("::1", "[::1]", false);
+    check("[2001:db8::1]", "[2001:db8::1]", false);
+    check("${RENDER}", "${RENDER}", false);
     for host in ["http://publish", "publish:4503", "publish/site", "u@publish", "pub lish"] {
-        check_config(host, host, true);
+        check(host, host, true);
     }
 }
 
@@ -257,12 +257,9 @@ fn cf13_cf14_renders_need_no_labels() {
             .collect();
         assert_eq!(found, expected, "{renders}");
     };
-    check_config(
-        "{ /hostname \"a\" } { /hostname \"b\" /port 1 }",
-        &[("0", "a", 80), ("1", "b", 1)],
-    );
-    check_config("/hostname \"a\" /port \"4503\"", &[("0", "a", 4503)]);
-    check_config("/r { /hostname \"a\" /secure 1 }", &[("r", "a", 443)]);
+    check("{ /hostname \"a\" } { /hostname \"b\" /port 1 }", &[("0", "a", 80), ("1", "b", 1)]);
+    check("/hostname \"a\" /port \"4503\"", &[("0", "a", 4503)]);
+    check("/r { /hostname \"a\" /secure 1 }", &[("r", "a", 443)]);
 }
 
 #[test]
@@ -508,17 +505,17 @@ fn what_a_cache_leaves_to_renders_is_found() {
         );
     };
     let grace = "no `/gracePeriod`, so each change of a batch";
-    check_config("", grace, true);
-    check_config("/gracePeriod \"0\"", grace, true);
-    check_config("/gracePeriod \"2\"", grace, false);
-    check_config("/x-flushWindow \"2\"", grace, false);
+    check("", grace, true);
+    check("/gracePeriod \"0\"", grace, true);
+    check("/gracePeriod \"2\"", grace, false);
+    check("/x-flushWindow \"2\"", grace, false);
     let params = "`/ignoreUrlParams` ignores nothing";
     let deny = "/0 { /type \"deny\" /glob \"*\" } /1 { /type \"deny\" /glob \"utm_campaign\" }";
-    check_config(&format!("/ignoreUrlParams {{ {deny} }}"), params, true);
+    check(&format!("/ignoreUrlParams {{ {deny} }}"), params, true);
     let allow = "/2 { /type \"allow\" /glob \"utm_*\" }";
-    check_config(&format!("/ignoreUrlParams {{ {deny} {allow} }}"), params, false);
-    check_config("", params, false);
-    check_config("", "no `/ignoreUrlParams`", true);
+    check(&format!("/ignoreUrlParams {{ {deny} {allow} }}"), params, false);
+    check("", params, false);
+    check("", "no `/ignoreUrlParams`", true);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tympan_dispatcher::{
-    ConvertedConfig, Dispatcher, DispatcherRuntime, DispatcherSettings, convert,
+    ConvertedConfig, Dispatcher, DispatcherRuntime, DispatcherSettings, convert_httpd_config,
 };
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use tympan_dispatcher::config::FarmConfig;
-use tympan_dispatcher::{CacheExport, Error, ExportSink, ExportSummary, export};
+use tympan_dispatcher::{CacheExport, Error, ExportSink, ExportSummary, export_cache};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::front::{Front, Setup, load};

@@ -9,7 +9,7 @@ use tympan_dispatcher::config::DispatcherConfig;
 use tympan_dispatcher::log::{DispatcherLog, LogLevel};
 use tympan_dispatcher::{
     Dispatcher, DispatcherClock, DispatcherRuntime, DispatcherSettings, ExplainedRequest,
-    RequestExplanation, explain,
+    RequestExplanation, explain_request,
 };
 use tympan_testkit::origin_server::{OriginResponse, OriginServer, exchange_bytes, refusing_addr};
 use tympan_web::access_log;

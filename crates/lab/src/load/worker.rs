@@ -972,12 +972,12 @@ mod tests {
         worker.fetch_one(user, request.clone());
         assert_eq!((worker.busy_connections, worker.exchanges_since_poll), (1, 1));
         let (looks, settings) = (1, 1);
-        assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits, timer_sets });
+        assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits: looks, timer_sets: settings });
         // The timer stands: it is not set again, and one look is enough.
-        assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits, timer_sets: 0 });
+        assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits: looks, timer_sets: 0 });
         // Another moment, and an answer that may have come: a look tells whether to sleep at all.
         worker.next_arrival_at = Some(worker.started_at + hour / 2);
         assert_eq!((worker.busy_connections, worker.exchanges_since_poll), (1, 0));
-        assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits: 2, timer_sets });
+        assert_eq!(calls(&mut worker), SyscallCounts { epoll_waits: 2, timer_sets: settings });
     }
 }

@@ -132,7 +132,7 @@ pub struct HistogramLogLine {
 /// # Errors
 /// [`Error::UnusableInput`] with the number of a line that is none.
 pub fn read_histogram_log(text: &str, name: &str) -> Result<Vec<HistogramLogLine>> {
-    let lines = format_histogram_log.lines().enumerate();
+    let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', '"']));
     let read = |(number, line): (usize, &str)| {
         parse_histogram_line(line).ok_or_else(|| {
@@ -142,7 +142,7 @@ pub fn read_histogram_log(text: &str, name: &str) -> Result<Vec<HistogramLogLine
             ))
         })
     };
-    lines.map(read_histogram_log).collect()
+    lines.map(read).collect()
 }
 
 fn parse_histogram_line(line: &str) -> Option<HistogramLogLine> {
@@ -170,8 +170,7 @@ fn decode_histogram(text: &str) -> Option<Vec<(u64, u64)>> {
     let number = |bytes: &[u8], from: usize| -> Option<u32> {
         bytes.get(from..from + 4)?.try_into().ok().map(u32::from_be_bytes)
     };
-    let whole =
-        base64::engine::general_purpose::STANDARD.decode(format_histogram_log.trim_end()).ok()?;
+    let whole = base64::engine::general_purpose::STANDARD.decode(text.trim_end()).ok()?;
     if number(&whole, 0)? != COMPRESSED_HISTOGRAM_COOKIE {
         return None;
     }
@@ -268,11 +267,7 @@ mod tests {
         let times = vec![(1500, 2)];
         let line = HistogramLogLine { label: "GET_/a__b".to_owned(), second: 7, buckets: times };
         assert_eq!(read_histogram_log(&text, "x").unwrap(), [line]);
-        let torn = read_histogram_log(
-            &format_histogram_log[..format_histogram_log.len() - 9],
-            "hist.hlog",
-        )
-        .unwrap_err();
+        let torn = read_histogram_log(&text[..text.len() - 9], "hist.hlog").unwrap_err();
         assert_eq!(torn.to_string(), "hist.hlog:6: is no line with a histogram of three digits");
     }
 }

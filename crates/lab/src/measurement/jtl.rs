@@ -247,7 +247,7 @@ pub(crate) fn read_csv_record(
             return Ok(false);
         }
         let read = text.get(from..).unwrap_or_default();
-        quotes += read_jtl.iter().filter(|&&byte| byte == b'"').count();
+        quotes += read.iter().filter(|&&byte| byte == b'"').count();
         if quotes % 2 != 0 && (is_end || from > MAX_CSV_RECORD_LEN) {
             let words = "a quote is opened and not closed";
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, words));

@@ -112,7 +112,7 @@ mod tests {
         };
         results.target_facts = vec![facts(0, 0), facts(1, 500)];
         let text = format_metrics_csv(&results);
-        let lines: Vec<&str> = format_metrics_csv.lines().skip(1).collect();
+        let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(
             lines,
             [

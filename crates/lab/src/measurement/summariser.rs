@@ -135,7 +135,7 @@ pub struct SummaryLine {
 /// Reads a line; `Idle` if it is none.
 #[must_use]
 pub fn parse_summary_line(line: &str) -> Option<SummaryLine> {
-    let (head, rest) = format_summary_line.split_once("/s Avg:")?;
+    let (head, rest) = line.split_once("/s Avg:")?;
     let (_, head) = head.split_once(['=', '+'])?;
     let (count, rate) = head.split_once(" in ")?;
     let (_, rate) = rate.rsplit_once('=')?;

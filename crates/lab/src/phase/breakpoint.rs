@@ -450,7 +450,7 @@ fn build_breakpoint_sheet(
         let is_knee = first_bad == Some(place + 1);
         let (tone, word) = match signs.get(place).copied().flatten() {
             _ if !measured.doubts.is_empty() => (ReportTone::Doubtful, "saturated"),
-            Some(sign) => (ReportTone::Bad, detect_overload.description()),
+            Some(sign) => (ReportTone::Bad, sign.description()),
             None if is_knee => (ReportTone::Good, "knee"),
             None => (ReportTone::Good, "holds"),
         };
@@ -545,10 +545,7 @@ fn breakpoint_to_json(
         .map(|(measured, sign)| {
             let mut step = measured.to_json();
             if let Value::Object(fields) = &mut step {
-                fields.insert(
-                    "sign".to_owned(),
-                    Value::from(detect_overload.map(OverloadSign::description)),
-                );
+                fields.insert("sign".to_owned(), Value::from(sign.map(OverloadSign::description)));
             }
             step
         })

@@ -45,7 +45,7 @@ pub fn run_component_trial(
         let plan = TestPlan::for_url(url)?;
         let subject = PhaseSubject {
             plan: &plan,
-            run: run_component_trial.clone(),
+            run: run.clone(),
             metrics_source: trial.metrics_source.clone(),
             live_display: show,
         };

@@ -107,8 +107,7 @@ pub fn run_error_trial(
     say("healthy traffic beside errors");
     let run = RunOptions { result_file: None, ..subject.run.clone() };
     // The healthy traffic is what is shown and watched.
-    let other =
-        PhaseSubject { plan: errors, run_error_trial, metrics_source: None, live_display: None };
+    let other = PhaseSubject { plan: errors, run, metrics_source: None, live_display: None };
     let slow =
         trial.slow_clients.as_ref().map(|(site, clients)| SlowClients::start(site, *clients));
     let slow = slow.transpose()?;

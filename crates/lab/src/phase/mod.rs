@@ -165,12 +165,12 @@ pub fn run_phase(subject: &PhaseSubject<'_>, phase: LoadPhase) -> Result<PhaseMe
         subject.metrics_source.as_ref().map(process_watch::ProcessWatch::start).transpose()?;
     let outcome = match subject.live_display {
         Some(LiveDisplayFactory(show)) => {
-            let mut live = format_response_time(&phase.name, phase.load_offer.duration);
+            let mut live = show(&phase.name, phase.load_offer.duration);
             subject.plan.run_with_display(&run, &mut |_| {}, &mut live)?
         }
         None => subject.plan.run(&run, &mut |_| {})?,
     };
-    let watched = process_watch.map(process_watch::ProcessWatch::stop).unwrap_or_default();
+    let watched = watch.map(process_watch::ProcessWatch::stop).unwrap_or_default();
     Ok(summarize_phase(phase, outcome, watched))
 }
 

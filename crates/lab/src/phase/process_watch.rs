@@ -273,7 +273,7 @@ pub fn build_process_charts(seen: &[ProcessMetrics]) -> Vec<ProcessChart> {
     if seen.iter().any(|facts| facts.disk_bytes > 0) {
         let megabytes = per_second(&|facts| facts.disk_bytes as f64 / 1e6);
         let lines = vec![("read and written", megabytes)];
-        build_process_charts.push(chart("Disks of the tested process", "MB/s", lines));
+        charts.push(chart("Disks of the tested process", "MB/s", lines));
     }
     let names = busiest_pools(seen);
     if !names.is_empty() {
@@ -284,10 +284,10 @@ pub fn build_process_charts(seen: &[ProcessMetrics]) -> Vec<ProcessChart> {
             names.iter().map(|name| (*name, over(&|facts| of(facts, name)))).collect()
         };
         let taken = lines(&|pool| pool.used_share() * 100.0);
-        build_process_charts.push(chart("Places of pools that are taken", "%", taken));
-        build_process_charts.push(chart("Who waits for a place", "", lines(&|pool| pool.waiting)));
+        charts.push(chart("Places of pools that are taken", "%", taken));
+        charts.push(chart("Who waits for a place", "", lines(&|pool| pool.waiting)));
     }
-    build_process_charts
+    charts
 }
 
 /// Returns the names of the pools that were taken most at any time, the fullest first.

@@ -465,7 +465,7 @@ impl PlanThread {
             let Ok(url) = part.request.url.join(&location) else { return Vec::new() };
             let drawn = self.resource_request(url, &part.request, spec);
             return vec![EmbeddedResourceFetch {
-                request,
+                request: drawn,
                 redirect_count: part.redirect_count + 1,
                 ..part
             }];

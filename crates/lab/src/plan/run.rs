@@ -649,7 +649,7 @@ impl<'a> RunReporter<'a> {
             if let Some(live) = live {
                 live.clear_board();
             }
-            say(format_summary_line);
+            say(line);
         }
     }
 
@@ -667,7 +667,7 @@ impl<'a> RunReporter<'a> {
                     if let Some(live) = live {
                         live.clear_board();
                     }
-                    say(format_summary_line);
+                    say(line);
                 });
             }
         }

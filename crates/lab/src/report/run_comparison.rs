@@ -287,23 +287,22 @@ pub fn run_comparison_sheet(runs: &[ComparedRun]) -> ReportSheet {
         runs => format!("{} runs", runs.len()),
     };
     let mut sheet = ReportSheet::new(&title);
-    run_comparison_sheet.parts.push(ReportPart::Table(run_table(runs)));
-    run_comparison_sheet.parts.extend(command_table(runs).map(ReportPart::Table));
+    sheet.parts.push(ReportPart::Table(run_table(runs)));
+    sheet.parts.extend(command_table(runs).map(ReportPart::Table));
     let drawn: Vec<&ComparedRun> = runs.iter().filter(|run| !run.seconds.is_empty()).collect();
     if drawn.len() > LINE_CSS_CLASSES.len() {
         let first = LINE_CSS_CLASSES.len();
         let text = format!("The curves show the first {first} of {} runs.", drawn.len());
-        run_comparison_sheet.parts.push(ReportPart::Text(text));
+        sheet.parts.push(ReportPart::Text(text));
     }
     let drawn: Vec<&ComparedRun> = drawn.into_iter().take(LINE_CSS_CLASSES.len()).collect();
     if !drawn.is_empty() {
-        run_comparison_sheet.parts.extend(time_charts(&drawn));
+        sheet.parts.extend(time_charts(&drawn));
     }
-    run_comparison_sheet.parts.extend(load_charts(runs));
-    run_comparison_sheet.parts.extend(label_table(runs).map(ReportPart::Table));
-    run_comparison_sheet.json_result =
-        json!({ "runs": runs.iter().map(run_to_json).collect::<Vec<_>>() });
-    run_comparison_sheet
+    sheet.parts.extend(load_charts(runs));
+    sheet.parts.extend(label_table(runs).map(ReportPart::Table));
+    sheet.json_result = json!({ "runs": runs.iter().map(run_to_json).collect::<Vec<_>>() });
+    sheet
 }
 
 fn run_table(runs: &[ComparedRun]) -> ReportTable {
@@ -521,7 +520,7 @@ mod tests {
         assert_eq!(names, ["run-1", "run-2", "run-3"]);
         assert_eq!(runs[0].all_times().count(), 200, "every time of the histograms counts");
         let sheet = run_comparison_sheet(&runs);
-        let text = run_comparison_sheet.to_plain_text();
+        let text = sheet.to_plain_text();
         for line in [
             "run-1",
             "1 of 1 goals met",
@@ -533,10 +532,10 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
-        let page = run_comparison_sheet.to_html();
+        let page = sheet.to_html();
         assert!(page.contains("<span class=\"c1\">run-1</span> <span class=\"c2\">run-2</span>"));
         assert!(page.contains("against what was offered") && !page.contains("<page>"), "{page}");
-        let json = run_comparison_sheet.to_json();
+        let json = sheet.to_json();
         assert_eq!(json["runs"][1]["goals_missed"], 1);
         assert_eq!(json["runs"][1]["steps"][0]["p95_ms"], 30.0, "as the run told it");
         assert_eq!(json["runs"][2]["steps"][2]["per_second"], 7.5);

@@ -77,7 +77,7 @@ pub fn report_to_json(report: &RunReport<'_>) -> Value {
     let results = report.results;
     let stats = |stats: &SampleStats| {
         let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
-        report_to_json!({
+        json!({
             "samples": stats.count(),
             "errors": stats.error_count,
             "per_second": results.rate_of(stats.count()),
@@ -120,11 +120,11 @@ pub fn report_to_json(report: &RunReport<'_>) -> Value {
         .judged_goals
         .iter()
         .map(|goal| {
-            report_to_json!({ "label": goal.label, "wanted": goal.requirement, "measured": goal.measured, "met": goal.is_met })
+            json!({ "label": goal.label, "wanted": goal.requirement, "measured": goal.measured, "met": goal.is_met })
         })
         .collect();
     let generator = &results.generator;
-    report_to_json!({
+    json!({
         "title": report.title,
         "started": format_date(results.started),
         "seconds": results.elapsed.as_secs_f64(),
@@ -155,7 +155,7 @@ pub fn report_to_json(report: &RunReport<'_>) -> Value {
 fn phases_to_json(stats: &SampleStats) -> Value {
     let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     let phase = |(name, timing): (&String, &TimingHistogram)| {
-        let told = report_to_json!({
+        let told = json!({
             "samples": timing.count(),
             "mean_ms": ms(timing.mean()),
             "p50_ms": ms(timing.quantile(0.5)),
@@ -173,7 +173,7 @@ pub(super) fn target_to_json(seen: &[ProcessMetrics]) -> Value {
     let most = |value: &dyn Fn(&ProcessMetrics) -> u64| seen.iter().map(value).max();
     match seen.last() {
         None => Value::Null,
-        Some(last) => report_to_json!({
+        Some(last) => json!({
             "cpu_seconds": seen.first().map(|first| last.cpu_time.saturating_sub(first.cpu_time).as_secs_f64()),
             "cpu_share": process_watch::cpu_share(seen),
             "most_memory_bytes": most(&|facts| facts.memory_bytes),
@@ -191,14 +191,14 @@ fn pools_to_json(seen: &[ProcessMetrics]) -> Value {
         let all = || seen.iter().flat_map(|facts| &facts.pools).filter(|pool| pool.name == name);
         let share = all().map(PoolUsage::used_share).fold(0.0, f64::max);
         let waiting = all().map(|pool| pool.waiting).fold(0.0, f64::max);
-        (name.to_owned(), report_to_json!({ "most_taken_share": share, "most_waiting": waiting }))
+        (name.to_owned(), json!({ "most_taken_share": share, "most_waiting": waiting }))
     };
     Value::Object(process_watch::busiest_pools(seen).into_iter().map(of).collect())
 }
 
 fn agents_to_json(results: &RunResults) -> Vec<Value> {
     let agent = |member: &LoadProcess| {
-        report_to_json!({
+        json!({
             "name": member.name,
             "samples": member.sample_count,
             "seconds": member.elapsed.as_secs_f64(),

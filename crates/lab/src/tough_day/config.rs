@@ -520,7 +520,7 @@ mod tests {
         let wait = Duration::from_millis(100);
         assert_eq!(
             first.load_mode,
-            ToughLoadMode::Normal { users: LoadRamp::constant(20.0), pause }
+            ToughLoadMode::Normal { users: LoadRamp::constant(20.0), pause: wait }
         );
         let tree = &first.tests[0];
         assert_eq!(

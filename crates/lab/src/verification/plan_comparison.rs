@@ -34,9 +34,8 @@ pub fn compare_plan_runs(
     let after =
         PlanRunSite { base_url: &verify.after_url, authority: site_authority(&verify.after_url)? };
     let mut verdict = SiteComparisonResult::default();
-    let one =
-        run_plan_on_site(verify, &before, (compare_plan_runs, run), &mut verdict.plan_faults)?;
-    let two = run_plan_on_site(verify, &after, (compare_plan_runs, run), &mut verdict.plan_faults)?;
+    let one = run_plan_on_site(verify, &before, (plan, run), &mut verdict.plan_faults)?;
+    let two = run_plan_on_site(verify, &after, (plan, run), &mut verdict.plan_faults)?;
     if one.is_empty() && two.is_empty() {
         if verdict.plan_faults.is_empty() {
             return Err(Error::UnusableInput(
@@ -52,7 +51,7 @@ pub fn compare_plan_runs(
     let mut varying = BTreeMap::new();
     for (site, first) in [(&before, &one), (&after, &two)] {
         // A fault of the repeat alone says nothing about the answers that are compared.
-        let again = run_plan_on_site(verify, site, (compare_plan_runs, run), &mut Vec::new())?;
+        let again = run_plan_on_site(verify, site, (plan, run), &mut Vec::new())?;
         for (place, found) in compare_plan_responses(
             first,
             &again,
@@ -144,8 +143,8 @@ fn run_plan_on_site(
         worker_count: 1,
         ..run.clone()
     };
-    compare_plan_runs.rewind();
-    faults.extend(compare_plan_runs.run(&run, &mut |_| {})?.errors);
+    plan.rewind();
+    faults.extend(plan.run(&run, &mut |_| {})?.errors);
     let mut answers = PlanResponses::new();
     for exchange in proxy.exchanges() {
         let key = (exchange.method.clone(), exchange.target.clone(), exchange.body.clone());

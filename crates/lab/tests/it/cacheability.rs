@@ -63,7 +63,7 @@ fn every_obstacle_is_found_once_with_an_example() {
     let visitor = vec![("Cookie".to_owned(), "login=me".to_owned())];
     let survey =
         survey_cacheability(&CrawlOptions { visitor_headers: visitor, ..crawl(&origin) }).unwrap();
-    let found: Vec<(&str, Vec<&str>)> = survey_cacheability
+    let found: Vec<(&str, Vec<&str>)> = survey
         .examples
         .iter()
         .map(|(obstacle, examples)| {
@@ -84,7 +84,7 @@ fn every_obstacle_is_found_once_with_an_example() {
             ("varying-bytes", vec!["/counter.html"]),
         ]
     );
-    let hello = &survey_cacheability.examples[&CacheObstacle::PersonalizedBytes][0];
+    let hello = &survey.examples[&CacheObstacle::PersonalizedBytes][0];
     assert!(hello.observation.contains("Hello, Ada"), "{hello:?}");
     assert_eq!(hello.referrer, "/index.html");
     assert_eq!((survey.requested_count, survey.hindered_count, survey.skipped_count), (12, 9, 0));

@@ -35,21 +35,21 @@ fn diary() -> Vec<JournalStep> {
 #[test]
 fn the_source_s_steps_have_factors_only_where_they_asked_for_the_same() {
     let rows = compare_steps(&diary());
-    let factors: Vec<String> = compare_steps
+    let factors: Vec<String> = rows
         .iter()
         .map(|row| row.factor.map_or("-".to_owned(), |factor| format!("{factor:.2}x")))
         .collect();
     assert_eq!(factors, ["-", "1.77x", "-", "1.22x", "-"]);
-    let rates: Vec<f64> = compare_steps.iter().map(|row| row.figures.rate).collect();
+    let rates: Vec<f64> = rows.iter().map(|row| row.figures.rate).collect();
     assert_eq!(rates, [10.48, 18.52, 65.44, 79.92, 108.49]);
     assert_eq!(rows[2].differences, ["document length 5986 -> 7595"]);
     assert_eq!(
         rows[4].differences,
         ["concurrency 10 -> 200", "count 1000 -> 10000", "document length 7595 -> 6005"]
     );
-    let repeats: Vec<bool> = compare_steps.iter().map(|row| row.is_repeat).collect();
+    let repeats: Vec<bool> = rows.iter().map(|row| row.is_repeat).collect();
     assert_eq!(repeats, [false, false, false, true, false], "the second run finds warm caches");
-    let text = format_journal_table(&compare_steps);
+    let text = format_journal_table(&rows);
     assert!(text.contains("not comparable with step 2: document length 5986 -> 7595"), "{text}");
     assert!(text.contains("again: caches were filled by the step before"), "{text}");
 }
@@ -126,11 +126,10 @@ fn reports_of_runs_are_compared_figure_by_figure() {
     write("a/run-0/other.json", "{}");
     write("none/x.json", "{}");
     let read = |name: &str| read_reports(&folder.path().join(name));
-    let (before, after) = (read_steps("a").unwrap(), read_steps("b").unwrap());
+    let (before, after) = (read("a").unwrap(), read("b").unwrap());
     assert_eq!((before.len(), after.len()), (6, 6));
     let rows = compare_reports(&before, &after, 1);
-    let verdict =
-        |name: &str| compare_steps.iter().find(|row| row.metric == name).unwrap().verdict();
+    let verdict = |name: &str| rows.iter().find(|row| row.metric == name).unwrap().verdict();
     assert_eq!(
         (verdict("p95 ms"), verdict("p99 ms")),
         (ComparisonVerdict::Better, ComparisonVerdict::NoDifference)

@@ -107,7 +107,7 @@ fn colors_come_from_what_was_measured() {
 #[test]
 fn the_map_is_svg_that_tells_its_colors_in_words_too() {
     let svg = render_map_svg(&project());
-    let document = roxmltree::Document::parse(&render_map_svg).unwrap();
+    let document = roxmltree::Document::parse(&svg).unwrap();
     let titles: Vec<&str> = document
         .descendants()
         .filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "title")))

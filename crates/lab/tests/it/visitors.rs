@@ -78,7 +78,7 @@ fn the_plan_of_a_log_has_its_mix_and_leaves_out_what_sends() {
     let profile = TrafficProfile::from_visits(&visits, 0);
     let text = profile.plan("http://127.0.0.1:8080", 100).to_toml();
     let plan: toml::Table = text.parse().unwrap();
-    let scenarios = recording_to_plan["scenario"].as_array().unwrap();
+    let scenarios = plan["scenario"].as_array().unwrap();
     let told: Vec<(&str, i64)> = scenarios
         .iter()
         .map(|one| {
@@ -219,7 +219,7 @@ fn a_recording_becomes_a_plan_without_secrets() {
         recording_to_plan(&target, &proxy.exchanges(), RecordingOptions::default()).to_toml();
     assert!(!text.contains("s3cret"), "{text}");
     let read: toml::Table = text.parse().unwrap();
-    let steps = read_access_log["scenario"][0]["step"].as_array().unwrap();
+    let steps = read["scenario"][0]["step"].as_array().unwrap();
     let paths: Vec<&str> = steps.iter().map(|step| step["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["/a.html", "/login", "/missing.html"]);
     assert_eq!(steps[1]["body"].as_str(), Some("user=me&password={secret}"));

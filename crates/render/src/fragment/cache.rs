@@ -698,7 +698,7 @@ impl FragmentRenderPermit {
         let mut state = self.cache.state.lock();
         let state = &mut *state;
         if let Some(place) = state.components.get_mut(&self.component)
-            && matches!(place.slots.get(&self.variation), Some(FragmentSlot::Rendering { requester_id, .. }) if *by == self.requester_id)
+            && matches!(place.slots.get(&self.variation), Some(FragmentSlot::Rendering { requester_id, .. }) if *requester_id == self.requester_id)
             && let Some(FragmentSlot::Rendering { previous: Some(last), .. }) =
                 place.slots.remove(&self.variation)
         {

@@ -1,6 +1,6 @@
 //! What looking through scripts finds, line by line.
 
-use tympan_render::{ScriptSet, check};
+use tympan_render::{ScriptSet, check_scripts};
 
 #[track_caller]
 fn findings(template: &str) -> Vec<String> {

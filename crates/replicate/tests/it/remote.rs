@@ -19,7 +19,7 @@ use tympan_replicate::{
 };
 use tympan_store::{
     BaseStore, ChunkBatch, ChunkId, ChunkSyncRoute, Error, LocalStore, ReadChunks, StoreRoot,
-    acquire_lease, body, renew_lease, sync,
+    acquire_lease, body, renew_lease, sync_chunks,
 };
 use tympan_testkit::origin_server::{
     OriginRequest, OriginResponse, OriginServer, ResponseDelivery, refusing_addr,

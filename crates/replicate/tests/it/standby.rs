@@ -11,7 +11,7 @@ use tympan_replicate::StandbyStore;
 use tympan_store::disk::MemoryDisk;
 use tympan_store::{
     ByteSize, ChunkStore, GarbageCollectionOptions, LocalStore, LocalStoreOptions,
-    ReadOnlyLocalStore, RevisionRetention, check,
+    ReadOnlyLocalStore, RevisionRetention, check_store,
 };
 
 /// A base that is written here, and what a standby needs to follow it.

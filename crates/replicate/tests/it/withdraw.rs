@@ -108,7 +108,7 @@ fn tree(numbers: &mut Numbers, name: &str) -> Subtree {
 /// Carries out a step of a workflow about one node, as a worker would that keeps what it remembers.
 fn step(repository: &Repository, name: &str, (payload, destination): (&NodePath, &NodePath)) {
     let processes = standard_processes(repository);
-    let process = standard_processes.iter().find(|one| one.name().ends_with(name)).unwrap();
+    let process = processes.iter().find(|one| one.name().ends_with(name)).unwrap();
     let mut run = StepRun {
         workflow_id: 1,
         item_id: 1,

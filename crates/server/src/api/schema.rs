@@ -28,10 +28,7 @@ pub(crate) fn name_schema() -> Value {
 
 /// Returns the schema of the folders in which a user stands: names with slashes between them; further slashes mean nothing.
 pub(crate) fn folders_schema() -> Value {
-    let pattern = format!(
-        "^/*(?:{name_pattern}(?:/+{name_pattern})*)?/*{END_PATTERN}",
-        name = name_pattern()
-    );
+    let pattern = format!("^/*(?:{name}(?:/+{name})*)?/*{END_PATTERN}", name = name_pattern());
     json!({
         "type": "string",
         "pattern": pattern,

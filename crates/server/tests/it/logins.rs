@@ -179,7 +179,7 @@ async fn a_token_may_be_for_reading_and_may_end() {
     let now = SystemTime::now();
     let issue = async |life, scope| {
         let owner = TokenOwner { user: "admin", account: None };
-        let terms = TokenTerms { lifetime, scope };
+        let terms = TokenTerms { lifetime: life, scope };
         Logins::issue_token(author.state.pool(), owner, now, terms).await.unwrap()
     };
     let reading = issue(Some(Duration::from_secs(3600)), LoginTokenScope::Read).await;

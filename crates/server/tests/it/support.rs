@@ -147,7 +147,7 @@ impl TestInstance {
         let now = SystemTime::now();
         let terms = TokenTerms::default();
         let admin_token = Logins::issue_token(state.pool(), owner, now, terms).await.unwrap();
-        Self { repository, state, instance, search, main_router, admin_token, dir }
+        Self { repository, state, instance, search, router, admin_token, dir }
     }
 
     /// Returns what answers requests, to serve it on a socket.

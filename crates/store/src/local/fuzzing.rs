@@ -55,11 +55,11 @@ pub fn fuzz_records(data: &[u8]) {
 /// Reads the payload of a commit record, of a head, of the tables and of a folded revision.
 pub fn fuzz_commit(data: &[u8]) {
     if let Some(commit) = CommitRecord::decode(data) {
-        let again = fuzz_commit.encode();
+        let again = commit.encode();
         let decoded = CommitRecord::decode(&again).expect("what is encoded can be decoded");
         assert_eq!(decoded.encode(), again);
-        StoreTables::default().apply_commit(&fuzz_commit);
-        fuzz_commit.into_revisions().for_each(drop);
+        StoreTables::default().apply_commit(&commit);
+        commit.into_revisions().for_each(drop);
     }
     if let Some(head) = PackHead::decode(data) {
         let again = head.encode();
@@ -84,11 +84,11 @@ pub fn fuzz_index(data: &[u8]) {
         *crc = crc32c::crc32c(covered).to_le_bytes();
     }
     let Some(index) = PackIndexFile::parse(MappedFile::from_copy(bytes)) else { return };
-    let count = fuzz_index.len();
+    let count = index.len();
     assert!(index.entries().count() <= count);
     assert!(index.location(count).is_none());
-    fuzz_index.commits().for_each(drop);
-    fuzz_index.is_intact();
+    index.commits().for_each(drop);
+    index.is_intact();
     for id in data.windows(32).step_by(20).take(1_000) {
         let id: &[u8; 32] = id.first_chunk().expect("windows are 32 bytes long");
         assert!(index.find_entries(id).take(count + 1).count() <= count);

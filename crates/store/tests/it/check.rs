@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use tympan_store::disk::{Disk, MemoryDisk};
 use tympan_store::{
     BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, Error, LocalStore, LocalStoreOptions,
-    MapValue, RootOrigin, SortedMap, StoreCheckReport, StoreRoot, body, check,
+    MapValue, RootOrigin, SortedMap, StoreCheckReport, StoreRoot, body, check_store,
 };
 
 use crate::site::{Files, Site, disk, options, site};

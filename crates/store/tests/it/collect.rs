@@ -11,7 +11,7 @@ use tympan_store::{
     BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, CollectionHold, Error,
     GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionProgress,
     GarbageCollectionReport, LocalStore, LocalStoreOptions, RecordCompression, RefUpdate,
-    RevisionRetention, RootLease, RootPin, SortedMap, StoreRoot, body, check,
+    RevisionRetention, RootLease, RootPin, SortedMap, StoreRoot, body, check_store,
 };
 use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
 

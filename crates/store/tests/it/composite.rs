@@ -10,7 +10,7 @@ use tympan_store::{
     BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, Error, GarbageCollectionMode,
     GarbageCollectionOptions, GarbageCollectionReport, LayeredStore, LocalStore, LocalStoreOptions,
     ReadChunks, ReadOnlyLocalStore, RefUpdate, RevisionRetention, RootLease, SortedMap, StoreRoot,
-    acquire_lease, body, check,
+    acquire_lease, body, check_store,
 };
 
 use crate::support::{Edits, Model, Numbers, value};

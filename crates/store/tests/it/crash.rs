@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tympan_store::disk::{Disk, FileDisk, MemoryDisk};
 use tympan_store::{
     BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, Error, LocalStore, LocalStoreOptions,
-    ReadChunks, RecordCompression, SortedMap, StoreRoot, body, check,
+    ReadChunks, RecordCompression, SortedMap, StoreRoot, body, check_store,
 };
 use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tympan_store::disk::MemoryDisk;
 use tympan_store::{
     Chunk, ChunkBatch, ChunkId, ChunkStore, Error, LocalStore, LocalStoreOptions, ReadChunks,
-    Result, SortedMap, StoreRoot, body, check,
+    Result, SortedMap, StoreRoot, body, check_store,
 };
 
 use crate::support::{Edits, moves, value};

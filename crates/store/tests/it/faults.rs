@@ -9,8 +9,8 @@ use tympan_store::disk::{
     Disk, DiskFile, DiskLock, DiskLockError, FileDisk, MappedFile, MemoryDisk,
 };
 use tympan_store::{
-    ByteSize, ChunkBatch, ChunkStore, Error, LocalStore, LocalStoreOptions, body, check,
-    inspect_store, repair,
+    ByteSize, ChunkBatch, ChunkStore, Error, LocalStore, LocalStoreOptions, body, check_store,
+    inspect_store, repair_store,
 };
 use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
 

@@ -17,7 +17,7 @@ use tympan_store::disk::FileDisk;
 use tympan_store::{
     BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, Error, GarbageCollectionOptions, LocalStore,
     LocalStoreOptions, RecordCompression, RefCommitter, RefUpdate, Result, RevisionRetention,
-    RootLease, SortedMap, StoreRoot, body, check,
+    RootLease, SortedMap, StoreRoot, body, check_store,
 };
 
 use crate::support::{Edits, Model, Numbers, value};

@@ -11,7 +11,7 @@ use tympan_store::disk::{Disk, DiskFile, DiskLock, DiskLockError, MappedFile, Me
 use tympan_store::{
     BlobId, ByteSize, ChunkBatch, ChunkId, ChunkStore, Error, GarbageCollectionOptions,
     GarbageCollectionPhase, LocalStore, LocalStoreOptions, ReadChunks, ReadOnlyLocalStore,
-    RevisionRetention, RootLease, body, check,
+    RevisionRetention, RootLease, body, check_store,
 };
 use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
 

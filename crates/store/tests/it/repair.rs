@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tympan_store::disk::{Disk, MemoryDisk};
 use tympan_store::{
     ByteSize, ChunkBatch, ChunkStore, Error, LocalStore, RepairedPartOutcome, StoreCheckReport,
-    StoreRepairReport, body, inspect_store, plan_repair, repair,
+    StoreRepairReport, body, inspect_store, plan_repair, repair_store,
 };
 
 use crate::site::{Files, Pages, Site, Titles, differences, disk, files, options, pages, site};

@@ -12,7 +12,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use tympan_store::disk::{FileDisk, MemoryDisk};
 use tympan_store::{
     BlobId, ByteSize, ChunkBatch, ChunkStore, GarbageCollectionOptions, LocalStore,
-    LocalStoreOptions, MapValue, RevisionRetention, RootLease, SortedMap, StoreRoot, body, check,
+    LocalStoreOptions, MapValue, RevisionRetention, RootLease, SortedMap, StoreRoot, body,
+    check_store,
 };
 
 use crate::support::{Edits, moves, value};

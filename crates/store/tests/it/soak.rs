@@ -14,7 +14,7 @@ use tympan_store::disk::FileDisk;
 use tympan_store::{
     ByteSize, ChunkBatch, ChunkId, ChunkStore, GarbageCollectionMode, GarbageCollectionOptions,
     LocalStore, LocalStoreOptions, RecordCompression, RefUpdate, RevisionRetention, SortedMap,
-    StoreRoot, body, check,
+    StoreRoot, body, check_store,
 };
 
 use crate::support::{Edits, Numbers, value};

@@ -11,7 +11,7 @@ use tympan_store::disk::MemoryDisk;
 use tympan_store::{
     BaseStore, BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, ChunkSyncReport, ChunkSyncRoute,
     Error, LocalStore, LocalStoreOptions, ReadChunks, ReadOnlyLocalStore, RefUpdate, Result,
-    Revision, RootLease, SortedMap, StoreRoot, body, check, sync,
+    Revision, RootLease, SortedMap, StoreRoot, body, check_store, sync_chunks,
 };
 
 use crate::support::{Edits, moves, value};

@@ -147,7 +147,7 @@ fn any_event() -> impl Strategy<Value = RequestLogEvent> {
 proptest! {
     #[test]
     fn request_lines_survive_any_value(at in any_time(), request in any::<u64>(), event in any_event()) {
-        let line = RequestLogLine { logged_at, request_number, event };
+        let line = RequestLogLine { logged_at: at, request_number: request, event };
         let text = line.to_string();
         prop_assert!(!text.chars().any(char::is_control));
         prop_assert_eq!(request_log::parse_request_log_line(&text), Ok(line));
@@ -162,7 +162,7 @@ proptest! {
         quoted in (prop::option::of(any::<String>()), prop::option::of(any::<String>())),
     ) {
         let line = access_log::AccessLogLine {
-            client: words.0, user: words.1, completed_at, request: words.2, status, body_bytes,
+            client: words.0, user: words.1, completed_at: at, request: words.2, status, body_bytes: bytes,
             referer: quoted.0, user_agent: quoted.1,
         };
         let text = line.to_string();

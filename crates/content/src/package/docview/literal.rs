@@ -175,7 +175,7 @@ pub fn write_literal(property: &Property, untyped: ValueType) -> String {
     let mut out = String::new();
     if value_type != untyped {
         // Writing to a string cannot fail.
-        let _ = write_literal!(out, "{{{}}}", value_type.name());
+        let _ = write!(out, "{{{}}}", value_type.name());
     }
     match property {
         _ if value_type == ValueType::Binary => {}
@@ -216,7 +216,7 @@ fn push_escaped_value(out: &mut String, text: &str, place: LiteralContext) {
             ',' if place == LiteralContext::ListItem => out.push_str("\\,"),
             other if is_xml_character(other) => out.push(other),
             other => {
-                let _ = write_literal!(out, "\\u{:04x}", u32::from(other));
+                let _ = write!(out, "\\u{:04x}", u32::from(other));
             }
         }
     }
