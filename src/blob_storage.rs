@@ -122,13 +122,13 @@ impl<'de> Deserialize<'de> for RoleNames {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Given {
+        enum RoleNamesInput {
             Text(String),
             List(Vec<String>),
         }
-        let roles = match Given::deserialize(deserializer)? {
-            Given::Text(text) => text.split(',').map(str::to_owned).collect(),
-            Given::List(list) => list,
+        let roles = match RoleNamesInput::deserialize(deserializer)? {
+            RoleNamesInput::Text(text) => text.split(',').map(str::to_owned).collect(),
+            RoleNamesInput::List(list) => list,
         };
         let roles = roles.iter().map(|role| role.trim().to_owned());
         Ok(Self(roles.filter(|role| !role.is_empty()).collect()))
@@ -139,15 +139,15 @@ impl<'de> Deserialize<'de> for OakFlag {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Given {
+        enum OakFlagInput {
             Truth(bool),
             Number(i64),
             Text(String),
         }
-        match Given::deserialize(deserializer)? {
-            Given::Truth(truth) => Ok(Self(truth)),
-            Given::Number(number) => Ok(Self(number != 0)),
-            Given::Text(text) => match text.trim().to_ascii_lowercase().as_str() {
+        match OakFlagInput::deserialize(deserializer)? {
+            OakFlagInput::Truth(truth) => Ok(Self(truth)),
+            OakFlagInput::Number(number) => Ok(Self(number != 0)),
+            OakFlagInput::Text(text) => match text.trim().to_ascii_lowercase().as_str() {
                 "true" => Ok(Self(true)),
                 "false" | "" => Ok(Self(false)),
                 // Oak takes every other text for false, and then writes to what was meant to be safe.

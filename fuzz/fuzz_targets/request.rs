@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use http::{HeaderName, HeaderValue, Request, Version, header};
 use libfuzzer_sys::fuzz_target;
-use tympan_dispatcher::{RequestView, settle_host};
+use tympan_dispatcher::{RequestView, normalize_authority};
 use tympan_web::listen::Peer;
 
 fuzz_target!(|input: &[u8]| {
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
             head.headers.append(name, value);
         }
     }
-    if settle_host(&mut head).is_err() {
+    if normalize_authority(&mut head).is_err() {
         return;
     }
     assert!(head.headers.get_all(header::HOST).iter().count() <= 1);

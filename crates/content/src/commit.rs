@@ -13,9 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{
-    ChunkBatch, ChunkId, MapValue as Stored, ReadChunks, RefUpdate, SortedMap, StoreRoot,
-};
+use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
 use crate::blame::attribute_conflicts;
 use crate::counter::{apply_increments, extract_increments};
@@ -381,7 +379,7 @@ fn index_definitions_after(
 fn record_index_change(
     head: &SnapshotView,
     path: &NodePath,
-    old: Option<&Stored>,
+    old: Option<&MapValue>,
     new: Option<&ContentRecord>,
     indexes: &mut IndexEdits,
 ) -> Result<()> {

@@ -19,7 +19,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tympan_store::{ChunkBatch, MapValue as Stored, ReadChunks, SortedMap, StagedView, StoreRoot};
+use tympan_store::{ChunkBatch, MapValue, ReadChunks, SortedMap, StagedView, StoreRoot};
 
 use crate::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
 use crate::document_body::{BodyNode, DocumentBody};
@@ -283,8 +283,8 @@ impl IndexEdits {
 }
 
 /// Returns the value of every entry that is there.
-pub(crate) fn presence_value() -> Stored {
-    Stored { bytes: Bytes::new(), body: None }
+pub(crate) fn presence_value() -> MapValue {
+    MapValue { bytes: Bytes::new(), body: None }
 }
 
 /// Refuses values of a unique index that two nodes have.

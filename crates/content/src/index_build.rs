@@ -18,8 +18,7 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tympan_store::{
-    ChunkBatch, ChunkStore, CollectionHold, MapValue as Stored, ReadChunks, RefUpdate, SortedMap,
-    StoreRoot,
+    ChunkBatch, ChunkStore, CollectionHold, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot,
 };
 
 use crate::index::{IndexEdits, IndexMapSelection, LINK_MAP, create_empty_link_map};
@@ -80,7 +79,7 @@ pub(crate) struct IndexBuildTracker(Mutex<BTreeMap<(String, String), IndexBuildP
 struct IndexBuildProgress {
     state: IndexState,
     /// Of a failed one, the documents that are in the way, as they were: it is begun again when one is another.
-    blocking_documents: Vec<(Vec<u8>, Option<Stored>)>,
+    blocking_documents: Vec<(Vec<u8>, Option<MapValue>)>,
 }
 
 /// A build under way.
@@ -497,11 +496,11 @@ fn stage_index_maps(
 fn record_document_change(
     edits: &mut IndexEdits,
     key: &[u8],
-    sides: [Option<&Stored>; 2],
+    sides: [Option<&MapValue>; 2],
     reads: &dyn ReadChunks,
 ) -> Result<()> {
     let path: NodePath = record_key::record_path(key)?;
-    let read = |stored: Option<&Stored>| -> Result<_> {
+    let read = |stored: Option<&MapValue>| -> Result<_> {
         let Some(record) = stored.and_then(ContentRecord::decode) else { return Ok(None) };
         let body = record.read_body(reads)?;
         Ok(body.map(|body| (record, body)))

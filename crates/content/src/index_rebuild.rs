@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tympan_store::{
-    ChunkBatch, ChunkId, ChunkStore, DeriveMaps, MapValue as Stored, RefUpdate, SortedMap,
-    StoreRoot,
+    ChunkBatch, ChunkId, ChunkStore, DeriveMaps, MapValue, RefUpdate, SortedMap, StoreRoot,
 };
 
 use crate::document_body::DocumentBody;
@@ -230,8 +229,8 @@ impl<'a> IndexMapRebuilder<'a> {
         &self,
         edits: &mut IndexEdits,
         key: &[u8],
-        old: Option<&Stored>,
-        new: Option<&Stored>,
+        old: Option<&MapValue>,
+        new: Option<&MapValue>,
     ) -> Result<()> {
         let Ok(path) = record_key::record_path(key) else { return Ok(()) };
         let old = old.map(|stored| self.read_document(&path, stored)).transpose()?.flatten();
@@ -246,7 +245,7 @@ impl<'a> IndexMapRebuilder<'a> {
     fn read_document(
         &self,
         path: &NodePath,
-        stored: &Stored,
+        stored: &MapValue,
     ) -> Result<Option<(ContentRecord, Arc<DocumentBody>)>> {
         let Some(record) = ContentRecord::decode(stored) else {
             tracing::error!(path = %path, "a record that does not decode is left out of the indexes");

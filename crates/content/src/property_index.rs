@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use regex::Regex;
-use tympan_store::{ChunkBatch, ChunkId, MapValue as Stored, ReadChunks, SortedMap};
+use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, SortedMap};
 
 use crate::borrowed_node::BorrowedValue;
 use crate::document_body::{BodyNode, DocumentBody};
@@ -125,7 +125,7 @@ pub(crate) struct IndexDefinitionCache(Mutex<Option<CachedIndexDefinitions>>);
 
 /// Definitions with what they were read from.
 struct CachedIndexDefinitions {
-    definitions_record: Option<Stored>,
+    definitions_record: Option<MapValue>,
     node_types: Arc<NodeTypes>,
     definitions: Arc<IndexDefinitions>,
 }
@@ -272,7 +272,7 @@ impl IndexDefinitions {
         let Some(folder) = content.get(reads, &record_key::record_key_at(DEFINITIONS_PATH))? else {
             return Ok(built_in_definitions());
         };
-        let tree = |stored: &Stored| -> Result<Option<Subtree>> {
+        let tree = |stored: &MapValue| -> Result<Option<Subtree>> {
             let Some(record) = ContentRecord::decode(stored) else { return Ok(None) };
             Ok(record.read_body(reads)?.map(|body| body.subtree(body.root())))
         };

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tympan_store::{ChunkBatch, ChunkId, MapValue as Stored, ReadChunks, body as bodies};
+use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, body as bodies};
 
 use crate::codec::{ByteCursor, write_length_prefixed, write_signed_varint, write_varint};
 use crate::document_body::{self, DocumentBody};
@@ -92,7 +92,7 @@ impl ContentRecord {
     ///
     /// # Errors
     /// If the body exceeds what the store can hold.
-    pub(crate) fn encode(&self, batch: &mut ChunkBatch) -> tympan_store::Result<Stored> {
+    pub(crate) fn encode(&self, batch: &mut ChunkBatch) -> tympan_store::Result<MapValue> {
         let (inline, stored) = self.body.write_to_batch(batch)?;
         let mut out = vec![RECORD_VERSION, u8::from(inline.is_some())];
         write_length_prefixed(&mut out, &self.order_key.0);
@@ -100,11 +100,11 @@ impl ContentRecord {
         if let Some(bytes) = inline {
             out.extend_from_slice(bytes);
         }
-        Ok(Stored { bytes: out.into(), body: stored })
+        Ok(MapValue { bytes: out.into(), body: stored })
     }
 
     /// Reads a stored record, its header no further than is needed to find the parts; nothing if these make no sense.
-    pub(crate) fn decode(stored: &Stored) -> Option<Self> {
+    pub(crate) fn decode(stored: &MapValue) -> Option<Self> {
         let mut cursor = ByteCursor::new(&stored.bytes, 0);
         if cursor.read_byte()? != RECORD_VERSION {
             return None;
@@ -132,7 +132,7 @@ impl ContentRecord {
     }
 
     /// Reads a record that came from elsewhere; nothing unless every byte of its header makes sense.
-    pub(crate) fn decode_strict(stored: &Stored) -> Option<Self> {
+    pub(crate) fn decode_strict(stored: &MapValue) -> Option<Self> {
         let record = Self::decode(stored)?;
         let is_sound = record.order_key.0.len() <= MAX_ORDER_KEY_BYTES
             && record.summary.validate_header().is_some();
@@ -405,7 +405,7 @@ mod tests {
         }
         let mut more = stored.bytes.to_vec();
         more.push(0);
-        let more = Stored { bytes: more.into(), body: stored.body };
+        let more = MapValue { bytes: more.into(), body: stored.body };
         assert!(
             ContentRecord::decode_strict(&stored).is_some()
                 && ContentRecord::decode_strict(&more).is_none()

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use bytes::Bytes;
-use tympan_store::{ChunkBatch, MapValue as Stored, ReadChunks, SortedMap, StoreRoot};
+use tympan_store::{ChunkBatch, MapValue, ReadChunks, SortedMap, StoreRoot};
 
 use crate::document_boundary::{has_ordered_children, is_container};
 use crate::index::ORDER_MAP;
@@ -289,7 +289,7 @@ pub(crate) fn build_order_map(
             entries.insert(record_key::order_map_key(&key, &record.order_key));
         }
     }
-    let present = || Stored { bytes: Bytes::new(), body: None };
+    let present = || MapValue { bytes: Bytes::new(), body: None };
     Ok(SortedMap::build(batch, entries.into_iter().map(|entry| (entry, present())))?)
 }
 

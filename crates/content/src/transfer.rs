@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use bytes::Bytes;
-use tympan_store::{BlobId, ChunkId, MapValue as Stored, body as bodies};
+use tympan_store::{BlobId, ChunkId, MapValue, body as bodies};
 
 use crate::document_boundary::{is_container, is_own_content};
 use crate::record::ContentRecord;
@@ -189,7 +189,7 @@ impl Session {
             path: path.clone(),
             reason: "a record that was received does not decode",
         };
-        let record = ContentRecord::decode_strict(&Stored { bytes: record.clone(), body: *body });
+        let record = ContentRecord::decode_strict(&MapValue { bytes: record.clone(), body: *body });
         let mut record = record.ok_or_else(damaged)?;
         let snapshot = self.snapshot()?;
         snapshot.0.load_body(&record, path)?;
@@ -225,6 +225,6 @@ impl Session {
     }
 }
 
-fn stored_document(path: NodePath, stored: Stored) -> StoredDocument {
+fn stored_document(path: NodePath, stored: MapValue) -> StoredDocument {
     StoredDocument { path, record_bytes: stored.bytes, body: stored.body }
 }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{ChunkBatch, MapValue as Stored, ReadChunks, RefUpdate, SortedMap, StoreRoot};
+use tympan_store::{ChunkBatch, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
 use crate::codec::{ByteCursor, write_length_prefixed, write_signed_varint};
 use crate::commit::{CommitDetails, open_staged_head};
@@ -75,7 +75,7 @@ type WithdrawalEdits = BTreeMap<Vec<u8>, Option<Withdrawal>>;
 pub(crate) struct VisitorEdits {
     withdrawals: WithdrawalEdits,
     /// What the map of activated documents gets.
-    activated_entries: BTreeMap<Vec<u8>, Option<Stored>>,
+    activated_entries: BTreeMap<Vec<u8>, Option<MapValue>>,
 }
 
 /// What replication notes with a commit.
@@ -103,17 +103,17 @@ pub struct ActivatedDocument {
 }
 
 impl Withdrawal {
-    fn encode(&self) -> Stored {
+    fn encode(&self) -> MapValue {
         let mut bytes =
             vec![ENTRY_VERSION, if self.was_activated { WAS_ACTIVATED_FLAG } else { 0 }];
         write_signed_varint(&mut bytes, JcrDate::from_system_time(self.withdrawn_at).millis);
         write_length_prefixed(&mut bytes, self.user.as_bytes());
         let moved_to = self.moved_to.as_ref().map(NodePath::as_str).unwrap_or_default();
         write_length_prefixed(&mut bytes, moved_to.as_bytes());
-        Stored { bytes: bytes.into(), body: None }
+        MapValue { bytes: bytes.into(), body: None }
     }
 
-    fn decode(key: &[u8], stored: &Stored) -> Result<Self> {
+    fn decode(key: &[u8], stored: &MapValue) -> Result<Self> {
         let path = record_key::record_path(key)?;
         let read = || {
             let mut cursor = ByteCursor::new(&stored.bytes, 0);
@@ -429,16 +429,16 @@ fn collect_removed_tags(
 }
 
 /// Writes the entry of an activated document: when, by whom, and a hash of what it was.
-fn encode_activated_entry((user, at): (&str, SystemTime), stored: &Stored) -> Stored {
+fn encode_activated_entry((user, at): (&str, SystemTime), stored: &MapValue) -> MapValue {
     let mut bytes = vec![ENTRY_VERSION];
     write_signed_varint(&mut bytes, JcrDate::from_system_time(at).millis);
     write_length_prefixed(&mut bytes, user.as_bytes());
     write_length_prefixed(&mut bytes, stored_document_hash(stored).as_bytes());
-    Stored { bytes: bytes.into(), body: None }
+    MapValue { bytes: bytes.into(), body: None }
 }
 
 /// Returns a hash of a stored document.
-fn stored_document_hash(stored: &Stored) -> ChunkId {
+fn stored_document_hash(stored: &MapValue) -> ChunkId {
     let body = stored.body.map(|body| body.as_bytes().to_vec()).unwrap_or_default();
     ChunkId::hash_of(&[&stored.bytes[..], &body].concat())
 }
@@ -489,7 +489,7 @@ pub(crate) fn write_visitor_edits(
 
 fn write_map<'a>(
     (maps, name): (&mut BTreeMap<String, SortedMap>, &str),
-    edits: impl Iterator<Item = (&'a Vec<u8>, Option<Stored>)>,
+    edits: impl Iterator<Item = (&'a Vec<u8>, Option<MapValue>)>,
     reads: &dyn ReadChunks,
     batch: &mut ChunkBatch,
 ) -> Result<()> {
@@ -563,7 +563,7 @@ impl Snapshot {
         Ok(found)
     }
 
-    fn activated_document(&self, key: &[u8], stored: &Stored) -> Result<ActivatedDocument> {
+    fn activated_document(&self, key: &[u8], stored: &MapValue) -> Result<ActivatedDocument> {
         let path = record_key::record_path(key)?;
         let now = self.0.content_map.get(self.0.repository_state.chunk_reader(), key)?;
         let read = || {

@@ -23,9 +23,7 @@ use crate::request_coalescing::{
     FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
 };
 use crate::request_decision::is_accepted;
-use crate::request_pipeline::{
-    CacheOutcome as Told, RequestExchange, own_response, with_connection_close,
-};
+use crate::request_pipeline::{CacheOutcome, RequestExchange, own_response, with_connection_close};
 use crate::request_view::RequestView;
 use crate::response_body::{FetchedPage, ResponseBody, boxed_body, empty_body};
 use crate::response_memory::{
@@ -151,7 +149,7 @@ impl DispatcherState {
         self.log_action(exchange, "DELIVER");
         self.metrics.increment(DispatcherCounter::Hits);
         exchange.cache_info = "target file cached".to_owned();
-        exchange.outcome = Told::Hit;
+        exchange.outcome = CacheOutcome::Hit;
         let mut response = self.serve_file(exchange, found, cached);
         for (name, value) in &extra {
             response.headers_mut().append(name, value.clone());
@@ -224,7 +222,7 @@ impl DispatcherState {
                 etag,
                 modification_time: modified,
                 warning: exchange.warning.as_deref().map(Into::into),
-                is_stale: matches!(exchange.outcome, Told::Stale),
+                is_stale: matches!(exchange.outcome, CacheOutcome::Stale),
             };
             let keepable = CacheableResponse { source: Arc::new(source), body: kept };
             response.extensions_mut().insert(keepable);
@@ -340,7 +338,7 @@ impl DispatcherState {
         self.log_action(exchange, "DELIVER");
         self.metrics.increment(DispatcherCounter::Stale);
         exchange.cache_info = "target file cached".to_owned();
-        exchange.outcome = Told::Stale;
+        exchange.outcome = CacheOutcome::Stale;
         let mut response = self.serve_file(exchange, found, cached);
         if !self.is_replacement_pending(exchange.farm, found.file) {
             response.extensions_mut().remove::<CacheableResponse>();
@@ -428,7 +426,7 @@ impl DispatcherState {
         Some(match flight.wait_as_visitor(waiting).await {
             FetchWaitResult::Finished(FetchOutcome::Shared(page)) => {
                 let response = self.serve_fetched_page(exchange, &page, &page.stored_headers);
-                exchange.outcome = Told::Miss { is_collapsed: true };
+                exchange.outcome = CacheOutcome::Miss { is_collapsed: true };
                 response
             }
             FetchWaitResult::Finished(FetchOutcome::Failed(failure)) => {
@@ -532,7 +530,7 @@ impl DispatcherState {
     ) -> Response<ResponseBody> {
         self.metrics.increment(DispatcherCounter::Misses);
         exchange.cache_label = "miss";
-        exchange.outcome = Told::Miss { is_collapsed: false };
+        exchange.outcome = CacheOutcome::Miss { is_collapsed: false };
         exchange.render = Some(page.render.clone());
         exchange.cache_info.clone_from(&page.cache_info);
         let mut response = Response::new(page.body.to_response_body());

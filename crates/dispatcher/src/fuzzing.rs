@@ -7,7 +7,7 @@ use tympan_web::sling_url::SlingUrlReading;
 
 use crate::cache::StoredHeaders;
 use crate::fast_path::{parse_fast_path_head, parse_http2_fields, parse_response_key};
-use crate::flush_propagation::{FlushEvent, FlushEventLog as PassedLog, SiblingMessage};
+use crate::flush_propagation::{FlushEvent, FlushEventLog, SiblingMessage};
 use crate::http2::connection::{Http2Connection, Http2Limits, Http2ReadStep, Http2ResponseBody};
 use crate::http2::hpack::FieldList;
 use crate::response_memory::response_key_of;
@@ -26,8 +26,8 @@ pub fn check_flush_propagation(bytes: &[u8]) {
         assert_eq!(SiblingMessage::parse(&text), Some(told));
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Some(mut log) = PassedLog::parse(text, "run".to_owned()) else { return };
-    assert_eq!(PassedLog::parse(&log.to_text(), "run".to_owned()).as_ref(), Some(&log));
+    let Some(mut log) = FlushEventLog::parse(text, "run".to_owned()) else { return };
+    assert_eq!(FlushEventLog::parse(&log.to_text(), "run".to_owned()).as_ref(), Some(&log));
     let line = log.append(FlushEvent::All);
     assert!(
         log.to_text().ends_with(&line),

@@ -88,7 +88,7 @@ mod visit_address;
 mod visitor_session;
 mod warm_up;
 
-pub use authority::{AuthorityError as HostFault, normalize_authority as settle_host};
+pub use authority::{AuthorityError, normalize_authority};
 pub use cache_export::{CacheExport, ExportSink, ExportSummary, export_cache};
 pub use cacheability::NotCacheableReason;
 pub use clock::DispatcherClock;

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use quick_cache::Weighter;
-use quick_cache::sync::Cache as Kept;
+use quick_cache::sync::Cache as QuickCache;
 
 use crate::cache::Docroot;
 use crate::cache_file_response::cache_age;
@@ -65,7 +65,7 @@ impl Weighter<PathBuf, Arc<CachedError>> for CachedErrorWeight {
 /// The errors of one document root.
 #[derive(Debug)]
 pub(crate) struct NegativeCache {
-    errors: Kept<PathBuf, Arc<CachedError>, CachedErrorWeight>,
+    errors: QuickCache<PathBuf, Arc<CachedError>, CachedErrorWeight>,
     flush_epoch: AtomicU64,
 }
 
@@ -74,7 +74,7 @@ impl Default for NegativeCache {
         let likely =
             usize::try_from(MAX_NEGATIVE_CACHE_BYTES / ENTRY_OVERHEAD_BYTES / 4).unwrap_or(1024);
         Self {
-            errors: Kept::with_weighter(likely, MAX_NEGATIVE_CACHE_BYTES, CachedErrorWeight),
+            errors: QuickCache::with_weighter(likely, MAX_NEGATIVE_CACHE_BYTES, CachedErrorWeight),
             flush_epoch: AtomicU64::new(0),
         }
     }

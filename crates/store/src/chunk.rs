@@ -96,8 +96,8 @@ impl Chunk {
             return Err(malformed("references run past the end"));
         }
         let check = match chunk.kind {
-            ChunkKind::Leaf => tree::check_leaf(&chunk),
-            ChunkKind::Interior => tree::check_interior(&chunk),
+            ChunkKind::Leaf => tree::check_leaf_chunk(&chunk),
+            ChunkKind::Interior => tree::check_interior_chunk(&chunk),
             ChunkKind::Body | ChunkKind::BodyList => body::check_body_chunk(&chunk),
             ChunkKind::Root => store_root::check_root_chunk(&chunk),
         };

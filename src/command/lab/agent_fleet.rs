@@ -10,7 +10,7 @@ use tympan_lab::fleet::{
     serve_agent,
 };
 use tympan_lab::get_load::GetLoad;
-use tympan_lab::plan::RunOptions as PlanRun;
+use tympan_lab::plan::RunOptions;
 
 use super::load_run::{load_plan, print_omitted_elements};
 use super::log_watch::WatchedLogs;
@@ -163,7 +163,7 @@ fn print_agent_address(listener: &TcpListener, token: Option<&FleetToken>) {
 pub(super) fn run_plan_on_fleet(
     fleet: AgentFleet,
     path: &Path,
-    run: &PlanRun,
+    run: &RunOptions,
     (output, logs): (&LabOutputArgs, WatchedLogs),
 ) -> CommandOutcome {
     let mut goals = read_goals(output.goals.as_deref())?;
@@ -223,7 +223,7 @@ pub(super) fn get_with_fleet(
 }
 
 /// Prints a manifest that runs a plan.
-pub(super) fn print_manifest(arguments: &LabRunArgs, run: &PlanRun) -> CommandOutcome {
+pub(super) fn print_manifest(arguments: &LabRunArgs, run: &RunOptions) -> CommandOutcome {
     let agents = arguments.agents.agents.as_deref().and_then(|agents| agents.parse().ok());
     let Some(agents) = agents.filter(|&agents| (1..=MAX_AGENT_COUNT).contains(&agents)) else {
         return Err(CommandFault::usage(format!(

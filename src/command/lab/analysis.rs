@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_lab::log_watch::LogWatchResult;
-use tympan_lab::plan::RunOptions as PlanRun;
+use tympan_lab::plan::RunOptions;
 use tympan_lab::verification::{
-    ComparisonRules, ResponseDifference, SiteComparison, SiteComparisonResult, parse_request_list,
-    verify_plan,
+    ComparisonRules, ResponseDifference, SiteComparison, SiteComparisonResult, compare_plan_runs,
+    parse_request_list,
 };
 
 use super::load_run::{load_plan, parse_headers, parse_properties, print_omitted_elements};
@@ -91,12 +91,12 @@ fn compare_sites(
                 say!("{line}");
             }
         });
-        let run = PlanRun {
+        let run = RunOptions {
             properties: parse_properties(&arguments.properties)?,
             seed: arguments.seed,
-            ..PlanRun::default()
+            ..RunOptions::default()
         };
-        return verify_plan(verify, &plan, &run).map_err(|error| lab_fault(&error));
+        return compare_plan_runs(verify, &plan, &run).map_err(|error| lab_fault(&error));
     }
     let name = arguments.what.display().to_string();
     let asks = parse_request_list(&read_text(&arguments.what)?, &name)

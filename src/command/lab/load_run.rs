@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use tympan_lab::get_load;
 use tympan_lab::measurement::jtl::JtlExtraColumns;
 use tympan_lab::measurement::run_name;
-use tympan_lab::plan::{RunOptions as PlanRun, TestPlan};
+use tympan_lab::plan::{RunOptions, TestPlan};
 use tympan_lab::{Error, FileFinding, redaction};
 
 use super::log_watch::WatchedLogs;
@@ -130,13 +130,13 @@ pub(super) fn parse_properties(texts: &[String]) -> Result<HashMap<String, Strin
 }
 
 /// Returns how the arguments run their plan.
-pub(super) fn plan_run_from_args(arguments: &LabRunArgs) -> Result<PlanRun, CommandFault> {
+pub(super) fn plan_run_from_args(arguments: &LabRunArgs) -> Result<RunOptions, CommandFault> {
     let mut properties = parse_properties(&arguments.properties)?;
     if let Some(target) = &arguments.target {
         let plan = arguments.plan.to_string_lossy();
         properties.extend(super::load_phase::target_properties(target, &plan)?);
     }
-    Ok(PlanRun {
+    Ok(RunOptions {
         properties,
         proxy_address: None,
         is_http2: arguments.http2,
@@ -254,14 +254,14 @@ pub(super) fn run_plan_command(arguments: &LabRunArgs) -> CommandOutcome {
 
 fn execute_plan(
     path: &Path,
-    run: &PlanRun,
+    run: &RunOptions,
     output: &LabOutputArgs,
     (keeper, logs): (RunRecorder<'_>, WatchedLogs),
 ) -> CommandOutcome {
     let mut goals = read_goals(output.goals.as_deref())?;
     let plan = load_plan(path, &run.excluded_classes)?;
     goals.extend(plan.goals.iter().cloned());
-    let run = &PlanRun { goals: goals.clone(), ..run.clone() };
+    let run = &RunOptions { goals: goals.clone(), ..run.clone() };
     let is_quiet = output.json;
     let mut tell = |line: &str| {
         if !is_quiet {
@@ -332,13 +332,13 @@ pub(super) fn run_jmeter(arguments: &LabJmeterArgs) -> CommandOutcome {
             CommandFault::usage(format!("the property tympan.seed is a whole number, not `{text}`"))
         })?,
     };
-    let run = PlanRun {
+    let run = RunOptions {
         properties: properties_of_all,
         seed,
         result_file: arguments.rows.clone(),
         host_addresses: parse_host_overrides(&arguments.resolve)?,
         excluded_classes: arguments.allowed.allow_ignore.clone(),
-        ..PlanRun::default()
+        ..RunOptions::default()
     };
     let logs = WatchedLogs::start(&arguments.logs)?;
     let hosts = match &arguments.remote {

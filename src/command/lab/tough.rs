@@ -15,11 +15,11 @@ use super::load_phase::finish_phase_test;
 use super::log_watch::WatchedLogs;
 use super::run_folder::TargetWatch;
 use super::{duration_from_text, lab_fault, read_goals, read_text};
-use crate::args::lab_author::{LabBackupImpactArgs, LabToughArgs as Arguments};
+use crate::args::lab_author::{LabBackupImpactArgs, LabToughArgs};
 use crate::command::{CommandFault, CommandOutcome};
 use crate::say;
 
-pub(super) fn run_tough(arguments: &Arguments) -> CommandOutcome {
+pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
     let path = Path::new(&arguments.what);
     let is_file = path.extension().is_some_and(|kind| kind == "yaml" || kind == "yml");
     let mut config = if is_file {
@@ -163,7 +163,7 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
 }
 
 /// Puts the load of the arguments in the place of that of the file.
-fn override_load(arguments: &Arguments, config: &mut ToughConfig) -> Result<(), CommandFault> {
+fn override_load(arguments: &LabToughArgs, config: &mut ToughConfig) -> Result<(), CommandFault> {
     let lasts = arguments.duration.as_deref().map(duration_from_text).transpose()?;
     if lasts.is_some_and(|lasts: Duration| lasts.is_zero()) {
         return Err(CommandFault::usage("--duration is a time above 0"));

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use tympan_blobs::SMALL_BLOB_BYTES;
 use tympan_store::{BlobId, Chunk, ChunkId};
 
-pub(crate) use self::archive::ZipCopyReader as ZipCopy;
+pub(crate) use self::archive::ZipCopyReader;
 use self::archive::ZipCopyWriter;
 use self::folder::CopyFolder;
 pub(crate) use self::folder::UNFINISHED;

@@ -27,7 +27,7 @@ use super::repository::{
     REPOSITORY_FORMAT_VERSION, REVISIONS_FOLDER, STATE_FOLDER, SavedBranchMetadata,
     SavedRepositoryMetadata, SavedRevisionMetadata,
 };
-use crate::copy::{UNFINISHED, ZipCopy};
+use crate::copy::{UNFINISHED, ZipCopyReader};
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::inspection::find_path;
@@ -249,7 +249,7 @@ pub fn import_folder(
         move |source| Error::Source { path, source }
     };
     if dir.is_file() {
-        let mut zip = ZipCopy::open(dir)?;
+        let mut zip = ZipCopyReader::open(dir)?;
         let facts = zip.read_metadata()?;
         let mut import =
             SnapshotImporter::new((target, blobs), progress, &facts, (options, reference))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use tympan_store::{ChunkId, MapChange, MapDiff, MapValue as Stored, SortedMap};
+use tympan_store::{ChunkId, MapChange, MapDiff, MapValue, SortedMap};
 
 use crate::change_feed::document_move::DocumentMoves;
 use crate::change_feed::{ChangeCursor, ChangeFilter, FeedChangeKind, NodeChange, PropertyChange};
@@ -213,12 +213,12 @@ impl<'a> ChangedDocuments<'a> {
     }
 }
 
-fn decode_record(path: &NodePath, stored: &Stored) -> Result<ContentRecord> {
+fn decode_record(path: &NodePath, stored: &MapValue) -> Result<ContentRecord> {
     ContentRecord::decode(stored)
         .ok_or_else(|| Error::Damaged { path: path.clone(), reason: "its record does not decode" })
 }
 
-fn read_tree(view: &SnapshotView, path: &NodePath, stored: &Stored) -> Result<Subtree> {
+fn read_tree(view: &SnapshotView, path: &NodePath, stored: &MapValue) -> Result<Subtree> {
     read_record_tree(view, path, &decode_record(path, stored)?)
 }
 

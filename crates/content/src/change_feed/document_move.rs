@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tympan_store::{MapValue as Stored, SortedMap};
+use tympan_store::{MapValue, SortedMap};
 
 use crate::record::ContentRecord;
 use crate::snapshot::SnapshotView;
@@ -88,7 +88,11 @@ impl DocumentMoves {
 }
 
 /// Returns the identifier of a document: its own, or that of its content.
-fn document_identifier(view: &SnapshotView, key: &[u8], stored: &Stored) -> Result<Option<String>> {
+fn document_identifier(
+    view: &SnapshotView,
+    key: &[u8],
+    stored: &MapValue,
+) -> Result<Option<String>> {
     let path = record_key::record_path(key)?;
     let Some(record) = ContentRecord::decode(stored) else { return Ok(None) };
     let body = view.load_body(&record, &path)?;

@@ -6,7 +6,7 @@ use std::io::Read;
 
 use serde::{Serialize, Serializer};
 
-use super::docview::write_value;
+use super::docview::write_literal;
 use super::install_target::{ExistingNode, InstallTarget};
 use crate::snapshot::SnapshotView;
 use crate::{
@@ -202,7 +202,7 @@ fn diff_properties(
 
 fn property_text(property: &Property) -> String {
     if property.value_type() != ValueType::Binary {
-        return write_value(property, ValueType::String);
+        return write_literal(property, ValueType::String);
     }
     let ids: Vec<_> = property.values().iter().map(Value::to_text).collect();
     let ids = ids.join(",");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tympan_store::{ChunkId, MapValue as Stored, RootPin, SortedMap};
+use tympan_store::{ChunkId, MapValue, RootPin, SortedMap};
 
 use crate::document_body::DocumentBody;
 use crate::record::{ContentRecord, RecordBody};
@@ -101,7 +101,7 @@ impl SnapshotView {
         }
     }
 
-    fn stored_record(&self, key: &[u8]) -> Result<Option<Stored>> {
+    fn stored_record(&self, key: &[u8]) -> Result<Option<MapValue>> {
         Ok(self.content_map.get(self.repository_state.chunk_reader(), key)?)
     }
 
@@ -201,7 +201,7 @@ impl SnapshotView {
 /// A record in a range, not decoded yet unless it is a pending edit.
 pub(crate) enum RangeRecord<'a> {
     Pending(&'a Arc<ContentRecord>),
-    Stored(Stored),
+    Stored(MapValue),
 }
 
 impl RangeRecord<'_> {
@@ -215,7 +215,7 @@ impl RangeRecord<'_> {
     }
 }
 
-fn decode_record(stored: &Stored, path: &NodePath) -> Result<ContentRecord> {
+fn decode_record(stored: &MapValue, path: &NodePath) -> Result<ContentRecord> {
     ContentRecord::decode(stored)
         .ok_or_else(|| damaged_record_error(path, "its record does not decode"))
 }

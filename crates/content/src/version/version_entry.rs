@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use tympan_store::{ChunkBatch, MapValue as Stored};
+use tympan_store::{ChunkBatch, MapValue};
 
 use super::NodeVersion;
 use crate::codec::{ByteCursor, write_length_prefixed, write_signed_varint, write_varint};
@@ -81,7 +81,7 @@ impl VersionMapEntry {
     ///
     /// # Errors
     /// If the document exceeds what the store can hold.
-    pub(crate) fn encode(&self, batch: &mut ChunkBatch) -> tympan_store::Result<Stored> {
+    pub(crate) fn encode(&self, batch: &mut ChunkBatch) -> tympan_store::Result<MapValue> {
         match self {
             Self::Version(kept) => kept.encode(batch),
             Self::History(history) => {
@@ -89,11 +89,11 @@ impl VersionMapEntry {
                 write_varint(&mut out, history.last_number);
                 write_length_prefixed(&mut out, history.base_version.as_bytes());
                 write_length_prefixed(&mut out, history.path.as_str().as_bytes());
-                Ok(Stored { bytes: out.into(), body: None })
+                Ok(MapValue { bytes: out.into(), body: None })
             }
             Self::PathHistory(standing) => {
                 let out = vec![ENTRY_VERSION, u8::from(*standing == HistoryStatus::Ended)];
-                Ok(Stored { bytes: out.into(), body: None })
+                Ok(MapValue { bytes: out.into(), body: None })
             }
         }
     }
@@ -102,7 +102,7 @@ impl VersionMapEntry {
     ///
     /// # Errors
     /// [`Error::Damaged`] if it makes no sense.
-    pub(crate) fn decode(key: &[u8], stored: &Stored) -> Result<Self> {
+    pub(crate) fn decode(key: &[u8], stored: &MapValue) -> Result<Self> {
         let slot = match key.first() {
             Some(&PATH_HISTORY_KEY_TAG) => decode_path_history(stored).map(Self::PathHistory),
             Some(&HISTORY_KEY_TAG) if key.last() == Some(&0) => {
@@ -115,7 +115,7 @@ impl VersionMapEntry {
 }
 
 impl StoredVersion {
-    fn encode(&self, batch: &mut ChunkBatch) -> tympan_store::Result<Stored> {
+    fn encode(&self, batch: &mut ChunkBatch) -> tympan_store::Result<MapValue> {
         let (inline, stored) = self.body.write_to_batch(batch)?;
         let mut out = vec![ENTRY_VERSION, u8::from(inline.is_some())];
         write_varint(&mut out, self.number);
@@ -132,10 +132,10 @@ impl StoredVersion {
         if let Some(bytes) = inline {
             out.extend_from_slice(bytes);
         }
-        Ok(Stored { bytes: out.into(), body: stored })
+        Ok(MapValue { bytes: out.into(), body: stored })
     }
 
-    fn decode(stored: &Stored) -> Option<Self> {
+    fn decode(stored: &MapValue) -> Option<Self> {
         let mut cursor = ByteCursor::new(&stored.bytes, 0);
         if cursor.read_byte()? != ENTRY_VERSION {
             return None;
@@ -209,7 +209,7 @@ impl StoredVersion {
     }
 }
 
-fn decode_history(stored: &Stored) -> Option<VersionHistory> {
+fn decode_history(stored: &MapValue) -> Option<VersionHistory> {
     let mut cursor = ByteCursor::new(&stored.bytes, 0);
     if cursor.read_byte()? != ENTRY_VERSION {
         return None;
@@ -224,7 +224,7 @@ fn decode_history(stored: &Stored) -> Option<VersionHistory> {
     })
 }
 
-fn decode_path_history(stored: &Stored) -> Option<HistoryStatus> {
+fn decode_path_history(stored: &MapValue) -> Option<HistoryStatus> {
     match (&*stored.bytes, stored.body) {
         ([ENTRY_VERSION, 0], None) => Some(HistoryStatus::Current),
         ([ENTRY_VERSION, 1], None) => Some(HistoryStatus::Ended),
@@ -376,7 +376,7 @@ mod tests {
         );
         // The body's own bytes are read elsewhere.
         for at in 0..stored.bytes.len() - b"body".len() {
-            let cut = Stored { bytes: stored.bytes.slice(..at), body: None };
+            let cut = MapValue { bytes: stored.bytes.slice(..at), body: None };
             assert!(VersionMapEntry::decode(&key, &cut).is_err(), "cut at {at}");
         }
     }

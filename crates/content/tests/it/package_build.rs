@@ -320,8 +320,8 @@ proptest! {
 
     #[test]
     fn any_property_comes_back_from_its_text(property in properties()) {
-        let text = docview::write_value(&property, ValueType::String);
-        let again = docview::parse_value(&text, ValueType::String);
+        let text = docview::write_literal(&property, ValueType::String);
+        let again = docview::parse_literal(&text, ValueType::String);
         prop_assert_eq!(again, Ok(docview::DocviewLiteral::Property(property)));
     }
 }

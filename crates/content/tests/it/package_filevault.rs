@@ -28,7 +28,7 @@ fn outcomes() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// Shows a property as a docview does; of bytes, as many as can be read.
 fn shown(property: &Property, target: &Memory) -> String {
     if property.value_type() != ValueType::Binary {
-        return docview::write_value(property, ValueType::String);
+        return docview::write_literal(property, ValueType::String);
     }
     let bytes = property.values().iter().map(|value| {
         let bytes = &target.blobs[&*value.to_text()];

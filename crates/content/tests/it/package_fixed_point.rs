@@ -90,7 +90,7 @@ fn attributes(
 }
 
 fn shown(property: &Property) -> String {
-    docview::write_value(property, ValueType::String)
+    docview::write_literal(property, ValueType::String)
 }
 
 fn check(file: &str, bytes: &[u8]) {

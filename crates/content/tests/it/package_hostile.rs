@@ -532,8 +532,8 @@ proptest! {
     #[test]
     fn no_text_panics_as_a_value(text in "[\\[\\]{},\\\\a0u1dD😀]{0,12}") {
         for value_type in tympan_content::ValueType::ALL {
-            drop(docview::parse_value(&format!("{{{}}}{text}", value_type.name()), value_type));
-            drop(docview::parse_value(&text, value_type));
+            drop(docview::parse_literal(&format!("{{{}}}{text}", value_type.name()), value_type));
+            drop(docview::parse_literal(&text, value_type));
         }
     }
 }

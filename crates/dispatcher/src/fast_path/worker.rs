@@ -619,8 +619,8 @@ impl FastWorker {
 
 /// What the kernel tells of a socket.
 fn socket_event_flags() -> epoll::EventFlags {
-    use epoll::EventFlags as Flags;
-    Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
+    use epoll::EventFlags;
+    EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
 }
 
 /// Ends a connection after what was sent.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tokio::sync::oneshot;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer, exchange_bytes};
-use tympan_web::listen::{ListenerOptions as Listener, PortReuse, bind_listener};
+use tympan_web::listen::{ListenerOptions, PortReuse, bind_listener};
 
 use crate::front::{Front, Reply, Setup};
 
@@ -17,7 +17,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn start(setup: &Setup, more: Listener) -> Self {
+    fn start(setup: &Setup, more: ListenerOptions) -> Self {
         let front = Front::start(setup);
         let listener =
             bind_listener(SocketAddr::from(([127, 0, 0, 1], 0)), PortReuse::Exclusive).unwrap();
@@ -65,7 +65,7 @@ fn it_tells_what_the_dispatcher_does() {
     let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let watched = Watched::start(
         &Setup { renders: vec![origin.addr()], ..Setup::default() },
-        Listener::default(),
+        ListenerOptions::default(),
     );
     for _ in 0..9 {
         watched.front.get("/content/site/a.html");
@@ -133,7 +133,7 @@ fn health_names_what_is_wrong() {
             renders: vec![origin.addr()],
             ..Setup::default()
         },
-        Listener::default(),
+        ListenerOptions::default(),
     );
     assert_eq!(watched.get("/health").body, "ok\n");
     watched.front.get("/a");
@@ -148,7 +148,7 @@ fn health_fails_with_the_only_render_that_is_dead() {
     let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let start = |renders| {
         let setup = Setup { renders, ..Setup::default() };
-        Watched::start(&setup, Listener::default())
+        Watched::start(&setup, ListenerOptions::default())
     };
     let watched = start(vec![dead]);
     assert_eq!(watched.front.get("/a").status, 502);
@@ -166,7 +166,7 @@ fn health_fails_with_the_only_render_that_is_dead() {
 fn a_share_is_changed_by_who_shows_the_token() {
     let renders = vec![tympan_testkit::origin_server::refusing_addr()];
     let setup = Setup { farm: SHARE, settings: SETTINGS.to_owned(), renders, ..Setup::default() };
-    let watched = Watched::start(&setup, Listener::default());
+    let watched = Watched::start(&setup, ListenerOptions::default());
     let share = || watched.front.dispatcher.status().farms[0].share;
     assert_eq!(watched.send("PUT", "/shares/site", "", "50").status, 403);
     let wrong = "Authorization: Bearer another-token-of-many\r\n";
@@ -186,14 +186,14 @@ fn a_share_is_changed_by_who_shows_the_token() {
 fn others_than_this_machine_show_the_token() {
     let renders = vec![tympan_testkit::origin_server::refusing_addr()];
     let setup = Setup { settings: SETTINGS.to_owned(), renders, ..Setup::default() };
-    let watched = Watched::start(&setup, Listener::default());
+    let watched = Watched::start(&setup, ListenerOptions::default());
     assert_eq!(watched.get("/metrics").status, 200);
     // A browser that was led here by a name of another site's choice.
     assert_eq!(watched.send("GET", "/metrics", "Host: evil.example\r\n", "").status, 403);
     let shown = format!("Host: evil.example\r\n{TOKEN}");
     assert_eq!(watched.send("GET", "/metrics", &shown, "").status, 200);
     let proxies = vec!["127.0.0.1".parse().unwrap()].into();
-    let watched = Watched::start(&setup, Listener { proxies, ..Listener::default() });
+    let watched = Watched::start(&setup, ListenerOptions { proxies, ..ListenerOptions::default() });
     let ask = |headers: &str| {
         let request = format!(
             "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\nGET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{headers}\r\n"

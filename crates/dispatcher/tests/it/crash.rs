@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tympan_dispatcher::{Dispatcher, DispatcherRuntime};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
-use tympan_web::listen::{ListenerOptions as Listener, PortReuse, bind_listener};
+use tympan_web::listen::{ListenerOptions, PortReuse, bind_listener};
 
 use crate::front::{Reply, load};
 
@@ -34,7 +34,10 @@ fn serves_until_killed() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let forever = std::future::pending();
-    runtime.unwrap().block_on(dispatcher.serve(listener, Listener::default(), forever)).unwrap();
+    runtime
+        .unwrap()
+        .block_on(dispatcher.serve(listener, ListenerOptions::default(), forever))
+        .unwrap();
 }
 
 struct Process {

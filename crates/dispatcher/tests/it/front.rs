@@ -15,7 +15,7 @@ use tympan_dispatcher::{
     Dispatcher, DispatcherClock, DispatcherRuntime, DispatcherSettings, FlushKeys,
 };
 use tympan_testkit::origin_server::{OriginGate, OriginServer, exchange_bytes};
-use tympan_web::listen::{ListenerLimits, ListenerOptions as Listener, PortReuse, bind_listener};
+use tympan_web::listen::{ListenerLimits, ListenerOptions, PortReuse, bind_listener};
 use tympan_web::tls::TlsTrust;
 
 /// An answer.
@@ -247,7 +247,7 @@ impl Front {
         });
         let runtime = DispatcherRuntime { clock, ..runtime };
         let settings: DispatcherSettings = toml::from_str(settings).unwrap();
-        let listening = settings.front.apply_to(Listener::from(limits)).unwrap();
+        let listening = settings.front.apply_to(ListenerOptions::from(limits)).unwrap();
         let dispatcher = Dispatcher::with_settings(loaded.config, &settings, runtime).unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

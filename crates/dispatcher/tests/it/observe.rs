@@ -13,7 +13,7 @@ use tympan_dispatcher::{
 };
 use tympan_testkit::origin_server::{OriginResponse, OriginServer, exchange_bytes, refusing_addr};
 use tympan_web::access_log;
-use tympan_web::listen::{ListenerOptions as Listener, PortReuse, bind_listener};
+use tympan_web::listen::{ListenerOptions, PortReuse, bind_listener};
 use tympan_web::log_file::LogFile;
 
 use crate::front::{Setup, front, load};
@@ -57,7 +57,7 @@ fn logs_of(docroot: &Path, origin: &OriginServer, visit: fn(SocketAddr)) -> (Str
         drop(stop);
     });
     let until = async { drop(stopped.await) };
-    tokio.block_on(dispatcher.serve(listener, Listener::default(), until)).unwrap();
+    tokio.block_on(dispatcher.serve(listener, ListenerOptions::default(), until)).unwrap();
     client.join().unwrap();
     runtime.log.file.unwrap().flush();
     runtime.access_log.unwrap().flush();

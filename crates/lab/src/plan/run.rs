@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::model::{OpenModelArrivals, PlanModel, ThreadGroup, ThreadGroupStage};
-use super::plan_thread::{PlanRunState as Shared, PlanThread, ThreadGroupState};
+use super::plan_thread::{PlanRunState, PlanThread, ThreadGroupState};
 use super::process_rotation::ProcessRotation;
 use super::thread_lifetime::{self, ThreadLifetime};
 use super::variable_scope::{RunContext, VariableScope};
@@ -166,7 +166,7 @@ pub(super) fn run_plan(
         None if outputs.is_empty() => None,
         None => Some(SampleRowWriter::append_to(&outputs, options.extra_columns)?),
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(PlanRunState {
         targets: TargetRegistry::with_detour(options.proxy_address, &options.host_addresses)
             .with_http2(options.is_http2),
         load_state: Arc::new(LoadRunState::default()),
@@ -458,7 +458,7 @@ struct PlanThreadFactory {
     model: Arc<PlanModel>,
     run_context: Arc<RunContext>,
     initial_scope: Arc<VariableScope>,
-    run_state: Arc<Shared>,
+    run_state: Arc<PlanRunState>,
 }
 
 impl PlanThreadFactory {
@@ -628,14 +628,14 @@ impl GroupScheduler<'_> {
 
 /// Tells how a run goes on.
 struct RunReporter<'a> {
-    run_state: Arc<Shared>,
+    run_state: Arc<PlanRunState>,
     listener: RunListener<'a>,
     goals: Vec<LoadGoal>,
     summary_printer: SummaryLinePrinter,
 }
 
 impl<'a> RunReporter<'a> {
-    fn new(shared: &Arc<Shared>, audience: RunListener<'a>, goals: &[LoadGoal]) -> Self {
+    fn new(shared: &Arc<PlanRunState>, audience: RunListener<'a>, goals: &[LoadGoal]) -> Self {
         Self {
             run_state: Arc::clone(shared),
             listener: audience,

@@ -20,7 +20,7 @@ use super::html::time_unit;
 use super::report_sheet::{
     LINE_CSS_CLASSES, ReportChart, ReportPart, ReportSheet, ReportTable, ReportTone,
 };
-use super::{RunReport, read_results, report_to_json as summary_of, text};
+use super::{RunReport, read_results, report_to_json, text};
 use crate::measurement::{TimingHistogram, hlog};
 use crate::{Error, Result};
 
@@ -132,7 +132,7 @@ fn read_result_file(path: &Path) -> Result<ComparedRun> {
     }
     Ok(ComparedRun {
         name: last_path_segment(path),
-        summary: summary_of(&report),
+        summary: report_to_json(&report),
         command_line: String::new(),
         seconds,
     })
@@ -494,7 +494,7 @@ mod tests {
             judged_goals: &[goal],
             is_own_load: true,
         };
-        std::fs::write(run.join("summary.json"), summary_of(&report).to_string()).unwrap();
+        std::fs::write(run.join("summary.json"), report_to_json(&report).to_string()).unwrap();
         std::fs::write(run.join("hist.hlog"), hlog::format_histogram_log(&results)).unwrap();
         let asked = "started = 1\ncommand = [\"/x/tympan\", \"lab\", \"get\"]\n";
         std::fs::write(run.join("run.toml"), asked).unwrap();

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use comparison_rule::ComparisonRules;
 use difference::{ComparedResponse, response_differences};
 pub use difference::{DifferenceAspect, ResponseDifference};
-pub use plan_comparison::compare_plan_runs as verify_plan;
+pub use plan_comparison::compare_plan_runs;
 
 use crate::net::AbsoluteUrl;
 use crate::probe_client::{ProbeClient, ProbeRequest, ProbeResponse};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tympan_lab::plan::{RunOptions, TestPlan};
 use tympan_lab::verification::{
-    ComparisonRules, DifferenceAspect, SiteComparison, SiteComparisonResult, parse_request_list,
-    verify_plan,
+    ComparisonRules, DifferenceAspect, SiteComparison, SiteComparisonResult, compare_plan_runs,
+    parse_request_list,
 };
 use tympan_testkit::origin_server::{OriginResponse, OriginServer, refusing_addr};
 
@@ -136,7 +136,8 @@ fn a_whole_plan_is_played_against_both_sites() {
     let plan = TestPlan::parse(PLAN.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
     let before = OriginServer::start(|seen| OriginResponse::html(format!("at {}", seen.target)));
     let same = OriginServer::start(|seen| OriginResponse::html(format!("at {}", seen.target)));
-    let verdict = verify_plan(&verify(&before, &same), &plan, &RunOptions::default()).unwrap();
+    let verdict =
+        compare_plan_runs(&verify(&before, &same), &plan, &RunOptions::default()).unwrap();
     assert!(verdict.is_same(), "{verdict:?}");
     assert_eq!(
         (verdict.compared_count, same.request_count_for("/a"), same.request_count_for("/b")),
@@ -152,7 +153,8 @@ fn a_whole_plan_is_played_against_both_sites() {
         "/b" => OriginResponse::html("elsewhere"),
         _ => OriginResponse::html("at /a"),
     });
-    let verdict = verify_plan(&verify(&before, &other), &plan, &RunOptions::default()).unwrap();
+    let verdict =
+        compare_plan_runs(&verify(&before, &other), &plan, &RunOptions::default()).unwrap();
     assert_eq!(aspects(&verdict), ["GET /b body", "GET /b body"]);
 }
 
@@ -170,7 +172,8 @@ fn what_varies_in_a_plan_is_unstable_on_whichever_site() {
     };
     for (before, after) in [(varying(0), still()), (still(), varying(0)), (varying(0), varying(50))]
     {
-        let verdict = verify_plan(&verify(&before, &after), &plan, &RunOptions::default()).unwrap();
+        let verdict =
+            compare_plan_runs(&verify(&before, &after), &plan, &RunOptions::default()).unwrap();
         let unstable: Vec<String> =
             verdict.unstable_differences.iter().map(|it| it.aspect.to_string()).collect();
         let changed: Vec<String> = verdict.changes.iter().map(|it| it.aspect.to_string()).collect();
@@ -187,7 +190,8 @@ fn what_a_plan_sends_differently_each_time_is_no_change() {
     let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let text = PLAN.replace(">/b<", ">/b?at=${__time}<");
     let plan = TestPlan::parse(text.as_bytes(), "p.jmx", std::path::PathBuf::new()).unwrap();
-    let verdict = verify_plan(&verify(&origin, &origin), &plan, &RunOptions::default()).unwrap();
+    let verdict =
+        compare_plan_runs(&verify(&origin, &origin), &plan, &RunOptions::default()).unwrap();
     assert!(verdict.changes.is_empty() && !verdict.is_same(), "{verdict:?}");
     assert!(
         verdict.unstable_differences.iter().all(|one| one.aspect == DifferenceAspect::Sequence),
@@ -204,7 +208,8 @@ fn answers_to_what_writes_are_changes_even_if_a_repeat_differs() {
     let after = OriginServer::start(move |_| {
         OriginResponse::html(format!("made {}", count.fetch_add(1, Ordering::SeqCst)))
     });
-    let verdict = verify_plan(&verify(&before, &after), &plan, &RunOptions::default()).unwrap();
+    let verdict =
+        compare_plan_runs(&verify(&before, &after), &plan, &RunOptions::default()).unwrap();
     assert_eq!((verdict.changes.len(), verdict.unstable_differences.len()), (4, 0));
 }
 
@@ -227,7 +232,8 @@ path = "/${name}"
         OriginServer::start_constant(OriginResponse::html("x")),
         OriginServer::start_constant(OriginResponse::html("x")),
     );
-    let verdict = verify_plan(&verify(&before, &after), &plan, &RunOptions::default()).unwrap();
+    let verdict =
+        compare_plan_runs(&verify(&before, &after), &plan, &RunOptions::default()).unwrap();
     assert!(verdict.is_same(), "{verdict:?}");
     let targets = |origin: &OriginServer| -> Vec<String> {
         origin.requests().iter().map(|seen| seen.target.clone()).collect()
@@ -235,7 +241,8 @@ path = "/${name}"
     assert_eq!(targets(&before), ["/a", "/b", "/c"]);
     assert_eq!(targets(&after), targets(&before));
     std::fs::remove_file(&path).unwrap();
-    let verdict = verify_plan(&verify(&before, &after), &plan, &RunOptions::default()).unwrap();
+    let verdict =
+        compare_plan_runs(&verify(&before, &after), &plan, &RunOptions::default()).unwrap();
     assert!(!verdict.is_same() && !verdict.plan_faults.is_empty(), "{verdict:?}");
     assert!(verdict.plan_faults[0].contains("rows.csv"), "{verdict:?}");
 }

@@ -1,6 +1,6 @@
 //! Expressions and the documents they find.
 
-use tympan_content::query::{FullTextExpression as Is, FullTextIndex, FullTextPosition};
+use tympan_content::query::{FullTextExpression, FullTextIndex, FullTextPosition};
 use tympan_content::{Property, Subtree, Value};
 
 use crate::support::{Site, hits, names, page, path, request, search, term};
@@ -24,7 +24,7 @@ fn site() -> Site {
 #[test]
 fn expressions_find_documents() {
     let site = site();
-    let not = |part: Is| Is::Not(Box::new(part));
+    let not = |part: FullTextExpression| FullTextExpression::Not(Box::new(part));
     for (expression, expected) in [
         (term("fox"), "a c en/d"),
         (term("FOX"), "a c en/d"),
@@ -42,30 +42,36 @@ fn expressions_find_documents() {
         (term("東京"), "de/e"),
         (term("京東"), ""),
         (term("..."), ""),
-        (Is::Phrase("quick brown fox".into()), "a"),
-        (Is::Phrase("brown quick".into()), ""),
-        (Is::Phrase("run".into()), ""),
-        (Is::Prefix("quick".into()), "a c"),
-        (Is::Prefix("Brown fo".into()), "a c"),
-        (Is::Wildcard("f?x".into()), "a c"),
-        (Is::Wildcard("*ead".into()), "b"),
-        (Is::Wildcard("F*".into()), "a c en/d"),
-        (Is::And(vec![term("brown"), term("quick")]), "a"),
-        (Is::And(vec![term("brown"), not(term("fox"))]), "b"),
-        (Is::And(vec![term("brown"), term("...")]), "a b c"),
-        (Is::Or(vec![term("bread"), term("lazy")]), "a b"),
+        (FullTextExpression::Phrase("quick brown fox".into()), "a"),
+        (FullTextExpression::Phrase("brown quick".into()), ""),
+        (FullTextExpression::Phrase("run".into()), ""),
+        (FullTextExpression::Prefix("quick".into()), "a c"),
+        (FullTextExpression::Prefix("Brown fo".into()), "a c"),
+        (FullTextExpression::Wildcard("f?x".into()), "a c"),
+        (FullTextExpression::Wildcard("*ead".into()), "b"),
+        (FullTextExpression::Wildcard("F*".into()), "a c en/d"),
+        (FullTextExpression::And(vec![term("brown"), term("quick")]), "a"),
+        (FullTextExpression::And(vec![term("brown"), not(term("fox"))]), "b"),
+        (FullTextExpression::And(vec![term("brown"), term("...")]), "a b c"),
+        (FullTextExpression::Or(vec![term("bread"), term("lazy")]), "a b"),
         (not(term("brown")), "de en"),
         (not(not(term("bread"))), "b"),
-        (Is::Boost(Box::new(term("bread")), 5.0), "b"),
-        (Is::Or(vec![Is::Boost(Box::new(term("nothing")), f32::NAN), term("stories")]), "c en/d"),
-        (Is::Similar(path("/content/a")), "b c en/d"),
-        (Is::Similar(path("/content/nowhere")), ""),
+        (FullTextExpression::Boost(Box::new(term("bread")), 5.0), "b"),
+        (
+            FullTextExpression::Or(vec![
+                FullTextExpression::Boost(Box::new(term("nothing")), f32::NAN),
+                term("stories"),
+            ]),
+            "c en/d",
+        ),
+        (FullTextExpression::Similar(path("/content/a")), "b c en/d"),
+        (FullTextExpression::Similar(path("/content/nowhere")), ""),
     ] {
         let mut found = site.find(expression.clone());
         found.sort();
         // Folders and the root have nothing but names.
         let found: Vec<String> = match &expression {
-            Is::Not(part) if matches!(**part, Is::Term(_)) => {
+            FullTextExpression::Not(part) if matches!(**part, FullTextExpression::Term(_)) => {
                 found.into_iter().filter(|name| ["de", "en"].contains(&name.as_str())).collect()
             }
             _ => found,
@@ -92,10 +98,10 @@ fn properties_are_searched_alone() {
         (term("brown"), "jcr:content/text/text", "a c"),
         (term("brown"), "text", "a c"),
         (term("brown"), "other", ""),
-        (Is::Prefix("bro".into()), "jcr:title", "b"),
-        (Is::Wildcard("*own".into()), "jcr:content/jcr:title", "b"),
-        (Is::Phrase("brown bread".into()), "jcr:title", "b"),
-        (Is::Phrase("bread brown".into()), "jcr:title", ""),
+        (FullTextExpression::Prefix("bro".into()), "jcr:title", "b"),
+        (FullTextExpression::Wildcard("*own".into()), "jcr:content/jcr:title", "b"),
+        (FullTextExpression::Phrase("brown bread".into()), "jcr:title", "b"),
+        (FullTextExpression::Phrase("bread brown".into()), "jcr:title", ""),
         (term("page"), "jcr:primaryType", "a b c de/e en/d"),
     ] {
         let mut request = request(expression.clone());
@@ -142,9 +148,10 @@ fn pages_of_hits_join_without_gap_or_repetition() {
         site.page(&format!("/content/p{number:03}"), "Fruit", &text);
     }
     let index = site.caught_up();
-    let any = Is::Or(vec![term("apple"), term("pear"), term("plum"), term("fruit")]);
+    let any =
+        FullTextExpression::Or(vec![term("apple"), term("pear"), term("plum"), term("fruit")]);
     for (expression, total) in
-        [(term("apple"), 400), (any, 400), (Is::Not(Box::new(term("x"))), 402)]
+        [(term("apple"), 400), (any, 400), (FullTextExpression::Not(Box::new(term("x"))), 402)]
     {
         let whole = hits(index, &request(expression.clone()));
         assert_eq!(whole.len(), total, "{expression:?}");
@@ -229,9 +236,9 @@ fn expressions_without_end_are_refused() {
     let index = site.caught_up();
     let mut deep = term("x");
     for _ in 0..100 {
-        deep = Is::Not(Box::new(deep));
+        deep = FullTextExpression::Not(Box::new(deep));
     }
-    let long = Is::Or((0..5000).map(|number| term(&number.to_string())).collect());
+    let long = FullTextExpression::Or((0..5000).map(|number| term(&number.to_string())).collect());
     for expression in [deep, long] {
         let error = index.search(&request(expression)).unwrap_err();
         assert!(matches!(error, tympan_content::Error::FullText(_)), "{error}");
@@ -251,8 +258,8 @@ fn estimates_come_from_the_dictionary() {
     let index = site.caught_up();
     for (expression, expected) in [
         (term("word"), 30),
-        (Is::And(vec![term("word"), term("rare")]), 4),
-        (Is::Or(vec![term("rare"), term("t")]), 32),
+        (FullTextExpression::And(vec![term("word"), term("rare")]), 4),
+        (FullTextExpression::Or(vec![term("rare"), term("t")]), 32),
     ] {
         let mut request = request(expression.clone());
         request.limit = 2;
@@ -303,6 +310,6 @@ fn words_are_found_however_they_are_typed() {
     ] {
         assert!(site.find(term(word)).contains(&format!("page-{name}")), "{word}");
     }
-    assert_eq!(site.find(Is::Prefix("zür".into())), ["page-zurich"]);
-    assert_eq!(site.find(Is::Wildcard("İst*l".into())), ["page-istanbul"]);
+    assert_eq!(site.find(FullTextExpression::Prefix("zür".into())), ["page-zurich"]);
+    assert_eq!(site.find(FullTextExpression::Wildcard("İst*l".into())), ["page-istanbul"]);
 }

@@ -13,9 +13,9 @@ mod user;
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{Error, Node, NodePath, Privileges, Session, Snapshot};
 
-pub(crate) use self::group::GROUP_ENDPOINTS as GROUPS;
+pub(crate) use self::group::GROUP_ENDPOINTS;
 pub(crate) use self::member::GroupMemberships;
-pub(crate) use self::user::USER_ENDPOINTS as USERS;
+pub(crate) use self::user::USER_ENDPOINTS;
 use crate::api::endpoint::{ApiRequest, EndpointParameter, ParameterKind};
 use crate::api::entity_tag::{self, WriteCondition};
 use crate::api::schema::{

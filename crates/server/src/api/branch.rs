@@ -14,7 +14,7 @@ use tympan_content::{
     BranchState, ChangeKind, ChunkId, JcrDate, Node, PathChange, RevisionDetails, Snapshot, Subtree,
 };
 
-pub(crate) use self::merge::MERGE_ENDPOINTS as MERGES;
+pub(crate) use self::merge::MERGE_ENDPOINTS;
 use crate::Instance;
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler, EndpointMethod,

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tympan_content::JcrDate;
 use tympan_jobs::{Job, JobFilter, JobId, JobState, QueueSet, aem_topic_names, topic_of_aem_name};
 
-pub(crate) use self::queue::QUEUE_ENDPOINTS as QUEUES;
+pub(crate) use self::queue::QUEUE_ENDPOINTS;
 pub(crate) use self::statistics::{job_metrics, queue_health};
 use crate::Instance;
 use crate::api::endpoint::{

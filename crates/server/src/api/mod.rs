@@ -62,22 +62,22 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     version::VERSION_ENDPOINTS,
     reference::REFERENCE_ENDPOINTS,
     query::QUERY_ENDPOINTS,
-    account::USERS,
-    account::GROUPS,
+    account::USER_ENDPOINTS,
+    account::GROUP_ENDPOINTS,
     permission::PERMISSION_ENDPOINTS,
-    permission::CHANGES,
-    permission::REASONS,
+    permission::POLICY_CHANGE_ENDPOINTS,
+    permission::PERMISSION_REASON_ENDPOINTS,
     branch::BRANCH_ENDPOINTS,
-    branch::MERGES,
+    branch::MERGE_ENDPOINTS,
     node_type::NODE_TYPE_ENDPOINTS,
     package::PACKAGE_ENDPOINTS,
     change_feed::FEED_ENDPOINTS,
     page::PAGE_ENDPOINTS,
     agent_queue::AGENT_QUEUE_ENDPOINTS,
     job::JOB_ENDPOINTS,
-    job::QUEUES,
+    job::QUEUE_ENDPOINTS,
     workflow::WORKFLOW_ENDPOINTS,
-    workflow::STEPS,
+    workflow::INBOX_ENDPOINTS,
     agent::AGENT_ENDPOINTS,
     schedule::SCHEDULE_ENDPOINTS,
     backup::BACKUP_ENDPOINTS,
@@ -93,7 +93,9 @@ pub(crate) fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
 
 /// Returns the routes of the endpoints that a publisher has: queries, and its jobs.
 pub(crate) fn publish_routes() -> Router<Arc<Instance>> {
-    endpoint_routes([query::QUERY_ENDPOINTS, job::JOB_ENDPOINTS, job::QUEUES].into_iter().flatten())
+    endpoint_routes(
+        [query::QUERY_ENDPOINTS, job::JOB_ENDPOINTS, job::QUEUE_ENDPOINTS].into_iter().flatten(),
+    )
 }
 
 /// Returns the routes of all endpoints.

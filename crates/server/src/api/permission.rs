@@ -11,8 +11,8 @@ use tympan_content::{
     Error, Node, NodePath, PRIMARY_TYPE, Privileges, Property, Snapshot, ValueType,
 };
 
-pub(crate) use self::permission_reason::PERMISSION_REASON_ENDPOINTS as REASONS;
-pub(crate) use self::policy_change::POLICY_CHANGE_ENDPOINTS as CHANGES;
+pub(crate) use self::permission_reason::PERMISSION_REASON_ENDPOINTS;
+pub(crate) use self::policy_change::POLICY_CHANGE_ENDPOINTS;
 
 use crate::Instance;
 use crate::api::endpoint::{

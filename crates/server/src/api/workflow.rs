@@ -15,7 +15,7 @@ use tympan_jobs::workflow::{
     WorkflowEngine, WorkflowFilter, WorkflowInstance, WorkflowStart, WorkflowState,
 };
 
-pub(crate) use self::inbox_step::{INBOX_ENDPOINTS as STEPS, assignee_names, require_open_step};
+pub(crate) use self::inbox_step::{INBOX_ENDPOINTS, assignee_names, require_open_step};
 use crate::Instance;
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,

@@ -41,8 +41,8 @@ use crate::error::{Error, Result};
 use crate::id::ChunkId;
 
 pub use diff::{MapChange, MapDiff};
-pub(crate) use interior::check_interior_chunk as check_interior;
-pub(crate) use leaf::check_leaf_chunk as check_leaf;
+pub(crate) use interior::check_interior_chunk;
+pub(crate) use leaf::check_leaf_chunk;
 pub use merge::{ConflictResolution, MapMerge, MapMergeConflict, MapMergeResult, MergeStep};
 pub use scan::MapScan;
 pub(crate) use verification::{ExpectedChild, TreeFault, check_tree_chunk};

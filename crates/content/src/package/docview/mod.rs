@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 pub use docview_writer::write_docview;
 pub(super) use docview_writer::{ChildPlacement, write_docview_split};
-pub use literal::{DocviewLiteral, parse_literal as parse_value, write_literal as write_value};
+pub use literal::{DocviewLiteral, parse_literal, write_literal};
 pub use namespace::DocviewNamespaces;
 
 use super::PackageCounts;
@@ -278,7 +278,7 @@ impl DocviewReader<'_> {
             let limit = self.limits.max_value_bytes;
             return refuse(format!("the value is longer than the limit of {limit} bytes"));
         }
-        let property = match parse_value(&attribute.value, default_value_type(name)) {
+        let property = match parse_literal(&attribute.value, default_value_type(name)) {
             Ok(DocviewLiteral::Property(property)) => property,
             Ok(DocviewLiteral::ExternalBinary) => return Ok(ImportProperty::Preserved),
             Ok(DocviewLiteral::EmptyBinary { value_count: count, is_list }) => {

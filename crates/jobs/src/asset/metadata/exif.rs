@@ -3,7 +3,7 @@
 use exif::{Context, Exif, Field, In, Rational, Reader, Tag};
 
 use super::{MetadataProperties, parse_date_value};
-use crate::asset::processing_request::MetadataValue as Value;
+use crate::asset::processing_request::MetadataValue;
 
 fn parse_exif(tags: &[u8]) -> Option<Exif> {
     let mut reader = Reader::new();
@@ -98,11 +98,11 @@ pub(super) fn read_exif(tags: &[u8], found: &mut MetadataProperties) {
         }
     }
     if let Some(artist) = field(Tag::Artist).and_then(decode_exif_text) {
-        found.add_if_absent("dc:creator", Value::Texts(vec![artist]));
+        found.add_if_absent("dc:creator", MetadataValue::Texts(vec![artist]));
     }
     for (tag, name) in EXIF_NUMBER_TAGS {
         if let Some(number) = read_number(&exif, *tag) {
-            found.add_if_absent(*name, Value::Long(number.into()));
+            found.add_if_absent(*name, MetadataValue::Long(number.into()));
         }
     }
     for (tag, name) in EXIF_RATIO_TAGS {

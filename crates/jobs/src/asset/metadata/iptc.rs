@@ -1,7 +1,7 @@
 //! IPTC-IIM: captions and keywords as news agencies wrote them before XMP.
 
 use super::{MetadataProperties, parse_date_value};
-use crate::asset::processing_request::MetadataValue as Value;
+use crate::asset::processing_request::MetadataValue;
 
 /// The number of Photoshop's resource that holds the records.
 const IPTC_RESOURCE_ID: u16 = 0x0404;
@@ -65,7 +65,7 @@ pub(super) fn read_iptc(records: &[u8], found: &mut MetadataProperties) {
         }
     }
     for (set, name) in IPTC_LIST_SETS {
-        found.add_if_absent(*name, Value::Texts(all(*set).collect()));
+        found.add_if_absent(*name, MetadataValue::Texts(all(*set).collect()));
     }
     if let Some(created) =
         join_date_and_time(&all(55).next().unwrap_or_default(), &all(60).next().unwrap_or_default())
@@ -91,7 +91,7 @@ fn split_data_sets(mut rest: &[u8]) -> Vec<(u8, u8, &[u8])> {
 }
 
 /// Puts `20190301` and `102030+0100` together.
-fn join_date_and_time(day: &str, time: &str) -> Option<Value> {
+fn join_date_and_time(day: &str, time: &str) -> Option<MetadataValue> {
     let (year, month, day) = (day.get(..4)?, day.get(4..6)?, day.get(6..8)?);
     let part = |from: usize| time.get(from..from + 2).unwrap_or("00");
     let offset = match (time.get(6..9), time.get(9..11)) {
@@ -127,16 +127,19 @@ mod tests {
         resources.extend_from_slice(&records);
         let mut found = MetadataProperties::default();
         read_iptc(find_iptc_records(&resources).unwrap(), &mut found);
-        let text = |text: &str| Value::Text(text.to_owned());
+        let text = |text: &str| MetadataValue::Text(text.to_owned());
         assert_eq!(
             found.into_sorted_list(),
             [
                 ("dc:rights".to_owned(), text("\u{a9} me")),
-                ("dc:subject".to_owned(), Value::Texts(vec!["one".to_owned(), "two".to_owned()])),
+                (
+                    "dc:subject".to_owned(),
+                    MetadataValue::Texts(vec!["one".to_owned(), "two".to_owned()])
+                ),
                 ("dc:title".to_owned(), text("Grüße")),
                 (
                     "photoshop:DateCreated".to_owned(),
-                    Value::Date("2019-03-01T10:20:30.000+01:00".to_owned())
+                    MetadataValue::Date("2019-03-01T10:20:30.000+01:00".to_owned())
                 ),
             ]
         );

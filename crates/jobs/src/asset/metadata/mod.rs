@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use super::file_format::FileFormat;
 use super::image_decoder::ImageHeader;
-use super::processing_request::MetadataValue as Value;
+use super::processing_request::MetadataValue;
 use super::raster_image::ImageSize;
 
 /// The most properties of one file, and the longest text of one.
@@ -47,11 +47,11 @@ impl EmbeddedMetadata {
 
 /// Properties by name; one that is there stays.
 #[derive(Debug, Default)]
-pub(crate) struct MetadataProperties(BTreeMap<String, Value>);
+pub(crate) struct MetadataProperties(BTreeMap<String, MetadataValue>);
 
 impl MetadataProperties {
     /// Adds a property unless there is one of the name.
-    pub(crate) fn add_if_absent(&mut self, name: impl Into<String>, value: Value) {
+    pub(crate) fn add_if_absent(&mut self, name: impl Into<String>, value: MetadataValue) {
         let name = name.into();
         if self.0.len() >= MAX_PROPERTIES || self.0.contains_key(&name) {
             return;
@@ -63,17 +63,17 @@ impl MetadataProperties {
 
     /// Adds a text unless it is blank.
     pub(crate) fn add_text_if_absent(&mut self, name: impl Into<String>, text: &str) {
-        self.add_if_absent(name, Value::Text(text.to_owned()));
+        self.add_if_absent(name, MetadataValue::Text(text.to_owned()));
     }
 
     /// Returns all of them in order of their names.
-    pub(crate) fn into_sorted_list(self) -> Vec<(String, Value)> {
+    pub(crate) fn into_sorted_list(self) -> Vec<(String, MetadataValue)> {
         self.0.into_iter().collect()
     }
 }
 
 /// Cuts and trims texts; nothing is left of blank ones.
-fn clean_value(value: Value) -> Option<Value> {
+fn clean_value(value: MetadataValue) -> Option<MetadataValue> {
     let clean = |text: String| {
         let kept: String =
             text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect();
@@ -85,29 +85,32 @@ fn clean_value(value: Value) -> Option<Value> {
         Some(kept).filter(|kept| !kept.is_empty())
     };
     match value {
-        Value::Text(text) => clean(text).map(Value::Text),
-        Value::Texts(texts) => {
+        MetadataValue::Text(text) => clean(text).map(MetadataValue::Text),
+        MetadataValue::Texts(texts) => {
             let texts: Vec<String> =
                 texts.into_iter().filter_map(clean).take(MAX_PROPERTIES).collect();
-            (!texts.is_empty()).then_some(Value::Texts(texts))
+            (!texts.is_empty()).then_some(MetadataValue::Texts(texts))
         }
         other => Some(other),
     }
 }
 
 /// Returns the metadata of a picture.
-pub(crate) fn image_properties(format: FileFormat, header: &ImageHeader) -> Vec<(String, Value)> {
+pub(crate) fn image_properties(
+    format: FileFormat,
+    header: &ImageHeader,
+) -> Vec<(String, MetadataValue)> {
     let mut found = MetadataProperties::default();
     let stored = header.stored_size;
-    found.add_if_absent("tiff:ImageWidth", Value::Long(stored.width.into()));
-    found.add_if_absent("tiff:ImageLength", Value::Long(stored.height.into()));
-    found.add_if_absent("dam:Bitsperpixel", Value::Long(header.bits_per_pixel.into()));
+    found.add_if_absent("tiff:ImageWidth", MetadataValue::Long(stored.width.into()));
+    found.add_if_absent("tiff:ImageLength", MetadataValue::Long(stored.height.into()));
+    found.add_if_absent("dam:Bitsperpixel", MetadataValue::Long(header.bits_per_pixel.into()));
     found.add_if_absent(
         "dam:Progressive",
-        Value::Text(if header.is_progressive { "yes" } else { "no" }.to_owned()),
+        MetadataValue::Text(if header.is_progressive { "yes" } else { "no" }.to_owned()),
     );
-    found.add_if_absent("dam:Numberofimages", Value::Long(1));
-    found.add_if_absent("dam:Numberoftextualcomments", Value::Long(header.comments.into()));
+    found.add_if_absent("dam:Numberofimages", MetadataValue::Long(1));
+    found.add_if_absent("dam:Numberoftextualcomments", MetadataValue::Long(header.comments.into()));
     if let Some(word) = format.dam_format_name() {
         found.add_text_if_absent("dam:Fileformat", word);
     }
@@ -117,9 +120,10 @@ pub(crate) fn image_properties(format: FileFormat, header: &ImageHeader) -> Vec<
     for (side, pixels, density) in
         [("width", stored.width, across), ("height", stored.height, down)]
     {
-        found.add_if_absent(format!("dam:Physical{side}indpi"), Value::Long(density.into()));
+        found
+            .add_if_absent(format!("dam:Physical{side}indpi"), MetadataValue::Long(density.into()));
         let inches = f64::from(pixels) / f64::from(density.max(1));
-        found.add_if_absent(format!("dam:Physical{side}ininches"), Value::Double(inches));
+        found.add_if_absent(format!("dam:Physical{side}ininches"), MetadataValue::Double(inches));
     }
     for packet in [&embedded.xmp, &embedded.extended_xmp].into_iter().flatten() {
         xmp::read_xmp(packet, &mut found);
@@ -137,10 +141,13 @@ pub(crate) fn image_properties(format: FileFormat, header: &ImageHeader) -> Vec<
 }
 
 /// Returns what is known of a picture or film that another program decodes.
-pub(crate) fn header_properties(format: FileFormat, size: ImageSize) -> Vec<(String, Value)> {
+pub(crate) fn header_properties(
+    format: FileFormat,
+    size: ImageSize,
+) -> Vec<(String, MetadataValue)> {
     let mut found = MetadataProperties::default();
-    found.add_if_absent("tiff:ImageWidth", Value::Long(size.width.into()));
-    found.add_if_absent("tiff:ImageLength", Value::Long(size.height.into()));
+    found.add_if_absent("tiff:ImageWidth", MetadataValue::Long(size.width.into()));
+    found.add_if_absent("tiff:ImageLength", MetadataValue::Long(size.height.into()));
     if let Some(word) = format.dam_format_name() {
         found.add_text_if_absent("dam:Fileformat", word);
     }
@@ -148,7 +155,7 @@ pub(crate) fn header_properties(format: FileFormat, size: ImageSize) -> Vec<(Str
 }
 
 /// Returns a text as a date with an offset if it is one; a time without an offset counts as UTC.
-pub(crate) fn parse_date_value(text: &str) -> Option<Value> {
+pub(crate) fn parse_date_value(text: &str) -> Option<MetadataValue> {
     let text = text.trim();
     let (day, time) = text.split_once(['T', ' '])?;
     let mut day = day.splitn(3, ['-', ':']);
@@ -167,7 +174,7 @@ pub(crate) fn parse_date_value(text: &str) -> Option<Value> {
     let millis: String = fraction.chars().chain("000".chars()).take(3).collect();
     let offset = if offset == "Z" { "+00:00".to_owned() } else { offset.to_owned() };
     let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}.{millis}{offset}");
-    tympan_content::JcrDate::parse(&text).ok().map(|_| Value::Date(text))
+    tympan_content::JcrDate::parse(&text).ok().map(|_| MetadataValue::Date(text))
 }
 
 #[cfg(test)]
@@ -179,7 +186,7 @@ mod tests {
         let check = |text: &str, expected: Option<&str>| {
             assert_eq!(
                 parse_date_value(text),
-                expected.map(|date| Value::Date(date.to_owned())),
+                expected.map(|date| MetadataValue::Date(date.to_owned())),
                 "{text}"
             );
         };
@@ -199,7 +206,7 @@ mod tests {
         found.add_text_if_absent("dc:title", "b");
         assert_eq!(
             found.into_sorted_list(),
-            [("dc:title".to_owned(), Value::Text("a".to_owned()))]
+            [("dc:title".to_owned(), MetadataValue::Text("a".to_owned()))]
         );
     }
 }

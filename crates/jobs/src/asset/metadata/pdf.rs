@@ -4,7 +4,7 @@ use lopdf::{Dictionary, Document, Object};
 
 use super::{MetadataProperties, parse_date_value, xmp};
 use crate::asset::image_decoder::AssetFileError;
-use crate::asset::processing_request::MetadataValue as Value;
+use crate::asset::processing_request::MetadataValue;
 
 /// Entries of the information dictionary and what they are called.
 const PDF_INFO_TEXTS: &[(&[u8], &str)] = &[
@@ -23,13 +23,15 @@ const MAX_XMP_STREAM_BYTES: usize = 16 << 20;
 ///
 /// # Errors
 /// If it is not readable as PDF.
-pub(crate) fn read_pdf_metadata(bytes: &[u8]) -> Result<Vec<(String, Value)>, AssetFileError> {
+pub(crate) fn read_pdf_metadata(
+    bytes: &[u8],
+) -> Result<Vec<(String, MetadataValue)>, AssetFileError> {
     let document = Document::load_mem(bytes)
         .map_err(|error| AssetFileError::new(format!("it is no readable PDF: {error}")))?;
     let mut found = MetadataProperties::default();
     found.add_text_if_absent("dam:Fileformat", "PDF");
     let pages = i64::try_from(document.get_pages().len()).unwrap_or(i64::MAX);
-    found.add_if_absent("xmpTPg:NPages", Value::Long(pages));
+    found.add_if_absent("xmpTPg:NPages", MetadataValue::Long(pages));
     if let Some(packet) = find_xmp_packet(&document) {
         xmp::read_xmp(&packet, &mut found);
     }
@@ -43,7 +45,7 @@ pub(crate) fn read_pdf_metadata(bytes: &[u8]) -> Result<Vec<(String, Value)>, As
             }
         }
         if let Some(author) = entry(b"Author") {
-            found.add_if_absent("dc:creator", Value::Texts(vec![author]));
+            found.add_if_absent("dc:creator", MetadataValue::Texts(vec![author]));
         }
         for (key, name) in PDF_INFO_DATES {
             if let Some(date) = entry(key).as_deref().and_then(parse_pdf_date) {
@@ -83,7 +85,7 @@ fn decode_pdf_text(object: &Object) -> Option<String> {
 }
 
 /// Reads `D:20190301102030+01'00'`.
-fn parse_pdf_date(text: &str) -> Option<Value> {
+fn parse_pdf_date(text: &str) -> Option<MetadataValue> {
     let text = text.strip_prefix("D:").unwrap_or(text).replace('\'', "");
     let part = |from: usize, to: usize| text.get(from..to);
     let or_zero = |from: usize| {
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn dates_of_pdf() {
-        let date = |text: &str| Some(Value::Date(text.to_owned()));
+        let date = |text: &str| Some(MetadataValue::Date(text.to_owned()));
         assert_eq!(
             parse_pdf_date("D:20190301102030+01'00'"),
             date("2019-03-01T10:20:30.000+01:00")

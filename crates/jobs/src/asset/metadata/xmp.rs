@@ -10,7 +10,7 @@ use std::ops::Range;
 use roxmltree::{Document, Node};
 
 use super::{MetadataProperties, parse_date_value};
-use crate::asset::processing_request::MetadataValue as Value;
+use crate::asset::processing_request::MetadataValue;
 
 const RDF_NAMESPACE: &str = "http://www.w3.org/1999/02/22-rdf-syntax-ns#";
 const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
@@ -126,24 +126,24 @@ fn property_texts(element: Node<'_, '_>) -> Option<(Vec<String>, bool)> {
     Some((texts.collect(), true))
 }
 
-fn typed_value(name: &str, mut texts: Vec<String>, is_list: bool) -> Value {
+fn typed_value(name: &str, mut texts: Vec<String>, is_list: bool) -> MetadataValue {
     if LIST_PROPERTIES.contains(&name) {
-        return Value::Texts(texts);
+        return MetadataValue::Texts(texts);
     }
     if NUMBER_PROPERTIES.contains(&name)
         && let Some(Ok(number)) = texts.first().map(|text| text.trim().parse())
     {
-        return Value::Long(number);
+        return MetadataValue::Long(number);
     }
     if is_list {
-        return Value::Texts(texts);
+        return MetadataValue::Texts(texts);
     }
     let text = texts.pop().unwrap_or_default();
     let is_date =
         name.ends_with("Date") || name.contains("DateTime") || name.ends_with("DateCreated");
     match parse_date_value(&text).filter(|_| is_date) {
         Some(date) => date,
-        None => Value::Text(text),
+        None => MetadataValue::Text(text),
     }
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn is_writable_property(name: &str) -> bool {
 /// If the packet is there and cannot be read: it is not thrown away then.
 pub(crate) fn update_xmp_packet(
     packet: Option<&[u8]>,
-    changes: &[(String, Option<Value>)],
+    changes: &[(String, Option<MetadataValue>)],
 ) -> Result<Vec<u8>, String> {
     let inner = match packet {
         Some(packet) => {
@@ -209,7 +209,10 @@ fn insert_text(text: &str, at: usize, added: &str) -> String {
 }
 
 /// Returns the packet without the properties that change.
-fn remove_properties(text: &str, changes: &[(String, Option<Value>)]) -> Result<String, String> {
+fn remove_properties(
+    text: &str,
+    changes: &[(String, Option<MetadataValue>)],
+) -> Result<String, String> {
     let text = text.trim_matches(|c: char| c == '\0' || c == '\u{feff}' || c.is_whitespace());
     let document =
         Document::parse(text).map_err(|error| format!("its XMP packet cannot be read: {error}"))?;
@@ -250,7 +253,7 @@ fn remove_properties(text: &str, changes: &[(String, Option<Value>)]) -> Result<
 }
 
 /// Writes the values as one description.
-fn write_description(changes: &[(String, Option<Value>)]) -> String {
+fn write_description(changes: &[(String, Option<MetadataValue>)]) -> String {
     let mut body = String::new();
     let mut prefixes: Vec<&str> = Vec::new();
     for (name, value) in changes {
@@ -273,12 +276,12 @@ fn write_description(changes: &[(String, Option<Value>)]) -> String {
     )
 }
 
-fn write_property_content(name: &str, value: &Value) -> String {
-    let text = |value: &Value| match value {
-        Value::Text(text) | Value::Date(text) => escape_xml(text),
-        Value::Texts(texts) => escape_xml(&texts.join(", ")),
-        Value::Long(number) => number.to_string(),
-        Value::Double(number) => number.to_string(),
+fn write_property_content(name: &str, value: &MetadataValue) -> String {
+    let text = |value: &MetadataValue| match value {
+        MetadataValue::Text(text) | MetadataValue::Date(text) => escape_xml(text),
+        MetadataValue::Texts(texts) => escape_xml(&texts.join(", ")),
+        MetadataValue::Long(number) => number.to_string(),
+        MetadataValue::Double(number) => number.to_string(),
     };
     if LANGUAGE_PROPERTIES.contains(&name) {
         return format!(
@@ -287,8 +290,8 @@ fn write_property_content(name: &str, value: &Value) -> String {
         );
     }
     let texts = match value {
-        Value::Texts(texts) => texts.clone(),
-        Value::Text(text) if LIST_PROPERTIES.contains(&name) => vec![text.clone()],
+        MetadataValue::Texts(texts) => texts.clone(),
+        MetadataValue::Text(text) if LIST_PROPERTIES.contains(&name) => vec![text.clone()],
         _ => return text(value),
     };
     let kind = if ORDERED_PROPERTIES.contains(&name) { "Seq" } else { "Bag" };
@@ -327,18 +330,18 @@ mod tests {
         <own:thing rdf:parseType='Resource'><own:deep>x</own:deep></own:thing>\
         </rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end='w'?>";
 
-    fn properties(packet: &[u8]) -> Vec<(String, Value)> {
+    fn properties(packet: &[u8]) -> Vec<(String, MetadataValue)> {
         let mut found = MetadataProperties::default();
         read_xmp(packet, &mut found);
         found.into_sorted_list()
     }
 
-    fn text(text: &str) -> Value {
-        Value::Text(text.to_owned())
+    fn text(text: &str) -> MetadataValue {
+        MetadataValue::Text(text.to_owned())
     }
 
-    fn texts(texts: &[&str]) -> Value {
-        Value::Texts(texts.iter().map(|text| (*text).to_owned()).collect())
+    fn texts(texts: &[&str]) -> MetadataValue {
+        MetadataValue::Texts(texts.iter().map(|text| (*text).to_owned()).collect())
     }
 
     #[test]
@@ -351,7 +354,7 @@ mod tests {
                 ("photoshop:City".to_owned(), text("Bern & Basel")),
                 (
                     "xmp:CreateDate".to_owned(),
-                    Value::Date("2019-03-01T10:20:30.000+01:00".to_owned())
+                    MetadataValue::Date("2019-03-01T10:20:30.000+01:00".to_owned())
                 ),
             ]
         );
@@ -378,7 +381,7 @@ mod tests {
                 ("dc:title".to_owned(), text("A <new> \"title\" & more")),
                 (
                     "xmp:CreateDate".to_owned(),
-                    Value::Date("2019-03-01T10:20:30.000+01:00".to_owned())
+                    MetadataValue::Date("2019-03-01T10:20:30.000+01:00".to_owned())
                 ),
             ]
         );
